@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/join/renew.h"
 #include "common/clock.h"
 #include "identity/make.h"
 #include "rpc/client.h"
@@ -23,6 +24,8 @@ enum {
 struct link {
     struct link_options options;
     struct rpc_channel *channel;
+    struct renewal renewal; /* the thread's */
+    bool renewed;           /* likewise: channel has the certificate of before */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t cond; /* room in the queue, or stopping */
@@ -112,6 +115,21 @@ static bool is_refusal(enum rpc_code code)
            code == RPC_UNAUTHENTICATED;
 }
 
+/* The next message; meanwhile the certificate is renewed, and then the stream ends, for the next
+ * one to show it. */
+static enum status receive(struct link *link, struct rpc_stream *stream, ProtobufCMessage **out)
+{
+    for (;;) {
+        enum status st = rpc_stream_recv(stream, renew_wait_ms(&link->renewal), out);
+        if (st != ST_TIMED_OUT)
+            return st;
+        if (renew_if_due(&link->renewal, link->channel)) {
+            link->renewed = true;
+            rpc_stream_cancel(stream);
+        }
+    }
+}
+
 /* Receives until the stream is over; returns how it ended. said: a refusal that is in the log. */
 static enum rpc_code run_stream(struct link *link, struct rpc_stream *stream, enum rpc_code said)
 {
@@ -120,7 +138,7 @@ static enum rpc_code run_stream(struct link *link, struct rpc_stream *stream, en
     if (said == RPC_OK)
         LOG_INFO(log, "connected to the coordinator at %s", link->options.target);
     ProtobufCMessage *message = NULL;
-    while (going && rpc_stream_recv(stream, -1, &message) == ST_OK) {
+    while (going && receive(link, stream, &message) == ST_OK) {
         going = put_event(link, LINK_ORDER, (Cairn__V1__AgentOrder *)(void *)message);
         if (!going)
             protobuf_c_message_free_unpacked(message, NULL);
@@ -128,7 +146,9 @@ static enum rpc_code run_stream(struct link *link, struct rpc_stream *stream, en
     (void)set_stream(link, NULL);
     struct rpc_result result;
     rpc_stream_close(stream, &result);
-    if (result.code != said || !is_refusal(said)) {
+    if (link->renewed) {
+        LOG_INFO(log, "connecting with the new certificate");
+    } else if (result.code != said || !is_refusal(said)) {
         LOG_WARN(log, "lost the coordinator, connecting again: %s: %s", rpc_code_name(result.code),
                  result.detail);
     }
@@ -168,9 +188,13 @@ static enum status make_channel(const struct link_options *options, struct rpc_c
 static void renew_channel(struct link *link)
 {
     struct rpc_channel *channel = NULL;
-    if (!rpc_channel_stale(link->channel) || make_channel(&link->options, &channel) != ST_OK)
+    if ((!link->renewed && !rpc_channel_stale(link->channel)) ||
+        make_channel(&link->options, &channel) != ST_OK)
         return;
-    LOG_INFO(link->options.log, "the files of TLS have changed: connecting with the new ones");
+    if (!link->renewed)
+        LOG_INFO(link->options.log, "the files of TLS have changed: connecting with the new ones");
+    link->renewed = false;
+    renew_look(&link->renewal);
     rpc_channel_free(link->channel);
     link->channel = channel;
 }
@@ -222,6 +246,8 @@ enum status link_start(const struct link_options *options, struct link **out)
     if (link == NULL)
         return ST_NO_MEMORY;
     link->options = *options;
+    link->renewal = (struct renewal){ .files = &link->options.tls, .log = options->log };
+    renew_look(&link->renewal);
     enum status st = make_channel(options, &link->channel);
     if (st != ST_OK) {
         free(link);

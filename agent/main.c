@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/join/join.h"
 #include "agent/leave.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -22,7 +23,8 @@ enum { SLOTS_MIN = 4, TOKEN_BYTES_MAX = 4096 };
 static const char usage[] =
     "usage: cairn-agent [--coordinator ADDRESS] [--slots N] [--name NODE] [--host ADDRESS]\n"
     "                   [--tls-cert FILE --tls-key FILE --tls-ca FILE] [--token-file PATH]\n"
-    "                   [--interface NAME|NET] [--ports A-B] [--trainer PATH] [--nvml PATH]\n"
+    "                   [--join FILE] [--interface NAME|NET] [--ports A-B]\n"
+    "                   [--trainer PATH] [--nvml PATH]\n"
     "                   [--leave-on-term | --stay-on-term] [--grace SECONDS]\n"
     "\n"
     "Starts the trainers of this node for a coordinator, and watches them.\n"
@@ -39,6 +41,9 @@ static const char usage[] =
     "  --tls-cert FILE        this node's certificate, its key and the authority, as made by\n"
     "  --tls-key FILE         `cairn cert node NAME`: for a coordinator on another machine;\n"
     "  --tls-ca FILE          default: CAIRN_TLS_CERT, CAIRN_TLS_KEY and CAIRN_TLS_CA\n"
+    "  --join FILE            an invite, as made by `cairn node invite`: with the first start the "
+    "node\n"
+    "                         gets a certificate by it, kept in CAIRN_HOME/tls\n"
     "  --token-file PATH      bearer token for one on loopback; default: CAIRN_HOME/token\n"
     "  --trainer PATH         default: cairn-trainer beside this program\n"
     "  --nvml PATH            library that tells of GPUs; default: CAIRN_NVML, then the driver's\n"
@@ -52,12 +57,19 @@ static const char usage[] =
     "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on, unless it\n"
     "leaves, and are taken over by the next agent of this name.\n";
 
+/* Files that are named and read at the start. */
+struct given {
+    const char *token_file;
+    const char *invite;
+};
+
 struct texts {
     char coordinator[LIMIT_PATH];
     char program[LIMIT_PATH];
     char node[LIMIT_NAME];
     char *token; /* owned, or NULL */
     struct identity_cert own;
+    struct join_files joined;
 };
 
 static enum status parse_slots(const char *text, uint32_t *out)
@@ -84,19 +96,29 @@ static enum status parse_grace(const char *text, uint32_t *out_ms)
 }
 
 static const struct option known_options[] = {
-    { "coordinator", required_argument, NULL, 'c' }, { "slots", required_argument, NULL, 's' },
-    { "name", required_argument, NULL, 'n' },        { "host", required_argument, NULL, 'h' },
-    { "token-file", required_argument, NULL, 'k' },  { "tls-cert", required_argument, NULL, '1' },
-    { "tls-key", required_argument, NULL, '2' },     { "tls-ca", required_argument, NULL, '3' },
-    { "interface", required_argument, NULL, 'i' },   { "ports", required_argument, NULL, 'p' },
-    { "trainer", required_argument, NULL, 't' },     { "nvml", required_argument, NULL, 'g' },
-    { "leave-on-term", no_argument, NULL, 'l' },     { "stay-on-term", no_argument, NULL, 'y' },
-    { "grace", required_argument, NULL, 'r' },       { "help", no_argument, NULL, 'u' },
-    { "version", no_argument, NULL, 'v' },           { NULL, 0, NULL, 0 },
+    { "coordinator", required_argument, NULL, 'c' },
+    { "slots", required_argument, NULL, 's' },
+    { "name", required_argument, NULL, 'n' },
+    { "host", required_argument, NULL, 'h' },
+    { "token-file", required_argument, NULL, 'k' },
+    { "join", required_argument, NULL, 'j' },
+    { "tls-cert", required_argument, NULL, '1' },
+    { "tls-key", required_argument, NULL, '2' },
+    { "tls-ca", required_argument, NULL, '3' },
+    { "interface", required_argument, NULL, 'i' },
+    { "ports", required_argument, NULL, 'p' },
+    { "trainer", required_argument, NULL, 't' },
+    { "nvml", required_argument, NULL, 'g' },
+    { "leave-on-term", no_argument, NULL, 'l' },
+    { "stay-on-term", no_argument, NULL, 'y' },
+    { "grace", required_argument, NULL, 'r' },
+    { "help", no_argument, NULL, 'u' },
+    { "version", no_argument, NULL, 'v' },
+    { NULL, 0, NULL, 0 },
 };
 
 /* Where the text of an option goes; NULL: it isn't such an option. */
-static const char **text_of(int option, struct agent_options *options, const char **token_file)
+static const char **text_of(int option, struct agent_options *options, struct given *given)
 {
     switch (option) {
     case 'c':
@@ -110,7 +132,9 @@ static const char **text_of(int option, struct agent_options *options, const cha
     case 'p':
         return &options->ports;
     case 'k':
-        return token_file;
+        return &given->token_file;
+    case 'j':
+        return &given->invite;
     case '1':
         return &options->tls.cert;
     case '2':
@@ -127,9 +151,9 @@ static const char **text_of(int option, struct agent_options *options, const cha
 }
 
 /* ST_NOT_FOUND: it isn't an option that sets anything. */
-static enum status take_option(int option, struct agent_options *options, const char **token_file)
+static enum status take_option(int option, struct agent_options *options, struct given *given)
 {
-    const char **text = text_of(option, options, token_file);
+    const char **text = text_of(option, options, given);
     struct port_range ports;
     if (text != NULL)
         *text = optarg;
@@ -166,12 +190,12 @@ static int answer_option(int option)
 }
 
 /* true: go on; else the exit code is in *out_exit. */
-static bool parse_options(int argc, char **argv, struct agent_options *options,
-                          const char **token_file, int *out_exit)
+static bool parse_options(int argc, char **argv, struct agent_options *options, struct given *given,
+                          int *out_exit)
 {
     int option = 0;
     while ((option = getopt_long(argc, argv, "", known_options, NULL)) != -1) {
-        const enum status st = take_option(option, options, token_file);
+        const enum status st = take_option(option, options, given);
         if (st == ST_NOT_FOUND) {
             *out_exit = answer_option(option);
             return false;
@@ -308,11 +332,42 @@ static enum status take_credentials(const struct paths *paths, struct agent_opti
     return st;
 }
 
-static enum status fill_defaults(struct agent_options *options, const char *token_file,
+/* What it dials with, and whom, by an invite. */
+static enum status take_invite(const struct paths *paths, const char *invite,
+                               struct agent_options *options, struct texts *texts)
+{
+    struct reason reason = { "" };
+    struct join_files *joined = &texts->joined;
+    if (options->tls.cert != NULL || options->tls.key != NULL || options->tls.ca != NULL) {
+        (void)fputs("cairn-agent: --join gets a certificate: --tls-cert, --tls-key and --tls-ca "
+                    "name one that is there\n",
+                    stderr);
+        return ST_CONFIG;
+    }
+    enum status st =
+        join_cluster(paths, invite, options->node, options->coordinator, joined, &reason);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: node %s can't join: %s\n", options->node, reason.text);
+        return st;
+    }
+    options->tls = (struct identity_files){ joined->cert, joined->key, joined->ca };
+    if (options->coordinator == NULL)
+        options->coordinator = joined->address;
+    return ST_OK;
+}
+
+static enum status fill_defaults(struct agent_options *options, const struct given *given,
                                  struct texts *texts)
 {
     struct paths paths;
     enum status st = paths_open(&paths);
+    if (st == ST_OK && given->invite != NULL) {
+        if (options->node == NULL) {
+            default_name(texts->node, sizeof(texts->node));
+            options->node = texts->node;
+        }
+        st = take_invite(&paths, given->invite, options, texts);
+    }
     if (st == ST_OK && options->coordinator == NULL) {
         st = paths_socket(&paths, texts->coordinator, sizeof(texts->coordinator));
         options->coordinator = texts->coordinator;
@@ -322,7 +377,7 @@ static enum status fill_defaults(struct agent_options *options, const char *toke
         options->program = texts->program;
     }
     if (st == ST_OK)
-        st = take_credentials(&paths, options, token_file, texts);
+        st = take_credentials(&paths, options, given->token_file, texts);
     if (options->nvml == NULL)
         options->nvml = getenv("CAIRN_NVML");
     if (options->node == NULL) {
@@ -341,19 +396,12 @@ int main(int argc, char **argv)
     struct agent_options options = { .ports = "",
                                      .leaves = leave_is_usual(),
                                      .grace_ms = LEAVE_GRACE_MS };
-    const char *token_file = NULL;
+    struct given given = { NULL };
     int code = EXIT_DONE;
-    if (!parse_options(argc, argv, &options, &token_file, &code))
+    if (!parse_options(argc, argv, &options, &given, &code))
         return code;
     if (!check_address(&options))
         return EXIT_USAGE;
-    struct texts texts = { .token = NULL };
-    enum status st = fill_defaults(&options, token_file, &texts);
-    if (st != ST_OK) {
-        (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));
-        free(texts.token);
-        return EXIT_USAGE;
-    }
     /* Before gRPC's threads exist, which inherit it; the loop reads them from a descriptor. */
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -362,6 +410,14 @@ int main(int argc, char **argv)
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     rpc_init();
+    struct texts texts = { .token = NULL };
+    enum status st = fill_defaults(&options, &given, &texts);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));
+        rpc_shutdown();
+        free(texts.token);
+        return EXIT_USAGE;
+    }
     st = agent_run(&options);
     rpc_shutdown();
     free(texts.token);

@@ -115,6 +115,13 @@ static const struct option drain_options[] = {
     { 0 },
 };
 
+static const struct option invite_options[] = {
+    { "uses", '\0', OPTION_NUMBER, AT(uses), "N", "machines that may join by it (default: 1)" },
+    { "valid", '\0', OPTION_DURATION, AT(valid_ms), "TIME", "for so long (default: 1h)" },
+    { "to", 'o', OPTION_TEXT, AT(to), "FILE", "where it goes: a new file, readable by you only" },
+    { 0 },
+};
+
 static const struct option import_options[] = {
     { "job", '\0', OPTION_TEXT, AT(job_file), "JOBFILE", "whose model the weights are of" },
     { "to", '\0', OPTION_TEXT, AT(to), "DIR", "the checkpoint's folder, not there yet" },
@@ -267,6 +274,21 @@ static const struct command rows[] = {
       "node drain node3\nnode drain node3 --reason 'new disks'", drain_options, cmd_node_drain },
     { "node", "undrain", OPERAND_NODE, 1, 1, false, "NODE", "let a drained node take jobs again",
       NULL, "node undrain node3", NULL, cmd_node_undrain },
+    { "node", "invite", OPERAND_NONE, 0, 0, false, "[--uses N] [--valid TIME] -o FILE",
+      "make a file with which machines join the cluster",
+      "It holds the coordinator's addresses, its authority and a secret. On the other machine\n"
+      "'cairn-agent --join FILE --name NAME' gets a certificate for that name by it. A "
+      "coordinator\n"
+      "that is started anew has forgotten its invites.",
+      "node invite -o gpu-07.invite\nnode invite --uses 16 --valid 1d -o rack.invite",
+      invite_options, cmd_node_invite },
+    { "node", "forget", OPERAND_NONE, 1, 1, false, "NAME",
+      "refuse a node's certificates from now on",
+      "For a machine that was stolen or given away. Its agent's session ends at once, and what "
+      "ran\n"
+      "there goes on elsewhere from its last checkpoint. A certificate that is made later (cert\n"
+      "node, node invite) lets a node of that name in again; a renewed one has the old key.",
+      "node forget gpu-07", NULL, cmd_node_forget },
     { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",
       "measure this machine's devices and the paths between them",
       "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"

@@ -7,7 +7,7 @@
  *   DIR/cairnd.sock.path         holds the path where it is bound
  *   DIR/cairnd.addr              address of the TCP listener, if there is one
  *   DIR/token                    bearer token of the TCP listener, mode 0600
- *   DIR/tls/                     certificates and keys (client/cert/folder.h)
+ *   DIR/tls/                     certificates and keys (client/cert/folder.h, agent/join/join.h)
  *   DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its pid
  *   DIR/state/cairnd.db          the journal
  *   DIR/log/cairnd.log           likewise agent.log, supervisor.log

@@ -5,6 +5,7 @@
  *   cert.h       what a certificate says
  *   files.h      certificate, key and CA as files, and whether they have changed
  *   make.h       a certificate authority, keys, certificates, signing requests
+ *   invite.h     a file with which a machine joins
  *   check.h      whether certificate, key and CA will do
  *
  * No header here includes one of OpenSSL's; only libcrypto is used, never the openssl program.

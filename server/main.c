@@ -56,6 +56,7 @@ struct daemon {
     const char *listen;
     const char *backup;        /* NULL: serve */
     struct identity_files tls; /* all NULL: plaintext */
+    char address[256];         /* of TCP, as bound */
     struct access access;
     int signal_fd;
     struct journal *journal;
@@ -142,6 +143,8 @@ static enum status take_identity(struct daemon *d)
         return st;
     }
     d->access.tls = true;
+    d->api.tls = &d->tls;
+    d->api.address = d->address;
     (void)snprintf(d->access.cluster, sizeof d->access.cluster, "%s", own.who.cluster);
     return ST_OK;
 }
@@ -320,7 +323,7 @@ static enum status listen_unix(struct daemon *d)
 
 static enum status listen_tcp(struct daemon *d)
 {
-    char path[LIMIT_PATH], address[256];
+    char path[LIMIT_PATH], *address = d->address;
     int port;
     enum status st = paths_join(&d->paths, path, sizeof path, "cairnd.addr");
     if (st != ST_OK)
@@ -335,7 +338,8 @@ static enum status listen_tcp(struct daemon *d)
         return st;
     }
     const char *colon = strrchr(d->listen, ':');
-    (void)snprintf(address, sizeof address, "%.*s:%d", (int)(colon - d->listen), d->listen, port);
+    (void)snprintf(address, sizeof d->address, "%.*s:%d", (int)(colon - d->listen), d->listen,
+                   port);
     LOG_INFO(&d->log, "serving on %s", address);
     return io_replace(io_system(), path, address, strlen(address));
 }

@@ -358,8 +358,10 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .slots = -1,
         .ranks = -1,
         .rate = -1,
+        .uses = -1,
         .timeout_ms = -1,
         .grace_ms = -1,
+        .valid_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);

@@ -35,8 +35,8 @@ struct arguments {
     struct identity_files tls; /* of a coordinator on another machine */
     const char *reason;        /* of a drain */
     const char *sort;
-    int64_t rank, attempt, slots, ranks, rate;
-    int64_t timeout_ms, grace_ms;
+    int64_t rank, attempt, slots, ranks, rate, uses;
+    int64_t timeout_ms, grace_ms, valid_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
     size_t operand_count;
 };

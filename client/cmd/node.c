@@ -1,4 +1,5 @@
-/* node ls: the machines. node check: this one's devices, which the trainer measures. */
+/* node ls: the machines. node forget: one's certificates count no more. node check: this one's
+ * devices, which the trainer measures. */
 #include <stdio.h>
 
 #include "client/ask/call.h"
@@ -98,6 +99,13 @@ enum exit_code cmd_node_undrain(struct client *client)
     Cairn__V1__UndrainNodeRequest request = CAIRN__V1__UNDRAIN_NODE_REQUEST__INIT;
     request.node = (char *)client->args.operands[0];
     return change(client, "UndrainNode", &request.base);
+}
+
+enum exit_code cmd_node_forget(struct client *client)
+{
+    Cairn__V1__ForgetNodeRequest request = CAIRN__V1__FORGET_NODE_REQUEST__INIT;
+    request.node = (char *)client->args.operands[0];
+    return change(client, "ForgetNode", &request.base);
 }
 
 enum exit_code cmd_node_check(struct client *client)

@@ -9,7 +9,7 @@
  *                           viewer             what Control has to look at
  *                           coordinator        nothing
  *                           any of them        health, reflection
- *                           no certificate     Training
+ *                           no certificate     Training; Fleet.Join, with an invite
  *
  * A trainer shows no certificate: the token of its generation, in its hello, is what it is known
  * by, and a node's key stays with the agent. A bearer token isn't taken over TLS: it tells nobody
@@ -39,8 +39,9 @@ struct access {
     "this certificate has expired since it connected: renew it with 'cairn cert renew', and "      \
     "connect again"
 int64_t access_until_ms(const struct rpc_call *call);
-/* The node that the caller's certificate names; false: it shows none. */
-bool access_node(const struct rpc_call *call, char out[LIMIT_NAME]);
+/* The node that the caller's certificate names, and when it was issued (Unix time); false: it shows
+ * none. */
+bool access_node(const struct rpc_call *call, char out[LIMIT_NAME], int64_t *out_issued_s);
 
 /* ctx is a struct access. A detail is one line with the way out. */
 enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail);

@@ -11,7 +11,9 @@
 #pragma once
 
 #include "cairn/v1/control.pb-c.h"
+#include "identity/files.h"
 #include "rpc/server.h"
+#include "server/api/invites.h"
 #include "server/core/core.h"
 
 #define API_UPDATE_MS   100 /* between two updates of a watch */
@@ -83,6 +85,9 @@ struct api_stream {
 struct api {
     struct core *core;
     const struct log *log;
+    const struct identity_files *tls; /* that TCP is served with; NULL: no TLS */
+    const char *address;              /* HOST:PORT of TCP, with tls; borrowed */
+    struct invites invites;
     struct api_service_control control;
     struct api_service_connections connections[2]; /* of agents, of trainers */
     struct api_stream *streams;
@@ -134,6 +139,17 @@ struct core_job *api_stream_job(struct api *api, struct api_stream *stream);
 /* ---- connections.c ---- */
 
 MUST_CHECK enum status api_connections_open(struct api *api, struct rpc_server *server);
+
+/* ---- admit.c: who is let in ---- */
+
+void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__ForgetNodeRequest *in,
+                     Cairn__V1__Node_Closure reply, void *call);
+void api_invite_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__InviteNodesRequest *in,
+                      Cairn__V1__InviteNodesReply_Closure reply, void *call);
+void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *in,
+              Cairn__V1__JoinReply_Closure reply, void *call);
+void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest *in,
+               Cairn__V1__JoinReply_Closure reply, void *call);
 
 /* ---- streams.c ---- */
 

@@ -13,7 +13,8 @@ struct api_connection {
     struct api *api;
     bool agent;
     char node[LIMIT_NAME]; /* that its certificate names; "": it shows none */
-    int64_t until_ms;      /* of the certificate */
+    int64_t issued_s;      /* of the certificate; Unix time */
+    int64_t until_ms;
 };
 
 static void send_message(struct core_conn *conn, const struct core_message *message)
@@ -63,7 +64,7 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
     connection->api = api;
     connection->agent = agent;
     connection->until_ms = access_until_ms(call);
-    if (!access_node(call, connection->node))
+    if (!access_node(call, connection->node, &connection->issued_s))
         connection->node[0] = '\0';
     rpc_call_set_data(call, connection, connection_done);
     return connection;
@@ -79,12 +80,17 @@ static void half_close(struct api *api, struct rpc_call *call)
     }
 }
 
-/* Whether the agent may say this: its certificate hasn't expired, and its hello is that of the node
- * that it names. False: the call ended. */
+/* Whether the agent may say this: its certificate hasn't expired, its node wasn't forgotten since,
+ * and its hello is that of the node that the certificate names. False: the call ended. */
 static bool is_own(const struct api_connection *connection, const Cairn__V1__AgentMessage *in)
 {
     if (connection->until_ms <= clock_wall_ms(clock_system())) {
         rpc_call_finish(connection->call, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
+        return false;
+    }
+    if (connection->node[0] != '\0' &&
+        connection->issued_s <= core_node_forgotten(connection->api->core, connection->node)) {
+        rpc_call_finish(connection->call, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
         return false;
     }
     if (connection->node[0] == '\0' || in->body_case != CAIRN__V1__AGENT_MESSAGE__BODY_HELLO ||
@@ -131,8 +137,10 @@ enum status api_connections_open(struct api *api, struct rpc_server *server)
 {
     struct api_service_connections *services = api->connections;
     services[0].api = api;
-    services[0].service.fleet =
-        (Cairn__V1__Fleet_Service){ .base = CAIRN__V1__FLEET__BASE_INIT, .session = fleet_session };
+    services[0].service.fleet = (Cairn__V1__Fleet_Service){ .base = CAIRN__V1__FLEET__BASE_INIT,
+                                                            .session = fleet_session,
+                                                            .join = api_join,
+                                                            .renew = api_renew };
     services[1].api = api;
     services[1].service.training =
         (Cairn__V1__Training_Service){ .base = CAIRN__V1__TRAINING__BASE_INIT,

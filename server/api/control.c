@@ -567,6 +567,8 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .list_nodes = list_nodes,
                      .drain_node = drain_node,
                      .undrain_node = undrain_node,
+                     .forget_node = api_forget_node,
+                     .invite_nodes = api_invite_nodes,
                      .explain_job = explain,
                      .get_version = get_version,
                      .drain = drain_all },

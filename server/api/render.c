@@ -159,7 +159,9 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
         return NULL;
     cairn__v1__node__init(out);
     const char *state = "ready";
-    if (node->stay == CORE_LEFT) {
+    if (!node->known) {
+        state = "forgotten";
+    } else if (node->stay == CORE_LEFT) {
         state = "left";
     } else if ((node->silent || !node->conn) && core_node_heard(node)) {
         state = "unsupervised";

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -370,11 +371,84 @@ size_t core_nodes(struct core *core, struct core_node **out, size_t capacity)
 {
     size_t count = 0;
     for (size_t i = 0; i < core->node_count; i++) {
-        if (!core->nodes[i]->known)
+        if (!core->nodes[i]->known && core->nodes[i]->forgotten_s == 0)
             continue;
         if (count < capacity)
             out[count] = core->nodes[i];
         count++;
     }
     return count;
+}
+
+/*
+ * ---- nodes that are forgotten: a machine that was stolen or given away ----
+ *
+ * No list of withdrawn certificates is kept, but per node the time when it was forgotten last: what
+ * was issued until then counts no more, what is issued later does. Who looks at certificates asks
+ * for that time. A forgotten node isn't known: no slot of it counts, until an agent of that name
+ * says hello.
+ */
+
+int64_t core_node_forgotten(struct core *core, const char *name)
+{
+    const struct core_node *node = core_node_at(core, name);
+    return node ? node->forgotten_s : 0;
+}
+
+bool core_node_is_taken(struct core *core, const char *name)
+{
+    const struct core_node *node = core_node_at(core, name);
+    return node && node->known && (node->conn || core_now(core) < node->heard_at + CORE_NODE_MS);
+}
+
+/* Workers there are gone, for all that is known: their jobs go on in another generation. */
+static void drop_workers(struct core *core, struct core_node *node)
+{
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node || job->unreadable[0])
+            continue; /* by what another rank's event led to; nothing is done with that one */
+        struct machine_event event =
+            core_event_of(core, MACHINE_EV_MISSING, job->m.generation, core_rank_number(ranks[i]));
+        (void)core_apply(core, job, &event);
+    }
+}
+
+static void drop_agent(struct core *core, struct core_node *node)
+{
+    struct core_conn *conn = node->conn;
+    node->conn = NULL;
+    if (!conn)
+        return;
+    conn->node = NULL;
+    core_hang_up(core, conn, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
+}
+
+enum status core_forget_node(struct core *core, const char *name, struct core_node **out)
+{
+    struct core_node *node = core_node_at(core, name);
+    if (!node)
+        node = core_node_make(core, name);
+    if (!node)
+        return ST_FULL;
+    node->forgotten_s = clock_wall_ms(core->options.clock) / 1000;
+    enum status st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_forget_node(core->options.journal, name, node->forgotten_s);
+    if (st != ST_OK) {
+        core_fail(core, st, "forgetting a node");
+        return st;
+    }
+    LOG_INFO(core->options.log, "node %s is forgotten: its certificates count no more", name);
+    drop_agent(core, node);
+    node->known = false;
+    node->silent = true;
+    core_node_moved(core, node);
+    drop_workers(core, node);
+    core->schedule_needed = true;
+    core_schedule(core);
+    *out = node;
+    return core->failed;
 }

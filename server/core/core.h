@@ -221,6 +221,7 @@ struct core_node {
     size_t stray_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
+    int64_t forgotten_s; /* Unix time: certificates of until then don't count; 0: never */
     bool silent;
     bool local; /* its agent is heard over this machine\'s socket */
     bool known; /* an agent said hello; else only a job's journal speaks of it */
@@ -357,6 +358,21 @@ bool core_node_drained(struct core *core, const struct core_node *node);
 MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason);
 /* Errors: ST_NOT_FOUND  no such node, or it isn't drained */
 MUST_CHECK enum status core_undrain_node(struct core *core, const char *name);
+/*
+ * Certificates of this node that were issued until now count no more (`cairn node forget`), for
+ * good: it is journalled. Its agent's session ends, what ran there counts as gone, and it is
+ * nobody's until an agent of that name says hello. It need not have been here.
+ * Errors: ST_FULL  LIMIT_NODES
+ */
+MUST_CHECK enum status core_forget_node(struct core *core, const char *name,
+                                        struct core_node **out);
+#define CORE_FORGOTTEN                                                                             \
+    "this node was forgotten, and certificates that were issued for it until then count no "       \
+    "more: a later 'cairn cert node' or 'cairn node invite' lets it in again"
+/* When it was; Unix time, 0: never. */
+int64_t core_node_forgotten(struct core *core, const char *name);
+/* An agent of that name has a session, or had one so lately that it isn't lost. */
+bool core_node_is_taken(struct core *core, const char *name);
 /* Slots held by trainers that were killed and don't die. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node);
 /* All are silent, and nobody is judged; this one is among them. */

@@ -414,6 +414,19 @@ void core_chores_tick(struct core *core)
 
 /* ---- the start ---- */
 
+static bool load_forgotten(void *arg, const char *name, int64_t time_s)
+{
+    struct core *core = arg;
+    struct core_node *node = core_node_at(core, name);
+    if (!node)
+        node = core_node_make(core, name);
+    if (!node)
+        return false;
+    node->forgotten_s = time_s;
+    node->silent = true;
+    return true;
+}
+
 static bool load_drain(void *arg, const char *name, const char *reason)
 {
     struct core *core = arg;
@@ -438,6 +451,8 @@ enum status core_load(struct core *core)
     int64_t seq = 0;
     if (st == ST_OK)
         st = journal_each_drain(core->options.journal, load_drain, core);
+    if (st == ST_OK)
+        st = journal_each_forgotten_node(core->options.journal, load_forgotten, core);
     if (st == ST_OK)
         st = journal_count_jobs(core->options.journal, &core->stored, &seq);
     if (seq > core->seq_last)

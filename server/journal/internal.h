@@ -76,6 +76,8 @@ enum journal_sql {
     SQL_EACH_METRICS,
     SQL_GET_KEY,
     SQL_EACH_DRAIN,
+    SQL_FORGET_NODE,
+    SQL_EACH_FORGOTTEN_NODE,
     SQL_COUNT,
 };
 

@@ -231,6 +231,12 @@ MUST_CHECK enum status journal_put_drain(struct journal *journal, const char *no
 MUST_CHECK enum status journal_drop_drain(struct journal *journal, const char *node);
 typedef bool (*journal_drain_fn)(void *arg, const char *node, const char *reason);
 MUST_CHECK enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg);
+/* When a node was forgotten last (`cairn node forget`), Unix time; in no order. */
+MUST_CHECK enum status journal_forget_node(struct journal *journal, const char *node,
+                                           int64_t time_s);
+typedef bool (*journal_forgotten_fn)(void *arg, const char *node, int64_t time_s);
+MUST_CHECK enum status journal_each_forgotten_node(struct journal *journal, journal_forgotten_fn fn,
+                                                   void *arg);
 /* ST_NOT_FOUND: it was not used. */
 MUST_CHECK enum status journal_get_key(struct journal *journal, const char *key, char *out,
                                        size_t capacity);

@@ -46,7 +46,9 @@ static const char schema[] =
     "what TEXT, wall_ms INTEGER);"
     "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS drains(node TEXT PRIMARY KEY, reason TEXT) WITHOUT ROWID;";
+    "CREATE TABLE IF NOT EXISTS drains(node TEXT PRIMARY KEY, reason TEXT) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS forgotten_nodes(node TEXT PRIMARY KEY, time_s INTEGER) WITHOUT "
+    "ROWID;";
 
 /* What a save or checkpoint holds differences to; metrics of a checkpoint. */
 static const char upgrade_to_2[] =

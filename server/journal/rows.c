@@ -308,3 +308,20 @@ enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, voi
         more = fn(arg, journal_text_at(row, 0), journal_text_at(row, 1));
     return end_rows(row, st);
 }
+
+/* ---- nodes whose certificates count no more ---- */
+
+enum status journal_forget_node(struct journal *journal, const char *node, int64_t time_s)
+{
+    return journal_run(journal, SQL_FORGET_NODE, "ti", node, time_s);
+}
+
+enum status journal_each_forgotten_node(struct journal *journal, journal_forgotten_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_FORGOTTEN_NODE, &row, "");
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+        more = fn(arg, journal_text_at(row, 0), sqlite3_column_int64(row, 1));
+    return end_rows(row, st);
+}

@@ -120,6 +120,8 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_DRAIN] = "INSERT OR REPLACE INTO drains(node,reason) VALUES(?,?)",
     [SQL_DROP_DRAIN] = "DELETE FROM drains WHERE node=?",
     [SQL_EACH_DRAIN] = "SELECT node,reason FROM drains",
+    [SQL_FORGET_NODE] = "INSERT OR REPLACE INTO forgotten_nodes(node,time_s) VALUES(?,?)",
+    [SQL_EACH_FORGOTTEN_NODE] = "SELECT node,time_s FROM forgotten_nodes",
 };
 
 enum status journal_status(struct journal *journal, int rc)

@@ -211,7 +211,7 @@ authorityKeyIdentifier = keyid
 """
 
 
-def brief_certificate(home, seconds):
+def brief_certificate(home, seconds, since="20200101000000Z"):
     """Node n2's, which expires so soon."""
     folder = home.dir / "brief"
     folder.mkdir()
@@ -222,13 +222,14 @@ def brief_certificate(home, seconds):
     end = time.strftime("%y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
     subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x", "-out", folder / "csr"], check=True)
     subprocess.run(["openssl", "ca", "-batch", "-notext", "-config", folder / "conf", "-extensions", "node", "-in",
-                    folder / "csr", "-cert", home.tls / "ca.crt", "-keyfile", home.tls / "ca.key", "-startdate",
-                    "20200101000000Z", "-enddate", end, "-out", cert], check=True, capture_output=True)
+                    folder / "csr", "-cert", home.tls / "ca.crt", "-keyfile", home.dir / "ca.key", "-startdate",
+                    since, "-enddate", end, "-out", cert], check=True, capture_output=True)
     (home.tls / "node-brief.key").write_bytes(key.read_bytes())
     os.chmod(home.tls / "node-brief.key", 0o600)
 
 
 def test_a_session_ends_with_its_certificate(home):
+    (home.tls / "ca.key").rename(home.dir / "ca.key")  # else it would be renewed
     brief_certificate(home, 8)
     home.start_agent(*home.files("node-brief"))
     until(lambda: "n2" in home.cairn("node", "ls").stdout, 7, "the agent joined")

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "identity/cert.h"
+#include "identity/invite.h"
 #include "identity/make.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -42,6 +43,32 @@ static void parse_request(const char *text)
     free(made);
 }
 
+/* What is an invite is one again when it is written. */
+static void parse_invite(const char *text)
+{
+    struct identity_invite invite, again;
+    char *written = NULL;
+    if (identity_invite_read(text, &invite) != ST_OK)
+        return;
+    CHECK(identity_invite_text(&invite, &written) == ST_OK);
+    CHECK(identity_invite_read(written, &again) == ST_OK);
+    CHECK(strcmp(invite.secret, again.secret) == 0 && invite.address_count == again.address_count);
+    free(written);
+    identity_invite_release(&invite);
+    identity_invite_release(&again);
+}
+
+/* With an authority, as bytes alone never have one. */
+static void parse_lines(const char *text)
+{
+    const size_t size = strlen(text) + strlen(ca.cert) + 1;
+    char *whole = malloc(size);
+    CHECK(whole != NULL);
+    (void)snprintf(whole, size, "%s%s", text, ca.cert);
+    parse_invite(whole);
+    free(whole);
+}
+
 /* The bytes between the lines of such a text. */
 static void parse_wrapped(const char *what, void (*parse)(const char *), const uint8_t *data,
                           size_t size)
@@ -70,6 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text[size] = '\0';
     parse_uri(text, size);
     parse_cert(text);
+    parse_invite(text);
+    parse_lines(text);
     free(text);
     parse_wrapped("CERTIFICATE", parse_cert, data, size);
     parse_wrapped("CERTIFICATE REQUEST", parse_request, data, size);

@@ -10,6 +10,7 @@
 
 #include "common/io.h"
 #include "identity/check.h"
+#include "identity/invite.h"
 #include "identity/make.h"
 #include "tests/test.h"
 
@@ -467,6 +468,71 @@ static void texts_are_usable_if_they_parse_and_the_key_fits(void **state)
     identity_pem_release(&pem);
 }
 
+/* ---- invites ---- */
+
+static void an_invite_is_read_back_as_it_was_written(void **state)
+{
+    struct bench *b = *state;
+    uint8_t bytes[32], one[IDENTITY_SECRET_HASH], other[IDENTITY_SECRET_HASH];
+    struct identity_invite invite = { .address_count = 2, .until_s = NOW }, read;
+    memset(bytes, 0xa5, sizeof(bytes));
+    identity_secret_make(bytes, invite.secret);
+    (void)snprintf(invite.addresses[0], IDENTITY_ADDRESS, "10.0.0.1:7000");
+    (void)snprintf(invite.addresses[1], IDENTITY_ADDRESS, "[fd00::1]:7000");
+    invite.ca = strdup(b->ca.cert);
+    assert_non_null(invite.ca);
+    char *text = NULL;
+    assert_int_equal(identity_invite_text(&invite, &text), ST_OK);
+    assert_int_equal(identity_invite_read(text, &read), ST_OK);
+    assert_int_equal(read.address_count, 2);
+    assert_string_equal(read.addresses[1], "[fd00::1]:7000");
+    assert_string_equal(read.secret, invite.secret);
+    assert_string_equal(read.ca, b->ca.cert);
+    assert_int_equal(identity_secret_hash(read.secret, one), ST_OK);
+    identity_invite_release(&read);
+    assert_string_equal(read.secret, "");
+    bytes[31] ^= 1;
+    identity_secret_make(bytes, invite.secret);
+    assert_int_equal(identity_secret_hash(invite.secret, other), ST_OK);
+    assert_memory_not_equal(one, other, sizeof(one));
+    free(text);
+    identity_invite_release(&invite);
+}
+
+#define SECRET "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void what_is_no_invite_is_refused(void **state)
+{
+    static const char *const lines[] = {
+        "",
+        "address a:1\n",
+        "secret " SECRET "\n",
+        "address a\nsecret " SECRET "\n",
+        "address a:1\nsecret " SECRET "0\n",
+        "address a:1\nsecret 0123\n",
+        "address a:1\nsecret " SECRET "\nother x\n",
+        "address a:1\nsecret " SECRET "\n\n",
+        "address a:1\nsecret " SECRET,
+    };
+    struct bench *b = *state;
+    struct identity_invite out;
+    char text[8192];
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        (void)snprintf(text, sizeof(text), "%s%s", lines[i], b->ca.cert);
+        if (identity_invite_read(text, &out) != ST_CONFIG)
+            fail_msg("taken for an invite: %s", lines[i]);
+    }
+    (void)snprintf(text, sizeof(text), "address a:1\nsecret %s\n", SECRET);
+    assert_int_equal(identity_invite_read(text, &out), ST_CONFIG);
+    for (size_t i = 0; i <= IDENTITY_ADDRESSES; i++)
+        (void)snprintf(text + i * 12, sizeof(text) - i * 12, "address a:1\n");
+    const size_t size = strlen(text);
+    (void)snprintf(text + size, sizeof(text) - size, "secret %s\n%s", SECRET, b->ca.cert);
+    assert_int_equal(identity_invite_read(text, &out), ST_CONFIG);
+    assert_int_equal(identity_invite_read(text + 12, &out), ST_OK);
+    identity_invite_release(&out);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -484,6 +550,8 @@ int main(void)
         TEST(two_authorities_are_trusted_while_one_takes_the_place_of_the_other),
         TEST(a_certificate_has_exactly_one_uri),
         TEST(a_change_of_a_file_is_seen_until_it_is_accepted),
+        TEST(an_invite_is_read_back_as_it_was_written),
+        TEST(what_is_no_invite_is_refused),
         TEST(texts_are_usable_if_they_parse_and_the_key_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

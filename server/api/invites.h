@@ -1,0 +1,34 @@
+/*
+ * The invites that count: of each a hash of its secret, how many may still come by it, and until
+ * when. In memory only: the next cairnd knows none of them.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "identity/invite.h"
+
+#define INVITES_MAX     64
+#define INVITES_USES    1000        /* of one, at most */
+#define INVITES_VALID_S (7 * 86400) /* at most */
+#define INVITES_USUAL_S 3600
+
+struct invites {
+    struct invite {
+        uint8_t hash[IDENTITY_SECRET_HASH];
+        uint32_t uses;
+        int64_t until_s; /* Unix time */
+    } list[INVITES_MAX];
+    size_t count;
+};
+
+/* Errors: ST_FULL  INVITES_MAX of them count */
+MUST_CHECK enum status invites_add(struct invites *invites, const char *secret, uint32_t uses,
+                                   int64_t until_s, int64_t now_s);
+/* Valid until the next call; NULL: it is used up, too old, or none of ours, which isn't told
+ * apart. */
+struct invite *invites_find(struct invites *invites, const char *secret, int64_t now_s);
+/* Somebody came by it. */
+void invites_use(struct invite *invite);
