@@ -1,5 +1,6 @@
 #include "client/home/supervisor.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -55,6 +56,7 @@ struct supervisor {
     const struct supervisor_options *options;
     struct log log;
     char folder[PATH_MAX]; /* of the programs */
+    char host[INET6_ADDRSTRLEN];
     struct child children[2];
     pid_t down_pid;        /* `cairn down` of a SIGTERM or Ctrl-C */
     int64_t down_until_ms; /* when it is late */
@@ -314,6 +316,22 @@ static enum status find_programs(struct supervisor *supervisor)
     return ST_OK;
 }
 
+/* The numeric address of "10.1.0.7:7000" or "[fd00::7]:7000"; false: it is another, or of all. */
+static bool host_of(const char *listen, char out[INET6_ADDRSTRLEN])
+{
+    uint8_t any[16] = { 0 }, bytes[16] = { 0 };
+    const char *colon = strrchr(listen, ':');
+    if (colon == NULL)
+        return false;
+    const bool six = listen[0] == '[' && colon[-1] == ']';
+    const int size = (int)(colon - listen) - 2 * six;
+    if (size <= 0 || size >= INET6_ADDRSTRLEN)
+        return false;
+    (void)snprintf(out, INET6_ADDRSTRLEN, "%.*s", size, listen + six);
+    return inet_pton(six ? AF_INET6 : AF_INET, out, bytes) == 1 &&
+           memcmp(bytes, any, sizeof bytes) != 0;
+}
+
 static void describe_children(struct supervisor *supervisor, char slots[24])
 {
     const struct supervisor_options *options = supervisor->options;
@@ -335,10 +353,16 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
         coordinator->argv[7] = "--tls-ca";
         coordinator->argv[8] = (char *)options->tls.ca;
     }
+    size_t argc = 1;
     if (options->slots >= 0) {
         (void)snprintf(slots, 24, "%lld", (long long)options->slots);
-        agent->argv[1] = "--slots";
-        agent->argv[2] = slots;
+        agent->argv[argc++] = "--slots";
+        agent->argv[argc++] = slots;
+    }
+    /* Workers of other machines come to its own where the coordinator is reached. */
+    if (options->tls.cert != NULL && host_of(options->listen, supervisor->host)) {
+        agent->argv[argc++] = "--host";
+        agent->argv[argc++] = supervisor->host;
     }
 }
 
