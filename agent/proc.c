@@ -58,9 +58,8 @@ enum status proc_pid_space(char *out, size_t capacity)
     struct proc_stat first = { .start_time = 0 };
     if (stat("/proc/self/ns/pid", &space) != 0)
         return status_from_errno(errno);
-    enum status st = proc_stat_read(1, &first);
-    if (st != ST_OK && st != ST_NOT_FOUND) /* not found: others' processes are hidden from us */
-        return st;
+    if (proc_stat_read(1, &first) != ST_OK)
+        first.start_time = 0; /* others' processes are hidden from us */
     int size = snprintf(out, capacity, "%llu.%llu", (unsigned long long)space.st_ino,
                         (unsigned long long)first.start_time);
     return size > 0 && (size_t)size < capacity ? ST_OK : ST_FULL;

@@ -110,6 +110,8 @@ static int bind_in_range(int fd, union name *name, socklen_t size)
 {
     const unsigned first = atomic_load(&range_first);
     const unsigned count = atomic_load(&range_last) - first + 1;
+    const int on = 1; /* else a port that a rank left lately is taken; the lock keeps others off */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     unsigned at = 0; /* random, so that ranks that start together don't try the same ones */
     if (getrandom(&at, sizeof(at), 0) != (ssize_t)sizeof(at))
         at = 0;

@@ -119,7 +119,7 @@ enum status io_find(const struct io *io, const char *path, uint64_t size, int64_
     if (st != ST_NOT_FOUND || io->seen_late == NULL || !io->seen_late(io->self, path) ||
         parent_of(path, parent) != ST_OK)
         return st;
-    for (int64_t ms = PAUSE_FIRST_MS; st == ST_NOT_FOUND; ms = ms * 2) {
+    for (int64_t ms = PAUSE_FIRST_MS; st == ST_NOT_FOUND; ms = ms < PAUSE_MAX_MS ? ms * 2 : ms) {
         enum status listed = io->list(io->self, parent, pass_over, NULL);
         if (listed != ST_OK && listed != ST_NOT_FOUND)
             return listed;

@@ -1,5 +1,6 @@
 #include "rpc/core.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -85,18 +86,24 @@ enum status rpc_code_status(enum rpc_code code)
 bool rpc_address_is_loopback(const char *address)
 {
     static const char *const schemes[] = { "ipv4:", "ipv6:", "dns:///", "dns:" };
-    static const char *const hosts[] = { "127.", "[::1]:", "localhost:" };
+    char host[INET_ADDRSTRLEN];
+    struct in_addr parsed;
     for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
         if (strncmp(address, schemes[i], strlen(schemes[i])) == 0) {
             address += strlen(schemes[i]);
             break;
         }
     }
-    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
-        if (strncmp(address, hosts[i], strlen(hosts[i])) == 0)
-            return true;
-    }
-    return false;
+    if (strchr(address, ',') != NULL) /* several */
+        return false;
+    if (strncmp(address, "[::1]:", 6) == 0 || strncmp(address, "localhost:", 10) == 0)
+        return true;
+    const size_t size = strcspn(address, ":");
+    if (size >= sizeof(host))
+        return false;
+    memcpy(host, address, size);
+    host[size] = '\0';
+    return inet_pton(AF_INET, host, &parsed) == 1 && ntohl(parsed.s_addr) >> 24 == 127;
 }
 
 void *rpc_alloc(size_t size)

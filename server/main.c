@@ -137,6 +137,7 @@ static enum status take_identity(struct daemon *d)
     struct identity_cert own;
     struct reason reason = { "" };
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    api_renew_own(&d->tls, &d->log);
     enum status st = identity_check(&d->tls, IDENTITY_COORDINATOR, now_s, &own, &reason);
     if (st != ST_OK) {
         LOG_ERROR(&d->log, "%s", reason.text);

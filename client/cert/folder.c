@@ -99,7 +99,10 @@ enum exit_code folder_publish(const struct client *client, const char *stem,
         if (st != ST_OK)
             (void)io->unlink(io->self, key); /* of no certificate */
     }
-    if (st == ST_EXISTS) {
+    if (st == ST_EXISTS && failed == key && !folder_has(cert)) {
+        client_error("%s is there without its certificate, of a call that was cut off: remove it",
+                     key);
+    } else if (st == ST_EXISTS) {
         client_error("%s is there already: 'cairn cert renew' prolongs a certificate; for another "
                      "one remove it first",
                      failed);

@@ -75,11 +75,11 @@ static enum status read_file(const char *path, char **out, struct reason *reason
 }
 
 /* To be released in any case. */
-static enum status read_authority(const struct api *api, struct identity_pem *out,
+static enum status read_authority(const struct identity_files *tls, struct identity_pem *out,
                                   struct reason *reason)
 {
     char path[LIMIT_PATH];
-    const char *ca = api->tls->ca, *slash = strrchr(ca, '/');
+    const char *ca = tls->ca, *slash = strrchr(ca, '/');
     const int length =
         snprintf(path, sizeof path, "%.*sca.key", slash ? (int)(slash + 1 - ca) : 0, ca);
     if (length < 0 || (size_t)length >= sizeof path)
@@ -250,7 +250,7 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
     auto_free char *cert = NULL;
     const int64_t forgotten_s = core_node_forgotten(api->core, in->node);
     const int64_t issued_s = now_s(api) > forgotten_s ? now_s(api) : forgotten_s + 1;
-    enum status st = read_authority(api, &ca, &reason);
+    enum status st = read_authority(api->tls, &ca, &reason);
     if (st == ST_OK)
         st = identity_sign(&ca, in->request, IDENTITY_NODE, in->node, issued_s, &cert, &reason);
     identity_pem_release(&ca);
@@ -264,7 +264,43 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
     answer(call, cert, reply);
 }
 
-/* ---- agents that renew ---- */
+/* ---- certificates that are renewed ---- */
+
+static bool is_old(const struct identity_cert *cert, int64_t at_s)
+{
+    return cert->not_after_s - at_s < INT64_C(86400) * IDENTITY_DAYS / 3;
+}
+
+/* Of a certificate of this authority. */
+static enum status renew_own(const struct identity_files *tls, const char *old, int64_t at_s)
+{
+    struct identity_pem ca = { 0 };
+    struct reason reason = { "" };
+    auto_free char *cert = NULL;
+    enum status st = read_authority(tls, &ca, &reason);
+    if (st == ST_OK)
+        st = identity_renew(&ca, old, at_s, &cert, &reason);
+    identity_pem_release(&ca);
+    return st == ST_OK ? io_replace(io_system(), tls->cert, cert, strlen(cert)) : st;
+}
+
+void api_renew_own(const struct identity_files *tls, const struct log *log)
+{
+    const int64_t at_s = clock_wall_ms(clock_system()) / 1000;
+    struct identity_cert own;
+    struct reason reason = { "" };
+    auto_free char *pem = NULL;
+    if (read_file(tls->cert, &pem, &reason) != ST_OK || identity_cert_read(pem, &own) != ST_OK ||
+        !is_old(&own, at_s))
+        return;
+    const enum status st = renew_own(tls, pem, at_s);
+    if (st == ST_OK) {
+        LOG_INFO(log, "%s is renewed", tls->cert);
+    } else {
+        LOG_WARN(log, "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
+                 tls->cert, status_string(st));
+    }
+}
 
 /* The certificate that it sent is the one that it calls with, and that counts. False: the call
  * ended. */
@@ -296,7 +332,7 @@ void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest 
     struct identity_pem ca = { 0 };
     struct reason reason = { "" };
     auto_free char *cert = NULL;
-    enum status st = read_authority(api, &ca, &reason);
+    enum status st = read_authority(api->tls, &ca, &reason);
     if (st == ST_OK)
         st = identity_renew(&ca, in->certificate, now_s(api), &cert, &reason);
     identity_pem_release(&ca);

@@ -207,11 +207,8 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
 
 static void reply_node(struct api *api, const char *name, Cairn__V1__Node_Closure reply, void *call)
 {
-    struct core_node *nodes[LIMIT_NODES];
-    size_t count = core_nodes(api->core, nodes, LIMIT_NODES), i = 0;
-    while (i < count && strcmp(nodes[i]->name, name) != 0)
-        i++;
-    Cairn__V1__Node *out = i < count ? render_node(api->core, nodes[i]) : NULL;
+    struct core_node *node = core_node_at(api->core, name);
+    Cairn__V1__Node *out = node ? render_node(api->core, node) : NULL;
     if (!out) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
@@ -472,6 +469,10 @@ void api_pump(struct api *api)
     int64_t now = clock_mono_ms(core_options(api->core)->clock);
     const int64_t wall_ms = clock_wall_ms(clock_system());
     free_over(api);
+    if (api->tls && now >= api->renew_at) {
+        api_renew_own(api->tls, api->log);
+        api->renew_at = now + API_RENEW_MS;
+    }
     for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
         if (core_failed(api->core) != ST_OK)
             return;

@@ -371,7 +371,8 @@ size_t core_nodes(struct core *core, struct core_node **out, size_t capacity)
 {
     size_t count = 0;
     for (size_t i = 0; i < core->node_count; i++) {
-        if (!core->nodes[i]->known && core->nodes[i]->forgotten_s == 0)
+        const struct core_node *node = core->nodes[i];
+        if (!node->known && !node->drains && node->forgotten_s == 0)
             continue;
         if (count < capacity)
             out[count] = core->nodes[i];

@@ -345,6 +345,8 @@ void core_release(struct core *core, const char *id);
  * many there are. */
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
+/* NULL: there is none of that name. */
+struct core_node *core_node_at(struct core *core, const char *name);
 uint32_t core_node_used(struct core *core, struct core_node *node);
 /* The same for its GPUs. */
 uint32_t core_node_gpus_used(struct core *core, struct core_node *node);

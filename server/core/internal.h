@@ -163,7 +163,6 @@ void core_detach(struct core_conn *conn);
 bool core_version_fits(const char *theirs);
 /* "" is what it counts as. */
 const char *core_version_said(const char *theirs);
-struct core_node *core_node_at(struct core *core, const char *name);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
 /* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone. Nothing is
  * added twice. */
