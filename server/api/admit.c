@@ -145,7 +145,7 @@ static enum status make_invite(struct api *api, uint32_t uses, int64_t until_s,
 {
     uint8_t bytes[32];
     struct identity_pem ca = { 0 };
-    enum status st = read_authority(api, &ca, reason);
+    enum status st = read_authority(api->tls, &ca, reason);
     if (st == ST_OK)
         st = add_addresses(api, invite, reason);
     invite->ca = ca.cert;
