@@ -182,6 +182,17 @@ def test_a_node_that_people_drain_is_left_and_taken_back(quiet):
         assert alive(agent)
 
 
+def test_a_drained_node_that_is_off_is_shown_and_taken_back():
+    with Home() as home:
+        with pod(home) as (process, agent):
+            home.cairn("node", "drain", POD)
+            os.kill(agent, signal.SIGTERM)
+            process.wait(30)
+        home.kill("cairnd")  # the next one has never seen it
+        until(lambda: home.cairn("node", "ls", check=False).returncode == 0 and node_of(home), 30, "it is listed")
+        home.cairn("node", "undrain", POD)
+
+
 def test_process_1_takes_away_the_dead_that_others_leave():
     with Home() as home, pod(home) as (_, agent):
         subprocess.run(["nsenter", "-t", str(agent), *(["-U", "--preserve-credentials"] if USER else []), "-p", "-m", "--",
