@@ -23,7 +23,8 @@ struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
     size_t count;
-    struct place_pair apart[2 * PATHS_MAX]; /* that can't reach each other */
+    struct place_pair
+        apart[4 * PATHS_MAX]; /* that can't reach each other; two pools of a node at most */
     size_t apart_count;
 };
 
@@ -45,7 +46,8 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .ports = node->ports,
                                .ready = node->conn && !node->silent && !core_node_held(core, node),
                                .leaving = !core_node_takes(node),
-                               .reachable = core_node_in_reach(core, node),
+                               .reachable = core_node_in_reach(core, node) && !node->drains &&
+                                            node->stay != CORE_LEFT,
                                .penalty = level_of(core, node) };
     CHECK(board->count + 2 <= PLACE_NODES_MAX);
     board->of[board->count] = node;

@@ -91,16 +91,19 @@ static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_M
     return count;
 }
 
-/* A ring of all, and whoever is blamed with each. */
+/* Whoever is blamed with each, then a ring of all, from another begin each time: of so many not all
+ * have room. */
 static void suspect_some(struct core *core, const struct core_job *job)
 {
     const struct machine *m = &job->m;
     const uint32_t ranks = m->config.ranks;
-    const uint32_t blamed = m->cause.rank;
-    for (uint32_t r = 0; r < ranks; r++)
-        suspect(core, m->ranks[r].node, m->ranks[(r + 1) % ranks].node);
+    const uint32_t blamed = m->cause.kind == MACHINE_FAULT_NONE ? ranks : m->cause.rank;
     for (uint32_t r = 0; r < ranks && blamed < ranks; r++)
         suspect(core, m->ranks[blamed].node, m->ranks[r].node);
+    for (uint32_t i = 0; i < ranks; i++) {
+        const uint32_t r = (i + m->generation) % ranks;
+        suspect(core, m->ranks[r].node, m->ranks[(r + 1) % ranks].node);
+    }
 }
 
 void core_paths_suspect(struct core *core, const struct core_job *job)

@@ -154,7 +154,8 @@ void machine_on_drop_done(struct machine_turn *t)
     if (index < 0 || m->saves[index].state != MACHINE_SAVE_DROPPING)
         return;
     m->saves[index].removing = false;
-    bool gone = t->ev->answer.status == ST_OK || t->ev->answer.status == ST_EXISTS;
+    const enum status st = t->ev->answer.status; /* again: a file of it is open somewhere */
+    const bool gone = st == ST_OK || st == ST_EXISTS || st == ST_AGAIN;
     if (!gone && !machine_all_gone(m)) {
         (void)machine_unsaved(t, t->ev->answer.message);
         m->saves[index].retry_at = t->now + machine_retry_ms(++m->saves[index].tries);

@@ -536,10 +536,15 @@ static void explain_by_path(struct machine_turn *t, const char *message)
     cause.outside = true;
     (void)snprintf(cause.message, sizeof cause.message, "%.380s; seen first as %s", message,
                    machine_fault_name(m->cause.kind));
-    mend_cause(t, &cause);
     m->streak -= m->streak > 0;
     if (!m->progressed && !m->committed)
         m->barren -= m->barren > 0;
+    const bool budget = uses_budget(&m->cause);
+    mend_cause(t, &cause);
+    if (m->end_to == MACHINE_FAILED && !budget && m->barren < MACHINE_BARREN_MAX) {
+        m->end_to = MACHINE_RECOVERING; /* it was the last of too many without progress */
+        m->restarts++;
+    }
     m->retry_at = t->now;
 }
 

@@ -211,21 +211,23 @@ authorityKeyIdentifier = keyid
 """
 
 
-def brief_certificate(home, seconds, since="20200101000000Z"):
-    """Node n2's, which expires so soon."""
+def brief_certificate(home, seconds, since="20200101000000Z", stem="node-brief", text=CONFIG):
+    """One that expires so soon; node-brief is node n2's. The authority's key lies in home.dir, where no agent's
+    certificate is to be renewed."""
+    authority = next(path for path in (home.dir / "ca.key", home.tls / "ca.key") if path.exists())
     folder = home.dir / "brief"
     folder.mkdir()
     (folder / "index").touch()
     (folder / "serial").write_text("1000\n", encoding="utf-8")
-    (folder / "conf").write_text(CONFIG.format(dir=folder), encoding="utf-8")
-    key, cert = home.tls / "node-n2.key", home.tls / "node-brief.crt"
+    (folder / "conf").write_text(text.format(dir=folder), encoding="utf-8")
+    key, cert = home.tls / "node-n2.key", home.tls / f"{stem}.crt"
     end = time.strftime("%y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
     subprocess.run(["openssl", "req", "-new", "-key", key, "-subj", "/CN=x", "-out", folder / "csr"], check=True)
     subprocess.run(["openssl", "ca", "-batch", "-notext", "-config", folder / "conf", "-extensions", "node", "-in",
-                    folder / "csr", "-cert", home.tls / "ca.crt", "-keyfile", home.dir / "ca.key", "-startdate",
+                    folder / "csr", "-cert", home.tls / "ca.crt", "-keyfile", authority, "-startdate",
                     since, "-enddate", end, "-out", cert], check=True, capture_output=True)
-    (home.tls / "node-brief.key").write_bytes(key.read_bytes())
-    os.chmod(home.tls / "node-brief.key", 0o600)
+    (home.tls / f"{stem}.key").write_bytes(key.read_bytes())
+    os.chmod(home.tls / f"{stem}.key", 0o600)
 
 
 def test_a_session_ends_with_its_certificate(home):
@@ -237,6 +239,26 @@ def test_a_session_ends_with_its_certificate(home):
     (home.tls / "node-brief.crt").write_bytes((home.tls / "node-n2.crt").read_bytes())
     until(lambda: home.log_of("cairn-agent").count("connected to the coordinator") >= 2 and "the files of TLS have changed"
           in home.log_of("cairn-agent"), 20, "with a new one it is back by itself")
+
+
+def not_after(cert):
+    return subprocess.run(["openssl", "x509", "-in", cert, "-noout", "-enddate"], capture_output=True, text=True,
+                          check=True).stdout
+
+
+def test_the_coordinator_renews_its_own_certificate():
+    with TlsHome() as home:
+        home.kill("cairnd")
+        until(lambda: not home.pids("cairnd"), 10, "it is gone")
+        text = CONFIG.replace("clientAuth", "serverAuth").replace("node/n2", "coordinator/main,DNS:cairnd")
+        brief_certificate(home, 5 * 86400, stem="coordinator", text=text)
+        old = not_after(home.tls / "coordinator.crt")
+        (home.home / "cairnd.addr").unlink()
+        home.start("cairnd", "--listen", "127.0.0.1:0", *home.files("coordinator"))
+        until(lambda: (home.home / "cairnd.addr").exists() and home.cairn("ps", check=False).returncode == 0, 20, "it serves")
+        assert not_after(home.tls / "coordinator.crt") != old and "is renewed" in home.log_of("cairnd")
+        home.address = (home.home / "cairnd.addr").read_text(encoding="utf-8")
+        assert home.by("viewer-bob", "ps").returncode == 0
 
 
 def test_up_makes_what_it_needs_to_listen_beyond_this_machine():

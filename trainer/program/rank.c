@@ -282,7 +282,8 @@ static enum status form_worker(struct rank *r)
     if (chooses && r->assignment.memory.generation > 0) {
         (void)!copy_restore_pins(r->options->copies, &r->assignment, &choices);
     } else if (chooses && r->assignment.restore[0] != '\0') {
-        (void)!state_read_pins(ckpt_store_io(r->store), r->assignment.restore, &choices);
+        ckpt_await(&r->io, r->assignment.restore);
+        (void)!state_read_pins(&r->io, r->assignment.restore, &choices);
     }
     struct worker_options options = { .job = r->job,
                                       .io = &r->io,

@@ -192,9 +192,30 @@ static void codes_and_statuses_translate_into_each_other(void **state)
     assert_string_equal(rpc_code_name((enum rpc_code)99), "(no such code)");
 }
 
+static void a_token_goes_to_this_machine_only(void **state)
+{
+    static const char *const here[] = { "127.0.0.1:7000", "ipv4:127.0.0.1:7000",
+                                        "127.1.2.3:0",    "localhost:7000",
+                                        "[::1]:7000",     "dns:///localhost:1" };
+    static const char *const elsewhere[] = { "10.0.0.5:7000",
+                                             "127.evil.example:7000",
+                                             "0.0.0.0:1",
+                                             "ipv4:127.0.0.1:1,10.0.0.5:7000",
+                                             "localhost.org:1",
+                                             "[fd00::1]:7000",
+                                             "127.0.0.1.example:7000",
+                                             "" };
+    (void)state;
+    for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++)
+        assert_true(rpc_address_is_loopback(here[i]));
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+        assert_false(rpc_address_is_loopback(elsewhere[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_goes_to_this_machine_only),
         cmocka_unit_test(mailbox_runs_every_task_of_every_producer_in_its_order),
         cmocka_unit_test(mailbox_with_work_left_stays_readable),
         cmocka_unit_test(descriptors_know_which_methods_stream),
