@@ -54,14 +54,16 @@ static enum status check_credentials(struct client *client, struct reason *reaso
 {
     struct identity_cert own;
     const bool loopback = rpc_address_is_loopback(client->address);
-    if (identity_files_named(&client->args.tls))
+    if (identity_files_named(&client->args.tls)) {
         return identity_check(&client->args.tls, IDENTITY_OPERATOR | IDENTITY_VIEWER,
                               clock_wall_ms(clock_system()) / 1000, &own, reason);
-    if (!loopback)
+    }
+    if (!loopback) {
         reason_set(reason,
                    "%s: beyond this machine TLS is spoken: --tls-cert, --tls-key and "
                    "--tls-ca, as made by 'cairn cert operator NAME'",
                    client->address);
+    }
     return loopback ? ST_OK : ST_CONFIG;
 }
 
@@ -161,9 +163,10 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
         client_error("no coordinator answers at %s%s%s%s", client->address,
                      own ? "\n  start one with: cairn up" : "", client->tls ? ": " : "",
                      client->tls ? result->detail : "");
-        if (client->tls && strstr(result->detail, "Socket closed") != NULL)
+        if (client->tls && strstr(result->detail, "Socket closed") != NULL) {
             client_error("it refuses this certificate, or speaks no TLS: see 'cairn cert check %s'",
                          client->args.tls.cert);
+        }
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
         client_error("the coordinator at %s did not answer in time", client->address);
         return client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : EXIT_UNREACHABLE;

@@ -147,7 +147,7 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
                      Cairn__V1__Node_Closure reply, void *call);
 void api_invite_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__InviteNodesRequest *in,
                       Cairn__V1__InviteNodesReply_Closure reply, void *call);
-/* The coordinator's own certificate, in the last third of its life, where the authority's key is. */
+/* Renews the coordinator's own certificate in the last third of its life. */
 void api_renew_own(const struct identity_files *tls, const struct log *log);
 #define API_RENEW_MS 3600000 /* between two looks */
 void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *in,
