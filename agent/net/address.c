@@ -1,6 +1,7 @@
 #include "agent/net/address.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -216,9 +217,9 @@ static void decode(const char *text, char out[PEER_TEXT])
 {
     size_t size = 0;
     for (; *text != '\0' && size < PEER_TEXT - 1; text++) {
-        unsigned code = 0;
-        if (*text == '%' && sscanf(text + 1, "%2x", &code) == 1 && code != 0) {
-            out[size++] = (char)code;
+        if (*text == '%' && isxdigit((unsigned char)text[1]) && isxdigit((unsigned char)text[2])) {
+            const char code[] = { text[1], text[2], '\0' };
+            out[size++] = (char)strtoul(code, NULL, 16);
             text += 2;
         } else {
             out[size++] = *text;

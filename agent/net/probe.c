@@ -388,10 +388,11 @@ static int open_socket(const char *host, int port)
     struct sockaddr_in6 six;
     int fd = -1;
     errno = EINVAL;
-    if (uv_ip4_addr(host, port, &four) == 0)
+    if (uv_ip4_addr(host, port, &four) == 0) {
         fd = try_socket((const struct sockaddr *)&four, sizeof four);
-    else if (uv_ip6_addr(host, port, &six) == 0)
+    } else if (uv_ip6_addr(host, port, &six) == 0) {
         fd = try_socket((const struct sockaddr *)&six, sizeof six);
+    }
     if (fd < 0 && errno != EADDRINUSE && uv_ip6_addr("::", port, &six) == 0)
         fd = try_socket((const struct sockaddr *)&six, sizeof six);
     if (fd < 0 && errno != EADDRINUSE && uv_ip4_addr("0.0.0.0", port, &four) == 0)
@@ -401,7 +402,7 @@ static int open_socket(const char *host, int port)
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage name;
+    struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
     socklen_t size = sizeof name;
     if (getsockname(fd, (struct sockaddr *)&name, &size) != 0)
         return 0;

@@ -360,7 +360,8 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
         agent->argv[argc++] = slots;
     }
     /* Workers of other machines come to its own where the coordinator is reached. */
-    if (options->tls.cert != NULL && host_of(options->listen, supervisor->host)) {
+    if (options->listen != NULL && options->tls.cert != NULL &&
+        host_of(options->listen, supervisor->host)) {
         agent->argv[argc++] = "--host";
         agent->argv[argc++] = supervisor->host;
     }

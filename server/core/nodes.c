@@ -448,9 +448,10 @@ static void agent_hello(struct core *core, struct core_conn *conn,
         core_node_leaving(core, node, hello->leaving);
     node->stray_count = 0; /* those that are there are listed */
     node->counted = false;
-    for (size_t i = 0; i < hello->n_running; i++)
-        take_running(core, node, hello->running[i]->ref, hello->running[i]->pid,
-                     hello->running[i]->slot);
+    for (size_t i = 0; i < hello->n_running; i++) {
+        const Cairn__V1__RunningTrainer *one = hello->running[i];
+        take_running(core, node, one->ref, one->pid, one->slot);
+    }
     take_absent(core, node, hello);
     core_check_copies(core, node, hello);
     core->schedule_needed = true;

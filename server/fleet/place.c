@@ -194,6 +194,7 @@ static bool fill_slots(const struct place_node *nodes, size_t node_count,
     for (size_t i = 0; i < node_count; i++)
         most[i] = room.alone[i] > 0 ? room.alone[i] : room.shared[i];
     const size_t first = choose_node(nodes, node_count, most, ask->count);
+    CHECK(first < node_count);
     uint32_t placed = take_slots(&nodes[first], (uint32_t)first,
                                  most[first] < ask->count ? most[first] : ask->count, out);
     room.shared[first] = 0;
