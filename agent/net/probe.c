@@ -402,7 +402,8 @@ static int open_socket(const char *host, int port)
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
+    struct sockaddr_storage name;
+    memset(&name, 0, sizeof name);
     socklen_t size = sizeof name;
     if (getsockname(fd, (struct sockaddr *)&name, &size) != 0)
         return 0;
