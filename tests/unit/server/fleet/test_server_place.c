@@ -303,7 +303,7 @@ static void another_choice_is_tried_where_the_first_leaves_too_few(void **state)
     struct place_node nodes[] = { node("a", 3, none_used), node("b", 3, more), node("c", 3, used) };
     const struct place_pair apart[] = { { 0, 1 }, { 0, 2 } };
     struct place_ask ask = { .count = 3, .device = "cpu", .apart = apart, .apart_count = 2 };
-    struct place_slot out[3];
+    struct place_slot out[4];
     struct reason reason;
     (void)state;
     assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
