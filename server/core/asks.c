@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cleanup.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -402,21 +401,6 @@ bool core_node_is_taken(struct core *core, const char *name)
     return node && node->known && (node->conn || core_now(core) < node->heard_at + CORE_NODE_MS);
 }
 
-/* Workers there are gone, for all that is known: their jobs go on in another generation. */
-static void drop_workers(struct core *core, struct core_node *node)
-{
-    size_t count;
-    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
-    for (size_t i = 0; i < count; i++) {
-        struct core_job *job = ranks[i]->job;
-        if (ranks[i]->node != node || job->unreadable[0])
-            continue; /* by what another rank's event led to; nothing is done with that one */
-        struct machine_event event =
-            core_event_of(core, MACHINE_EV_MISSING, job->m.generation, core_rank_number(ranks[i]));
-        (void)core_apply(core, job, &event);
-    }
-}
-
 static void drop_agent(struct core *core, struct core_node *node)
 {
     struct core_conn *conn = node->conn;
@@ -447,8 +431,8 @@ enum status core_forget_node(struct core *core, const char *name, struct core_no
     node->known = false;
     node->silent = true;
     core_node_moved(core, node);
-    drop_workers(core, node);
-    core->schedule_needed = true;
+    /* Workers there are gone, for all that is known: their jobs go on in another generation. */
+    core_tell_ranks(core, node, MACHINE_EV_MISSING, NULL);
     core_schedule(core);
     *out = node;
     return core->failed;

@@ -151,6 +151,10 @@ bool core_node_count(struct core *core, struct core_node *node);
  * no memory, and the core failed. */
 struct core_rank **core_ranks_of(struct core *core, const struct core_node *node,
                                  size_t *out_count);
+/* Every rank that holds a slot there has that happen to its job, which may move it; why_leaving is
+ * MACHINE_EV_LEAVING's. The queue is looked at again. */
+void core_tell_ranks(struct core *core, struct core_node *node, enum machine_event_kind kind,
+                     const char *why_leaving);
 static inline uint32_t core_rank_number(const struct core_rank *rank)
 {
     return (uint32_t)(rank - rank->job->ranks);

@@ -315,8 +315,8 @@ void core_node_stays(struct core_node *node)
     node->why_leaves[0] = '\0';
 }
 
-/* All jobs there save and go on elsewhere. */
-static void empty_node(struct core *core, struct core_node *node, const char *why)
+void core_tell_ranks(struct core *core, struct core_node *node, enum machine_event_kind kind,
+                     const char *why_leaving)
 {
     size_t count;
     auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
@@ -325,8 +325,9 @@ static void empty_node(struct core *core, struct core_node *node, const char *wh
         if (ranks[i]->node != node || job->unreadable[0])
             continue; /* by what another rank's event led to; nothing is done with that one */
         struct machine_event event =
-            core_event_of(core, MACHINE_EV_LEAVING, job->m.generation, core_rank_number(ranks[i]));
-        event.leaving.why = why;
+            core_event_of(core, kind, job->m.generation, core_rank_number(ranks[i]));
+        if (kind == MACHINE_EV_LEAVING)
+            event.leaving.why = why_leaving;
         (void)core_apply(core, job, &event);
     }
     core->schedule_needed = true;
@@ -342,7 +343,7 @@ void core_node_leaving(struct core *core, struct core_node *node,
         LOG_INFO(core->options.log, "%s", why.text);
     node->stay = CORE_LEAVES;
     (void)snprintf(node->why_leaves, sizeof node->why_leaves, "%.100s", leaving->reason);
-    empty_node(core, node, why.text);
+    core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
 }
 
 void core_node_drain(struct core_node *node, const char *reason)
@@ -367,7 +368,7 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
     struct reason why;
     reason_set(&why, "node %s is drained: %.100s", name, reason[0] ? reason : "asked by the user");
     LOG_INFO(core->options.log, "%s", why.text);
-    empty_node(core, node, why.text);
+    core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
     core_schedule(core);
     return core->failed;
 }
