@@ -2,8 +2,8 @@
  * What the files of the core share: struct core, and the functions of each file.
  *
  * The sections stand from floor to roof: a file calls what stands above its own section, never what
- * stands below. core.h, which stands beside all of them, has what others may call: loop.c, asks.c,
- * nodes.c, trainers.c and answers.c are the entries.
+ * stands below. core.h, which stands beside all of them, has what others may call: the files of
+ * entry/ are the ways in.
  */
 #pragma once
 
