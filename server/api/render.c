@@ -152,6 +152,18 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     return out;
 }
 
+static char *reason_of(const struct core *core, const struct core_node *node)
+{
+    struct reason reason;
+    if (node->stay != CORE_STAYS)
+        return render_text(node->why_leaves);
+    if (!node->silent || !node->doubt.said[0])
+        return render_text(node->why_drains);
+    reason_set(&reason, "not heard for %lld s; %s",
+               (long long)(core_node_unheard_ms(core, node) / 1000), node->doubt.said);
+    return render_text(reason.text);
+}
+
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
 {
     Cairn__V1__Node *out = malloc(sizeof *out);
@@ -168,7 +180,7 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     } else if (core_node_held(core, node)) {
         state = "silent";
     } else if (node->silent) {
-        state = "lost";
+        state = core_node_cut_off(node) ? "unreachable" : "lost";
     } else if (node->stay == CORE_LEAVES || node->drains) {
         state = "draining";
     } else if (core_node_drained(core, node)) {
@@ -183,7 +195,7 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     out->host = render_text(node->host);
     out->gpus_used = core_node_gpus_used(core, node);
     out->undying = core_node_undying(core, node);
-    out->reason = render_text(node->stay != CORE_STAYS ? node->why_leaves : node->why_drains);
+    out->reason = reason_of(core, node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);

@@ -26,6 +26,7 @@
 #include "job/job.h"
 #include "rpc/rpc.h"
 #include "server/containers/timers.h"
+#include "server/fleet/doubt.h"
 #include "server/fleet/place.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
@@ -223,7 +224,10 @@ struct core_node {
     int64_t heard_at;
     int64_t forgotten_s; /* Unix time: certificates of until then don't count; 0: never */
     bool silent;
-    bool local; /* its agent is heard over this machine\'s socket */
+    bool local;         /* its agent is heard over this machine's socket */
+    struct doubt doubt; /* whether others reach it, since it is not heard any more */
+    bool doubted;       /* jobs there were told that it is not heard */
+    bool alone;         /* no other node is heard */
     bool known; /* an agent said hello; else only a job's journal speaks of it */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
@@ -377,6 +381,10 @@ int64_t core_node_forgotten(struct core *core, const char *name);
 bool core_node_is_taken(struct core *core, const char *name);
 /* Slots held by trainers that were killed and don't die. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node);
+/* It is not heard, but others reach it: why it is thought so is in node->doubt.said. */
+bool core_node_cut_off(const struct core_node *node);
+/* Since its agent said something. */
+int64_t core_node_unheard_ms(const struct core *core, const struct core_node *node);
 /* All are silent, and nobody is judged; this one is among them. */
 bool core_node_held(const struct core *core, const struct core_node *node);
 /* Trainers of the node have a live session. */

@@ -14,13 +14,17 @@
 #include "server/fleet/paths.h"
 
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
-#define CORE_NODE_MS         5000   /* without a beat: silent */
+#define CORE_BEAT_MS         1000   /* of an agent */
+#define CORE_LOST_MS         5000   /* without a beat: silent */
+#define CORE_ALONE           3      /* times that, where no other node is heard */
 #define CORE_REACH_MS        120000 /* unheard for so long: no job is kept waiting for it */
 #define CORE_LOOK_MS         2000   /* jobs that wait for slots are looked at again */
 #define CORE_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
 #define CORE_LEFT_MS         50     /* between two jobs that ended and may have left something */
 #define CORE_TIDY_MS         200    /* between two deletions of what is kept no longer */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
+#define CORE_HELLO_MS        3000   /* nor within that time of another hello, */
+#define CORE_GRACE_MAX_MS    120000 /* for so long at most */
 #define CORE_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
 #define CORE_LINGER_TURNS    256 /* with more a group lingers no longer */
@@ -76,6 +80,9 @@ struct core {
     struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;
+    int64_t beat_ms, lost_ms; /* agents' beats; without one for so long a node is silent */
+    int64_t grace_until;      /* nobody is judged before; 0: it is over */
+    int64_t hello_at;         /* the newest of an agent or a trainer */
     int64_t expects_until;  /* jobs were not over when it started: nodes come back; else 0 */
     int64_t draining_until; /* 0: no */
     int64_t drain_wall;     /* the newest drain began */
@@ -143,6 +150,8 @@ void core_node_moved(struct core *core, struct core_node *node);
 int64_t core_job_deadline(const struct core_job *job);
 bool core_job_queues(const struct core_job *job);
 int64_t core_node_deadline(const struct core *core, const struct core_node *node);
+/* When a node that is not heard any more is called silent. */
+int64_t core_node_due(const struct core *core, const struct core_node *node);
 /* The queue says something else to those that wait. */
 void core_queue_moved(struct core *core, const struct core_job *holds_back);
 /* node->used and the numbers beside it are right from now on. false: no memory; the core failed. */
@@ -177,8 +186,6 @@ void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1_
 bool core_gpu_serves(const struct core_gpu *gpu);
 /* Whether it has slots of this device kind, of a capability that is enough. */
 bool core_node_has(const struct core_node *node, const char *device);
-/* Nobody's silence counts for which this process didn't run since what core_deadline promised. */
-void core_excuse(struct core *core);
 
 /* ---- outbox.c: what waits for the commit ---- */
 
@@ -206,6 +213,9 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref);
+/* Asks the agent of `who` whether it reaches that of `whom`. */
+void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
+                     uint64_t round);
 /* To every agent that is there and needs no copies of the job; others tell of theirs in a hello. */
 void core_send_forget(struct core *core, const struct core_job *job);
 /* Which copies on a node, of those that its hello names, nobody needs. */
@@ -255,6 +265,8 @@ void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
 /* It failed elsewhere, too. */
 void core_clear_nodes(struct core *core, struct core_job *job);
 void core_verdicts_tick(struct core *core, struct core_node *node); /* forgets what is old */
+/* Nobody's silence counts for which this process didn't run since what core_deadline promised. */
+void core_excuse(struct core *core);
 /* It may take jobs, now or soon: it was heard not too long ago. */
 bool core_node_in_reach(const struct core *core, const struct core_node *node);
 
@@ -321,9 +333,14 @@ struct machine_fault core_fault(const Cairn__V1__Fault *in);
 void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
                       const Cairn__V1__SaveReport *report);
 
-/* ---- nodes.c ---- */
+/* ---- silence.c ---- */
 
+void core_note_heard(struct core *core, struct core_node *node);
+/* What an agent says of a probe, for this and for answers.c. */
+void core_take_probed(struct core *core, const struct core_node *from,
+                      const Cairn__V1__ProbeResult *result);
 void core_nodes_tick(struct core *core); /* of nodes whose time has come */
+void core_grace_tick(struct core *core); /* of the time after the start */
 
 /* ---- load.c ---- */
 

@@ -239,7 +239,7 @@ static void await_nodes(struct core *core, const struct core_job *job)
             machine_holds_slot(&job->m, i) ? core_node_at(core, rank->node) : NULL;
         if (!node)
             continue;
-        node->heard_at = core->started_at + CORE_GRACE_MS;
+        node->heard_at = core->grace_until;
         core_node_moved(core, node);
     }
 }
@@ -473,7 +473,8 @@ enum status core_load(struct core *core)
     core->started_at = core_now(core);
     core->left_at = core->started_at + CORE_LEFT_MS;
     core->tidy_at = core->started_at + CORE_TIDY_MS;
-    core->expects_until = resumes ? core->started_at + CORE_GRACE_MS : 0;
+    core->grace_until = core->started_at + CORE_GRACE_MS;
+    core->expects_until = resumes ? core->grace_until : 0;
     for (size_t i = 0; i < core->job_count; i++)
         await_nodes(core, core->jobs[i]);
     core_schedule(core);

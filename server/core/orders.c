@@ -88,6 +88,19 @@ enum status core_log_request(struct core *core, const char *node_name,
     return ST_OK;
 }
 
+void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
+                     uint64_t round)
+{
+    Cairn__V1__Probe probe = CAIRN__V1__PROBE__INIT;
+    probe.id = round;
+    probe.host = (char *)whom->host;
+    probe.port = whom->probe_port;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
+    order.probe = &probe;
+    core_post(core, who->conn, CORE_AT_ONCE, &order.base);
+}
+
 /* ---- to agents: copies in memory ---- */
 
 static void send_forget(struct core *core, const struct core_node *node, const char *job)

@@ -44,7 +44,8 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .host = node->host,
                                .net = node->net,
                                .ports = node->ports,
-                               .ready = node->conn && !node->silent && !core_node_held(core, node),
+                               .ready = node->conn && !node->silent && !core_node_held(core, node) &&
+                                        node->doubt.state == DOUBT_NONE,
                                .leaving = !core_node_takes(node),
                                .reachable = core_node_in_reach(core, node) && !node->drains &&
                                             node->stay != CORE_LEFT,

@@ -388,11 +388,34 @@ bool core_node_held(const struct core *core, const struct core_node *node)
     return core->outage.since != 0 && node->known && !node->local && !node->silent;
 }
 
+int64_t core_node_unheard_ms(const struct core *core, const struct core_node *node)
+{
+    return core_now(core) - node->heard_at;
+}
+
+bool core_node_cut_off(const struct core_node *node)
+{
+    return node->silent && node->doubt.reached;
+}
+
+int64_t core_node_due(const struct core *core, const struct core_node *node)
+{
+    const int64_t at = node->heard_at + (node->alone ? CORE_ALONE : 1) * core->lost_ms;
+    return at > core->grace_until ? at : core->grace_until;
+}
+
 int64_t core_node_deadline(const struct core *core, const struct core_node *node)
 {
     int64_t at = TIMERS_NEVER;
-    if (!node->silent && !core_node_held(core, node))
-        at = node->heard_at + CORE_NODE_MS;
+    if (!node->silent && !core_node_held(core, node)) {
+        at = doubt_deadline(&node->doubt);
+        if (node->doubt.state == DOUBT_NONE)
+            at = node->heard_at + core->lost_ms - DOUBT_LEAD_MS;
+        else if (node->doubt.state != DOUBT_ASKED)
+            at = core_node_due(core, node);
+    } else if (core_node_cut_off(node) && core->outage.since == 0) {
+        at = doubt_deadline(&node->doubt);
+    }
     if (node->record.count > 0 && node->record.faults[0].at + FLEET_FORGET_MS < at)
         at = node->record.faults[0].at + FLEET_FORGET_MS;
     return at;
@@ -551,29 +574,4 @@ struct core_rank **core_ranks_of(struct core *core, const struct core_node *node
         list[(*out_count)++] = rank;
     qsort(list, count, sizeof(void *), compare_ranks);
     return list;
-}
-
-/* ---- time in which this process did not run ---- */
-
-/* SIGSTOP, a starved machine, a suspended laptop, a disk that holds a commit up: what happened
- * meanwhile waits in the mailbox. */
-void core_excuse(struct core *core)
-{
-    int64_t now = core_now(core);
-    if (core->promised_at == INT64_MAX || now - core->promised_at < CORE_LATE_MS)
-        return;
-    int64_t late = now - core->promised_at;
-    core->promised_at = now;
-    LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
-             (double)late / 1000.0);
-    core->expects_until += late; /* the nodes can't have come meanwhile */
-    for (size_t i = 0; i < core->node_count; i++) {
-        core->nodes[i]->heard_at += late;
-        core_node_moved(core, core->nodes[i]);
-    }
-    for (size_t i = 0; i < core->live.count; i++) {
-        struct core_job *job = core->live.list[i].value;
-        machine_excuse(&job->m, late);
-        core_job_moved(core, job);
-    }
 }

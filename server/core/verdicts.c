@@ -142,3 +142,30 @@ bool core_nodes_apart(const struct core *core, const char *a, const char *b)
 {
     return paths_is_cut(&core->paths, a, b);
 }
+
+/* ---- time in which this process did not run ---- */
+
+/* SIGSTOP, a starved machine, a suspended laptop, a disk that holds a commit up: what happened
+ * meanwhile waits in the mailbox. */
+void core_excuse(struct core *core)
+{
+    int64_t now = core_now(core);
+    if (core->promised_at == INT64_MAX || now - core->promised_at < CORE_LATE_MS)
+        return;
+    int64_t late = now - core->promised_at;
+    core->promised_at = now;
+    LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
+             (double)late / 1000.0);
+    core->expects_until += late; /* the nodes can't have come meanwhile */
+    core->grace_until += core->grace_until != 0 ? late : 0;
+    for (size_t i = 0; i < core->node_count; i++) {
+        core->nodes[i]->heard_at += late;
+        core->nodes[i]->doubt.asked_at += late;
+        core_node_moved(core, core->nodes[i]);
+    }
+    for (size_t i = 0; i < core->live.count; i++) {
+        struct core_job *job = core->live.list[i].value;
+        machine_excuse(&job->m, late);
+        core_job_moved(core, job);
+    }
+}

@@ -24,6 +24,8 @@ enum status machine_init(struct machine *m, const char *id, const struct machine
                            .submitted_wall = wall,
                            .accounted_at = now,
                            .ranks = ranks };
+    if (m->config.silent_ms == 0)
+        m->config.silent_ms = MACHINE_SILENT_MS;
     machine_text(m->id, sizeof m->id, id);
     for (uint32_t i = 0; i < config->ranks; i++)
         machine_rank_gone(m, i);
@@ -202,11 +204,29 @@ static void on_missing(struct machine_turn *t)
 static void on_agent(struct machine_turn *t)
 {
     struct machine_rank *rank = &t->m->ranks[t->ev->rank];
-    if (rank->agent_silent != t->ev->agent.silent && !rank->gone) {
-        machine_tell(t, "agent", "the agent of node %s %s", rank->node,
-                     t->ev->agent.silent ? "is silent; the job runs on unsupervised" : "is back");
+    const enum machine_agent was = rank->agent;
+    const char *saw = t->ev->agent.saw;
+    rank->agent = t->ev->agent.state;
+    if (rank->agent == was || rank->gone)
+        return;
+    switch (rank->agent) {
+    case MACHINE_AGENT_HEARD:
+        machine_rank_heard(t, t->ev->rank);
+        if (was != MACHINE_AGENT_DOUBTED)
+            machine_tell(t, "agent", "the agent of node %s is back", rank->node);
+        return;
+    case MACHINE_AGENT_DOUBTED:
+        return;
+    case MACHINE_AGENT_SILENT:
+        machine_tell(t, "agent", "the agent of node %s is silent; the job runs on unsupervised%s%s",
+                     rank->node, saw[0] ? "; " : "", saw);
+        return;
+    case MACHINE_AGENT_CUT_OFF:
+        machine_tell(t, "agent",
+                     "node %s is not heard, but others reach it: the coordinator's way to it is "
+                     "broken; %s",
+                     rank->node, saw);
     }
-    rank->agent_silent = t->ev->agent.silent;
 }
 
 static void on_session_lost(struct machine_turn *t)
@@ -343,6 +363,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
         rank->saving_at = m->grace_until;
         rank->step = m->restore_step;
     }
+    m->stepped_at = 0;
     bool gently = m->end_to != MACHINE_NONE && m->end_to != MACHINE_RECOVERING &&
                   m->end_to != MACHINE_FAILED && m->end_to != MACHINE_KILLED;
     if (gently) {

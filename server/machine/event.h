@@ -26,7 +26,7 @@ enum machine_event_kind {
     MACHINE_EV_STARTED, /* started */
     MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
     MACHINE_EV_EXITED,  /* exited */
-    MACHINE_EV_AGENT,   /* agent           the agent itself falls silent, or is back */
+    MACHINE_EV_AGENT,   /* agent           the agent itself falls silent, or is heard again */
     /* of a rank's session */
     MACHINE_EV_HELLO,        /* hello */
     MACHINE_EV_SESSION_LOST, /* - */
@@ -156,7 +156,8 @@ struct machine_event {
         } started;
         struct machine_exited exited;
         struct {
-            bool silent;
+            enum machine_agent state;
+            const char *saw; /* SILENT, CUT_OFF: others that were asked; "" : nobody was */
         } agent;
         struct machine_hello hello;
         struct machine_ready ready;

@@ -37,6 +37,7 @@ static void form_generation(struct machine_turn *t)
     m->progress_at = t->now;
     m->replay_until = m->step_max;
     m->step_at = 0;
+    m->stepped_at = 0;
     m->passes = 0;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
         m->announced[i] = (struct machine_announced){ 0 };

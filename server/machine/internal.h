@@ -13,7 +13,9 @@
 #define MACHINE_HELLO_MS       60000 /* from the start of a trainer to its hello */
 #define MACHINE_WINDOW_MS      250   /* for the first cause to arrive */
 #define MACHINE_SESSION_MS     10000 /* for a lost session to come back */
-#define MACHINE_SILENT_MS      5000  /* an agent or a trainer without a sign */
+#define MACHINE_SILENT_MS      5000  /* config.silent_ms, unless said otherwise */
+#define MACHINE_CUT_OFF_MS     300000 /* a node is waited for that others reach, or train with */
+#define MACHINE_FRESH_MS       2500 /* a step so long ago says that all ranks lived then */
 #define MACHINE_STANDSTILL_MS  3000  /* no progress, on several nodes: are paths broken? */
 #define MACHINE_PINS_MS        5000  /* for the others to say theirs, once some pins differ */
 #define MACHINE_GRACE_MS       10000 /* after the coordinator's start: nobody is judged lost */
@@ -179,7 +181,7 @@ void machine_window_tick(struct machine_turn *t);
 void machine_note_pins(struct machine_turn *t, const char *difference);
 /* Another rank said its pins. */
 void machine_pins_tick(struct machine_turn *t);
-#define MACHINE_NODE_LOST "neither its agent nor the worker was heard for 5 s"
+#define MACHINE_NODE_LOST "neither its agent nor the worker was heard"
 /* Of a generation that is being ended: the node of the rank is gone, and what was seen first of it
  * by others (communication, a lost session) is told as that. */
 void machine_node_was_lost(struct machine_turn *t, uint32_t rank);
@@ -236,6 +238,8 @@ void machine_enter_running(struct machine_turn *t);
 /* ---- watch.c: pace, silence, deadlines ---- */
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
+/* Its node is heard again: the worker has all the time to be so, too. */
+void machine_rank_heard(struct machine_turn *t, uint32_t rank);
 /* looks: at what ranks are silent about, too. */
 void machine_watch(struct machine_turn *t, bool looks);
 

@@ -194,7 +194,8 @@ const char *machine_health(const struct machine *m)
         return "recovering";
     if (machine_alive(m)) {
         for (uint32_t i = 0; i < m->config.ranks; i++) {
-            if (!m->ranks[i].gone && m->ranks[i].agent_silent)
+            const enum machine_agent agent = m->ranks[i].agent;
+            if (!m->ranks[i].gone && agent >= MACHINE_AGENT_SILENT)
                 return "unsupervised";
         }
         if (m->window_until || m->unsaved || m->refused_row > 0)

@@ -130,6 +130,7 @@ struct machine {
     int64_t accounted_at;
     int64_t started_at; /* of the generation's formation */
     int64_t progress_at;
+    int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */
     int64_t probe_at;     /* of a rank stuck at the store: not before; 0: there is none */
     int64_t watched_at;   /* the rules of silence were looked at */
@@ -169,6 +170,8 @@ MUST_CHECK enum status machine_apply(struct machine *m, const struct machine_eve
 /* The coordinator itself did not run for that long (stopped, starved): nobody's silence of that
  * time counts. */
 void machine_excuse(struct machine *m, int64_t ms);
+/* The time of grace after the coordinator's start is longer by so much: workers still come back. */
+void machine_extend_grace(struct machine *m, int64_t ms);
 /* When machine_apply wants a tick at the latest; INT64_MAX: never. */
 int64_t machine_deadline(const struct machine *m);
 

@@ -74,6 +74,7 @@ struct machine_config {
     bool skip_nan;
     int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
     int64_t hang_ms;       /* floor of the hang rule */
+    int64_t silent_ms; /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
 };
 
 /* Where a second went that was no training. */
@@ -144,6 +145,14 @@ enum machine_rank_save {
     MACHINE_RANK_ASSUMED = 16,   /* begun for all we know: the coordinator restarted */
 };
 
+/* What is known of the agent of a rank's node. */
+enum machine_agent {
+    MACHINE_AGENT_HEARD,
+    MACHINE_AGENT_DOUBTED, /* not for a while; others are asked, and it is not judged yet */
+    MACHINE_AGENT_SILENT,  /* nor does anybody else reach it, as far as is known */
+    MACHINE_AGENT_CUT_OFF, /* it is not heard here, but other nodes reach it */
+};
+
 /* What the journal has of a rank, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
@@ -163,7 +172,7 @@ struct machine_rank {
     bool differs;       /* it said its pins, and they are not the job's */
     bool at_store;      /* its saver has begun what it isn't through with */
     bool save_failed;   /* the newest file that it wrote, or began */
-    bool agent_silent;  /* its agent missed its beats */
+    enum machine_agent agent;
     int64_t heard_at;   /* last message of the trainer */
     int64_t lost_at;    /* its session closed; 0: it is open or never was */
     int64_t missing_at; /* its agent does not list it; 0: it does */

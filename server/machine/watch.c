@@ -5,6 +5,10 @@
  *
  *   agent silent, trainer heard           nothing: the job runs on, "unsupervised"
  *   agent and trainer silent              the node is lost
+ *   ... but other ranks finish steps      nothing: they can't without it. It is cut off from the
+ *                                         coordinator; lost when the steps stop
+ *   ... but other nodes reach it          the same; where no other rank could tell by its steps,
+ *                                         it is waited for, for MACHINE_CUT_OFF_MS
  *   the agent is back without the trainer its process is gone, unless its exit comes after all
  *   no hello while forming                the formation failed
  *   session lost, not opened again        the session is lost: the trainer is ended
@@ -106,8 +110,10 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     }
     rank->counter = said->counter;
     machine_text(rank->phase, sizeof rank->phase, said->phase);
-    if (said->step > rank->step)
+    if (said->step > rank->step) {
         rank->step = said->step;
+        m->stepped_at = t->now;
+    }
     if (rank->step > m->step_max && machine_trains(m))
         note_step(t, rank->step);
 }
@@ -135,8 +141,67 @@ static void count_as_gone(struct machine_turn *t, uint32_t rank)
     machine_act(t, MACHINE_ACT_UNSEEN)->rank = rank;
 }
 
-/* true: the generation failed. */
-static bool watch_rank(struct machine_turn *t, uint32_t index)
+static bool is_silent(const struct machine_turn *t, const struct machine_rank *rank)
+{
+    return rank->agent >= MACHINE_AGENT_SILENT &&
+           t->now - rank->heard_at >= t->m->config.silent_ms;
+}
+
+/* A rank of the generation is heard, or is about to be missed: its steps tell of the others. */
+static bool is_one_heard(const struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    bool heard = false;
+    for (uint32_t i = 0; i < m->config.ranks && !heard; i++)
+        heard = !m->ranks[i].gone && !is_silent(t, &m->ranks[i]);
+    return heard;
+}
+
+/*
+ * Of a rank that is silent with its agent: it lives, and is cut off from us alone. No step is
+ * finished without it, so one that others finished just now tells. Where others reach its node,
+ * the next step may take its time; and where nobody else is heard there are no steps to see.
+ */
+static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *rank)
+{
+    const struct machine *m = t->m;
+    if (!machine_trains(m) || t->now - rank->heard_at >= MACHINE_CUT_OFF_MS)
+        return false;
+    if (rank->agent != MACHINE_AGENT_CUT_OFF)
+        return m->stepped_at > rank->heard_at && t->now - m->stepped_at < MACHINE_FRESH_MS;
+    const int64_t steps = (int64_t)(3 * m->step_ms);
+    const int64_t limit = steps > m->config.silent_ms ? steps : m->config.silent_ms;
+    const int64_t last = m->stepped_at > rank->heard_at ? m->stepped_at : rank->heard_at;
+    return !is_one_heard(t) || t->now - last < limit;
+}
+
+void machine_rank_heard(struct machine_turn *t, uint32_t index)
+{
+    struct machine_rank *rank = &t->m->ranks[index];
+    if (t->now - rank->heard_at < t->m->config.silent_ms)
+        return;
+    rank->heard_at = rank->counter_at = rank->saving_at = t->now;
+    if (rank->lost_at != 0)
+        rank->lost_at = t->now;
+}
+
+static void blame_silence(struct machine_turn *t, uint32_t index)
+{
+    const struct machine_rank *rank = &t->m->ranks[index];
+    const int64_t began = t->m->started_at;
+    const int64_t since = rank->heard_at > began ? rank->heard_at : began;
+    char what[LIMIT_REASON];
+    (void)snprintf(what, sizeof what, MACHINE_NODE_LOST " for %.0f s%s",
+                   (double)(t->now - since) / 1000.0,
+                   rank->agent == MACHINE_AGENT_CUT_OFF
+                       ? "; other nodes reach it, but the job gets no further"
+                       : "");
+    count_as_gone(t, index); /* with its node; fenced, should it come back */
+    blame(t, MACHINE_FAULT_NODE, index, what);
+}
+
+/* true: the generation failed. out_held: it is silent, and not judged. */
+static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
 {
     struct machine *m = t->m;
     struct machine_rank *rank = &m->ranks[index];
@@ -149,10 +214,14 @@ static bool watch_rank(struct machine_turn *t, uint32_t index)
         blame(t, MACHINE_FAULT_PROCESS, index, "its agent came back without it");
         return true;
     }
-    if (rank->agent_silent && silent >= MACHINE_SILENT_MS) {
-        count_as_gone(t, index); /* with its node; fenced, should it come back */
-        blame(t, MACHINE_FAULT_NODE, index, MACHINE_NODE_LOST);
+    const bool is_lost = is_silent(t, rank) && !is_cut_off(t, rank);
+    if (is_lost) {
+        blame_silence(t, index);
         return true;
+    }
+    if (is_silent(t, rank) || rank->agent == MACHINE_AGENT_DOUBTED) {
+        *out_held = true;
+        return false;
     }
     if (!rank->joined) {
         if (m->state == MACHINE_FORMING && t->now - m->started_at >= MACHINE_HELLO_MS) {
@@ -387,7 +456,7 @@ static void watch_ending(struct machine_turn *t)
         struct machine_rank *rank = &m->ranks[i];
         bool never = !rank->started && t->now - m->ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
-        bool lost = rank->agent_silent && t->now - rank->heard_at >= MACHINE_SILENT_MS;
+        bool lost = is_silent(t, rank);
         bool undying = t->now - m->ended_at >= MACHINE_UNDYING_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
@@ -438,17 +507,19 @@ void machine_watch(struct machine_turn *t, bool looks)
     }
     if (t->now < m->grace_until || !looks)
         return;
+    bool held = false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (watch_rank(t, i))
+        if (watch_rank(t, i, &held))
             return;
     }
     watch_paths(t);
-    watch_hang(t);
+    if (!held)
+        watch_hang(t);
     for (int i = 0; i < MACHINE_SAVES_MAX && m->end_to == MACHINE_NONE; i++) {
         if (m->saves[i].state == MACHINE_SAVE_COLLECTING)
             watch_collecting(t, i);
     }
-    if (m->end_to == MACHINE_NONE)
+    if (m->end_to == MACHINE_NONE && !held)
         watch_stuck(t);
     if (m->end_to == MACHINE_NONE && m->state == MACHINE_RUNNING && m->config.time_limit_ms > 0 &&
         m->train_ms >= m->config.time_limit_ms && m->intent == MACHINE_INTENT_NONE) {
@@ -464,6 +535,7 @@ void machine_excuse(struct machine *m, int64_t ms)
         return;
     m->started_at += ms;
     m->ended_at += ms;
+    m->stepped_at += m->stepped_at != 0 ? ms : 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
@@ -476,6 +548,17 @@ void machine_excuse(struct machine *m, int64_t ms)
         if (rank->missing_at != 0)
             rank->missing_at += ms;
     }
+}
+
+void machine_extend_grace(struct machine *m, int64_t ms)
+{
+    for (uint32_t i = 0; machine_alive(m) && i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->heard_at += rank->heard_at >= m->grace_until ? ms : 0;
+        rank->counter_at += rank->counter_at >= m->grace_until ? ms : 0;
+        rank->saving_at += rank->saving_at >= m->grace_until ? ms : 0;
+    }
+    m->grace_until += m->grace_until != 0 ? ms : 0;
 }
 
 int64_t machine_deadline(const struct machine *m)

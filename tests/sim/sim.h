@@ -7,7 +7,8 @@
  *                of its outputs
  *   workers      session/core.h over simulated connections; they "train" by counting
  *   agents       trainers outlive them; they repeat an exit until it is acknowledged
- *   paths        between nodes, in some worlds: cut for a while or for good, one way or both
+ *   paths        between nodes, in some worlds: cut for a while or for good, one way or both; in
+ *                some between a node and the coordinator, for a while, and machines lose power
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
  *   users        ask for things, and see that the promises made to them are kept
@@ -74,6 +75,11 @@ struct sim_job {
     bool user_error;      /* its trainers report one */
     bool failed;          /* it was seen to have */
     bool ran;             /* so its data are pinned */
+    uint32_t judged;      /* the newest generation that was seen to end */
+    uint32_t stepped_in;  /* the newest generation that reported a step to the coordinator */
+    uint64_t stepped;
+    int64_t stepped_at; /* the newest report of one */
+    uint32_t cut_off;     /* generations that ended by a node that lives, and rightly */
     /* Damage that was found in copies: by which generation last, in whose copies, of which step,
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
@@ -121,6 +127,10 @@ struct sim {
     uint32_t slots;                          /* of each node */
     int64_t cut_until[SIM_NODES][SIM_NODES]; /* the path from the first to the second */
     uint64_t cuts, probes;
+    bool breaks_control; /* this world cuts nodes off from the coordinator, and off power */
+    int64_t unheard_until[SIM_NODES], deaf_until[SIM_NODES]; /* what it says, what it is told */
+    uint64_t cut_offs, power_cuts;
+    int64_t clear_since; /* the coordinator runs, and hears a node that may witness */
     struct sim_trainer *trainers[SIM_TRAINERS];
     size_t trainer_count;
     struct sim_folder folders[SIM_FOLDERS];
@@ -187,8 +197,9 @@ struct sim_far_ops {
     void (*closed)(struct sim *sim, void *far);
 };
 /* NULL: the coordinator is down. */
-struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
+struct sim_conn *sim_connect(struct sim *sim, bool agent, uint32_t node, const char *token,
                              const struct sim_far_ops *ops, void *far);
+void sim_vanish(struct sim_conn *conn); /* that end: nobody hears of it */
 void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *message);
 void sim_hang_up(struct sim *sim, struct sim_conn *conn); /* by that end: ops.closed isn't called */
 void sim_cut(struct sim *sim, struct sim_conn *conn);     /* the network: both hear of it */
@@ -234,7 +245,9 @@ void sim_agent_crash(struct sim *sim, struct sim_node *node);
 /* SIGTERM to an agent that leaves: it comes back later. */
 void sim_agent_leave(struct sim *sim, struct sim_node *node);
 void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
+void sim_node_power_cut(struct sim *sim, struct sim_node *node); /* the same, and nobody hears */
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
+bool sim_node_up(const struct sim_node *node, int64_t *out_since);
 /* It has been there for a while, and has no flaw. */
 bool sim_node_serves(struct sim *sim, const struct sim_node *node);
 enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
@@ -251,9 +264,20 @@ void sim_paths_begin(struct sim *sim);
 bool sim_path_works(const struct sim *sim, uint32_t from, uint32_t to);
 /* Two nodes of that generation don't reach each other, so nothing that it does together gets on. */
 bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation);
+/* How long what goes that way is under way until it is mended. */
+int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core);
 /* An order to start a trainer leaves: not across a path that is known to be cut. */
 void sim_paths_check_start(struct sim *sim, struct core *core, const char *job,
                            uint32_t generation);
+
+/* ---- sim_silence.c ---- */
+struct core_job;
+/* The trainer said how far it is, and the core heard it. */
+void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t generation,
+                      uint64_t step);
+/* After each event: who lives is not called lost while its job gets on; who is dead is. */
+void sim_silence_check(struct sim *sim, uint32_t job, const struct core_job *of);
+void sim_silence_look(struct sim *sim); /* once, before those */
 
 /* ---- sim_trainer.c ---- */
 struct sim_start {
@@ -286,6 +310,7 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_undying(struct sim *sim, struct sim_trainer *trainer);
 /* With its machine. */
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *trainer);
+void sim_trainer_vanish(struct sim_trainer *trainer); /* its session, on this side */
 /* Its saver gets nothing done at the store, for a while or for good. */
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);

@@ -13,6 +13,7 @@ struct sim_node {
     char name[16];
     uint32_t index;
     bool up;    /* the machine */
+    int64_t up_since, down_since;
     bool agent; /* its agent's process */
     struct sim_conn *conn;
     int64_t connect_at, connected_at;
@@ -397,7 +398,7 @@ static void agent_tick(struct sim *sim, void *arg, uint64_t life)
         return;
     sim_at(sim, node->conn ? 1000 : 100, agent_tick, node, life);
     if (!node->conn && sim->now >= node->connect_at) {
-        node->conn = sim_connect(sim, true, "", &OPS, node);
+        node->conn = sim_connect(sim, true, node->index, "", &OPS, node);
         node->connected_at = sim->now;
         if (node->conn)
             say_hello(sim, node);
@@ -429,6 +430,7 @@ static void start_node(struct sim *sim, void *arg, uint64_t life)
     if (life != node->life)
         return;
     node->up = true;
+    node->up_since = sim->now;
     start_agent(sim, node, life);
 }
 
@@ -449,6 +451,7 @@ void sim_node_crash(struct sim *sim, struct sim_node *node)
         return;
     sim_say(sim, "machine %s dies", node->name);
     node->up = false;
+    node->down_since = sim->now;
     sim_memory_forget(sim, node, -1);
     end_agent(sim, node);
     for (size_t i = 0; i < sim->trainer_count; i++) {
@@ -460,6 +463,27 @@ void sim_node_crash(struct sim *sim, struct sim_node *node)
         view->acked = true;
     }
     sim_at(sim, 2000 + (int64_t)sim_below(sim, 30000), start_node, node, node->life);
+}
+
+void sim_node_power_cut(struct sim *sim, struct sim_node *node)
+{
+    if (!node->up)
+        return;
+    sim->power_cuts++;
+    if (node->conn)
+        sim_vanish(node->conn);
+    node->conn = NULL;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        if (sim_trainer_view(sim->trainers[i])->node == node)
+            sim_trainer_vanish(sim->trainers[i]);
+    }
+    sim_node_crash(sim, node);
+}
+
+bool sim_node_up(const struct sim_node *node, int64_t *out_since)
+{
+    *out_since = node->up ? node->up_since : node->down_since;
+    return node->up;
 }
 
 void sim_agent_cut(struct sim *sim, struct sim_node *node)

@@ -160,10 +160,12 @@ int64_t sim_in_order(struct sim *sim, int64_t *last, int64_t delay_ms)
     return at - sim->now;
 }
 
-static int64_t network_ms(struct sim *sim)
+static int64_t network_ms(struct sim *sim, const struct sim_conn *conn, bool to_core)
 {
     const int64_t plugged_at = sim->coordinator->unplugged_until;
-    const int64_t away_ms = sim->now < plugged_at ? plugged_at - sim->now : 0;
+    const int64_t cut_ms = sim_control_away_ms(sim, conn->node, to_core);
+    int64_t away_ms = sim->now < plugged_at ? plugged_at - sim->now : 0;
+    away_ms = cut_ms > away_ms ? cut_ms : away_ms;
     return away_ms + (int64_t)sim_below(sim, sim->chaos && sim_chance(sim, 20) ? 3000 : 10);
 }
 
@@ -244,6 +246,9 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
             core_trainer_message(c->core, &conn->base, message);
             if (conn->base.job)
                 (void)snprintf(conn->job, sizeof conn->job, "%s", conn->base.job->id);
+            if (conn->base.job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS)
+                sim_silence_hear(sim, conn->base.job, conn->base.generation,
+                                 message->progress->step);
             cairn__v1__trainer_message__free_unpacked(message, NULL);
         }
         sim_poll_core(sim);
@@ -327,7 +332,7 @@ static void conn_send(struct core_conn *base, const struct core_message *message
         return;
     struct parcel *parcel = make_parcel(conn, message->size);
     memcpy(parcel->data, message->data, message->size);
-    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), to_far, parcel, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), to_far, parcel, 0);
 }
 
 static void conn_finish(struct core_conn *base, enum rpc_code code, const char *detail)
@@ -338,13 +343,13 @@ static void conn_finish(struct core_conn *base, enum rpc_code code, const char *
     (void)detail;
     if (!sim_may_leave(sim))
         return;
-    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim)), far_closed, conn, 0);
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), far_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed, conn, 0);
 }
 
 static const struct core_conn_ops CONN_OPS = { .send = conn_send, .finish = conn_finish };
 
-static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token)
+static struct sim_conn *make_conn(struct sim *sim, bool agent, uint32_t node, const char *token)
 {
     struct sim_conn *conn = calloc(1, sizeof *conn);
     CHECK(conn);
@@ -353,6 +358,7 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
     (void)snprintf(conn->base.token, sizeof conn->base.token, "%s", token);
     conn->sim = sim;
     conn->agent = agent;
+    conn->node = node;
     conn->core_open = true;
     conn->far_open = true;
     conn->epoch = sim->coordinator->epoch;
@@ -361,12 +367,13 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, const char *token
     return conn;
 }
 
-struct sim_conn *sim_connect(struct sim *sim, bool agent, const char *token,
+struct sim_conn *sim_connect(struct sim *sim, bool agent, uint32_t node, const char *token,
                              const struct sim_far_ops *ops, void *far)
 {
-    if (!sim_coordinator_up(sim) || sim->now < sim->coordinator->unplugged_until)
+    if (!sim_coordinator_up(sim) || sim->now < sim->coordinator->unplugged_until ||
+        sim_control_away_ms(sim, node, true) > 0 || sim_control_away_ms(sim, node, false) > 0)
         return NULL;
-    struct sim_conn *conn = make_conn(sim, agent, token);
+    struct sim_conn *conn = make_conn(sim, agent, node, token);
     conn->ops = ops;
     conn->far = far;
     return conn;
@@ -388,17 +395,22 @@ void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *me
         sim_at(sim, 1, far_closed, conn, 0);
         return;
     }
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), to_core, pack(conn, message),
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), to_core, pack(conn, message),
            0);
     if (may_repeat(message) && sim_chance(sim, 20))
-        sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), to_core,
+        sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), to_core,
                pack(conn, message), 0);
+}
+
+void sim_vanish(struct sim_conn *conn)
+{
+    conn->far_open = false;
 }
 
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
 {
     conn->far_open = false;
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed, conn, 0);
 }
 
 /* What is under way on it is lost, in both directions. */
@@ -434,6 +446,7 @@ void sim_coordinator_start(struct sim *sim)
     }
     sim_say(sim, "coordinator starts");
     c->tick_at = INT64_MAX;
+    c->started_at = sim->now;
     if (sim->options
             .calm) /* one that starts without a network knows of no nodes that it could hold */
         c->unplugged_until = 0;

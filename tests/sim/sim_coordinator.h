@@ -12,6 +12,7 @@ struct sim_conn {
     struct sim_conn *next; /* of all that ever were: parcels under way point at them */
     struct sim *sim;
     bool agent, core_open, far_open;
+    uint32_t node;
     bool leaves; /* its agent, and the core has heard of it */
     uint64_t epoch;
     const struct sim_far_ops *ops;
@@ -32,6 +33,7 @@ struct coordinator {
     int64_t store_at;        /* when its store thread is free */
     int64_t frozen_until;    /* stopped: what comes waits */
     int64_t unplugged_until; /* its network is away */
+    int64_t started_at;
     struct sim_conn *conns;
 };
 

@@ -9,6 +9,7 @@
 #define NARROW_SLOTS 2
 #define CUT_GAP_MS   20000 /* twice the mean time from one cut to the next */
 #define CUT_MS       40000
+#define CONTROL_MS   30000
 
 bool sim_path_works(const struct sim *sim, uint32_t from, uint32_t to)
 {
@@ -44,12 +45,56 @@ static void cut_for_good(struct sim *sim, void *arg, uint64_t number)
     cut(sim, (uint32_t)number % SIM_NODES, (uint32_t)(number + 1) % SIM_NODES, INT64_MAX);
 }
 
+/* ---- between a node and the coordinator ---- */
+
+int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core)
+{
+    const int64_t until = to_core ? sim->unheard_until[node] : sim->deaf_until[node];
+    return sim->now < until ? until - sim->now : 0;
+}
+
+/* One node at a time, for jobs need others to go on; the next while, and one way or both. */
+static void cut_control(struct sim *sim, void *arg, uint64_t number)
+{
+    const uint32_t node = (uint32_t)sim_below(sim, SIM_NODES);
+    const int64_t until = sim_hang_end(sim, CONTROL_MS);
+    const uint64_t how = sim_below(sim, 4);
+    (void)arg;
+    (void)number;
+    if (sim->now >= sim->options.chaos_ms)
+        return;
+    if (how == 3 && !sim->options.calm) {
+        sim_node_power_cut(sim, sim->nodes[node]);
+    } else {
+        sim->cut_offs++;
+        sim->was_unplugged = true;
+        sim_say(sim, "node%u is cut off from the coordinator until %lld%s", node, (long long)until,
+                how == 1   ? ", and still hears it"
+                : how == 2 ? ", and is still heard"
+                           : "");
+        sim->unheard_until[node] = how == 2 ? sim->now : until;
+        sim->deaf_until[node] = how == 1 ? sim->now : until;
+    }
+    sim_at(sim, until - sim->now + (int64_t)sim_below(sim, CUT_GAP_MS), cut_control, NULL, 0);
+}
+
+/* In three of ten worlds, of the seed alone. */
+static void control_begin(struct sim *sim)
+{
+    sim->breaks_control = sim_state(3, sim->options.seed) % 1000 < 300;
+    if (!sim->breaks_control)
+        return;
+    sim->slots = sim->flaw == SIM_NO_FLAW ? NARROW_SLOTS : SIM_SLOTS;
+    sim_at(sim, 5000 + (int64_t)sim_below(sim, CUT_GAP_MS), cut_control, NULL, 0);
+}
+
 /* Of the seed alone: the other worlds stay as they were. Not with a bad node, too: a job that needs
  * two of three might find none. */
 void sim_paths_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(2, sim->options.seed);
     sim->slots = SIM_SLOTS;
+    control_begin(sim);
     if (sim->options.calm || chance % 1000 >= 350 || sim->flaw != SIM_NO_FLAW)
         return;
     sim->slots = NARROW_SLOTS;

@@ -76,6 +76,13 @@ void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
         leave(sim, t, SIM_SIGNAL, signal);
 }
 
+void sim_trainer_vanish(struct sim_trainer *t)
+{
+    if (t->conn)
+        sim_vanish(t->conn);
+    t->conn = NULL;
+}
+
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *t)
 {
     leave(sim, t, SIM_SIGNAL, 9);
@@ -169,7 +176,8 @@ static void talk(struct sim *sim, struct sim_trainer *t)
 {
     static struct session_out out;
     if (!t->conn && sim->now >= t->connect_at) {
-        t->conn = sim_connect(sim, false, t->view.start.token, &OPS, t);
+        t->conn = sim_connect(sim, false, sim_node_index(t->view.node), t->view.start.token,
+                              &OPS, t);
         if (t->conn)
             session_core_link_up(&t->core);
         else
@@ -342,7 +350,9 @@ static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *n
             other->view.start.generation != t->view.start.generation)
             continue;
         if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
-            !sim_came_to(&other->core, name))
+            !sim_came_to(&other->core, name) ||
+            sim_control_away_ms(sim, sim_node_index(other->view.node), true) > 0 ||
+            sim_control_away_ms(sim, sim_node_index(other->view.node), false) > 0)
             return false;
         count++;
     }

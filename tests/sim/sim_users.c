@@ -228,6 +228,7 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     check_path(sim, known, m);
     check_flaw(sim, known, m);
     check_data(sim, index, m);
+    sim_silence_check(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
@@ -255,6 +256,7 @@ void sim_coordinator_check(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     if (c->core && c->group_left > 0)
         return; /* what is not committed is nobody's promise */
+    sim_silence_look(sim);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = c->core ? core_loaded(c->core, sim->jobs[i].id) : NULL;
         if (job && sim->jobs[i].submitted) {
@@ -324,7 +326,7 @@ void sim_coordinator_end(struct sim *sim)
             sim_fail(sim, "%s ends %s: %s", known->id, machine_state_name(m->state), m->reason);
         if (known->user_error && m->state == MACHINE_SUCCEEDED)
             sim_fail(sim, "%s succeeded with a user error", known->id);
-        if (sim->options.calm && (m->state != MACHINE_SUCCEEDED || m->generation != 1))
+        if (sim->options.calm && (m->state != MACHINE_SUCCEEDED || m->generation != 1 + known->cut_off))
             sim_fail(sim, "%s: %s after %u generations: %s", known->id,
                      machine_state_name(m->state), m->generation, m->cause.message);
         check_leftovers(sim, i, m);

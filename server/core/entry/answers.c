@@ -80,19 +80,6 @@ void core_store_done(struct core *core, struct store_task *task)
  * known to be cut, and no job gets both nodes, or what failed is judged as ever.
  */
 
-static void ask(struct core *core, const struct core_node *who, const struct core_node *whom,
-                uint64_t round)
-{
-    Cairn__V1__Probe probe = CAIRN__V1__PROBE__INIT;
-    probe.id = round;
-    probe.host = (char *)whom->host;
-    probe.port = whom->probe_port;
-    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
-    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
-    order.probe = &probe;
-    core_post(core, who->conn, CORE_AT_ONCE, &order.base);
-}
-
 static bool can_probe(const struct core *core, const struct core_node *node)
 {
     return node && node->conn && !node->silent && !core_node_held(core, node) &&
@@ -143,8 +130,8 @@ void core_paths_tick(struct core *core)
             continue;
         }
         const uint64_t round = paths_begin(&core->paths, path, now);
-        ask(core, one, other, round);
-        ask(core, other, one, round);
+        core_send_probe(core, one, other, round);
+        core_send_probe(core, other, one, round);
     }
 }
 

@@ -398,7 +398,7 @@ int64_t core_node_forgotten(struct core *core, const char *name)
 bool core_node_is_taken(struct core *core, const char *name)
 {
     const struct core_node *node = core_node_at(core, name);
-    return node && node->known && (node->conn || core_now(core) < node->heard_at + CORE_NODE_MS);
+    return node && node->known && (node->conn || core_now(core) < node->heard_at + core->lost_ms);
 }
 
 static void drop_agent(struct core *core, struct core_node *node)

@@ -14,6 +14,8 @@ enum status core_new(const struct core_options *options, struct core **out)
     if (core->options.hang_ms == 0)
         core->options.hang_ms = 30000;
     core->started_at = core_now(core);
+    core->beat_ms = CORE_BEAT_MS;
+    core->lost_ms = CORE_LOST_MS;
     core->promised_at = core->left_at = core->tidy_at = INT64_MAX;
     enum status st = core_load(core);
     if (st == ST_OK)
@@ -68,6 +70,8 @@ int64_t core_deadline(struct core *core)
         at = timers_at(&core->node_timers);
     if (core->outage.since != 0 && core->outage.looked_at + OUTAGE_LOOK_MS < at)
         at = core->outage.looked_at + OUTAGE_LOOK_MS;
+    if (core->grace_until != 0 && core->grace_until < at)
+        at = core->grace_until;
     if (core->draining_until != 0 && core->draining_until < at)
         at = core->draining_until;
     const int64_t paths_at = paths_deadline(&core->paths);
@@ -109,6 +113,7 @@ void core_tick(struct core *core)
     core_wake(core);
     if (core->draining_until != 0 && now >= core->draining_until)
         core_drain_end(core);
+    core_grace_tick(core);
     core_nodes_tick(core);
     core_paths_tick(core);
     while (timers_at(&core->job_timers) <= now && core->failed == ST_OK) {

@@ -6,176 +6,6 @@
 #include "common/cleanup.h"
 #include "server/core/internal.h"
 
-/* ---- nodes ---- */
-
-/* Tells every job with a worker there. */
-static void set_silent(struct core *core, struct core_node *node, bool silent)
-{
-    node->silent = silent;
-    LOG_INFO(core->options.log, "node %s %s", node->name, silent ? "is silent" : "is heard");
-    core_node_moved(core, node);
-    size_t count;
-    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
-    for (size_t i = 0; i < count; i++) {
-        struct core_job *job = ranks[i]->job;
-        if (ranks[i]->node != node)
-            continue; /* by what another rank's event led to */
-        struct machine_event event =
-            core_event_of(core, MACHINE_EV_AGENT, job->m.generation, core_rank_number(ranks[i]));
-        event.agent.silent = silent;
-        (void)core_apply(core, job, &event);
-    }
-    core->schedule_needed = true;
-}
-
-static void note_heard(struct core *core, struct core_node *node)
-{
-    node->heard_at = core_now(core);
-    core_node_moved(core, node);
-    if (node->silent)
-        set_silent(core, node, false);
-}
-
-/* ---- all of them silent at once ---- */
-
-/* Its agent, or a worker there. */
-static int64_t node_heard_at(const struct core_node *node)
-{
-    int64_t at = node->heard_at;
-    for (const struct core_rank *rank = node->ranks; rank; rank = rank->next) {
-        const struct machine_rank *of = &rank->job->m.ranks[core_rank_number(rank)];
-        if (machine_alive_rank(&rank->job->m, core_rank_number(rank)) && of->joined &&
-            of->heard_at > at)
-            at = of->heard_at;
-    }
-    return at;
-}
-
-/* Of a node whose agent is gone already, the workers tell whether it can be heard. */
-static struct outage_sight see_nodes(struct core *core, int64_t now)
-{
-    struct outage_sight sight = { .nodes = 0 };
-    for (size_t i = 0; i < core->node_count; i++) {
-        const struct core_node *node = core->nodes[i];
-        if (!node->known || node->local || (node->silent && !core_node_heard(node)))
-            continue;
-        /* In a hold, times of workers are moved. */
-        int64_t at = core->outage.since == 0 ? node_heard_at(node) : node->heard_at;
-        sight.nodes++;
-        sight.quiet += now - at >= OUTAGE_QUIET_MS;
-        sight.due = sight.due || now - node->heard_at >= CORE_NODE_MS; /* core_nodes_tick */
-    }
-    return sight;
-}
-
-/* A worker of the job is on a node that is heard over the network. */
-static bool is_remote(const struct core_job *job)
-{
-    bool found = false;
-    for (uint32_t r = 0; r < job->m.config.ranks && !found; r++) {
-        const struct core_node *on = job->ranks[r].node;
-        found = on && on->known && !on->local;
-    }
-    return found;
-}
-
-/* Jobs there are told, if there is something to tell; no silence of these ms counts. */
-static void excuse_remote(struct core *core, int64_t ms, const char *message)
-{
-    const int64_t latest = core_now(core) + CORE_NODE_MS;
-    for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
-        struct core_job *job = core->live.list[j - 1].value;
-        if (!is_remote(job))
-            continue;
-        machine_excuse(&job->m, ms);
-        for (uint32_t r = 0; r < job->m.config.ranks;
-             r++) { /* those that were heard nevertheless */
-            struct machine_rank *rank = &job->m.ranks[r];
-            rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;
-            rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;
-        }
-        core_job_moved(core, job);
-        if (message)
-            core_note(core, job, "network", message);
-    }
-}
-
-/* Nobody is judged any more, or everybody again. */
-static void move_nodes(struct core *core)
-{
-    for (size_t i = 0; i < core->node_count; i++)
-        core_node_moved(core, core->nodes[i]);
-}
-
-static void end_outage(struct core *core, int64_t ms, const struct outage_sight *sight,
-                       int64_t excused_ms)
-{
-    struct reason text;
-    reason_set(&text, "%u of %u nodes are heard again after %.0f s; the others have %d s",
-               sight->nodes - sight->quiet, sight->nodes, (double)ms / 1000.0, CORE_NODE_MS / 1000);
-    LOG_WARN(core->options.log, "%s", text.text);
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        if (node->known && !node->local && !node->silent)
-            node->heard_at = core_now(core);
-    }
-    move_nodes(core);
-    excuse_remote(core, excused_ms, text.text);
-    core->schedule_needed = true;
-}
-
-static void watch_outage(struct core *core, int64_t now)
-{
-    struct outage *outage = &core->outage;
-    const struct outage_sight sight = see_nodes(core, now);
-    const int64_t looked_at = outage->looked_at, since = outage->since;
-    struct reason text;
-    switch (outage_look(outage, &sight, now)) {
-    case OUTAGE_NONE:
-        return;
-    case OUTAGE_BEGINS:
-        reason_set(&text,
-                   "all %u nodes fell silent at once: the coordinator's own network? Nobody is "
-                   "judged until one is heard, for %d minutes at most",
-                   sight.nodes, OUTAGE_MAX_MS / 60000);
-        LOG_WARN(core->options.log, "%s", text.text);
-        move_nodes(core);
-        excuse_remote(core, CORE_NODE_MS, text.text);
-        return;
-    case OUTAGE_HOLDS:
-        excuse_remote(core, now - looked_at, NULL);
-        return;
-    case OUTAGE_ENDS:
-        end_outage(core, now - since, &sight, now - looked_at);
-    }
-}
-
-static void tick_node(struct core *core, struct core_node *node, int64_t now)
-{
-    core_verdicts_tick(core, node);
-    const bool due =
-        !node->silent && !core_node_held(core, node) && now >= node->heard_at + CORE_NODE_MS;
-    if (due && now >= core->started_at + CORE_GRACE_MS) {
-        set_silent(core, node, true);
-    } else if (due) {
-        node->heard_at = now; /* the time of grace */
-    }
-    core_node_moved(core, node); /* its next time is later than now */
-}
-
-/* An outage begins only where a node is due, which then waits for its end. */
-void core_nodes_tick(struct core *core)
-{
-    const int64_t now = core_now(core);
-    const bool looks = core->outage.since != 0 && now >= core->outage.looked_at + OUTAGE_LOOK_MS;
-    if (looks || timers_at(&core->node_timers) <= now)
-        watch_outage(core, now);
-    while (timers_at(&core->node_timers) <= now && core->failed == ST_OK) {
-        struct core_node *node = core_node_of(timers_first(&core->node_timers));
-        tick_node(core, node, now);
-    }
-}
-
 /* ---- GPUs ---- */
 
 static void take_gpu(struct core *core, struct core_node *node, size_t i,
@@ -314,7 +144,7 @@ static bool is_taken(const struct core *core, const struct core_node *node,
                      const Cairn__V1__AgentHello *hello)
 {
     if (!node->known || node->stay == CORE_LEFT || !node->boot_id[0] ||
-        core_now(core) >= node->heard_at + CORE_NODE_MS)
+        core_now(core) >= node->heard_at + core->lost_ms)
         return false;
     return strcmp(node->boot_id, hello->boot_id) != 0 || hello->started_ms < node->started_ms;
 }
@@ -430,6 +260,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     struct core_node *node = admit_agent(core, conn, hello);
     if (!node)
         return;
+    core->hello_at = core_now(core);
     const bool renewed = take_seat(core, conn, node, hello);
     Cairn__V1__AgentWelcome welcome = CAIRN__V1__AGENT_WELCOME__INIT;
     welcome.coordinator_version = CAIRN_VERSION;
@@ -441,7 +272,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
-    note_heard(core, node);
+    core_note_heard(core, node);
     if (renewed)
         forgive_node(core, node);
     if (hello->leaving)
@@ -566,7 +397,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         core_hang_up(core, conn, RPC_FAILED_PRECONDITION, "the first message is a hello");
         return;
     }
-    note_heard(core, node);
+    core_note_heard(core, node);
     if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_STARTED && message->started->ref) {
         take_running(core, node, message->started->ref, message->started->pid,
                      message->started->slot);
@@ -579,7 +410,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEFT) {
         core_node_left(core, node);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_PROBED) {
-        core_paths_answer(core, node, message->probed);
+        core_take_probed(core, node, message->probed);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LOG &&
                core->options.log_chunk) {
         core->options.log_chunk(core->options.log_arg, message->log);

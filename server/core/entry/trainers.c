@@ -170,6 +170,7 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
         refuse_version(core, conn, job, hello);
         return;
     }
+    core->hello_at = core_now(core);
     struct core_conn *old = job->ranks[hello->rank].conn;
     if (old) {
         core_detach(old);

@@ -35,7 +35,7 @@ static void nobody_is_judged_by_the_time_that_loading_took(void **state)
     core_restart(w);
     assert_int_equal(core_find(w->core, "a", &job), ST_OK);
     core_pass(w, 5000);
-    assert_false(job->m.ranks[0].agent_silent);
+    assert_int_equal(job->m.ranks[0].agent, MACHINE_AGENT_HEARD);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");
 }
 

@@ -86,7 +86,8 @@ static void a_trainer_lost_with_its_node_keeps_its_slot(void **state)
 {
     struct bench *b = *state;
     struct machine_event silent = { .kind = MACHINE_EV_AGENT, .generation = 1, .rank = 1 };
-    silent.agent.silent = true;
+    silent.agent.state = MACHINE_AGENT_SILENT;
+    silent.agent.saw = "";
     assert_int_equal(bench_apply(b, silent), ST_OK);
     b->now += 6000;
     bench_progress(b, 0, 5, "forward");

@@ -1,0 +1,107 @@
+/*
+ * Silence, judged: a node that lives isn't called lost while its generation gets on without the
+ * coordinator's way to it, and one that died is given up within a bound.
+ */
+#include <string.h>
+
+#include "server/core/core.h"
+#include "tests/sim/sim.h"
+#include "tests/sim/sim_coordinator.h"
+
+#define FRESH_MS 2000  /* so long ago a step was reported: the generation gets on */
+#define LATELY_MS 15000
+#define START_MS 40000 /* of a coordinator: until everybody is judged */
+/* A beat may be under way for 3 s; 5 s of silence; two rounds of probes of 3 s where answers are
+ * late; the tick that follows. */
+#define DEAD_MS 15000
+
+void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t generation,
+                      uint64_t step)
+{
+    const int index = sim_job_at(sim, job->id);
+    if (index < 0 || generation != job->m.generation)
+        return;
+    struct sim_job *known = &sim->jobs[index];
+    if (generation == known->stepped_in && step <= known->stepped)
+        return;
+    if (generation == known->stepped_in || step > job->m.restore_step)
+        known->stepped_at = sim->now;
+    known->stepped_in = generation;
+    known->stepped = step;
+}
+
+/* Undisturbed: the coordinator runs for long, and one node that is there could be asked. */
+void sim_silence_look(struct sim *sim)
+{
+    const struct coordinator *c = sim->coordinator;
+    uint32_t serve = 0;
+    for (uint32_t i = 0; i < SIM_NODES; i++)
+        serve += sim_node_serves(sim, sim->nodes[i]) && sim_control_away_ms(sim, i, true) == 0 &&
+                 sim_control_away_ms(sim, i, false) == 0;
+    if (!sim_coordinator_runs(sim) || sim->now < c->started_at + START_MS || serve == 0)
+        sim->clear_since = sim->now;
+}
+
+static const struct sim_trainer_view *view_of(const struct sim *sim, uint32_t job,
+                                              uint32_t generation, uint32_t rank)
+{
+    for (size_t i = sim->trainer_count; i > 0; i--) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i - 1]);
+        if (view->start.job == job && view->start.generation == generation &&
+            view->start.rank == rank)
+            return view;
+    }
+    return NULL;
+}
+
+/* The way between its node and the coordinator is cut, or was until lately. */
+static bool is_cut_off(const struct sim *sim, const char *name)
+{
+    const uint32_t node = (uint32_t)(name[strlen("node")] - '0');
+    const int64_t since = sim->now - LATELY_MS;
+    return sim->unheard_until[node] > since || sim->deaf_until[node] > since;
+}
+
+/* Workers that get no further because one of them is cut off (who saves and leaves, or forms) may
+ * be ended; those that do get further may not. */
+static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
+{
+    struct sim_job *known = &sim->jobs[index];
+    bool cut_off = false;
+    if (m->end_to != MACHINE_RECOVERING || known->judged == m->generation)
+        return;
+    known->judged = m->generation;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        cut_off = cut_off || is_cut_off(sim, m->ranks[i].node);
+    const uint32_t rank = m->cause.rank < m->config.ranks ? m->cause.rank : 0;
+    const struct sim_trainer_view *view = view_of(sim, index, m->generation, rank);
+    const bool silence =
+        m->cause.kind == MACHINE_FAULT_NODE || m->cause.kind == MACHINE_FAULT_HANG;
+    if (!cut_off)
+        return;
+    known->cut_off++;
+    if (silence && view && view->exit == SIM_RUNS && !view->hung &&
+        known->stepped_in == m->generation && sim->now - known->stepped_at < FRESH_MS)
+        sim_fail(sim, "%s: rank %u lives, and generation %u gets on, and is ended: %s", known->id,
+                 rank, m->generation, m->cause.message);
+}
+
+static void check_dead(struct sim *sim, uint32_t index, const struct machine *m)
+{
+    for (uint32_t i = 0; m->end_to == MACHINE_NONE && i < m->config.ranks; i++) {
+        const struct sim_trainer_view *view = view_of(sim, index, m->generation, i);
+        int64_t since = 0;
+        if (m->ranks[i].gone || !view || sim_node_up(view->node, &since))
+            continue;
+        since = since > sim->clear_since ? since : sim->clear_since;
+        if (sim->now - since > DEAD_MS)
+            sim_fail(sim, "%s: rank %u of generation %u died with its node %lld ms ago", m->id, i,
+                     m->generation, (long long)(sim->now - since));
+    }
+}
+
+void sim_silence_check(struct sim *sim, uint32_t job, const struct core_job *of)
+{
+    check_end(sim, job, &of->m);
+    check_dead(sim, job, &of->m);
+}
