@@ -562,6 +562,20 @@ bool rpc_call_has_token(const struct rpc_call *call, const char *token)
     return difference == 0;
 }
 
+void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity)
+{
+    rpc_server_peer(call->core, call->has_cred ? &call->cred : NULL, out, capacity);
+}
+
+bool rpc_call_answered(struct rpc_call *call, enum rpc_code *out)
+{
+    pthread_mutex_lock(&call->mutex);
+    const bool answered = call->status_waits;
+    *out = call->code;
+    pthread_mutex_unlock(&call->mutex);
+    return answered;
+}
+
 bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out)
 {
     if (call->has_cred)

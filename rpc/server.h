@@ -142,6 +142,13 @@ bool rpc_call_has_token(const struct rpc_call *call, const char *token);
 /* The value of the bearer token; false: there is none, or it doesn't fit. */
 bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity);
 
+/* The caller's address, for people: "ipv4:10.0.0.7:40312", "unix:uid=0,pid=12"; cut to capacity. */
+void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity);
+
+/* What the call is answered, also where the answer waits (cork). False: nothing yet, or nobody
+ * waits for it any more. */
+bool rpc_call_answered(struct rpc_call *call, enum rpc_code *out);
+
 /* True for a peer that came over listen_unix: then its credentials were checked. */
 bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out);
 

@@ -1,6 +1,7 @@
 /* Connections that our own listener accepted, and whose they are. */
 #include <errno.h>
 #include <grpc/grpc_posix.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,26 @@ bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *
     }
     pthread_mutex_unlock(&creds->mutex);
     return known;
+}
+
+void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity)
+{
+    if (cred) {
+        (void)snprintf(out, capacity, "unix:uid=%u,pid=%d", cred->uid, cred->pid);
+        return;
+    }
+    char *peer = grpc_call_get_peer(call); /* an IPv6 one has its brackets as %5B and %5D */
+    size_t size = 0;
+    for (const char *at = peer ? peer : ""; *at != '\0' && size + 1 < capacity; at++) {
+        const bool open = strncmp(at, "%5B", 3) == 0, bracket = open || strncmp(at, "%5D", 3) == 0;
+        out[size] = *at;
+        if (bracket)
+            out[size] = open ? '[' : ']';
+        size++;
+        at += bracket ? 2 : 0;
+    }
+    out[size] = '\0';
+    gpr_free(peer);
 }
 
 void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred)

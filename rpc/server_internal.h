@@ -90,6 +90,8 @@ void rpc_methods_free(struct rpc_methods *methods);
 void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred);
 /* Of gRPC's name of a peer; false: it is no adopted one. */
 bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);
+/* A peer's address for people; cred: of an adopted connection, else NULL. */
+void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity);
 
 /* ---- server_tls.c ---- */
 

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,35 +27,20 @@
 #include "rpc/services.h"
 #include "server/api/access.h"
 #include "server/api/api.h"
+#include "server/audit/audit.h"
+#include "server/options.h"
 #include "server/store/queue.h"
 
 #define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
 #define STOP_GRACE_MS 300
 #define GROUP_MAX     256 /* messages that are taken at a time */
 #define LOOK_MS       2
-#define EXIT_USAGE    2
-
-static const char usage[] =
-    "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
-    "       cairnd --backup FILE\n"
-    "\n"
-    "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
-    "--listen also serves TCP (port 0: any; the address is written to CAIRN_HOME/cairnd.addr). "
-    "With\n"
-    "the files of `cairn cert init` it is TLS, for callers with a certificate; without, a "
-    "loopback\n"
-    "address, for callers with the token in CAIRN_HOME/token.\n"
-    "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
-    "it:\n"
-    "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
 
 struct daemon {
     struct log log;
     struct paths paths;
-    const char *listen;
-    const char *backup;        /* NULL: serve */
-    struct identity_files tls; /* all NULL: plaintext */
-    char address[256];         /* of TCP, as bound */
+    struct options options;
+    char address[256]; /* of TCP, as bound */
     struct access access;
     int signal_fd;
     struct journal *journal;
@@ -69,6 +53,7 @@ struct daemon {
     struct store_queue *store;
     struct core *core;
     struct api api;
+    struct audit *audit;
     int watchdog_fd; /* or -1 */
     int64_t beat_at;
 };
@@ -137,25 +122,37 @@ static enum status take_identity(struct daemon *d)
     struct identity_cert own;
     struct reason reason = { "" };
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    api_renew_own(&d->tls, &d->log);
-    enum status st = identity_check(&d->tls, IDENTITY_COORDINATOR, now_s, &own, &reason);
+    api_renew_own(&d->options.tls, &d->log);
+    enum status st = identity_check(&d->options.tls, IDENTITY_COORDINATOR, now_s, &own, &reason);
     if (st != ST_OK) {
         LOG_ERROR(&d->log, "%s", reason.text);
         return st;
     }
     d->access.tls = true;
-    d->api.tls = &d->tls;
+    d->api.tls = &d->options.tls;
     d->api.address = d->address;
     (void)snprintf(d->access.cluster, sizeof d->access.cluster, "%s", own.who.cluster);
     return ST_OK;
 }
 
+/* From here on lines of the audit log are written. */
+static enum status open_audit(struct daemon *d)
+{
+    char path[LIMIT_PATH];
+    enum status st = paths_join(&d->paths, path, sizeof path, "state/audit.log");
+    if (st == ST_OK)
+        st = audit_open(&(struct audit_options){ .path = path, .log = &d->log }, &d->audit);
+    d->access.audit = d->audit;
+    d->api.audit = d->audit;
+    return st;
+}
+
 /* What callers over TCP have to show. */
 static enum status take_access(struct daemon *d)
 {
-    if (!d->listen)
+    if (!d->options.listen)
         return ST_OK;
-    return d->tls.cert ? take_identity(d) : take_token(d);
+    return d->options.tls.cert ? take_identity(d) : take_token(d);
 }
 
 /* ---- the store's answers come by mailbox ---- */
@@ -329,18 +326,19 @@ static enum status listen_tcp(struct daemon *d)
     enum status st = paths_join(&d->paths, path, sizeof path, "cairnd.addr");
     if (st != ST_OK)
         return st;
-    if (!d->listen) {
+    if (!d->options.listen) {
         (void)unlink(path); /* of one that listened before */
         return ST_OK;
     }
-    st = rpc_server_listen(d->server, d->listen, d->tls.cert ? &d->tls : NULL, &port);
+    st = rpc_server_listen(d->server, d->options.listen,
+                           d->options.tls.cert ? &d->options.tls : NULL, &port);
     if (st != ST_OK) {
-        LOG_ERROR(&d->log, "%s: %s", d->listen, status_string(st));
+        LOG_ERROR(&d->log, "%s: %s", d->options.listen, status_string(st));
         return st;
     }
-    const char *colon = strrchr(d->listen, ':');
-    (void)snprintf(address, sizeof d->address, "%.*s:%d", (int)(colon - d->listen), d->listen,
-                   port);
+    const char *colon = strrchr(d->options.listen, ':');
+    (void)snprintf(address, sizeof d->address, "%.*s:%d", (int)(colon - d->options.listen),
+                   d->options.listen, port);
     LOG_INFO(&d->log, "serving on %s", address);
     return io_replace(io_system(), path, address, strlen(address));
 }
@@ -361,6 +359,8 @@ static enum status daemon_start(struct daemon *d)
         st = open_journal(d);
     if (st == ST_OK)
         st = take_access(d);
+    if (st == ST_OK)
+        st = open_audit(d);
     if (st != ST_OK)
         return st;
     rpc_log_to(&d->log);
@@ -488,71 +488,8 @@ static void daemon_stop(struct daemon *d)
     core_free(d->core);
     rpc_mailbox_free(d->mailbox);
     journal_close(d->journal);
+    audit_close(d->audit);
     rpc_shutdown();
-}
-
-/* Beyond this machine there is no plaintext. -1: it will do. */
-static int check_listen(const struct daemon *d)
-{
-    const int files = (d->tls.cert != NULL) + (d->tls.key != NULL) + (d->tls.ca != NULL);
-    if (files != 0 && (files != 3 || !d->listen)) {
-        (void)fputs("cairnd: --tls-cert, --tls-key and --tls-ca go together, with --listen\n",
-                    stderr);
-        return EXIT_USAGE;
-    }
-    if (d->listen && files == 0 && !rpc_address_is_loopback(d->listen)) {
-        (void)fprintf(
-            stderr,
-            "cairnd: %s: beyond loopback TLS is spoken: --tls-cert, --tls-key and --tls-ca, "
-            "as made by 'cairn cert init'\n",
-            d->listen);
-        return EXIT_USAGE;
-    }
-    return -1;
-}
-
-static int take_arguments(struct daemon *d, int argc, char **argv)
-{
-    static const struct option options[] = {
-        { "listen", required_argument, NULL, 'l' },  { "tls-cert", required_argument, NULL, 'c' },
-        { "tls-key", required_argument, NULL, 'k' }, { "tls-ca", required_argument, NULL, 'a' },
-        { "backup", required_argument, NULL, 'b' },  { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
-    };
-    int option;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'l':
-            d->listen = optarg;
-            break;
-        case 'c':
-            d->tls.cert = optarg;
-            break;
-        case 'k':
-            d->tls.key = optarg;
-            break;
-        case 'a':
-            d->tls.ca = optarg;
-            break;
-        case 'b':
-            d->backup = optarg;
-            break;
-        case 'h':
-            (void)fputs(usage, stdout);
-            return 0;
-        case 'v':
-            (void)puts("cairnd " CAIRN_VERSION);
-            return 0;
-        default:
-            (void)fputs(usage, stderr);
-            return EXIT_USAGE;
-        }
-    }
-    if (optind < argc || (d->listen && !strchr(d->listen, ':'))) {
-        (void)fputs(usage, stderr);
-        return EXIT_USAGE;
-    }
-    return check_listen(d);
 }
 
 static int back_up(struct daemon *d)
@@ -563,7 +500,7 @@ static int back_up(struct daemon *d)
     if (st == ST_OK)
         st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
     if (st == ST_OK)
-        st = journal_backup(path, d->backup, &reason);
+        st = journal_backup(path, d->options.backup, &reason);
     if (st == ST_OK)
         return EXIT_SUCCESS;
     (void)fprintf(stderr, "cairnd: no backup: %s\n",
@@ -574,10 +511,10 @@ static int back_up(struct daemon *d)
 int main(int argc, char **argv)
 {
     struct daemon d = { .log = log_open("cairnd"), .signal_fd = -1 };
-    int code = take_arguments(&d, argc, argv);
+    int code = options_take(&d.options, argc, argv);
     if (code >= 0)
         return code;
-    if (d.backup)
+    if (d.options.backup)
         return back_up(&d);
     if (daemon_start(&d) != ST_OK)
         return EXIT_FAILURE; /* the process's end cleans up what was opened */

@@ -111,9 +111,56 @@ bool access_node(const struct rpc_call *call, char out[LIMIT_NAME], int64_t *out
     return true;
 }
 
-enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail)
+void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACTOR])
 {
-    const struct access *access = ctx;
+    struct identity_cert cert;
+    struct ucred peer;
+    const bool known = rpc_call_peer_identity(call, &cert) == ST_OK;
+    if (known) {
+        (void)snprintf(out, ACCESS_ACTOR, "%s/%s", identity_role_name(cert.who.role),
+                       cert.who.name);
+        return;
+    }
+    const bool local = rpc_call_peer_cred(call, &peer) ||
+                       (!refused && is_service(rpc_call_path(call), "cairn.v1.Control"));
+    (void)snprintf(out, ACCESS_ACTOR, "%s", local ? "local" : "nobody");
+}
+
+/* A method that changes something, or lets somebody in. */
+static bool changes(const char *path)
+{
+    return (is_service(path, "cairn.v1.Control") && !is_look(path)) ||
+           strcmp(path, "/cairn.v1.Fleet/Join") == 0 || strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
+}
+
+void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
+                 enum rpc_code code, const char *why)
+{
+    static const char package[] = "/cairn.v1.";
+    const bool refused = code == RPC_UNAUTHENTICATED || code == RPC_PERMISSION_DENIED;
+    const char *path = rpc_call_path(call);
+    if (!refused && !changes(path))
+        return;
+    char actor[ACCESS_ACTOR], peer[64];
+    access_actor(call, refused, actor);
+    rpc_call_peer(call, peer, sizeof peer);
+    const bool ours = strncmp(path, package, sizeof package - 1) == 0;
+    const struct audit_call row = { .actor = actor,
+                                    .peer = peer,
+                                    .method = ours ? path + sizeof package - 1 : path,
+                                    .about = about,
+                                    .code = rpc_code_name(code),
+                                    .why = refused ? why : NULL };
+    if (refused) {
+        audit_refusal(audit, &row);
+    } else {
+        audit_note(audit, &row);
+    }
+}
+
+static enum rpc_code authorize(const struct access *access, struct rpc_call *call,
+                               const char **out_detail)
+{
     struct ucred peer;
     if (rpc_call_peer_cred(call, &peer))
         return RPC_OK; /* the listener checked them */
@@ -125,4 +172,13 @@ enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **ou
         return RPC_OK;
     *out_detail = "the bearer token of CAIRN_HOME/token is missing or wrong";
     return RPC_UNAUTHENTICATED;
+}
+
+enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail)
+{
+    const struct access *access = ctx;
+    const enum rpc_code code = authorize(access, call, out_detail);
+    if (code != RPC_OK)
+        access_note(access->audit, call, "", code, *out_detail);
+    return code;
 }

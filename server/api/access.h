@@ -24,6 +24,7 @@
 
 #include "identity/identity.h"
 #include "rpc/server.h"
+#include "server/audit/audit.h"
 
 #define ACCESS_TOKEN 65 /* bytes of the token of loopback callers, with the NUL */
 
@@ -31,7 +32,23 @@ struct access {
     bool tls;                       /* TCP speaks TLS */
     char cluster[IDENTITY_CLUSTER]; /* with TLS: whose certificates count */
     char token[ACCESS_TOKEN];       /* without; "": no TCP */
+    struct audit *audit;            /* refusals go there */
 };
+
+#define ACCESS_ACTOR (LIMIT_NAME + 16) /* bytes of "operator/alice", with the NUL */
+/*
+ * Who calls, by what was checked: the role and name of a certificate; "local": somebody on this
+ * machine, who came over the socket or has the token; "nobody". refused: the call wasn't let
+ * through.
+ */
+void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACTOR]);
+/*
+ * The end of a call for the audit log, if it belongs there: whatever changes something or lets
+ * somebody in, and what was refused because of who asked. about: a job or node, or "". why: what a
+ * refused caller is told.
+ */
+void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
+                 enum rpc_code code, const char *why);
 
 /* When a call that goes on has to end, in Unix time, with the detail ACCESS_EXPIRED; INT64_MAX: no
  * certificate was shown. */

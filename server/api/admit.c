@@ -12,10 +12,12 @@
 #include "common/cleanup.h"
 #include "identity/cert.h"
 #include "identity/make.h"
-#include "server/api/access.h"
 #include "server/api/api.h"
 #include "server/api/render.h"
 
+#define NO_INVITE                                                                                  \
+    "this invite is used up, too old, or the coordinator that made it was started anew since: "    \
+    "'cairn node invite' makes another"
 #define REQUEST_BYTES 8192 /* of a certificate or a request to sign one, at most */
 
 static int64_t now_s(const struct api *api)
@@ -47,7 +49,9 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
         api_refuse(call, RPC_INVALID_ARGUMENT, "this can't be a node's name");
         return;
     }
-    const enum status st = core_forget_node(api->core, in->node, &node);
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    const enum status st = core_forget_node(api->core, in->node, actor, &node);
     Cairn__V1__Node *out = st == ST_OK ? render_node(api->core, node) : NULL;
     if (!out) {
         api_refuse(call, rpc_code_from_status(st == ST_OK ? ST_NO_MEMORY : st),
@@ -230,17 +234,14 @@ static bool may_join(struct api *api, struct rpc_call *call, const Cairn__V1__Jo
     return true;
 }
 
-void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *in,
-              Cairn__V1__JoinReply_Closure reply, void *call)
+static void join(struct api *api, const Cairn__V1__JoinRequest *in,
+                 Cairn__V1__JoinReply_Closure reply, struct rpc_call *call)
 {
-    struct api *api = ((struct api_service_connections *)service)->api;
     if (!has_tls(api, call))
         return;
     struct invite *invite = invites_find(&api->invites, in->secret, now_s(api));
     if (!invite) {
-        api_refuse(call, RPC_UNAUTHENTICATED,
-                   "this invite is used up, too old, or the coordinator that made it was started "
-                   "anew since: 'cairn node invite' makes another");
+        rpc_call_finish(call, RPC_UNAUTHENTICATED, NO_INVITE);
         return;
     }
     if (!may_join(api, call, in))
@@ -262,6 +263,16 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
     invites_use(invite);
     LOG_INFO(api->log, "node %s has a certificate, by an invite", in->node);
     answer(call, cert, reply);
+}
+
+void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *in,
+              Cairn__V1__JoinReply_Closure reply, void *call)
+{
+    struct api *api = ((struct api_service_connections *)service)->api;
+    enum rpc_code code;
+    join(api, in, reply, call);
+    if (rpc_call_answered(call, &code))
+        access_note(api->audit, call, in->node, code, NO_INVITE);
 }
 
 /* ---- certificates that are renewed ---- */
@@ -322,10 +333,9 @@ static bool may_renew(struct api *api, struct rpc_call *call, const Cairn__V1__R
     return false;
 }
 
-void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest *in,
-               Cairn__V1__JoinReply_Closure reply, void *call)
+static void renew(struct api *api, const Cairn__V1__RenewRequest *in,
+                  Cairn__V1__JoinReply_Closure reply, struct rpc_call *call)
 {
-    struct api *api = ((struct api_service_connections *)service)->api;
     char node[LIMIT_NAME];
     if (!has_tls(api, call) || !may_renew(api, call, in, node))
         return;
@@ -343,4 +353,16 @@ void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest 
     }
     LOG_INFO(api->log, "node %s renewed its certificate", node);
     answer(call, cert, reply);
+}
+
+void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest *in,
+               Cairn__V1__JoinReply_Closure reply, void *call)
+{
+    struct api *api = ((struct api_service_connections *)service)->api;
+    enum rpc_code code;
+    renew(api, in, reply, call);
+    if (rpc_call_answered(call, &code)) {
+        access_note(api->audit, call, "", code,
+                    "a node renews the certificate that it shows, unless it was forgotten");
+    }
 }

@@ -13,6 +13,7 @@
 #include "cairn/v1/control.pb-c.h"
 #include "identity/files.h"
 #include "rpc/server.h"
+#include "server/api/access.h"
 #include "server/api/invites.h"
 #include "server/core/core.h"
 
@@ -41,6 +42,12 @@ struct api_service_connections {
         Cairn__V1__Training_Service training;
     } service;
     struct api *api;
+};
+
+/* A call of Control that waits for its group's commit. */
+struct api_corked {
+    struct rpc_call *call;  /* a reference */
+    char about[LIMIT_NAME]; /* the job or node, as far as it is known: for the audit log */
 };
 
 enum api_stream_kind { API_WATCH, API_METRICS, API_SAVE, API_CHECK, API_DRAIN, API_LOGS };
@@ -93,7 +100,8 @@ struct api {
     struct api_service_connections connections[2]; /* of agents, of trainers */
     struct api_stream *streams;
     size_t stream_count;
-    struct rpc_call **corked; /* Control calls of this group: references */
+    struct audit *audit;       /* borrowed */
+    struct api_corked *corked; /* of this group */
     size_t corked_count, corked_capacity;
     uint64_t log_id;
     bool closing;
@@ -101,8 +109,8 @@ struct api {
 
 /* Adds the three services to the server; core is set before it starts. */
 MUST_CHECK enum status api_open(struct api *api, struct rpc_server *server);
-/* After core_commit: Control calls of the group are answered. Nobody is told by a call, nor reads,
- * what isn't journalled. */
+/* After core_commit: Control calls of the group are answered, and noted in the audit log. Nobody is
+ * told by a call, nor reads, what isn't journalled. */
 void api_release(struct api *api);
 /* After that: sends what is new. */
 void api_pump(struct api *api);
@@ -117,8 +125,15 @@ MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *
 
 /* ---- between the files of the api, from floor to roof ---- */
 
+/* ---- cork.c ---- */
+
+/* In the place of Control's invoke: every handler is called by it. */
+void api_invoke_corked(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
+                       ProtobufCClosure closure, void *call);
 /* ---- calls.c ---- */
 
+/* Which job or node the call of Control that is being handled is about: for the audit log. */
+void api_about(struct api *api, const char *about);
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* NULL, and the call ended: there is none, or several. */

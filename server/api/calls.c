@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/api/access.h"
 #include "server/api/api.h"
 
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
@@ -16,12 +15,20 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
     rpc_call_finish(call, code, detail);
 }
 
+void api_about(struct api *api, const char *about)
+{
+    struct api_corked *corked = &api->corked[api->corked_count - 1];
+    (void)snprintf(corked->about, sizeof corked->about, "%s", about);
+}
+
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
 {
     struct core_job *job;
     enum status st = core_find(api->core, name, &job);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        api_about(api, job->id);
         return job;
+    }
     if (st == ST_INVALID) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "'%.100s' is the beginning of several job ids",
                    name);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "server/api/access.h"
 #include "server/api/api.h"
 
 struct api_connection {
@@ -26,7 +25,9 @@ static void send_message(struct core_conn *conn, const struct core_message *mess
 
 static void finish_call(struct core_conn *conn, enum rpc_code code, const char *detail)
 {
-    rpc_call_finish(((struct api_connection *)conn)->call, code, detail);
+    const struct api_connection *connection = (struct api_connection *)conn;
+    access_note(connection->api->audit, connection->call, connection->node, code, detail);
+    rpc_call_finish(connection->call, code, detail);
 }
 
 static const struct core_conn_ops ops = { .send = send_message, .finish = finish_call };
@@ -82,25 +83,28 @@ static void half_close(struct api *api, struct rpc_call *call)
 
 /* Whether the agent may say this: its certificate hasn't expired, its node wasn't forgotten since,
  * and its hello is that of the node that the certificate names. False: the call ended. */
-static bool is_own(const struct api_connection *connection, const Cairn__V1__AgentMessage *in)
+static bool is_own(struct api_connection *connection, const Cairn__V1__AgentMessage *in)
 {
+    struct core_conn *conn = &connection->conn;
+    struct reason told;
     if (connection->until_ms <= clock_wall_ms(clock_system())) {
-        rpc_call_finish(connection->call, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
+        finish_call(conn, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
         return false;
     }
     if (connection->node[0] != '\0' &&
         connection->issued_s <= core_node_forgotten(connection->api->core, connection->node)) {
-        rpc_call_finish(connection->call, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
+        finish_call(conn, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
         return false;
     }
     if (connection->node[0] == '\0' || in->body_case != CAIRN__V1__AGENT_MESSAGE__BODY_HELLO ||
         strcmp(in->hello->node, connection->node) == 0)
         return true;
-    api_refuse(
-        connection->call, RPC_PERMISSION_DENIED,
+    reason_set(
+        &told,
         "this certificate is node %s's and the hello says %.100s: start the agent with --name "
         "%s, or make a certificate with 'cairn cert node %.100s'",
         connection->node, in->hello->node, connection->node, in->hello->node);
+    finish_call(conn, RPC_PERMISSION_DENIED, told.text);
     return false;
 }
 

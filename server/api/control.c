@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "server/api/access.h"
 #include "server/api/api.h"
 #include "server/api/render.h"
 
@@ -60,8 +59,10 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
         st = job_print(spec, &text);
     struct reason reason = { "" };
     struct core_job *job = NULL;
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
     if (st == ST_OK)
-        st = core_submit(api->core, spec, text.data, in->idempotency_key, &job, &reason);
+        st = core_submit(api->core, spec, text.data, in->idempotency_key, actor, &job, &reason);
     free(spec);
     if (st == ST_CONFIG) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "%s", errors.size ? errors.data : "not a job file");
@@ -74,6 +75,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     }
     if (st != ST_OK)
         return;
+    api_about(api, job->id);
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
     out.job = render_job(api->core, job, RENDER_CKPTS, false);
     if (out.job) {
@@ -111,8 +113,10 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     if (!job)
         return;
     enum status st = ST_OK;
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
     if (!is_repeated(api, in->idempotency_key, job->id))
-        st = core_ask(api->core, job, kind);
+        st = core_ask(api->core, job, kind, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s", job->name, job->id,
                    machine_state_name(job->m.state));
@@ -225,7 +229,9 @@ static void drain_node(Cairn__V1__Control_Service *service, const Cairn__V1__Dra
         api_refuse(call, RPC_INVALID_ARGUMENT, "a reason has %d bytes at most", DRAIN_REASON_MAX);
         return;
     }
-    enum status st = core_drain_node(api->core, in->node, in->reason);
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    enum status st = core_drain_node(api->core, in->node, in->reason, actor);
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
@@ -238,7 +244,9 @@ static void undrain_node(Cairn__V1__Control_Service *service,
                          void *call)
 {
     struct api *api = api_of(service);
-    enum status st = core_undrain_node(api->core, in->node);
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    enum status st = core_undrain_node(api->core, in->node, actor);
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
@@ -273,8 +281,10 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
     if (!job)
         return;
     enum status st = ST_OK;
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
     if (!is_repeated(api, in->idempotency_key, job->id))
-        st = core_remove_ckpt(api->core, job, in->step);
+        st = core_remove_ckpt(api->core, job, in->step, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s goes on from the checkpoint of step %llu",
                    job->id, (unsigned long long)in->step);
@@ -351,7 +361,9 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     if (!job)
         return;
     struct machine_awaited awaited;
-    enum status st = core_save(api->core, job, in->idempotency_key, &awaited);
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    enum status st = core_save(api->core, job, in->idempotency_key, actor, &awaited);
     if (st != ST_OK && st != ST_REFUSED) {
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
         return;
@@ -425,43 +437,6 @@ static void free_over(struct api *api)
             api_logs_free(stream->logs);
         free(stream);
     }
-}
-
-static bool keep_corked(struct api *api, struct rpc_call *call)
-{
-    if (api->corked_count == api->corked_capacity) {
-        size_t capacity = api->corked_capacity ? 2 * api->corked_capacity : 64;
-        struct rpc_call **more = realloc(api->corked, capacity * sizeof(void *));
-        if (!more)
-            return false;
-        api->corked = more;
-        api->corked_capacity = capacity;
-    }
-    rpc_call_ref(call);
-    api->corked[api->corked_count++] = call;
-    return true;
-}
-
-/* Before every handler of Control: what it answers waits for the group's commit. */
-static void invoke_corked(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
-                          ProtobufCClosure closure, void *call)
-{
-    struct api_service_control *control = (struct api_service_control *)service;
-    if (!keep_corked(control->api, call)) {
-        api_refuse(call, RPC_INTERNAL, "no memory");
-        return;
-    }
-    rpc_call_cork(call);
-    control->invoke(service, method, input, closure, call);
-}
-
-void api_release(struct api *api)
-{
-    for (size_t i = 0; i < api->corked_count; i++) {
-        rpc_call_uncork(api->corked[i]);
-        rpc_call_unref(api->corked[i]);
-    }
-    api->corked_count = 0;
 }
 
 void api_pump(struct api *api)
@@ -543,7 +518,7 @@ void api_close(struct api *api)
 void api_free(struct api *api)
 {
     for (size_t i = 0; i < api->corked_count; i++)
-        rpc_call_unref(api->corked[i]);
+        rpc_call_unref(api->corked[i].call);
     free(api->corked);
 }
 
@@ -576,7 +551,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
         .api = api,
     };
     api->control.invoke = api->control.service.base.invoke;
-    api->control.service.base.invoke = invoke_corked;
+    api->control.service.base.invoke = api_invoke_corked;
     enum status st = rpc_server_add_service(server, &api->control.service.base, NULL);
     return st == ST_OK ? api_connections_open(api, server) : st;
 }

@@ -200,7 +200,9 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     free(jobs);
     const struct clock *clock = core_options(api->core)->clock;
     stream->drain.until = clock_mono_ms(clock) + timeout_ms;
-    core_drain(api->core, false, timeout_ms);
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    core_drain(api->core, false, timeout_ms, actor);
 }
 
 static void drain_reply(struct api *api, struct api_stream *stream)
@@ -230,7 +232,7 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
     } else if (late) {
         stream->drain.hurried = true;
         stream->drain.until = now + HURRY_MS;
-        core_drain(api->core, true, HURRY_MS);
+        core_drain(api->core, true, HURRY_MS, NULL);
         (void)core_commit(api->core); /* other streams are told of it in this very round */
     }
 }

@@ -509,7 +509,7 @@ static enum status kill_unreadable(struct core *core, struct core_job *job,
     if (event->kind != MACHINE_EV_KILL || machine_state_final(job->m.state))
         return ST_REFUSED;
     core->applying = true;
-    machine_abandon(&job->m, event->wall, &core->actions);
+    machine_abandon(&job->m, event->wall, event->by, &core->actions);
     carry_out(core, job, event);
     core->applying = false;
     core_job_moved(core, job);

@@ -292,7 +292,12 @@ void core_half_closed(struct core *core, struct core_conn *conn);
 /* Takes the task over. */
 void core_store_done(struct core *core, struct store_task *task);
 
-/* ---- what people ask ---- */
+/*
+ * ---- what people ask ----
+ *
+ * by: who asks, for the history of the jobs that it is about, which is journalled ("asked by
+ * operator/alice"); a role and a name, at most LIMIT_NAME bytes. NULL: nobody knows.
+ */
 
 /*
  * job_file: normalised text of spec. key: idempotency key, or "".
@@ -300,18 +305,19 @@ void core_store_done(struct core *core, struct store_task *task);
  *         ST_FULL     LIMIT_JOBS jobs are live
  */
 MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
-                                   const char *key, struct core_job **out, struct reason *reason);
+                                   const char *key, const char *by, struct core_job **out,
+                                   struct reason *reason);
 /* kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this state; or it can't be read,
  * then it takes MACHINE_EV_KILL only. */
 MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
-                                enum machine_event_kind kind);
+                                enum machine_event_kind kind, const char *by);
 /*
  * Has the job saved, if it trains; out: what to wait for (machine_save_outcome). key: idempotency
  * key, or "": a repeated call waits for the save of the first, unless that one came to nothing.
  * Errors: ST_REFUSED  there is nothing to save, nor a checkpoint of a job that rests
  */
 MUST_CHECK enum status core_save(struct core *core, struct core_job *job, const char *key,
-                                 struct machine_awaited *out);
+                                 const char *by, struct machine_awaited *out);
 /* Journals what a call with that key was about. */
 void core_remember(struct core *core, const char *key, const char *what);
 /*
@@ -319,7 +325,8 @@ void core_remember(struct core *core, const char *key, const char *what);
  * Errors: ST_NOT_FOUND
  *         ST_REFUSED    the job goes on from it, or others are read through it
  */
-MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step);
+MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step,
+                                        const char *by);
 /*
  * Has a checkpoint read here, and set aside if it is damaged. What came of it: machine_find_ckpt:
  * it is MACHINE_CKPT_BAD, or its `reads` rose, or it is gone.
@@ -361,16 +368,17 @@ bool core_node_drained(struct core *core, const struct core_node *node);
  * with workers there save and go on elsewhere. Of one that is drained already: another reason.
  * Errors: ST_NOT_FOUND  no agent of that name was here
  */
-MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason);
+MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason,
+                                       const char *by);
 /* Errors: ST_NOT_FOUND  no such node, or it isn't drained */
-MUST_CHECK enum status core_undrain_node(struct core *core, const char *name);
+MUST_CHECK enum status core_undrain_node(struct core *core, const char *name, const char *by);
 /*
  * Certificates of this node that were issued until now count no more (`cairn node forget`), for
  * good: it is journalled. Its agent's session ends, what ran there counts as gone, and it is
  * nobody's until an agent of that name says hello. It need not have been here.
  * Errors: ST_FULL  LIMIT_NODES
  */
-MUST_CHECK enum status core_forget_node(struct core *core, const char *name,
+MUST_CHECK enum status core_forget_node(struct core *core, const char *name, const char *by,
                                         struct core_node **out);
 #define CORE_FORGOTTEN                                                                             \
     "this node was forgotten, and certificates that were issued for it until then count no "       \
@@ -392,7 +400,7 @@ bool core_node_heard(const struct core_node *node);
 
 /* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. If nobody ends
  * it, it is over some time after the hold_ms that its caller waits. */
-void core_drain(struct core *core, bool now, int64_t hold_ms);
+void core_drain(struct core *core, bool now, int64_t hold_ms, const char *by);
 void core_drain_end(struct core *core);
 /* Why the job waits, or what became of it, for people; of one that waits behind others, too. core:
  * may be NULL for one that ended. */

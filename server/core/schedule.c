@@ -353,7 +353,7 @@ void core_node_drain(struct core_node *node, const char *reason)
     (void)snprintf(node->why_drains, sizeof node->why_drains, "%s", reason);
 }
 
-enum status core_drain_node(struct core *core, const char *name, const char *reason)
+enum status core_drain_node(struct core *core, const char *name, const char *reason, const char *by)
 {
     struct core_node *node = core_node_at(core, name);
     if (!node || !node->known)
@@ -367,14 +367,15 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
         return st;
     }
     struct reason why;
-    reason_set(&why, "node %s is drained: %.100s", name, reason[0] ? reason : "asked by the user");
+    reason_set(&why, "node %s is drained, asked by %s%s%.100s", name, by ? by : "the user",
+               reason[0] ? ": " : "", reason);
     LOG_INFO(core->options.log, "%s", why.text);
     core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
     core_schedule(core);
     return core->failed;
 }
 
-enum status core_undrain_node(struct core *core, const char *name)
+enum status core_undrain_node(struct core *core, const char *name, const char *by)
 {
     struct core_node *node = core_node_at(core, name);
     if (!node || !node->drains)
@@ -388,7 +389,8 @@ enum status core_undrain_node(struct core *core, const char *name)
         core_fail(core, st, "taking a node back");
         return st;
     }
-    LOG_INFO(core->options.log, "node %s is drained no more", name);
+    LOG_INFO(core->options.log, "node %s is drained no more, asked by %s", name,
+             by ? by : "the user");
     core->schedule_needed = true;
     core_schedule(core);
     return core->failed;

@@ -390,11 +390,11 @@ void machine_restored(struct machine *m)
     m->dirty = true;
 }
 
-void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *out)
+void machine_abandon(struct machine *m, int64_t wall, const char *by, struct machine_actions *out)
 {
     out->count = 0;
     struct machine_turn t = { .m = m, .out = out, .wall = wall };
-    machine_tell(&t, "kill", "asked by the user");
+    machine_tell(&t, "kill", "asked by %s", machine_asker(by));
     if (machine_alive(m))
         machine_act(&t, MACHINE_ACT_GEN_END);
     for (uint32_t i = 0; i < m->config.ranks; i++)

@@ -3,6 +3,24 @@
 #include "common/check.h"
 #include "server/machine/internal.h"
 
+const char *machine_asker(const char *by)
+{
+    return by ? by : "the user";
+}
+
+/* What is asked goes into the job's history before what comes of it. */
+static void tell_asked(struct machine_turn *t, const char *what)
+{
+    machine_tell(t, what, "asked by %s", machine_asker(t->ev->by));
+}
+
+/* It changes where the job goes: repeating it is not worth telling. */
+static bool is_news(const struct machine *m, enum machine_intent intent, enum machine_state to)
+{
+    const bool ends = machine_state_final(m->state) || machine_state_final(m->end_to);
+    return !ends && m->state != to && m->end_to != to && m->intent != intent;
+}
+
 /* Its trainers are to save and leave, if there are any, and the job to go to `to`. */
 static enum status ask_to_leave(struct machine_turn *t, enum machine_intent intent,
                                 enum machine_state to)
@@ -58,11 +76,12 @@ static enum status ask_kill(struct machine_turn *t)
     if (machine_state_final(m->state))
         return ST_REFUSED;
     if (!machine_alive(m)) {
+        tell_asked(t, "kill");
         machine_rest(t, MACHINE_KILLED);
         return ST_OK;
     }
     if (m->end_to != MACHINE_KILLED) {
-        machine_tell(t, "kill", "asked by the user");
+        tell_asked(t, "kill");
         machine_end_generation(t, MACHINE_KILLED, false);
     }
     return ST_OK;
@@ -72,6 +91,7 @@ static enum status ask_save(struct machine_turn *t)
 {
     if (t->m->state != MACHINE_RUNNING)
         return ST_REFUSED;
+    tell_asked(t, "save");
     machine_announce(t, false);
     return ST_OK;
 }
@@ -89,18 +109,22 @@ static enum status ask_resume(struct machine_turn *t)
     m->retry_at = 0;
     m->probed = false; /* who knows what was done to the store meanwhile */
     machine_set_reason(m, "%s", "");
-    machine_tell(t, "resumed", "asked by the user");
+    tell_asked(t, "resumed");
     machine_act(t, MACHINE_ACT_SCHEDULE);
     return ST_OK;
 }
 
 static enum status ask_pause(struct machine_turn *t)
 {
+    if (is_news(t->m, MACHINE_INTENT_PAUSE, MACHINE_PAUSED))
+        tell_asked(t, "pause");
     return ask_to_leave(t, MACHINE_INTENT_PAUSE, MACHINE_PAUSED);
 }
 
 static enum status ask_stop(struct machine_turn *t)
 {
+    if (is_news(t->m, MACHINE_INTENT_STOP, MACHINE_STOPPED))
+        tell_asked(t, "stop");
     return ask_to_leave(t, MACHINE_INTENT_STOP, MACHINE_STOPPED);
 }
 
@@ -122,6 +146,8 @@ static enum status ask_drain(struct machine_turn *t)
     if (m->state == MACHINE_QUEUED || m->state == MACHINE_PAUSED || machine_state_final(m->state) ||
         to == MACHINE_PAUSED || to == MACHINE_STOPPED)
         return ST_OK;
+    if (is_news(m, MACHINE_INTENT_DRAIN, MACHINE_QUEUED))
+        machine_tell(t, "down", "the coordinator goes down, asked by %s", machine_asker(t->ev->by));
     return ask_to_leave(t, MACHINE_INTENT_DRAIN, MACHINE_QUEUED);
 }
 
@@ -164,8 +190,8 @@ static enum status ask_remove_ckpt(struct machine_turn *t)
         if (machine_is_parent(m, ckpt) || machine_is_base(m, ckpt))
             return ST_REFUSED;
         machine_remove_ckpt(t, ckpt);
-        machine_tell(t, "removed", "the checkpoint of step %llu, asked by the user",
-                     (unsigned long long)ckpt->step);
+        machine_tell(t, "removed", "the checkpoint of step %llu, asked by %s",
+                     (unsigned long long)ckpt->step, machine_asker(t->ev->by));
         return ST_OK;
     }
     return ST_NOT_FOUND;

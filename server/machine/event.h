@@ -134,6 +134,7 @@ struct machine_event {
     int64_t wall;        /* Unix ms */
     uint32_t generation; /* STARTED to READ_BACK: of the process that is spoken of */
     uint32_t rank;       /* of the same */
+    const char *by;      /* what people ask: who does, "operator/alice"; NULL: nobody knows */
     union {
         struct machine_placed placed;
         struct {

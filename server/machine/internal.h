@@ -246,3 +246,5 @@ void machine_watch(struct machine_turn *t, bool looks);
 /* ---- asks.c: what people ask ---- */
 
 MUST_CHECK enum status machine_ask(struct machine_turn *t);
+/* Who asks, as people are told it; by: as in struct machine_event. */
+const char *machine_asker(const char *by);

@@ -194,8 +194,9 @@ void machine_restored(struct machine *m);
 /*
  * Kills a job that was not resumed, since nobody can tell what it is: KILLED at once, its trainers
  * and saves are forgotten. An agent that still has one of them ends it, as of any job that ended.
+ * by: as in struct machine_event.
  */
-void machine_abandon(struct machine *m, int64_t wall, struct machine_actions *out);
+void machine_abandon(struct machine *m, int64_t wall, const char *by, struct machine_actions *out);
 
 /* ---- questions ---- */
 

@@ -104,7 +104,7 @@ static void open_world(struct world *w)
     CHECK(journal_open(w->path, &w->journal) == ST_OK);
     open_core(w);
     CHECK(job_parse(text, sizeof text - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
-    CHECK(core_submit(w->core, &spec, text, "", &w->job, &reason) == ST_OK);
+    CHECK(core_submit(w->core, &spec, text, "", NULL, &w->job, &reason) == ST_OK);
     w->agent.ops = &ops;
     for (int i = 0; i < 2; i++)
         w->trainer[i].ops = &ops;
@@ -174,7 +174,7 @@ static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_
                                                          MACHINE_EV_STOP,     MACHINE_EV_KILL,
                                                          MACHINE_EV_SAVE,     MACHINE_EV_DRAIN,
                                                          MACHINE_EV_DRAIN_NOW };
-        enum status st = core_ask(w->core, w->job, kinds[size > 0 ? data[0] % 7 : 0]);
+        enum status st = core_ask(w->core, w->job, kinds[size > 0 ? data[0] % 7 : 0], NULL);
         CHECK(st == ST_OK || st == ST_REFUSED);
     }
     answer_all(w);

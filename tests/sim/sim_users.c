@@ -40,7 +40,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     buf_release(&errors);
     (void)snprintf(key, sizeof key, "key%u", index);
     struct core_job *made;
-    enum status st = core_submit(c->core, &spec, text, key, &made, &reason);
+    enum status st = core_submit(c->core, &spec, text, key, NULL, &made, &reason);
     if (st == ST_OK) /* it may come into the journal without an answer: the same key finds it */
         (void)snprintf(job->id, sizeof job->id, "%s", made->id);
     sim_end_group(sim);
@@ -66,7 +66,7 @@ static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
     struct sim_job *known = &sim->jobs[index];
     bool trains = job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING;
     uint64_t step = trains && !known->stopped ? machine_step_now(&job->m) : 0;
-    enum status st = core_ask(sim->coordinator->core, job, kind);
+    enum status st = core_ask(sim->coordinator->core, job, kind, NULL);
     if (st == ST_OK)
         sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
     if (st == ST_OK && kind == MACHINE_EV_KILL)
@@ -107,7 +107,7 @@ void sim_coordinator_chaos(struct sim *sim)
     else if (what < 96)
         ask(sim, index, MACHINE_EV_STOP);
     else if (sim->coordinator->core && sim_chance(sim, 300)) {
-        core_drain(sim->coordinator->core, sim_chance(sim, 300), 0);
+        core_drain(sim->coordinator->core, sim_chance(sim, 300), 0, NULL);
         sim_poll_core(sim);
     }
     if (sim->coordinator->core && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -100,7 +101,8 @@ static enum status new_job(struct core *core, const struct job *spec, const char
     return core_job_new(core, &row, copy, out);
 }
 
-static enum status record_job(struct core *core, const struct core_job *job, const char *key)
+static enum status record_job(struct core *core, const struct core_job *job, const char *key,
+                              const char *by)
 {
     struct journal *journal = core->options.journal;
     int64_t wall = clock_wall_ms(core->options.clock);
@@ -117,7 +119,9 @@ static enum status record_job(struct core *core, const struct core_job *job, con
                                .state = state.data };
     if (st == ST_OK)
         st = journal_put_job(journal, &row);
-    struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = job->name };
+    struct reason told;
+    reason_set(&told, "%s%s%s", job->name, by ? ", by " : "", by ? by : "");
+    struct journal_event event = { .wall_ms = wall, .kind = "submitted", .message = told.text };
     if (st == ST_OK)
         st = journal_put_event(journal, job->id, &event);
     if (st == ST_OK && key[0])
@@ -154,7 +158,8 @@ static enum status make_room(struct core *core)
 }
 
 enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
-                        const char *key, struct core_job **out, struct reason *reason)
+                        const char *key, const char *by, struct core_job **out,
+                        struct reason *reason)
 {
     char known[32];
     if (core->failed != ST_OK)
@@ -176,7 +181,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         st = new_job(core, spec, job_file, &job);
     if (st != ST_OK)
         return st;
-    st = record_job(core, job, key);
+    st = record_job(core, job, key, by);
     if (st == ST_OK)
         st = core_add_job(core, job);
     if (st != ST_OK) { /* its rows may be in the group: nothing of that is committed */
@@ -194,9 +199,11 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
 
 /* ---- changes ---- */
 
-enum status core_ask(struct core *core, struct core_job *job, enum machine_event_kind kind)
+enum status core_ask(struct core *core, struct core_job *job, enum machine_event_kind kind,
+                     const char *by)
 {
     struct machine_event event = core_event(core, kind);
+    event.by = by;
     enum status st = core_apply(core, job, &event);
     core_schedule(core);
     return st;
@@ -231,14 +238,14 @@ static bool is_awaited(struct core *core, const struct core_job *job, const char
     return outcome == MACHINE_OUTCOME_OPEN || outcome == MACHINE_OUTCOME_SAVED;
 }
 
-enum status core_save(struct core *core, struct core_job *job, const char *key,
+enum status core_save(struct core *core, struct core_job *job, const char *key, const char *by,
                       struct machine_awaited *out)
 {
     if (is_awaited(core, job, key, out))
         return ST_OK;
     *out = machine_await_save(&job->m);
     if (job->m.state == MACHINE_RUNNING) {
-        enum status st = core_ask(core, job, MACHINE_EV_SAVE);
+        enum status st = core_ask(core, job, MACHINE_EV_SAVE, by);
         if (st != ST_OK)
             return st;
     } else if (job->m.state != MACHINE_SAVING &&
@@ -252,9 +259,10 @@ enum status core_save(struct core *core, struct core_job *job, const char *key,
     return ST_OK;
 }
 
-enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step)
+enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step, const char *by)
 {
     struct machine_event event = core_event(core, MACHINE_EV_REMOVE_CKPT);
+    event.by = by;
     event.remove_ckpt.step = step;
     enum status st = core_apply(core, job, &event);
     core_schedule(core);
@@ -278,7 +286,7 @@ static bool is_under_way(const struct machine *m)
            m->state != MACHINE_PAUSED;
 }
 
-void core_drain(struct core *core, bool now, int64_t hold_ms)
+void core_drain(struct core *core, bool now, int64_t hold_ms, const char *by)
 {
     if (core->draining_until == 0) {
         core->drain_wall = clock_wall_ms(core->options.clock);
@@ -290,6 +298,7 @@ void core_drain(struct core *core, bool now, int64_t hold_ms)
         struct core_job *job = core->live.list[i - 1].value;
         struct machine_event event =
             core_event(core, now ? MACHINE_EV_DRAIN_NOW : MACHINE_EV_DRAIN);
+        event.by = by;
         (void)core_apply(core, job, &event);
     }
     core_queue_moved(core, NULL); /* all of it waits for the coordinator now */
@@ -411,7 +420,24 @@ static void drop_agent(struct core *core, struct core_node *node)
     core_hang_up(core, conn, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
 }
 
-enum status core_forget_node(struct core *core, const char *name, struct core_node **out)
+/* Into the history of each job with workers there, once. */
+static void tell_forgotten(struct core *core, struct core_node *node, const char *by)
+{
+    struct reason told;
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    reason_set(&told, "node %s was forgotten, asked by %s", node->name, by ? by : "the user");
+    for (size_t i = 0; i < count; i++) {
+        bool known = ranks[i]->job->unreadable[0] != '\0';
+        for (size_t k = 0; k < i && !known; k++)
+            known = ranks[k]->job == ranks[i]->job;
+        if (!known)
+            core_note(core, ranks[i]->job, "node", told.text);
+    }
+}
+
+enum status core_forget_node(struct core *core, const char *name, const char *by,
+                             struct core_node **out)
 {
     struct core_node *node = core_node_at(core, name);
     if (!node)
@@ -427,6 +453,7 @@ enum status core_forget_node(struct core *core, const char *name, struct core_no
         return st;
     }
     LOG_INFO(core->options.log, "node %s is forgotten: its certificates count no more", name);
+    tell_forgotten(core, node, by);
     drop_agent(core, node);
     node->known = false;
     node->silent = true;

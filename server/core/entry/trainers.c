@@ -91,7 +91,7 @@ static bool same_token(const char *a, const char *b)
 {
     size_t size = strlen(a);
     unsigned char difference = (unsigned char)(size != strlen(b) || size == 0);
-    for (size_t i = 0; i < size && !difference; i++)
+    for (size_t i = 0; i < size && size == strlen(b); i++) /* as long for each wrong token */
         difference |= (unsigned char)(a[i] ^ b[i]);
     return difference == 0;
 }
@@ -132,7 +132,9 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
         return NULL;
     }
     if (!same_token(conn->token, job->m.token)) {
-        core_hang_up(core, conn, RPC_UNAUTHENTICATED, "not the token of this job and generation");
+        core_hang_up(core, conn, RPC_UNAUTHENTICATED,
+                     "not the token of this job and generation: workers get theirs from the agent "
+                     "that starts them");
         return NULL;
     }
     if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0) {

@@ -296,7 +296,7 @@ enum status core_submit_text(struct core_world *w, const char *text, struct core
         fail_msg("%s", errors.data);
     assert_int_equal(job_print(spec, &normal), ST_OK);
     *reason = (struct reason){ "" };
-    st = core_submit(w->core, spec, normal.data, "", out, reason);
+    st = core_submit(w->core, spec, normal.data, "", w->by, out, reason);
     core_end_group(w);
     free(spec);
     return st;

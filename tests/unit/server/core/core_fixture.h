@@ -35,6 +35,7 @@ struct core_world {
     uint32_t ended_max; /* the same of jobs that ended and are in memory; 0: the usual bound */
     enum status (*summary)(void *arg, struct core_job *job,
                            struct buf *out); /* the same; or NULL */
+    const char *by;                          /* who submits; NULL: nobody knows */
     uint32_t beats;                          /* while the core loaded */
     int64_t load_ms;                         /* by which the clock goes on with each of them */
 };

@@ -121,7 +121,7 @@ static void nothing_is_told_before_its_group_is_on_the_medium(void **state)
     begin_group(&e);
     say_rows(w, &e.trainer[0], 1);
     say_rows(w, &e.trainer[0], 2);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     say_exits(w, &e, job);
     assert_int_equal(e.agent.sent[CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK], 0);
     assert_true(end_group(&e) >= 4); /* two exits, the rows, the end */
@@ -166,7 +166,7 @@ static void what_was_not_committed_never_happened(void **state)
     struct ends e;
     struct core_job *job = form(w, &e);
     begin_group(&e);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     (void)core_submit_one(w, "b");
     say_exits(w, &e, job);
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
@@ -185,7 +185,7 @@ static void who_is_gone_before_the_commit_is_told_nothing(void **state)
     struct ends e;
     struct core_job *job = form(w, &e);
     begin_group(&e);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     far_close_trainer(w, &e.trainer[0]); /* far_send fails the test if it is spoken to */
     far_close_agent(w, &e.agent);
     assert_true(end_group(&e) > 0); /* the other trainer */

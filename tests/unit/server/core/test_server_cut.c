@@ -32,7 +32,7 @@ static void join(struct fleet *f)
 
 static void leave(struct fleet *f)
 {
-    assert_int_equal(core_ask(f->w->core, f->job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(f->w->core, f->job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(f->w);
     for (size_t i = 0; i < f->count; i++)
         far_close_agent(f->w, &f->agent[i]);

@@ -13,7 +13,7 @@
 static void kill_queued(struct core_world *w, const char *name, char id[16])
 {
     struct core_job *job = core_submit_one(w, name);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     assert_int_equal(job->ended, JOURNAL_OVER);
     (void)snprintf(id, 16, "%s", job->id);
@@ -99,7 +99,7 @@ static void a_job_that_ended_is_read_when_somebody_asks(void **state)
     assert_true(job->loss == 0.25);
     assert_int_equal(journal_each_metric(w->journal, id, 0, 10, count_metric, &count), ST_OK);
     assert_int_equal(count, 1);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_RESUME), ST_REFUSED);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_RESUME, NULL), ST_REFUSED);
     core_end_group(w);
     assert_int_equal(count_loaded(w), 1);
 
@@ -110,7 +110,7 @@ static void a_job_that_ended_is_read_when_somebody_asks(void **state)
     answer(w, id, MACHINE_TASK_VERIFY, 20);
     assert_int_equal(job->m.catalog[1].reads, 1);
     assert_int_equal(job->ended, JOURNAL_OVER);
-    assert_int_equal(core_remove_ckpt(w->core, job, 10), ST_OK);
+    assert_int_equal(core_remove_ckpt(w->core, job, 10, NULL), ST_OK);
     core_end_group(w);
     assert_int_equal(job->ended, JOURNAL_LEFT);
     answer(w, id, MACHINE_TASK_REMOVE, 10);
@@ -130,7 +130,7 @@ static void a_repeated_submission_finds_a_job_that_ended_long_ago(void **state)
     struct core_job *again = NULL;
     struct reason reason;
     struct job *spec = calloc(1, sizeof *spec);
-    assert_int_equal(core_submit(w->core, spec, "", "key", &again, &reason), ST_OK);
+    assert_int_equal(core_submit(w->core, spec, "", "key", NULL, &again, &reason), ST_OK);
     core_end_group(w);
     assert_string_equal(again->id, id);
     free(spec);

@@ -87,7 +87,7 @@ static void what_forms_on_a_node_that_leaves_forms_elsewhere(void **state)
     assert_int_equal(node_of(w, "a")->stay, CORE_LEFT);
     core_pass(w, 60000);
     assert_int_equal(node_of(w, "a")->stay, CORE_LEFT); /* not lost by time */
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     far_close_agent(w, &second);
 }
@@ -110,7 +110,7 @@ static void who_leaves_takes_nothing_and_who_comes_back_does(void **state)
     core_pass(w, 10);
     assert_int_equal(node_of(w, "a")->stay, CORE_STAYS);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     far_close_agent(w, &again);
 }
@@ -147,13 +147,13 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
 {
     struct core_world *w = *state;
     struct far_end agent, again;
-    assert_int_equal(core_drain_node(w->core, "a", ""), ST_NOT_FOUND);
+    assert_int_equal(core_drain_node(w->core, "a", "", NULL), ST_NOT_FOUND);
     far_join(w, &agent, "a", "boot-1");
     struct core_job *job = core_submit_one(w, "one");
     char id[16];
     (void)snprintf(id, sizeof id, "%s", job->id);
-    assert_int_equal(core_undrain_node(w->core, "a"), ST_NOT_FOUND);
-    assert_int_equal(core_drain_node(w->core, "a", "new disks"), ST_OK);
+    assert_int_equal(core_undrain_node(w->core, "a", NULL), ST_NOT_FOUND);
+    assert_int_equal(core_drain_node(w->core, "a", "new disks", NULL), ST_OK);
     core_end_group(w);
     assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
     for (uint32_t i = 0; i < 2; i++)
@@ -168,7 +168,7 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
     assert_string_equal(node_of(w, "a")->why_drains, "new disks");
     assert_int_equal(again.sent[ORDER_START], 0);
     assert_non_null(strstr(job->m.reason, "1 node is drained or has left"));
-    assert_int_equal(core_undrain_node(w->core, "a"), ST_OK);
+    assert_int_equal(core_undrain_node(w->core, "a", NULL), ST_OK);
     core_end_group(w);
     core_pass(w, 1);
     assert_int_equal(again.sent[ORDER_START], 2);

@@ -151,9 +151,9 @@ static void a_job_that_no_longer_parses_is_kept_as_it_is(void **state)
     far_open(&trainer, job->m.token);
     far_attach(w, &trainer, job, 0);
     assert_int_equal(trainer.code, RPC_UNAVAILABLE); /* it asks again */
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_PAUSE), ST_REFUSED);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_PAUSE, NULL), ST_REFUSED);
     core_end_group(w);
-    core_drain(w->core, true, 1000);
+    core_drain(w->core, true, 1000, NULL);
     core_end_group(w);
     assert_int_equal(core_draining(w->core), 0);
     core_drain_end(w->core);
@@ -190,7 +190,7 @@ static void a_job_that_no_longer_parses_can_be_killed(void **state)
     struct far_end agent, again;
     struct core_job *job = load_changed(w, "", NULL, &row);
     join_with_trainer(w, &agent, job->id);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
     assert_true(agent.finished); /* it is to say hello again, and to hear what is over */
@@ -204,7 +204,7 @@ static void a_job_that_no_longer_parses_can_be_killed(void **state)
     core_restart(w);
     assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_REFUSED);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_REFUSED);
     core_end_group(w);
 }
 
@@ -228,7 +228,7 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
         assert_int_equal(agent.sent[ORDER_FORGET], 0);
         far_close_agent(w, &agent);
     }
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
 }
 
@@ -341,7 +341,7 @@ static void a_job_without_rows_that_no_longer_parses_stays_what_it_is(void **sta
     struct core_world *w = *state;
     static struct stored row;
     struct core_job *job = core_submit_one(w, "a");
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     core_stop(w);
     struct journal *journal;
@@ -354,7 +354,7 @@ static void a_job_without_rows_that_no_longer_parses_stays_what_it_is(void **sta
     assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
     assert_string_not_equal(job->unreadable, "");
     assert_string_equal(machine_state_name(job->m.state), "KILLED");
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_REFUSED);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_REFUSED);
     core_end_group(w);
     assert_int_equal(journal_get_job(w->journal, row.id, take_row, &row), ST_OK);
     assert_non_null(strstr(row.state, "\"state\":11"));
@@ -480,7 +480,7 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
     core_trainer_message(w->core, &trainer.conn, &message);
     core_end_group(w);
     assert_non_null(job->meetings);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
         Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
@@ -528,10 +528,10 @@ static void a_drain_counts_what_workers_saved_by_themselves(void **state)
     add_ckpt(waits, 30, before);
     whole->m.step_max = waits->m.step_max = 30;
     loses->m.step_max = 31;
-    core_drain(w->core, false, 1000);
+    core_drain(w->core, false, 1000, NULL);
     core_end_group(w);
     assert_int_equal(core_drain_saved(w->core), 1);
-    core_drain(w->core, true, 1000); /* of the same drain, as is a second caller's */
+    core_drain(w->core, true, 1000, NULL); /* of the same drain, as is a second caller's */
     core_end_group(w);
     assert_int_equal(core_drain_saved(w->core), 1);
     add_ckpt(loses, 31, clock_wall_ms(&w->clock));

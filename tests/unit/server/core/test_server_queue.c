@@ -76,7 +76,7 @@ static void those_behind_hear_of_another_head(void **state)
     struct core_job *jobs[QUEUED];
     submit_many(w, &agent, jobs);
     const uint64_t version = jobs[20]->version;
-    assert_int_equal(core_ask(w->core, jobs[2], MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, jobs[2], MACHINE_EV_KILL, NULL), ST_OK);
     assert_true(jobs[20]->version > version); /* `cairn logs -f` and others look at it again */
     reason_is(w, jobs[2], "");
     reason_is(w, jobs[3], "needs 2 slots, 0 of 4 are free");
@@ -113,7 +113,7 @@ static void a_coordinator_that_goes_down_says_so_to_all_that_wait(void **state)
     struct far_end agent;
     struct core_job *jobs[QUEUED];
     submit_many(w, &agent, jobs);
-    core_drain(w->core, false, 1000);
+    core_drain(w->core, false, 1000, NULL);
     reason_is(w, jobs[2], down);
     reason_is(w, jobs[QUEUED - 1], down);
     core_drain_end(w->core);
@@ -133,7 +133,7 @@ static void slots_are_free_again_once_their_job_is_over(void **state)
     submit_many(w, &agent, jobs);
     struct core_node *node = core_node_at(w->core, "n");
     assert_int_equal(core_node_used(w->core, node), 4);
-    assert_int_equal(core_ask(w->core, jobs[0], MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, jobs[0], MACHINE_EV_KILL, NULL), ST_OK);
     for (int i = 0; i < 10; i++) { /* they never showed up: they count as gone */
         core_pass(w, 1000);
         far_beat(w, &agent);
@@ -141,7 +141,7 @@ static void slots_are_free_again_once_their_job_is_over(void **state)
     assert_string_equal(machine_state_name(jobs[0]->m.state), "KILLED");
     assert_string_equal(machine_state_name(jobs[2]->m.state), "FORMING");
     assert_int_equal(core_node_used(w->core, node), 4);
-    assert_int_equal(core_ask(w->core, jobs[2], MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, jobs[2], MACHINE_EV_KILL, NULL), ST_OK);
     core_check(w->core);
     far_close_agent(w, &agent);
 }

@@ -37,7 +37,7 @@ static void a_stream_is_one_rank_for_its_life(void **state)
     far_attach(w, &next, job, 0);
     assert_ptr_equal(job->ranks[0].conn, &next.conn);
     far_close_trainer(w, &next);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     far_close_agent(w, &agent);
 }
@@ -347,7 +347,7 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     struct far_end agent, trainers[2];
     struct machine_awaited first, again;
     struct core_job *job = form(w, &agent);
-    assert_int_equal(core_save(w->core, job, "key", &first), ST_REFUSED); /* nothing trains */
+    assert_int_equal(core_save(w->core, job, "key", NULL, &first), ST_REFUSED); /* nothing trains */
     core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
         far_open(&trainers[i], job->m.token);
@@ -357,26 +357,26 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     job->m.state = MACHINE_RUNNING;
     job->m.total_steps = 1000;
     all_come_to(job, 30);
-    assert_int_equal(core_save(w->core, job, "key", &first), ST_OK);
+    assert_int_equal(core_save(w->core, job, "key", NULL, &first), ST_OK);
     core_end_group(w);
     assert_int_equal(*saves, 1);
     assert_int_equal(machine_save_outcome(&job->m, &first), MACHINE_OUTCOME_OPEN);
     commit(job, 40); /* and the answer is lost */
     all_come_to(job, 60);
     commit(job, 55);
-    assert_int_equal(core_save(w->core, job, "key", &again), ST_OK);
+    assert_int_equal(core_save(w->core, job, "key", NULL, &again), ST_OK);
     core_end_group(w);
     assert_int_equal(*saves, 1);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_SAVED);
     assert_int_equal(machine_saved(&job->m, &again)->step, 40);
-    assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    assert_int_equal(core_save(w->core, job, "other", NULL, &again), ST_OK);
     core_end_group(w);
     assert_int_equal(*saves, 2);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_OPEN);
     job->m.generation++; /* its workers ended before, and others train */
     memset(job->m.announced, 0, sizeof job->m.announced);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_ENDED);
-    assert_int_equal(core_save(w->core, job, "other", &again), ST_OK);
+    assert_int_equal(core_save(w->core, job, "other", NULL, &again), ST_OK);
     core_end_group(w);
     assert_int_equal(*saves, 3);
     assert_int_equal(again.generation, job->m.generation);

@@ -1,0 +1,61 @@
+/*
+ * The audit log: who asked the coordinator to change something, or was refused. A file of one JSON
+ * object per line:
+ *
+ * {"time":"2026-01-02T03:04:05.678Z","actor":"operator/alice","peer":"ipv4:10.0.0.7:40312",
+ *  "method":"Control/PauseJob","about":"j-…","code":"OK"}
+ *
+ * A refusal has "why", too, and is told in the process's log: anybody can provoke those, so that
+ * both take AUDIT_REFUSALS in AUDIT_REFUSALS_MS. {"time":…,"lost":3}: so many lines are missing
+ * here, as there were too many refusals, or the disk was full, failed or was too slow.
+ *
+ * Only ever appended to, 0600. At AUDIT_FILE_BYTES the file becomes PATH.1, that one PATH.2, and so
+ * on; the one that would be PATH.AUDIT_FILES is gone. A line is in the file, for other processes to
+ * see, moments after the call, and on the disk within AUDIT_SYNC_MS.
+ *
+ * Nothing here waits for the disk, but a thread of its own; a disk that does not work costs lines.
+ *
+ * Thread: any, but audit_open and audit_close.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/log.h"
+#include "common/status.h"
+
+#define AUDIT_FILE_BYTES  (16 << 20) /* some 80,000 lines */
+#define AUDIT_FILES       8          /* PATH and those of before */
+#define AUDIT_QUEUE_BYTES (1 << 20)  /* that wait for the disk */
+#define AUDIT_SYNC_MS     1000
+#define AUDIT_REFUSALS    20
+#define AUDIT_REFUSALS_MS 10000
+#define AUDIT_WARN_MS     60000 /* between two lines of the log about the disk */
+#define AUDIT_CLOSE_MS    1000  /* audit_close waits so long for the disk */
+
+struct audit;
+
+/* Texts from outside are cut to some 100 bytes, and printed as JSON whatever is in them. */
+struct audit_call {
+    const char *actor;  /* "operator/alice", "local", "nobody" */
+    const char *peer;   /* its address */
+    const char *method; /* "Control/PauseJob" */
+    const char *about;  /* the job or node; "": none */
+    const char *code;   /* the answer's */
+    const char *why;    /* of a refusal: what the caller is told */
+};
+
+struct audit_options {
+    const char *path;      /* copied */
+    const struct log *log; /* borrowed */
+    int64_t file_bytes;    /* 0: AUDIT_FILE_BYTES */
+};
+
+/* The file is opened when there is a line for it. */
+MUST_CHECK enum status audit_open(const struct audit_options *options, struct audit **out);
+/* A call was answered, or taken where its answer waits. audit: NULL is fine, in all three. */
+void audit_note(struct audit *audit, const struct audit_call *call);
+/* A caller may not do this. */
+void audit_refusal(struct audit *audit, const struct audit_call *call);
+/* Writes what waits. */
+void audit_close(struct audit *audit);

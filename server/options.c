@@ -1,0 +1,87 @@
+#include "server/options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rpc/rpc.h"
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
+    "       cairnd --backup FILE\n"
+    "\n"
+    "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
+    "--listen also serves TCP (port 0: any; the address is written to CAIRN_HOME/cairnd.addr). "
+    "With\n"
+    "the files of `cairn cert init` it is TLS, for callers with a certificate; without, a "
+    "loopback\n"
+    "address, for callers with the token in CAIRN_HOME/token.\n"
+    "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
+    "it:\n"
+    "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
+
+/* Beyond this machine there is no plaintext. -1: it will do. */
+static int check_listen(const struct options *o)
+{
+    const int files = (o->tls.cert != NULL) + (o->tls.key != NULL) + (o->tls.ca != NULL);
+    if (files != 0 && (files != 3 || !o->listen)) {
+        (void)fputs("cairnd: --tls-cert, --tls-key and --tls-ca go together, with --listen\n",
+                    stderr);
+        return EXIT_USAGE;
+    }
+    if (o->listen && files == 0 && !rpc_address_is_loopback(o->listen)) {
+        (void)fprintf(
+            stderr,
+            "cairnd: %s: beyond loopback TLS is spoken: --tls-cert, --tls-key and --tls-ca, "
+            "as made by 'cairn cert init'\n",
+            o->listen);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+int options_take(struct options *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "listen", required_argument, NULL, 'l' },  { "tls-cert", required_argument, NULL, 'c' },
+        { "tls-key", required_argument, NULL, 'k' }, { "tls-ca", required_argument, NULL, 'a' },
+        { "backup", required_argument, NULL, 'b' },  { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
+    };
+    int option;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'l':
+            o->listen = optarg;
+            break;
+        case 'c':
+            o->tls.cert = optarg;
+            break;
+        case 'k':
+            o->tls.key = optarg;
+            break;
+        case 'a':
+            o->tls.ca = optarg;
+            break;
+        case 'b':
+            o->backup = optarg;
+            break;
+        case 'h':
+            (void)fputs(usage, stdout);
+            return 0;
+        case 'v':
+            (void)puts("cairnd " CAIRN_VERSION);
+            return 0;
+        default:
+            (void)fputs(usage, stderr);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc || (o->listen && !strchr(o->listen, ':'))) {
+        (void)fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    return check_listen(o);
+}

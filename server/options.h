@@ -1,0 +1,13 @@
+/* The arguments of cairnd. */
+#pragma once
+
+#include "identity/files.h"
+
+struct options {
+    const char *listen;        /* NULL: no TCP */
+    const char *backup;        /* NULL: serve */
+    struct identity_files tls; /* all NULL: plaintext */
+};
+
+/* Texts are those of argv. -1, or the exit code of a program that has said all it has to. */
+int options_take(struct options *options, int argc, char **argv);
