@@ -165,6 +165,7 @@ static void open_exact(struct train_model *model)
                                      .rank = o->rank,
                                      .size = o->size,
                                      .host = "127.0.0.1",
+                                     .secret = "of a bench",
                                      .timeout_ms = EXCHANGE_MS };
         comm.device = (struct comm_device){ .table = model->table,
                                             .backend = model->backend,

@@ -21,7 +21,7 @@
  *         ST_STALE      aborted
  *         ST_TIMED_OUT  open only: a rank did not come
  *         ST_FULL       open only: no port of the node's range is free (comm/sockets.h)
- *         ST_INVALID    rank, size, counts
+ *         ST_INVALID    rank, size, counts, no secret
  *         ST_DEVICE     nccl: the device is lost
  */
 #pragma once
@@ -35,6 +35,7 @@
 #include "kernels/backend.h"
 
 struct comm;
+struct log;
 
 /* What only nccl needs. Borrowed for the communicator's life. */
 struct comm_device {
@@ -51,8 +52,10 @@ struct comm_options {
     const struct rendezvous *rendezvous; /* borrowed until open returns */
     const char *meeting;                 /* its name: of this communicator in its generation */
     int rank, size;
-    const char *host;   /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
-    int64_t timeout_ms; /* of open as a whole */
+    const char *host;      /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
+    const char *secret;    /* the generation's: gloo lets in who proves that he knows it */
+    int64_t timeout_ms;    /* of open as a whole */
+    const struct log *log; /* gloo: what it refuses, and why open failed; NULL: nobody is told */
     struct comm_device device;
 };
 

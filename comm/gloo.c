@@ -2,11 +2,10 @@
  * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and the collectives as
  * lists of transfers.
  *
- * Rendezvous. Every pair of ranks has a listener on each side. A rank brings to the meeting its
- * host, and for each peer the port where it listens for it (gloo_address.h); it gets the hosts of
- * all, and the ports that are for itself. All addresses come before the first connection, so a rank
- * that never comes is noticed while waiting in the rendezvous, which can be ended early;
- * connections then take milliseconds.
+ * Rendezvous. A rank listens at one port, brings its address to the meeting, and makes and proves a
+ * connection with each of the others (peers.h); Gloo gets them when all are there. All addresses
+ * come before the first connection, so a rank that never comes is noticed while waiting in the
+ * rendezvous, which can be ended early; connections then take milliseconds.
  *
  * Tags. Each collective has one, counted up on all ranks alike; point-to-point messages have tags
  * of their own, counted per pair and direction.
@@ -16,10 +15,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
-#include "comm/gloo_address.h"
 #include "comm/gloo_shim.h"
+#include "comm/peers.h"
 #include "comm/sockets.h"
 #include "comm/sum.h"
 #include "common/cleanup.h"
@@ -27,13 +27,12 @@
 #include "common/limits.h"
 #include "common/unconst.h"
 
-#define POINT_TO_POINT     (UINT64_C(1) << 62)
-#define ALL_REDUCE_FLOATS  ((size_t)256 * 1024) /* of one rank in one round */
-#define FAREWELL_MS        2000
-#define PAIR_TIMEOUT_SHARE 20 /* Gloo waits 5 times as long: a quarter of the deadline */
+#define POINT_TO_POINT    (UINT64_C(1) << 62)
+#define ALL_REDUCE_FLOATS ((size_t)256 * 1024) /* of one rank in one round */
+#define FAREWELL_MS       2000
+#define CONNECT_SHARE     4 /* of the time to open: for the connections, when all have met */
 
-_Static_assert(GLOO_HOST_MAX <= RENDEZVOUS_COMMON_MAX, "a host is for all");
-_Static_assert(GLOO_PORT_BYTES <= RENDEZVOUS_ITEM_MAX, "a port is for one");
+_Static_assert(PEERS_ADDRESS_MAX <= RENDEZVOUS_COMMON_MAX, "an address is for all");
 
 struct comm {
     struct gloo_mesh *mesh; /* NULL with size 1 */
@@ -47,67 +46,59 @@ struct comm {
 
 /* ---- rendezvous ---- */
 
-/* Where this rank listens: *host, and per peer a port. */
-static enum status own_addresses(const struct comm *comm, struct gloo_address *host, uint8_t *ports)
+/* ports: one for each rank, on the whole. */
+static enum status meet(const struct comm_options *options, struct peers *peers,
+                        int64_t deadline_ms, struct rendezvous_got *got)
 {
-    bool known = false;
-    for (int peer = 0; peer < comm->size; peer++) {
-        if (peer == comm->rank)
-            continue;
-        uint8_t address[GLOO_ADDRESS_BYTES];
-        struct gloo_address one;
-        enum status st = gloo_mesh_address(comm->mesh, peer, address);
-        if (st == ST_OK)
-            st = gloo_address_shorten(address, &one);
-        if (st != ST_OK)
-            return st;
-        if (known &&
-            (one.host_size != host->host_size || memcmp(one.host, host->host, one.host_size) != 0))
-            return ST_INVALID; /* all listen at the host that gloo_mesh_new was given */
-        known = true;
-        *host = one;
-        memcpy(ports + (size_t)peer * GLOO_PORT_BYTES, one.port, GLOO_PORT_BYTES);
-    }
-    return ST_OK;
-}
-
-static enum status connect_to(const struct comm *comm, int peer, const struct rendezvous_got *got)
-{
-    struct gloo_address one = { .host_size = got->common_size };
-    uint8_t address[GLOO_ADDRESS_BYTES];
-    if (got->common_size > sizeof(one.host))
-        return ST_PEER;
-    memcpy(one.host, got->common, got->common_size);
-    memcpy(one.port, got->item, sizeof(one.port));
-    if (gloo_address_expand(&one, address) != ST_OK)
-        return ST_PEER;
-    return gloo_mesh_connect(comm->mesh, peer, address);
-}
-
-static enum status meet(const struct comm *comm, const struct comm_options *options,
-                        int64_t deadline_ms)
-{
-    const size_t size = (size_t)comm->size;
-    auto_free uint8_t *ports = calloc(size, GLOO_PORT_BYTES);
-    auto_free struct rendezvous_got *got = calloc(size, sizeof(*got));
-    if (ports == NULL || got == NULL)
-        return ST_NO_MEMORY;
-    struct gloo_address host = { 0 };
-    enum status st = own_addresses(comm, &host, ports);
+    const struct rendezvous *rendezvous = options->rendezvous;
+    uint8_t address[PEERS_ADDRESS_MAX];
+    const struct rendezvous_part mine = { .common = address,
+                                          .common_size = peers_address(peers, address) };
     const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
-    if (st == ST_OK && left_ms <= 0)
-        st = ST_TIMED_OUT;
+    if (left_ms <= 0)
+        return ST_TIMED_OUT;
+    return rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, left_ms, got);
+}
+
+/* out: [size] */
+static enum status connect_peers(const struct comm_options *options, int64_t begin_ms, int *out)
+{
+    const struct peers_options how = { .rendezvous = options->rendezvous,
+                                       .secret = options->secret,
+                                       .purpose = options->meeting,
+                                       .host = options->host,
+                                       .rank = options->rank,
+                                       .size = options->size,
+                                       .log = options->log };
+    const int64_t connect_ms = options->timeout_ms / CONNECT_SHARE;
+    auto_free struct rendezvous_got *got = calloc((size_t)options->size, sizeof(*got));
+    struct peers *peers = NULL;
+    enum status st = got == NULL ? ST_NO_MEMORY : peers_new(&how, &peers);
+    if (st == ST_IO && sockets_were_taken())
+        st = ST_FULL;
+    if (st == ST_OK)
+        st = meet(options, peers, begin_ms + options->timeout_ms - connect_ms, got);
+    if (st == ST_OK)
+        st = peers_connect(peers, got, begin_ms + options->timeout_ms, out);
+    peers_free(peers);
+    return st;
+}
+
+static enum status form(struct comm *comm, const struct comm_options *options)
+{
+    const int64_t begin_ms = clock_mono_ms(clock_system());
+    const int64_t pair_ms = options->timeout_ms / CONNECT_SHARE;
+    int connections[LIMIT_RANKS];
+    enum status st = connect_peers(options, begin_ms, connections);
     if (st != ST_OK)
         return st;
-    const struct rendezvous_part mine = { .common = host.host,
-                                          .common_size = host.host_size,
-                                          .items = ports,
-                                          .item_size = GLOO_PORT_BYTES };
-    const struct rendezvous *rendezvous = options->rendezvous;
-    st = rendezvous->meet(rendezvous->self, options->meeting, &mine, comm->size, left_ms, got);
-    for (int peer = 0; st == ST_OK && peer < comm->size; peer++) {
+    st = gloo_mesh_new(comm->rank, comm->size, options->host, pair_ms < 1 ? 1 : pair_ms,
+                       &comm->mesh);
+    for (int peer = 0; peer < comm->size; peer++) {
+        if (st == ST_OK && peer != comm->rank)
+            st = gloo_mesh_connect(comm->mesh, peer, connections[peer]);
         if (peer != comm->rank)
-            st = connect_to(comm, peer, &got[peer]);
+            (void)close(connections[peer]);
     }
     return st == ST_OK ? gloo_mesh_start(comm->mesh) : st;
 }
@@ -163,22 +154,14 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
 {
     const int rank = options->rank, size = options->size;
     if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
-        (size > 1 && !is_numeric_host(options->host)))
+        (size > 1 && (!is_numeric_host(options->host) || options->secret == NULL)))
         return ST_INVALID;
-    const int64_t begin_ms = clock_mono_ms(clock_system());
     struct comm *comm = gloo_allocate(rank, size);
     if (comm == NULL)
         return ST_NO_MEMORY;
     if (size > 1) {
         ignore_sigpipe();
-        const int64_t pair_ms = options->timeout_ms / PAIR_TIMEOUT_SHARE;
-        const int64_t connect_ms = 5 * pair_ms;
-        enum status st =
-            gloo_mesh_new(rank, size, options->host, pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
-        if (st == ST_IO && sockets_were_taken())
-            st = ST_FULL;
-        if (st == ST_OK)
-            st = meet(comm, options, begin_ms + options->timeout_ms - connect_ms);
+        const enum status st = form(comm, options);
         if (st != ST_OK) {
             gloo_release(comm);
             return st;

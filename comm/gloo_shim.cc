@@ -1,5 +1,5 @@
 /*
- *     new -> connecting   [gloo_mesh_new]         listens; then [gloo_mesh_connect] for each peer
+ *     new -> connecting   [gloo_mesh_new]         then [gloo_mesh_connect] for each peer
  *     connecting -> on    [gloo_mesh_start]       the watcher waits; then [gloo_mesh_exchange]
  *     any -> failed       [mesh_fail]             an error, or a dead peer: all pairs are closed
  *     any -> aborted      [gloo_mesh_abort]       who waits is freed, and fails
@@ -21,6 +21,7 @@
 #include "comm/gloo_shim.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -32,9 +33,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <poll.h>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <unistd.h>
 #include <vector>
 
 #include "comm/sockets.h"
@@ -72,6 +75,7 @@ bool is_echo(const char *what)
 struct gloo_mesh {
     int rank = 0;
     int size = 0;
+    milliseconds timeout{ 0 };
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
     std::map<transfer_key, std::unique_ptr<UnboundBuffer>> cache;
@@ -209,19 +213,49 @@ UnboundBuffer *handle_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
     return it->second.get();
 }
 
-/* While it lives, what this thread connects is the data plane's. */
-struct dialling {
-    dialling()
+/* While it lives, where this thread listens nobody comes but who is handed in at end(). */
+class stage {
+  public:
+    stage()
     {
-        sockets_dial(true);
+        sockets_stage_begin();
     }
-    ~dialling()
+    ~stage()
     {
-        sockets_dial(false);
+        (void)end();
+        if (end_ >= 0)
+            (void)close(end_);
     }
-    dialling(const dialling &) = delete;
-    dialling &operator=(const dialling &) = delete;
+    stage(const stage &) = delete;
+    stage &operator=(const stage &) = delete;
+    int end()
+    {
+        if (on_)
+            end_ = sockets_stage_end();
+        on_ = false;
+        return end_;
+    }
+
+  private:
+    bool on_ = true;
+    int end_ = -1;
 };
+
+/*
+ * Gloo's thread accepts, closes its listener, and then goes on to make a pair of it, under the
+ * pair's lock, which whoever uses the pair waits for: so the pair is whole when end is hung up.
+ */
+bool wait_accepted(int end, milliseconds timeout)
+{
+    struct pollfd polled = { end, 0, 0 };
+    const auto deadline = steady::now() + timeout;
+    for (;;) {
+        auto left = std::chrono::duration_cast<milliseconds>(deadline - steady::now()).count();
+        const int got = poll(&polled, 1, left < 0 ? 0 : static_cast<int>(left));
+        if (got >= 0 || errno != EINTR)
+            return got == 1;
+    }
+}
 
 /* false: aborted, nothing may be posted. */
 bool register_flights(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count)
@@ -289,15 +323,13 @@ enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_tim
 {
     try {
         std::unique_ptr<gloo_mesh> mesh(new gloo_mesh);
+        const stage on; /* it tries whether the address is this machine's */
         mesh->rank = rank;
         mesh->size = size;
         mesh->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host));
         mesh->context = mesh->device->createContext(rank, size);
-        mesh->context->setTimeout(milliseconds(pair_timeout_ms));
-        for (int peer = 0; peer < size; peer++) {
-            if (peer != rank)
-                (void)mesh->context->createPair(peer);
-        }
+        mesh->timeout = milliseconds(pair_timeout_ms);
+        mesh->context->setTimeout(mesh->timeout);
         mesh->flights.reserve(2 * static_cast<size_t>(size));
         *out = mesh.release();
         return ST_OK;
@@ -308,26 +340,19 @@ enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_tim
     }
 }
 
-enum status gloo_mesh_address(struct gloo_mesh *mesh, int peer, uint8_t out[GLOO_ADDRESS_BYTES])
+enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer, int connection)
 {
     try {
-        const std::vector<char> bytes = mesh->context->getPair(peer)->address().bytes();
-        if (bytes.size() != GLOO_ADDRESS_BYTES)
-            return ST_INVALID;
-        memcpy(out, bytes.data(), GLOO_ADDRESS_BYTES);
-        return ST_OK;
-    } catch (...) {
-        return ST_IO;
-    }
-}
-
-enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer,
-                              const uint8_t address[GLOO_ADDRESS_BYTES])
-{
-    try {
-        const dialling on;
-        const char *bytes = reinterpret_cast<const char *>(address);
-        mesh->context->getPair(peer)->connect(std::vector<char>(bytes, bytes + GLOO_ADDRESS_BYTES));
+        stage on;
+        (void)mesh->context->createPair(peer);
+        const int end = on.end();
+        if (end < 0)
+            return mesh_fail(mesh, ST_PEER, -1, "this Gloo doesn't listen as Debian 12's does");
+        const enum status st = sockets_hand_in(end, connection);
+        if (st != ST_OK)
+            return mesh_fail(mesh, st, -1, "a connection could not be handed in");
+        if (!wait_accepted(end, mesh->timeout))
+            return mesh_fail(mesh, ST_PEER, -1, "Gloo did not accept a connection");
         return ST_OK;
     } catch (const std::exception &e) {
         return fail_at(mesh, peer, e.what());

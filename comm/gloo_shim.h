@@ -1,6 +1,7 @@
 /*
  * The part of Gloo that is used, behind a C border: a full mesh of TCP pairs and one operation, a
  * list of transfers that are posted together and waited for together. No exception crosses it.
+ * Connections come from outside: Gloo is on stage (sockets.h) when it believes that it listens.
  *
  * What this adds to Gloo 0.5.0, whose closing of connections doesn't free a waiting thread:
  *  - gloo_mesh_abort frees the thread that waits, from any thread, by aborting every buffer that is
@@ -21,7 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/gloo_address.h"
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -30,15 +30,11 @@ extern "C" {
 
 struct gloo_mesh;
 
-/* Listens for every peer. pair_timeout_ms: Gloo waits five times as long for a connection. */
+/* host: of an interface of this machine. */
 MUST_CHECK enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_timeout_ms,
                                      struct gloo_mesh **out);
-/* Where the pair with peer listens. */
-MUST_CHECK enum status gloo_mesh_address(struct gloo_mesh *mesh, int peer,
-                                         uint8_t out[GLOO_ADDRESS_BYTES]);
-/* Waits for the connection with peer, whose address for this rank is given. */
-MUST_CHECK enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer,
-                                         const uint8_t address[GLOO_ADDRESS_BYTES]);
+/* Gives the pair with peer its connection, which stays the caller's to close. */
+MUST_CHECK enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer, int connection);
 /* All peers are connected: starts the watcher. */
 MUST_CHECK enum status gloo_mesh_start(struct gloo_mesh *mesh);
 

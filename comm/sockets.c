@@ -10,6 +10,7 @@
 #include "comm/sockets.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdatomic.h>
@@ -23,7 +24,8 @@ enum { KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3, BACKLOG = 128 };
 
 static atomic_uint range_first, range_last; /* range_last 0: any port */
 static atomic_bool range_taken;
-static _Thread_local bool dials;
+static _Thread_local bool on_stage;
+static _Thread_local int stage_end; /* -1: none */
 
 /* Of IPv4 or IPv6: the port lies at the same place in both. */
 union name {
@@ -43,18 +45,13 @@ bool sockets_were_taken(void)
     return atomic_exchange(&range_taken, false);
 }
 
-void sockets_dial(bool on)
-{
-    dials = on;
-}
-
 static int plain_bind(int fd, const struct sockaddr *name, socklen_t size)
 {
     return (int)syscall(SYS_bind, fd, name, size);
 }
 
 /* A socket of another kind refuses, which is as good. */
-static void set_patience(int fd)
+void sockets_set_patience(int fd)
 {
     const int saved = errno;
     const int on = 1, silence = SOCKETS_SILENCE_MS;
@@ -128,25 +125,117 @@ static int bind_in_range(int fd, union name *name, socklen_t size)
 int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
     union name copy;
+    if (on_stage)
+        return 0;
     if (!wants_a_port(fd, addr.__sockaddr__, len, &copy))
         return plain_bind(fd, addr.__sockaddr__, len);
     return bind_in_range(fd, &copy, len < sizeof(copy) ? len : (socklen_t)sizeof(copy));
 }
 
-/* ---- connections ---- */
+/* ---- listeners that are no listeners ---- */
 
-int connect(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
+void sockets_stage_begin(void)
 {
-    if (dials)
-        set_patience(fd);
-    return (int)syscall(SYS_connect, fd, addr.__sockaddr__, len);
+    on_stage = true;
+    stage_end = -1;
 }
 
-/* The program's only listeners are the data plane's. */
+int sockets_stage_end(void)
+{
+    on_stage = false;
+    return stage_end;
+}
+
+/* One end takes the place of the listener, under its number. */
+static int listen_on_stage(int fd)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return -1;
+    const int put = dup3(ends[0], fd, O_CLOEXEC);
+    const int error = errno;
+    (void)close(ends[0]);
+    if (put < 0) {
+        (void)close(ends[1]);
+        errno = error;
+        return -1;
+    }
+    if (stage_end >= 0)
+        (void)close(stage_end);
+    stage_end = ends[1];
+    return 0;
+}
+
+int listen(int fd, int backlog)
+{
+    return on_stage ? listen_on_stage(fd) : (int)syscall(SYS_listen, fd, backlog);
+}
+
+/* A descriptor travels in a message of one byte. */
+union carrier {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr header;
+};
+
+enum status sockets_hand_in(int end, int connection)
+{
+    char byte = 0;
+    struct iovec what = { &byte, 1 };
+    union carrier carrier;
+    memset(&carrier, 0, sizeof(carrier));
+    const struct msghdr message = { .msg_iov = &what,
+                                    .msg_iovlen = 1,
+                                    .msg_control = carrier.bytes,
+                                    .msg_controllen = sizeof(carrier.bytes) };
+    carrier.header.cmsg_level = SOL_SOCKET;
+    carrier.header.cmsg_type = SCM_RIGHTS;
+    carrier.header.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&carrier.header), &connection, sizeof(int));
+    return sendmsg(end, &message, MSG_NOSIGNAL) == 1 ? ST_OK : status_from_errno(errno);
+}
+
+static bool is_on_stage(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t domain_size = sizeof(domain), type_size = sizeof(type);
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 && domain == AF_UNIX &&
+           type == SOCK_SEQPACKET;
+}
+
+/* -1: errno; ECONNABORTED: the other end is closed. */
+static int take_handed_in(int fd)
+{
+    char byte;
+    struct iovec what = { &byte, 1 };
+    union carrier carrier;
+    memset(&carrier, 0, sizeof(carrier));
+    struct msghdr message = { .msg_iov = &what,
+                              .msg_iovlen = 1,
+                              .msg_control = carrier.bytes,
+                              .msg_controllen = sizeof(carrier.bytes) };
+    const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    if (got < 0)
+        return -1;
+    int connection = -1;
+    if (got == 1 && carrier.header.cmsg_type == SCM_RIGHTS &&
+        carrier.header.cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&connection, CMSG_DATA(&carrier.header), sizeof(int));
+    if (connection < 0)
+        errno = ECONNABORTED;
+    return connection;
+}
+
+/* The program's only other listeners are the data plane's. */
 int accept(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len)
 {
-    const int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, 0);
+    int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, 0);
     if (accepted >= 0)
-        set_patience(accepted);
+        sockets_set_patience(accepted);
+    if (accepted >= 0 || errno != EINVAL || !is_on_stage(fd))
+        return accepted;
+    accepted = take_handed_in(fd);
+    if (accepted >= 0 && addr_len != NULL)
+        (void)getpeername(accepted, addr.__sockaddr__, addr_len);
     return accepted;
 }

@@ -1,25 +1,29 @@
 /*
- * The sockets of the data plane, whoever makes them: bind(), connect() and accept() of a program
+ * The sockets of the data plane, whoever makes them: bind(), listen() and accept() of a program
  * that links this are defined here and win over libc's, also for libraries that are loaded later
  * (Gloo and NCCL have no settings for any of it).
  *
  *  - What is bound to port 0 gets a port of the node's range, if there is one, and listens at once.
  *    Loopback is left alone: no firewall stands there.
- *  - Connections that are accepted, and those that Gloo makes, end with an error when the other
- *    side has not acknowledged anything for SOCKETS_SILENCE_MS: a dead machine or a cut path is
- *    named so, and not by the deadline of a collective. NCCL's are covered by the side that
- *    accepts.
+ *  - Connections that are accepted end with an error when the other side has not acknowledged
+ *    anything for SOCKETS_SILENCE_MS: a dead machine or a cut path is named so, and not by the
+ *    deadline of a collective. So do those that comm/peers.c makes; NCCL's are covered by the side
+ *    that accepts.
+ *  - A library that only takes connections from a listener of its own is given one that exists
+ *    already: what it makes while its thread is on stage is no listener of the network, but one end
+ *    of a pair, and accepts what is handed in at the other.
  *
- * All else is as libc has it: what gRPC and curl dial (they don't bind, and their connections have
- * their own patience), sockets of other kinds.
+ * All else is as libc has it: what gRPC and curl dial, sockets of other kinds.
  *
- * Thread: sockets_use_ports before the first communicator; all else from any.
+ * Thread: sockets_use_ports before the first communicator; a stage is its thread's; all else from
+ *         any.
  */
 #pragma once
 
 #include <stdbool.h>
 
 #include "common/port_range.h"
+#include "common/status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,8 +34,17 @@ extern "C" {
 void sockets_use_ports(struct port_range range);
 /* true once after a bind() found no port of the range free. */
 bool sockets_were_taken(void);
-/* Whether what this thread connects from now on is the data plane's; at first: no. */
-void sockets_dial(bool on);
+/* Connections that peers.c makes. */
+void sockets_set_patience(int fd);
+
+/* From now on bind() of this thread does nothing, and listen() makes of its socket the end of a
+ * pair. */
+void sockets_stage_begin(void);
+/* Until now. The other end of the last pair, the caller's; -1: nobody called listen(). It reads as
+ * hung up once the listener is closed. */
+int sockets_stage_end(void);
+/* The listener at the other side of that end accepts the connection, which stays the caller's. */
+MUST_CHECK enum status sockets_hand_in(int end, int connection);
 
 #ifdef __cplusplus
 }

@@ -38,12 +38,19 @@ struct room {
     bool any;
 };
 
+/* Where a worker listens for the others: Gloo's at one port, for all. NCCL says nothing of it: a
+ * port for each of the others was enough so far. */
+static uint32_t ports_of_worker(const struct place_ask *ask)
+{
+    return strcmp(ask->device, "cpu") == 0 ? 1 : ask->count - 1;
+}
+
 /* Of the workers of a job that other nodes have a share in, this node's ports allow so many. */
 static uint32_t limit_by_ports(const struct place_node *node, const struct place_ask *ask,
                                uint32_t slots)
 {
     const uint32_t most =
-        node->ports == 0 || ask->count < 2 ? slots : node->ports / (ask->count - 1);
+        node->ports == 0 || ask->count < 2 ? slots : node->ports / ports_of_worker(ask);
     return most < slots ? most : slots;
 }
 
@@ -153,18 +160,19 @@ static size_t choose_node(const struct place_node *nodes, size_t node_count, con
 static void explain_apart(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct reason *reason)
 {
-    const uint32_t each = ask->count - 1;
+    const uint32_t each = ports_of_worker(ask);
     const bool ports = fits(nodes, node_count, ask, false, true);
     for (size_t i = 0; ports && i < node_count; i++) {
         const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
-        const uint32_t wanted = slots < each ? slots : each;
+        const uint32_t wanted = slots < ask->count - 1 ? slots : ask->count - 1;
         if (limit_by_ports(&nodes[i], ask, wanted) == wanted)
             continue;
         reason_set(reason,
-                   "needs %u slots on more than one node, and there %u ports for each of its "
+                   "needs %u slots on more than one node, and there %u port%s for each of its "
                    "workers: for %u of them node %s needs %u and has %u, give its agent so many "
                    "with --ports",
-                   ask->count, each, wanted, nodes[i].name, wanted * each, nodes[i].ports);
+                   ask->count, each, each == 1 ? "" : "s", wanted, nodes[i].name, wanted * each,
+                   nodes[i].ports);
         return;
     }
     for (size_t i = 0; i < node_count; i++) {

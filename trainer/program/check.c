@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "comm/comm.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "identity/invite.h"
 #include "kernels/backend.h"
 #include "kernels/module.h"
 #include "trainer/program/check_rendezvous.h"
@@ -44,6 +46,7 @@ struct check {
     struct check_rendezvous *rendezvous;
     pthread_barrier_t barrier;
     int ranks;
+    char secret[IDENTITY_SECRET]; /* of this run */
     size_t size_count;
     struct exchange exchanges[SIZES_MAX];
     double copy_bytes_per_s[RANKS_MAX];
@@ -148,6 +151,7 @@ static enum status open_rank_comm(struct check_rank *r)
         .rank = r->number,
         .size = c->ranks,
         .host = "127.0.0.1",
+        .secret = c->secret,
         .timeout_ms = OPEN_MS,
         .device = { .table = c->table, .backend = r->backend, .stream = r->stream },
     };
@@ -373,8 +377,11 @@ int check_run(const struct check_options *options)
         return code;
     for (size_t bytes = BYTES_MIN; bytes <= BYTES_MAX && c.size_count < SIZES_MAX; bytes *= 4)
         c.exchanges[c.size_count++].bytes = bytes;
-    if (check_rendezvous_new(c.ranks, &c.rendezvous) != ST_OK)
+    uint8_t random[32];
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
+        check_rendezvous_new(c.ranks, &c.rendezvous) != ST_OK)
         return EXIT_FAILED;
+    identity_secret_make(random, c.secret);
     (void)pthread_barrier_init(&c.barrier, NULL, (unsigned)c.ranks);
     struct check_rank ranks[RANKS_MAX];
     code = run_ranks(&c, ranks);

@@ -255,7 +255,9 @@ static enum status connect_worker(struct rank *r)
                                         .rank = (int)r->assignment.rank,
                                         .size = (int)r->assignment.size,
                                         .host = r->assignment.host,
-                                        .timeout_ms = COMM_OPEN_MS };
+                                        .secret = r->options->token,
+                                        .timeout_ms = COMM_OPEN_MS,
+                                        .log = &r->log };
         comm_settings(r, &options.device);
         progress_collective_begin(&r->progress, "open");
         enum status st = device->comm->open(&options, &r->comm);
@@ -316,7 +318,9 @@ static enum status restore_copies(struct rank *r)
                                               .rank = (int)r->assignment.rank,
                                               .size = (int)r->assignment.size,
                                               .host = r->assignment.host,
-                                              .timeout_ms = COMM_OPEN_MS };
+                                              .secret = r->options->token,
+                                              .timeout_ms = COMM_OPEN_MS,
+                                              .log = &r->log };
         from.table = comm_gloo();
         st = from.table->open(&options, &from.comm);
         if (st != ST_OK) {
@@ -406,6 +410,7 @@ static void start_exchange(struct rank *r)
                                                    .assignment = &r->assignment,
                                                    .partners = r->partners,
                                                    .copies = r->options->copies,
+                                                   .secret = r->options->token,
                                                    .log = &r->log };
     enum status st = ST_NOT_FOUND;
     if (r->partners == NULL)

@@ -30,7 +30,7 @@ struct rank_options {
     const char *job;
     uint32_t generation, rank;
     const char *coordinator; /* target of the channel */
-    const char *token;
+    const char *token;       /* the generation's: for the coordinator, and among workers */
     const char *tls_ca;      /* who may sign the coordinator's certificate; NULL: plaintext */
     const char *words_path;  /* file for the last words */
     const char *flight_path; /* flight recorder; NULL: none */

@@ -443,7 +443,9 @@ static enum status exchange_connect(struct copy_exchange *x)
                                           .rank = (int)x->rank,
                                           .size = (int)x->size,
                                           .host = assignment->host,
-                                          .timeout_ms = OPEN_MS };
+                                          .secret = x->options.secret,
+                                          .timeout_ms = OPEN_MS,
+                                          .log = x->options.log };
     struct comm *comm = NULL;
     enum status st = comm_gloo()->open(&options, &comm);
     if (st != ST_OK)

@@ -39,6 +39,7 @@ struct copy_exchange_options {
     const struct session_assignment *assignment; /* borrowed for life, as all */
     const uint32_t *partners;                    /* of partners_choose */
     const char *copies;                          /* the node's folder of the job */
+    const char *secret;                          /* the generation's (comm/comm.h) */
     const struct log *log;
 };
 

@@ -238,6 +238,7 @@ enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size,
                                           .rank = rank,
                                           .size = size,
                                           .host = "127.0.0.1",
+                                          .secret = "of this generation",
                                           .timeout_ms = timeout_ms };
     return comm_gloo()->open(&options, out);
 }

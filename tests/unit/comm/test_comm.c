@@ -302,11 +302,17 @@ static void impossible_ranks_and_hosts_are_refused(void **state)
     assert_int_equal(gloo_open_rank(shared, 2, 2, LONG_MS, &comm), ST_INVALID);
     assert_int_equal(gloo_open_rank(shared, 0, 0, LONG_MS, &comm), ST_INVALID);
     const struct rendezvous rendezvous = shared_rendezvous_of(shared, 0);
-    const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = "workers",
-                                          .size = 2,
-                                          .host = "no.such.host.invalid",
-                                          .timeout_ms = LONG_MS };
+    struct comm_options options = { .rendezvous = &rendezvous,
+                                    .meeting = "workers",
+                                    .size = 2,
+                                    .host = "no.such.host.invalid",
+                                    .secret = "any",
+                                    .timeout_ms = LONG_MS };
+    assert_int_equal(comm_gloo()->open(&options, &comm), ST_INVALID);
+    options.host = "127.0.0.1";
+    options.secret = "";
+    assert_int_equal(comm_gloo()->open(&options, &comm), ST_INVALID);
+    options.secret = NULL;
     assert_int_equal(comm_gloo()->open(&options, &comm), ST_INVALID);
     shared_rendezvous_free(shared);
 }

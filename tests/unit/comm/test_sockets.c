@@ -228,30 +228,71 @@ static void connections_end_with_silence_and_free_their_port(void **state)
 {
     (void)state;
     const struct port_range range = use_free_ports(1);
-    const int listener = bound(INADDR_ANY, 0), dialled = stream_socket(AF_INET);
-    const int plain = stream_socket(AF_INET);
+    const int listener = bound(INADDR_ANY, 0), plain = stream_socket(AF_INET);
     const union name name = name_of(INADDR_LOOPBACK, range.first);
-    sockets_dial(true);
-    assert_int_equal(connect(dialled, &name.any, sizeof(name.in)), 0);
-    sockets_dial(false);
+    assert_int_equal(connect(plain, &name.any, sizeof(name.in)), 0);
     const int accepted = accept(listener, NULL, NULL);
     assert_true(accepted >= 0);
-    assert_int_equal(connect(plain, &name.any, sizeof(name.in)), 0);
-    const int both[] = { dialled, accepted };
-    for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(option_of(both[i], IPPROTO_TCP, TCP_USER_TIMEOUT), SOCKETS_SILENCE_MS);
-        assert_int_equal(option_of(both[i], SOL_SOCKET, SO_KEEPALIVE), 1);
-        assert_int_equal(option_of(both[i], IPPROTO_TCP, TCP_KEEPIDLE), 1);
-    }
+    assert_int_equal(option_of(accepted, IPPROTO_TCP, TCP_USER_TIMEOUT), SOCKETS_SILENCE_MS);
+    assert_int_equal(option_of(accepted, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(option_of(accepted, IPPROTO_TCP, TCP_KEEPIDLE), 1);
     assert_int_equal(option_of(plain, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
     assert_int_equal(option_of(plain, SOL_SOCKET, SO_KEEPALIVE), 0);
-    (void)close(plain);
     (void)close(listener);
     const int next = bound(INADDR_ANY, 0); /* while the connection of before lives on */
     assert_true(next >= 0);
     (void)close(next);
-    (void)close(dialled);
+    (void)close(plain);
     (void)close(accepted);
+}
+
+static bool is_listening(int fd)
+{
+    int value = 0;
+    socklen_t size = sizeof(value);
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &size) == 0 && value == 1;
+}
+
+static void on_stage_a_listener_accepts_what_is_handed_in(void **state)
+{
+    (void)state;
+    sockets_use_ports((struct port_range){ 0, 0 });
+    sockets_stage_begin();
+    assert_int_equal(sockets_stage_end(), -1);
+    sockets_stage_begin();
+    const int fd = bound(INADDR_LOOPBACK, 1); /* whosever port that is */
+    assert_true(fd >= 0);
+    assert_int_equal(listen(fd, 1), 0);
+    const int end = sockets_stage_end();
+    assert_true(end >= 0);
+    assert_false(is_listening(fd));
+    assert_int_equal(accept(fd, NULL, NULL), -1);
+    assert_int_equal(errno, EAGAIN);
+
+    const int listener = bound(INADDR_LOOPBACK, 0), dialled = stream_socket(AF_INET);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_true(is_listening(listener));
+    const union name name = name_of(INADDR_LOOPBACK, port_of(listener));
+    assert_int_equal(connect(dialled, &name.any, sizeof(name.in)), 0);
+    assert_int_equal(sockets_hand_in(end, dialled), ST_OK);
+    (void)close(dialled);
+    union name peer;
+    socklen_t size = sizeof(peer);
+    const int taken = accept(fd, &peer.any, &size);
+    assert_true(taken >= 0);
+    assert_int_equal(ntohs(peer.in.sin_port), port_of(listener));
+    const int accepted = accept(listener, NULL, NULL);
+    assert_int_equal(write(taken, "x", 1), 1);
+    char byte = 0;
+    assert_int_equal(read(accepted, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+
+    (void)close(end);
+    assert_int_equal(accept(fd, NULL, NULL), -1); /* nobody hands in any more */
+    assert_int_equal(errno, ECONNABORTED);
+    const int all[] = { fd, listener, taken, accepted };
+    for (size_t i = 0; i < 4; i++)
+        (void)close(all[i]);
 }
 
 /* Connections of this process over TCP that have no such patience; *out_with: that have. */
@@ -314,6 +355,7 @@ int main(void)
         cmocka_unit_test(ipv6_has_the_same_range),
         cmocka_unit_test(those_who_come_together_don_t_collide),
         cmocka_unit_test(connections_end_with_silence_and_free_their_port),
+        cmocka_unit_test(on_stage_a_listener_accepts_what_is_handed_in),
         cmocka_unit_test(gloo_s_connections_are_all_watched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,7 @@ static enum status open_comm(struct one *one, const struct device *device, struc
                                     .rank = (int)one->rank,
                                     .size = (int)one->options->size,
                                     .host = "127.0.0.1",
+                                    .secret = "of a test",
                                     .timeout_ms = 60000,
                                     .device = { .table = device->table,
                                                 .backend = device->backend,

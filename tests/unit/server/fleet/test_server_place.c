@@ -226,10 +226,12 @@ static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
 {
     struct place_node nodes[] = { node("a", 8, none_used), node("b", 4, none_used),
                                   node("c", 4, none_used) };
-    struct place_ask ask = { .count = 8, .device = "cpu" };
+    struct place_ask ask = { .count = 8, .device = "cuda" };
     struct place_slot out[8];
     struct reason reason;
     (void)state;
+    for (int i = 0; i < 3; i++)
+        nodes[i].device = "cuda";
     for (int i = 0; i < 3; i++)
         nodes[i].ports = 20; /* two workers of eight: 14; three would need 21 */
     assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK); /* on one node */
@@ -254,6 +256,24 @@ static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
     assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_OK);
     for (int i = 0; i < 8; i++)
         assert_int_equal(out[i].node, 0);
+}
+
+/* Gloo listens at one port, however many the others are. */
+static void a_worker_on_the_cpu_needs_one_port(void **state)
+{
+    struct place_node nodes[] = { node("a", 4, none_used), node("b", 4, none_used) };
+    struct place_ask ask = { .count = 8, .device = "cpu" };
+    struct place_slot out[8];
+    struct reason reason;
+    (void)state;
+    nodes[0].ports = 3;
+    nodes[1].ports = 4;
+    assert_false(place_fits(nodes, 2, &ask));
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    assert_non_null(strstr(reason.text, "1 port for each"));
+    assert_non_null(strstr(reason.text, "node a needs 4 and has 3"));
+    nodes[0].ports = 4;
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK);
 }
 
 /* ---- nodes that can't reach each other ---- */
@@ -331,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_job_spans_only_nodes_that_reach_each_other),
         cmocka_unit_test(a_net_with_too_few_slots_is_passed_over),
         cmocka_unit_test(ports_limit_workers_of_jobs_on_several_nodes),
+        cmocka_unit_test(a_worker_on_the_cpu_needs_one_port),
         cmocka_unit_test(of_two_that_are_apart_one_is_taken),
         cmocka_unit_test(the_one_that_is_apart_from_most_is_left_out),
         cmocka_unit_test(another_choice_is_tried_where_the_first_leaves_too_few),

@@ -1,0 +1,58 @@
+/*
+ * The connections between the ranks of a communicator, one for each pair, made before a library
+ * gets to see them: both sides of each have proved that they know the generation's secret
+ * (identity/proof.h). One listener serves all; who comes to it and isn't a rank is a stranger, and
+ * disturbs nobody: all are attended to side by side, each has PEERS_PROOF_MS, and where there are
+ * too many the oldest goes.
+ *
+ * Every rank listens first, then says where (its part of a meeting), then connects: it dials the
+ * ranks below its own and is dialled by those above. A connection that ends before it is proved is
+ * dialled again; one that nobody answers at all is an error.
+ *
+ * Thread: one.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/log.h"
+#include "common/rendezvous.h"
+#include "common/status.h"
+
+#define PEERS_ADDRESS_MAX 18   /* bytes: of IPv6 16, of IPv4 4; and 2 of the port */
+#define PEERS_PROOF_MS    2000 /* two round trips, with some loss */
+#define PEERS_STRANGERS   64   /* at once, beside the ranks that may come */
+#define PEERS_ROOM_MS     100  /* nobody is sent away for others before: a round trip or two */
+#define PEERS_TOLD        5    /* strangers of one communicator that are logged one by one */
+
+/* Borrowed until peers_free. */
+struct peers_options {
+    const struct rendezvous *rendezvous; /* tells when the generation is over */
+    const char *secret;                  /* of the generation */
+    const char *purpose;                 /* of these connections alone in it */
+    const char *host;                    /* to listen at: numeric */
+    int rank, size;
+    const struct log *log; /* NULL: nothing is said */
+};
+
+struct peers;
+
+/*
+ * Listens.
+ * Errors: ST_INVALID no host or no secret; ST_NO_MEMORY; ST_IO and others: the host isn't this
+ *         machine's, no port is free.
+ */
+MUST_CHECK enum status peers_new(const struct peers_options *options, struct peers **out);
+/* Where, as the other ranks have to be told; returns how many bytes. */
+size_t peers_address(const struct peers *peers, uint8_t out[PEERS_ADDRESS_MAX]);
+/*
+ * got: of all ranks, [size]. out: for each a connection, the caller's to close; for the own -1.
+ * After an error all are -1.
+ * Errors: ST_PEER   with a rank there is no connection, or deadline_ms (of the system's clock) has
+ *                   passed; logged
+ *         ST_STALE  the generation is over
+ */
+MUST_CHECK enum status peers_connect(struct peers *peers, const struct rendezvous_got *got,
+                                     int64_t deadline_ms, int *out);
+/* Nobody listens any more. NULL is fine. */
+void peers_free(struct peers *peers);
