@@ -190,6 +190,24 @@ static void take_ack(struct agent *agent, const Cairn__V1__ExitAck *order)
         trainer_acknowledged(trainer);
 }
 
+static void take_probe(struct agent *agent, const Cairn__V1__Probe *order)
+{
+    const bool has_token = order->token.len == MEASURE_TOKEN;
+    const struct measure_ask ask = { .id = order->id,
+                                     .host = order->host,
+                                     .port = order->port,
+                                     .token = order->token.data,
+                                     .ms = order->measure_ms,
+                                     .bytes_max = order->measure_bytes };
+    if (order->measure_ms > 0 && has_token) {
+        probes_measure(agent->probes, &ask);
+        return;
+    }
+    if (has_token)
+        probes_expect(agent->probes, order->token.data);
+    probes_start(agent->probes, order->id, order->host, order->port);
+}
+
 static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
 {
     switch (order->body_case) {
@@ -216,7 +234,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_PROBE:
-        probes_start(agent->probes, order->probe->id, order->probe->host, order->probe->port);
+        take_probe(agent, order->probe);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY__NOT_SET:
     case _CAIRN__V1__AGENT_ORDER__BODY__CASE_IS_INT_SIZE:

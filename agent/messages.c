@@ -240,6 +240,9 @@ void agent_say_probed(struct agent *agent, const struct probe_result *result)
     probed.id = result->id;
     probed.reached = result->reached;
     probed.saw = unconst(result->saw);
+    probed.reach_us = result->reach_us;
+    probed.bytes = result->bytes;
+    probed.took_us = result->took_us;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
     message.probed = &probed;

@@ -82,6 +82,8 @@ static const struct option plan_options[] = {
 static const struct option check_options[] = {
     { "device", '\0', OPTION_TEXT, AT(device), "cpu|cuda", "what to measure (default: cpu)" },
     { "ranks", '\0', OPTION_NUMBER, AT(ranks), "N", "how many (default: 2, or every GPU)" },
+    { "pairs", '\0', OPTION_FLAG, AT(pairs), NULL, "the paths between the cluster's nodes" },
+    { "all", '\0', OPTION_FLAG, AT(all), NULL, "with --pairs: every pair, also of many nodes" },
     { 0 },
 };
 
@@ -289,13 +291,22 @@ static const struct command rows[] = {
       "there goes on elsewhere from its last checkpoint. A certificate that is made later (cert\n"
       "node, node invite) lets a node of that name in again; a renewed one has the old key.",
       "node forget gpu-07", NULL, cmd_node_forget },
-    { "node", "check", OPERAND_NONE, 0, 0, false, "[--device cpu|cuda]",
-      "measure this machine's devices and the paths between them",
+    { "node", "check", OPERAND_NODE, 0, ARGUMENTS_OPERANDS_MAX, false,
+      "[--device cpu|cuda] | --pairs [NODE...]",
+      "measure this machine's devices, or the paths between nodes",
       "Memory and copy bandwidth of each device; all-reduce and all-to-all between them, with\n"
       "algorithm and bus bandwidth per size as nccl-tests define them. Needs no coordinator;\n"
-      "exits 4 where the device can't be used, with what is missing.",
-      "node check\nnode check --device cuda\nnode check --ranks 4 -o json", check_options,
-      cmd_node_check },
+      "exits 4 where the device can't be used, with what is missing.\n"
+      "\n"
+      "With --pairs agents try the paths between the nodes (or those named, also A,B,C): a TCP\n"
+      "connection to the other's --ports, then 0.2 s of data each way, 64 MiB at most. No node is\n"
+      "in two pairs at a time, so that jobs that run lose little. Of more than 32 nodes each\n"
+      "is tried with the next one only; --all tries every pair, of 128 nodes at most. Exits 4 "
+      "where\n"
+      "a path doesn't work, with what each side saw and what to do.",
+      "node check\nnode check --device cuda\nnode check --ranks 4 -o json\nnode check --pairs\n"
+      "node check --pairs gpu-07 gpu-08",
+      check_options, cmd_node_check },
     { "cert", "init", OPERAND_NONE, 0, 0, false, "[--hosts LIST]",
       "make a certificate authority and the coordinator's certificate",
       "What is there already stays. The coordinator's certificate names cairnd, localhost,\n"

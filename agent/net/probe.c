@@ -14,6 +14,9 @@
 #define TICK_MS 50
 #define BACKLOG 128
 
+#define TAKE_BYTES ((size_t)256 * 1024)
+#define TAKE_NS    (UINT64_C(1000000) * 200) /* of data that came for longer the begin counts */
+
 /* A connection, of a probe or from outside. */
 struct peer {
     uv_tcp_t tcp;      /* first */
@@ -23,9 +26,12 @@ struct peer {
     uv_connect_t connect;
     uv_write_t write;
     uint64_t since_ms;
+    uint64_t sent_ns; /* its bytes, of a probe's */
     uint8_t bytes[PROBE_NONCE];
     size_t count; /* of them, that came */
     bool closing;
+    bool takes, answered; /* data of a measurement, since since_ms; and that was answered */
+    uint64_t taken, takes_since_ns;
 };
 
 struct probe {
@@ -54,7 +60,11 @@ struct probes {
     size_t guest_count;
     struct probe *list;
     size_t count;
-    unsigned open; /* of the two handles above */
+    struct measures measures;
+    uint8_t expected[PROBE_NONCE]; /* the token, until expected_until; 0: none is */
+    uint64_t expected_until;
+    char taken[TAKE_BYTES]; /* nobody reads what came */
+    unsigned open;          /* of the two handles above */
     bool closing;
 };
 
@@ -70,7 +80,8 @@ static void run_timer(struct probes *probes)
 
 static void free_if_closed(struct probes *probes)
 {
-    if (probes->closing && probes->open == 0 && !probes->list && !probes->guests)
+    if (probes->closing && probes->open == 0 && !probes->list && !probes->guests &&
+        !probes->measures.list)
         free(probes);
 }
 
@@ -123,6 +134,10 @@ static void give_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct peer *peer = (struct peer *)handle;
     (void)suggested;
+    if (peer->takes) {
+        *buf = uv_buf_init(peer->probes->taken, TAKE_BYTES);
+        return;
+    }
     *buf = uv_buf_init((char *)peer->bytes + peer->count, (unsigned)(PROBE_NONCE - peer->count));
 }
 
@@ -134,10 +149,59 @@ static void on_given_back(uv_write_t *request, int status)
     close_peer(request->data);
 }
 
+static void on_answered(uv_write_t *request, int status)
+{
+    if (status != 0)
+        close_peer(request->data);
+}
+
+/* What the sender has still under way is taken until it hangs up: unread, it would be answered
+ * with a reset, and that can overtake this. */
+static void answer_taken(struct peer *peer)
+{
+    if (peer->answered || peer->closing)
+        return;
+    peer->answered = true;
+    measure_answer_write(peer->taken, (uv_hrtime() - peer->takes_since_ns) / 1000 + 1, peer->bytes);
+    const uv_buf_t bytes = uv_buf_init((char *)peer->bytes, MEASURE_ANSWER);
+    peer->write.data = peer;
+    if (uv_write(&peer->write, (uv_stream_t *)&peer->tcp, &bytes, 1, on_answered) != 0)
+        close_peer(peer);
+}
+
+static bool has_taken_enough(const struct peer *peer)
+{
+    return peer->taken >= MEASURE_BYTES_MAX ||
+           (peer->taken > 0 && uv_hrtime() - peer->takes_since_ns >= TAKE_NS);
+}
+
+static void take_data(struct peer *peer, ssize_t size)
+{
+    if (size < 0 && (size != UV_EOF || peer->answered || peer->taken == 0)) {
+        close_peer(peer);
+        return;
+    }
+    if (size > 0)
+        peer->taken += (uint64_t)size;
+    if (size < 0 || has_taken_enough(peer))
+        answer_taken(peer);
+}
+
+static bool is_expected(struct peer *peer)
+{
+    const struct probes *probes = peer->probes;
+    return uv_now(probes->loop) < probes->expected_until &&
+           memcmp(peer->bytes, probes->expected, PROBE_NONCE) == 0;
+}
+
 static void on_guest_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
 {
     struct peer *peer = (struct peer *)stream;
     (void)buf;
+    if (peer->takes) {
+        take_data(peer, size);
+        return;
+    }
     if (size < 0) {
         close_peer(peer);
         return;
@@ -145,6 +209,11 @@ static void on_guest_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf
     peer->count += (size_t)size;
     if (peer->count < PROBE_NONCE)
         return;
+    if (is_expected(peer)) {
+        peer->takes = true;
+        peer->takes_since_ns = uv_hrtime();
+        return;
+    }
     (void)uv_read_stop(stream);
     const uv_buf_t bytes = uv_buf_init((char *)peer->bytes, PROBE_NONCE);
     peer->write.data = peer;
@@ -202,13 +271,16 @@ static void note_error(struct probe *probe, int error)
                    probe->port, uv_strerror(error));
 }
 
-static void end_probe(struct probe *probe, bool reached)
+/* reach_us: 0: it wasn't reached. */
+static void end_probe(struct probe *probe, uint64_t reach_us)
 {
     struct probes *probes = probe->probes;
     if (probe->over)
         return;
     probe->over = true;
-    const struct probe_result result = { .id = probe->id, .reached = reached, .saw = probe->saw };
+    const struct probe_result result = {
+        .id = probe->id, .reached = reach_us > 0, .reach_us = reach_us, .saw = probe->saw
+    };
     if (!probes->closing)
         probes->done(probes->arg, &result);
     for (struct peer *peer = probe->peers; peer; peer = peer->next)
@@ -233,7 +305,7 @@ static void on_answer(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
     if (memcmp(peer->bytes, probe->nonce, PROBE_NONCE) == 0) {
         (void)snprintf(probe->saw, sizeof probe->saw, "reached within %" PRIu64 " ms",
                        uv_now(probe->probes->loop) - probe->since_ms + 1);
-        end_probe(probe, true);
+        end_probe(probe, (uv_hrtime() - peer->sent_ns) / 1000 + 1);
         return;
     }
     (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 " is no agent", probe->host,
@@ -256,6 +328,7 @@ static void on_connected(uv_connect_t *request, int status)
         return;
     const uv_buf_t bytes = uv_buf_init((char *)probe->nonce, PROBE_NONCE);
     peer->write.data = peer;
+    peer->sent_ns = uv_hrtime();
     int error = status;
     if (error == 0)
         error = uv_read_start(stream, give_room, on_answer);
@@ -292,7 +365,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
         begin_try(probe);
     } else if (!probe->over) {
         note_error(probe, status);
-        end_probe(probe, false);
+        end_probe(probe, 0);
         uv_freeaddrinfo(found);
         return;
     }
@@ -334,6 +407,34 @@ void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t
     run_timer(probes);
 }
 
+/* ---- measurements ---- */
+
+static void on_measured(void *arg, const struct probe_result *result)
+{
+    struct probes *probes = arg;
+    probes->done(probes->arg, result);
+}
+
+static void on_measures_empty(void *arg)
+{
+    free_if_closed(arg);
+}
+
+void probes_measure(struct probes *probes, const struct measure_ask *ask)
+{
+    if (probes && !probes->closing)
+        measures_start(&probes->measures, ask);
+}
+
+void probes_expect(struct probes *probes, const uint8_t token[PROBE_NONCE])
+{
+    if (!probes)
+        return;
+    memcpy(probes->expected, token, PROBE_NONCE);
+    uv_update_time(probes->loop);
+    probes->expected_until = uv_now(probes->loop) + PROBE_EXPECT_MS;
+}
+
 /* ---- time ---- */
 
 static void tick_probe(struct probe *probe, uint64_t now)
@@ -342,7 +443,7 @@ static void tick_probe(struct probe *probe, uint64_t now)
     if (probe->over)
         return;
     if (age >= PROBE_MS) {
-        end_probe(probe, false);
+        end_probe(probe, 0);
     } else if (probe->resolved && probe->tries < PROBE_TRIES &&
                age >= (uint64_t)probe->tries * PROBE_GAP_MS) {
         begin_try(probe);
@@ -358,6 +459,8 @@ static void on_tick(uv_timer_t *timer)
         tick_probe(probe, now);
     }
     for (struct peer *peer = probes->guests; peer; peer = peer->next) {
+        if (peer->takes && has_taken_enough(peer))
+            answer_taken(peer);
         if (now - peer->since_ms >= (uint64_t)2 * PROBE_MS)
             close_peer(peer);
     }
@@ -434,6 +537,9 @@ enum status probes_open(uv_loop_t *loop, const char *host, struct port_range por
     probes->loop = loop;
     probes->done = done;
     probes->arg = arg;
+    probes->measures = (struct measures){
+        .loop = loop, .done = on_measured, .empty = on_measures_empty, .arg = probes
+    };
     probes->open = 2;
     CHECK(uv_timer_init(loop, &probes->timer) == 0);
     CHECK(uv_tcp_init(loop, &probes->listener) == 0);
@@ -463,12 +569,13 @@ void probes_close(struct probes *probes)
     if (!probes)
         return;
     probes->closing = true;
+    measures_close(&probes->measures);
     uv_close((uv_handle_t *)&probes->timer, on_closed);
     uv_close((uv_handle_t *)&probes->listener, on_closed);
     for (struct peer *peer = probes->guests; peer; peer = peer->next)
         close_peer(peer);
     for (struct probe *probe = probes->list, *next; probe; probe = next) {
         next = probe->next;
-        end_probe(probe, false);
+        end_probe(probe, 0);
     }
 }

@@ -5,11 +5,16 @@
  * another agent, up to PROBE_TRIES times side by side, as a packet may get lost. It has worked when
  * one of these connections gave back what it was sent, within PROBE_MS.
  *
+ * So that it can be told how much gets through (measure.h), a listener that expects a token takes
+ * all that follows it for MEASURE_MS_MAX at most, and answers with what came. Who has no such token
+ * is given back his bytes, as ever.
+ *
  * States of a probe: resolving the host -> trying -> over: `done` was called, and what is left of
  * it is freed once libuv has closed its sockets.
  *
  * Bounds: PROBES_MAX probes at a time, of more the newest is left unanswered; PROBE_GUESTS_MAX
- * connections from outside, of more the oldest is closed; each of them lives for 2 x PROBE_MS.
+ * connections from outside, of more the oldest is closed; each of them lives for 2 x PROBE_MS. A
+ * token is expected for PROBE_EXPECT_MS, and there is one at a time.
  *
  * Thread: the loop's; nothing waits.
  */
@@ -19,6 +24,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/net/measure.h"
+#include "agent/net/result.h"
 #include "common/port_range.h"
 #include "common/status.h"
 
@@ -28,15 +35,9 @@
 #define PROBE_GAP_MS     250 /* from one try to the next */
 #define PROBES_MAX       256
 #define PROBE_GUESTS_MAX 256
-#define PROBE_SAW        128 /* bytes of `saw`, with the NUL */
+#define PROBE_EXPECT_MS  30000
 
 struct probes;
-
-struct probe_result {
-    uint64_t id;
-    bool reached;
-    const char *saw; /* how long it took, or what went wrong; borrowed for the call */
-};
 
 /*
  * Listens at that address, or, where it is none of this machine's, at all of them; at one of these
@@ -50,6 +51,10 @@ MUST_CHECK enum status probes_open(uv_loop_t *loop, const char *host, struct por
 uint16_t probes_port(const struct probes *probes);
 /* Unanswered where PROBES_MAX are under way, or there is no memory. NULL: nothing. */
 void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port);
+/* Sends data there (measure.h): the other agent must expect this token. NULL: nothing. */
+void probes_measure(struct probes *probes, const struct measure_ask *ask);
+/* From now on that token is expected, instead of an older one. NULL: nothing. */
+void probes_expect(struct probes *probes, const uint8_t token[PROBE_NONCE]);
 /* Ends everything without another word; the loop has to run until its handles are closed. NULL is
  * fine. */
 void probes_close(struct probes *probes);

@@ -362,6 +362,7 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .timeout_ms = -1,
         .grace_ms = -1,
         .valid_ms = -1,
+        .deadline_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);

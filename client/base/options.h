@@ -24,6 +24,7 @@ struct arguments {
     enum output_format output;
     bool no_color, quiet, watch, help;
     bool wait, follow, foreground, force;
+    bool pairs, all; /* of a check of nodes */
     const char *sets[ARGUMENTS_SETS_MAX];
     size_t set_count;
     const char *listen;
@@ -36,7 +37,7 @@ struct arguments {
     const char *reason;        /* of a drain */
     const char *sort;
     int64_t rank, attempt, slots, ranks, rate, uses;
-    int64_t timeout_ms, grace_ms, valid_ms;
+    int64_t timeout_ms, grace_ms, valid_ms, deadline_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
     size_t operand_count;
 };

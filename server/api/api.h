@@ -50,7 +50,15 @@ struct api_corked {
     char about[LIMIT_NAME]; /* the job or node, as far as it is known: for the audit log */
 };
 
-enum api_stream_kind { API_WATCH, API_METRICS, API_SAVE, API_CHECK, API_DRAIN, API_LOGS };
+enum api_stream_kind {
+    API_WATCH,
+    API_METRICS,
+    API_SAVE,
+    API_CHECK,
+    API_DRAIN,
+    API_LOGS,
+    API_PAIRS
+};
 
 struct api_logs;
 
@@ -86,6 +94,7 @@ struct api_stream {
             uint32_t trainers; /* at its start */
         } drain;
         struct api_logs *logs; /* owned; NULL: there was no memory */
+        bool begun;            /* the check of pairs is this call's */
     };
 };
 
@@ -189,3 +198,11 @@ bool api_logs_go_on(const struct api_stream *stream, int64_t now);
 void api_logs_free(struct api_logs *logs);
 /* A piece of a log came from an agent. */
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk);
+
+/* ---- pairs.c ---- */
+
+void api_check_paths(Cairn__V1__Control_Service *service, const Cairn__V1__CheckPathsRequest *in,
+                     Cairn__V1__CheckPathsUpdate_Closure reply, void *call);
+void api_pairs_pump(struct api *api, struct api_stream *stream);
+/* The call is over: so is the check, if it is this one's. */
+void api_pairs_over(struct api *api, const struct api_stream *stream);

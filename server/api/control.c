@@ -435,6 +435,8 @@ static void free_over(struct api *api)
         core_release(api->core, stream->job);
         if (stream->kind == API_LOGS)
             api_logs_free(stream->logs);
+        if (stream->kind == API_PAIRS)
+            api_pairs_over(api, stream);
         free(stream);
     }
 }
@@ -476,6 +478,9 @@ void api_pump(struct api *api)
             break;
         case API_LOGS:
             api_logs_pump(api, stream, now);
+            break;
+        case API_PAIRS:
+            api_pairs_pump(api, stream);
             break;
         }
     }
@@ -547,7 +552,8 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .invite_nodes = api_invite_nodes,
                      .explain_job = explain,
                      .get_version = get_version,
-                     .drain = drain_all },
+                     .drain = drain_all,
+                     .check_paths = api_check_paths },
         .api = api,
     };
     api->control.invoke = api->control.service.base.invoke;

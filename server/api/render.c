@@ -193,6 +193,8 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     out->used = core_node_used(core, node);
     out->version = render_text(node->version);
     out->host = render_text(node->host);
+    out->address = render_text(node->host);
+    out->boot_id = render_text(node->boot_id);
     out->gpus_used = core_node_gpus_used(core, node);
     out->undying = core_node_undying(core, node);
     out->reason = reason_of(core, node);

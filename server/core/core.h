@@ -27,6 +27,7 @@
 #include "rpc/rpc.h"
 #include "server/containers/timers.h"
 #include "server/fleet/doubt.h"
+#include "server/fleet/pairs.h"
 #include "server/fleet/place.h"
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
@@ -415,6 +416,23 @@ uint32_t core_drain_saved(const struct core *core);
  * ST_NOT_FOUND: no such node now. */
 MUST_CHECK enum status core_log_request(struct core *core, const char *node,
                                         const Cairn__V1__LogRequest *request);
+
+/*
+ * Has the paths between nodes tried, pair by pair (server/fleet/pairs.h): among these, or among all
+ * that can be asked (count 0). What comes of it: core_pairs_fetch.
+ * Errors: ST_AGAIN      another check is under way
+ *         ST_NOT_FOUND  reason names who isn't known
+ *         ST_REFUSED    reason says: fewer than two can be asked, or all pairs are too many
+ *         ST_NO_MEMORY
+ */
+MUST_CHECK enum status core_pairs_begin(struct core *core, const char *const *names, size_t count,
+                                        bool all, struct reason *reason);
+/* NULL, or why the path to and from that node can't be tried now. */
+const char *core_pairs_hinder(const struct core *core, const struct core_node *node);
+const struct pairs *core_pairs(const struct core *core);
+/* The next pair that is done; false: none now. */
+bool core_pairs_fetch(struct core *core, struct pairs_try *out);
+void core_pairs_end(struct core *core);
 
 /* Two nodes can't reach each other, as far as is known: no job gets both. */
 bool core_nodes_apart(const struct core *core, const char *a, const char *b);

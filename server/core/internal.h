@@ -89,6 +89,7 @@ struct core {
     int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
     struct outage outage;   /* nodes are silent, and nobody is judged by it */
     struct paths paths;     /* between nodes, that may be broken */
+    struct pairs pairs;     /* of nodes, that a person wants to be tried */
     int64_t looked_at;      /* jobs that wait for slots were looked at */
     struct board *board;    /* schedule.c's; owned */
     bool schedule_needed;
@@ -213,9 +214,13 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref);
-/* Asks the agent of `who` whether it reaches that of `whom`. */
+/* Asks the agent of `who` whether it reaches that of `whom`; the order's id, and what it says of a
+ * measurement, are in `probe`. */
 void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
-                     uint64_t round);
+                     Cairn__V1__Probe *probe);
+/* ... without a measurement. */
+void core_ask_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
+                    uint64_t round);
 /* To every agent that is there and needs no copies of the job; others tell of theirs in a hello. */
 void core_send_forget(struct core *core, const struct core_job *job);
 /* Which copies on a node, of those that its hello names, nobody needs. */
@@ -326,6 +331,7 @@ void core_paths_answer(struct core *core, const struct core_node *node,
 void core_paths_hello(struct core *core, struct core_node *node,
                       const Cairn__V1__AgentHello *hello);
 void core_paths_tick(struct core *core); /* who is asked, and who gave no answer */
+void core_pairs_tick(struct core *core); /* the same of a check that a person asked for */
 
 /* ---- trainers.c ---- */
 

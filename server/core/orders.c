@@ -89,16 +89,22 @@ enum status core_log_request(struct core *core, const char *node_name,
 }
 
 void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
-                     uint64_t round)
+                     Cairn__V1__Probe *probe)
+{
+    probe->host = (char *)whom->host;
+    probe->port = whom->probe_port;
+    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
+    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
+    order.probe = probe;
+    core_post(core, who->conn, CORE_AT_ONCE, &order.base);
+}
+
+void core_ask_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
+                    uint64_t round)
 {
     Cairn__V1__Probe probe = CAIRN__V1__PROBE__INIT;
     probe.id = round;
-    probe.host = (char *)whom->host;
-    probe.port = whom->probe_port;
-    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
-    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PROBE;
-    order.probe = &probe;
-    core_post(core, who->conn, CORE_AT_ONCE, &order.base);
+    core_send_probe(core, who, whom, &probe);
 }
 
 /* ---- to agents: copies in memory ---- */

@@ -1,7 +1,10 @@
 /* What others answer: the checkpoint store, about tasks that are done; agents, about paths between
  * nodes. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "common/cleanup.h"
 #include "server/core/internal.h"
 
 static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
@@ -80,10 +83,18 @@ void core_store_done(struct core *core, struct store_task *task)
  * known to be cut, and no job gets both nodes, or what failed is judged as ever.
  */
 
+const char *core_pairs_hinder(const struct core *core, const struct core_node *node)
+{
+    if (!node->known)
+        return "no agent of that name is here";
+    if (!node->conn || node->silent || core_node_held(core, node))
+        return "its agent isn't heard now";
+    return node->probe_port == 0 ? "its agent found no port to listen at" : NULL;
+}
+
 static bool can_probe(const struct core *core, const struct core_node *node)
 {
-    return node && node->conn && !node->silent && !core_node_held(core, node) &&
-           node->probe_port != 0;
+    return node && !core_pairs_hinder(core, node);
 }
 
 /* Those that run across it, or failed across it, and those that wait. */
@@ -130,15 +141,32 @@ void core_paths_tick(struct core *core)
             continue;
         }
         const uint64_t round = paths_begin(&core->paths, path, now);
-        core_send_probe(core, one, other, round);
-        core_send_probe(core, other, one, round);
+        core_ask_probe(core, one, other, round);
+        core_ask_probe(core, other, one, round);
     }
+}
+
+static void take_answer(struct core *core, const struct core_node *node,
+                        const Cairn__V1__ProbeResult *result)
+{
+    const struct pairs_answer answer = { .id = result->id,
+                                         .reached = result->reached,
+                                         .reach_us = result->reach_us,
+                                         .bytes = result->bytes,
+                                         .took_us = result->took_us,
+                                         .saw = result->saw };
+    pairs_answered(&core->pairs, node->name, &answer);
+    core_pairs_tick(core);
 }
 
 void core_paths_answer(struct core *core, const struct core_node *node,
                        const Cairn__V1__ProbeResult *result)
 {
     struct path was;
+    if (result->id > PAIRS_IDS) {
+        take_answer(core, node, result);
+        return;
+    }
     const enum paths_news news = paths_answer(&core->paths, node->name, result->id, result->reached,
                                               result->saw, core_now(core), &was);
     take_news(core, news, &was);
@@ -148,4 +176,101 @@ void core_paths_hello(struct core *core, struct core_node *node, const Cairn__V1
 {
     node->probe_port = hello->probe_port <= UINT16_MAX ? hello->probe_port : 0;
     paths_forget_rounds(&core->paths, node->name);
+}
+
+/* ---- a check of pairs that a person asked for ---- */
+
+/* In the order of the list; false: reason says what is wrong with them. */
+static enum status pick_nodes(struct core *core, const char *const *names, size_t count,
+                              const char **out, uint32_t *out_count, struct reason *reason)
+{
+    *out_count = 0;
+    for (size_t i = 0; i < (count ? count : core->node_count); i++) {
+        const struct core_node *node = count ? core_node_at(core, names[i]) : core->nodes[i];
+        if (!node) {
+            reason_set(reason, "there is no node '%.100s'", names[i]);
+            return ST_NOT_FOUND;
+        }
+        bool twice = false;
+        for (uint32_t j = 0; j < *out_count && !twice; j++)
+            twice = strcmp(out[j], node->name) == 0;
+        const char *hinder = core_pairs_hinder(core, node);
+        if (hinder && count) {
+            reason_set(reason, "%.100s can't be tried: %s", node->name, hinder);
+            return ST_REFUSED;
+        }
+        if (!hinder && !twice)
+            out[(*out_count)++] = node->name;
+    }
+    if (*out_count >= 2)
+        return ST_OK;
+    reason_set(reason, "a path has two ends, and %u node%s can be asked now", *out_count,
+               *out_count == 1 ? "" : "s");
+    return ST_REFUSED;
+}
+
+enum status core_pairs_begin(struct core *core, const char *const *names, size_t count, bool all,
+                             struct reason *reason)
+{
+    auto_free const char **picked = calloc(LIMIT_NODES, sizeof *picked);
+    uint32_t picked_count;
+    if (!picked)
+        return ST_NO_MEMORY;
+    enum status st = pick_nodes(core, names, count, picked, &picked_count, reason);
+    if (st == ST_OK)
+        st = pairs_open(&core->pairs, picked, picked_count, all);
+    if (st == ST_FULL) {
+        reason_set(reason, "all pairs of %u nodes take too long: name %u nodes or fewer",
+                   picked_count, PAIRS_NODES_MAX);
+        return ST_REFUSED;
+    }
+    if (st == ST_OK) {
+        core->options.random(core->options.random_arg, core->pairs.token, sizeof core->pairs.token);
+        core_pairs_tick(core);
+    }
+    return st;
+}
+
+/* Who is gone meanwhile gives no answer. */
+static void order_pair(struct core *core, const struct pairs_try *due)
+{
+    const struct core_node *node[2] = { core_node_at(core, core->pairs.names[due->node[0]]),
+                                        core_node_at(core, core->pairs.names[due->node[1]]) };
+    for (int i = 0; i < 2; i++) {
+        Cairn__V1__Probe probe = CAIRN__V1__PROBE__INIT;
+        if (due->answered[i] || !can_probe(core, node[i]) || !can_probe(core, node[!i]))
+            continue;
+        probe.id = due->id;
+        probe.token =
+            (ProtobufCBinaryData){ .len = PAIRS_TOKEN, .data = (uint8_t *)core->pairs.token };
+        if (due->phase != PAIRS_REACH) {
+            probe.measure_ms = PAIRS_MEASURE_MS;
+            probe.measure_bytes = PAIRS_MEASURE_BYTES;
+        }
+        core_send_probe(core, node[i], node[!i], &probe);
+    }
+}
+
+void core_pairs_tick(struct core *core)
+{
+    const int64_t now = core_now(core);
+    pairs_tick(&core->pairs, now);
+    for (const struct pairs_try *due = pairs_due(&core->pairs, now); due;
+         due = pairs_due(&core->pairs, now))
+        order_pair(core, due);
+}
+
+const struct pairs *core_pairs(const struct core *core)
+{
+    return &core->pairs;
+}
+
+bool core_pairs_fetch(struct core *core, struct pairs_try *out)
+{
+    return pairs_fetch(&core->pairs, out);
+}
+
+void core_pairs_end(struct core *core)
+{
+    pairs_close(&core->pairs);
 }

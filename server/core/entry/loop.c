@@ -50,6 +50,7 @@ void core_free(struct core *core)
     ordered_release(&core->queue);
     timers_release(&core->job_timers);
     timers_release(&core->node_timers);
+    pairs_close(&core->pairs);
     free(core->board);
     free(core);
 }
@@ -76,6 +77,8 @@ int64_t core_deadline(struct core *core)
         at = core->draining_until;
     const int64_t paths_at = paths_deadline(&core->paths);
     at = paths_at < at ? paths_at : at;
+    const int64_t pairs_at = pairs_deadline(&core->pairs);
+    at = pairs_at < at ? pairs_at : at;
     if (core->left_at < at)
         at = core->left_at;
     if (core->tidy_at < at)
@@ -116,6 +119,7 @@ void core_tick(struct core *core)
     core_grace_tick(core);
     core_nodes_tick(core);
     core_paths_tick(core);
+    core_pairs_tick(core);
     while (timers_at(&core->job_timers) <= now && core->failed == ST_OK) {
         struct core_job *job = core_job_of(timers_first(&core->job_timers));
         tick_job(core, job, now);

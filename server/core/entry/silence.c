@@ -162,7 +162,7 @@ static void ask_others(struct core *core, struct core_node *node)
     const uint64_t round = ++core->paths.rounds;
     for (size_t i = 0; i < count; i++) {
         names[i] = witness[i]->name;
-        core_send_probe(core, witness[i], node, round);
+        core_ask_probe(core, witness[i], node, round);
     }
     doubt_begin(&node->doubt, names, count, round, core_now(core));
 }

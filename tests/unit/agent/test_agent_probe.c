@@ -12,7 +12,7 @@ struct world {
     uv_loop_t loop;
     struct probes *a, *b;
     unsigned answers;
-    uint64_t id;
+    uint64_t id, bytes, took_us, reach_us;
     bool reached;
     char saw[PROBE_SAW];
 };
@@ -23,6 +23,9 @@ static void take_result(void *arg, const struct probe_result *result)
     w->answers++;
     w->id = result->id;
     w->reached = result->reached;
+    w->bytes = result->bytes;
+    w->took_us = result->took_us;
+    w->reach_us = result->reach_us;
     (void)snprintf(w->saw, sizeof w->saw, "%s", result->saw);
 }
 
@@ -76,6 +79,8 @@ static void another_agent_is_reached(void **state)
     assert_true(w.reached);
     assert_int_equal(w.id, 7);
     assert_non_null(strstr(w.saw, "reached within"));
+    assert_in_range(w.reach_us, 1, 1000000);
+    assert_int_equal(w.bytes, 0);
     close_world(&w);
 }
 
@@ -177,6 +182,93 @@ static void of_a_range_of_ports_the_last_that_is_free_is_taken(void **state)
     close_world(&w);
 }
 
+static const uint8_t TOKEN[MEASURE_TOKEN] = "a token, so long";
+
+static struct measure_ask ask_of(const struct world *w)
+{
+    return (struct measure_ask){ .id = 9,
+                                 .host = "127.0.0.1",
+                                 .port = probes_port(w->b),
+                                 .token = TOKEN,
+                                 .ms = 100,
+                                 .bytes_max = MEASURE_BYTES_MAX };
+}
+
+static void what_arrives_is_measured(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    struct measure_ask ask = ask_of(&w);
+    probes_expect(w.b, TOKEN);
+    probes_measure(w.a, &ask);
+    wait_answers(&w, 1);
+    assert_true(w.reached);
+    assert_int_equal(w.id, 9);
+    assert_in_range(w.bytes, 1, MEASURE_BYTES_MAX);
+    assert_in_range(w.took_us, 1, 2000000);
+    ask.bytes_max = 1000000; /* and no more than was asked for */
+    probes_measure(w.a, &ask);
+    wait_answers(&w, 2);
+    assert_true(w.reached);
+    assert_int_equal(w.bytes, 1000000);
+    close_world(&w);
+}
+
+/* A stranger can't have an agent take data. */
+static void data_without_the_token_are_not_taken(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    const struct measure_ask ask = ask_of(&w);
+    probes_measure(w.a, &ask); /* nothing is expected */
+    wait_answers(&w, 1);
+    assert_false(w.reached);
+    probes_expect(w.b, (const uint8_t *)"another one, too");
+    probes_measure(w.a, &ask);
+    wait_answers(&w, 2);
+    assert_false(w.reached);
+    assert_int_equal(w.bytes, 0);
+    close_world(&w);
+}
+
+static void data_that_nobody_takes_end_in_time(void **state)
+{
+    struct world w;
+    uint16_t port;
+    (void)state;
+    open_world(&w);
+    const int fd = mute_listener(&port);
+    struct measure_ask ask = ask_of(&w);
+    ask.port = port;
+    probes_measure(w.a, &ask);
+    wait_answers(&w, 1);
+    assert_false(w.reached);
+    assert_non_null(strstr(w.saw, "none arrived"));
+    (void)close(fd);
+    close_world(&w);
+}
+
+static void measurements_have_bounds_and_may_be_closed(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    struct measure_ask ask = ask_of(&w);
+    probes_expect(w.b, TOKEN);
+    for (int i = 0; i < 2 * MEASURES_MAX; i++)
+        probes_measure(w.a, &ask);
+    wait_answers(&w, MEASURES_MAX); /* the others are left unanswered */
+    probes_measure(w.a, &ask);
+    ask.host = "localhost";
+    probes_measure(w.a, &ask);
+    for (int i = 0; i < 5; i++)
+        (void)uv_run(&w.loop, UV_RUN_NOWAIT);
+    close_world(&w);
+    assert_in_range(w.answers, MEASURES_MAX, MEASURES_MAX + 2);
+}
+
 static void it_may_be_closed_at_any_time(void **state)
 {
     struct world w;
@@ -200,6 +292,10 @@ int main(void)
         cmocka_unit_test(a_host_that_is_none_is_not_reached),
         cmocka_unit_test(strangers_keep_nobody_out),
         cmocka_unit_test(of_a_range_of_ports_the_last_that_is_free_is_taken),
+        cmocka_unit_test(what_arrives_is_measured),
+        cmocka_unit_test(data_without_the_token_are_not_taken),
+        cmocka_unit_test(data_that_nobody_takes_end_in_time),
+        cmocka_unit_test(measurements_have_bounds_and_may_be_closed),
         cmocka_unit_test(it_may_be_closed_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,6 +152,82 @@ static void an_agent_that_gives_no_answer_proves_nothing(void **state)
     leave(&f);
 }
 
+/* ---- a check that a person asked for ---- */
+
+static void say_measured(struct fleet *f, size_t from)
+{
+    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
+    result.id = f->agent[from].probe;
+    result.reached = true;
+    result.reach_us = 500;
+    result.bytes = 1000000;
+    result.took_us = 1000;
+    result.saw = "fine";
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = &result;
+    core_agent_message(f->w->core, &f->agent[from].conn, &message);
+    core_end_group(f->w);
+}
+
+static void a_check_asks_the_agents_of_each_pair(void **state)
+{
+    struct fleet f = { .w = *state, .count = 2 };
+    struct reason reason;
+    struct pairs_try done;
+    join(&f);
+    assert_int_equal(core_pairs_begin(f.w->core, NULL, 0, false, &reason), ST_OK);
+    core_end_group(f.w);
+    assert_int_equal(f.agent[0].sent[ORDER_PROBE], 1); /* reach */
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 1);
+    assert_int_equal(core_pairs_begin(f.w->core, NULL, 0, false, &reason), ST_AGAIN);
+    say_measured(&f, 0);
+    say_measured(&f, 1);
+    assert_int_equal(f.agent[0].sent[ORDER_PROBE], 2); /* it sends */
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 1);
+    say_measured(&f, 0);
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 2);
+    assert_false(core_pairs_fetch(f.w->core, &done));
+    say_measured(&f, 1);
+    assert_true(core_pairs_fetch(f.w->core, &done));
+    assert_true(pairs_side_ok(&done.side[0]) && pairs_side_ok(&done.side[1]));
+    assert_int_equal(done.side[1].bytes, 1000000);
+    assert_true(pairs_over(core_pairs(f.w->core)));
+    core_pairs_end(f.w->core);
+    leave(&f);
+}
+
+static void a_node_that_goes_while_it_is_checked_gives_no_answer(void **state)
+{
+    struct fleet f = { .w = *state, .count = 3 };
+    static const char *const some[] = { "a", "b", "a" };
+    static const char *const other[] = { "a", "nobody" };
+    struct reason reason;
+    struct pairs_try done;
+    join(&f);
+    assert_int_equal(core_pairs_begin(f.w->core, other, 2, false, &reason), ST_NOT_FOUND);
+    assert_non_null(strstr(reason.text, "nobody"));
+    assert_int_equal(core_pairs_begin(f.w->core, some, 1, false, &reason), ST_REFUSED);
+    assert_int_equal(core_pairs_begin(f.w->core, some, 3, false, &reason), ST_OK);
+    assert_int_equal(core_pairs(f.w->core)->total, 1); /* each once */
+    core_end_group(f.w);
+    say_measured(&f, 0);
+    far_close_agent(f.w, &f.agent[1]);
+    for (int i = 0; i < 20 && !core_pairs_fetch(f.w->core, &done); i++)
+        core_pass(f.w, 500);
+    assert_true(done.side[0].reached && !done.side[0].measured);
+    assert_false(done.side[1].reached);
+    assert_non_null(strstr(done.side[1].saw, "no answer"));
+    core_pairs_end(f.w->core);
+    assert_int_equal(core_pairs_begin(f.w->core, some, 2, false, &reason), ST_REFUSED);
+    assert_non_null(strstr(reason.text, "b can't be tried"));
+    f.count = 1;
+    assert_int_equal(core_ask(f.w->core, f.job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(f.w);
+    far_close_agent(f.w, &f.agent[0]);
+    far_close_agent(f.w, &f.agent[2]);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -160,6 +236,8 @@ int main(void)
         CASE(without_another_node_it_waits_until_the_path_works),
         CASE(paths_that_work_change_nothing),
         CASE(an_agent_that_gives_no_answer_proves_nothing),
+        CASE(a_check_asks_the_agents_of_each_pair),
+        CASE(a_node_that_goes_while_it_is_checked_gives_no_answer),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,17 @@
+/*
+ * What came of a probe (probe.h) or a measurement (measure.h).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROBE_SAW 128 /* bytes of `saw`, with the NUL */
+
+struct probe_result {
+    uint64_t id;
+    bool reached;
+    uint64_t reach_us;       /* of a probe that worked: there and back */
+    uint64_t bytes, took_us; /* of a measurement that worked: what arrived, within which time */
+    const char *saw;         /* how long it took, or what went wrong; borrowed for the call */
+};

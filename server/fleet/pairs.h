@@ -1,0 +1,117 @@
+/*
+ * A check of the paths between nodes, asked for by a person: for each pair, whether its agents
+ * reach each other, then how much gets from one to the other in a moment, and back.
+ *
+ *   waiting -> REACH  [pairs_due]   both nodes are free, and what is known was fetched
+ *   REACH   -> FORTH  [move_on]     both have answered, or the time is over
+ *   FORTH   -> BACK   [move_on]     the same of the first node, which sends
+ *   BACK    -> done   [move_on]     the same of the second one
+ *
+ * What can't be measured, as it wasn't reached, is passed over. A node is in one pair at a time: it
+ * sends or takes PAIRS_MEASURE_MS of data, PAIRS_MEASURE_BYTES at most, then again the other way.
+ *
+ * Which pairs: all of PAIRS_ALL_NODES nodes or fewer. Of more each node with the next one, which
+ * finds the node that is wrong with 1/n-th of the work; or all that a person insists on, of
+ * PAIRS_NODES_MAX at most.
+ *
+ * Bounds: PAIRS_AT_ONCE pairs under way, PAIRS_DONE_MAX results that nobody fetched yet.
+ *
+ * Pure; monotonic ms.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "common/reason.h"
+#include "common/status.h"
+
+#define PAIRS_ALL_NODES     32
+#define PAIRS_NODES_MAX     128 /* 8,128 pairs: some five minutes */
+#define PAIRS_AT_ONCE       16
+#define PAIRS_DONE_MAX      64
+#define PAIRS_MEASURE_MS    200
+#define PAIRS_MEASURE_BYTES (UINT64_C(64) * 1024 * 1024)
+#define PAIRS_ANSWER_MS     4000 /* an agent gives up after 3 s, and its answer travels */
+#define PAIRS_SAW           128  /* bytes of what an agent says */
+#define PAIRS_TOKEN         16   /* bytes: PROBE_NONCE of agents */
+
+enum pairs_phase { PAIRS_REACH, PAIRS_FORTH, PAIRS_BACK };
+
+/* What node[i] saw of the other one. */
+struct pairs_side {
+    bool reached, measured;
+    uint64_t reach_us;       /* 0: not said */
+    uint64_t bytes, took_us; /* measured: that arrived there */
+    char saw[PAIRS_SAW];
+};
+
+struct pairs_try {
+    uint32_t node[2];
+    enum pairs_phase phase;
+    bool asked;       /* the agents of this phase */
+    bool answered[2]; /* in it; of who has nothing to answer: true */
+    uint64_t id;      /* of it, in its orders and their answers */
+    int64_t until;
+    struct pairs_side side[2];
+};
+
+struct pairs {
+    bool on;                   /* a check is under way, or not fetched */
+    char (*names)[LIMIT_NAME]; /* owned */
+    uint32_t count;
+    bool ring;
+    uint32_t total, begun; /* pairs */
+    struct pairs_try tries[PAIRS_AT_ONCE];
+    uint32_t try_count;
+    struct pairs_try done[PAIRS_DONE_MAX]; /* the oldest first */
+    uint32_t done_count;
+    uint64_t ids;               /* the newest: above PAIRS_IDS, so none of a round of paths.h */
+    uint8_t token[PAIRS_TOKEN]; /* the owner's: by it an agent knows that it may be sent data */
+};
+
+#define PAIRS_IDS (UINT64_C(1) << 63)
+
+/* Names of an answer's parts, as it came. */
+struct pairs_answer {
+    uint64_t id;
+    bool reached;
+    uint64_t reach_us, bytes, took_us;
+    const char *saw;
+};
+
+/*
+ * Begins one, of different nodes: two at least.
+ * Errors: ST_AGAIN      another one is on
+ *         ST_FULL       all of more than PAIRS_NODES_MAX
+ *         ST_NO_MEMORY
+ */
+MUST_CHECK enum status pairs_open(struct pairs *pairs, const char *const *names, uint32_t count,
+                                  bool all);
+/* Forgets it; what comes of it later means nothing. */
+void pairs_close(struct pairs *pairs);
+/* Pair number `at` of the check, from 0 to total - 1. */
+void pairs_pick(const struct pairs *pairs, uint32_t at, uint32_t out[2]);
+
+/* Its nodes are to be asked, from this call on with its deadline; NULL: none now. Those whose
+ * answered[i] is set have nothing to do. It is valid until the next call of any of these. */
+const struct pairs_try *pairs_due(struct pairs *pairs, int64_t now);
+/* What the agent of that node says. */
+void pairs_answered(struct pairs *pairs, const char *node, const struct pairs_answer *answer);
+/* When pairs_due or pairs_tick has something; INT64_MAX: never. */
+int64_t pairs_deadline(const struct pairs *pairs);
+/* Who gave no answer in time. */
+void pairs_tick(struct pairs *pairs, int64_t now);
+
+/* The next pair that is done; false: none now. */
+bool pairs_fetch(struct pairs *pairs, struct pairs_try *out);
+/* Every pair was done, and fetched. */
+bool pairs_over(const struct pairs *pairs);
+
+/* It was reached, and what was sent arrived. */
+bool pairs_side_ok(const struct pairs_side *side);
+/* What a person may do about what node[at] of it saw; "" where it is ok. */
+void pairs_way_out(const struct pairs *pairs, const struct pairs_try *done, int at,
+                   struct reason *out);
