@@ -196,12 +196,14 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
 /* What keep_waiting is told of nodes that could take the job, but for what happened there. */
 static void add_failed(const struct core_job *job, struct reason *reason)
 {
-    uint32_t failed = shun_count(&job->m.shunned, SHUN_FAILED);
-    struct reason before = *reason;
-    if (failed > 0) {
-        reason_set(reason, "%.400s; it keeps away from %u node(s) where it failed", before.text,
-                   failed);
-    }
+    const struct machine_fault *cause = &job->m.cause;
+    const bool told = cause->kind == MACHINE_FAULT_USER && cause->of_node;
+    struct reason before = *reason, where;
+    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0)
+        return;
+    shun_name(&job->m.shunned, SHUN_FAILED, &where);
+    reason_set(reason, "%.200s; it keeps away from where it failed, %.150s%s%.150s", before.text,
+               where.text, told ? ": " : "", told ? cause->message : "");
 }
 
 /* What there is not enough of: some may be held by processes that were killed and don't die. */

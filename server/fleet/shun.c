@@ -72,6 +72,20 @@ uint32_t shun_count(const struct shun_list *shuns, enum shun_why why)
     return count;
 }
 
+void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *out)
+{
+    char names[LIMIT_REASON] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < shuns->count && used < sizeof names; i++) {
+        const struct shun *one = &shuns->list[i];
+        if (one->why == why)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     one->node);
+    }
+    const uint32_t count = shun_count(shuns, why);
+    reason_set(out, "on %u node%s: %.200s", count, count == 1 ? "" : "s", names);
+}
+
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind)
 {
     for (uint32_t i = 0; i < shuns->count; i++) {

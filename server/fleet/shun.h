@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/reason.h"
 
 #define SHUN_PINS_MS                                                                               \
     (INT64_C(1000) * 60 * 60) /* a machine rarely gets other kernels, or another CPU */
@@ -40,6 +41,8 @@ const struct shun *shun_find(const struct shun_list *shuns, const char *node, en
 /* The node is in the list for that reason, and not for too long. */
 bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall);
 uint32_t shun_count(const struct shun_list *shuns, enum shun_why why);
+/* "on N nodes: a, b, c" of those in the list for that reason. */
+void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *out);
 /* A failure of that kind is known of another node. */
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
 void shun_drop(struct shun_list *shuns, enum shun_why why);

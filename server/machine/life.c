@@ -29,6 +29,28 @@ const char *machine_state_name(enum machine_state state)
     return state_names[state];
 }
 
+const char *machine_fault_name(enum machine_fault_kind kind)
+{
+    static const char *const names[] = {
+        [MACHINE_FAULT_NONE] = "",
+        [MACHINE_FAULT_PROCESS] = "process gone",
+        [MACHINE_FAULT_MEMORY] = "out of memory",
+        [MACHINE_FAULT_COMMUNICATION] = "communication",
+        [MACHINE_FAULT_HANG] = "hang",
+        [MACHINE_FAULT_NODE] = "node lost",
+        [MACHINE_FAULT_SESSION] = "session lost",
+        [MACHINE_FAULT_DAMAGE] = "damaged checkpoint",
+        [MACHINE_FAULT_STORE] = "checkpoint store",
+        [MACHINE_FAULT_NUMERIC] = "numeric",
+        [MACHINE_FAULT_USER] = "user error",
+        [MACHINE_FAULT_PINS] = "pins",
+        [MACHINE_FAULT_FORMATION] = "formation",
+        [MACHINE_FAULT_DATA] = "data",
+        [MACHINE_FAULT_PATH] = "path",
+    };
+    return names[kind];
+}
+
 bool machine_state_final(enum machine_state state)
 {
     return state >= MACHINE_SUCCEEDED;

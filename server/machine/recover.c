@@ -3,9 +3,10 @@
  *
  *   cause                                 what follows
  *   user error                            FAILED at once, with the message
- *   user error of a node (its data, its   once elsewhere; there, too, or no other node could ever
- *   device's module)                      take the job: FAILED, with the message
- *   spawn failed, no hello, device gone   the same, but there it counts as any crash
+ *   user error of a node (its data, its   elsewhere; where it is the same on MACHINE_LACKING_MAX
+ *   device's module)                      nodes, or no other one could ever take the job: FAILED,
+ *                                         with the message and the nodes
+ *   spawn failed, no hello, device gone   once elsewhere; there, too, it counts as any crash
  *   numeric                               computed once more; twice at the same step: the step is
  *                                         left out, or FAILED; the third in a row: FAILED
  *   pins                                  the nodes are left out; the job waits for one that fits
@@ -27,28 +28,6 @@
 
 #include "common/check.h"
 #include "server/machine/internal.h"
-
-const char *machine_fault_name(enum machine_fault_kind kind)
-{
-    static const char *const names[] = {
-        [MACHINE_FAULT_NONE] = "",
-        [MACHINE_FAULT_PROCESS] = "process gone",
-        [MACHINE_FAULT_MEMORY] = "out of memory",
-        [MACHINE_FAULT_COMMUNICATION] = "communication",
-        [MACHINE_FAULT_HANG] = "hang",
-        [MACHINE_FAULT_NODE] = "node lost",
-        [MACHINE_FAULT_SESSION] = "session lost",
-        [MACHINE_FAULT_DAMAGE] = "damaged checkpoint",
-        [MACHINE_FAULT_STORE] = "checkpoint store",
-        [MACHINE_FAULT_NUMERIC] = "numeric",
-        [MACHINE_FAULT_USER] = "user error",
-        [MACHINE_FAULT_PINS] = "pins",
-        [MACHINE_FAULT_FORMATION] = "formation",
-        [MACHINE_FAULT_DATA] = "data",
-        [MACHINE_FAULT_PATH] = "path",
-    };
-    return names[kind];
-}
 
 /* ---- the first cause ---- */
 
@@ -82,9 +61,21 @@ static int weight(const struct machine_fault *fault)
     return 0;
 }
 
+/* It lacks what the job needs (files, a device's module). */
+static bool is_lacking(const struct machine *m, const struct machine_fault *fault)
+{
+    return fault->kind == MACHINE_FAULT_USER && fault->of_node && fault->rank < m->config.ranks;
+}
+
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
+    if (m->end_to == MACHINE_RECOVERING && is_lacking(m, &m->cause) && is_lacking(m, fault)) {
+        /* one more: it isn't tried again to find that out */
+        (void)shun_add(&m->shunned, m->ranks[fault->rank].node, SHUN_FAILED, (uint32_t)fault->kind,
+                       t->wall);
+        m->dirty = true;
+    }
     if (m->end_to != MACHINE_NONE)
         return;
     CHECK(fault->kind != MACHINE_FAULT_NONE);
@@ -294,7 +285,9 @@ static enum verdict judge_node(struct machine_turn *t, const struct machine_faul
     m->dirty = true;
     if (shun_elsewhere(&m->shunned, node, (uint32_t)fault->kind)) {
         machine_act(t, MACHINE_ACT_CLEAR);
-        return VERDICT_REPEATED;
+        const bool tries_on = is_lacking(m, fault) && added &&
+                              shun_count(&m->shunned, SHUN_FAILED) < MACHINE_LACKING_MAX;
+        return tries_on ? VERDICT_NODE : VERDICT_REPEATED;
     }
     machine_act(t, MACHINE_ACT_BLAME)->rank = fault->rank;
     return added ? VERDICT_NODE : VERDICT_AGAIN;
@@ -445,7 +438,9 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     m->spared = verdict == VERDICT_NODE;
     const bool of_job = verdict == VERDICT_OPEN || verdict == VERDICT_REPEATED;
     if (fault->kind == MACHINE_FAULT_USER && of_job) {
-        give_up(t, fault, verdict == VERDICT_REPEATED ? "on a second node, too" : "");
+        struct reason where;
+        shun_name(&m->shunned, SHUN_FAILED, &where);
+        give_up(t, fault, verdict == VERDICT_REPEATED ? where.text : "");
         return;
     }
     if (machine_trains(m) && fault->kind != MACHINE_FAULT_NUMERIC)
@@ -575,6 +570,9 @@ void machine_on_nowhere(struct machine_turn *t)
         return;
     const bool user = m->cause.kind == MACHINE_FAULT_USER && m->cause.of_node;
     const bool counted = !m->spared;
+    struct reason where;
+    shun_name(&m->shunned, SHUN_FAILED, &where);
+    const bool alone = shun_count(&m->shunned, SHUN_FAILED) < 2;
     shun_drop(&m->shunned, SHUN_FAILED);
     m->spared = false;
     m->dirty = true;
@@ -585,7 +583,8 @@ void machine_on_nowhere(struct machine_turn *t)
     if (user || (!counted && worn_out)) {
         if (m->restarts > 0)
             m->restarts--; /* no generation followed */
-        machine_set_reason(m, "%.500s", m->cause.message);
+        machine_set_reason(m, "%.250s%s%s", m->cause.message, alone ? "" : "; it failed ",
+                           alone ? "" : where.text);
         machine_rest(t, MACHINE_FAILED);
         return;
     }

@@ -177,3 +177,36 @@ def test_a_job_that_began_before_data_were_pinned_goes_on():
         home.cairn("resume", job)
         digest = home.digest(job)
         assert digest == home.run(TEXT)
+
+
+def test_nodes_without_the_data_are_named_and_left():
+    with Home(slots=1) as home:
+        if not can_mount(home):
+            pytest.skip("no mount namespace of our own")
+        data = write_data(home)
+        quiet = home.run(TEXT, workers__count=1)
+        empty = home.dir / "empty"
+        empty.mkdir()
+        with node(home, "without1", 2, (data, empty)), node(home, "without2", 2, (data, empty)):
+            until(lambda: home.cairn("node", "ls").stdout.count("ready") >= 3, 20, "three nodes")
+            job = home.submit(TEXT)  # of two workers: the home's own node has one slot
+            shown = home.wait_state(job, "FAILED")
+            assert "node without" in shown["reason"] and f"{data}/text.txt: no such file" in shown["reason"], shown
+            names = shown["reason"].split("it failed on 2 nodes: ")[-1]
+            assert set(names.split(", ")) == {"without1", "without2"} and shown["step"] == 0, shown
+            with node(home, "with", 2):
+                until(lambda: home.cairn("node", "ls").stdout.count("ready") >= 4, 20, "four nodes")
+                job = home.submit(TEXT)
+                assert home.digest(job, seconds=90) == quiet
+                said = [event["message"] for event in home.show(job)["events"] if event["kind"] == "fault"]
+                assert len(said) <= 2 and all("node without" in message for message in said), said
+                assert {worker["node"] for worker in home.show(job)["workers"]} == {"with"}
+
+
+def test_weights_that_a_node_does_not_have_are_named():
+    with Home() as home:
+        job = home.submit(TEXT.replace("arch: gpt2,", "arch: gpt2, weights: weights.safetensors,")
+                          .replace("format: text, path: data/text.txt", "format: synthetic, samples: 384")
+                          .replace("format: text, path: data/eval.txt", "format: synthetic, samples: 100"))
+        shown = home.wait_state(job, "FAILED")
+        assert "node " in shown["reason"] and f"{home.dir}/weights.safetensors" in shown["reason"], shown

@@ -147,7 +147,7 @@ static int report_failure(struct rank *r, enum status st)
         reason_set(&named, "%.200s: %.280s", message, r->worker->device.comm->why(r->comm));
         message = named.text;
     }
-    if (st == ST_CHANGED && r->assignment.nodes != NULL) {
+    if ((st == ST_CHANGED || (st == ST_CONFIG && fault.of_node)) && r->assignment.nodes != NULL) {
         reason_set(&named, "node %s: %.380s", r->assignment.nodes[r->assignment.rank], message);
         message = named.text;
     }
@@ -362,7 +362,10 @@ static enum status fill_worker_state(struct rank *r)
     if (stored)
         return ST_OK;
     progress_phase(&r->progress, PHASE_FORMING); /* imported weights are not the store's */
-    return state_seed(r->worker, &r->reason);
+    st = state_seed(r->worker, &r->reason);
+    const char *weights = r->job->model.weights;
+    r->of_node = st != ST_OK && weights[0] != '\0' && access(weights, R_OK) != 0;
+    return st;
 }
 
 static enum ckpt_level level_of(enum job_level level)

@@ -142,7 +142,7 @@ static void data_that_one_node_does_not_have_costs_the_job_nothing(void **state)
     bench_is_state(b, "RUNNING");
 }
 
-static void data_that_a_second_node_does_not_have_either_is_a_user_error(void **state)
+static void data_that_a_second_node_does_not_have_either_may_be_on_a_third(void **state)
 {
     struct bench *b = *state;
     place_all_on(b, "a");
@@ -152,10 +152,47 @@ static void data_that_a_second_node_does_not_have_either_is_a_user_error(void **
     place_all_on(b, "b");
     bench_fault_of_node(b, 1, MACHINE_FAULT_USER);
     assert_non_null(bench_act(b, MACHINE_ACT_CLEAR, 0)); /* neither node is to blame */
+    assert_null(bench_act(b, MACHINE_ACT_BLAME, 0));
     bench_all_exit(b);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.barren, 0);
+    bench_run(b, 100);
+}
+
+/* It isn't known to be nowhere, but a mistake in the job file has to be told in finite time. */
+static void data_that_no_node_has_are_a_user_error(void **state)
+{
+    struct bench *b = *state;
+    char name[16];
+    for (int i = 0; i < 16; i++) {
+        bench_is_state(b, i == 0 ? "QUEUED" : "RECOVERING");
+        (void)snprintf(name, sizeof name, "node%d", i);
+        place_all_on(b, name);
+        bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
+        bench_all_exit(b);
+    }
     bench_is_state(b, "FAILED");
     assert_non_null(strstr(b->m.reason, "no such file"));
-    assert_non_null(strstr(b->m.reason, "on a second node, too"));
+    assert_non_null(strstr(b->m.reason, "on 16 nodes: node0, node1"));
+}
+
+static void all_nodes_of_a_generation_that_lack_data_are_kept_away_from(void **state)
+{
+    static const char *const nodes[] = { "a", "b" };
+    struct bench *b = *state;
+    bench_place_on(b, nodes);
+    bench_probe(b, ST_OK);
+    bench_hello(b, 0);
+    bench_hello(b, 1);
+    bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
+    bench_fault_of_node(b, 1, MACHINE_FAULT_USER); /* the generation ends already */
+    assert_non_null(shun_find(&b->m.shunned, "a", SHUN_FAILED));
+    assert_non_null(shun_find(&b->m.shunned, "b", SHUN_FAILED));
+    bench_all_exit(b);
+    bench_is_state(b, "RECOVERING");
+    find_nowhere(b);
+    bench_is_state(b, "FAILED");
+    assert_string_equal(b->m.reason, "/data: no such file; it failed on 2 nodes: a, b");
 }
 
 static void where_no_other_node_could_take_it_a_user_error_is_one_at_once(void **state)
@@ -382,7 +419,9 @@ int main(void)
         TEST(ranks_that_do_not_say_their_pins_are_not_waited_for),
         TEST(pins_use_no_generations_and_any_number_of_nodes_is_left_out),
         TEST(data_that_one_node_does_not_have_costs_the_job_nothing),
-        TEST(data_that_a_second_node_does_not_have_either_is_a_user_error),
+        TEST(data_that_a_second_node_does_not_have_either_may_be_on_a_third),
+        TEST(data_that_no_node_has_are_a_user_error),
+        TEST(all_nodes_of_a_generation_that_lack_data_are_kept_away_from),
         TEST(where_no_other_node_could_take_it_a_user_error_is_one_at_once),
         TEST(a_node_that_starts_nothing_uses_no_budget),
         TEST(a_job_that_starts_nowhere_fails_with_the_cause),
