@@ -90,15 +90,15 @@ static enum status explain(const struct identity_files *files, int error, int de
     const char *file = depth == 0 ? files->cert : files->ca;
     if (error == X509_V_ERR_CERT_HAS_EXPIRED && depth == 0) {
         return refuse(reason,
-                      "%s expired on %s: renew it with 'cairn cert renew' where the CA's "
-                      "key is",
-                      file, until);
+                      "%s expired on %s, and here it is %s: renew it with 'cairn cert renew' "
+                      "where the CA's key is, or set this machine's clock",
+                      file, until, now);
     }
     if (error == X509_V_ERR_CERT_HAS_EXPIRED) {
         return refuse(reason,
-                      "the authority in %s expired on %s: make a new one with 'cairn cert "
-                      "init' in another folder",
-                      file, until);
+                      "the authority in %s expired on %s, and here it is %s: make a new one with "
+                      "'cairn cert init' in another folder, or set this machine's clock",
+                      file, until, now);
     }
     if (error == X509_V_ERR_CERT_NOT_YET_VALID) {
         return refuse(reason,

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import faults
 from rooms import Room
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,7 @@ class Fleet:
         self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
         self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000", **dict(env)}
         self.cairnd, self.agents = None, {}
+        self.clocks = {}  # of a machine: by how much its wall clock is off ("+2d"), for what is started from now on
 
     def __enter__(self):
         try:
@@ -79,7 +81,10 @@ class Fleet:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def env_of(self, number):
-        return {**self.env, "CAIRN_HOME": f"/run/shared/disk-{number}"}
+        return {**self.env, "CAIRN_HOME": f"/run/shared/disk-{number}", **faults.clock(self.clocks.get(number))}
+
+    def log_of(self, program, number):
+        return (self.dir / f"{program}-{number}.log").read_text(encoding="utf-8", errors="replace")
 
     def _start(self, number, *args):
         with (self.dir / f"{Path(args[0]).name}-{number}.log").open("ab") as log:
@@ -89,8 +94,10 @@ class Fleet:
     def tls(stem):
         return ["--tls-cert", f"{TLS}/{stem}.crt", "--tls-key", f"{TLS}/{stem}.key", "--tls-ca", f"{TLS}/ca.crt"]
 
-    def start_coordinator(self):
+    def start_coordinator(self, serves=True):
         self.cairnd = self._start(1, "/run/bin/cairnd", "--listen", f"[::]:{PORT}", *self.tls("coordinator"))
+        if not serves:
+            return
         until(lambda: self.cairn("ps", check=False).returncode == 0, 20, "the coordinator serves")
 
     def start_agent(self, number):
@@ -118,10 +125,11 @@ class Fleet:
     def ready(self):
         return [row["name"] for row in self.json_lines("node", "ls") if row["state"] == "ready"]
 
-    def submit(self, workers, steps=200, every=50):
+    def submit(self, workers, steps=200, every=50, **sets):
         path = self.dir / "job.yaml"
         path.write_text(JOB.format(workers=workers, steps=steps, every=every), encoding="utf-8")
-        return self.cairn("submit", "/run/shared/job.yaml", "-o", "name").stdout.strip()
+        args = [word for key, value in sets.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+        return self.cairn("submit", "/run/shared/job.yaml", *args, "-o", "name").stdout.strip()
 
     def show(self, job):
         return json.loads(self.cairn("show", job, "-o", "json").stdout)

@@ -7,7 +7,7 @@ namespaces are allowed; missing(): what stands against it here. Needs iproute2, 
     with Room(3) as room:
         room[1].run("hostname")                 # node1
         process = room[2].popen("sleep", "9")   # a host's process: subprocess.Popen of what entered the machine
-        room.cut(1, 2)                          # ... and oneway, loss, heal, isolate, join
+        room.cut(1, 2)                          # ... and what else fails in a network: faults.py
         room[2].power_off(); room[2].boot()     # nobody hears a FIN; other boot id, empty /tmp, /run, /dev/shm
 
 Nothing outlives the room: its init is killed with it, and dies with the process that made it, however that ends.
@@ -15,11 +15,12 @@ All names are the room's own, so that rooms stand side by side.
 """
 import ctypes
 import os
-import re
 import shutil
 import signal
 import subprocess
 from pathlib import Path
+
+from faults import PATH, Faults
 
 NET = "10.77.0."
 NET6 = "fd77::"
@@ -82,9 +83,6 @@ class RoomError(Exception):
     pass
 
 
-PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-
-
 def run(*args, check=True):
     done = subprocess.run(args, env={**os.environ, "PATH": PATH}, capture_output=True, text=True, check=False)
     if check and done.returncode != 0:
@@ -118,6 +116,7 @@ class Machine:
         self.address, self.address6 = f"{NET}{number}", f"{NET6}{number}"
         self.init = None  # its pid, as the host sees it; None: it is off
         self.entered = []  # of the host: each stops while what it started here is stopped
+        self.relay = None  # the process that delays what it receives
         self.boot()
 
     def boot(self):
@@ -179,10 +178,10 @@ class Machine:
         """The link goes first: nobody hears of it."""
         self.room.in_net("ip", "link", "del", f"m{self.number}")
         os.kill(self.init, signal.SIGKILL)
-        self.init = None
+        self.init = self.relay = None
 
 
-class Room:
+class Room(Faults):
     """folders: {of the host: where machines see it, under /run}: what they share, and programs."""
 
     def __init__(self, machines, folders=None):
@@ -221,37 +220,3 @@ class Room:
 
     def in_net(self, *args):
         return run(*self.enter(self.init, "-n"), *args)
-
-    # faults
-
-    def _drop(self, a, b, *when):
-        for family, of in (("ip", "address"), ("ip6", "address6")):
-            self.in_net("nft", "add", "rule", "bridge", "faults", "passing", family, "saddr", getattr(self[a], of),
-                        family, "daddr", getattr(self[b], of), *when, "drop")
-
-    def oneway(self, a, b):
-        """Nothing of a reaches b."""
-        self._drop(a, b)
-
-    def cut(self, a, b):
-        self._drop(a, b)
-        self._drop(b, a)
-
-    def loss(self, a, b, percent):
-        """So many of a's packets don't reach b."""
-        self._drop(a, b, "numgen", "random", "mod", "100", "<", str(percent))
-
-    def heal(self):
-        """Ends cut, oneway and loss."""
-        self.in_net("nft", "flush", "chain", "bridge", "faults", "passing")
-
-    def isolate(self, a):
-        """The switch is dead: the carrier stays, nothing passes."""
-        self.in_net("ip", "link", "set", f"m{a}", "nomaster")
-
-    def join(self, a):
-        self.in_net("ip", "link", "set", f"m{a}", "master", "br0")
-
-    def dropped(self):
-        """Rules that stand."""
-        return len(re.findall(r"\bdrop\b", self.in_net("nft", "list", "chain", "bridge", "faults", "passing")))

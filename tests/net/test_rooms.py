@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faults import no_delay
 from rooms import Room, missing
 
 REASON = missing()
@@ -21,7 +22,7 @@ server = socket.create_server((sys.argv[1], 9), family=family)
 print("ready", flush=True)
 while True:
     other, _ = server.accept()
-    while data := other.recv(100):
+    while data := other.recv(1 << 20):
         other.sendall(data)
     print("FIN", flush=True)
 """
@@ -33,6 +34,16 @@ try:
         print("heard" if other.recv(100) == b"hello" else "closed")
 except OSError:
     print("nothing")
+"""
+TIMED = """
+import socket, sys, threading, time
+start, size = time.monotonic(), int(sys.argv[2])
+with socket.create_connection((sys.argv[1], 9), timeout=60) as other:
+    other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=other.sendall, args=(bytes(size),)).start()
+    while size:
+        size -= len(other.recv(1 << 20))
+    print(time.monotonic() - start)
 """
 HOLDER = """
 import socket, sys
@@ -93,6 +104,56 @@ def test_machines_hear_each_other_until_a_fault(room):
     assert "LOWER_UP" in room[2].in_net("ip", "link", "show", "eth0")
     room.join(2)
     assert ask(room[3], room[2].address) == "heard"
+
+
+def timed(machine, address, size=5):
+    """Seconds that so many bytes take to come back: connect, send, receive."""
+    said = machine.run(sys.executable, "-c", TIMED, address, str(size))
+    return float(said)
+
+
+@pytest.mark.parametrize("family", ["address", "address6"])
+def test_a_long_wire_delays_what_is_received(room, family):
+    if no_delay():
+        pytest.skip(no_delay())
+    address = getattr(room[2], family)
+    python(room[2], SERVER, address)
+    quick = timed(room[1], address)
+    room.delay(2, 50)
+    room.delay(1, 30, 20)
+    slow = timed(room[1], address)
+    print(f"connect and echo: {quick * 1000:.1f} ms, with 50 and 30 to 50 ms of wire {slow * 1000:.1f} ms")
+    assert 0.16 <= slow < 0.16 + 0.5  # SYN and its answer, data and theirs
+    many = timed(room[1], address, 10_000_000)
+    print(f"20 MB there and back: {many:.2f} s")
+    assert many < 30
+    room.heal()
+    assert timed(room[1], address) < 0.16
+
+
+def test_a_slow_wire_carries_so_much(room):
+    python(room[2], SERVER, room[2].address)
+    quick = timed(room[1], room[2].address, 1_000_000)
+    room.slow(2, "10mbit")
+    slow = timed(room[1], room[2].address, 1_000_000)
+    print(f"1 MB there and back: {quick:.3f} s, at 10 Mbit/s {slow:.3f} s")
+    assert slow > 0.75 > quick
+    room.heal()
+    assert timed(room[1], room[2].address, 1_000_000) < 0.75
+
+
+def test_without_a_route_calls_fail_at_once(room):
+    for address in (room[2].address, room[2].address6):
+        python(room[2], SERVER, address)
+    room.no_route(1, 2)
+    for address in (room[2].address, room[2].address6):
+        start = time.monotonic()
+        assert ask(room[1], address, 5) == "nothing"
+        assert time.monotonic() - start < 4
+        assert ask(room[3], address) == "heard"
+    room.heal()
+    for address in (room[2].address, room[2].address6):
+        assert ask(room[1], address) == "heard"
 
 
 def test_a_frozen_machine_goes_on(room):
