@@ -23,6 +23,7 @@
 #define LIMIT_NAME   128  /* a name of a job, a tensor, a node */
 #define LIMIT_PATH   1024 /* a path that we build */
 #define LIMIT_REASON 512  /* one line shown to a person (reason.h) */
+#define LIMIT_SAW    128  /* what an agent saw of a probe, in words */
 
 /* Bytes of what is read or sent. */
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */

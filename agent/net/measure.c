@@ -30,7 +30,7 @@ struct measure {
     unsigned writing; /* of them */
     unsigned handles; /* that are not closed */
     bool resolving, sent_all, over;
-    char saw[PROBE_SAW];
+    char saw[LIMIT_SAW];
 };
 
 /* ---- ends ---- */

@@ -46,7 +46,7 @@ struct probe {
     struct sockaddr_storage address;
     struct peer *peers; /* its connections, until they are closed */
     unsigned tries;     /* connections that were begun */
-    char saw[PROBE_SAW];
+    char saw[LIMIT_SAW];
 };
 
 struct probes {

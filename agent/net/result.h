@@ -6,8 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PROBE_SAW 128 /* bytes of `saw`, with the NUL */
-
 struct probe_result {
     uint64_t id;
     bool reached;

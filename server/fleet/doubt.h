@@ -27,7 +27,6 @@
 
 #include "common/limits.h"
 #include "common/reason.h"
-#include "server/fleet/paths.h"
 
 #define DOUBT_WITNESSES 3
 #define DOUBT_LEAD_MS   1500 /* before a node is due: a probe takes 1 s */
@@ -41,7 +40,7 @@ enum doubt_state { DOUBT_NONE, DOUBT_ASKED, DOUBT_REACHED, DOUBT_UNREACHED, DOUB
 struct doubt_witness {
     char node[LIMIT_NAME];
     bool answered, reached;
-    char saw[PATHS_SAW];
+    char saw[LIMIT_SAW];
 };
 
 struct doubt {

@@ -35,7 +35,6 @@
 #define PAIRS_MEASURE_MS    200
 #define PAIRS_MEASURE_BYTES (UINT64_C(64) * 1024 * 1024)
 #define PAIRS_ANSWER_MS     4000 /* an agent gives up after 3 s, and its answer travels */
-#define PAIRS_SAW           128  /* bytes of what an agent says */
 #define PAIRS_TOKEN         16   /* bytes: PROBE_NONCE of agents */
 
 enum pairs_phase { PAIRS_REACH, PAIRS_FORTH, PAIRS_BACK };
@@ -45,7 +44,7 @@ struct pairs_side {
     bool reached, measured;
     uint64_t reach_us;       /* 0: not said */
     uint64_t bytes, took_us; /* measured: that arrived there */
-    char saw[PAIRS_SAW];
+    char saw[LIMIT_SAW];
 };
 
 struct pairs_try {

@@ -37,13 +37,12 @@
 #define PATHS_WANTED_MS    10000 /* so long after the last job that waited */
 #define PATHS_AVOID_MS     (INT64_C(1000) * 60 * 10)
 #define PATHS_AVOID_MAX_MS (16 * PATHS_AVOID_MS)
-#define PATHS_SAW          128 /* bytes of what an agent says of a probe */
 
 /* What node[i] saw of the other one. */
 struct path_side {
     bool answered, reached; /* in this round */
     bool worked;            /* in one of the rounds since it is TRIED */
-    char saw[PATHS_SAW];
+    char saw[LIMIT_SAW];
 };
 
 struct path {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/net/probe.h"
+#include "common/limits.h"
 #include "tests/test.h"
 
 struct world {
@@ -14,7 +15,7 @@ struct world {
     unsigned answers;
     uint64_t id, bytes, took_us, reach_us;
     bool reached;
-    char saw[PROBE_SAW];
+    char saw[LIMIT_SAW];
 };
 
 static void take_result(void *arg, const struct probe_result *result)
