@@ -3,6 +3,8 @@
 A sample of them without CAIRN_TEST_FULL.
 """
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -46,8 +48,8 @@ def hosts_of(fleet):
 
 
 def test_a_range_of_ports_is_all_that_a_firewall_has_to_open(quiet):
-    # two of four workers on each node: a port for each of the three others, and one of the agent's own
-    with Fleet(2, slots=2, agent=("--ports", "21000-21006"), prepare=close_all_but(21000, 21006)) as fleet:
+    # two of four workers on each node, and one of the agent's own
+    with Fleet(2, slots=2, agent=("--ports", "21000-21002"), prepare=close_all_but(21000, 21002)) as fleet:
         job = fleet.submit(4, STEPS, 200)
         assert fleet.digest(job, 120) == quiet
         shown = fleet.show(job)
@@ -58,12 +60,48 @@ def test_a_range_of_ports_is_all_that_a_firewall_has_to_open(quiet):
 
 
 def test_too_few_ports_are_said_with_the_number_needed():
-    with Fleet(2, slots=2, agent=("--ports", "21000-21005")) as fleet:
+    with Fleet(2, slots=2, agent=("--ports", "21000-21001")) as fleet:
         job = fleet.submit(4, STEPS, 200)
-        shown = fleet.wait(job, lambda shown: "ports" in shown["reason"], 20, "it says why it waits")
+        shown = fleet.wait(job, lambda shown: "--ports" in shown["reason"], 20, "it says why it waits")
         assert shown["state"] == "QUEUED" or shown["generation"] == 0, shown
-        assert "needs 6 and has 5" in shown["reason"]
+        assert "needs 2 and has 1" in shown["reason"]
         fleet.wait_step(fleet.submit(2, STEPS, 200), 100) # on one node none are needed; nor does the other hold it up
+
+
+# To each port of each host as often as it goes: one after the other says nothing, noise, and a hello as of a worker.
+# Prints how often somebody was there, once its input ends.
+STRANGER = """
+import os, select, socket, sys
+hosts, first, last = sys.argv[3:], int(sys.argv[1]), int(sys.argv[2])
+said = (b"", b"GET / HTTP/1.1", b"CairnP2P" + bytes(48), b"Cairn")
+held, met = [], 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for host in hosts:
+        for port in range(first, last + 1):
+            try:
+                held.append(socket.create_connection((host, port), 1))
+                held[-1].sendall(said[met % len(said)])
+                met += 1
+            except OSError:
+                pass
+    held = held[-100:]
+print(met)
+"""
+
+
+def test_strangers_at_the_ports_of_workers_disturb_nothing(quiet):
+    with Fleet(2, slots=2, agent=("--ports", "21000-21002"), env={"CAIRN_LOG": "info"}) as fleet:
+        hosts = [fleet.room[number].address for number in (2, 3)]
+        stranger = fleet.room[1].popen(sys.executable, "-c", STRANGER, "21000", "21001", *hosts, text=True,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = fleet.submit(4, STEPS, 200)
+        assert fleet.digest(job, 120) == quiet
+        met = int(stranger.communicate("\n", timeout=30)[0])
+        shown = fleet.show(job)
+        assert shown["generation"] == 1, [event["message"] for event in shown["events"]]
+        assert sorted(fleet.nodes_of(job)) == [2, 2, 3, 3]
+        assert met >= 4, "nobody listened when the stranger came"
+        assert "a stranger at 10.77.0.1:" in fleet.cairn("logs", job).stdout
 
 
 def test_a_name_that_means_loopback_disturbs_nothing(quiet):
@@ -88,8 +126,8 @@ def test_a_network_names_the_interface(quiet):
 
 
 def test_nodes_without_ipv4_train(quiet):
-    with Fleet(2, slots=2, ipv6=True, agent=("--ports", "21000-21006"),
-               prepare=close_all_but(21000, 21006)) as fleet:
+    with Fleet(2, slots=2, ipv6=True, agent=("--ports", "21000-21002"),
+               prepare=close_all_but(21000, 21002)) as fleet:
         assert hosts_of(fleet) == [fleet.room[2].address6, fleet.room[3].address6]
         assert fleet.digest(fleet.submit(4, STEPS, 200), 120) == quiet
 
