@@ -89,6 +89,22 @@ static bool wants_a_port(int fd, const struct sockaddr *name, socklen_t size, un
     return out->in.sin_port == 0 && !is_loopback(out);
 }
 
+/* What was bound once stays so, though it can't listen: a new socket takes its place, with the flags
+ * and the option that a port needs; of others, that a library may have set, nothing is known. */
+static int renew_socket(int fd, int family)
+{
+    const int flags = fcntl(fd, F_GETFL), close_flags = fcntl(fd, F_GETFD);
+    const int fresh = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    int error = 0;
+    if (fresh < 0 || flags < 0 || close_flags < 0 || fcntl(fresh, F_SETFL, flags) != 0 ||
+        setsockopt(fresh, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+        dup3(fresh, fd, (close_flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0)
+        error = errno;
+    if (fresh >= 0)
+        (void)close(fresh);
+    return error;
+}
+
 /* 0, or an errno value; EADDRINUSE: another port may do. */
 static int bind_at(int fd, const union name *name, socklen_t size)
 {
@@ -96,9 +112,13 @@ static int bind_at(int fd, const union name *name, socklen_t size)
     if (lock < 0)
         return errno;
     int error = 0;
-    if (plain_bind(lock, &name->any, size) != 0 || plain_bind(fd, &name->any, size) != 0 ||
-        listen(fd, BACKLOG) != 0)
+    if (plain_bind(lock, &name->any, size) != 0 || plain_bind(fd, &name->any, size) != 0) {
         error = errno;
+    } else if (listen(fd, BACKLOG) != 0) { /* another's, who doesn't know of the lock */
+        error = errno;
+        const int lost = error == EADDRINUSE ? renew_socket(fd, name->any.sa_family) : 0;
+        error = lost != 0 ? lost : error;
+    }
     (void)close(lock);
     return error;
 }

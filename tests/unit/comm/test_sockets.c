@@ -1,5 +1,6 @@
 /* Which sockets the interposed calls change, and what they make of them. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -224,6 +225,48 @@ static void those_who_come_together_don_t_collide(void **state)
     (void)sockets_were_taken();
 }
 
+struct rival {
+    unsigned port;
+    atomic_bool ends;
+    int failed;
+};
+
+/* Somebody who knows nothing of our lock binds, listens and goes, again and again. */
+static void *take_and_leave(void *arg)
+{
+    struct rival *rival = arg;
+    const union name name = name_of(INADDR_ANY, rival->port);
+    while (!atomic_load(&rival->ends)) {
+        const int fd = stream_socket(AF_INET);
+        if (syscall(SYS_bind, fd, &name.any, sizeof(name.in)) == 0)
+            (void)syscall(SYS_listen, fd, 1);
+        (void)close(fd);
+    }
+    return NULL;
+}
+
+/* Between our bind() and our listen() the port may become another's: then it is the next one. */
+static void who_takes_no_lock_takes_a_port_at_most(void **state)
+{
+    (void)state;
+    struct rival rival = { .port = use_free_ports(2).first };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_and_leave, &rival), 0);
+    for (int i = 0; i < 50 * ROUNDS; i++) {
+        const int fd = stream_socket(AF_INET);
+        const union name any = name_of(INADDR_ANY, 0);
+        assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+        rival.failed += bind(fd, &any.any, sizeof(any.in)) != 0 ||
+                        option_of(fd, SOL_SOCKET, SO_ACCEPTCONN) != 1 ||
+                        (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
+        (void)close(fd);
+    }
+    atomic_store(&rival.ends, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(rival.failed, 0);
+    (void)sockets_were_taken();
+}
+
 static void connections_end_with_silence_and_free_their_port(void **state)
 {
     (void)state;
@@ -354,6 +397,7 @@ int main(void)
         cmocka_unit_test(other_sockets_are_left_alone),
         cmocka_unit_test(ipv6_has_the_same_range),
         cmocka_unit_test(those_who_come_together_don_t_collide),
+        cmocka_unit_test(who_takes_no_lock_takes_a_port_at_most),
         cmocka_unit_test(connections_end_with_silence_and_free_their_port),
         cmocka_unit_test(on_stage_a_listener_accepts_what_is_handed_in),
         cmocka_unit_test(gloo_s_connections_are_all_watched),
