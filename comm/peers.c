@@ -543,7 +543,7 @@ void peers_free(struct peers *peers)
         return;
     for (int r = 0; peers->dialled != NULL && r < peers->options.size; r++)
         line_close(&peers->dialled[r]);
-    for (size_t i = 0; i < peers->guest_count; i++)
+    for (size_t i = 0; peers->guests != NULL && i < peers->guest_count; i++)
         line_close(&peers->guests[i]);
     if (peers->listener >= 0)
         (void)close(peers->listener);

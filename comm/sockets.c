@@ -89,8 +89,9 @@ static bool wants_a_port(int fd, const struct sockaddr *name, socklen_t size, un
     return out->in.sin_port == 0 && !is_loopback(out);
 }
 
-/* What was bound once stays so, though it can't listen: a new socket takes its place, with the flags
- * and the option that a port needs; of others, that a library may have set, nothing is known. */
+/* What was bound once stays so, though it can't listen: a new socket takes its place, with the
+ * flags and the option that a port needs; of others, that a library may have set, nothing is known.
+ */
 static int renew_socket(int fd, int family)
 {
     const int flags = fcntl(fd, F_GETFL), close_flags = fcntl(fd, F_GETFD);
@@ -186,9 +187,9 @@ static int listen_on_stage(int fd)
     return 0;
 }
 
-int listen(int fd, int backlog)
+int listen(int fd, int n)
 {
-    return on_stage ? listen_on_stage(fd) : (int)syscall(SYS_listen, fd, backlog);
+    return on_stage ? listen_on_stage(fd) : (int)syscall(SYS_listen, fd, n);
 }
 
 /* A descriptor travels in a message of one byte. */
