@@ -144,17 +144,45 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
     return job;
 }
 
+/*
+ * Programs of one major and minor version understand each other. What they compute may differ in its
+ * bits all the same, so that in a generation all are of the same version: of the coordinator's, if
+ * one of them is. A job goes on with another one in a later generation.
+ */
+static bool version_fits(const struct core_job *job, const Cairn__V1__TrainerHello *hello,
+                         struct machine_fault *out)
+{
+    const struct machine_rank *nodes = job->m.ranks;
+    const char *said = core_version_said(hello->version);
+    uint32_t other = 0;
+    out->rank = hello->rank;
+    if (!core_version_fits(hello->version)) {
+        (void)snprintf(out->message, sizeof out->message,
+                       "this coordinator is of version %s, cairn-trainer on node %s of version "
+                       "%.31s: install the same on both",
+                       CAIRN_VERSION, nodes[hello->rank].node, said);
+        return false;
+    }
+    while (other < job->m.config.ranks && (job->ranks[other].version_of != hello->generation ||
+                                           strcmp(job->ranks[other].version, said) == 0))
+        other++;
+    if (other == job->m.config.ranks)
+        return true;
+    out->rank = strcmp(said, CAIRN_VERSION) == 0 ? other : hello->rank;
+    (void)snprintf(out->message, sizeof out->message,
+                   "cairn-trainer is of version %.31s on node %.100s and %.31s on node %.100s: "
+                   "install the same on both",
+                   said, nodes[hello->rank].node, job->ranks[other].version, nodes[other].node);
+    return false;
+}
+
 /* Ends the generation: the reason is the job's to show. */
 static void refuse_version(struct core *core, struct core_conn *conn, struct core_job *job,
-                           const Cairn__V1__TrainerHello *hello)
+                           const Cairn__V1__TrainerHello *hello, struct machine_fault fault)
 {
-    struct machine_fault fault = { .kind = MACHINE_FAULT_FORMATION, .rank = hello->rank };
+    fault.kind = MACHINE_FAULT_FORMATION;
+    fault.of_node = true;
     (void)snprintf(fault.phase, sizeof fault.phase, "hello");
-    (void)snprintf(fault.message, sizeof fault.message,
-                   "this coordinator is of version %s, cairn-trainer on node %s of version %.31s: "
-                   "install the same on both",
-                   CAIRN_VERSION, job->m.ranks[hello->rank].node,
-                   core_version_said(hello->version));
     struct machine_event event =
         core_event_of(core, MACHINE_EV_FAULT, hello->generation, hello->rank);
     event.fault = &fault;
@@ -168,12 +196,16 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     struct core_job *job = admit_trainer(core, conn, hello);
     if (!job)
         return;
-    if (!core_version_fits(hello->version)) {
-        refuse_version(core, conn, job, hello);
+    struct machine_fault fault = { .rank = hello->rank };
+    if (!version_fits(job, hello, &fault)) {
+        refuse_version(core, conn, job, hello, fault);
         return;
     }
     core->hello_at = core_now(core);
-    struct core_conn *old = job->ranks[hello->rank].conn;
+    struct core_rank *rank = &job->ranks[hello->rank];
+    rank->version_of = hello->generation;
+    (void)snprintf(rank->version, sizeof rank->version, "%.31s", core_version_said(hello->version));
+    struct core_conn *old = rank->conn;
     if (old) {
         core_detach(old);
         core_hang_up(core, old, RPC_ABORTED, "the worker opened another session");
@@ -181,7 +213,7 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     conn->job = job;
     conn->generation = hello->generation;
     conn->rank = hello->rank;
-    job->ranks[hello->rank].conn = conn;
+    rank->conn = conn;
     size_t copy_count;
     struct machine_copy *copies = copies_offered(hello, &copy_count);
     struct machine_event event =

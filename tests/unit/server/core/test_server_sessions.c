@@ -211,6 +211,37 @@ static void a_trainer_of_another_version_ends_its_generation_with_that_reason(vo
     far_close_agent(w, &agent);
 }
 
+/* They would understand each other, and may compute other bits. */
+static void trainers_of_two_versions_are_no_generation(void **state)
+{
+    struct core_world *w = *state;
+    static const char *const versions[] = { CAIRN_VERSION, "0.2.77" };
+    for (int first = 0; first < 2; first++) {
+        struct far_end agent, trainer[2];
+        struct core_job *job = form(w, &agent);
+        for (uint32_t i = 0; i < 2; i++) {
+            Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
+            far_open(&trainer[i], job->m.token);
+            hello.job = job->id;
+            hello.generation = job->m.generation;
+            hello.rank = i;
+            hello.version = (char *)versions[first ^ (int)i];
+            far_trainer_hello(w, &trainer[i], &hello);
+        }
+        core_pass(w, 1000);
+        assert_int_equal(job->m.cause.kind, MACHINE_FAULT_FORMATION);
+        assert_int_equal(job->m.cause.rank, 1 - first); /* whoever isn't of the coordinator's */
+        assert_true(job->m.cause.of_node);
+        assert_non_null(strstr(job->m.cause.message, "0.2.77 on node n"));
+        assert_non_null(strstr(job->m.cause.message, CAIRN_VERSION " on node n"));
+        assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+        core_end_group(w);
+        for (int i = 0; i < 2; i++)
+            far_close_trainer(w, &trainer[i]);
+        far_close_agent(w, &agent);
+    }
+}
+
 /* ---- a node that was lost, and is heard again ---- */
 
 /* A job of one worker on node "n", FORMING. */
@@ -398,6 +429,7 @@ int main(void)
         CASE(an_agent_of_another_version_is_refused),
         CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
+        CASE(trainers_of_two_versions_are_no_generation),
         CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
         CASE(workers_that_were_heard_last_do_not_hide_that_all_are_silent),
         CASE(a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up),
