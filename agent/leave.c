@@ -53,6 +53,27 @@ static void say_left(struct agent *agent)
     enter(agent, LEAVE_SAID, LEAVE_SAID_MS);
 }
 
+static void go(struct agent *agent)
+{
+    (void)uv_timer_stop(&agent->leave.timer);
+    if (!agent->leave.stays) {
+        uv_stop(&agent->loop);
+        return;
+    }
+    LOG_INFO(&agent->log, "this node has left, and its agent waits: SIGUSR1 brings it back, "
+                          "SIGTERM ends it");
+    agent->leave.state = LEAVE_AWAY;
+    agent_disconnect(agent);
+}
+
+static void come_back(struct agent *agent)
+{
+    LOG_INFO(&agent->log, "SIGUSR1: this node is back");
+    agent->leave.state = LEAVE_NOT;
+    if (agent_connect(agent) != ST_OK) /* said why */
+        uv_stop(&agent->loop);
+}
+
 static void on_look(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
@@ -77,7 +98,9 @@ static void on_look(uv_timer_t *timer)
         break;
     case LEAVE_SAID:
         if (agent->epoch == 0 || late)
-            uv_stop(&agent->loop);
+            go(agent);
+        break;
+    case LEAVE_AWAY:
         break;
     }
 }
@@ -93,16 +116,29 @@ void leave_close(struct agent *agent)
     uv_close((uv_handle_t *)&agent->leave.timer, NULL);
 }
 
-void leave_begin(struct agent *agent)
+void leave_begin(struct agent *agent, bool stays)
 {
-    if (agent->leave.state != LEAVE_NOT) {
-        LOG_INFO(&agent->log, "leaving already");
+    struct leave *leave = &agent->leave;
+    const char *signal_name = stays ? "SIGUSR1" : "SIGTERM";
+    if (leave->state == LEAVE_AWAY && stays) {
+        come_back(agent);
         return;
     }
-    LOG_INFO(&agent->log, "leaving within %.1f s: %zu trainers save and go elsewhere before",
-             (double)agent->options.grace_ms / 1e3, agent->trainer_count);
-    agent->leave.since = now_ms();
+    if (leave->state == LEAVE_AWAY) {
+        uv_stop(&agent->loop);
+        return;
+    }
+    if (leave->state != LEAVE_NOT) {
+        LOG_INFO(&agent->log, "%s: leaving already", signal_name);
+        leave->stays = leave->stays && stays;
+        return;
+    }
+    LOG_INFO(&agent->log, "%s: leaving within %.1f s: %zu trainers save and go elsewhere before",
+             signal_name, (double)agent->options.grace_ms / 1e3, agent->trainer_count);
+    leave->stays = stays;
+    leave->reason = signal_name;
+    leave->since = now_ms();
     enter(agent, LEAVE_WAITS, agent->options.grace_ms);
     agent_say_leaving(agent);
-    (void)uv_timer_start(&agent->leave.timer, on_look, LOOK_MS, LOOK_MS);
+    (void)uv_timer_start(&leave->timer, on_look, LOOK_MS, LOOK_MS);
 }

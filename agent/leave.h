@@ -8,8 +8,12 @@
  *     WAITS -> SAID   [on_look]      no trainer is left: all have exited, and that is acknowledged
  *     KILLS -> SAID   [on_look]      the same, or LEAVE_KILL_MS later
  *     SAID  -> end    [on_look]      the coordinator ended the stream, or LEAVE_SAID_MS later
+ *     SAID  -> AWAY   [on_look]      the same, where it was told so by SIGUSR1
+ *     AWAY  -> NOT    [leave_begin]  SIGUSR1 again: the node is back
+ *     AWAY  -> end    [leave_begin]  SIGTERM
  *
- * What asks again (a second SIGTERM) shortens nothing.
+ * What asks again (a second SIGTERM) shortens nothing; after SIGUSR1 it says that the agent is to
+ * end when it has left. Who is AWAY has no trainers and talks to nobody.
  *
  * Thread: the loop's.
  */
@@ -28,4 +32,5 @@ bool leave_is_usual(void);
 
 void leave_open(struct agent *agent);
 void leave_close(struct agent *agent);
-void leave_begin(struct agent *agent);
+/* On SIGTERM, where the agent leaves on that; or, with stays, on SIGUSR1. */
+void leave_begin(struct agent *agent, bool stays);

@@ -246,7 +246,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
 static void on_wake(uv_async_t *async)
 {
     struct agent *agent = async->data;
-    for (;;) {
+    while (agent->link != NULL) {
         struct link_event event = link_next(agent->link);
         switch (event.kind) {
         case LINK_NOTHING:
@@ -289,8 +289,10 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
         LOG_INFO(&agent->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
         return;
     }
-    if (info.ssi_signo == SIGTERM && agent->options.leaves) {
-        leave_begin(agent);
+    if (info.ssi_signo == SIGUSR1 ||
+        (info.ssi_signo == SIGTERM &&
+         (agent->options.leaves || agent->leave.state != LEAVE_NOT))) {
+        leave_begin(agent, info.ssi_signo == SIGUSR1);
         return;
     }
     LOG_INFO(&agent->log, "ending on signal %u, trainers run on", info.ssi_signo);
@@ -303,6 +305,7 @@ static enum status open_signals(struct agent *agent)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
     agent->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return agent->signal_fd >= 0 ? ST_OK : status_from_errno(errno);
 }
@@ -407,6 +410,28 @@ static void raise_descriptors(const struct agent *agent)
              count);
 }
 
+enum status agent_connect(struct agent *agent)
+{
+    const struct agent_options *options = &agent->options;
+    const struct link_options link = { .target = options->coordinator,
+                                       .token = options->token,
+                                       .tls = options->tls,
+                                       .wake = wake_loop,
+                                       .wake_arg = agent,
+                                       .log = &agent->log };
+    enum status st = link_start(&link, &agent->link);
+    if (st != ST_OK)
+        LOG_ERROR(&agent->log, "coordinator %s: %s", options->coordinator, status_string(st));
+    return st;
+}
+
+void agent_disconnect(struct agent *agent)
+{
+    link_stop(agent->link);
+    agent->link = NULL;
+    agent->epoch = 0;
+}
+
 enum status agent_run(const struct agent_options *options)
 {
     struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS,
@@ -424,20 +449,11 @@ enum status agent_run(const struct agent_options *options)
     st = record_list(agent.io, &agent.paths, adopt_record, &agent);
     if (st != ST_OK)
         LOG_ERROR(&agent.log, "records of trainers: %s", status_string(st));
-    if (st == ST_OK) {
-        const struct link_options link = { .target = options->coordinator,
-                                           .token = options->token,
-                                           .tls = options->tls,
-                                           .wake = wake_loop,
-                                           .wake_arg = &agent,
-                                           .log = &agent.log };
-        st = link_start(&link, &agent.link);
-        if (st != ST_OK)
-            LOG_ERROR(&agent.log, "coordinator %s: %s", options->coordinator, status_string(st));
-    }
+    if (st == ST_OK)
+        st = agent_connect(&agent);
     if (st == ST_OK)
         (void)uv_run(&agent.loop, UV_RUN_DEFAULT);
-    link_stop(agent.link);
+    agent_disconnect(&agent);
     close_loop(&agent);
     close_agent(&agent);
     return st;

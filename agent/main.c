@@ -55,7 +55,8 @@ static const char usage[] =
     "  --grace SECONDS        how long that may take; then trainers are killed; default: 25\n"
     "\n"
     "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on, unless it\n"
-    "leaves, and are taken over by the next agent of this name.\n";
+    "leaves, and are taken over by the next agent of this name. On SIGUSR1 it leaves as above, and\n"
+    "waits: SIGUSR1 again brings the node back.\n";
 
 /* Files that are named and read at the start. */
 struct given {
@@ -407,6 +408,7 @@ int main(int argc, char **argv)
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);
     sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGUSR1);
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     rpc_init();

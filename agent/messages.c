@@ -56,7 +56,7 @@ static Cairn__V1__AgentLeaving leaving_of(const struct agent *agent)
     Cairn__V1__AgentLeaving leaving = CAIRN__V1__AGENT_LEAVING__INIT;
     const int64_t left_ms = agent->leave.until - clock_mono_ms(clock_system());
     leaving.grace_ms = agent->leave.state == LEAVE_WAITS && left_ms > 0 ? (uint32_t)left_ms : 0;
-    leaving.reason = unconst("SIGTERM");
+    leaving.reason = unconst(agent->leave.reason != NULL ? agent->leave.reason : "");
     return leaving;
 }
 

@@ -193,6 +193,22 @@ def test_a_drained_node_that_is_off_is_shown_and_taken_back():
         home.cairn("node", "undrain", POD)
 
 
+def test_an_agent_that_is_told_so_leaves_and_stays_until_it_is_called_back(quiet):
+    with Home() as home, pod(home, "--stay-on-term") as (process, agent):
+        job, step = trains_in_pod(home)
+        os.kill(agent, signal.SIGUSR1)
+        until(lambda: state_of(home) == "left", 30, "the node has left")
+        assert node_of(home)["reason"] == "SIGUSR1"
+        assert POD not in places(home, job) and process.poll() is None
+        os.kill(agent, signal.SIGUSR1)
+        until(lambda: state_of(home) == "ready", 20, "it is back")
+        os.kill(agent, signal.SIGUSR1)
+        until(lambda: state_of(home) == "left", 20, "and gone again")
+        os.kill(agent, signal.SIGTERM)
+        assert process.wait(10) == 0
+        lost_nothing(home, job, step, quiet)
+
+
 def test_process_1_takes_away_the_dead_that_others_leave():
     with Home() as home, pod(home) as (_, agent):
         subprocess.run(["nsenter", "-t", str(agent), *(["-U", "--preserve-credentials"] if USER else []), "-p", "-m", "--",
