@@ -113,6 +113,8 @@ static const struct option rm_options[] = {
 };
 
 static const struct option drain_options[] = {
+    { "deadline", '\0', OPTION_DURATION, AT(deadline_ms), "TIME",
+      "kill what is there after this (default: never)" },
     { "reason", '\0', OPTION_TEXT, AT(reason), "TEXT", "shown to who asks why it takes no jobs" },
     { 0 },
 };
@@ -268,12 +270,13 @@ static const struct command rows[] = {
       "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls\nnode ls -w", watch_options, cmd_node_ls },
-    { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT]",
+    { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT] [--deadline TIME]",
       "keep a node free: its jobs save and go on elsewhere",
       "Until `cairn node undrain`, also when its agent or the coordinator is started anew. What "
       "ran\n"
       "there loses no step, and waits where no other node has room.",
-      "node drain node3\nnode drain node3 --reason 'new disks'", drain_options, cmd_node_drain },
+      "node drain node3\nnode drain node3 --reason 'new disks' --deadline 10m", drain_options,
+      cmd_node_drain },
     { "node", "undrain", OPERAND_NODE, 1, 1, false, "NODE", "let a drained node take jobs again",
       NULL, "node undrain node3", NULL, cmd_node_undrain },
     { "node", "invite", OPERAND_NONE, 0, 0, false, "[--uses N] [--valid TIME] -o FILE",

@@ -14,7 +14,8 @@
 #define CAIRN_GIT ""
 #endif
 
-#define DRAIN_REASON_MAX 100
+#define DRAIN_REASON_MAX      100
+#define DRAIN_DEADLINE_MAX_MS (UINT64_C(1000) * 3600 * 24 * 365)
 
 static struct api *api_of(Cairn__V1__Control_Service *service)
 {
@@ -229,9 +230,14 @@ static void drain_node(Cairn__V1__Control_Service *service, const Cairn__V1__Dra
         api_refuse(call, RPC_INVALID_ARGUMENT, "a reason has %d bytes at most", DRAIN_REASON_MAX);
         return;
     }
+    if (in->deadline_ms > DRAIN_DEADLINE_MAX_MS) {
+        api_refuse(call, RPC_INVALID_ARGUMENT, "a deadline is a year ahead at most");
+        return;
+    }
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    enum status st = core_drain_node(api->core, in->node, in->reason, actor);
+    enum status st =
+        core_drain_node(api->core, in->node, in->reason, (int64_t)in->deadline_ms, actor);
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {

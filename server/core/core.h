@@ -231,11 +231,12 @@ struct core_node {
     struct doubt doubt; /* whether others reach it, since it is not heard any more */
     bool doubted;       /* jobs there were told that it is not heard */
     bool alone;         /* no other node is heard */
-    bool known; /* an agent said hello; else only a job's journal speaks of it */
+    bool known;         /* an agent said hello; else only a job's journal speaks of it */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     bool drains;                 /* people keep it free; journalled, and so for whatever agent */
     char why_drains[LIMIT_NAME];
+    int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
     /* kept by tables.c */
@@ -369,10 +370,11 @@ bool core_node_drained(struct core *core, const struct core_node *node);
 /*
  * Keeps a node free (`cairn node drain`) until core_undrain_node: nothing is placed there, and jobs
  * with workers there save and go on elsewhere. Of one that is drained already: another reason.
+ * deadline_ms: workers that are still there after that time are killed; 0: none is.
  * Errors: ST_NOT_FOUND  no agent of that name was here
  */
 MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason,
-                                       const char *by);
+                                       int64_t deadline_ms, const char *by);
 /* Errors: ST_NOT_FOUND  no such node, or it isn't drained */
 MUST_CHECK enum status core_undrain_node(struct core *core, const char *name, const char *by);
 /*

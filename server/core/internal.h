@@ -31,6 +31,7 @@
 #define CORE_LINGER_MS       20  /* what nobody waits for is journalled so late at the latest */
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
+#define CORE_DRAIN_AGAIN_MS  1000  /* a node's drain is overdue: what is there is ended again */
 #define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
 #define CORE_DESCRIPTORS_OWN 128   /* of the journal, the store, agents and people */
 #define CORE_OUTBOX_BYTES    ((size_t)32 * 1024 * 1024) /* a group with more is committed at once */
@@ -318,8 +319,10 @@ void core_node_leaving(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentLeaving *leaving);
 /* Nothing of it is left; its stream ends. */
 void core_node_left(struct core *core, struct core_node *node);
-/* As the journal has it. */
-void core_node_drain(struct core_node *node, const char *reason);
+/* As the journal has it; until: mono ms, or 0. */
+void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until);
+/* Its time is over: who is still there is killed, once a second. */
+void core_drain_tick(struct core *core, struct core_node *node);
 /* Of its new agent's hello. */
 void core_node_stays(struct core_node *node);
 

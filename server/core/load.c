@@ -427,14 +427,16 @@ static bool load_forgotten(void *arg, const char *name, int64_t time_s)
     return true;
 }
 
-static bool load_drain(void *arg, const char *name, const char *reason)
+static bool load_drain(void *arg, const char *name, const char *reason, int64_t until_ms)
 {
     struct core *core = arg;
+    const int64_t left = until_ms - clock_wall_ms(core->options.clock);
     struct core_node *node = core_node_at(core, name);
     if (!node)
         node = core_node_make(core, name);
     if (node)
-        core_node_drain(node, reason);
+        core_node_drain(core, node, reason,
+                        until_ms == 0 ? 0 : core_now(core) + (left > 0 ? left : 0));
     return node != NULL;
 }
 

@@ -44,7 +44,8 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .host = node->host,
                                .net = node->net,
                                .ports = node->ports,
-                               .ready = node->conn && !node->silent && !core_node_held(core, node) &&
+                               .ready = node->conn && !node->silent &&
+                                        !core_node_held(core, node) &&
                                         node->doubt.state == DOUBT_NONE,
                                .leaving = !core_node_takes(node),
                                .reachable = core_node_in_reach(core, node) && !node->drains &&
@@ -349,21 +350,40 @@ void core_node_leaving(struct core *core, struct core_node *node,
     core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
 }
 
-void core_node_drain(struct core_node *node, const char *reason)
+void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until)
 {
     node->drains = true;
+    node->drain_until = until;
     (void)snprintf(node->why_drains, sizeof node->why_drains, "%s", reason);
+    core_node_moved(core, node);
 }
 
-enum status core_drain_node(struct core *core, const char *name, const char *reason, const char *by)
+void core_drain_tick(struct core *core, struct core_node *node)
+{
+    size_t count;
+    if (node->drain_until == 0 || core_now(core) < node->drain_until)
+        return;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        core_note(core, ranks[i]->job, "node",
+                  "the deadline of its node's drain is over: this worker is killed");
+        core_send_end(core, ranks[i]->job, core_rank_number(ranks[i]));
+    }
+    node->drain_until = count > 0 ? core_now(core) + CORE_DRAIN_AGAIN_MS : 0;
+}
+
+enum status core_drain_node(struct core *core, const char *name, const char *reason,
+                            int64_t deadline_ms, const char *by)
 {
     struct core_node *node = core_node_at(core, name);
+    const int64_t wall = clock_wall_ms(core->options.clock);
     if (!node || !node->known)
         return ST_NOT_FOUND;
-    core_node_drain(node, reason);
+    core_node_drain(core, node, reason, deadline_ms == 0 ? 0 : core_now(core) + deadline_ms);
     enum status st = core_begin(core);
     if (st == ST_OK)
-        st = journal_put_drain(core->options.journal, name, node->why_drains);
+        st = journal_put_drain(core->options.journal, name, node->why_drains,
+                               deadline_ms == 0 ? 0 : wall + deadline_ms);
     if (st != ST_OK) {
         core_fail(core, st, "draining a node");
         return st;
@@ -383,6 +403,8 @@ enum status core_undrain_node(struct core *core, const char *name, const char *b
     if (!node || !node->drains)
         return ST_NOT_FOUND;
     node->drains = false;
+    node->drain_until = 0;
+    core_node_moved(core, node);
     node->why_drains[0] = '\0';
     enum status st = core_begin(core);
     if (st == ST_OK)

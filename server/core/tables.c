@@ -418,6 +418,8 @@ int64_t core_node_deadline(const struct core *core, const struct core_node *node
     }
     if (node->record.count > 0 && node->record.faults[0].at + FLEET_FORGET_MS < at)
         at = node->record.faults[0].at + FLEET_FORGET_MS;
+    if (node->drain_until != 0 && node->drain_until < at)
+        at = node->drain_until;
     return at;
 }
 

@@ -225,11 +225,12 @@ MUST_CHECK enum status journal_last_eval(struct journal *journal, const char *id
 /* Step of the n-th newest row (n >= 1), or of the oldest if there are fewer. ST_NOT_FOUND: none. */
 MUST_CHECK enum status journal_metric_back(struct journal *journal, const char *id, uint32_t n,
                                            uint64_t *out_step);
-/* Nodes that people keep free (`cairn node drain`), in no order. */
+/* Nodes that people keep free (`cairn node drain`), in no order. until_ms: Unix time, when workers
+ * that are still there are killed; 0: never. */
 MUST_CHECK enum status journal_put_drain(struct journal *journal, const char *node,
-                                         const char *reason);
+                                         const char *reason, int64_t until_ms);
 MUST_CHECK enum status journal_drop_drain(struct journal *journal, const char *node);
-typedef bool (*journal_drain_fn)(void *arg, const char *node, const char *reason);
+typedef bool (*journal_drain_fn)(void *arg, const char *node, const char *reason, int64_t until_ms);
 MUST_CHECK enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg);
 /* When a node was forgotten last (`cairn node forget`), Unix time; in no order. */
 MUST_CHECK enum status journal_forget_node(struct journal *journal, const char *node,

@@ -47,6 +47,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS summaries(job TEXT PRIMARY KEY, row BLOB) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS forgotten(job TEXT PRIMARY KEY) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS drains(node TEXT PRIMARY KEY, reason TEXT) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS drain_deadlines(node TEXT PRIMARY KEY, wall_ms INTEGER) WITHOUT "
+    "ROWID;"
     "CREATE TABLE IF NOT EXISTS forgotten_nodes(node TEXT PRIMARY KEY, time_s INTEGER) WITHOUT "
     "ROWID;";
 

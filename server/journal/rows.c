@@ -289,14 +289,17 @@ enum status journal_get_key(struct journal *journal, const char *key, char *out,
 
 /* ---- nodes that people keep free ---- */
 
-enum status journal_put_drain(struct journal *journal, const char *node, const char *reason)
+enum status journal_put_drain(struct journal *journal, const char *node, const char *reason,
+                              int64_t until_ms)
 {
-    return journal_run(journal, SQL_PUT_DRAIN, "tt", node, reason);
+    enum status st = journal_run(journal, SQL_PUT_DRAIN, "tt", node, reason);
+    return st == ST_OK ? journal_run(journal, SQL_PUT_DRAIN_DEADLINE, "ti", node, until_ms) : st;
 }
 
 enum status journal_drop_drain(struct journal *journal, const char *node)
 {
-    return journal_run(journal, SQL_DROP_DRAIN, "t", node);
+    enum status st = journal_run(journal, SQL_DROP_DRAIN, "t", node);
+    return st == ST_OK ? journal_run(journal, SQL_DROP_DRAIN_DEADLINE, "t", node) : st;
 }
 
 enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg)
@@ -305,7 +308,8 @@ enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, voi
     enum status st = journal_bind(journal, SQL_EACH_DRAIN, &row, "");
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
-        more = fn(arg, journal_text_at(row, 0), journal_text_at(row, 1));
+        more =
+            fn(arg, journal_text_at(row, 0), journal_text_at(row, 1), sqlite3_column_int64(row, 2));
     return end_rows(row, st);
 }
 

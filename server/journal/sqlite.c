@@ -118,8 +118,11 @@ static const char *const sql_texts[SQL_COUNT] = {
         "metric_blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",
     [SQL_GET_KEY] = "SELECT what FROM keys WHERE key=?",
     [SQL_PUT_DRAIN] = "INSERT OR REPLACE INTO drains(node,reason) VALUES(?,?)",
+    [SQL_PUT_DRAIN_DEADLINE] = "INSERT OR REPLACE INTO drain_deadlines(node,wall_ms) VALUES(?,?)",
     [SQL_DROP_DRAIN] = "DELETE FROM drains WHERE node=?",
-    [SQL_EACH_DRAIN] = "SELECT node,reason FROM drains",
+    [SQL_DROP_DRAIN_DEADLINE] = "DELETE FROM drain_deadlines WHERE node=?",
+    [SQL_EACH_DRAIN] = "SELECT d.node,d.reason,coalesce(t.wall_ms,0) FROM drains d LEFT JOIN "
+                       "drain_deadlines t ON t.node=d.node",
     [SQL_FORGET_NODE] = "INSERT OR REPLACE INTO forgotten_nodes(node,time_s) VALUES(?,?)",
     [SQL_EACH_FORGOTTEN_NODE] = "SELECT node,time_s FROM forgotten_nodes",
 };

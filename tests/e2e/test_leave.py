@@ -182,6 +182,19 @@ def test_a_node_that_people_drain_is_left_and_taken_back(quiet):
         assert alive(agent)
 
 
+def test_a_drain_with_a_deadline_ends_workers_that_do_not_save(quiet):
+    with Home(slots=3) as home, pod(home):
+        job, _ = trains_in_pod(home)
+        workers = [pid for pid in home.pids("cairn-trainer")]
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        home.cairn("node", "drain", POD, "--deadline", "2s")
+        until(lambda: home.show(job)["generation"] == 2, 25, "its job moves")
+        assert places(home, job) != {POD} and not any(alive(pid) for pid in workers)
+        assert any("deadline" in event["message"] for event in home.show(job)["events"])
+        assert home.digest(job) == quiet
+
+
 def test_a_drained_node_that_is_off_is_shown_and_taken_back():
     with Home() as home:
         with pod(home) as (process, agent):

@@ -340,6 +340,7 @@ static void watch_outage(struct core *core, int64_t now)
 static void tick_node(struct core *core, struct core_node *node, int64_t now)
 {
     core_verdicts_tick(core, node);
+    core_drain_tick(core, node);
     if (!node->silent && !core_node_held(core, node)) {
         watch_heard(core, node, now);
     } else if (core_node_cut_off(node) && core->outage.since == 0) {

@@ -88,7 +88,7 @@ static void jobs_are_told_who_took_their_node_or_the_coordinator(void **state)
         far_join(w, &agents[i], names[i], "boot-1");
         struct core_job *job = core_submit_one(w, names[i]);
         (void)snprintf(id[i], sizeof id[i], "%s", job->id);
-        assert_int_equal(core_drain_node(w->core, names[i], "disks", ALICE), ST_OK);
+        assert_int_equal(core_drain_node(w->core, names[i], "disks", 0, ALICE), ST_OK);
         if (i > 0)
             assert_int_equal(core_undrain_node(w->core, names[i], ALICE), ST_OK);
     }

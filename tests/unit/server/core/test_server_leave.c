@@ -147,13 +147,13 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
 {
     struct core_world *w = *state;
     struct far_end agent, again;
-    assert_int_equal(core_drain_node(w->core, "a", "", NULL), ST_NOT_FOUND);
+    assert_int_equal(core_drain_node(w->core, "a", "", 0, NULL), ST_NOT_FOUND);
     far_join(w, &agent, "a", "boot-1");
     struct core_job *job = core_submit_one(w, "one");
     char id[16];
     (void)snprintf(id, sizeof id, "%s", job->id);
     assert_int_equal(core_undrain_node(w->core, "a", NULL), ST_NOT_FOUND);
-    assert_int_equal(core_drain_node(w->core, "a", "new disks", NULL), ST_OK);
+    assert_int_equal(core_drain_node(w->core, "a", "new disks", 0, NULL), ST_OK);
     core_end_group(w);
     assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
     for (uint32_t i = 0; i < 2; i++)
@@ -179,6 +179,41 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
     far_close_agent(w, &again);
 }
 
+#define ORDER_END CAIRN__V1__AGENT_ORDER__BODY_END
+
+static void a_drains_deadline_ends_who_is_still_there(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, again;
+    far_join(w, &agent, "a", "boot-1");
+    struct core_job *job = core_submit_one(w, "one");
+    job->m.state = MACHINE_RUNNING; /* as if it would train, and never come to save */
+    assert_int_equal(core_drain_node(w->core, "a", "new disks", 3000, NULL), ST_OK);
+    core_end_group(w);
+    core_pass(w, 2900);
+    const uint32_t ended = agent.sent[ORDER_END];
+    assert_int_equal(node_of(w, "a")->drain_until, w->now + 100);
+    core_pass(w, 150);
+    assert_int_equal(agent.sent[ORDER_END], ended + 2);
+    assert_in_range(node_of(w, "a")->drain_until, w->now, w->now + 1000); /* and once more */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
+    for (uint32_t i = 0; i < 2; i++)
+        say_gone(w, &agent, job, 1, i);
+    core_pass(w, 2000);
+    assert_true(node_of(w, "a")->drain_until == 0); /* nobody is left there */
+    assert_int_equal(core_drain_node(w->core, "a", "new disks", 60000, NULL), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &agent);
+    core_restart(w);
+    far_join(w, &again, "a", "boot-1");
+    assert_in_range(node_of(w, "a")->drain_until - w->now, 1, 60000); /* it is journalled */
+    assert_int_equal(core_undrain_node(w->core, "a", NULL), ST_OK);
+    assert_true(node_of(w, "a")->drain_until == 0);
+    core_end_group(w);
+    far_close_agent(w, &again);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -187,6 +222,7 @@ int main(void)
         CASE(who_leaves_takes_nothing_and_who_comes_back_does),
         CASE(a_restart_forgets_nobody_who_leaves),
         CASE(a_drained_node_stays_so_until_people_take_it_back),
+        CASE(a_drains_deadline_ends_who_is_still_there),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
