@@ -67,8 +67,8 @@ enum leave_state { LEAVE_NOT, LEAVE_WAITS, LEAVE_KILLS, LEAVE_SAID, LEAVE_AWAY }
 /* Its states are in leave.h. */
 struct leave {
     enum leave_state state;
-    bool stays;         /* afterwards this process waits to be told what is next */
-    const char *reason; /* the signal's name; static */
+    bool stays;           /* afterwards this process waits to be told what is next */
+    const char *reason;   /* the signal's name; static */
     int64_t since, until; /* monotonic ms; until: the state's own end */
     uv_timer_t timer;
 };
@@ -114,7 +114,3 @@ struct agent {
  *         others     the home can't be used; logged
  */
 MUST_CHECK enum status agent_run(const struct agent_options *options);
-
-/* Opens the stream to the coordinator, and keeps it open; ends that. Errors: logged. */
-MUST_CHECK enum status agent_connect(struct agent *agent);
-void agent_disconnect(struct agent *agent);

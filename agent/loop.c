@@ -271,12 +271,6 @@ static void on_wake(uv_async_t *async)
     }
 }
 
-static void wake_loop(void *arg)
-{
-    struct agent *agent = arg;
-    (void)uv_async_send(&agent->wake);
-}
-
 static void on_signal(uv_poll_t *poll_handle, int status, int events)
 {
     (void)status;
@@ -290,8 +284,7 @@ static void on_signal(uv_poll_t *poll_handle, int status, int events)
         return;
     }
     if (info.ssi_signo == SIGUSR1 ||
-        (info.ssi_signo == SIGTERM &&
-         (agent->options.leaves || agent->leave.state != LEAVE_NOT))) {
+        (info.ssi_signo == SIGTERM && (agent->options.leaves || agent->leave.state != LEAVE_NOT))) {
         leave_begin(agent, info.ssi_signo == SIGUSR1);
         return;
     }
@@ -408,28 +401,6 @@ static void raise_descriptors(const struct agent *agent)
              "a worker may have %llu files open here, and needs one for each of its job's others: "
              "raise the limit for large jobs (ulimit -n, or LimitNOFILE= of the service)",
              count);
-}
-
-enum status agent_connect(struct agent *agent)
-{
-    const struct agent_options *options = &agent->options;
-    const struct link_options link = { .target = options->coordinator,
-                                       .token = options->token,
-                                       .tls = options->tls,
-                                       .wake = wake_loop,
-                                       .wake_arg = agent,
-                                       .log = &agent->log };
-    enum status st = link_start(&link, &agent->link);
-    if (st != ST_OK)
-        LOG_ERROR(&agent->log, "coordinator %s: %s", options->coordinator, status_string(st));
-    return st;
-}
-
-void agent_disconnect(struct agent *agent)
-{
-    link_stop(agent->link);
-    agent->link = NULL;
-    agent->epoch = 0;
 }
 
 enum status agent_run(const struct agent_options *options)

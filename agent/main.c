@@ -55,8 +55,8 @@ static const char usage[] =
     "  --grace SECONDS        how long that may take; then trainers are killed; default: 25\n"
     "\n"
     "Ends on SIGINT, and on SIGTERM unless `cairn up` supervises it; trainers run on, unless it\n"
-    "leaves, and are taken over by the next agent of this name. On SIGUSR1 it leaves as above, and\n"
-    "waits: SIGUSR1 again brings the node back.\n";
+    "leaves, and are taken over by the next agent of this name. On SIGUSR1 it leaves as above,\n"
+    "and waits: SIGUSR1 again brings the node back.\n";
 
 /* Files that are named and read at the start. */
 struct given {

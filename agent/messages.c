@@ -60,6 +60,11 @@ static Cairn__V1__AgentLeaving leaving_of(const struct agent *agent)
     return leaving;
 }
 
+static uint64_t wall_ms(void)
+{
+    return (uint64_t)clock_wall_ms(clock_system());
+}
+
 void agent_say_hello(struct agent *agent)
 {
     Cairn__V1__AgentHello hello = CAIRN__V1__AGENT_HELLO__INIT;
@@ -75,6 +80,7 @@ void agent_say_hello(struct agent *agent)
     if (port_range_parse(agent->options.ports, &ports) == ST_OK) /* main saw to that */
         hello.ports = port_range_count(ports) - (ports.last != 0 && agent->probes != NULL);
     hello.probe_port = probes_port(agent->probes);
+    hello.wall_ms = wall_ms();
     hello.cores = proc_cores();
     hello.memory_bytes = proc_memory_total();
     Cairn__V1__AgentLeaving leaving = leaving_of(agent);
@@ -116,6 +122,7 @@ void agent_say_beat(struct agent *agent)
 {
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     beat.load1 = proc_load1();
+    beat.wall_ms = wall_ms();
     beat.memory_available_bytes = proc_memory_available();
     struct gpu_list gpus;
     list_gpus(agent, &gpus);
@@ -247,4 +254,34 @@ void agent_say_probed(struct agent *agent, const struct probe_result *result)
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
     message.probed = &probed;
     send_message(agent, &message);
+}
+
+/* ---- the stream ---- */
+
+static void wake_loop(void *arg)
+{
+    struct agent *agent = arg;
+    (void)uv_async_send(&agent->wake);
+}
+
+enum status agent_connect(struct agent *agent)
+{
+    const struct agent_options *options = &agent->options;
+    const struct link_options link = { .target = options->coordinator,
+                                       .token = options->token,
+                                       .tls = options->tls,
+                                       .wake = wake_loop,
+                                       .wake_arg = agent,
+                                       .log = &agent->log };
+    enum status st = link_start(&link, &agent->link);
+    if (st != ST_OK)
+        LOG_ERROR(&agent->log, "coordinator %s: %s", options->coordinator, status_string(st));
+    return st;
+}
+
+void agent_disconnect(struct agent *agent)
+{
+    link_stop(agent->link);
+    agent->link = NULL;
+    agent->epoch = 0;
 }

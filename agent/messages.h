@@ -23,3 +23,7 @@ void agent_say_no_trainer(struct agent *agent, struct ref *ref,
 void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request);
 /* What came of an order to probe. */
 void agent_say_probed(struct agent *agent, const struct probe_result *result);
+
+/* Opens the stream to the coordinator, and keeps it open; ends that. Errors: logged. */
+MUST_CHECK enum status agent_connect(struct agent *agent);
+void agent_disconnect(struct agent *agent);

@@ -157,11 +157,13 @@ static char *reason_of(const struct core *core, const struct core_node *node)
     struct reason reason;
     if (node->stay != CORE_STAYS)
         return render_text(node->why_leaves);
-    if (!node->silent || !node->doubt.said[0])
-        return render_text(node->why_drains);
-    reason_set(&reason, "not heard for %lld s; %s",
-               (long long)(core_node_unheard_ms(core, node) / 1000), node->doubt.said);
-    return render_text(reason.text);
+    if (node->silent && node->doubt.said[0]) {
+        reason_set(&reason, "not heard for %lld s; %s",
+                   (long long)(core_node_unheard_ms(core, node) / 1000), node->doubt.said);
+        return render_text(reason.text);
+    }
+    core_node_clock(node, &reason);
+    return render_text(node->why_drains[0] ? node->why_drains : reason.text);
 }
 
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node)

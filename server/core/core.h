@@ -237,6 +237,7 @@ struct core_node {
     bool drains;                 /* people keep it free; journalled, and so for whatever agent */
     char why_drains[LIMIT_NAME];
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
+    int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */
     bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
     /* kept by tables.c */
@@ -360,6 +361,9 @@ void core_release(struct core *core, const char *id);
  * many there are. */
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
+#define CORE_CLOCK_OFF_MS 5000 /* more is told: it breaks certificates and S3's signatures */
+/* "its clock is 12 s ahead of the coordinator's: ..."; "" where it isn't. */
+void core_node_clock(const struct core_node *node, struct reason *out);
 /* NULL: there is none of that name. */
 struct core_node *core_node_at(struct core *core, const char *name);
 uint32_t core_node_used(struct core *core, struct core_node *node);

@@ -266,6 +266,10 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
 
 /* ---- verdicts.c: what is held against nodes ---- */
 
+/* What an agent's hello or beat says. */
+void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
+                    size_t count);
+void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms);
 /* The job failed on the node of that rank, by the node's fault. */
 void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
 /* It failed elsewhere, too. */

@@ -1,11 +1,94 @@
-/* What is held against nodes: failures of jobs by their fault (server/fleet/record.h); which of
- * them are not judged; which paths between them are suspected (server/fleet/paths.h). */
+/* What is held against nodes: what they say of their GPUs and clocks; failures of jobs by their
+ * fault (server/fleet/record.h); which of them are not judged; which paths between them are
+ * suspected (server/fleet/paths.h). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/core/internal.h"
 
 #define ALL_PAIRS_MAX 8 /* nodes of a generation; of more not every pair is tried */
+
+/* ---- GPUs ---- */
+
+static void take_gpu(struct core *core, struct core_node *node, size_t i,
+                     const Cairn__V1__Gpu *from)
+{
+    struct core_gpu *to = &node->gpus[i];
+    bool failed = from->problem[0] && !to->problem[0];
+    const bool served = core_gpu_serves(to) && !to->problem[0];
+    (void)snprintf(to->name, sizeof to->name, "%.63s", from->name);
+    (void)snprintf(to->uuid, sizeof to->uuid, "%.63s", from->uuid);
+    (void)snprintf(to->driver, sizeof to->driver, "%.31s", from->driver);
+    (void)snprintf(to->problem, sizeof to->problem, "%.127s", from->problem);
+    to->capability = from->capability;
+    to->temperature = from->temperature;
+    to->memory_bytes = from->memory_bytes;
+    to->memory_used_bytes = from->memory_used_bytes;
+    to->ecc_errors = from->ecc_errors;
+    to->throttled = from->throttled;
+    if (served != (core_gpu_serves(to) && !to->problem[0])) {
+        node->counted = false;
+        core->schedule_needed = true;
+    }
+    if (failed) {
+        LOG_WARN(core->options.log, "node %s: GPU %zu takes no more workers: %s", node->name, i,
+                 to->problem);
+    }
+}
+
+void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
+                    size_t count)
+{
+    if (count > LIMIT_GPUS)
+        count = LIMIT_GPUS;
+    if (count != node->gpu_count) {
+        struct core_gpu *more = calloc(count ? count : 1, sizeof *more);
+        if (!more)
+            return; /* the next beat tells it again */
+        free(node->gpus);
+        node->gpus = more;
+        node->gpu_count = (uint32_t)count;
+        node->counted = false;
+        core->schedule_needed = true;
+    }
+    for (size_t i = 0; i < count; i++)
+        take_gpu(core, node, i, gpus[i]);
+}
+
+/* ---- clocks ---- */
+
+void core_node_clock(const struct core_node *node, struct reason *out)
+{
+    const double off_s = (double)node->clock_off_ms / 1000.0;
+    out->text[0] = '\0';
+    if (node->clock_off_ms != 0) {
+        reason_set(out,
+                   "its clock is %.0f s %s the coordinator's: set both by NTP, certificates and S3 "
+                   "depend on it",
+                   off_s < 0 ? -off_s : off_s, off_s < 0 ? "behind" : "ahead of");
+    }
+}
+
+/* Of a message that travelled for a moment, so that a second or two are nothing. Said once, and
+ * once more when it is right again. */
+void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms)
+{
+    const int64_t off = (int64_t)wall_ms - clock_wall_ms(core->options.clock);
+    const bool was_off = node->clock_off_ms != 0;
+    const bool is_off = off > CORE_CLOCK_OFF_MS || off < -CORE_CLOCK_OFF_MS;
+    struct reason text;
+    if (wall_ms == 0 || wall_ms > INT64_MAX)
+        return; /* it isn't said */
+    node->clock_off_ms = is_off ? off : 0;
+    core_node_clock(node, &text);
+    if (is_off && !was_off)
+        LOG_WARN(core->options.log, "node %s: %s", node->name, text.text);
+    if (was_off && !is_off)
+        LOG_INFO(core->options.log, "node %s: its clock is right again", node->name);
+}
+
+/* ---- failures ---- */
 
 bool core_node_in_reach(const struct core *core, const struct core_node *node)
 {

@@ -6,51 +6,6 @@
 #include "common/cleanup.h"
 #include "server/core/internal.h"
 
-/* ---- GPUs ---- */
-
-static void take_gpu(struct core *core, struct core_node *node, size_t i,
-                     const Cairn__V1__Gpu *from)
-{
-    struct core_gpu *to = &node->gpus[i];
-    bool failed = from->problem[0] && !to->problem[0];
-    const bool served = core_gpu_serves(to) && !to->problem[0];
-    (void)snprintf(to->name, sizeof to->name, "%.63s", from->name);
-    (void)snprintf(to->uuid, sizeof to->uuid, "%.63s", from->uuid);
-    (void)snprintf(to->driver, sizeof to->driver, "%.31s", from->driver);
-    (void)snprintf(to->problem, sizeof to->problem, "%.127s", from->problem);
-    to->capability = from->capability;
-    to->temperature = from->temperature;
-    to->memory_bytes = from->memory_bytes;
-    to->memory_used_bytes = from->memory_used_bytes;
-    to->ecc_errors = from->ecc_errors;
-    to->throttled = from->throttled;
-    if (served != (core_gpu_serves(to) && !to->problem[0])) {
-        node->counted = false;
-        core->schedule_needed = true;
-    }
-    if (failed) {
-        LOG_WARN(core->options.log, "node %s: GPU %zu takes no more workers: %s", node->name, i,
-                 to->problem);
-    }
-}
-
-static void take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
-                      size_t count)
-{
-    if (count > LIMIT_GPUS)
-        count = LIMIT_GPUS;
-    if (count != node->gpu_count) {
-        struct core_gpu *more = calloc(count ? count : 1, sizeof *more);
-        if (!more)
-            return; /* the next beat tells it again */
-        free(node->gpus);
-        node->gpus = more;
-        node->gpu_count = (uint32_t)count;
-        node->counted = false;
-        core->schedule_needed = true;
-    }
-    for (size_t i = 0; i < count; i++)
-        take_gpu(core, node, i, gpus[i]);
 }
 
 /* ---- reconciliation ---- */
@@ -269,7 +224,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     order.welcome = &welcome;
     core_post(core, conn, CORE_AT_ONCE, &order.base);
     core_paths_hello(core, node, hello);
-    take_gpus(core, node, hello->gpus, hello->n_gpus);
+    core_take_clock(core, node, hello->wall_ms);
+    core_take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
     core_note_heard(core, node);
@@ -402,7 +358,8 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         take_running(core, node, message->started->ref, message->started->pid,
                      message->started->slot);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
-        take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
+        core_take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
+        core_take_clock(core, node, message->beat->wall_ms);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         take_exit(core, node, message->exited);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING) {

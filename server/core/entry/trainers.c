@@ -145,9 +145,9 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
 }
 
 /*
- * Programs of one major and minor version understand each other. What they compute may differ in its
- * bits all the same, so that in a generation all are of the same version: of the coordinator's, if
- * one of them is. A job goes on with another one in a later generation.
+ * Programs of one major and minor version understand each other. What they compute may differ in
+ * its bits all the same, so that in a generation all are of the same version: of the coordinator's,
+ * if one of them is. A job goes on with another one in a later generation.
  */
 static bool version_fits(const struct core_job *job, const Cairn__V1__TrainerHello *hello,
                          struct machine_fault *out)

@@ -161,6 +161,44 @@ static void an_agent_of_another_machine_waits_until_the_first_is_lost(void **sta
         far_close_agent(w, &second[i]);
 }
 
+/* ---- clocks ---- */
+
+static void say_beat_at(struct core_world *w, struct far_end *agent, int64_t wall_ms)
+{
+    Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
+    beat.wall_ms = (uint64_t)wall_ms;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
+    message.beat = &beat;
+    core_agent_message(w->core, &agent->conn, &message);
+    core_end_group(w);
+}
+
+static void a_node_whose_clock_is_wrong_is_told_and_works(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent;
+    struct reason text;
+    const int64_t now = clock_wall_ms(&w->clock);
+    far_open(&agent, "");
+    Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
+    hello.wall_ms = (uint64_t)(now - 12000);
+    far_say_hello(w, &agent, &hello);
+    const struct core_node *node = core_node_at(w->core, "n");
+    core_node_clock(node, &text);
+    assert_non_null(strstr(text.text, "12 s behind the coordinator's"));
+    say_beat_at(w, &agent, now + 3600000);
+    core_node_clock(node, &text);
+    assert_non_null(strstr(text.text, "3600 s ahead of the coordinator's"));
+    say_beat_at(w, &agent, 0); /* an older agent doesn't say it */
+    assert_int_not_equal(node->clock_off_ms, 0);
+    say_beat_at(w, &agent, now + 4900);
+    core_node_clock(node, &text);
+    assert_string_equal(text.text, "");
+    assert_string_equal(machine_state_name(core_submit_one(w, "a")->m.state), "FORMING");
+    far_close_agent(w, &agent);
+}
+
 /* ---- versions ---- */
 
 static void an_agent_of_another_version_is_refused(void **state)
@@ -426,6 +464,7 @@ int main(void)
         CASE(a_newer_agent_of_the_machine_takes_over_at_once),
         CASE(the_same_agent_may_come_back_before_its_stream_is_seen_to_be_gone),
         CASE(an_agent_of_another_machine_waits_until_the_first_is_lost),
+        CASE(a_node_whose_clock_is_wrong_is_told_and_works),
         CASE(an_agent_of_another_version_is_refused),
         CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
