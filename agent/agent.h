@@ -30,6 +30,8 @@
 #include "common/paths.h"
 #include "identity/files.h"
 
+#define FORMERLY_MAX 8 /* of more the others stay known as lost */
+
 struct agent_options {
     const char *node;
     const char *coordinator;   /* "unix:/…" or "HOST:PORT" */
@@ -91,6 +93,8 @@ struct agent {
     uv_poll_t signals;
     int signal_fd;
     int lock_fd;
+    char formerly[FORMERLY_MAX][LIMIT_NAME]; /* names of this home's agents that run no more */
+    size_t formerly_count;                   /* 0 once a coordinator knows */
     struct link *link;
     char host[ADDRESS_TEXT]; /* as the newest hello says it */
     uint64_t epoch;          /* number of the stream that had its hello (link.h); 0: none is open */

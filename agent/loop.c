@@ -214,6 +214,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
     case CAIRN__V1__AGENT_ORDER__BODY_WELCOME:
         LOG_INFO(&agent->log, "welcomed by a coordinator of version %s",
                  order->welcome->coordinator_version);
+        agent->formerly_count = 0;
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_START:
         take_start(agent, order->start);
@@ -322,6 +323,35 @@ static enum status take_lock(struct agent *agent)
     return ST_OK;
 }
 
+/* A name whose agent runs no more: nobody has its lock. */
+static bool note_former(void *arg, const char *name)
+{
+    struct agent *agent = arg;
+    char path[LIMIT_PATH], node[LIMIT_NAME];
+    const size_t size = strlen(name);
+    if (size <= 5 || size - 5 >= sizeof(node) || strcmp(name + size - 5, ".lock") != 0 ||
+        paths_join(&agent->paths, path, sizeof(path), "agent/%s", name) != ST_OK)
+        return true;
+    (void)snprintf(node, sizeof(node), "%.*s", (int)(size - 5), name);
+    if (strcmp(node, agent->options.node) == 0)
+        return true;
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        (void)snprintf(agent->formerly[agent->formerly_count++], LIMIT_NAME, "%s", node);
+        LOG_INFO(&agent->log, "an agent of this home was node %s before", node);
+    }
+    if (fd >= 0)
+        (void)close(fd); /* and the lock with it */
+    return agent->formerly_count < FORMERLY_MAX;
+}
+
+static enum status find_former_names(struct agent *agent)
+{
+    char folder[LIMIT_PATH];
+    const enum status st = paths_join(&agent->paths, folder, sizeof(folder), "agent");
+    return st == ST_OK ? agent->io->list(agent->io->self, folder, note_former, agent) : st;
+}
+
 static enum status open_agent(struct agent *agent, const struct agent_options *options)
 {
     agent->options = *options;
@@ -341,6 +371,8 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
     agent->first = getpid() == 1;
     if (st == ST_OK)
         st = take_lock(agent);
+    if (st == ST_OK)
+        st = find_former_names(agent);
     if (st == ST_OK)
         st = open_signals(agent);
     if (st == ST_OK)

@@ -92,6 +92,11 @@ void agent_say_hello(struct agent *agent)
     auto_free char **jobs = NULL; /* one block with the names */
     hello.n_copies = copies_jobs(&agent->copies, &jobs);
     hello.copies = jobs;
+    char *formerly[FORMERLY_MAX];
+    for (size_t i = 0; i < agent->formerly_count; i++)
+        formerly[i] = agent->formerly[i];
+    hello.formerly = formerly;
+    hello.n_formerly = agent->formerly_count;
 
     size_t capacity = agent->trainer_count + 1;
     auto_free Cairn__V1__RunningTrainer *rows = calloc(capacity, sizeof(*rows));

@@ -31,6 +31,7 @@
 #define CORE_LINGER_MS       20  /* what nobody waits for is journalled so late at the latest */
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
+#define CORE_FORMERLY_MAX    8     /* names that an agent's hello may say it had */
 #define CORE_DRAIN_AGAIN_MS  1000  /* a node's drain is overdue: what is there is ended again */
 #define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
 #define CORE_DESCRIPTORS_OWN 128   /* of the journal, the store, agents and people */
@@ -321,6 +322,9 @@ void core_schedule(struct core *core);
 /* It takes no more trainers, from now on; those that are there save and go on elsewhere. */
 void core_node_leaving(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentLeaving *leaving);
+/* Its agent had other names: those nodes have left, or leave where workers are. */
+void core_node_renamed(struct core *core, const struct core_node *node,
+                       const Cairn__V1__AgentHello *hello);
 /* Nothing of it is left; its stream ends. */
 void core_node_left(struct core *core, struct core_node *node);
 /* As the journal has it; until: mono ms, or 0. */

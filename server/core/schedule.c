@@ -446,6 +446,34 @@ void core_node_left(struct core *core, struct core_node *node)
     core->schedule_needed = true;
 }
 
+/*
+ * A machine that got another name: under the old one it would be lost for good, and its slots be
+ * waited for. Workers of the old name's agent run on and are heard: they save and go elsewhere. It
+ * is one machine if the home and the address are the same, and nobody speaks for the old name.
+ */
+void core_node_renamed(struct core *core, const struct core_node *node,
+                       const Cairn__V1__AgentHello *hello)
+{
+    for (size_t i = 0; i < hello->n_formerly && i < CORE_FORMERLY_MAX; i++) {
+        struct core_node *old = core_node_at(core, hello->formerly[i]);
+        struct reason why;
+        if (!old || old == node || !old->known || old->conn || old->stay != CORE_STAYS ||
+            strcmp(old->host, node->host) != 0)
+            continue;
+        reason_set(&why, "its machine is node %.100s now", node->name);
+        LOG_INFO(core->options.log, "node %s: %s", old->name, why.text);
+        (void)snprintf(old->why_leaves, sizeof old->why_leaves, "%.120s", why.text);
+        if (old->ranks) {
+            old->stay = CORE_LEAVES;
+            struct reason told;
+            reason_set(&told, "node %.100s leaves: %s", old->name, why.text);
+            core_tell_ranks(core, old, MACHINE_EV_LEAVING, told.text);
+        } else {
+            core_node_left(core, old);
+        }
+    }
+}
+
 void core_schedule(struct core *core)
 {
     tell_drained(core);

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from home import BIN, TINY, Home, alive, until
+from test_suspect import node
 
 USER = [] if os.geteuid() == 0 else ["-U", "-r"]
 UNSHARE = ["unshare", *USER, "-p", "-f", "--mount-proc", "--kill-child"]
@@ -220,6 +221,22 @@ def test_an_agent_that_is_told_so_leaves_and_stays_until_it_is_called_back(quiet
         os.kill(agent, signal.SIGTERM)
         assert process.wait(10) == 0
         lost_nothing(home, job, step, quiet)
+
+
+def test_a_machine_that_gets_another_name_is_not_counted_twice():
+    def states():
+        return {row["name"]: row for row in map(json.loads, home.cairn("node", "ls", "-o", "jsonl").stdout.splitlines())}
+    with Home(slots=1) as home:
+        with node(home, "before", 2):
+            until(lambda: states().get("before", {}).get("state") == "ready", 20, "it is there")
+        with node(home, "after", 2):
+            until(lambda: states().get("before", {}).get("state") == "left", 20, "the old name has left")
+            assert states()["before"]["reason"] == "its machine is node after now"
+            row = states()["after"]
+            assert row["state"] == "ready" and row["address"] == row["host"] and row["boot_id"] and row["version"]
+            wide = home.submit(TINY, workers__count=4)  # of 1 + 2; with the old one it were 5
+            home.run(TINY, workers__count=2)  # is not held back by it
+            assert home.show(wide)["state"] == "QUEUED"
 
 
 def test_process_1_takes_away_the_dead_that_others_leave():

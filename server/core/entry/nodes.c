@@ -6,8 +6,6 @@
 #include "common/cleanup.h"
 #include "server/core/internal.h"
 
-}
-
 /* ---- reconciliation ---- */
 
 /* The job, if the trainer is one of its current generation on that node; else NULL. */
@@ -233,6 +231,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
         forgive_node(core, node);
     if (hello->leaving)
         core_node_leaving(core, node, hello->leaving);
+    core_node_renamed(core, node, hello);
     node->stray_count = 0; /* those that are there are listed */
     node->counted = false;
     for (size_t i = 0; i < hello->n_running; i++) {

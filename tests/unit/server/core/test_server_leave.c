@@ -179,6 +179,57 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
     far_close_agent(w, &again);
 }
 
+static void say_renamed(struct core_world *w, struct far_end *agent, const char *name,
+                        const char *before, const char *host)
+{
+    char *formerly[] = { (char *)"nobody", (char *)name, (char *)before };
+    far_open(agent, "");
+    Cairn__V1__AgentHello hello = far_agent_hello(name, "boot-1");
+    hello.formerly = formerly;
+    hello.n_formerly = 3;
+    hello.host = (char *)host;
+    far_say_hello(w, agent, &hello);
+}
+
+/* Else it would be a lost node, whose slots are waited for. */
+static void a_machine_with_another_name_is_no_ghost(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end old, new, other;
+    far_join(w, &old, "a", "boot-1");
+    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* its agent lives */
+    far_close_agent(w, &new);
+    far_close_agent(w, &old);
+    say_renamed(w, &other, "c", "a", "192.0.2.7");
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* another machine's */
+    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    assert_int_equal(node_of(w, "a")->stay, CORE_LEFT);
+    assert_non_null(strstr(node_of(w, "a")->why_leaves, "node b now"));
+    far_close_agent(w, &new);
+    far_join(w, &old, "a", "boot-1"); /* so it is again */
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS);
+    assert_string_equal(node_of(w, "a")->why_leaves, "");
+    far_close_agent(w, &old);
+    far_close_agent(w, &other);
+}
+
+static void workers_of_a_machine_with_another_name_save_and_go(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end old, new;
+    far_join(w, &old, "a", "boot-1");
+    struct core_job *job = core_submit_one(w, "one");
+    far_close_agent(w, &old);
+    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    assert_int_equal(node_of(w, "a")->stay, CORE_LEAVES);
+    assert_string_equal(machine_state_name(job->m.state),
+                        "RECOVERING"); /* it had nothing to save */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &new);
+}
+
 #define ORDER_END CAIRN__V1__AGENT_ORDER__BODY_END
 
 static void a_drains_deadline_ends_who_is_still_there(void **state)
@@ -223,6 +274,8 @@ int main(void)
         CASE(a_restart_forgets_nobody_who_leaves),
         CASE(a_drained_node_stays_so_until_people_take_it_back),
         CASE(a_drains_deadline_ends_who_is_still_there),
+        CASE(a_machine_with_another_name_is_no_ghost),
+        CASE(workers_of_a_machine_with_another_name_save_and_go),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
