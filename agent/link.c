@@ -199,12 +199,21 @@ static void renew_channel(struct link *link)
     link->channel = channel;
 }
 
-/* In TLS 1.3 a certificate that is refused looks like this, and like nothing else. */
-static const char *hint(const struct link *link, const struct rpc_result *result)
+/* How connecting failed is told to who doesn't wait for the next try. */
+static enum status ask_why(struct link *link, const struct rpc_stream_options *options,
+                           struct rpc_stream **out, struct rpc_result *result)
 {
-    if (link->options.tls.ca == NULL || strstr(result->detail, "Socket closed") == NULL)
-        return "";
-    return ": it refuses this certificate, or speaks no TLS: see 'cairn cert check'";
+    struct rpc_stream_options at_once = *options;
+    at_once.wait_for_ready = false;
+    return rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session", &at_once, out,
+                           result);
+}
+
+static void warn(const struct link *link, const struct rpc_result *result)
+{
+    const char *hint = rpc_refusal_hint(result->detail, link->options.tls.ca != NULL);
+    LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s%s%s", link->options.target,
+             rpc_code_name(result->code), result->detail, hint[0] ? ": " : "", hint);
 }
 
 static void *link_main(void *arg)
@@ -223,17 +232,16 @@ static void *link_main(void *arg)
         renew_channel(link);
         enum status st = rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session",
                                          &options, &stream, &result);
+        if (st != ST_OK && result.code != said)
+            st = ask_why(link, &options, &stream, &result);
         if (st == ST_OK) {
             enum rpc_code end = run_stream(link, stream, said);
             said = is_refusal(end) ? end : RPC_OK;
             backoff = said == RPC_OK ? BACKOFF_MIN_MS : BACKOFF_MAX_MS;
             continue;
         }
-        if (result.code != said) {
-            LOG_WARN(link->options.log, "no coordinator at %s, trying on: %s: %s%s",
-                     link->options.target, rpc_code_name(result.code), result.detail,
-                     hint(link, &result));
-        }
+        if (result.code != said)
+            warn(link, &result);
         said = result.code;
         backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
     } while (pause_ms(link, backoff));

@@ -83,6 +83,30 @@ enum status rpc_code_status(enum rpc_code code)
     return ST_IO;
 }
 
+const char *rpc_refusal_hint(const char *detail, bool tls)
+{
+    static const struct {
+        const char *said;
+        bool tls;
+        const char *hint;
+    } rows[] = {
+        { "certificate verify failed", true,
+          "the authority of --tls-ca made no certificate for it: take the ca.crt of that "
+          "coordinator" },
+        { "wrong version number", true,
+          "it speaks no TLS: leave out --tls-cert, --tls-key and --tls-ca" },
+        { "Socket closed", true,
+          "it refuses this certificate, or speaks no TLS: see 'cairn cert check'" },
+        { "Socket closed", false,
+          "it may speak TLS: --tls-cert, --tls-key and --tls-ca, as made by 'cairn cert'" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].tls == tls && strstr(detail, rows[i].said) != NULL)
+            return rows[i].hint;
+    }
+    return "";
+}
+
 bool rpc_address_is_loopback(const char *address)
 {
     static const char *const schemes[] = { "ipv4:", "ipv6:", "dns:///", "dns:" };

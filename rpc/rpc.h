@@ -65,6 +65,10 @@ void rpc_log_to(const struct log *log);
  * "localhost:7000", "[::1]:7000". Tokens go nowhere else. */
 bool rpc_address_is_loopback(const char *address);
 
+/* What a caller who couldn't connect may do about it, by the detail that it got: a clause, or "" if
+ * that doesn't say. tls: it spoke TLS. */
+const char *rpc_refusal_hint(const char *detail, bool tls);
+
 /* Borrowed bytes. */
 struct rpc_bytes {
     const uint8_t *data;

@@ -51,7 +51,11 @@ static void write_line(gpr_log_func_args *line)
 {
     if (!may_write())
         return;
-    if (strstr(line->message, "Handshake failed") != NULL) {
+    if (strstr(line->message, "wrong version number") != NULL) {
+        LOG_WARN(lines_log, "a connection was refused, ignoring: its other end speaks no TLS; "
+                            "callers need --tls-cert, --tls-key and --tls-ca, as made by 'cairn "
+                            "cert'");
+    } else if (strstr(line->message, "Handshake failed") != NULL) {
         LOG_WARN(
             lines_log,
             "a connection was refused, ignoring; 'cairn cert check' at its other end says what "

@@ -160,13 +160,10 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
         return EXIT_REFUSED;
     if (result->code == RPC_UNAVAILABLE) {
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
-        client_error("no coordinator answers at %s%s%s%s", client->address,
+        const char *hint = rpc_refusal_hint(result->detail, client->tls);
+        client_error("no coordinator answers at %s%s%s%s%s%s", client->address,
                      own ? "\n  start one with: cairn up" : "", client->tls ? ": " : "",
-                     client->tls ? result->detail : "");
-        if (client->tls && strstr(result->detail, "Socket closed") != NULL) {
-            client_error("it refuses this certificate, or speaks no TLS: see 'cairn cert check %s'",
-                         client->args.tls.cert);
-        }
+                     client->tls ? result->detail : "", hint[0] ? ": " : "", hint);
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
         client_error("the coordinator at %s did not answer in time", client->address);
         return client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : EXIT_UNREACHABLE;

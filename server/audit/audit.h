@@ -28,7 +28,7 @@
 #define AUDIT_FILES       8          /* PATH and those of before */
 #define AUDIT_QUEUE_BYTES (1 << 20)  /* that wait for the disk */
 #define AUDIT_SYNC_MS     1000
-#define AUDIT_REFUSALS    20
+#define AUDIT_REFUSALS    50
 #define AUDIT_REFUSALS_MS 10000
 #define AUDIT_WARN_MS     60000 /* between two lines of the log about the disk */
 #define AUDIT_CLOSE_MS    1000  /* audit_close waits so long for the disk */

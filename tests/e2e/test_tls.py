@@ -1,4 +1,4 @@
-"""A coordinator that speaks TLS: who may do what by which certificate, and what who may not is told."""
+"""A coordinator that speaks TLS: who may do what by which certificate. What is refused: test_credentials.py."""
 import os
 import subprocess
 import sys
@@ -91,14 +91,6 @@ def refused(channel, method, request, reply, *, metadata=None):
     return caught.value.code(), caught.value.details()
 
 
-def session_refused(channel, service, message, order, metadata=None):
-    call = channel.stream_stream(f"/cairn.v1.{service}/Session", type(message).SerializeToString, order.FromString)
-    with pytest.raises(grpc.RpcError) as caught:
-        for _ in call(iter([message]), timeout=CALL_S, metadata=metadata):
-            pass
-    return caught.value.code(), caught.value.details()
-
-
 def test_a_job_over_tls_has_the_weights_of_one_without(home):
     agent = home.start_agent(*home.files("node-n1"))
     until(lambda: "n1" in home.cairn("node", "ls").stdout, 20, "the agent joined, by the name in its certificate")
@@ -120,58 +112,6 @@ def test_roles(home):
     assert "cairn cert operator" in killed.stderr
     node = home.by("node-n1", "ps")
     assert node.returncode == 2 and "node" in node.stderr, node.stderr
-
-
-def test_a_node_may_only_be_itself(home, pb):
-    node = home.channel("node-n1")
-    code, words = refused(node, "/cairn.v1.Control/ListJobs", pb.control.ListJobsRequest(), pb.control.ListJobsReply)
-    assert code == grpc.StatusCode.PERMISSION_DENIED and "a node's certificate is for its agent" in words
-    hello = pb.fleet.AgentMessage(hello=pb.fleet.AgentHello(node="n2", host="127.0.0.1", slots=1, boot_id="b"))
-    code, words = session_refused(node, "Fleet", hello, pb.fleet.AgentOrder)
-    assert code == grpc.StatusCode.PERMISSION_DENIED
-    assert "node n1's and the hello says n2" in words
-    for stem in ("operator-alice", "viewer-bob"):
-        code, words = session_refused(home.channel(stem), "Fleet", hello, pb.fleet.AgentOrder)
-        assert code == grpc.StatusCode.PERMISSION_DENIED and "certificate is for" in words
-    done = subprocess.run([BIN / "cairn-agent", "--coordinator", home.address, "--name", "n2", *home.files("node-n1")],
-                          env=home.env, capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 2 and "is node n1's, not n2's" in done.stderr, done.stderr
-
-
-def test_nobody_is_nobody(home, pb):
-    """Without a certificate: words, on each service; the bearer token of loopback is nothing here."""
-    (home.home / "token").write_text("a" * 64, encoding="utf-8")
-    bearer = (("authorization", "Bearer " + "a" * 64),)
-    nobody = home.channel()
-    code, words = refused(nobody, "/cairn.v1.Control/ListJobs", pb.control.ListJobsRequest(), pb.control.ListJobsReply,
-                          metadata=bearer)
-    assert code == grpc.StatusCode.UNAUTHENTICATED and "wants a certificate" in words and "cairn cert" in words
-    hello = pb.fleet.AgentMessage(hello=pb.fleet.AgentHello(node="n3", host="127.0.0.1", slots=1, boot_id="b"))
-    code, _ = session_refused(nobody, "Fleet", hello, pb.fleet.AgentOrder, metadata=bearer)
-    assert code == grpc.StatusCode.UNAUTHENTICATED
-    trainer = pb.training.TrainerMessage(hello=pb.training.TrainerHello(job="no-such", generation=1, rank=0))
-    code, _ = session_refused(nobody, "Training", trainer, pb.training.TrainerOrder, metadata=bearer)
-    assert code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION,
-                    grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND), code
-    assert home.cairn("node", "ls").stdout.find("n3") < 0
-
-
-def test_plaintext_and_another_authority(home, pb):
-    request, reply = pb.control.ListJobsRequest(), pb.control.ListJobsReply
-    code, _ = refused(grpc.insecure_channel(home.address), "/cairn.v1.Control/ListJobs", request, reply)
-    assert code == grpc.StatusCode.UNAVAILABLE
-    other = home.dir / "other"
-    home.cairn("cert", "init", "--cluster", "lab", "--dir", other)
-    home.cairn("cert", "operator", "alice", "--dir", other)
-    credentials = grpc.ssl_channel_credentials((home.tls / "ca.crt").read_bytes(),
-                                               (other / "operator-alice.key").read_bytes(),
-                                               (other / "operator-alice.crt").read_bytes())
-    code, _ = refused(grpc.secure_channel(home.address, credentials), "/cairn.v1.Control/ListJobs", request, reply)
-    assert code == grpc.StatusCode.UNAVAILABLE
-    until(lambda: "a connection was refused" in home.log_of("cairnd"), 10, "the coordinator's log says so")
-    done = home.cairn("--addr", home.address, "--tls-cert", other / "operator-alice.crt", "--tls-key",
-                      other / "operator-alice.key", "--tls-ca", home.tls / "ca.crt", "ps", check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_beyond_this_machine_there_is_no_plaintext(home):
