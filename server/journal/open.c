@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -137,6 +138,23 @@ static enum status take_lock(struct journal *journal, const char *path)
     return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
 }
 
+/* Only its owner may read it: it holds the tokens of generations. */
+static enum status make_private(const char *path)
+{
+    static const char *const ends[] = { "", "-wal", "-shm" };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char name[LIMIT_PATH + 8];
+        const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (i == 0 ? O_CREAT : 0);
+        (void)snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        auto_close int fd = open(name, flags, 0600);
+        if (fd < 0 && errno == ENOENT)
+            continue; /* SQLite makes it like the first */
+        if (fd < 0 || fchmod(fd, 0600) != 0)
+            return status_from_errno(errno);
+    }
+    return ST_OK;
+}
+
 static int read_version(sqlite3 *db, int *out)
 {
     sqlite3_stmt *statement = NULL;
@@ -250,6 +268,8 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
     enum status st = journal->path ? take_lock(journal, path) : ST_NO_MEMORY;
     if (st == ST_OK)
         st = take_restored(journal, path);
+    if (st == ST_OK)
+        st = make_private(path);
     if (st == ST_OK)
         st = open_db(journal, path);
     if (st != ST_OK) {
