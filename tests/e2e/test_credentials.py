@@ -178,10 +178,11 @@ def log_says(home, attempt, *words):
 
 
 class PlainHome(Home):
-    """cairnd on loopback, where callers need the token; nobody trains there."""
+    """cairnd on loopback, where callers need the token."""
 
     def __enter__(self):
         self.home.mkdir()
+        self.agents = []
         with (self.dir / "cairnd.log").open("ab") as log:
             self.daemon = subprocess.Popen([BIN / "cairnd", "--listen", "127.0.0.1:0"], env=self.env, stderr=log,
                                            stdin=subprocess.DEVNULL)
@@ -190,9 +191,16 @@ class PlainHome(Home):
         return self
 
     def __exit__(self, kind, value, trace):
-        self.daemon.terminate()
         super().__exit__(kind, value, trace)
-        self.daemon.wait()
+        for child in (self.daemon, *self.agents):
+            child.wait()
+
+    def start_agent(self):
+        """n1, which dials TCP with the token."""
+        address = (self.home / "cairnd.addr").read_text(encoding="utf-8")
+        with (self.dir / "agent.log").open("ab") as log:
+            self.agents.append(subprocess.Popen([BIN / "cairn-agent", "--coordinator", address, "--name", "n1", "--slots",
+                                                 "4"], env=self.env, stderr=log, stdin=subprocess.DEVNULL))
 
     def log_of(self, _):
         return (self.dir / "cairnd.log").read_text(encoding="utf-8", errors="replace")
