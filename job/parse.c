@@ -270,16 +270,19 @@ static enum status read_job(struct reader *reader, size_t set_count)
     clear_unused(reader);
     if (reader->tree.complete)
         reader_resolve(reader);
+    reader_check_allowed(reader);
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
 }
 
-static enum status parse_sources(const struct job_source *sources, size_t set_count,
-                                 const char *base_dir, struct job *out, struct buf *out_errors)
+static enum status parse_sources(const char *allowed, const struct job_source *sources,
+                                 size_t set_count, const char *base_dir, struct job *out,
+                                 struct buf *out_errors)
 {
     struct reader *reader = calloc(1, sizeof(*reader));
     if (reader == NULL)
         return ST_NO_MEMORY;
     reader->base_dir = base_dir;
+    reader->allowed = allowed;
     enum status st = tree_init(&reader->tree);
     if (st == ST_OK)
         st = job_report_init(&reader->report, sources, set_count + 1);
@@ -302,6 +305,14 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
                       const char *const *sets, size_t set_count, struct job *out,
                       struct buf *out_errors)
 {
+    return job_parse_within(NULL, text, size, file_name, base_dir, sets, set_count, out,
+                            out_errors);
+}
+
+enum status job_parse_within(const char *allowed, const char *text, size_t size,
+                             const char *file_name, const char *base_dir, const char *const *sets,
+                             size_t set_count, struct job *out, struct buf *out_errors)
+{
     if (base_dir[0] != '/')
         return ST_INVALID;
     if (set_count > JOB_SETS_MAX) {
@@ -323,7 +334,7 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
         bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
     enum status st = ST_CONFIG;
     if (bounded) {
-        st = parse_sources(sources, set_count, base_dir, out, out_errors);
+        st = parse_sources(allowed, sources, set_count, base_dir, out, out_errors);
     } else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
                           file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
         st = ST_NO_MEMORY;

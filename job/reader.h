@@ -22,6 +22,7 @@ struct reader {
     struct tree tree;
     struct job_report report;
     const char *base_dir;
+    const char *allowed; /* job_parse_within; NULL: all paths */
     struct job job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
@@ -55,6 +56,11 @@ void reader_refuse(struct reader *reader, struct job_place place, const struct r
 /* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_ENV. False: mistakes
  * were reported. */
 bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node);
+
+/* ---- allowed.c ---- */
+
+/* Reports paths of the job that aren't allowed. */
+void reader_check_allowed(struct reader *reader);
 
 /* ---- resolve.c ---- */
 

@@ -131,6 +131,11 @@ static enum status take_identity(struct daemon *d)
     d->access.tls = true;
     d->api.tls = &d->options.tls;
     d->api.address = d->address;
+    d->api.paths = d->options.paths;
+    if (!d->options.paths) {
+        LOG_INFO(&d->log, "job files of everybody with an operator's certificate may name any path "
+                          "that agents can read or write: --paths narrows that");
+    }
     (void)snprintf(d->access.cluster, sizeof d->access.cluster, "%s", own.who.cluster);
     return ST_OK;
 }

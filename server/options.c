@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/job.h"
 #include "rpc/rpc.h"
 
 #define EXIT_USAGE 2
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
+    "              [--paths DIR[:DIR...]]\n"
     "       cairnd --backup FILE\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
@@ -18,6 +20,9 @@ static const char usage[] =
     "the files of `cairn cert init` it is TLS, for callers with a certificate; without, a "
     "loopback\n"
     "address, for callers with the token in CAIRN_HOME/token.\n"
+    "--paths: of those who show a certificate, job files may name what is in these folders only "
+    "(or\n"
+    "in s3://BUCKET/PREFIX).\n"
     "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
     "it:\n"
     "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
@@ -45,10 +50,15 @@ static int check_listen(const struct options *o)
 int options_take(struct options *o, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "listen", required_argument, NULL, 'l' },  { "tls-cert", required_argument, NULL, 'c' },
-        { "tls-key", required_argument, NULL, 'k' }, { "tls-ca", required_argument, NULL, 'a' },
-        { "backup", required_argument, NULL, 'b' },  { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
+        { "listen", required_argument, NULL, 'l' },
+        { "tls-cert", required_argument, NULL, 'c' },
+        { "tls-key", required_argument, NULL, 'k' },
+        { "tls-ca", required_argument, NULL, 'a' },
+        { "paths", required_argument, NULL, 'p' },
+        { "backup", required_argument, NULL, 'b' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -64,6 +74,9 @@ int options_take(struct options *o, int argc, char **argv)
             break;
         case 'a':
             o->tls.ca = optarg;
+            break;
+        case 'p':
+            o->paths = optarg;
             break;
         case 'b':
             o->backup = optarg;
@@ -81,6 +94,13 @@ int options_take(struct options *o, int argc, char **argv)
     }
     if (optind < argc || (o->listen && !strchr(o->listen, ':'))) {
         (void)fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    if (o->paths && !job_allowed_valid(o->paths)) {
+        (void)fprintf(stderr,
+                      "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
+                      "separated by ':'\n",
+                      o->paths);
         return EXIT_USAGE;
     }
     return check_listen(o);

@@ -7,6 +7,7 @@ struct options {
     const char *listen;        /* NULL: no TCP */
     const char *backup;        /* NULL: serve */
     struct identity_files tls; /* all NULL: plaintext */
+    const char *paths;         /* that job files of remote people may name; NULL: any */
 };
 
 /* Texts are those of argv. -1, or the exit code of a program that has said all it has to. */

@@ -16,6 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "job/job.h"
 
 #define UP_MS     10000
 #define SLOW_MS   60000 /* instead, for a coordinator that lives and reads a long journal */
@@ -61,7 +62,7 @@ static enum status start_supervisor(const struct client *client)
     char log_path[LIMIT_PATH];
     char slots[24];
     char grace[32];
-    char *argv[10] = { "cairn", "supervise" };
+    char *argv[12] = { "cairn", "supervise" };
     size_t argc = 2;
     if (client->args.slots >= 0) {
         (void)snprintf(slots, sizeof(slots), "%lld", (long long)client->args.slots);
@@ -71,6 +72,10 @@ static enum status start_supervisor(const struct client *client)
     if (client->args.listen != NULL) {
         argv[argc++] = "--listen";
         argv[argc++] = (char *)client->args.listen;
+    }
+    if (client->args.paths != NULL) {
+        argv[argc++] = "--paths";
+        argv[argc++] = (char *)client->args.paths;
     }
     if (client->args.grace_ms >= 0) {
         (void)snprintf(grace, sizeof(grace), "%lldms", (long long)client->args.grace_ms);
@@ -216,6 +221,7 @@ static enum exit_code check_flags(const struct client *client)
     bool differs = flag_differs("--slots", number_text(args->slots, "", asked),
                                 number_text(runs.slots, "", other));
     differs |= flag_differs("--listen", args->listen, runs.listen);
+    differs |= flag_differs("--paths", args->paths, runs.paths);
     differs |= flag_differs("--grace", number_text(args->grace_ms, "ms", asked),
                             number_text(runs.grace_ms, "ms", other));
     if (!differs)
@@ -261,6 +267,7 @@ enum exit_code cmd_supervise(struct client *client)
     struct supervisor_options options = { .paths = &client->paths,
                                           .slots = client->args.slots,
                                           .listen = client->args.listen,
+                                          .job_paths = client->args.paths,
                                           .grace_ms = grace_ms };
     struct tls_paths tls;
     if (is_beyond(options.listen)) {
@@ -304,6 +311,12 @@ enum exit_code cmd_up(struct client *client)
     int64_t grace_ms = 0;
     if (client->args.slots == 0) {
         client_error("--slots needs at least 1");
+        return EXIT_USAGE;
+    }
+    if (client->args.paths != NULL && !job_allowed_valid(client->args.paths)) {
+        client_error("--paths %s: folders with their whole path, or s3://BUCKET/PREFIX, separated "
+                     "by ':'",
+                     client->args.paths);
         return EXIT_USAGE;
     }
     enum exit_code code = supervisor_grace(&client->args, &grace_ms);

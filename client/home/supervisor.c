@@ -43,7 +43,7 @@ extern char **environ;
 struct child {
     const char *program;  /* beside this program's file */
     const char *log_name; /* under HOME/log */
-    char *argv[10];
+    char *argv[12];
     pid_t pid; /* 0: not running */
     int64_t started_ms;
     int64_t backoff_ms;
@@ -352,6 +352,13 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
         coordinator->argv[6] = (char *)options->tls.key;
         coordinator->argv[7] = "--tls-ca";
         coordinator->argv[8] = (char *)options->tls.ca;
+    }
+    if (options->job_paths != NULL) {
+        size_t end = 1;
+        while (coordinator->argv[end] != NULL)
+            end++;
+        coordinator->argv[end] = "--paths";
+        coordinator->argv[end + 1] = (char *)options->job_paths;
     }
     size_t argc = 1;
     if (options->slots >= 0) {

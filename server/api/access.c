@@ -123,7 +123,7 @@ void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACT
     }
     const bool local = rpc_call_peer_cred(call, &peer) ||
                        (!refused && is_service(rpc_call_path(call), "cairn.v1.Control"));
-    (void)snprintf(out, ACCESS_ACTOR, "%s", local ? "local" : "nobody");
+    (void)snprintf(out, ACCESS_ACTOR, "%s", local ? ACCESS_LOCAL : "nobody");
 }
 
 /* A method that changes something, or lets somebody in. */

@@ -35,6 +35,7 @@ struct access {
     struct audit *audit;            /* refusals go there */
 };
 
+#define ACCESS_LOCAL "local"
 #define ACCESS_ACTOR (LIMIT_NAME + 16) /* bytes of "operator/alice", with the NUL */
 /*
  * Who calls, by what was checked: the role and name of a certificate; "local": somebody on this

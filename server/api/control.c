@@ -53,15 +53,18 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
     const char *name = in->file_name[0] ? in->file_name : "job.yaml";
-    enum status st = spec ? job_parse(in->job_file, size, name, in->base_dir,
-                                      (const char *const *)in->set, in->n_set, spec, &errors)
-                          : ST_NO_MEMORY;
+    char actor[ACCESS_ACTOR];
+    access_actor(call, false, actor);
+    const char *allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths;
+    enum status st = ST_NO_MEMORY;
+    if (spec) {
+        st = job_parse_within(allowed, in->job_file, size, name, in->base_dir,
+                              (const char *const *)in->set, in->n_set, spec, &errors);
+    }
     if (st == ST_OK)
         st = job_print(spec, &text);
     struct reason reason = { "" };
     struct core_job *job = NULL;
-    char actor[ACCESS_ACTOR];
-    access_actor(call, false, actor);
     if (st == ST_OK)
         st = core_submit(api->core, spec, text.data, in->idempotency_key, actor, &job, &reason);
     free(spec);

@@ -14,6 +14,7 @@ CALL_S = 10
 
 class TlsHome(Home):
     """cairnd on 127.0.0.1 with certificates, one agent that dials it so; people use the socket, or TLS by args."""
+    options = ()  # of cairnd
 
     def __enter__(self):
         self.cairn("cert", "init", "--cluster", "lab")
@@ -22,7 +23,7 @@ class TlsHome(Home):
         self.tls = self.home / "tls"
         self.children = []
         try:
-            self.start("cairnd", "--listen", "127.0.0.1:0", *self.files("coordinator"))
+            self.start("cairnd", "--listen", "127.0.0.1:0", *self.files("coordinator"), *self.options)
             until(lambda: (self.home / "cairnd.addr").exists() and self.cairn("ps", check=False).returncode == 0, 20,
                   "the coordinator serves")
             self.address = (self.home / "cairnd.addr").read_text(encoding="utf-8")

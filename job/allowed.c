@@ -1,0 +1,132 @@
+/* Whether what a job file names lies where somebody may have it (job_parse_within). */
+#include <stdio.h>
+#include <string.h>
+
+#include "job/reader.h"
+
+static const char scheme[] = "s3://";
+
+static bool is_s3(const char *text)
+{
+    return strncmp(text, scheme, sizeof(scheme) - 1) == 0;
+}
+
+/* The next of "A:B"; the colon of s3:// ends none. NULL: no more. */
+static const char *next_entry(const char *at, size_t *out_size)
+{
+    if (*at == ':')
+        at++;
+    const size_t skip = is_s3(at) ? sizeof(scheme) - 1 : 0;
+    *out_size = skip + strcspn(at + skip, ":");
+    return *out_size > 0 ? at : NULL;
+}
+
+/* Without empty, "." and ".." components, as if no folder were a link. False: too long. */
+static bool normalise(const char *path, size_t size, char out[LIMIT_PATH])
+{
+    size_t used = 0;
+    if (size >= LIMIT_PATH)
+        return false;
+    for (size_t at = 0; at < size;) {
+        size_t end = at;
+        while (end < size && path[end] != '/')
+            end++;
+        const size_t part = end - at;
+        const bool up = part == 2 && path[at] == '.' && path[at + 1] == '.';
+        const bool none = part == 0 || (part == 1 && path[at] == '.');
+        if (up) {
+            while (used > 0 && out[--used] != '/') {
+            }
+        } else if (!none) {
+            out[used++] = '/';
+            memcpy(out + used, path + at, part);
+            used += part;
+        }
+        at = end + 1;
+    }
+    out[used] = '\0';
+    return true;
+}
+
+static bool is_under(const char *entry, size_t size, const char *path)
+{
+    char folder[LIMIT_PATH];
+    char whole[LIMIT_PATH];
+    if (is_s3(path) != is_s3(entry))
+        return false;
+    if (is_s3(path)) {
+        if (strstr(path, "/..") != NULL || strstr(path, "/./") != NULL)
+            return false; /* HTTP would take these away */
+        (void)snprintf(folder, sizeof(folder), "%.*s", (int)size, entry);
+        (void)snprintf(whole, sizeof(whole), "%s", path);
+        while (size > 0 && folder[size - 1] == '/')
+            folder[--size] = '\0';
+    } else if (path[0] != '/' || !normalise(entry, size, folder) ||
+               !normalise(path, strlen(path), whole)) {
+        return false;
+    }
+    const size_t length = strlen(folder);
+    return strncmp(whole, folder, length) == 0 && (whole[length] == '\0' || whole[length] == '/');
+}
+
+static bool is_allowed(const char *allowed, const char *path)
+{
+    size_t size = 0;
+    for (const char *at = next_entry(allowed, &size); at != NULL;
+         at = next_entry(at + size, &size)) {
+        if (is_under(at, size, path))
+            return true;
+    }
+    return false;
+}
+
+bool job_allowed_valid(const char *allowed)
+{
+    size_t size = 0;
+    const char *at = next_entry(allowed, &size);
+    bool good = at != NULL && allowed[0] != ':';
+    for (; good && at != NULL; at = next_entry(at + size, &size)) {
+        const size_t least = is_s3(at) ? sizeof(scheme) : 1;
+        good = (at[0] == '/' || is_s3(at)) && size >= least && size < LIMIT_PATH;
+        allowed = at + size;
+    }
+    return good && *allowed == '\0';
+}
+
+static void refuse(struct reader *reader, struct job_place place, const char *key, const char *path)
+{
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "write a path under one of %.400s", reader->allowed);
+    job_report_add(&reader->report, place, way_out,
+                   "%s: this coordinator lets jobs from elsewhere name no such path: %.200s", key,
+                   path);
+}
+
+/* NCCL writes and loads files that its variables name. */
+static void check_env(struct reader *reader, const struct field *field,
+                      const struct tree_node *node)
+{
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        if (strchr(item->text, '/') != NULL && !is_allowed(reader->allowed, item->text))
+            refuse(reader, item->place, field->path, item->text);
+    }
+}
+
+void reader_check_allowed(struct reader *reader)
+{
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count && reader->allowed != NULL; i++) {
+        const struct field *field = &fields[i];
+        const struct tree_node *node = reader->given[i].node;
+        if (field->offset == FIELD_NOWHERE || reader->given[i].bad)
+            continue;
+        if (field->kind == FIELD_ENV && node != NULL)
+            check_env(reader, field, node);
+        if (field->kind != FIELD_PATH && field->kind != FIELD_STORE)
+            continue;
+        const char *path = (const char *)&reader->job + field->offset;
+        if (path[0] != '\0' && !is_allowed(reader->allowed, path))
+            refuse(reader, reader_place(reader, field->path), field->path, path);
+    }
+}

@@ -1,0 +1,118 @@
+"""Who did what, in jobs' histories and in the audit log; what job files of people with certificates may name."""
+import json
+import stat
+
+import pytest
+
+from home import TINY, Home, until
+from test_tls import TlsHome
+
+
+class NarrowHome(TlsHome):
+    """Whose cairnd lets people with certificates name what is under its folder `ours` only."""
+
+    def __init__(self):
+        super().__init__()
+        (self.dir / "ours").mkdir()
+        self.options = ("--paths", f"{self.dir / 'ours'}:s3://bucket/team")
+
+
+@pytest.fixture(scope="module", name="home")
+def one_home():
+    with NarrowHome() as home:
+        yield home
+
+
+def lines(home):
+    path = home.home / "state" / "audit.log"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def logged(home, **wanted):
+    """The line of the audit log that has all of this, once it is there."""
+    return until(lambda: next((line for line in lines(home) if wanted.items() <= line.items()), None), 10, f"{wanted}")
+
+
+def job_file(home, folder, text=TINY):
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_who_asked_is_in_the_jobs_history_and_in_the_audit_log(home):
+    done = home.by("operator-alice", "submit", job_file(home, home.dir / "ours"), "-o", "name")
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    for command in ("pause", "resume", "stop"):
+        assert home.by("operator-alice", command, job[:11]).returncode == 0
+    assert home.by("operator-alice", "resume", job).returncode == 4
+    assert home.by("viewer-bob", "kill", job).returncode == 4
+    local = home.submit()
+    home.cairn("kill", local)
+    for asker, events in ((("operator/alice"), {"pause", "resumed", "stop"}), ("local", {"kill"})):
+        name = job if asker != "local" else local
+        shown = home.show(name)["events"]
+        assert {event["kind"] for event in shown if event["message"] == f"asked by {asker}"} == events
+        assert shown[0]["kind"] == "submitted" and shown[0]["message"].endswith(f", by {asker}")
+        assert f"asked by {asker}" in home.cairn("why", name).stdout
+    for method in ("SubmitJob", "PauseJob", "ResumeJob", "StopJob"):
+        line = logged(home, actor="operator/alice", method=f"Control/{method}", about=job, code="OK")
+        assert line["peer"].startswith("ipv4:127.0.0.1:") and line["time"].endswith("Z")
+    logged(home, actor="operator/alice", method="Control/ResumeJob", about=job, code="FAILED_PRECONDITION")
+    assert "looking" in logged(home, actor="viewer/bob", method="Control/KillJob", code="PERMISSION_DENIED")["why"]
+    assert logged(home, actor="local", method="Control/KillJob", about=local, code="OK")["peer"].startswith("unix:uid=")
+    assert not [line for line in lines(home) if "List" in line["method"] or "Get" in line["method"]]
+
+
+def test_who_drains_invites_and_forgets_is_in_the_audit_log(home):
+    agent = home.start_agent(*home.files("node-n1"))
+    until(lambda: "n1" in home.cairn("node", "ls").stdout, 20, "the agent joined")
+    for command in (("drain", "n1", "--reason", "disks"), ("undrain", "n1"), ("forget", "n1"),
+                    ("invite", "-o", home.dir / "one.invite")):
+        done = home.by("operator-alice", "node", *command)
+        assert done.returncode == 0, done.stderr
+    for method, about in (("DrainNode", "n1"), ("UndrainNode", "n1"), ("ForgetNode", "n1"), ("InviteNodes", "")):
+        logged(home, actor="operator/alice", method=f"Control/{method}", about=about, code="OK")
+    logged(home, actor="node/n1", method="Fleet/Session", code="PERMISSION_DENIED")  # it is put out
+    agent.kill()
+    nothing = home.by("operator-alice", "node", "drain", 'no"such\n\x1b[31mnode')
+    assert nothing.returncode != 0
+    logged(home, method="Control/DrainNode", about='no"such\n\x1b[31mnode', code="NOT_FOUND")
+
+
+def test_job_files_from_elsewhere_name_what_is_allowed_only(home):
+    for folder, sets, key in ((home.dir, (), "checkpoint.store"),
+                              (home.dir / "ours", ("checkpoint.store=/var/tmp/x",), "checkpoint.store"),
+                              (home.dir / "ours", ("checkpoint.store=s3://bucket/other",), "checkpoint.store"),
+                              (home.dir / "ours", ("checkpoint.store=../x",), "checkpoint.store"),
+                              (home.dir / "ours", ("model.weights=/etc/shadow",), "model.weights")):
+        file = job_file(home, folder)
+        done = home.by("operator-alice", "submit", file, *[part for one in sets for part in ("--set", one)])
+        assert done.returncode == 2 and f"{key}: this coordinator lets jobs from elsewhere" in done.stderr, done.stderr
+        assert f"write a path under one of {home.dir / 'ours'}:s3://bucket/team" in done.stderr
+        assert ("--set:1:" if sets else "job.yaml:") in done.stderr
+    before = len(home.cairn("ps", "-o", "name").stdout.split())
+    done = home.by("operator-alice", "submit", job_file(home, home.dir / "ours"), "-o", "name")
+    assert done.returncode == 0, done.stderr
+    home.cairn("kill", done.stdout.strip())
+    home.cairn("kill", home.submit())  # who is on this machine names what he likes
+    assert len(home.cairn("ps", "-o", "name").stdout.split()) == before + 2
+    assert "job files of everybody" not in home.log_of("cairnd")
+
+
+def test_up_passes_the_paths_on():
+    home = Home(slots=1)
+    bad = home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "data", check=False, timeout=60)
+    assert bad.returncode == 2 and "--paths data: folders with their whole path" in bad.stderr, bad.stderr
+    home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "/data")
+    with home:  # it is up already
+        port = (home.home / "cairnd.addr").read_text(encoding="utf-8").rpartition(":")[2]
+        tls = home.home / "tls"
+        home.cairn("cert", "operator", "alice")
+        file = job_file(home, home.dir)
+        done = home.cairn("--addr", f"127.0.0.1:{port}", "--tls-cert", tls / "operator-alice.crt", "--tls-key",
+                          tls / "operator-alice.key", "--tls-ca", tls / "ca.crt", "submit", file, check=False)
+        assert done.returncode == 2 and "write a path under one of /data" in done.stderr, done.stderr
+        differs = home.cairn("up", "--paths", "/other", check=False)
+        assert differs.returncode == 4 and "already up, but with --paths /data, not /other" in differs.stderr

@@ -1,0 +1,150 @@
+/* What paths a job file may name where not all of them are allowed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "common/cleanup.h"
+#include "job/job.h"
+#include "tests/test.h"
+
+#define ALLOWED "/data:/srv/cairn/:s3://bucket/team"
+
+/* Of a file with these values; errors: to be released. */
+static enum status parse(const char *allowed, const char *images, const char *store,
+                         const char *more, struct buf *errors)
+{
+    static struct job job;
+    char text[4096];
+    (void)snprintf(text, sizeof text,
+                   "name: a\n"
+                   "model: {arch: mlp}\n"
+                   "data:\n"
+                   "  train: {format: idx, images: %s,\n"
+                   "          labels: /data/labels}\n"
+                   "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n"
+                   "%s%s%s\n"
+                   "%s\n",
+                   images, store[0] ? "checkpoint: {store: " : "", store, store[0] ? "}" : "",
+                   more);
+    buf_init(errors, 1 << 20);
+    return job_parse_within(allowed, text, strlen(text), "job.yaml", "/data/jobs", NULL, 0, &job,
+                            errors);
+}
+
+static bool passes(const char *allowed, const char *images, const char *store, const char *more)
+{
+    auto_buf struct buf errors;
+    enum status st = parse(allowed, images, store, more, &errors);
+    assert_true(st == ST_OK || st == ST_CONFIG);
+    return st == ST_OK;
+}
+
+static void paths_are_allowed_below_the_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *images;
+        bool good;
+    } rows[] = {
+        { "/data/a", true },
+        { "/data", true },
+        { "train/a.gz", true },
+        { "../a.gz", true },
+        { "/srv/cairn/a", true },
+        { "//data//./x/../a", true },
+        { "/database/a", false },
+        { "/srv/cairnx/a", false },
+        { "/srv/a", false },
+        { "/etc/passwd", false },
+        { "../../etc/shadow", false },
+        { "/data/../etc/passwd", false },
+        { "/data/../../../data/a", true },
+        { "/", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (passes(ALLOWED, rows[i].images, "", "") != rows[i].good)
+            fail_msg("%s", rows[i].images);
+        assert_true(passes(NULL, rows[i].images, "", ""));
+        assert_true(passes("/", rows[i].images, "/x", ""));
+    }
+}
+
+static void stores_are_paths_too_and_s3_is_allowed_by_prefix(void **state)
+{
+    (void)state;
+    assert_true(passes(ALLOWED, "/data/a", "/srv/cairn/store", ""));
+    assert_false(passes(ALLOWED, "/data/a", "/srv/other", ""));
+    assert_true(passes(ALLOWED, "/data/a", "s3://bucket/team/x", ""));
+    assert_true(passes(ALLOWED, "/data/a", "s3://bucket/team", ""));
+    assert_false(passes(ALLOWED, "/data/a", "s3://bucket/teams", ""));
+    assert_false(passes(ALLOWED, "/data/a", "s3://bucket/team/../other", ""));
+    assert_false(passes(ALLOWED, "/data/a", "s3://other/team", ""));
+    assert_false(passes("/data", "/data/a", "s3://bucket/team", ""));
+    assert_false(passes("s3://bucket", "/data/a", "s3://bucket/team", "")); /* the data */
+    assert_false(passes("/data/a:/data/labels", "/data/a", "", ""));        /* the usual store */
+}
+
+static void a_path_is_refused_at_its_place_with_what_is_allowed(void **state)
+{
+    (void)state;
+    auto_buf struct buf errors;
+    assert_int_equal(parse(ALLOWED, "/etc/passwd", "/root/x", "", &errors), ST_CONFIG);
+    assert_non_null(strstr(errors.data, "job.yaml:4:32: data.train.images: "));
+    assert_non_null(strstr(errors.data, "no such path: /etc/passwd"));
+    assert_non_null(strstr(errors.data, "job.yaml:7:21: checkpoint.store: "));
+    assert_non_null(strstr(errors.data, "write a path under one of " ALLOWED));
+    assert_null(strstr(errors.data, "labels"));
+}
+
+static void weights_and_files_of_nccl_count_too(void **state)
+{
+    (void)state;
+    const char *gpu = "workers: {device: cuda}\nnccl: {NCCL_DEBUG_FILE: %s}";
+    char text[256];
+    static const struct {
+        const char *value;
+        bool good;
+    } rows[] = {
+        { "/data/log", true }, { "/etc/cron.d/x", false }, { "a/b.so", false }, { "eth0", true }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        (void)snprintf(text, sizeof text, gpu, rows[i].value);
+        assert_int_equal(passes(ALLOWED, "/data/a", "", text), rows[i].good);
+        assert_true(passes(NULL, "/data/a", "", text));
+    }
+    static struct job job;
+    auto_buf struct buf errors;
+    buf_init(&errors, 1 << 20);
+    const char *file = "name: a\nmodel: {arch: mlp, weights: /root/w.safetensors}\n"
+                       "data: {train: {format: synthetic}}\n"
+                       "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n";
+    assert_int_equal(
+        job_parse_within("/data", file, strlen(file), "f", "/data", NULL, 0, &job, &errors),
+        ST_CONFIG);
+    assert_non_null(strstr(errors.data, "model.weights"));
+}
+
+static void what_can_be_allowed(void **state)
+{
+    (void)state;
+    static const char *const good[] = { "/", "/a", "/a:/b/", "s3://b", "s3://b/p:/a", ALLOWED };
+    static const char *const bad[] = { "",       ":",    "a",     "/a:",     ":/a",
+                                       "/a::/b", "/a:b", "s3://", "http://x" };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        assert_true(job_allowed_valid(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (job_allowed_valid(bad[i]))
+            fail_msg("'%s'", bad[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(paths_are_allowed_below_the_folders),
+        cmocka_unit_test(stores_are_paths_too_and_s3_is_allowed_by_prefix),
+        cmocka_unit_test(a_path_is_refused_at_its_place_with_what_is_allowed),
+        cmocka_unit_test(weights_and_files_of_nccl_count_too),
+        cmocka_unit_test(what_can_be_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
