@@ -460,6 +460,10 @@ static void watch_ending(struct machine_turn *t)
         bool undying = t->now - m->ended_at >= MACHINE_UNDYING_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
+        if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
+            m->watched_at = t->now - MACHINE_WATCH_MS; /* the others as soon as these are done */
+            break;
+        }
         if (never || missing) {
             machine_rank_gone(m, i);
             m->dirty = true;
