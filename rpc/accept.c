@@ -1,21 +1,29 @@
 /*
- * A listener that survives running out of descriptors (CVE-2023-4785).
+ * A listener that survives running out of descriptors (CVE-2023-4785), and leaves some to others.
  *
  * When accept4() fails with EMFILE and its like, gRPC before 1.53.2 (Debian 12 has 1.51.1) drops
  * its listener for good while the process looks healthy. libgrpc calls accept4 through the PLT, so
  * this definition in the executable wins: it closes the connections that nobody can hold, tells
  * core that there is nothing to accept, and the listener stays.
  *
+ * It needn't come to that by strangers: connections from the network get none of the last
+ * KEPT descriptors, which are for files and for the sockets of this machine. (The
+ * lowest free number is given out, so that a connection's own number says how many there are.)
+ *
  * The state is static because an interposed C function has no context to find it in.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "rpc/core.h"
+
+#define KEPT 256 /* or a quarter of what there may be, where that is less */
 
 static pthread_mutex_t accept_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int accept_reserve = -1; /* a descriptor to give up when there are no others */
@@ -50,9 +58,26 @@ static void shed_waiting(int fd)
     pthread_mutex_unlock(&accept_mutex);
 }
 
+/* Whether a connection with that number would be one too many. */
+static bool is_kept(int fd, const struct sockaddr *from)
+{
+    struct rlimit limit;
+    if (from == NULL || (from->sa_family != AF_INET && from->sa_family != AF_INET6) ||
+        getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return false;
+    const rlim_t kept = limit.rlim_cur / 4 < KEPT ? limit.rlim_cur / 4 : KEPT;
+    return (rlim_t)fd >= limit.rlim_cur - kept;
+}
+
 int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len, int flags)
 {
+    const socklen_t room = addr_len != NULL ? *addr_len : 0;
     int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
+    while (accepted >= 0 && is_kept(accepted, addr.__sockaddr__)) {
+        (void)close(accepted);
+        *addr_len = room;
+        accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
+    }
     if (accepted >= 0)
         return accepted;
     switch (errno) {

@@ -190,6 +190,15 @@ void rpc_args_text(struct rpc_args *args, const char *key, const char *value)
     arg->value.string = unconst(value);
 }
 
+void rpc_args_pointer(struct rpc_args *args, const char *key, void *value,
+                      const grpc_arg_pointer_vtable *vtable)
+{
+    grpc_arg *arg = next_arg(args, key);
+    arg->type = GRPC_ARG_POINTER;
+    arg->value.pointer.p = value;
+    arg->value.pointer.vtable = vtable;
+}
+
 gpr_timespec rpc_deadline(int64_t timeout_ms)
 {
     if (timeout_ms < 0)
@@ -260,17 +269,38 @@ static void nap(struct pace *pace)
     *pace = (struct pace){ .since_ns = clock_mono_ns() };
 }
 
+static gpr_timespec until(int64_t mono_ns)
+{
+    if (mono_ns == INT64_MAX)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return (gpr_timespec){ .tv_sec = mono_ns / 1000000000,
+                           .tv_nsec = (int32_t)(mono_ns % 1000000000),
+                           .clock_type = GPR_CLOCK_MONOTONIC };
+}
+
+static int64_t nothing_is_due(void *self)
+{
+    (void)self;
+    return INT64_MAX;
+}
+
 void *rpc_queue_run(void *queue)
+{
+    rpc_queue_watch(queue, nothing_is_due, NULL);
+    return NULL;
+}
+
+void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), void *self)
 {
     struct pace pace = { 0 };
     for (;;) {
         const bool busy = pace.messages >= BUSY_MESSAGES;
+        const int64_t due_ns = look(self);
         grpc_event event = grpc_completion_queue_next(
-            queue, busy ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : gpr_inf_future(GPR_CLOCK_MONOTONIC),
-            NULL);
+            queue, busy ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : until(due_ns), NULL);
         if (event.type == GRPC_QUEUE_SHUTDOWN)
-            return NULL;
-        if (event.type == GRPC_QUEUE_TIMEOUT)
+            return;
+        if (event.type == GRPC_QUEUE_TIMEOUT && busy)
             nap(&pace);
         if (event.type != GRPC_OP_COMPLETE)
             continue;

@@ -68,6 +68,8 @@ struct rpc_args {
 };
 void rpc_args_int(struct rpc_args *args, const char *key, int value);
 void rpc_args_text(struct rpc_args *args, const char *key, const char *value);
+void rpc_args_pointer(struct rpc_args *args, const char *key, void *value,
+                      const grpc_arg_pointer_vtable *vtable);
 
 gpr_timespec rpc_deadline(int64_t timeout_ms); /* < 0: never */
 
@@ -89,6 +91,10 @@ void rpc_outbox_clear(struct rpc_outbox *box);
 /* Runs the tags of a queue until it is shut down and drained; a thread's function. Those of calls
  * at once; where messages of streams come thick and fast, a millisecond's worth at a time. */
 void *rpc_queue_run(void *queue);
+
+/* The same, on this thread; look is called before each wait, does what is due and returns when to
+ * call it again, in mono ns; INT64_MAX: there is nothing. */
+void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), void *self);
 
 /* accept.c: before gRPC's first listener. */
 void rpc_accept_init(void);

@@ -1,11 +1,12 @@
 /*
  * A server of chat.proto, health and reflection, for clients in other languages.
  *
- *   chat_server [--unix PATH] [--tcp ADDRESS] [--token TOKEN] [--mailbox]
+ *   chat_server [--unix PATH] [--tcp ADDRESS] [--token TOKEN] [--mailbox] [--memory MIB]
  *               [--cert FILE --key FILE --ca FILE]
  *
  * Prints "ready PORT" (0 without --tcp); ends on SIGTERM, "stopped" is then its last line.
  * --cert, --key, --ca: TLS on the TCP address.
+ * --memory: what peers may make it hold.
  * --token: asked for on every call but health's, except from peers on the Unix socket.
  */
 #include <getopt.h>
@@ -28,6 +29,7 @@ struct settings {
     const char *tcp;
     const char *token;
     bool mailbox;
+    uint64_t memory_mib;
     struct identity_files tls;
 };
 
@@ -52,10 +54,15 @@ static void must(enum status st, const char *what)
 static struct settings parse(int argc, char **argv)
 {
     static const struct option names[] = {
-        { "unix", required_argument, NULL, 'u' },  { "tcp", required_argument, NULL, 't' },
-        { "token", required_argument, NULL, 'k' }, { "mailbox", no_argument, NULL, 'm' },
-        { "cert", required_argument, NULL, 'c' },  { "key", required_argument, NULL, 'y' },
-        { "ca", required_argument, NULL, 'a' },    { NULL, 0, NULL, 0 },
+        { "unix", required_argument, NULL, 'u' },
+        { "tcp", required_argument, NULL, 't' },
+        { "token", required_argument, NULL, 'k' },
+        { "mailbox", no_argument, NULL, 'm' },
+        { "cert", required_argument, NULL, 'c' },
+        { "key", required_argument, NULL, 'y' },
+        { "ca", required_argument, NULL, 'a' },
+        { "memory", required_argument, NULL, 'b' },
+        { NULL, 0, NULL, 0 },
     };
     struct settings settings = { 0 };
     int option = 0;
@@ -68,6 +75,8 @@ static struct settings parse(int argc, char **argv)
             settings.token = optarg;
         else if (option == 'm')
             settings.mailbox = true;
+        else if (option == 'b')
+            settings.memory_mib = strtoul(optarg, NULL, 10);
         else if (option == 'c')
             settings.tls.cert = optarg;
         else if (option == 'y')
@@ -124,7 +133,7 @@ int main(int argc, char **argv)
     must(rpc_descdb_add(db, data, size), "descriptors of chat");
 
     struct rpc_mailbox *mailbox = NULL;
-    struct rpc_server_options options = { .descdb = db };
+    struct rpc_server_options options = { .descdb = db, .memory_max = settings.memory_mib << 20 };
     if (settings.mailbox) {
         must(rpc_mailbox_new(&mailbox), "mailbox");
         options.executor = rpc_mailbox_executor(mailbox);

@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "identity/check.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 struct rpc_tls_listener {
     struct rpc_tls_listener *next;

@@ -2,8 +2,9 @@
  * One call on the server's side.
  *
  *     asked for -> accepted   [take_call]     core has a call; [arm_request] asks for the next
- *     asked for -> refused    [refuse_call]   there is no such method
+ *     asked for -> refused    [rpc_refuse]   there is no such method
  *     accepted  -> handled    [run_message]   the handler runs, once per message
+ *     accepted  -> over       [expire_call]  no message came in time
  *     handled   -> over       [finish_call]   a status is queued: the handler's, or of a mistake;
  *                                             from accepted, where no handler may run
  *     any       -> closed     [close_call]    core is through with it, or the peer is gone
@@ -27,7 +28,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 struct rpc_call {
     struct rpc_tag on_close;
@@ -41,6 +42,7 @@ struct rpc_call {
     gpr_timespec deadline;
     struct ucred cred;
     bool has_cred;
+    struct rpc_guest guest; /* until its first message */
     pthread_mutex_t mutex;
     /* receiving */
     grpc_byte_buffer *received;
@@ -75,13 +77,6 @@ struct call_request {
     grpc_call *call;
     grpc_call_details details;
     grpc_metadata_array metadata;
-};
-
-/* A call that is refused before it is one. */
-struct refusal {
-    struct rpc_tag tag;
-    grpc_call *call;
-    int cancelled;
 };
 
 void rpc_call_ref(struct rpc_call *call)
@@ -314,13 +309,25 @@ static void run_message(struct rpc_task *task)
     unlock_call(call);
 }
 
+static bool is_too_large(const struct rpc_call *first_of, grpc_byte_buffer *bytes)
+{
+    return (first_of->method->flags & RPC_CLIENT_STREAMING) != 0 &&
+           grpc_byte_buffer_length(bytes) > first_of->server->options.first_size_max;
+}
+
 static void message_received(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_recv);
     grpc_byte_buffer *bytes = call->received;
     call->received = NULL;
     const char *mistake = NULL;
-    if (bytes != NULL && ok) {
+    enum rpc_code code = RPC_INVALID_ARGUMENT;
+    const bool first = call->guest.inside;
+    rpc_door_leave(call->server, &call->guest);
+    if (bytes != NULL && ok && first && is_too_large(call, bytes)) {
+        mistake = "the first message of this stream is too large";
+        code = RPC_RESOURCE_EXHAUSTED; /* as core says of others */
+    } else if (bytes != NULL && ok) {
         call->message = rpc_unpack(call->method->input, bytes);
         if (call->message == NULL)
             mistake = "malformed request message";
@@ -334,15 +341,23 @@ static void message_received(struct rpc_tag *tag, bool ok)
         return;
     }
     pthread_mutex_lock(&call->mutex);
-    finish_call(call, RPC_INVALID_ARGUMENT, mistake);
+    finish_call(call, code, mistake);
     call->recv_busy = false;
     unlock_call(call);
+}
+
+static void expire_call(struct rpc_guest *guest)
+{
+    struct rpc_call *call = CONTAINER_OF(guest, struct rpc_call, guest);
+    rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
+                    "the first message of this call did not come in time");
 }
 
 static void close_call(struct rpc_tag *tag, bool ok)
 {
     (void)ok; /* always true */
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_close);
+    rpc_door_leave(call->server, &call->guest);
     if (call->cancelled != 0)
         atomic_store_explicit(&call->dead, true, memory_order_release);
     pthread_mutex_lock(&call->mutex);
@@ -352,38 +367,12 @@ static void close_call(struct rpc_tag *tag, bool ok)
     unlock_call(call);
 }
 
-static void drop_refusal(struct rpc_tag *tag, bool ok)
-{
-    (void)ok;
-    struct refusal *refusal = CONTAINER_OF(tag, struct refusal, tag);
-    grpc_call_unref(refusal->call);
-    free(refusal);
-}
-
-static void refuse_call(grpc_call *call, enum rpc_code code, const char *text)
-{
-    struct refusal *refusal = rpc_alloc(sizeof(*refusal));
-    refusal->tag.fn = drop_refusal;
-    refusal->call = call;
-    grpc_slice detail = grpc_slice_from_static_string(text);
-    grpc_op ops[3];
-    memset(ops, 0, sizeof(ops));
-    ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    ops[1].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-    ops[1].data.send_status_from_server.status = (grpc_status_code)code;
-    ops[1].data.send_status_from_server.status_details = &detail;
-    ops[2].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
-    ops[2].data.recv_close_on_server.cancelled = &refusal->cancelled;
-    rpc_tag_out(&refusal->tag);
-    if (grpc_call_start_batch(call, ops, 3, &refusal->tag, NULL) != GRPC_CALL_OK)
-        drop_refusal(&refusal->tag, false);
-}
-
 static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *method,
                                  grpc_call *core, grpc_metadata_array metadata,
                                  gpr_timespec deadline)
 {
     struct rpc_call *call = rpc_alloc(sizeof(*call));
+    call->guest.expire = expire_call;
     call->on_close.fn = close_call;
     call->on_recv.fn = message_received;
     call->on_sent.fn = message_sent;
@@ -399,19 +388,31 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
     call->metadata = metadata;
     call->deadline = deadline;
     pthread_mutex_init(&call->mutex, NULL);
-    char *peer = grpc_call_get_peer(core);
-    call->has_cred = peer != NULL && rpc_server_cred(server, peer, &call->cred);
-    gpr_free(peer);
     return call;
+}
+
+/* Who it is from, whether that one may call, and whether there is room. */
+static enum rpc_code judge_call(struct rpc_call *call, const char **out_detail)
+{
+    const struct rpc_server_options *options = &call->server->options;
+    enum rpc_code code = RPC_OK;
+    char *peer = grpc_call_get_peer(call->core);
+    call->has_cred = peer != NULL && rpc_server_cred(call->server, peer, &call->cred);
+    if (options->authorize != NULL)
+        code = options->authorize(options->authorize_ctx, call, out_detail);
+    if (code == RPC_OK &&
+        !rpc_door_enter(call->server, &call->guest, call->has_cred ? NULL : peer)) {
+        code = RPC_RESOURCE_EXHAUSTED;
+        *out_detail = "too many calls wait for their first message: try again";
+    }
+    gpr_free(peer);
+    return code;
 }
 
 static void accept_call(struct rpc_call *call)
 {
-    const struct rpc_server_options *options = &call->server->options;
     const char *detail = "";
-    enum rpc_code code = RPC_OK;
-    if (options->authorize != NULL)
-        code = options->authorize(options->authorize_ctx, call, &detail);
+    const enum rpc_code code = judge_call(call, &detail);
     grpc_op op;
     memset(&op, 0, sizeof(op));
     op.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
@@ -420,6 +421,7 @@ static void accept_call(struct rpc_call *call)
     rpc_tag_out(&call->on_close);
     if (grpc_call_start_batch(call->core, &op, 1, &call->on_close, NULL) != GRPC_CALL_OK) {
         pthread_mutex_unlock(&call->mutex);
+        rpc_door_leave(call->server, &call->guest);
         (void)grpc_call_cancel(call->core, NULL);
         rpc_call_unref(call);
         return;
@@ -471,7 +473,7 @@ static void take_call(struct rpc_tag *tag, bool ok)
         drop_request(request);
     if (method == NULL) {
         grpc_metadata_array_destroy(&metadata);
-        refuse_call(core, RPC_UNIMPLEMENTED, "unknown method");
+        rpc_refuse(core, RPC_UNIMPLEMENTED, "unknown method");
         return;
     }
     accept_call(new_call(server, method, core, metadata, deadline));

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 static uint32_t hash_bytes(const uint8_t *data, size_t size) /* FNV-1a */
 {

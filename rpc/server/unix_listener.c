@@ -1,6 +1,6 @@
 /*
  * Our own listener for Unix sockets. gRPC's would unlink a living server's socket, follow the umask
- * and know nothing of credentials; and its accept loop is the one of accept.c.
+ * and know nothing of credentials; and its accept loop is that of rpc/accept.c.
  *
  * Each listener has a thread: poll, accept, check SO_PEERCRED, hand the connection to core.
  */
@@ -18,7 +18,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 enum {
     BACKLOG = 128,

@@ -1,23 +1,40 @@
 /* A server from rpc_server_new to rpc_server_free. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 enum {
     REQUESTS = 32, /* calls asked for at a time; each is asked for again at once, so few suffice */
     METADATA_MAX = 16 * 1024,
-    HANDSHAKE_MS = 10000,
     CLIENT_PING_MIN_MS = 500,
 };
+
+/* A quarter of the machine's. */
+static uint64_t usual_memory(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 4 : UINT64_C(1) << 30;
+}
 
 static void apply_defaults(struct rpc_server_options *options)
 {
     if (options->message_size_max == 0)
         options->message_size_max = LIMIT_MESSAGE_BYTES;
+    if (options->first_size_max == 0)
+        options->first_size_max = options->message_size_max;
+    if (options->guests_max == 0)
+        options->guests_max = 4096;
+    if (options->guests_address_max == 0)
+        options->guests_address_max = 1024;
+    if (options->guest_ms == 0)
+        options->guest_ms = 10000;
+    if (options->memory_max == 0)
+        options->memory_max = usual_memory();
     if (options->send_queue_max == 0)
         options->send_queue_max = 64;
     if (options->streams_max == 0)
@@ -26,6 +43,21 @@ static void apply_defaults(struct rpc_server_options *options)
         options->keepalive_ms = 10000;
     if (options->keepalive_timeout_ms == 0)
         options->keepalive_timeout_ms = 5000;
+    if (options->handshake_ms == 0)
+        options->handshake_ms = 10000;
+    if (options->idle_ms == 0)
+        options->idle_ms = 60000;
+}
+
+/* What connections hold is counted by core. When it is more, core ends calls, of whomever: those
+ * come back, which this process, out of memory, would not. 9,000 connections of a fleet with 1,000
+ * nodes hold 1 GiB. */
+static grpc_resource_quota *bound_memory(struct rpc_args *args, uint64_t memory_max)
+{
+    grpc_resource_quota *quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(quota, memory_max);
+    rpc_args_pointer(args, GRPC_ARG_RESOURCE_QUOTA, quota, grpc_resource_quota_arg_vtable());
+    return quota;
 }
 
 static grpc_server *create_core(const struct rpc_server_options *options)
@@ -37,7 +69,8 @@ static grpc_server *create_core(const struct rpc_server_options *options)
     rpc_args_int(&args, GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
     rpc_args_int(&args, GRPC_ARG_MAX_METADATA_SIZE, METADATA_MAX);
     rpc_args_int(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)options->streams_max);
-    rpc_args_int(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
+    rpc_args_int(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options->handshake_ms);
+    rpc_args_int(&args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, options->idle_ms);
     rpc_args_int(&args, GRPC_ARG_KEEPALIVE_TIME_MS, options->keepalive_ms);
     rpc_args_int(&args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options->keepalive_timeout_ms);
     rpc_args_int(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -46,8 +79,11 @@ static grpc_server *create_core(const struct rpc_server_options *options)
     /* No ping with what is received, to learn how much a path holds: of thousands of streams with a
      * small message now and then that is a third of the work. Larger messages get their window. */
     rpc_args_int(&args, GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    grpc_resource_quota *quota = bound_memory(&args, options->memory_max);
     grpc_channel_args core_args = { args.count, args.list };
-    return grpc_server_create(&core_args, NULL);
+    grpc_server *core = grpc_server_create(&core_args, NULL);
+    grpc_resource_quota_unref(quota); /* the server has its own */
+    return core;
 }
 
 struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
@@ -59,6 +95,7 @@ struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
     server->core = create_core(&server->options);
     server->queue = grpc_completion_queue_create_for_next(NULL);
     grpc_server_register_completion_queue(server->core, server->queue, NULL);
+    rpc_door_open(&server->door);
     pthread_mutex_init(&server->creds.mutex, NULL);
     pthread_mutex_init(&server->mutex, NULL);
     clock_cond_init(&server->cond);
@@ -81,6 +118,13 @@ enum status rpc_server_listen(struct rpc_server *server, const char *address,
     return ST_OK;
 }
 
+static void *queue_main(void *arg)
+{
+    struct rpc_server *server = arg;
+    rpc_queue_watch(server->queue, rpc_door_look, server);
+    return NULL;
+}
+
 void rpc_server_start(struct rpc_server *server)
 {
     CHECK(!server->started);
@@ -88,7 +132,7 @@ void rpc_server_start(struct rpc_server *server)
     server->started = true;
     for (int i = 0; i < REQUESTS; i++)
         CHECK(rpc_call_request(server));
-    if (pthread_create(&server->queue_thread, NULL, rpc_queue_run, server->queue) != 0)
+    if (pthread_create(&server->queue_thread, NULL, queue_main, server) != 0)
         abort();
     rpc_unix_listeners_start(server);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "rpc/server_internal.h"
+#include "rpc/server/internal.h"
 
 enum { FD_MAX = 1 << 20 }; /* of the table of credentials */
 

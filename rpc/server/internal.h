@@ -1,12 +1,14 @@
 /*
- * Private to rpc/: the server, from the floor to the roof
+ * Private to rpc/server/: the server, from the floor to the roof
  *
- *     server_methods.c   the table of methods
- *     server_creds.c     whose connection a peer is
- *     server_tls.c       certificates of listeners and of peers
- *     unix_listener.c    accepts connections of Unix sockets, with their credentials
- *     call.c             one call, from asking core for it to its end
- *     server_life.c      a server's life: made, started, stopped, freed
+ *     methods.c         the table of methods
+ *     creds.c           whose connection a peer is
+ *     tls.c             certificates of listeners and of peers
+ *     unix_listener.c   accepts connections of Unix sockets, with their credentials
+ *     refuse.c          calls of methods that there aren't
+ *     door.c            calls that have said nothing yet
+ *     call.c            one call, from asking core for it to its end
+ *     life.c            a server's life: made, started, stopped, freed
  */
 #pragma once
 
@@ -54,6 +56,25 @@ struct rpc_unix_listener {
     bool running;
 };
 
+/* A call of which no message came yet. Embedded in it. */
+struct rpc_guest {
+    void (*expire)(struct rpc_guest *guest); /* ends the call: nothing came in time */
+    struct rpc_guest *older, *younger;
+    int64_t until_ns;
+    uint16_t *address; /* how many of them are from there; NULL: from this machine's owner */
+    bool inside;
+};
+
+#define DOOR_ADDRESSES 4096 /* counters; addresses share one by their hash, which nobody can aim */
+
+/* The queue's thread has it to itself. */
+struct rpc_door {
+    struct rpc_guest *oldest, *youngest; /* all may stay as long, so these are the order of ends */
+    uint32_t count;
+    uint64_t seed;
+    uint16_t addresses[DOOR_ADDRESSES];
+};
+
 /* Files of a TLS listener. */
 struct rpc_tls_listener;
 
@@ -67,6 +88,7 @@ struct rpc_server {
     struct rpc_unix_listener *unix_listeners;
     struct rpc_tls_listener *tls_listeners;
     struct rpc_creds creds;
+    struct rpc_door door;
     bool started;
     bool stop_joinable;
     atomic_bool stopping;
@@ -78,13 +100,13 @@ struct rpc_server {
     bool down; /* core's shutdown is complete; under mutex */
 };
 
-/* ---- server_methods.c ---- */
+/* ---- methods.c ---- */
 
 /* NULL: there is no such method. */
 struct rpc_method *rpc_server_method(struct rpc_server *server, grpc_slice path);
 void rpc_methods_free(struct rpc_methods *methods);
 
-/* ---- server_creds.c ---- */
+/* ---- creds.c ---- */
 
 /* Serves a connected, non-blocking stream socket, which it takes over (plaintext). After start. */
 void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred);
@@ -93,7 +115,7 @@ bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *
 /* A peer's address for people; cred: of an adopted connection, else NULL. */
 void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity);
 
-/* ---- server_tls.c ---- */
+/* ---- tls.c ---- */
 
 /* Credentials that follow the files for the server's life. NULL: the files don't do. */
 grpc_server_credentials *rpc_tls_listen(struct rpc_server *server,
@@ -101,6 +123,22 @@ grpc_server_credentials *rpc_tls_listen(struct rpc_server *server,
 void rpc_tls_listeners_free(struct rpc_server *server);
 /* Of a peer's certificate. Errors: as rpc_call_peer_identity */
 enum status rpc_tls_identity(grpc_call *call, struct identity_cert *out);
+
+/* ---- door.c ---- */
+
+void rpc_door_open(struct rpc_door *door);
+/* peer: as gRPC names it; NULL: of this machine's owner, who is only timed. False: too many wait.
+ */
+bool rpc_door_enter(struct rpc_server *server, struct rpc_guest *guest, const char *peer);
+/* Its first message came, or it is over. Nothing, if it has left already. */
+void rpc_door_leave(struct rpc_server *server, struct rpc_guest *guest);
+/* self is the server: shows out who waited too long; returns when to look again, mono ns. */
+int64_t rpc_door_look(void *self);
+
+/* ---- refuse.c ---- */
+
+/* text: static. Takes the call over. */
+void rpc_refuse(grpc_call *call, enum rpc_code code, const char *text);
 
 /* ---- call.c ---- */
 
