@@ -28,6 +28,8 @@
 /* Bytes of what is read or sent. */
 #define LIMIT_JOB_FILE_BYTES (256 * 1024)      /* a job file is written by hand */
 #define LIMIT_MESSAGE_BYTES  (4 * 1024 * 1024) /* one message on the wire */
+/* The first message of a session: a node's trainers, GPUs and copies, a worker's pins. */
+#define LIMIT_HELLO_BYTES (256 * 1024)
 /* A worker's last words travel in a message, beside other fields; what they hold besides a report
  * of a save is small. */
 #define LIMIT_LAST_WORDS_BYTES (LIMIT_MESSAGE_BYTES - 256 * 1024)

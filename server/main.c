@@ -94,26 +94,11 @@ static enum status take_signals(struct daemon *d)
     return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;
 }
 
-/* The bearer token of callers on loopback: made once, 0600. */
-static enum status take_token(struct daemon *d)
+static enum status take_secret(const struct daemon *d, const char *name, char out[IDENTITY_TOKEN])
 {
-    enum { HEX = ACCESS_TOKEN - 1 };
-    char path[LIMIT_PATH], *token = d->access.token;
-    enum status st = paths_join(&d->paths, path, sizeof path, "token");
-    if (st != ST_OK)
-        return st;
-    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0)
-        return status_from_errno(errno);
-    ssize_t got = pread(fd, token, HEX, 0);
-    if (got == HEX)
-        return ST_OK;
-    uint8_t bytes[HEX / 2];
-    random_bytes(NULL, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
-    bool written = pwrite(fd, token, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
-    return written ? ST_OK : status_from_errno(errno);
+    char path[LIMIT_PATH];
+    const enum status st = paths_join(&d->paths, path, sizeof path, name);
+    return st == ST_OK ? access_secret(path, out) : st;
 }
 
 /* Whose certificates count is said by the own one. */
@@ -152,12 +137,21 @@ static enum status open_audit(struct daemon *d)
     return st;
 }
 
-/* What callers over TCP have to show. */
+/* What callers over TCP have to show. Tokens of generations outlive this process, and may be shown
+ * to one that listens. */
 static enum status take_access(struct daemon *d)
 {
-    if (!d->options.listen)
-        return ST_OK;
-    return d->options.tls.cert ? take_identity(d) : take_token(d);
+    d->access.invites = &d->api.invites;
+    const enum status st = take_secret(d, "state/seal", d->access.seal);
+    if (st != ST_OK || !d->options.listen)
+        return st;
+    return d->options.tls.cert ? take_identity(d) : take_secret(d, "token", d->access.token);
+}
+
+static void seal_token(void *arg, char *token)
+{
+    const struct daemon *d = arg;
+    identity_seal(d->access.seal, token);
 }
 
 /* ---- the store's answers come by mailbox ---- */
@@ -266,6 +260,8 @@ static enum status open_core(struct daemon *d)
                                     .journal = d->journal,
                                     .store = store_queue_port(d->store),
                                     .random = random_bytes,
+                                    .seal = seal_token,
+                                    .seal_arg = d,
                                     .hang_ms = hang_ms(),
                                     .descriptors = io_descriptors_raise(),
                                     .loading = beat,
@@ -289,6 +285,7 @@ static enum status make_server(struct daemon *d)
                                           .executor = rpc_mailbox_executor(d->mailbox),
                                           .authorize = access_authorize,
                                           .authorize_ctx = &d->access,
+                                          .first_size_max = LIMIT_HELLO_BYTES,
                                           .send_queue_max = SEND_QUEUE };
     d->server = rpc_server_new(&options);
     if (st == ST_OK)

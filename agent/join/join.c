@@ -96,9 +96,9 @@ static enum status ask(const char *address, const char *ca, const Cairn__V1__Joi
                        char **out_cert, struct reason *reason)
 {
     const struct identity_files tls = { .ca = ca };
-    const struct rpc_channel_options options = { .target = address,
-                                                 .tls = &tls,
-                                                 .tls_name = IDENTITY_SERVER };
+    const struct rpc_channel_options options = {
+        .target = address, .tls = &tls, .token = request->secret, .tls_name = IDENTITY_SERVER
+    };
     const struct rpc_call_options call = { .timeout_ms = ASK_MS, .wait_for_ready = true };
     struct rpc_channel *channel = NULL;
     struct rpc_result result = { .code = RPC_INTERNAL };

@@ -1,10 +1,34 @@
 #include "server/api/access.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/check.h"
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "identity/make.h"
+
+enum status access_secret(const char *path, char out[IDENTITY_TOKEN])
+{
+    enum { HEX = IDENTITY_TOKEN - 1 };
+    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0600) != 0)
+        return status_from_errno(errno);
+    out[HEX] = '\0';
+    if (pread(fd, out, HEX, 0) == HEX)
+        return ST_OK;
+    uint8_t bytes[HEX / 2];
+    CHECK(getrandom(bytes, sizeof bytes, 0) == (ssize_t)sizeof bytes); /* so few come at once */
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    bool written = pwrite(fd, out, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
+    return written ? ST_OK : status_from_errno(errno);
+}
 
 /* Methods of Control that change nothing. */
 static const char *const looks[] = {
@@ -33,7 +57,7 @@ static enum rpc_code judge(enum identity_role role, const char *path, const char
 {
     const bool control = is_service(path, "cairn.v1.Control");
     const bool fleet = is_service(path, "cairn.v1.Fleet");
-    if (is_service(path, "cairn.v1.Training") || (!control && !fleet))
+    if (!control && !fleet)
         return RPC_OK;
     switch (role) {
     case IDENTITY_OPERATOR:
@@ -63,17 +87,37 @@ static enum rpc_code judge(enum identity_role role, const char *path, const char
     return RPC_PERMISSION_DENIED;
 }
 
+/* More of it is checked with its hello (server/core/trainers.c). */
+static enum rpc_code judge_trainer(const struct access *access, const struct rpc_call *call,
+                                   const char **out_detail)
+{
+    char token[IDENTITY_TOKEN];
+    if (rpc_call_token(call, token, sizeof token) && identity_sealed(access->seal, token))
+        return RPC_OK;
+    *out_detail = "a trainer brings the token of its generation, which its agent gives it: this is "
+                  "none that this coordinator made";
+    return RPC_UNAUTHENTICATED;
+}
+
+/* More of it is checked with its request (admit.c). */
+static enum rpc_code judge_joiner(const struct access *access, const struct rpc_call *call,
+                                  const char **out_detail)
+{
+    char secret[IDENTITY_SECRET];
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    if (rpc_call_token(call, secret, sizeof secret) && invites_know(access->invites, secret, now_s))
+        return RPC_OK;
+    *out_detail = INVITES_REFUSED;
+    return RPC_UNAUTHENTICATED;
+}
+
 static enum rpc_code judge_peer(const struct access *access, const struct rpc_call *call,
                                 const char **out_detail)
 {
     struct identity_cert cert;
     const char *path = rpc_call_path(call);
-    if (strcmp(path, "/cairn.v1.Fleet/Join") == 0)
-        return RPC_OK; /* the invite that it brings is checked (admit.c) */
     const enum status st = rpc_call_peer_identity(call, &cert);
     if (st == ST_NOT_FOUND) {
-        if (is_service(path, "cairn.v1.Training"))
-            return RPC_OK; /* its hello is checked against the token of the generation */
         *out_detail =
             "this coordinator wants a certificate: --tls-cert, --tls-key and --tls-ca, as "
             "made by 'cairn cert'";
@@ -164,10 +208,12 @@ static enum rpc_code authorize(const struct access *access, struct rpc_call *cal
     struct ucred peer;
     if (rpc_call_peer_cred(call, &peer))
         return RPC_OK; /* the listener checked them */
+    if (is_service(rpc_call_path(call), "cairn.v1.Training"))
+        return judge_trainer(access, call, out_detail);
+    if (access->tls && strcmp(rpc_call_path(call), "/cairn.v1.Fleet/Join") == 0)
+        return judge_joiner(access, call, out_detail);
     if (access->tls)
         return judge_peer(access, call, out_detail);
-    if (is_service(rpc_call_path(call), "cairn.v1.Training"))
-        return RPC_OK; /* as above */
     if (access->token[0] != '\0' && rpc_call_has_token(call, access->token))
         return RPC_OK;
     *out_detail = "the bearer token of CAIRN_HOME/token is missing or wrong";

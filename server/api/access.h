@@ -3,17 +3,22 @@
  *
  *     over                  is                 may call
  *     the Unix socket       its owner, or root everything
- *     loopback, no TLS      with the token     everything; any trainer: Training
+ *     loopback, no TLS      with the token     everything but Training
+ *                           with a generation's token   Training
  *     TLS                   node               Fleet, as the node that its certificate names
  *                           operator           Control
  *                           viewer             what Control has to look at
  *                           coordinator        nothing
  *                           any of them        health, reflection
- *                           no certificate     Training; Fleet.Join, with an invite
+ *                           anybody with a generation's token   Training
+ *                           anybody with the secret of an invite   Fleet.Join
  *
- * A trainer shows no certificate: the token of its generation, in its hello, is what it is known
- * by, and a node's key stays with the agent. A bearer token isn't taken over TLS: it tells nobody
- * apart.
+ * Who may not is told so before anything that he sends is read: a stranger costs a connection and a
+ * refusal. A trainer shows no certificate, as a node's key stays with the agent: the token of its
+ * generation, in the call's metadata, is what it is known by. Here it only has to be one that this
+ * coordinator made (identity/seal.h); of which generation it is, its hello is asked for. An
+ * invite's secret comes the same way. The bearer token of loopback isn't taken over TLS: it tells
+ * nobody apart.
  *
  * Thread: access_authorize on gRPC's; it reads what doesn't change after the start.
  */
@@ -23,17 +28,22 @@
 #include <stddef.h>
 
 #include "identity/identity.h"
+#include "identity/seal.h"
 #include "rpc/server.h"
+#include "server/api/invites.h"
 #include "server/audit/audit.h"
-
-#define ACCESS_TOKEN 65 /* bytes of the token of loopback callers, with the NUL */
 
 struct access {
     bool tls;                       /* TCP speaks TLS */
     char cluster[IDENTITY_CLUSTER]; /* with TLS: whose certificates count */
-    char token[ACCESS_TOKEN];       /* without; "": no TCP */
+    char token[IDENTITY_TOKEN];     /* without; "": no TCP */
+    char seal[IDENTITY_TOKEN];      /* key of the tokens of generations */
+    struct invites *invites;        /* borrowed */
     struct audit *audit;            /* refusals go there */
 };
+
+/* Random digits that are kept in a file, which only its owner may read: made once. */
+MUST_CHECK enum status access_secret(const char *path, char out[IDENTITY_TOKEN]);
 
 #define ACCESS_LOCAL "local"
 #define ACCESS_ACTOR (LIMIT_NAME + 16) /* bytes of "operator/alice", with the NUL */

@@ -15,9 +15,6 @@
 #include "server/api/api.h"
 #include "server/api/render.h"
 
-#define NO_INVITE                                                                                  \
-    "this invite is used up, too old, or the coordinator that made it was started anew since: "    \
-    "'cairn node invite' makes another"
 #define REQUEST_BYTES 8192 /* of a certificate or a request to sign one, at most */
 
 static int64_t now_s(const struct api *api)
@@ -241,7 +238,7 @@ static void join(struct api *api, const Cairn__V1__JoinRequest *in,
         return;
     struct invite *invite = invites_find(&api->invites, in->secret, now_s(api));
     if (!invite) {
-        rpc_call_finish(call, RPC_UNAUTHENTICATED, NO_INVITE);
+        rpc_call_finish(call, RPC_UNAUTHENTICATED, INVITES_REFUSED);
         return;
     }
     if (!may_join(api, call, in))
@@ -260,7 +257,7 @@ static void join(struct api *api, const Cairn__V1__JoinRequest *in,
                    reason.text[0] ? reason.text : status_string(st));
         return;
     }
-    invites_use(invite);
+    invites_use(&api->invites, invite);
     LOG_INFO(api->log, "node %s has a certificate, by an invite", in->node);
     answer(call, cert, reply);
 }
@@ -272,7 +269,7 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
     enum rpc_code code;
     join(api, in, reply, call);
     if (rpc_call_answered(call, &code))
-        access_note(api->audit, call, in->node, code, NO_INVITE);
+        access_note(api->audit, call, in->node, code, INVITES_REFUSED);
 }
 
 /* ---- certificates that are renewed ---- */

@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +17,14 @@
 #define INVITES_VALID_S (7 * 86400) /* at most */
 #define INVITES_USUAL_S 3600
 
+/* What is said of a secret that doesn't count. */
+#define INVITES_REFUSED                                                                            \
+    "this invite is used up, too old, or the coordinator that made it was started anew since: "    \
+    "'cairn node invite' makes another"
+
+/* Zeroed is empty. */
 struct invites {
+    pthread_mutex_t mutex;
     struct invite {
         uint8_t hash[IDENTITY_SECRET_HASH];
         uint32_t uses;
@@ -31,4 +40,6 @@ MUST_CHECK enum status invites_add(struct invites *invites, const char *secret, 
  * apart. */
 struct invite *invites_find(struct invites *invites, const char *secret, int64_t now_s);
 /* Somebody came by it. */
-void invites_use(struct invite *invite);
+void invites_use(struct invites *invites, struct invite *invite);
+/* Whether it counts: who wants to join is asked for that before anything of him is read. */
+bool invites_know(struct invites *invites, const char *secret, int64_t now_s);

@@ -70,6 +70,10 @@ struct core_options {
     struct store_port store;
     void (*random)(void *arg, void *out, size_t size);
     void *random_arg;
+    /* Makes of a generation's new token, 64 hexadecimal digits, one that is known at the door
+     * (identity/seal.h). NULL: it stays as it is. */
+    void (*seal)(void *arg, char *token);
+    void *seal_arg;
     int64_t hang_ms;      /* floor of the hang rule; 0: 30 s */
     uint64_t descriptors; /* that this process may have open; 0: nobody counts them */
     /* Called by core_new, after each job at the latest: reading thousands takes a while, and who

@@ -119,6 +119,8 @@ static void place_job(struct core *core, struct core_job *job, const struct boar
     }
     char token[65];
     core_nonce(core, token, sizeof token);
+    if (core->options.seal)
+        core->options.seal(core->options.seal_arg, token);
     struct machine_event event = core_event(core, MACHINE_EV_PLACED);
     event.placed = (struct machine_placed){ names, numbers, token };
     (void)core_apply(core, job, &event);

@@ -1,0 +1,18 @@
+/*
+ * Tokens that show by themselves who made them: half of one is random, the other half an
+ * authentication code of the first (HMAC-SHA256, 128 bits of it) under a key that only its maker
+ * has. So a token is told from a guess without a look at what it is for.
+ *
+ * Thread: any.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#define IDENTITY_TOKEN 65 /* bytes of a token or of a key: 64 hexadecimal digits and the NUL */
+
+/* Of 64 random digits the last 32 become the code of the first. */
+void identity_seal(const char key[IDENTITY_TOKEN], char token[IDENTITY_TOKEN]);
+
+/* Whether that was done to it, with this key. */
+bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token);
