@@ -5,6 +5,7 @@
 
 #include "bench/coordinator/fleet.h"
 #include "common/check.h"
+#include "common/io.h"
 #include "common/unconst.h"
 
 #define BEAT_NS (1000 * INT64_C(1000000))
@@ -50,7 +51,7 @@ static void say_hello(struct agent *agent)
     hello.slots = agent->peer.fleet->options.slots;
     hello.device = unconst("cpu");
     hello.version = unconst(CAIRN_VERSION);
-    hello.host = unconst("127.0.0.1");
+    hello.host = agent->host;
     hello.cores = hello.slots;
     hello.memory_bytes = UINT64_C(64) << 30;
     size_t count = 0;
@@ -101,6 +102,7 @@ void agent_say_exited(struct trainer *trainer)
 static void on_opened(struct peer *peer)
 {
     struct agent *agent = agent_of(peer);
+    fleet_trace(peer->fleet, "agent", agent->name, 0, 0);
     say_hello(agent);
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         if (t->stage == TRAINER_GONE)
@@ -197,6 +199,22 @@ static const struct peer_ops agent_ops = {
     .opened = on_opened, .heard = on_heard, .lost = on_lost, .tick = on_tick, .release = on_release
 };
 
+/* Made by the fleet's authority. */
+static void make_certificate(struct agent *agent, const struct fleet *fleet)
+{
+    struct identity_pem own;
+    struct reason reason;
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    (void)snprintf(agent->cert, sizeof agent->cert, "%s/%s.crt", fleet->options.tls, agent->name);
+    (void)snprintf(agent->key, sizeof agent->key, "%s/%s.key", fleet->options.tls, agent->name);
+    CHECK(identity_make(&fleet->authority, IDENTITY_NODE, agent->name, NULL, now_s, &own,
+                        &reason) == ST_OK);
+    CHECK(io_replace(io_system(), agent->cert, own.cert, strlen(own.cert)) == ST_OK);
+    CHECK(io_replace(io_system(), agent->key, own.key, strlen(own.key)) == ST_OK);
+    identity_pem_release(&own);
+    agent->tls = (struct identity_files){ agent->cert, agent->key, fleet->ca };
+}
+
 void agent_new(struct fleet *fleet, uint32_t number)
 {
     struct agent *agent = calloc(1, sizeof *agent);
@@ -204,5 +222,11 @@ void agent_new(struct fleet *fleet, uint32_t number)
     agent->number = number;
     agent->beat_ns = clock_mono_ns() + number * INT64_C(7919) % 1000 * 1000000;
     (void)snprintf(agent->name, sizeof agent->name, "n%05u", number);
-    peer_open(&agent->peer, fleet, &agent_ops, &cairn__v1__fleet__descriptor, fleet->options.token);
+    (void)snprintf(agent->host, sizeof agent->host, "127.0.0.1");
+    if (fleet->options.tls != NULL) { /* nodes of which jobs may span several */
+        (void)snprintf(agent->host, sizeof agent->host, "10.0.%u.%u", number >> 8, number & 255);
+        make_certificate(agent, fleet);
+    }
+    peer_open(&agent->peer, fleet, &agent_ops, &cairn__v1__fleet__descriptor,
+              fleet->options.tls != NULL ? &agent->tls : NULL, fleet->options.token);
 }

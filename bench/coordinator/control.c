@@ -15,7 +15,6 @@ static struct rpc_channel *open_channel(const struct fleet_options *options)
 {
     struct rpc_channel *channel = NULL;
     const struct rpc_channel_options how = { .target = options->target,
-                                             .tls = options->tls,
                                              .token = options->token,
                                              .backoff_min_ms = 5,
                                              .backoff_max_ms = 10 };

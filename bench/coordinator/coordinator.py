@@ -18,6 +18,9 @@ file isn't the coordinator's. Prints JSON lines and a table; value and goal of e
               (of both also what of it is processor time: that doesn't depend on what else the machine does)
     lone      one call, one event at a time: a submission, a save's begin to its folder;
               yardstick: --old's binary, else an fsync of the same file system
+    storm     --nodes agents with 8 trainers each, all over TLS: cairnd is killed and started anew;
+              until all are back; its processor time and memory for each of their connections;     120 s, 1.2 ms, 106 KiB
+              nodes and generations lost
 
 The journal of `start` is made by a cairnd: --alive running jobs and some that have ended, which are then copied in its
 tables, under other ids, until there are --ended.
@@ -37,7 +40,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CASES = ("form", "save", "many", "queue", "start", "lone")
+CASES = ("form", "save", "many", "queue", "start", "lone", "storm")
 SLOTS = 8
 
 JOB = """\
@@ -126,7 +129,7 @@ def coordinator_class(Home):
 
         def __init__(self, binaries):
             super().__init__(env={"CAIRN_HANG_MS": "30000"})
-            self.binaries, self.fleets, self.daemon = Path(binaries).resolve(), [], None
+            self.binaries, self.fleets, self.daemon, self.listen = Path(binaries).resolve(), [], None, []
             self.store = Path(tempfile.mkdtemp(prefix="cairn-bench-", dir="/dev/shm"))
             del self.env["CAIRN_WATCHDOG_MS"]
 
@@ -151,9 +154,22 @@ def coordinator_class(Home):
             (self.home / "log").mkdir(parents=True, exist_ok=True)
             with (self.home / "log/cairnd.log").open("ab") as log:
                 begin = now()
-                self.daemon = subprocess.Popen([self.binaries / "cairnd"], env=self.env, stderr=log,
+                self.daemon = subprocess.Popen([self.binaries / "cairnd", *self.listen], env=self.env, stderr=log,
                                                preexec_fn=lambda: os.sched_setaffinity(0, CORES[:1]))
             return begin
+
+        def start_tls(self):
+            """Anew, on a port that stays; what its players are told of it."""
+            self.end()
+            self.cairn("cert", "init", "--cluster", "bench")
+            tls, address = self.home / "tls", self.home / "cairnd.addr"
+            files = [text for end, name in (("cert", "coordinator.crt"), ("key", "coordinator.key"), ("ca", "ca.crt"))
+                     for text in (f"--tls-{end}", tls / name)]
+            self.listen = ["--listen", "127.0.0.1:0", *files]
+            self.start()
+            self.until(address.exists, 20, "it listens")
+            self.listen[1] = address.read_text(encoding="utf-8")
+            return ["--target", f"ipv4:{self.listen[1]}", "--tls", tls]
 
         def end(self):
             if self.daemon:
@@ -434,12 +450,55 @@ def case_lone(Coordinator, args, _):
     report("lone/folder of a save", ours[1], "ms", ours[2], "an fsync")
 
 
+# ---- all come back at once ----
+
+def returned(fleet, since):
+    """When agents and trainers were back, after that time."""
+    return sorted(event["t"] for event in fleet.read() if event["ev"] in ("agent", "back") and event["t"] >= since)
+
+
+def judged(place):
+    """What the log of cairnd says of nodes that it gave up."""
+    log = (place.home / "log/cairnd.log").read_text(encoding="utf-8", errors="replace")
+    return [line for line in log.splitlines() if "is silent" in line or "fell silent" in line]
+
+
+def case_storm(Coordinator, args, _):
+    with Coordinator(args.bin) as place:
+        dial, each = place.start_tls(), 125
+        bare = place.rss_mb()
+        processes = args.processes or -(-args.nodes // 50)
+        fleet = Fleet(place, args.nodes, SLOTS, processes, *dial, "--beat-ms", 1000)
+        jobs, started = set(), 0
+        while started < args.nodes:  # one after the other: how they come is not what is measured
+            more = min(args.nodes - started, each)
+            jobs |= {row["id"] for row in place.submit_many(1, ranks=SLOTS * more, steps=FOREVER, every=FOREVER)}
+            started += more
+            place.until(lambda: fleet.count("ready") >= SLOTS * started, args.patience, f"{started} nodes train")
+        time.sleep(5)
+        before, peers = len(judged(place)), (1 + SLOTS) * args.nodes
+        place.end()
+        begin = place.start()
+        place.until(lambda: len(returned(fleet, begin)) >= peers, args.patience, "all are back")
+        back, spent, rss = returned(fleet, begin), place.spent()[0], place.rss_mb()
+        time.sleep(15)  # whom it hasn't heard by then it judges
+        generations, nodes = losses_of(place, jobs)
+        report(f"storm/{args.nodes}/back", (back[peers - 1] - begin) / 1e9, "s", 120)
+        report(f"storm/{args.nodes}/processor", spent * 1e3 / peers, "ms", 1.2, "a prototype")
+        report(f"storm/{args.nodes}/memory", (rss - bare) * 1024 / peers, "KiB", 106, "a prototype")
+        report(f"storm/{args.nodes}/lost", generations + nodes, "", 0)
+        said = judged(place)[before:]
+        say(f"    half were back after {(back[peers // 2] - begin) / 1e9:.1f} s; {peers} connections, "
+            f"{len(returned(fleet, begin))} openings; {spent:.1f} s of processor time, {rss:.0f} MB; {generations} "
+            f"generations and {nodes} nodes lost; {len(said)} lines about silent nodes" + "".join(f"\n    {line}" for line in said[:3]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="; ".join(CASES) + "; none: all")
     for name, value, text in (("ranks", 1000, "of the one job"), ("saves", 3, "of it"), ("save-every", 15, "seconds"),
                               ("pieces", 64, "hashes in a report"), ("jobs", 1000, "that run"), ("queued", 1000, ""),
-                              ("ended", 10000, ""), ("alive", 100, ""), ("rounds", 20, ""),
+                              ("ended", 10000, ""), ("alive", 100, ""), ("nodes", 1000, "that come back"), ("rounds", 20, ""),
                               ("processes", 0, "that play; 0: enough"), ("patience", 900, "seconds, for a case")):
         parser.add_argument(f"--{name}", type=int, default=value, help=text)
     parser.add_argument("--minutes", type=float, default=1, help="of `many`; 10 shows whether memory stays flat")

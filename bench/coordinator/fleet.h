@@ -26,6 +26,7 @@
 #include "cairn/v1/training.pb-c.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "identity/make.h"
 #include "rpc/client.h"
 
 struct fleet;
@@ -33,11 +34,12 @@ struct agent;
 struct trainer;
 
 struct fleet_options {
-    const char *target;               /* "unix:/…", "ipv4:127.0.0.1:7000" */
-    const char *token;                /* of agents and of people, NULL: none */
-    const struct identity_files *tls; /* NULL: without */
-    uint32_t first, nodes;            /* numbers of the nodes that this process plays */
-    uint32_t slots;                   /* of each */
+    const char *target;    /* "unix:/…", "ipv4:127.0.0.1:7000" */
+    const char *token;     /* of agents and of people, NULL: none */
+    const char *tls;       /* folder of an authority, where agents make their certificates; NULL:
+                              without TLS */
+    uint32_t first, nodes; /* numbers of the nodes that this process plays */
+    uint32_t slots;        /* of each */
     uint32_t step_ms;
     uint32_t beat_ms; /* between two reports of progress of a trainer */
     uint32_t pieces;  /* of 65536 elements, whose hashes are in one rank's report of a save */
@@ -63,7 +65,8 @@ struct peer {
     const struct peer_ops *ops;
     struct fleet *fleet;
     const ProtobufCServiceDescriptor *service;
-    char token[72]; /* "": none */
+    const struct identity_files *tls; /* NULL: without */
+    char token[72];                   /* "": none */
     enum peer_state state;
     int64_t again_ns; /* PEER_PAUSED: it is opened then */
     bool released;
@@ -84,6 +87,9 @@ struct fleet {
     struct peer *to_open, **open_last; /* wait for an opener */
     bool stopping;
     pthread_t threads[64];
+    struct identity_pem authority;
+    char ca[LIMIT_PATH];
+    struct identity_files strangers; /* of trainers: the authority alone */
     char known_job[16]; /* the newest job file that was read: its id, and what it says */
     uint64_t total_steps, save_every;
     uint32_t pid_last; /* of trainers */
@@ -93,9 +99,10 @@ struct fleet {
 
 /* Plays until stdin ends, then drops everything. */
 int fleet_play(const struct fleet_options *options);
-/* service, token: of its stream. It is opened at once. */
+/* service, tls (borrowed), token: of its stream. It is opened at once. */
 void peer_open(struct peer *peer, struct fleet *fleet, const struct peer_ops *ops,
-               const ProtobufCServiceDescriptor *service, const char *token);
+               const ProtobufCServiceDescriptor *service, const struct identity_files *tls,
+               const char *token);
 /* False: it isn't open, the message is lost. */
 bool peer_send(struct peer *peer, const ProtobufCMessage *message);
 void peer_close(struct peer *peer);
@@ -111,7 +118,9 @@ void fleet_trace(struct fleet *fleet, const char *event, const char *job, uint32
 struct agent {
     struct peer peer;
     uint32_t number;
-    char name[32];
+    char name[32], host[32];
+    char cert[LIMIT_PATH], key[LIMIT_PATH];
+    struct identity_files tls;
     struct trainer *trainers;
     int64_t beat_ns; /* the next one */
 };

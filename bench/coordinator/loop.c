@@ -59,7 +59,8 @@ static void open_stream(struct peer *peer)
 {
     const struct fleet_options *o = &peer->fleet->options;
     const struct rpc_channel_options channel = { .target = o->target,
-                                                 .tls = o->tls,
+                                                 .tls = peer->tls,
+                                                 .tls_name = IDENTITY_SERVER,
                                                  .token = peer->token[0] ? peer->token : NULL };
     const struct rpc_stream_options stream = { .open_timeout_ms = OPEN_MS,
                                                .wait_for_ready = true,
@@ -99,8 +100,10 @@ static void *opener_main(void *arg)
 /* ---- a peer ---- */
 
 void peer_open(struct peer *peer, struct fleet *fleet, const struct peer_ops *ops,
-               const ProtobufCServiceDescriptor *service, const char *token)
+               const ProtobufCServiceDescriptor *service, const struct identity_files *tls,
+               const char *token)
 {
+    peer->tls = tls;
     peer->ops = ops;
     peer->fleet = fleet;
     peer->service = service;
@@ -240,9 +243,25 @@ static bool asked_to_end(void)
     return poll(&in, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;
 }
 
+static void read_authority(struct fleet *fleet)
+{
+    char key[LIMIT_PATH];
+    size_t size = 0;
+    const char *folder = fleet->options.tls;
+    (void)snprintf(fleet->ca, sizeof fleet->ca, "%s/ca.crt", folder);
+    (void)snprintf(key, sizeof key, "%s/ca.key", folder);
+    CHECK(io_read_file(io_system(), fleet->ca, IDENTITY_FILE_BYTES, &fleet->authority.cert,
+                       &size) == ST_OK);
+    CHECK(io_read_file(io_system(), key, IDENTITY_FILE_BYTES, &fleet->authority.key, &size) ==
+          ST_OK);
+    fleet->strangers.ca = fleet->ca;
+}
+
 static void start(struct fleet *fleet, const struct fleet_options *options)
 {
     fleet->options = *options;
+    if (options->tls != NULL)
+        read_authority(fleet);
     fleet->ready_end = &fleet->ready;
     fleet->open_last = &fleet->to_open;
     pthread_mutex_init(&fleet->mutex, NULL);

@@ -16,7 +16,8 @@ static const char usage[] =
     "       fleet submit --file FILE [--count N]      submits it so many times\n"
     "       fleet probe [--rate N] [--seconds N]      small calls, and how long they took;\n"
     "                                                 0 seconds: one, when it was answered\n"
-    "Of all: --target ADDRESS (the socket of CAIRN_HOME) --token TEXT\n";
+    "Of all: --target ADDRESS (the socket of CAIRN_HOME) --token TEXT\n"
+    "Of play: --tls DIR: an authority's folder; agents make their certificates there\n";
 
 /* ---- events ---- */
 
@@ -92,13 +93,21 @@ static uint32_t *number_of(struct arguments *a, int option)
 static bool take_arguments(struct arguments *a, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "first", required_argument, NULL, 'f' },   { "nodes", required_argument, NULL, 'n' },
-        { "slots", required_argument, NULL, 's' },   { "step-ms", required_argument, NULL, 'm' },
-        { "beat-ms", required_argument, NULL, 'b' }, { "pieces", required_argument, NULL, 'p' },
-        { "count", required_argument, NULL, 'c' },   { "rate", required_argument, NULL, 'r' },
-        { "seconds", required_argument, NULL, 'S' }, { "watch", required_argument, NULL, 'w' },
-        { "file", required_argument, NULL, 'F' },    { "target", required_argument, NULL, 't' },
-        { "token", required_argument, NULL, 'T' },   { NULL, 0, NULL, 0 },
+        { "first", required_argument, NULL, 'f' },
+        { "nodes", required_argument, NULL, 'n' },
+        { "slots", required_argument, NULL, 's' },
+        { "step-ms", required_argument, NULL, 'm' },
+        { "beat-ms", required_argument, NULL, 'b' },
+        { "pieces", required_argument, NULL, 'p' },
+        { "count", required_argument, NULL, 'c' },
+        { "rate", required_argument, NULL, 'r' },
+        { "seconds", required_argument, NULL, 'S' },
+        { "watch", required_argument, NULL, 'w' },
+        { "file", required_argument, NULL, 'F' },
+        { "target", required_argument, NULL, 't' },
+        { "token", required_argument, NULL, 'T' },
+        { "tls", required_argument, NULL, 'A' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -113,6 +122,8 @@ static bool take_arguments(struct arguments *a, int argc, char **argv)
             (void)snprintf(a->target, sizeof a->target, "%s", optarg);
         } else if (option == 'T') {
             a->fleet.token = optarg;
+        } else if (option == 'A') {
+            a->fleet.tls = optarg;
         } else {
             return false;
         }

@@ -62,6 +62,8 @@ static void on_opened(struct peer *peer)
     hello.step = trainer->step;
     hello.node = trainer->agent->name;
     hello.version = unconst(CAIRN_VERSION);
+    if (hello.attached)
+        fleet_trace(peer->fleet, "back", trainer->job, trainer->rank, trainer->step);
     (void)trainer_say(trainer, CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO, &hello);
     if (trainer->stage > TRAINER_HELLO)
         (void)rendezvous_say(trainer);
@@ -291,6 +293,7 @@ struct trainer *trainer_new(struct agent *agent, const Cairn__V1__StartTrainer *
     trainer->beat_ns = clock_mono_ns() + 1000 * MS;
     fleet->started++;
     fleet_trace(fleet, "start", trainer->job, trainer->rank, 0);
-    peer_open(&trainer->peer, fleet, &trainer_ops, &cairn__v1__training__descriptor, order->token);
+    peer_open(&trainer->peer, fleet, &trainer_ops, &cairn__v1__training__descriptor,
+              fleet->options.tls != NULL ? &fleet->strangers : NULL, order->token);
     return trainer;
 }
