@@ -75,7 +75,8 @@ int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len, int fla
     int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
     while (accepted >= 0 && is_kept(accepted, addr.__sockaddr__)) {
         (void)close(accepted);
-        *addr_len = room;
+        if (addr_len != NULL)
+            *addr_len = room;
         accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
     }
     if (accepted >= 0)

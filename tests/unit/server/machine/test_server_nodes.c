@@ -409,12 +409,33 @@ static void a_crash_is_not_explained_by_it(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PROCESS);
 }
 
+/* More of them than one turn has room for. */
+static void many_trainers_that_do_not_die_count_as_gone(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    size_t unseen = 0;
+    config.ranks = 300;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 11);
+    bench_tick(b, 15000);
+    for (int i = 0; i < 100 && !machine_wants_slots(&b->m, b->now); i++) {
+        unseen += bench_count(b, MACHINE_ACT_UNSEEN);
+        assert_true(machine_deadline(&b->m) <= b->now); /* it goes on at once */
+        bench_tick(b, 0);
+    }
+    assert_int_equal(unseen + bench_count(b, MACHINE_ACT_UNSEEN), 299);
+    bench_is_state(b, "RECOVERING");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_node_counts_once),
+        TEST(many_trainers_that_do_not_die_count_as_gone),
         TEST(all_nodes_with_other_pins_are_left_out_at_once),
         TEST(ranks_that_do_not_say_their_pins_are_not_waited_for),
         TEST(pins_use_no_generations_and_any_number_of_nodes_is_left_out),

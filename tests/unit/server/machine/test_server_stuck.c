@@ -58,26 +58,6 @@ static void a_trainer_that_does_not_die_counts_as_gone_and_keeps_its_slot(void *
     bench_is_state(b, "RUNNING"); /* that it died at last is nothing to the job */
 }
 
-/* More of them than one turn has room for. */
-static void many_trainers_that_do_not_die_count_as_gone(void **state)
-{
-    struct bench *b = *state;
-    struct machine_config config = bench_config();
-    size_t unseen = 0;
-    config.ranks = 300;
-    bench_reopen(b, &config);
-    bench_run(b, BENCH_STEPS);
-    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 11);
-    wait_undying(b);
-    for (int i = 0; i < 100 && !machine_wants_slots(&b->m, b->now); i++) {
-        unseen += bench_count(b, MACHINE_ACT_UNSEEN);
-        assert_true(machine_deadline(&b->m) <= b->now); /* it goes on at once */
-        bench_tick(b, 0);
-    }
-    assert_int_equal(unseen + bench_count(b, MACHINE_ACT_UNSEEN), 299);
-    bench_is_state(b, "RECOVERING");
-}
-
 static void kill_ends_though_a_trainer_does_not_die(void **state)
 {
     struct bench *b = *state;
@@ -572,7 +552,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_trainer_that_does_not_die_counts_as_gone_and_keeps_its_slot),
-        TEST(many_trainers_that_do_not_die_count_as_gone),
         TEST(kill_ends_though_a_trainer_does_not_die),
         TEST(after_a_restart_the_time_counts_anew),
         TEST(a_trainer_lost_with_its_node_keeps_its_slot),
