@@ -12,6 +12,7 @@
 #include "identity/check.h"
 #include "identity/invite.h"
 #include "identity/make.h"
+#include "identity/seal.h"
 #include "tests/test.h"
 
 enum { NOW = 1790000000, DAY = 86400 };
@@ -468,6 +469,30 @@ static void texts_are_usable_if_they_parse_and_the_key_fits(void **state)
     identity_pem_release(&pem);
 }
 
+/* ---- tokens ---- */
+
+static void a_token_shows_who_made_it(void **state)
+{
+    static const char key[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    static const char other[] = "10112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    char token[IDENTITY_TOKEN], copy[IDENTITY_TOKEN + 1];
+    (void)state;
+    memcpy(token, other, sizeof token);
+    assert_false(identity_sealed(key, token));
+    identity_seal(key, token);
+    assert_memory_equal(token, other, 32); /* the random half */
+    assert_true(identity_sealed(key, token));
+    assert_false(identity_sealed(other, token));
+    for (size_t i = 0; i < IDENTITY_TOKEN - 1; i++) {
+        memcpy(copy, token, sizeof token);
+        copy[i] = copy[i] == '0' ? '1' : '0';
+        assert_false(identity_sealed(key, copy));
+    }
+    (void)snprintf(copy, sizeof copy, "%s0", token);
+    assert_false(identity_sealed(key, copy));
+    assert_false(identity_sealed(key, ""));
+}
+
 /* ---- invites ---- */
 
 static void an_invite_is_read_back_as_it_was_written(void **state)
@@ -539,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_uri_is_read_back_as_it_was_written),
         cmocka_unit_test(what_is_not_exactly_such_a_uri_is_nobody),
+        cmocka_unit_test(a_token_shows_who_made_it),
         TEST(each_role_has_a_certificate_that_does_for_it),
         TEST(extensions_say_what_a_certificate_is_for),
         TEST(a_coordinator_has_the_hosts_that_it_is_given),

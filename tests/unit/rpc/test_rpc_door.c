@@ -22,7 +22,7 @@ enum {
     DEADLINE_MS = 20000,
     GUEST_MS = 3000,
     CLOSE_MS = 400,
-    PULSE_MS = 10000,
+    PULSE_MS = 5000,
     GUESTS = 6,
     FIRST = 1000,
     ADDRESS = 4
