@@ -11,6 +11,7 @@
 
 #include "agent/net/probe.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { TURNS = 64 };
@@ -23,7 +24,7 @@ static void note(void *arg, const struct probe_result *result)
 {
     struct told *told = arg;
     CHECK(result->id == 7);
-    CHECK(strlen(result->saw) < PROBE_SAW);
+    CHECK(strlen(result->saw) < LIMIT_SAW);
     CHECK(!told->any); /* once */
     *told = (struct told){ .any = true, .reached = result->reached };
 }

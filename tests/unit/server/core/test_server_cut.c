@@ -222,7 +222,7 @@ static void a_node_that_goes_while_it_is_checked_gives_no_answer(void **state)
     assert_int_equal(core_pairs_begin(f.w->core, some, 2, false, &reason), ST_REFUSED);
     assert_non_null(strstr(reason.text, "b can't be tried"));
     f.count = 1;
-    assert_int_equal(core_ask(f.w->core, f.job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(f.w->core, f.job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(f.w);
     far_close_agent(f.w, &f.agent[0]);
     far_close_agent(f.w, &f.agent[2]);

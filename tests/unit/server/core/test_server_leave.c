@@ -225,7 +225,7 @@ static void workers_of_a_machine_with_another_name_save_and_go(void **state)
     assert_int_equal(node_of(w, "a")->stay, CORE_LEAVES);
     assert_string_equal(machine_state_name(job->m.state),
                         "RECOVERING"); /* it had nothing to save */
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     far_close_agent(w, &new);
 }
@@ -247,7 +247,7 @@ static void a_drains_deadline_ends_who_is_still_there(void **state)
     core_pass(w, 150);
     assert_int_equal(agent.sent[ORDER_END], ended + 2);
     assert_in_range(node_of(w, "a")->drain_until, w->now, w->now + 1000); /* and once more */
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     for (uint32_t i = 0; i < 2; i++)
         say_gone(w, &agent, job, 1, i);

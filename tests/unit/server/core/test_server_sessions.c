@@ -272,7 +272,7 @@ static void trainers_of_two_versions_are_no_generation(void **state)
         assert_true(job->m.cause.of_node);
         assert_non_null(strstr(job->m.cause.message, "0.2.77 on node n"));
         assert_non_null(strstr(job->m.cause.message, CAIRN_VERSION " on node n"));
-        assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL), ST_OK);
+        assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
         core_end_group(w);
         for (int i = 0; i < 2; i++)
             far_close_trainer(w, &trainer[i]);
