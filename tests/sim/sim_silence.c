@@ -62,13 +62,14 @@ static bool is_cut_off(const struct sim *sim, const char *name)
     return sim->unheard_until[node] > since || sim->deaf_until[node] > since;
 }
 
-/* Workers that get no further because one of them is cut off (who saves and leaves, or forms) may
- * be ended; those that do get further may not. */
+/* Workers that get no further because one of them is cut off (those that save and leave, or form)
+ * may be ended; those that do get further may not. */
 static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 {
     struct sim_job *known = &sim->jobs[index];
-    bool cut_off = false;
-    if (m->end_to != MACHINE_RECOVERING || known->judged == m->generation)
+    bool cut_off = sim->breaks_control && known->stepped_in != m->generation;
+    if (m->end_to == MACHINE_NONE || m->cause.kind == MACHINE_FAULT_NONE ||
+        known->judged == m->generation)
         return;
     known->judged = m->generation;
     for (uint32_t i = 0; i < m->config.ranks; i++)
