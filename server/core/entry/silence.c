@@ -129,7 +129,7 @@ static size_t choose_witnesses(const struct core *core, const struct core_node *
 {
     const int64_t lately = core_now(core) - 5 * core->beat_ms / 2;
     size_t count = 0, begin = 0;
-    if (of->probe_port == 0)
+    if (of->probe_port == 0 || of->local)
         return 0;
     while (begin < core->node_count && core->nodes[begin] != of)
         begin++;

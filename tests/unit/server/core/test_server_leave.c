@@ -168,6 +168,7 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
     assert_string_equal(node_of(w, "a")->why_drains, "new disks");
     assert_int_equal(again.sent[ORDER_START], 0);
     assert_non_null(strstr(job->m.reason, "1 node is drained or has left"));
+    far_beat(w, &again);
     assert_int_equal(core_undrain_node(w->core, "a", NULL), ST_OK);
     core_end_group(w);
     core_pass(w, 1);

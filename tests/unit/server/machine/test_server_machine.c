@@ -156,7 +156,7 @@ static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
     bench_progress(b, 0, 1, "forward");
     bench_tick(b, 4900);
     bench_is_state(b, "RUNNING");
-    bench_progress(b, 0, 2, "forward");
+    bench_progress(b, 0, 1, "forward");
     bench_tick(b, 200);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);

@@ -90,7 +90,7 @@ static void a_trainer_lost_with_its_node_keeps_its_slot(void **state)
     silent.agent.saw = "";
     assert_int_equal(bench_apply(b, silent), ST_OK);
     b->now += 6000;
-    bench_progress(b, 0, 5, "forward");
+    bench_counter(b, 0, 0, "forward", 5);
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
     assert_int_equal(bench_act(b, MACHINE_ACT_UNSEEN, 0)->rank, 1);
 }

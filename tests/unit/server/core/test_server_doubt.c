@@ -1,0 +1,198 @@
+/* A node falls silent while others are heard: these are asked whether they reach it. And the time
+ * after a start, in which nobody is judged. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+#define ORDER_PROBE CAIRN__V1__AGENT_ORDER__BODY_PROBE
+
+struct fleet {
+    struct core_world *w;
+    struct far_end agent[5];
+    size_t count;
+};
+
+static const char *const names[] = { "a", "b", "c", "d", "e" };
+
+/* Over the network. */
+static void come(struct fleet *f, size_t i, bool probes)
+{
+    far_open(&f->agent[i], "");
+    f->agent[i].conn.local = false;
+    Cairn__V1__AgentHello hello = far_agent_hello(names[i], "boot-1");
+    hello.probe_port = probes ? 4000 + (uint32_t)i : 0;
+    far_say_hello(f->w, &f->agent[i], &hello);
+}
+
+static void join(struct fleet *f, size_t count, bool probes)
+{
+    f->count = count;
+    for (size_t i = 0; i < count; i++)
+        come(f, i, probes);
+    for (int i = 0; i < 12; i++) { /* the time of grace is over */
+        core_pass(f->w, 1000);
+        for (size_t j = 0; j < count; j++)
+            far_beat(f->w, &f->agent[j]);
+    }
+}
+
+static void leave(struct fleet *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        far_close_agent(f->w, &f->agent[i]);
+}
+
+/* All but the first beat. */
+static void pass(struct fleet *f, int64_t ms)
+{
+    for (; ms > 0; ms -= 500) {
+        for (size_t i = 1; i < f->count; i++)
+            far_beat(f->w, &f->agent[i]);
+        core_pass(f->w, 500);
+    }
+}
+
+static void answer(struct fleet *f, size_t from, bool reached)
+{
+    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
+    result.id = f->agent[from].probe;
+    result.reached = reached;
+    result.saw = reached ? "reached" : "no answer";
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = &result;
+    core_agent_message(f->w->core, &f->agent[from].conn, &message);
+    core_end_group(f->w);
+}
+
+static const struct core_node *first(struct fleet *f)
+{
+    struct core_node *nodes[8];
+    const size_t count = core_nodes(f->w->core, nodes, 8);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(nodes[i]->name, names[0]) == 0)
+            return nodes[i];
+    }
+    fail();
+    return NULL;
+}
+
+static void who_is_reached_by_nobody_is_lost_as_ever(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 5, true);
+    pass(&f, 4000);
+    for (size_t i = 1; i <= 3; i++) /* three of the four */
+        assert_int_equal(f.agent[i].sent[ORDER_PROBE], 1);
+    assert_int_equal(f.agent[4].sent[ORDER_PROBE], 0);
+    for (size_t i = 1; i <= 3; i++)
+        answer(&f, i, false);
+    assert_false(first(&f)->silent);
+    pass(&f, 1000);
+    assert_true(first(&f)->silent);
+    assert_false(core_node_cut_off(first(&f)));
+    assert_non_null(strstr(first(&f)->doubt.said, "seen from b: no answer"));
+    leave(&f);
+}
+
+static void who_is_reached_by_one_is_cut_off_until_nobody_reaches_it(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 3, true);
+    pass(&f, 4000);
+    answer(&f, 1, false);
+    answer(&f, 2, true);
+    pass(&f, 1000);
+    assert_true(core_node_cut_off(first(&f)));
+    pass(&f, 2000); /* asked again */
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 2);
+    answer(&f, 2, true);
+    assert_true(core_node_cut_off(first(&f)));
+    pass(&f, 2000);
+    answer(&f, 1, false);
+    answer(&f, 2, false);
+    assert_true(first(&f)->silent);
+    assert_false(core_node_cut_off(first(&f)));
+    far_beat(f.w, &f.agent[0]);
+    assert_false(first(&f)->silent);
+    leave(&f);
+}
+
+static void without_a_witness_it_is_as_ever(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 3, false);
+    pass(&f, 4500);
+    assert_false(first(&f)->silent);
+    pass(&f, 1000);
+    assert_true(first(&f)->silent);
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 0);
+    leave(&f);
+}
+
+static void witnesses_that_say_nothing_are_replaced_once(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 3, true);
+    pass(&f, 8500);
+    assert_int_equal(f.agent[1].sent[ORDER_PROBE], 2);
+    assert_false(first(&f)->silent);
+    pass(&f, 1500);
+    assert_true(first(&f)->silent);
+    leave(&f);
+}
+
+static void the_only_node_has_three_times_as_long(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 1, true);
+    pass(&f, 14500);
+    assert_false(first(&f)->silent);
+    pass(&f, 1000);
+    assert_true(first(&f)->silent);
+    leave(&f);
+}
+
+/* Agents come one after the other: as long as they do, those that are not there yet are waited
+ * for. */
+static void after_a_start_nobody_is_judged_while_others_come(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 2, false);
+    struct core_job *job = core_submit_one(f.w, "j"); /* on one of the two: `a` */
+    assert_string_equal(job->m.ranks[0].node, "a");
+    char id[16];
+    (void)snprintf(id, sizeof id, "%s", job->id);
+    leave(&f);
+    core_restart(f.w);
+    for (int i = 0; i < 20; i++) { /* 40 s, a hello every 2 s */
+        come(&f, 1, false);
+        core_pass(f.w, 2000);
+        if (i < 19)
+            far_close_agent(f.w, &f.agent[1]);
+    }
+    job = core_loaded(f.w->core, id);
+    assert_int_equal(job->m.generation, 1);
+    assert_int_equal(job->m.cause.kind, MACHINE_FAULT_NONE);
+    pass(&f, 10000);
+    assert_int_equal(job->m.generation, 2); /* on the other one */
+    assert_int_equal(job->m.cause.kind, MACHINE_FAULT_NODE);
+    far_close_agent(f.w, &f.agent[1]);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(who_is_reached_by_nobody_is_lost_as_ever),
+        CASE(who_is_reached_by_one_is_cut_off_until_nobody_reaches_it),
+        CASE(without_a_witness_it_is_as_ever),
+        CASE(witnesses_that_say_nothing_are_replaced_once),
+        CASE(the_only_node_has_three_times_as_long),
+        CASE(after_a_start_nobody_is_judged_while_others_come),
+    };
+#undef CASE
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

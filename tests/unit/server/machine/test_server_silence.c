@@ -1,0 +1,116 @@
+/* A rank that is silent with its agent: lost with its node, or cut off from the coordinator alone. */
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+static void set_agent(struct bench *b, uint32_t rank, enum machine_agent state)
+{
+    struct machine_event event = {
+        .kind = MACHINE_EV_AGENT, .generation = b->m.generation, .rank = rank
+    };
+    event.agent.state = state;
+    event.agent.saw = "seen from c: reached";
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* Rank 0 says something each second, a step further each time that often. */
+static void go_on(struct bench *b, int seconds, uint64_t step_each)
+{
+    for (int i = 0; i < seconds; i++) {
+        bench_tick(b, 1000);
+        bench_counter(b, 0, b->m.step_max + step_each, "forward", (uint64_t)b->now);
+    }
+}
+
+static void whoever_others_finish_steps_with_is_not_lost(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 1, MACHINE_AGENT_SILENT);
+    go_on(b, 60, 1);
+    bench_is_state(b, "RUNNING");
+    go_on(b, 3, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
+static void where_others_reach_it_the_next_step_may_take_longer(void **state)
+{
+    struct bench *b = *state;
+    go_on(b, 1, 1);
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    go_on(b, 10, 1);
+    go_on(b, 4, 0);
+    bench_is_state(b, "RUNNING");
+    go_on(b, 2, 0);
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(strstr(b->m.cause.message, "other nodes reach it, but the job gets no further"));
+}
+
+static void with_nobody_else_heard_it_is_waited_for_and_then_lost(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    for (int i = 0; i < 290; i++)
+        bench_tick(b, 1000);
+    bench_is_state(b, "RUNNING");
+    for (int i = 0; i < 15; i++)
+        bench_tick(b, 1000);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+}
+
+static void nobody_reaches_it_and_it_is_lost_at_once(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    bench_tick(b, 20000);
+    set_agent(b, 1, MACHINE_AGENT_SILENT);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
+static void once_it_is_heard_again_its_worker_has_time_to_come_back(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    bench_session_lost(b, 1);
+    go_on(b, 30, 1);
+    set_agent(b, 1, MACHINE_AGENT_HEARD);
+    go_on(b, 8, 1);
+    bench_is_state(b, "RUNNING");
+    bench_attach(b, 1, b->m.step_max);
+    go_on(b, 5, 1);
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.generation, 1);
+}
+
+static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 1, MACHINE_AGENT_DOUBTED);
+    go_on(b, 14, 1);
+    bench_is_state(b, "RUNNING");
+    set_agent(b, 1, MACHINE_AGENT_HEARD);
+    go_on(b, 11, 1);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(whoever_others_finish_steps_with_is_not_lost),
+        CASE(where_others_reach_it_the_next_step_may_take_longer),
+        CASE(with_nobody_else_heard_it_is_waited_for_and_then_lost),
+        CASE(nobody_reaches_it_and_it_is_lost_at_once),
+        CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
+        CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
+    };
+#undef CASE
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
