@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
 
@@ -96,6 +97,14 @@ def lost_nothing(home, job, step, quiet):
     assert from_step(home, job, 2) >= step
     assert told(home, job, "preempted") and not told(home, job, "fault")
     assert shown["lost_seconds"].get("replay", 0) == 0  # it never trained a step twice
+    saved = max(at(event) for event in shown["events"] if (event["kind"], event["generation"]) == ("saved", 1))
+    runs = min(at(event) for event in shown["events"] if (event["kind"], event["generation"]) == ("running", 2))
+    print(f"the next generation runs {runs - saved:.2f} s after the save, load {os.getloadavg()[0]:.1f}")
+    assert runs - saved < 10  # 2 s where nothing else runs
+
+
+def at(event):
+    return datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
 
 
 def test_a_pod_that_is_deleted_loses_no_step(quiet):

@@ -47,13 +47,16 @@ def until(condition, seconds, what):
 
 class Fleet:
     """nodes: machines with an agent; agent: what more it is told. prepare: called with each of their machines first.
-    ipv6: they have no other addresses."""
+    more: further machines, with higher numbers; begin: called with the fleet as soon as its machines are there.
+    ipv6: nodes have no other addresses."""
 
-    def __init__(self, nodes, slots=1, ipv6=False, agent=(), prepare=lambda machine: None, env=()):
+    def __init__(self, nodes, slots=1, ipv6=False, agent=(), prepare=lambda machine: None, env=(), more=0,
+                 begin=lambda fleet: None):
         self.nodes, self.slots, self.ipv6, self.agent, self.prepare = nodes, slots, ipv6, agent, prepare
         self.dir = Path(tempfile.mkdtemp(prefix="cairn-net-"))
         (self.dir / "checkpoints").mkdir(mode=0o777)
-        self.room = Room(1 + nodes, {BIN: "/run/bin", self.dir: "/run/shared"})
+        self.begin = begin
+        self.room = Room(1 + nodes + more, {BIN: "/run/bin", self.dir: "/run/shared"})
         self.env = {"PATH": os.environ["PATH"], "CAIRN_COPIES": "/dev/shm/cairn", "CAIRN_HANG_MS": "5000", **dict(env)}
         self.cairnd, self.agents = None, {}
         self.clocks = {}  # of a machine: by how much its wall clock is off ("+2d"), for what is started from now on
@@ -61,6 +64,7 @@ class Fleet:
     def __enter__(self):
         try:
             self.room.__enter__()
+            self.begin(self)
             self.cairn("cert", "init", "--dir", TLS)
             for number in range(2, 2 + self.nodes):
                 self.cairn("cert", "node", f"node{number}", "--dir", TLS)

@@ -25,8 +25,9 @@ def test_a_wrong_clock_is_what_is_said_of_a_good_certificate():
             fleet.room[2].signal(signal.SIGTERM, "cairn-agent")
             until(lambda: not fleet.room[2].pids("cairn-agent"), 20, "the agent ends")
             fleet.start_agent(2)
-            until(lambda: words in fleet.log_of("cairn-agent", 2), 20, "the agent says it")
-            print(off, fleet.log_of("cairn-agent", 2).splitlines()[-1])
+            said = until(lambda: [line for line in fleet.log_of("cairn-agent", 2).splitlines() if words in line], 20,
+                         "the agent says it")
+            print(f"{off}: {said[0]}")
         fleet.clocks = {1: AHEAD}
         fleet.room[1].signal(signal.SIGTERM, "cairnd")
         until(lambda: not fleet.room[1].pids("cairnd"), 20, "the coordinator ends")
