@@ -151,16 +151,20 @@ MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file
                                  const char *base_dir, const char *const *sets, size_t set_count,
                                  struct job *out, struct buf *out_errors);
 
+struct job_origin {
+    const char *file_name, *base_dir; /* as above */
+    const char *allowed;
+};
+
 /*
  * The same, for somebody who may not name any path that there is. allowed: folders, absolute, and
  * s3://bucket/prefix, separated by ':'; NULL: all. Every path and store of the job, also one that
  * nobody wrote and that begins at base_dir, and every value of `nccl` with a '/' in it, has to be
  * one of these or below it, by its text: whether a folder is a link is not looked at.
  */
-MUST_CHECK enum status job_parse_within(const char *allowed, const char *text, size_t size,
-                                        const char *file_name, const char *base_dir,
-                                        const char *const *sets, size_t set_count, struct job *out,
-                                        struct buf *out_errors);
+MUST_CHECK enum status job_parse_within(const struct job_origin *origin, const char *text,
+                                        size_t size, const char *const *sets, size_t set_count,
+                                        struct job *out, struct buf *out_errors);
 /* Whether a text can be `allowed`. */
 bool job_allowed_valid(const char *allowed);
 

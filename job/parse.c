@@ -305,14 +305,15 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
                       const char *const *sets, size_t set_count, struct job *out,
                       struct buf *out_errors)
 {
-    return job_parse_within(NULL, text, size, file_name, base_dir, sets, set_count, out,
-                            out_errors);
+    const struct job_origin origin = { file_name, base_dir, NULL };
+    return job_parse_within(&origin, text, size, sets, set_count, out, out_errors);
 }
 
-enum status job_parse_within(const char *allowed, const char *text, size_t size,
-                             const char *file_name, const char *base_dir, const char *const *sets,
-                             size_t set_count, struct job *out, struct buf *out_errors)
+enum status job_parse_within(const struct job_origin *origin, const char *text, size_t size,
+                             const char *const *sets, size_t set_count, struct job *out,
+                             struct buf *out_errors)
 {
+    const char *const file_name = origin->file_name, *const base_dir = origin->base_dir;
     if (base_dir[0] != '/')
         return ST_INVALID;
     if (set_count > JOB_SETS_MAX) {
@@ -334,7 +335,7 @@ enum status job_parse_within(const char *allowed, const char *text, size_t size,
         bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
     enum status st = ST_CONFIG;
     if (bounded) {
-        st = parse_sources(allowed, sources, set_count, base_dir, out, out_errors);
+        st = parse_sources(origin->allowed, sources, set_count, base_dir, out, out_errors);
     } else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
                           file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
         st = ST_NO_MEMORY;

@@ -52,14 +52,17 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     auto_buf struct buf errors, text;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
-    const char *name = in->file_name[0] ? in->file_name : "job.yaml";
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    const char *allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths;
+    const struct job_origin origin = {
+        .file_name = in->file_name[0] ? in->file_name : "job.yaml",
+        .base_dir = in->base_dir,
+        .allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths,
+    };
     enum status st = ST_NO_MEMORY;
     if (spec) {
-        st = job_parse_within(allowed, in->job_file, size, name, in->base_dir,
-                              (const char *const *)in->set, in->n_set, spec, &errors);
+        st = job_parse_within(&origin, in->job_file, size, (const char *const *)in->set, in->n_set,
+                              spec, &errors);
     }
     if (st == ST_OK)
         st = job_print(spec, &text);

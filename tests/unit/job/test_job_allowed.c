@@ -27,8 +27,8 @@ static enum status parse(const char *allowed, const char *images, const char *st
                    images, store[0] ? "checkpoint: {store: " : "", store, store[0] ? "}" : "",
                    more);
     buf_init(errors, 1 << 20);
-    return job_parse_within(allowed, text, strlen(text), "job.yaml", "/data/jobs", NULL, 0, &job,
-                            errors);
+    const struct job_origin origin = { "job.yaml", "/data/jobs", allowed };
+    return job_parse_within(&origin, text, strlen(text), NULL, 0, &job, errors);
 }
 
 static bool passes(const char *allowed, const char *images, const char *store, const char *more)
@@ -115,12 +115,12 @@ static void weights_and_files_of_nccl_count_too(void **state)
     static struct job job;
     auto_buf struct buf errors;
     buf_init(&errors, 1 << 20);
+    const struct job_origin origin = { "f", "/data", "/data" };
     const char *file = "name: a\nmodel: {arch: mlp, weights: /root/w.safetensors}\n"
                        "data: {train: {format: synthetic}}\n"
                        "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n";
-    assert_int_equal(
-        job_parse_within("/data", file, strlen(file), "f", "/data", NULL, 0, &job, &errors),
-        ST_CONFIG);
+    assert_int_equal(job_parse_within(&origin, file, strlen(file), NULL, 0, &job, &errors),
+                     ST_CONFIG);
     assert_non_null(strstr(errors.data, "model.weights"));
 }
 
