@@ -79,7 +79,7 @@ static enum status connect_peers(const struct comm_options *options, int64_t beg
     if (st == ST_OK)
         st = meet(options, peers, begin_ms + options->timeout_ms - connect_ms, got);
     if (st == ST_OK)
-        st = peers_connect(peers, got, begin_ms + options->timeout_ms, out);
+        st = peers_connect(peers, got, clock_mono_ms(clock_system()) + connect_ms, out);
     peers_free(peers);
     return st;
 }
