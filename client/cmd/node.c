@@ -162,22 +162,29 @@ static void path_list_free(struct path_list *list)
     free(list->rows);
 }
 
+static bool path_list_grow(struct path_list *list, size_t capacity)
+{
+    ProtobufCMessage **updates = realloc(list->updates, capacity * sizeof(void *));
+    if (updates == NULL)
+        return false;
+    list->updates = updates;
+    ProtobufCMessage **rows = realloc(list->rows, capacity * sizeof(void *));
+    if (rows == NULL)
+        return false;
+    list->rows = rows;
+    list->capacity = capacity;
+    return true;
+}
+
 /* Takes the message over. false: no memory. */
 static bool path_list_add(struct path_list *list, ProtobufCMessage *message)
 {
     const Cairn__V1__CheckPathsUpdate *update = (const Cairn__V1__CheckPathsUpdate *)message;
     const size_t needed = list->row_count + list->update_count + update->n_paths + 1;
-    if (needed > list->capacity) {
-        const size_t capacity = 2 * needed;
-        ProtobufCMessage **updates = realloc(list->updates, capacity * sizeof(void *));
-        list->updates = updates ? updates : list->updates;
-        ProtobufCMessage **rows = realloc(list->rows, capacity * sizeof(void *));
-        list->rows = rows ? rows : list->rows;
-        if (!updates || !rows) {
-            protobuf_c_message_free_unpacked(message, NULL);
-            return false;
-        }
-        list->capacity = capacity;
+    const bool full = list->updates == NULL || list->rows == NULL || needed > list->capacity;
+    if (full && !path_list_grow(list, 2 * needed)) {
+        protobuf_c_message_free_unpacked(message, NULL);
+        return false;
     }
     list->updates[list->update_count++] = message;
     for (size_t i = 0; i < update->n_paths; i++)

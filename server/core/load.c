@@ -434,9 +434,9 @@ static bool load_drain(void *arg, const char *name, const char *reason, int64_t 
     struct core_node *node = core_node_at(core, name);
     if (!node)
         node = core_node_make(core, name);
+    const int64_t until = core_now(core) + (left > 0 ? left : 0);
     if (node)
-        core_node_drain(core, node, reason,
-                        until_ms == 0 ? 0 : core_now(core) + (left > 0 ? left : 0));
+        core_node_drain(core, node, reason, until_ms == 0 ? 0 : until);
     return node != NULL;
 }
 

@@ -379,13 +379,13 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
 {
     struct core_node *node = core_node_at(core, name);
     const int64_t wall = clock_wall_ms(core->options.clock);
+    const int64_t until_ms = deadline_ms == 0 ? 0 : wall + deadline_ms;
     if (!node || !node->known)
         return ST_NOT_FOUND;
     core_node_drain(core, node, reason, deadline_ms == 0 ? 0 : core_now(core) + deadline_ms);
     enum status st = core_begin(core);
     if (st == ST_OK)
-        st = journal_put_drain(core->options.journal, name, node->why_drains,
-                               deadline_ms == 0 ? 0 : wall + deadline_ms);
+        st = journal_put_drain(core->options.journal, name, node->why_drains, until_ms);
     if (st != ST_OK) {
         core_fail(core, st, "draining a node");
         return st;

@@ -78,9 +78,10 @@ void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *
     size_t used = 0;
     for (uint32_t i = 0; i < shuns->count && used < sizeof names; i++) {
         const struct shun *one = &shuns->list[i];
-        if (one->why == why)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     one->node);
+        if (one->why != why)
+            continue;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                 one->node);
     }
     const uint32_t count = shun_count(shuns, why);
     reason_set(out, "on %u node%s: %.200s", count, count == 1 ? "" : "s", names);

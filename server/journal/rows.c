@@ -307,9 +307,10 @@ enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, voi
     sqlite3_stmt *row;
     enum status st = journal_bind(journal, SQL_EACH_DRAIN, &row, "");
     bool more = true;
-    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         more =
             fn(arg, journal_text_at(row, 0), journal_text_at(row, 1), sqlite3_column_int64(row, 2));
+    }
     return end_rows(row, st);
 }
 
