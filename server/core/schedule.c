@@ -166,6 +166,14 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
     }
 }
 
+/* Nodes in reach could take it, if they reached each other. */
+static bool fits_but_for_paths(const struct board *board, const struct place_ask *ask)
+{
+    struct place_ask any = *ask;
+    any.apart_count = 0;
+    return ask->apart_count > 0 && place_fits_in_reach(board->nodes, board->count, &any);
+}
+
 /*
  * Slots of a job, or why there are none. A suspected node is taken where others have no room now; a
  * drained one, or one where this very job failed, only where no other could ever take the job.
@@ -193,6 +201,9 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
     mark_board(core, job, board, 0);
     bool there = place_fits_in_reach(board->nodes, board->count, &ask);
     mark_board(core, job, board, AVOID_FAILED);
+    /* What would end the job there waits for the path that keeps it from other nodes. */
+    if (job->m.cause.kind == MACHINE_FAULT_USER && fits_but_for_paths(board, &ask))
+        there = false;
     return there ? ST_NOT_FOUND : st;
 }
 
@@ -263,8 +274,12 @@ static bool try_place(struct core *core, struct core_job *job)
         return false;
     }
     const struct place_ask ask = { .count = job->m.config.ranks,
-                                   .device = job_device_word(job->spec->workers.device) };
+                                   .device = job_device_word(job->spec->workers.device),
+                                   .apart = core->board->apart,
+                                   .apart_count = core->board->apart_count };
     const bool holds_back = place_fits(core->board->nodes, core->board->count, &ask);
+    if (!holds_back && fits_but_for_paths(core->board, &ask))
+        paths_want(&core->paths, core_now(core));
     add_failed(job, &reason);
     note_strays(core, &reason);
     note_leaving(core, &reason);

@@ -92,38 +92,13 @@ static void find_room(const struct place_node *nodes, size_t node_count,
         out->any = out->any || out->alone[i] > 0 || out->shared[i] > 0;
 }
 
-/* Whether there is room if all slots of these nodes are free. */
-static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
-                 bool reachable_only, bool any_port)
-{
-    uint32_t slots[PLACE_NODES_MAX];
-    struct room room;
-    for (size_t i = 0; i < node_count; i++) {
-        const bool there = reachable_only ? nodes[i].reachable : !nodes[i].leaving;
-        const bool counts = node_fits(&nodes[i], ask) && there;
-        slots[i] = counts ? nodes[i].slots : 0;
-    }
-    find_room(nodes, node_count, ask, slots, any_port, &room);
-    return room.any;
-}
-
-bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
-{
-    return fits(nodes, node_count, ask, false, false);
-}
-
-bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
-                         const struct place_ask *ask)
-{
-    return fits(nodes, node_count, ask, true, false);
-}
-
+/* free_only: else those that are in use, too. */
 static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32_t count,
-                           struct place_slot *out)
+                           bool free_only, struct place_slot *out)
 {
     uint32_t taken = 0;
     for (uint32_t i = 0; i < node->slots && taken < count; i++) {
-        if (!node->used[i])
+        if (!free_only || !node->used[i])
             out[taken++] = (struct place_slot){ .node = index, .slot = node->first + i };
     }
     return taken;
@@ -156,43 +131,10 @@ static size_t choose_node(const struct place_node *nodes, size_t node_count, con
     return best;
 }
 
-/* Why nodes that have slots enough between them can't share the job. */
-static void explain_apart(const struct place_node *nodes, size_t node_count,
-                          const struct place_ask *ask, struct reason *reason)
-{
-    const uint32_t each = ports_of_worker(ask);
-    const bool ports = fits(nodes, node_count, ask, false, true);
-    for (size_t i = 0; ports && i < node_count; i++) {
-        const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
-        const uint32_t wanted = slots < ask->count - 1 ? slots : ask->count - 1;
-        if (limit_by_ports(&nodes[i], ask, wanted) == wanted)
-            continue;
-        reason_set(reason,
-                   "needs %u slots on more than one node, and there %u port%s for each of its "
-                   "workers: for %u of them node %s needs %u and has %u, give its agent so many "
-                   "with --ports",
-                   ask->count, each, each == 1 ? "" : "s", wanted, nodes[i].name, wanted * each,
-                   nodes[i].ports);
-        return;
-    }
-    for (size_t i = 0; i < node_count; i++) {
-        if (!node_fits(&nodes[i], ask) || !is_loopback(nodes[i].host))
-            continue;
-        reason_set(reason,
-                   "needs %u slots on more than one machine, but node %s is at %s, where no other "
-                   "machine reaches its workers: start its agent with --interface or --host",
-                   ask->count, nodes[i].name, nodes[i].host);
-        return;
-    }
-    reason_set(reason,
-               "needs %u slots on more than one node, but some have an address of IPv4 and others "
-               "of IPv6: start their agents with --interface or --host, all of one kind",
-               ask->count);
-}
-
-/* Slots of those that are free, the best node first; false: there is no room. */
+/* So many slots of each, the best node first; false: there is no room. */
 static bool fill_slots(const struct place_node *nodes, size_t node_count,
-                       const struct place_ask *ask, const uint32_t *slots, struct place_slot *out)
+                       const struct place_ask *ask, const uint32_t *slots, bool free_only,
+                       struct place_slot *out)
 {
     struct room room;
     uint32_t most[PLACE_NODES_MAX];
@@ -203,8 +145,9 @@ static bool fill_slots(const struct place_node *nodes, size_t node_count,
         most[i] = room.alone[i] > 0 ? room.alone[i] : room.shared[i];
     const size_t first = choose_node(nodes, node_count, most, ask->count);
     CHECK(first < node_count);
-    uint32_t placed = take_slots(&nodes[first], (uint32_t)first,
-                                 most[first] < ask->count ? most[first] : ask->count, out);
+    uint32_t placed =
+        take_slots(&nodes[first], (uint32_t)first,
+                   most[first] < ask->count ? most[first] : ask->count, free_only, out);
     room.shared[first] = 0;
     for (size_t i = 0; i < node_count; i++) {
         if (strcmp(nodes[i].net, nodes[first].net) != 0)
@@ -215,7 +158,8 @@ static bool fill_slots(const struct place_node *nodes, size_t node_count,
         const size_t node = choose_node(nodes, node_count, room.shared, left);
         CHECK(node < node_count);
         placed += take_slots(&nodes[node], (uint32_t)node,
-                             room.shared[node] < left ? room.shared[node] : left, out + placed);
+                             room.shared[node] < left ? room.shared[node] : left, free_only,
+                             out + placed);
         room.shared[node] = 0;
     }
     return true;
@@ -340,14 +284,14 @@ static void take_back(struct drop *drop, uint32_t *room)
 /* Without both of any pair. false: there is no such choice; out_pair: the first that stood against
  * it, or NULL. */
 static bool fill_apart(const struct place_node *nodes, size_t node_count,
-                       const struct place_ask *ask, uint32_t *room, struct place_slot *out,
-                       const struct place_pair **out_pair)
+                       const struct place_ask *ask, uint32_t *room, bool free_only,
+                       struct place_slot *out, const struct place_pair **out_pair)
 {
     struct drop drops[DROPS_MAX];
     size_t depth = 0;
     *out_pair = NULL;
     for (int i = 0; i < TRIES_MAX; i++) {
-        const bool fits = fill_slots(nodes, node_count, ask, room, out);
+        const bool fits = fill_slots(nodes, node_count, ask, room, free_only, out);
         const struct place_pair *pair = fits ? find_apart(ask, out) : NULL;
         if (fits && !pair)
             return true;
@@ -367,6 +311,73 @@ static bool fill_apart(const struct place_node *nodes, size_t node_count,
         leave_out(&drops[depth - 1], room);
     }
     return false;
+}
+
+/* ---- whether a job fits at all ---- */
+
+/* Whether there is room if all slots of these nodes are free. any_way: whatever ports and paths
+ * there are. */
+static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
+                 bool reachable_only, bool any_way)
+{
+    uint32_t slots[PLACE_NODES_MAX];
+    struct place_slot taken[LIMIT_RANKS];
+    const struct place_pair *pair;
+    struct room room;
+    for (size_t i = 0; i < node_count; i++) {
+        const bool there = reachable_only ? nodes[i].reachable : !nodes[i].leaving;
+        const bool counts = node_fits(&nodes[i], ask) && there;
+        slots[i] = counts ? nodes[i].slots : 0;
+    }
+    find_room(nodes, node_count, ask, slots, any_way, &room);
+    if (!room.any || any_way || ask->apart_count == 0)
+        return room.any;
+    return fill_apart(nodes, node_count, ask, slots, false, taken, &pair);
+}
+
+bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
+{
+    return fits(nodes, node_count, ask, false, false);
+}
+
+bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
+                         const struct place_ask *ask)
+{
+    return fits(nodes, node_count, ask, true, false);
+}
+
+/* Why nodes that have slots enough between them can't share the job. */
+static void explain_apart(const struct place_node *nodes, size_t node_count,
+                          const struct place_ask *ask, struct reason *reason)
+{
+    const uint32_t each = ports_of_worker(ask);
+    const bool ports = fits(nodes, node_count, ask, false, true);
+    for (size_t i = 0; ports && i < node_count; i++) {
+        const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
+        const uint32_t wanted = slots < ask->count - 1 ? slots : ask->count - 1;
+        if (limit_by_ports(&nodes[i], ask, wanted) == wanted)
+            continue;
+        reason_set(reason,
+                   "needs %u slots on more than one node, and there %u port%s for each of its "
+                   "workers: for %u of them node %s needs %u and has %u, give its agent so many "
+                   "with --ports",
+                   ask->count, each, each == 1 ? "" : "s", wanted, nodes[i].name, wanted * each,
+                   nodes[i].ports);
+        return;
+    }
+    for (size_t i = 0; i < node_count; i++) {
+        if (!node_fits(&nodes[i], ask) || !is_loopback(nodes[i].host))
+            continue;
+        reason_set(reason,
+                   "needs %u slots on more than one machine, but node %s is at %s, where no other "
+                   "machine reaches its workers: start its agent with --interface or --host",
+                   ask->count, nodes[i].name, nodes[i].host);
+        return;
+    }
+    reason_set(reason,
+               "needs %u slots on more than one node, but some have an address of IPv4 and others "
+               "of IPv6: start their agents with --interface or --host, all of one kind",
+               ask->count);
 }
 
 enum status place_workers(const struct place_node *nodes, size_t node_count,
@@ -391,7 +402,7 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
         return ST_AGAIN;
     }
     const struct place_pair *pair = NULL;
-    if (fill_apart(nodes, node_count, ask, room, out, &pair))
+    if (fill_apart(nodes, node_count, ask, room, true, out, &pair))
         return ST_OK;
     if (pair) {
         reason_set(reason,

@@ -66,8 +66,8 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      const struct place_ask *ask, struct place_slot *out,
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
-/* Whether the job could be placed if all slots were free; the same on nodes in reach, of which one
- * that leaves is still one. */
+/* Whether the job could be placed if all slots were free, on nodes that are not apart; the same on
+ * nodes in reach, of which one that leaves is still one. */
 bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask);
 bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
                          const struct place_ask *ask);

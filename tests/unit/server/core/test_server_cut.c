@@ -127,6 +127,39 @@ static void without_another_node_it_waits_until_the_path_works(void **state)
     leave(&f);
 }
 
+static struct core_job *submit_small(struct fleet *f, const char *name)
+{
+    char text[512];
+    struct reason reason;
+    struct core_job *job = NULL;
+    (void)snprintf(text, sizeof text,
+                   "name: %s\nmodel: {arch: mlp, classes: 10}\n"
+                   "data: {train: {format: synthetic, samples: 1000}}\n"
+                   "train: {duration: 100 steps, global_batch: 64, lanes: 8, "
+                   "optimizer: {name: sgd, lr: 0.1}, seed: 1}\n"
+                   "workers: {count: 1}\ncheckpoint: {every: 10 steps, store: /store}\n",
+                   name);
+    assert_int_equal(core_submit_text(f->w, text, &job, &reason), ST_OK);
+    core_pass(f->w, 1);
+    return job;
+}
+
+/* Were all slots free it could not run either. */
+static void a_job_that_waits_for_a_path_holds_nobody_back(void **state)
+{
+    struct fleet f = { .w = *state, .count = 2 };
+    join(&f);
+    cut_path(&f);
+    pass(&f, 6000);
+    struct core_job *one = submit_small(&f, "one"), *other = submit_small(&f, "other");
+    pass(&f, 1000);
+    assert_string_equal(machine_state_name(one->m.state), "FORMING");
+    assert_string_equal(machine_state_name(other->m.state), "FORMING");
+    assert_int_equal(core_ask(f.w->core, one, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(f.w->core, other, MACHINE_EV_KILL), ST_OK);
+    leave(&f);
+}
+
 static void paths_that_work_change_nothing(void **state)
 {
     struct fleet f = { .w = *state, .count = 3 };
@@ -234,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_job_goes_elsewhere_and_says_why),
         CASE(without_another_node_it_waits_until_the_path_works),
+        CASE(a_job_that_waits_for_a_path_holds_nobody_back),
         CASE(paths_that_work_change_nothing),
         CASE(an_agent_that_gives_no_answer_proves_nothing),
         CASE(a_check_asks_the_agents_of_each_pair),

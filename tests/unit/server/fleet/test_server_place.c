@@ -337,6 +337,22 @@ static void another_choice_is_tried_where_the_first_leaves_too_few(void **state)
     assert_int_equal(place_apart(5, 3, ring, 5, out, &reason), ST_UNREACHABLE);
 }
 
+/* Slots in use don't count, pairs do. */
+static void a_job_fits_only_where_nodes_reach_each_other(void **state)
+{
+    const bool used[] = { true, true };
+    struct place_node nodes[] = { node("a", 2, used), node("b", 2, used), node("c", 1, used) };
+    const struct place_pair apart[] = { { 0, 1 } };
+    struct place_ask ask = { .count = 3, .device = "cpu", .apart = apart, .apart_count = 1 };
+    (void)state;
+    assert_true(place_fits(nodes, 3, &ask));
+    assert_false(place_fits(nodes, 2, &ask));
+    ask.count = 4;
+    assert_false(place_fits(nodes, 3, &ask));
+    ask.apart_count = 0;
+    assert_true(place_fits(nodes, 3, &ask));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_worker_on_the_cpu_needs_one_port),
         cmocka_unit_test(of_two_that_are_apart_one_is_taken),
         cmocka_unit_test(the_one_that_is_apart_from_most_is_left_out),
+        cmocka_unit_test(a_job_fits_only_where_nodes_reach_each_other),
         cmocka_unit_test(another_choice_is_tried_where_the_first_leaves_too_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
