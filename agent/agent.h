@@ -89,7 +89,8 @@ struct agent {
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t beat;
-    int watchdog_fd; /* or -1 */
+    int64_t beat_at, beat_ms; /* not before; from one to the next, 0: each time */
+    int watchdog_fd;          /* or -1 */
     uv_poll_t signals;
     int signal_fd;
     int lock_fd;

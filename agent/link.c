@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "agent/join/renew.h"
 #include "common/clock.h"
@@ -17,6 +18,7 @@ enum {
     OPEN_TLS_MS = 5000, /* it takes several ways to another machine and back */
     BACKOFF_MIN_MS = 100,
     BACKOFF_MAX_MS = 1000,
+    SPREAD_MAX_MS = 60000,
     KEEPALIVE_MS = 2000,
     KEEPALIVE_TIMEOUT_MS = 3000,
 };
@@ -33,10 +35,30 @@ struct link {
     bool stopping;
     struct rpc_stream *stream; /* NULL: none is open */
     uint64_t epoch;
+    uint32_t spread_ms;
     struct link_event events[EVENTS_MAX];
     size_t first;
     size_t count;
 };
+
+void link_set_spread(struct link *link, uint32_t ms)
+{
+    pthread_mutex_lock(&link->mutex);
+    if (ms > 0)
+        link->spread_ms = ms < SPREAD_MAX_MS ? ms : SPREAD_MAX_MS;
+    pthread_mutex_unlock(&link->mutex);
+}
+
+/* Some part of the spread: where the coordinator ended, thousands come back. */
+static int64_t spread(struct link *link)
+{
+    uint32_t number = 0;
+    (void)getrandom(&number, sizeof(number), 0); /* 0 is as good */
+    pthread_mutex_lock(&link->mutex);
+    const uint32_t ms = link->spread_ms;
+    pthread_mutex_unlock(&link->mutex);
+    return BACKOFF_MIN_MS + (int64_t)(number % ms);
+}
 
 /* Waits for room; false: stopping. */
 static bool put_event(struct link *link, enum link_event_kind kind, Cairn__V1__AgentOrder *order)
@@ -237,13 +259,15 @@ static void *link_main(void *arg)
         if (st == ST_OK) {
             enum rpc_code end = run_stream(link, stream, said);
             said = is_refusal(end) ? end : RPC_OK;
-            backoff = said == RPC_OK ? BACKOFF_MIN_MS : BACKOFF_MAX_MS;
+            backoff = said != RPC_OK  ? BACKOFF_MAX_MS
+                      : link->renewed ? BACKOFF_MIN_MS
+                                      : spread(link);
             continue;
         }
         if (result.code != said)
             warn(link, &result);
         said = result.code;
-        backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
+        backoff = spread(link);
     } while (pause_ms(link, backoff));
     return NULL;
 }
@@ -254,6 +278,7 @@ enum status link_start(const struct link_options *options, struct link **out)
     if (link == NULL)
         return ST_NO_MEMORY;
     link->options = *options;
+    link->spread_ms = BACKOFF_MAX_MS;
     link->renewal = (struct renewal){ .files = &link->options.tls, .log = options->log };
     renew_look(&link->renewal);
     enum status st = make_channel(options, &link->channel);

@@ -1,12 +1,12 @@
 /*
  * The agent's stream to the coordinator: a thread that opens it, receives, and opens it again for
- * ever, 0.1 to 1 s after it was lost.
+ * ever, within link_set_spread after it was lost, a second at first.
  *
  * What happens becomes events that the agent's loop takes with link_next; options.wake is called
  * when there are some. Every stream has a number, its epoch: a message that is meant for one stream
  * never goes into the next.
  *
- * Thread: link_next and link_send by the loop's thread; wake is called by the link's.
+ * Thread: all but wake by the loop's thread; wake is called by the link's.
  */
 #pragma once
 
@@ -42,6 +42,9 @@ MUST_CHECK enum status link_start(const struct link_options *options, struct lin
 void link_stop(struct link *link);
 
 struct link_event link_next(struct link *link);
+/* A stream that is lost from now on is opened again within that time, at random: all agents lose
+ * theirs at once. */
+void link_set_spread(struct link *link, uint32_t ms);
 
 #define LINK_PEER 256
 /* The coordinator at the other end of that stream (rpc_stream_peer). ST_CLOSED: it is over. */

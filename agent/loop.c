@@ -20,6 +20,7 @@
 #include "common/watchdog.h"
 
 #define BEAT_MS         WATCHDOG_BEAT_MS
+#define BEAT_MAX_MS     60000
 #define LOGS_FIRST_MS   60000   /* after the start: what workers of old jobs wrote is looked at */
 #define LOGS_EVERY_MS   3600000 /* and again */
 #define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
@@ -144,8 +145,10 @@ static void on_beat(uv_timer_t *timer)
     look_at_logs(agent);
     if (agent->first)
         trainer_reap_others(agent);
-    if (agent->epoch == 0)
+    const int64_t now = clock_mono_ms(clock_system());
+    if (agent->epoch == 0 || now < agent->beat_at)
         return;
+    agent->beat_at = now + agent->beat_ms - BEAT_MS / 2; /* the timer has steps of BEAT_MS */
     agent_say_beat(agent);
     repeat_exits(agent);
 }
@@ -208,6 +211,15 @@ static void take_probe(struct agent *agent, const Cairn__V1__Probe *order)
     probes_start(agent->probes, order->id, order->host, order->port);
 }
 
+/* NULL: of a coordinator that says nothing of it. */
+static void take_pace(struct agent *agent, const Cairn__V1__AgentPace *pace)
+{
+    const uint32_t beat_ms = pace ? pace->beat_ms : 0;
+    agent->beat_ms = beat_ms > BEAT_MAX_MS ? BEAT_MAX_MS : beat_ms;
+    if (pace)
+        link_set_spread(agent->link, pace->spread_ms);
+}
+
 static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
 {
     switch (order->body_case) {
@@ -215,6 +227,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         LOG_INFO(&agent->log, "welcomed by a coordinator of version %s",
                  order->welcome->coordinator_version);
         agent->formerly_count = 0;
+        take_pace(agent, order->welcome->pace);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_START:
         take_start(agent, order->start);
@@ -233,6 +246,9 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_NOTICE:
         LOG_WARN(&agent->log, "the coordinator says: %.400s", order->notice->message);
+        break;
+    case CAIRN__V1__AGENT_ORDER__BODY_PACE:
+        take_pace(agent, order->pace);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_PROBE:
         take_probe(agent, order->probe);

@@ -70,17 +70,6 @@ static void random_bytes(void *arg, void *out, size_t size)
     }
 }
 
-static int64_t hang_ms(void)
-{
-    const char *text = getenv("CAIRN_HANG_MS");
-    if (!text)
-        return 0;
-    char *end;
-    errno = 0;
-    long long ms = strtoll(text, &end, 10);
-    return errno == 0 && end != text && *end == '\0' && ms >= 100 && ms <= 86400000 ? ms : 0;
-}
-
 static enum status take_signals(struct daemon *d)
 {
     sigset_t set;
@@ -262,7 +251,9 @@ static enum status open_core(struct daemon *d)
                                     .random = random_bytes,
                                     .seal = seal_token,
                                     .seal_arg = d,
-                                    .hang_ms = hang_ms(),
+                                    .hang_ms = d->options.times.hang_ms,
+                                    .beat_ms = d->options.times.beat_ms,
+                                    .lost_ms = d->options.times.lost_ms,
                                     .descriptors = io_descriptors_raise(),
                                     .loading = beat,
                                     .loading_arg = d,

@@ -11,7 +11,7 @@
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
-    "              [--paths DIR[:DIR...]]\n"
+    "              [--paths DIR[:DIR...]] [--beat S] [--lost-after S]\n"
     "       cairnd --backup FILE\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
@@ -23,6 +23,7 @@ static const char usage[] =
     "--paths: of those who show a certificate, job files may name what is in these folders only "
     "(or\n"
     "in s3://BUCKET/PREFIX).\n"
+    "--beat, --lost-after: when a node counts as silent, in seconds (docs/machines.md).\n"
     "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
     "it:\n"
     "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
@@ -55,11 +56,14 @@ int options_take(struct options *o, int argc, char **argv)
         { "tls-key", required_argument, NULL, 'k' },
         { "tls-ca", required_argument, NULL, 'a' },
         { "paths", required_argument, NULL, 'p' },
+        { "beat", required_argument, NULL, 'e' },
+        { "lost-after", required_argument, NULL, 'o' },
         { "backup", required_argument, NULL, 'b' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
         { NULL, 0, NULL, 0 },
     };
+    const char *beat = NULL, *lost_after = NULL;
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
@@ -77,6 +81,12 @@ int options_take(struct options *o, int argc, char **argv)
             break;
         case 'p':
             o->paths = optarg;
+            break;
+        case 'e':
+            beat = optarg;
+            break;
+        case 'o':
+            lost_after = optarg;
             break;
         case 'b':
             o->backup = optarg;
@@ -101,6 +111,11 @@ int options_take(struct options *o, int argc, char **argv)
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
                       "separated by ':'\n",
                       o->paths);
+        return EXIT_USAGE;
+    }
+    struct reason reason = { "" };
+    if (times_read(beat, lost_after, &o->times, &reason) != ST_OK) {
+        (void)fprintf(stderr, "cairnd: %s\n", reason.text);
         return EXIT_USAGE;
     }
     return check_listen(o);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "identity/files.h"
+#include "server/times.h"
 
 struct options {
     const char *listen;        /* NULL: no TCP */
     const char *backup;        /* NULL: serve */
     struct identity_files tls; /* all NULL: plaintext */
+    struct times times;        /* of silence */
     const char *paths;         /* that job files of remote people may name; NULL: any */
 };
 

@@ -223,6 +223,15 @@ static bool out_finished(const struct session_core *core, struct session_out *ou
     return true;
 }
 
+/* As the plan says it: fewer where there are many. */
+static int64_t heartbeat_ms(const struct session_core *core)
+{
+    const uint32_t ms = core->assigned != NULL ? core->assigned->plan->heartbeat_ms : 0;
+    if (ms == 0)
+        return SESSION_HEARTBEAT_MS;
+    return ms < SESSION_HEARTBEAT_MAX_MS ? ms : SESSION_HEARTBEAT_MAX_MS;
+}
+
 static bool out_progress(const struct session_core *core, const struct session_progress *progress,
                          int64_t now_ms, struct session_out *out)
 {
@@ -231,7 +240,8 @@ static bool out_progress(const struct session_core *core, const struct session_p
                          said->saving != progress->saving ||
                          strcmp(said->phase, progress->phase) != 0;
     const int64_t since_ms = now_ms - core->progress_ms;
-    if (core->progress_ms != 0 && since_ms < (changed ? SESSION_PROGRESS_MS : SESSION_HEARTBEAT_MS))
+    const int64_t beat_ms = heartbeat_ms(core);
+    if (core->progress_ms != 0 && since_ms < (changed ? beat_ms / 2 : beat_ms))
         return false;
     cairn__v1__progress__init(&out->progress_message);
     out->progress_message.step = progress->step;

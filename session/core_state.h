@@ -71,15 +71,18 @@
 #define SESSION_PHASES_MAX    8
 #define SESSION_BLAMED_MAX    16
 
-#define SESSION_PROGRESS_MS  500   /* between two reports of progress that changed, at least */
-#define SESSION_HEARTBEAT_MS 1000  /* between two reports of progress, at most */
-#define SESSION_ROWS_MS      250   /* metric rows wait so long to be sent together */
-#define SESSION_READ_MS      1000  /* between two reports of how far reading back is */
-#define SESSION_REPEAT_MS    5000  /* SaveBegin and SaveReport are said again without an answer */
-#define SESSION_FORGET_MS    10000 /* SaveFailed needs no answer any more */
-#define SESSION_PATIENCE_MS  1000  /* the last save waits for a copy file, then another gives way */
-#define SESSION_RUSH_MS      100   /* saves due within it wait for each other: no store is slow */
-#define SESSION_FOLDER_MS    5000  /* a coordinator that is there has made a folder by then */
+/* Of progress: between two reports at most, unless the plan says it; half of it between two of what
+ * changed, at least. */
+#define SESSION_HEARTBEAT_MS     1000
+#define SESSION_HEARTBEAT_MAX_MS 60000
+
+#define SESSION_ROWS_MS     250   /* metric rows wait so long to be sent together */
+#define SESSION_READ_MS     1000  /* between two reports of how far reading back is */
+#define SESSION_REPEAT_MS   5000  /* SaveBegin and SaveReport are said again without an answer */
+#define SESSION_FORGET_MS   10000 /* SaveFailed needs no answer any more */
+#define SESSION_PATIENCE_MS 1000  /* the last save waits for a copy file, then another gives way */
+#define SESSION_RUSH_MS     100   /* saves due within it wait for each other: no store is slow */
+#define SESSION_FOLDER_MS   5000  /* a coordinator that is there has made a folder by then */
 
 struct session_progress {
     uint64_t step;

@@ -2,13 +2,15 @@
  * The link thread: opens, says, hears, opens again.
  *
  *     waiting -> opening   [wait_to_open]       once session_join has a hello to say, and after a
- *                                               pause of 0.1 s that doubles up to 1 s
+ *                                               pause within the plan's spread, or 1 s
  *     opening -> up        [session_link_run]   [link_talk] until it is lost
  *     up      -> waiting   [link_lost]
  *     any     -> over      [link_end]           refused as stale, or no coordinator for orphan_ms:
  *                                               `over` is called, the link is closed. An order Over
  *                                               does the same by way of session_core_end
  */
+#include <sys/random.h>
+
 #include "common/fault.h"
 #include "session/internal.h"
 
@@ -17,6 +19,7 @@
 #define TICK_MS     250 /* looks at least so often for something to say */
 #define BACKOFF_MIN 100
 #define BACKOFF_MAX 1000
+#define SPREAD_MAX  60000
 
 static void link_end(struct session *session, const char *reason)
 {
@@ -109,6 +112,20 @@ static void link_talk(struct session *session)
     }
 }
 
+/* All workers lose their sessions at once where the coordinator ends. */
+static int64_t some_pause(struct session *session)
+{
+    uint32_t number = 0, spread = 0;
+    (void)getrandom(&number, sizeof(number), 0); /* 0 is as good */
+    (void)pthread_mutex_lock(&session->mutex);
+    if (session->core.assigned != NULL)
+        spread = session->core.assigned->plan->spread_ms;
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (spread == 0 || spread > SPREAD_MAX)
+        spread = spread == 0 ? BACKOFF_MAX : SPREAD_MAX;
+    return BACKOFF_MIN + (int64_t)(number % spread);
+}
+
 static void check_orphaned(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
@@ -148,15 +165,13 @@ void *session_link_run(void *arg)
             session_core_link_up(&session->core);
             (void)pthread_mutex_unlock(&session->mutex);
             link_talk(session);
-            backoff_ms = BACKOFF_MIN;
+            backoff_ms = some_pause(session);
             continue;
         }
         if (st == ST_STALE)
             link_end(session, "the coordinator refused the session: this generation is over");
         check_orphaned(session);
-        backoff_ms = backoff_ms < BACKOFF_MIN ? BACKOFF_MIN : 2 * backoff_ms;
-        if (backoff_ms > BACKOFF_MAX)
-            backoff_ms = BACKOFF_MAX;
+        backoff_ms = some_pause(session);
     }
     (void)pthread_mutex_lock(&session->mutex);
     const bool tell = session->core.over && !session->over_called;

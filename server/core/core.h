@@ -74,7 +74,9 @@ struct core_options {
      * (identity/seal.h). NULL: it stays as it is. */
     void (*seal)(void *arg, char *token);
     void *seal_arg;
-    int64_t hang_ms;      /* floor of the hang rule; 0: 30 s */
+    int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
+    /* Of agents, where there are not thousands; 0: 1 s, 5 s. */
+    int64_t beat_ms, lost_ms;
     uint64_t descriptors; /* that this process may have open; 0: nobody counts them */
     /* Called by core_new, after each job at the latest: reading thousands takes a while, and who
      * watches this process must not take it for a hang. NULL: nobody does. */

@@ -14,8 +14,13 @@
 #include "server/fleet/paths.h"
 
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
-#define CORE_BEAT_MS         1000   /* of an agent */
-#define CORE_LOST_MS         5000   /* without a beat: silent */
+#define CORE_BEAT_MS         1000 /* of an agent */
+#define CORE_LOST_MS         5000 /* without a beat: silent */
+#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later */
+#define CORE_BEATS           5    /* without so many a node is silent, at the earliest */
+#define CORE_SPREAD_MS       1000 /* streams that were lost are opened again within that time */
+#define CORE_SPREAD_RATE     500  /* or no more of them a second */
+#define CORE_SPREAD_MAX_MS   60000
 #define CORE_ALONE           3      /* times that, where no other node is heard */
 #define CORE_REACH_MS        120000 /* unheard for so long: no job is kept waiting for it */
 #define CORE_LOOK_MS         2000   /* jobs that wait for slots are looked at again */
@@ -85,15 +90,15 @@ struct core {
     int64_t beat_ms, lost_ms; /* agents' beats; without one for so long a node is silent */
     int64_t grace_until;      /* nobody is judged before; 0: it is over */
     int64_t hello_at;         /* the newest of an agent or a trainer */
-    int64_t expects_until;  /* jobs were not over when it started: nodes come back; else 0 */
-    int64_t draining_until; /* 0: no */
-    int64_t drain_wall;     /* the newest drain began */
-    int64_t promised_at;    /* when core_tick was to be called; INT64_MAX: not at all */
-    struct outage outage;   /* nodes are silent, and nobody is judged by it */
-    struct paths paths;     /* between nodes, that may be broken */
-    struct pairs pairs;     /* of nodes, that a person wants to be tried */
-    int64_t looked_at;      /* jobs that wait for slots were looked at */
-    struct board *board;    /* schedule.c's; owned */
+    int64_t expects_until;    /* jobs were not over when it started: nodes come back; else 0 */
+    int64_t draining_until;   /* 0: no */
+    int64_t drain_wall;       /* the newest drain began */
+    int64_t promised_at;      /* when core_tick was to be called; INT64_MAX: not at all */
+    struct outage outage;     /* nodes are silent, and nobody is judged by it */
+    struct paths paths;       /* between nodes, that may be broken */
+    struct pairs pairs;       /* of nodes, that a person wants to be tried */
+    int64_t looked_at;        /* jobs that wait for slots were looked at */
+    struct board *board;      /* schedule.c's; owned */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */
     bool applying;
@@ -216,6 +221,8 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
 /* Kills the trainer, if it isn't gone; the same for one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref);
+/* How often to beat: in a welcome, or because it has changed. */
+void core_send_pace(struct core *core, struct core_conn *conn, bool welcome);
 /* Asks the agent of `who` whether it reaches that of `whom`; the order's id, and what it says of a
  * measurement, are in `probe`. */
 void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
@@ -288,6 +295,13 @@ bool core_paths_open(const struct core *core, const struct core_job *job);
 /* A rank of its newest generation is, or was, there. */
 bool core_has_node(const struct core_job *job, const char *node);
 
+/* How often agents beat, and when they are silent. */
+void core_pace_set(struct core *core);
+/* For so long agents and trainers spread what they do when their streams were lost. */
+uint32_t core_spread_ms(const struct core *core);
+/* All but one of a few beats were missed. */
+int64_t core_quiet_ms(const struct core *core);
+
 /* ---- apply.c: event, journal, actions ---- */
 
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
@@ -334,7 +348,7 @@ void core_drain_tick(struct core *core, struct core_node *node);
 /* Of its new agent's hello. */
 void core_node_stays(struct core_node *node);
 
-/* ---- answers.c: of agents, about paths between nodes (server/fleet/paths.h) ---- */
+/* ---- entry/answers.c: of agents, about paths between nodes (server/fleet/paths.h) ---- */
 
 void core_paths_answer(struct core *core, const struct core_node *node,
                        const Cairn__V1__ProbeResult *result);
@@ -344,16 +358,17 @@ void core_paths_hello(struct core *core, struct core_node *node,
 void core_paths_tick(struct core *core); /* who is asked, and who gave no answer */
 void core_pairs_tick(struct core *core); /* the same of a check that a person asked for */
 
-/* ---- trainers.c ---- */
+/* ---- entry/trainers.c ---- */
 
 struct machine_fault core_fault(const Cairn__V1__Fault *in);
 void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
                       const Cairn__V1__SaveReport *report);
 
-/* ---- silence.c ---- */
+/* ---- entry/silence.c ---- */
 
 void core_note_heard(struct core *core, struct core_node *node);
-/* What an agent says of a probe, for this and for answers.c. */
+void core_pace_changed(struct core *core); /* another agent has come */
+/* What an agent says of a probe, for this and for entry/answers.c. */
 void core_take_probed(struct core *core, const struct core_node *from,
                       const Cairn__V1__ProbeResult *result);
 void core_nodes_tick(struct core *core); /* of nodes whose time has come */

@@ -67,7 +67,8 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .every_auto = spec->checkpoint.every.unit == JOB_AUTO,
                                      .relaxed = spec->recovery.exactness == JOB_EXACTNESS_RELAXED,
                                      .skip_nan = spec->recovery.on_nan == JOB_ON_NAN_SKIP,
-                                     .hang_ms = core->options.hang_ms };
+                                     .hang_ms = core->options.hang_ms,
+                                     .silent_ms = core->lost_ms };
     if (spec->checkpoint.every.unit == JOB_MS)
         config.every_ms = (int64_t)spec->checkpoint.every.value;
     if (spec->train.duration.unit == JOB_MS)

@@ -252,3 +252,44 @@ void core_excuse(struct core *core)
         core_job_moved(core, job);
     }
 }
+
+/* ---- beats ---- */
+
+static size_t count_agents(const struct core *core)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++)
+        count += core->nodes[i]->conn != NULL;
+    return count;
+}
+
+void core_pace_set(struct core *core)
+{
+    const struct core_options *options = &core->options;
+    const int64_t beat_ms = options->beat_ms ? options->beat_ms : CORE_BEAT_MS;
+    const int64_t lost_ms = options->lost_ms ? options->lost_ms : CORE_LOST_MS;
+    const int64_t times = (int64_t)((count_agents(core) + CORE_BEAT_NODES - 1) / CORE_BEAT_NODES);
+    core->beat_ms = beat_ms * (times > 1 ? times : 1);
+    core->lost_ms = CORE_BEATS * core->beat_ms;
+    if (times <= 1 || core->lost_ms < lost_ms)
+        core->lost_ms = lost_ms;
+}
+
+int64_t core_quiet_ms(const struct core *core)
+{
+    const int64_t quiet_ms = 3 * core->beat_ms;
+    return quiet_ms > OUTAGE_QUIET_MS ? quiet_ms : OUTAGE_QUIET_MS;
+}
+
+uint32_t core_spread_ms(const struct core *core)
+{
+    size_t count = count_agents(core);
+    for (size_t i = 0; i < core->live.count; i++) {
+        const struct core_job *job = core->live.list[i].value;
+        count += machine_alive_rank(&job->m, MACHINE_ALL_RANKS) ? job->m.config.ranks : 0;
+    }
+    const size_t ms = count * 1000 / CORE_SPREAD_RATE;
+    if (ms < CORE_SPREAD_MS)
+        return CORE_SPREAD_MS;
+    return ms < CORE_SPREAD_MAX_MS ? (uint32_t)ms : CORE_SPREAD_MAX_MS;
+}

@@ -53,8 +53,8 @@ bool doubt_answer(struct doubt *doubt, const char *node, uint64_t round, bool re
         if (strcmp(witness->node, node) == 0) {
             witness->answered = true;
             witness->reached = reached;
-            (void)snprintf(witness->saw, sizeof witness->saw, "%.*s",
-                           (int)sizeof witness->saw - 1, saw);
+            (void)snprintf(witness->saw, sizeof witness->saw, "%.*s", (int)sizeof witness->saw - 1,
+                           saw);
         }
         all = all && witness->answered;
     }

@@ -50,7 +50,7 @@ struct doubt {
     uint32_t rounds;  /* without an answer */
     int64_t asked_at; /* the newest round began */
     struct doubt_witness witness[DOUBT_WITNESSES];
-    size_t count; /* of them; none: UNKNOWN */
+    size_t count;            /* of them; none: UNKNOWN */
     char said[LIMIT_REASON]; /* what the newest round that was answered saw; "" : none was */
 };
 

@@ -12,10 +12,9 @@
 
 #define MACHINE_HELLO_MS      60000  /* from the start of a trainer to its hello */
 #define MACHINE_WINDOW_MS     250    /* for the first cause to arrive */
-#define MACHINE_SESSION_MS    10000  /* for a lost session to come back */
+#define MACHINE_SESSION_MS    10000  /* for a lost session to come back, at least */
 #define MACHINE_SILENT_MS     5000   /* config.silent_ms, unless said otherwise */
 #define MACHINE_CUT_OFF_MS    300000 /* a node is waited for that others reach, or train with */
-#define MACHINE_FRESH_MS      2500   /* a step so long ago says that all ranks lived then */
 #define MACHINE_STANDSTILL_MS 3000   /* no progress, on several nodes: are paths broken? */
 #define MACHINE_PINS_MS       5000   /* for the others to say theirs, once some pins differ */
 #define MACHINE_GRACE_MS      10000  /* after the coordinator's start: nobody is judged lost */

@@ -74,7 +74,7 @@ struct machine_config {
     bool skip_nan;
     int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
     int64_t hang_ms;       /* floor of the hang rule */
-    int64_t silent_ms; /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
+    int64_t silent_ms;     /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
 };
 
 /* Where a second went that was no training. */
@@ -169,9 +169,9 @@ struct machine_rank {
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
-    bool differs;       /* it said its pins, and they are not the job's */
-    bool at_store;      /* its saver has begun what it isn't through with */
-    bool save_failed;   /* the newest file that it wrote, or began */
+    bool differs;     /* it said its pins, and they are not the job's */
+    bool at_store;    /* its saver has begun what it isn't through with */
+    bool save_failed; /* the newest file that it wrote, or began */
     enum machine_agent agent;
     int64_t heard_at;   /* last message of the trainer */
     int64_t lost_at;    /* its session closed; 0: it is open or never was */

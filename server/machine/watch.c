@@ -120,6 +120,13 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
 
 /* ---- silence ---- */
 
+/* For a lost session to come back: longer than its agent may be silent. */
+static int64_t session_ms(const struct machine *m)
+{
+    const int64_t twice = 2 * m->config.silent_ms;
+    return twice > MACHINE_SESSION_MS ? twice : MACHINE_SESSION_MS;
+}
+
 static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
                   const char *what)
 {
@@ -143,8 +150,7 @@ static void count_as_gone(struct machine_turn *t, uint32_t rank)
 
 static bool is_silent(const struct machine_turn *t, const struct machine_rank *rank)
 {
-    return rank->agent >= MACHINE_AGENT_SILENT &&
-           t->now - rank->heard_at >= t->m->config.silent_ms;
+    return rank->agent >= MACHINE_AGENT_SILENT && t->now - rank->heard_at >= t->m->config.silent_ms;
 }
 
 /* A rank of the generation is heard, or is about to be missed: its steps tell of the others. */
@@ -159,8 +165,9 @@ static bool is_one_heard(const struct machine_turn *t)
 
 /*
  * Of a rank that is silent with its agent: it lives, and is cut off from us alone. No step is
- * finished without it, so one that others finished just now tells. Where others reach its node,
- * the next step may take its time; and where nobody else is heard there are no steps to see.
+ * finished without it, so one that others finished just now tells (they say so twice a beat). Where
+ * others reach its node, the next step may take its time; and where nobody else is heard there are
+ * no steps to see.
  */
 static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *rank)
 {
@@ -168,21 +175,21 @@ static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *
     if (!machine_trains(m) || t->now - rank->heard_at >= MACHINE_CUT_OFF_MS)
         return false;
     if (rank->agent != MACHINE_AGENT_CUT_OFF)
-        return m->stepped_at > rank->heard_at && t->now - m->stepped_at < MACHINE_FRESH_MS;
+        return m->stepped_at > rank->heard_at && t->now - m->stepped_at < m->config.silent_ms / 2;
     const int64_t steps = (int64_t)(3 * m->step_ms);
     const int64_t limit = steps > m->config.silent_ms ? steps : m->config.silent_ms;
     const int64_t last = m->stepped_at > rank->heard_at ? m->stepped_at : rank->heard_at;
     return !is_one_heard(t) || t->now - last < limit;
 }
 
-void machine_rank_heard(struct machine_turn *t, uint32_t index)
+void machine_rank_heard(struct machine_turn *t, uint32_t rank)
 {
-    struct machine_rank *rank = &t->m->ranks[index];
-    if (t->now - rank->heard_at < t->m->config.silent_ms)
+    struct machine_rank *of = &t->m->ranks[rank];
+    if (t->now - of->heard_at < t->m->config.silent_ms)
         return;
-    rank->heard_at = rank->counter_at = rank->saving_at = t->now;
-    if (rank->lost_at != 0)
-        rank->lost_at = t->now;
+    of->heard_at = of->counter_at = of->saving_at = t->now;
+    if (of->lost_at != 0)
+        of->lost_at = t->now;
 }
 
 static void blame_silence(struct machine_turn *t, uint32_t index)
@@ -191,11 +198,10 @@ static void blame_silence(struct machine_turn *t, uint32_t index)
     const int64_t began = t->m->started_at;
     const int64_t since = rank->heard_at > began ? rank->heard_at : began;
     char what[LIMIT_REASON];
-    (void)snprintf(what, sizeof what, MACHINE_NODE_LOST " for %.0f s%s",
-                   (double)(t->now - since) / 1000.0,
-                   rank->agent == MACHINE_AGENT_CUT_OFF
-                       ? "; other nodes reach it, but the job gets no further"
-                       : "");
+    (void)snprintf(
+        what, sizeof what, MACHINE_NODE_LOST " for %.0f s%s", (double)(t->now - since) / 1000.0,
+        rank->agent == MACHINE_AGENT_CUT_OFF ? "; other nodes reach it, but the job gets no further"
+                                             : "");
     count_as_gone(t, index); /* with its node; fenced, should it come back */
     blame(t, MACHINE_FAULT_NODE, index, what);
 }
@@ -228,17 +234,19 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
             blame(t, MACHINE_FAULT_FORMATION, index, "the worker did not say hello within 60 s");
             return true;
         }
-        if (m->state == MACHINE_FORMING || silent < MACHINE_SESSION_MS)
+        if (m->state == MACHINE_FORMING || silent < session_ms(m))
             return false;
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
         return true;
     }
-    if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= MACHINE_SESSION_MS) {
-        blame(t, MACHINE_FAULT_SESSION, index,
-              "its session was lost for 10 s while its process lived");
+    if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= session_ms(m)) {
+        char what[LIMIT_REASON];
+        (void)snprintf(what, sizeof what, "its session was lost for %lld s while its process lived",
+                       (long long)(session_ms(m) / 1000));
+        blame(t, MACHINE_FAULT_SESSION, index, what);
         return true;
     }
-    int64_t limit = m->config.hang_ms < MACHINE_SESSION_MS ? m->config.hang_ms : MACHINE_SESSION_MS;
+    int64_t limit = m->config.hang_ms < session_ms(m) ? m->config.hang_ms : session_ms(m);
     if (rank->session && silent >= limit) {
         blame(t, MACHINE_FAULT_HANG, index, "the worker is silent while its process lives");
         return true;

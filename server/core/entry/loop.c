@@ -14,8 +14,7 @@ enum status core_new(const struct core_options *options, struct core **out)
     if (core->options.hang_ms == 0)
         core->options.hang_ms = 30000;
     core->started_at = core_now(core);
-    core->beat_ms = CORE_BEAT_MS;
-    core->lost_ms = CORE_LOST_MS;
+    core_pace_set(core);
     core->promised_at = core->left_at = core->tidy_at = INT64_MAX;
     enum status st = core_load(core);
     if (st == ST_OK)

@@ -215,12 +215,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
         return;
     core->hello_at = core_now(core);
     const bool renewed = take_seat(core, conn, node, hello);
-    Cairn__V1__AgentWelcome welcome = CAIRN__V1__AGENT_WELCOME__INIT;
-    welcome.coordinator_version = CAIRN_VERSION;
-    Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
-    order.body_case = CAIRN__V1__AGENT_ORDER__BODY_WELCOME;
-    order.welcome = &welcome;
-    core_post(core, conn, CORE_AT_ONCE, &order.base);
+    core_pace_changed(core);
+    core_send_pace(core, conn, true);
     core_paths_hello(core, node, hello);
     core_take_clock(core, node, hello->wall_ms);
     core_take_gpus(core, node, hello->gpus, hello->n_gpus);

@@ -64,6 +64,28 @@ static void set_silent(struct core *core, struct core_node *node)
     tell_agent(core, node, reached ? MACHINE_AGENT_CUT_OFF : MACHINE_AGENT_SILENT);
 }
 
+/* ---- beats ---- */
+
+/* Its agent has come: there may be so many now that they are to beat less often. */
+void core_pace_changed(struct core *core)
+{
+    const int64_t was = core->beat_ms;
+    core_pace_set(core);
+    if (core->beat_ms == was)
+        return;
+    LOG_INFO(core->options.log, "agents beat every %.1f s now, and are silent after %.1f s",
+             (double)core->beat_ms / 1000.0, (double)core->lost_ms / 1000.0);
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (core->nodes[i]->conn)
+            core_send_pace(core, core->nodes[i]->conn, false);
+        core_node_moved(core, core->nodes[i]);
+    }
+    for (size_t i = 0; i < core->live.count; i++) {
+        struct core_job *job = core->live.list[i].value;
+        job->m.config.silent_ms = core->lost_ms;
+    }
+}
+
 /* ---- after the start ---- */
 
 /* Nobody is judged any more, or everybody again. */
@@ -118,8 +140,7 @@ static bool can_tell(const struct core *core, const struct core_node *node,
 {
     return node != of && node->known && node->conn && !node->silent && !node->local &&
            node->probe_port != 0 && core_now(core) - node->heard_at < core->lost_ms &&
-           strcmp(node->net, of->net) == 0 &&
-           !paths_is_cut(&core->paths, node->name, of->name);
+           strcmp(node->net, of->net) == 0 && !paths_is_cut(&core->paths, node->name, of->name);
 }
 
 /* Those that were heard lately first; another begin for each node, so that not all are asked of the
@@ -214,10 +235,11 @@ void core_take_probed(struct core *core, const struct core_node *from,
             continue;
         const bool was_cut_off = core_node_cut_off(node);
         if (doubt_answer(&node->doubt, from->name, result->id, result->reached, result->saw)) {
-            if (was_cut_off && !node->doubt.reached)
+            if (was_cut_off && !node->doubt.reached) {
                 set_silent(core, node);
-            else if (!node->silent)
+            } else if (!node->silent) {
                 watch_heard(core, node, now);
+            }
             core_node_moved(core, node);
         }
         return;
@@ -251,7 +273,7 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
         /* In a hold, times of workers are moved. */
         int64_t at = core->outage.since == 0 ? node_heard_at(node) : node->heard_at;
         sight.nodes++;
-        sight.quiet += now - at >= OUTAGE_QUIET_MS;
+        sight.quiet += now - at >= core_quiet_ms(core);
         sight.due = sight.due || now - node->heard_at >= core->lost_ms; /* core_nodes_tick */
     }
     return sight;

