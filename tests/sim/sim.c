@@ -409,7 +409,8 @@ static void run_seed(const struct sim_options *options)
     sim_coordinator_end(sim);
     (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
                  "trainers, %llu commits, %llu restores and %llu from memory, %llu leftovers "
-                 "swept, %llu files read back, %llu paths cut, %llu probes, %llu nodes cut off, %llu power cuts, %.0f s\n",
+                 "swept, %llu files read back, %llu paths cut, %llu probes, %llu nodes cut off, "
+                 "%llu power cuts, %.0f s\n",
                  (unsigned long long)options->seed, sim->job_count,
                  (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
                  (unsigned long long)sim->crashes, sim->trainer_count,

@@ -79,7 +79,7 @@ struct sim_job {
     uint32_t stepped_in;  /* the newest generation that reported a step to the coordinator */
     uint64_t stepped;
     int64_t stepped_at; /* the newest report of one */
-    uint32_t cut_off;     /* generations that ended by a node that lives, and rightly */
+    uint32_t cut_off;   /* generations that ended by a node that lives, and rightly */
     /* Damage that was found in copies: by which generation last, in whose copies, of which step,
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
@@ -244,7 +244,7 @@ uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node);
 void sim_agent_crash(struct sim *sim, struct sim_node *node);
 /* SIGTERM to an agent that leaves: it comes back later. */
 void sim_agent_leave(struct sim *sim, struct sim_node *node);
-void sim_node_crash(struct sim *sim, struct sim_node *node); /* the machine: trainers, too */
+void sim_node_crash(struct sim *sim, struct sim_node *node);     /* the machine: trainers, too */
 void sim_node_power_cut(struct sim *sim, struct sim_node *node); /* the same, and nobody hears */
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
 bool sim_node_up(const struct sim_node *node, int64_t *out_since);

@@ -12,7 +12,7 @@
 struct sim_node {
     char name[16];
     uint32_t index;
-    bool up;    /* the machine */
+    bool up; /* the machine */
     int64_t up_since, down_since;
     bool agent; /* its agent's process */
     struct sim_conn *conn;

@@ -332,7 +332,8 @@ static void conn_send(struct core_conn *base, const struct core_message *message
         return;
     struct parcel *parcel = make_parcel(conn, message->size);
     memcpy(parcel->data, message->data, message->size);
-    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), to_far, parcel, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), to_far, parcel,
+           0);
 }
 
 static void conn_finish(struct core_conn *base, enum rpc_code code, const char *detail)
@@ -343,8 +344,10 @@ static void conn_finish(struct core_conn *base, enum rpc_code code, const char *
     (void)detail;
     if (!sim_may_leave(sim))
         return;
-    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), far_closed, conn, 0);
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), far_closed, conn,
+           0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed,
+           conn, 0);
 }
 
 static const struct core_conn_ops CONN_OPS = { .send = conn_send, .finish = conn_finish };
@@ -395,8 +398,8 @@ void sim_send(struct sim *sim, struct sim_conn *conn, const ProtobufCMessage *me
         sim_at(sim, 1, far_closed, conn, 0);
         return;
     }
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), to_core, pack(conn, message),
-           0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), to_core,
+           pack(conn, message), 0);
     if (may_repeat(message) && sim_chance(sim, 20))
         sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), to_core,
                pack(conn, message), 0);
@@ -410,7 +413,8 @@ void sim_vanish(struct sim_conn *conn)
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
 {
     conn->far_open = false;
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed, conn, 0);
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed,
+           conn, 0);
 }
 
 /* What is under way on it is lost, in both directions. */

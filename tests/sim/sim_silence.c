@@ -8,9 +8,9 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
-#define FRESH_MS 2000  /* so long ago a step was reported: the generation gets on */
+#define FRESH_MS  2000 /* so long ago a step was reported: the generation gets on */
 #define LATELY_MS 15000
-#define START_MS 40000 /* of a coordinator: until everybody is judged */
+#define START_MS  40000 /* of a coordinator: until everybody is judged */
 /* A beat may be under way for 3 s; 5 s of silence; two rounds of probes of 3 s where answers are
  * late; the tick that follows. */
 #define DEAD_MS 15000
@@ -22,10 +22,10 @@ void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t gene
     if (index < 0 || generation != job->m.generation)
         return;
     struct sim_job *known = &sim->jobs[index];
-    if (generation == known->stepped_in && step <= known->stepped)
+    const uint64_t before = generation == known->stepped_in ? known->stepped : job->m.restore_step;
+    if (step <= before)
         return;
-    if (generation == known->stepped_in || step > job->m.restore_step)
-        known->stepped_at = sim->now;
+    known->stepped_at = sim->now;
     known->stepped_in = generation;
     known->stepped = step;
 }
@@ -67,8 +67,14 @@ static bool is_cut_off(const struct sim *sim, const char *name)
 static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 {
     struct sim_job *known = &sim->jobs[index];
+    if (m->generation > known->judged + 1) { /* one was over before it was looked at */
+        known->judged = m->generation - 1;
+        known->cut_off += sim->breaks_control && known->stepped_in < known->judged;
+    }
     bool cut_off = sim->breaks_control && known->stepped_in != m->generation;
-    if (m->end_to == MACHINE_NONE || m->cause.kind == MACHINE_FAULT_NONE ||
+    const bool ended =
+        m->end_to != MACHINE_NONE || m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED;
+    if (!ended || m->end_to == MACHINE_SUCCEEDED || m->cause.kind == MACHINE_FAULT_NONE ||
         known->judged == m->generation)
         return;
     known->judged = m->generation;
@@ -76,8 +82,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
         cut_off = cut_off || is_cut_off(sim, m->ranks[i].node);
     const uint32_t rank = m->cause.rank < m->config.ranks ? m->cause.rank : 0;
     const struct sim_trainer_view *view = view_of(sim, index, m->generation, rank);
-    const bool silence =
-        m->cause.kind == MACHINE_FAULT_NODE || m->cause.kind == MACHINE_FAULT_HANG;
+    const bool silence = m->cause.kind == MACHINE_FAULT_NODE || m->cause.kind == MACHINE_FAULT_HANG;
     if (!cut_off)
         return;
     known->cut_off++;

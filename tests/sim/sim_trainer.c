@@ -176,8 +176,8 @@ static void talk(struct sim *sim, struct sim_trainer *t)
 {
     static struct session_out out;
     if (!t->conn && sim->now >= t->connect_at) {
-        t->conn = sim_connect(sim, false, sim_node_index(t->view.node), t->view.start.token,
-                              &OPS, t);
+        t->conn =
+            sim_connect(sim, false, sim_node_index(t->view.node), t->view.start.token, &OPS, t);
         if (t->conn)
             session_core_link_up(&t->core);
         else

@@ -326,9 +326,10 @@ void sim_coordinator_end(struct sim *sim)
             sim_fail(sim, "%s ends %s: %s", known->id, machine_state_name(m->state), m->reason);
         if (known->user_error && m->state == MACHINE_SUCCEEDED)
             sim_fail(sim, "%s succeeded with a user error", known->id);
-        if (sim->options.calm && (m->state != MACHINE_SUCCEEDED || m->generation != 1 + known->cut_off))
-            sim_fail(sim, "%s: %s after %u generations: %s", known->id,
-                     machine_state_name(m->state), m->generation, m->cause.message);
+        if (sim->options.calm &&
+            (m->state != MACHINE_SUCCEEDED || m->generation != 1 + known->cut_off))
+            sim_fail(sim, "%s: %s after %u generations, %u cut off: %s", known->id,
+                     machine_state_name(m->state), m->generation, known->cut_off, m->cause.message);
         check_leftovers(sim, i, m);
         check_stopped(sim, known, m);
         sim_say(sim, "%s: %s after %u generations, %s", known->id, machine_state_name(m->state),

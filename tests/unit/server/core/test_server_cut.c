@@ -155,8 +155,8 @@ static void a_job_that_waits_for_a_path_holds_nobody_back(void **state)
     pass(&f, 1000);
     assert_string_equal(machine_state_name(one->m.state), "FORMING");
     assert_string_equal(machine_state_name(other->m.state), "FORMING");
-    assert_int_equal(core_ask(f.w->core, one, MACHINE_EV_KILL), ST_OK);
-    assert_int_equal(core_ask(f.w->core, other, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(core_ask(f.w->core, one, MACHINE_EV_KILL, NULL), ST_OK);
+    assert_int_equal(core_ask(f.w->core, other, MACHINE_EV_KILL, NULL), ST_OK);
     leave(&f);
 }
 

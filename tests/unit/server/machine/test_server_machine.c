@@ -122,9 +122,9 @@ static void a_communication_error_alone_is_the_cause_after_250_ms(void **state)
 
 static void set_agent(struct bench *b, uint32_t rank, bool silent)
 {
-    struct machine_event event = {
-        .kind = MACHINE_EV_AGENT, .generation = b->m.generation, .rank = rank
-    };
+    struct machine_event event = { .kind = MACHINE_EV_AGENT,
+                                   .generation = b->m.generation,
+                                   .rank = rank };
     event.agent.state = silent ? MACHINE_AGENT_SILENT : MACHINE_AGENT_HEARD;
     event.agent.saw = "";
     assert_int_equal(bench_apply(b, event), ST_OK);

@@ -1,4 +1,4 @@
-/* A rank that is silent with its agent: lost with its node, or cut off from the coordinator alone. */
+/* A rank that is silent with its agent: lost with its node, or cut off from the coordinator. */
 #include <string.h>
 
 #include "tests/test.h"
@@ -6,9 +6,9 @@
 
 static void set_agent(struct bench *b, uint32_t rank, enum machine_agent state)
 {
-    struct machine_event event = {
-        .kind = MACHINE_EV_AGENT, .generation = b->m.generation, .rank = rank
-    };
+    struct machine_event event = { .kind = MACHINE_EV_AGENT,
+                                   .generation = b->m.generation,
+                                   .rank = rank };
     event.agent.state = state;
     event.agent.saw = "seen from c: reached";
     assert_int_equal(bench_apply(b, event), ST_OK);
@@ -45,7 +45,8 @@ static void where_others_reach_it_the_next_step_may_take_longer(void **state)
     bench_is_state(b, "RUNNING");
     go_on(b, 2, 0);
     bench_is_state(b, "RECOVERING");
-    assert_non_null(strstr(b->m.cause.message, "other nodes reach it, but the job gets no further"));
+    assert_non_null(
+        strstr(b->m.cause.message, "other nodes reach it, but the job gets no further"));
 }
 
 static void with_nobody_else_heard_it_is_waited_for_and_then_lost(void **state)
