@@ -48,64 +48,52 @@ static int check_listen(const struct options *o)
     return -1;
 }
 
-int options_take(struct options *o, int argc, char **argv)
+/* -1, or the exit code of a program that has said all it has to. */
+static int read_arguments(struct options *o, const char **beat, const char **lost_after, int argc,
+                          char **argv)
 {
+    enum { HELP, VERSION, FIRST };
+    const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,
+                                  &o->paths,  beat,         lost_after,  &o->backup };
     static const struct option options[] = {
-        { "listen", required_argument, NULL, 'l' },
-        { "tls-cert", required_argument, NULL, 'c' },
-        { "tls-key", required_argument, NULL, 'k' },
-        { "tls-ca", required_argument, NULL, 'a' },
-        { "paths", required_argument, NULL, 'p' },
-        { "beat", required_argument, NULL, 'e' },
-        { "lost-after", required_argument, NULL, 'o' },
-        { "backup", required_argument, NULL, 'b' },
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },
+        { "listen", required_argument, NULL, FIRST },
+        { "tls-cert", required_argument, NULL, FIRST + 1 },
+        { "tls-key", required_argument, NULL, FIRST + 2 },
+        { "tls-ca", required_argument, NULL, FIRST + 3 },
+        { "paths", required_argument, NULL, FIRST + 4 },
+        { "beat", required_argument, NULL, FIRST + 5 },
+        { "lost-after", required_argument, NULL, FIRST + 6 },
+        { "backup", required_argument, NULL, FIRST + 7 },
+        { "help", no_argument, NULL, HELP },
+        { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
     };
-    const char *beat = NULL, *lost_after = NULL;
     int option;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'l':
-            o->listen = optarg;
-            break;
-        case 'c':
-            o->tls.cert = optarg;
-            break;
-        case 'k':
-            o->tls.key = optarg;
-            break;
-        case 'a':
-            o->tls.ca = optarg;
-            break;
-        case 'p':
-            o->paths = optarg;
-            break;
-        case 'e':
-            beat = optarg;
-            break;
-        case 'o':
-            lost_after = optarg;
-            break;
-        case 'b':
-            o->backup = optarg;
-            break;
-        case 'h':
+        if (option == 'h' || option == HELP) {
             (void)fputs(usage, stdout);
             return 0;
-        case 'v':
+        }
+        if (option == VERSION) {
             (void)puts("cairnd " CAIRN_VERSION);
             return 0;
-        default:
-            (void)fputs(usage, stderr);
-            return EXIT_USAGE;
         }
+        if (option == '?')
+            return EXIT_USAGE;
+        *text[option - FIRST] = optarg;
     }
-    if (optind < argc || (o->listen && !strchr(o->listen, ':'))) {
+    return optind < argc || (o->listen && !strchr(o->listen, ':')) ? EXIT_USAGE : -1;
+}
+
+int options_take(struct options *o, int argc, char **argv)
+{
+    const char *beat = NULL, *lost_after = NULL;
+    struct reason reason = { "" };
+    const int code = read_arguments(o, &beat, &lost_after, argc, argv);
+    if (code == EXIT_USAGE)
         (void)fputs(usage, stderr);
-        return EXIT_USAGE;
-    }
+    if (code != -1)
+        return code;
     if (o->paths && !job_allowed_valid(o->paths)) {
         (void)fprintf(stderr,
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
@@ -113,7 +101,6 @@ int options_take(struct options *o, int argc, char **argv)
                       o->paths);
         return EXIT_USAGE;
     }
-    struct reason reason = { "" };
     if (times_read(beat, lost_after, &o->times, &reason) != ST_OK) {
         (void)fprintf(stderr, "cairnd: %s\n", reason.text);
         return EXIT_USAGE;

@@ -87,7 +87,7 @@ static enum rpc_code judge(enum identity_role role, const char *path, const char
     return RPC_PERMISSION_DENIED;
 }
 
-/* More of it is checked with its hello (server/core/trainers.c). */
+/* More of it is checked with its hello (server/core/entry/trainers.c). */
 static enum rpc_code judge_trainer(const struct access *access, const struct rpc_call *call,
                                    const char **out_detail)
 {
