@@ -291,7 +291,7 @@ def test_no_certificate(place):
                                place.join(channel, "n1", metadata)):
                 assert code == grpc.StatusCode.UNAUTHENTICATED and all(word in said for word in wanted), said
         code, said = place.train(channel)
-        assert code == grpc.StatusCode.UNAUTHENTICATED and "not the token of this job and generation" in said
+        assert code == grpc.StatusCode.UNAUTHENTICATED and "its agent gives it" in said
         log_says(place.home, lambda: place.kill(channel), "nobody at ipv4:127.0.0.1:", "may not call Control/KillJob",
                  *wanted)
 
@@ -349,7 +349,11 @@ def test_trainers_token(place, whose):
              "a_prefix": token[:-1], "a_node": None}[whose]
     with place.home.channel("node-n1" if whose == "a_node" else None) as channel:
         code, said = place.train(channel, wrong)
-        assert code == grpc.StatusCode.UNAUTHENTICATED and "workers get theirs from the agent" in said, said
+        words = "workers get theirs from the agent" if whose in ("another_job", "an_old_generation") else \
+            "this is none that this coordinator made"
+        assert code == grpc.StatusCode.UNAUTHENTICATED and words in said, said
+        if whose == "nobody":
+            log_says(place.home, lambda: place.train(channel, wrong), "nobody at ", "Training/Session", words)
         if whose == "another_job":
             log_says(place.home, lambda: place.train(channel, wrong), "may not call Training/Session",
                      "not the token of this job and generation")
@@ -391,7 +395,7 @@ def test_bearer_token(place, wrong):
         for code, said in (place.kill(channel, metadata), place.look(channel, metadata),
                            place.join(channel, "n3", metadata)):
             assert code == grpc.StatusCode.UNAUTHENTICATED and words[0] in said, said
-        assert place.train(channel, token)[0] == grpc.StatusCode.FAILED_PRECONDITION  # there is no such job
+        assert place.train(channel, token)[0] == grpc.StatusCode.UNAUTHENTICATED  # none of this coordinator
         if wrong in ("none", "another"):
             log_says(place.plain, lambda: place.kill(channel, metadata), "nobody at ", "Control/KillJob", *words)
         assert place.look(channel, (("authorization", f"Bearer {good}"),))[0] == grpc.StatusCode.OK
