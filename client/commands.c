@@ -38,6 +38,8 @@ static const struct option up_options[] = {
     { "slots", '\0', OPTION_NUMBER, AT(slots), "N", "workers at once (default: at least 4)" },
     { "listen", '\0', OPTION_TEXT, AT(listen), "ADDR",
       "TCP besides the socket: 127.0.0.1:0, or with TLS any, as 0.0.0.0:7000" },
+    { "advertise", '\0', OPTION_TEXT, AT(advertise), "HOST:PORT",
+      "where other machines reach it, if that is elsewhere than --listen" },
     { "paths", '\0', OPTION_TEXT, AT(paths), "DIR[:DIR]",
       "all that job files of people with certificates may name (default: anything)" },
     { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C or SIGTERM" },

@@ -1,6 +1,7 @@
 #include "rpc/core.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,6 +9,8 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/unconst.h"
+
+#define HOST_MAX 253 /* bytes of a name */
 
 const char *rpc_code_name(enum rpc_code code)
 {
@@ -128,6 +131,27 @@ bool rpc_address_is_loopback(const char *address)
     memcpy(host, address, size);
     host[size] = '\0';
     return inet_pton(AF_INET, host, &parsed) == 1 && ntohl(parsed.s_addr) >> 24 == 127;
+}
+
+bool rpc_address_is_dialled(const char *address)
+{
+    static const char name[] = "0123456789-.ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    char host[INET6_ADDRSTRLEN];
+    struct in6_addr six;
+    const char *port = strrchr(address, ':');
+    size_t size = strspn(address, name);
+    if (address[0] == '[' && port) {
+        const int inner = (int)(port - address) - 2;
+        if (inner <= 0 || inner >= (int)sizeof(host) || port[-1] != ']')
+            return false;
+        (void)snprintf(host, sizeof(host), "%.*s", inner, address + 1);
+        size = inet_pton(AF_INET6, host, &six) == 1 ? (size_t)(port - address) : 0;
+    }
+    if (!port || size == 0 || size > HOST_MAX || address + size != port)
+        return false;
+    char *end;
+    const unsigned long number = strtoul(port + 1, &end, 10);
+    return port[1] >= '0' && port[1] <= '9' && *end == '\0' && number > 0 && number <= UINT16_MAX;
 }
 
 void *rpc_alloc(size_t size)

@@ -64,6 +64,9 @@ void rpc_log_to(const struct log *log);
 /* Whether an address is of this machine only: "127.0.0.1:7000", "ipv4:127.0.0.1:7000",
  * "localhost:7000", "[::1]:7000". Tokens go nowhere else. */
 bool rpc_address_is_loopback(const char *address);
+/* HOST:PORT as others can dial it: a name or an address (of IPv6 in brackets), no scheme, a port
+ * from 1. */
+bool rpc_address_is_dialled(const char *address);
 
 /* What a caller who couldn't connect may do about it, by the detail that it got: a clause, or "" if
  * that doesn't say. tls: it spoke TLS. */

@@ -105,6 +105,7 @@ static enum status take_identity(struct daemon *d)
     d->access.tls = true;
     d->api.tls = &d->options.tls;
     d->api.address = d->address;
+    d->api.advertise = d->options.advertise;
     d->api.paths = d->options.paths;
     if (!d->options.paths) {
         LOG_INFO(&d->log, "job files of everybody with an operator's certificate may name any path "

@@ -11,6 +11,7 @@
 
 static const char usage[] =
     "usage: cairnd [--listen ADDRESS:PORT [--tls-cert FILE --tls-key FILE --tls-ca FILE]]\n"
+    "              [--advertise HOST:PORT]\n"
     "              [--paths DIR[:DIR...]] [--beat S] [--lost-after S]\n"
     "       cairnd --backup FILE\n"
     "\n"
@@ -20,6 +21,8 @@ static const char usage[] =
     "the files of `cairn cert init` it is TLS, for callers with a certificate; without, a "
     "loopback\n"
     "address, for callers with the token in CAIRN_HOME/token.\n"
+    "--advertise: where agents and people reach the listener, if it is another place; invites name "
+    "it.\n"
     "--paths: of those who show a certificate, job files may name what is in these folders only "
     "(or\n"
     "in s3://BUCKET/PREFIX).\n"
@@ -53,8 +56,8 @@ static int read_arguments(struct options *o, const char **beat, const char **los
                           char **argv)
 {
     enum { HELP, VERSION, FIRST };
-    const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,
-                                  &o->paths,  beat,         lost_after,  &o->backup };
+    const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,   &o->paths,
+                                  beat,       lost_after,   &o->backup,  &o->advertise };
     static const struct option options[] = {
         { "listen", required_argument, NULL, FIRST },
         { "tls-cert", required_argument, NULL, FIRST + 1 },
@@ -64,6 +67,7 @@ static int read_arguments(struct options *o, const char **beat, const char **los
         { "beat", required_argument, NULL, FIRST + 5 },
         { "lost-after", required_argument, NULL, FIRST + 6 },
         { "backup", required_argument, NULL, FIRST + 7 },
+        { "advertise", required_argument, NULL, FIRST + 8 },
         { "help", no_argument, NULL, HELP },
         { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
@@ -99,6 +103,10 @@ int options_take(struct options *o, int argc, char **argv)
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
                       "separated by ':'\n",
                       o->paths);
+        return EXIT_USAGE;
+    }
+    if (o->advertise && (!o->tls.cert || !rpc_address_is_dialled(o->advertise))) {
+        (void)fprintf(stderr, "cairnd: --advertise %s: HOST:PORT, with --tls-cert\n", o->advertise);
         return EXIT_USAGE;
     }
     if (times_read(beat, lost_after, &o->times, &reason) != ST_OK) {

@@ -5,8 +5,9 @@
 #include "server/times.h"
 
 struct options {
-    const char *listen;        /* NULL: no TCP */
-    const char *backup;        /* NULL: serve */
+    const char *listen;    /* NULL: no TCP */
+    const char *backup;    /* NULL: serve */
+    const char *advertise; /* HOST:PORT of the listener as others call it; NULL: as it is bound */
     struct identity_files tls; /* all NULL: plaintext */
     struct times times;        /* of silence */
     const char *paths;         /* that job files of remote people may name; NULL: any */

@@ -28,7 +28,7 @@ struct arguments {
     const char *sets[ARGUMENTS_SETS_MAX];
     size_t set_count;
     const char *listen;
-    const char *paths; /* of a coordinator */
+    const char *advertise, *paths; /* of a coordinator */
     const char *device;
     const char *names, *dtype, *only;  /* of an export */
     const char *job_file, *to;         /* of an import */

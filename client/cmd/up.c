@@ -62,7 +62,7 @@ static enum status start_supervisor(const struct client *client)
     char log_path[LIMIT_PATH];
     char slots[24];
     char grace[32];
-    char *argv[12] = { "cairn", "supervise" };
+    char *argv[14] = { "cairn", "supervise" };
     size_t argc = 2;
     if (client->args.slots >= 0) {
         (void)snprintf(slots, sizeof(slots), "%lld", (long long)client->args.slots);
@@ -72,6 +72,10 @@ static enum status start_supervisor(const struct client *client)
     if (client->args.listen != NULL) {
         argv[argc++] = "--listen";
         argv[argc++] = (char *)client->args.listen;
+    }
+    if (client->args.advertise != NULL) {
+        argv[argc++] = "--advertise";
+        argv[argc++] = (char *)client->args.advertise;
     }
     if (client->args.paths != NULL) {
         argv[argc++] = "--paths";
@@ -221,6 +225,7 @@ static enum exit_code check_flags(const struct client *client)
     bool differs = flag_differs("--slots", number_text(args->slots, "", asked),
                                 number_text(runs.slots, "", other));
     differs |= flag_differs("--listen", args->listen, runs.listen);
+    differs |= flag_differs("--advertise", args->advertise, runs.advertise);
     differs |= flag_differs("--paths", args->paths, runs.paths);
     differs |= flag_differs("--grace", number_text(args->grace_ms, "ms", asked),
                             number_text(runs.grace_ms, "ms", other));
@@ -267,6 +272,7 @@ enum exit_code cmd_supervise(struct client *client)
     struct supervisor_options options = { .paths = &client->paths,
                                           .slots = client->args.slots,
                                           .listen = client->args.listen,
+                                          .advertise = client->args.advertise,
                                           .job_paths = client->args.paths,
                                           .grace_ms = grace_ms };
     struct tls_paths tls;
@@ -311,6 +317,12 @@ enum exit_code cmd_up(struct client *client)
     int64_t grace_ms = 0;
     if (client->args.slots == 0) {
         client_error("--slots needs at least 1");
+        return EXIT_USAGE;
+    }
+    if (client->args.advertise != NULL &&
+        (!rpc_address_is_dialled(client->args.advertise) || !is_beyond(client->args.listen))) {
+        client_error("--advertise %s: HOST:PORT, with a --listen beyond loopback",
+                     client->args.advertise);
         return EXIT_USAGE;
     }
     if (client->args.paths != NULL && !job_allowed_valid(client->args.paths)) {

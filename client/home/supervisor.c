@@ -43,7 +43,7 @@ extern char **environ;
 struct child {
     const char *program;  /* beside this program's file */
     const char *log_name; /* under HOME/log */
-    char *argv[12];
+    char *argv[14];
     pid_t pid; /* 0: not running */
     int64_t started_ms;
     int64_t backoff_ms;
@@ -332,6 +332,17 @@ static bool host_of(const char *listen, char out[INET6_ADDRSTRLEN])
            memcmp(bytes, any, sizeof bytes) != 0;
 }
 
+static void add_option(struct child *child, const char *name, const char *value)
+{
+    size_t end = 1;
+    while (child->argv[end] != NULL)
+        end++;
+    if (value != NULL) {
+        child->argv[end] = (char *)name;
+        child->argv[end + 1] = (char *)value;
+    }
+}
+
 static void describe_children(struct supervisor *supervisor, char slots[24])
 {
     const struct supervisor_options *options = supervisor->options;
@@ -341,25 +352,12 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
     *agent = (struct child){ .program = "cairn-agent", .log_name = "agent.log", .beat_fd = -1 };
     coordinator->argv[0] = "cairnd";
     agent->argv[0] = "cairn-agent";
-    if (options->listen != NULL) {
-        coordinator->argv[1] = "--listen";
-        coordinator->argv[2] = (char *)options->listen;
-    }
-    if (options->listen != NULL && options->tls.cert != NULL) {
-        coordinator->argv[3] = "--tls-cert";
-        coordinator->argv[4] = (char *)options->tls.cert;
-        coordinator->argv[5] = "--tls-key";
-        coordinator->argv[6] = (char *)options->tls.key;
-        coordinator->argv[7] = "--tls-ca";
-        coordinator->argv[8] = (char *)options->tls.ca;
-    }
-    if (options->job_paths != NULL) {
-        size_t end = 1;
-        while (coordinator->argv[end] != NULL)
-            end++;
-        coordinator->argv[end] = "--paths";
-        coordinator->argv[end + 1] = (char *)options->job_paths;
-    }
+    add_option(coordinator, "--listen", options->listen);
+    add_option(coordinator, "--tls-cert", options->tls.cert);
+    add_option(coordinator, "--tls-key", options->tls.key);
+    add_option(coordinator, "--tls-ca", options->tls.ca);
+    add_option(coordinator, "--advertise", options->advertise);
+    add_option(coordinator, "--paths", options->job_paths);
     size_t argc = 1;
     if (options->slots >= 0) {
         (void)snprintf(slots, 24, "%lld", (long long)options->slots);

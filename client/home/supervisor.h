@@ -28,6 +28,7 @@ struct supervisor_options {
     const struct paths *paths;
     int64_t slots;             /* -1: the agent's default */
     const char *listen;        /* NULL: no TCP */
+    const char *advertise;     /* --advertise of the coordinator; NULL: none */
     const char *job_paths;     /* --paths of the coordinator; NULL: none */
     struct identity_files tls; /* of the listener; all NULL: plaintext */
     int64_t grace_ms;          /* that the jobs have for their last checkpoints */

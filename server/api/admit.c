@@ -111,7 +111,8 @@ static void add_address(struct identity_invite *invite, const char *host, const 
     invite->address_count += length > 0 && length < IDENTITY_ADDRESS;
 }
 
-/* The one that is listened on, if it is one, then what else the coordinator's certificate names. */
+/* What people said, else the one that is listened on, if it is one; then what else the
+ * coordinator's certificate names. */
 static enum status add_addresses(const struct api *api, struct identity_invite *invite,
                                  struct reason *reason)
 {
@@ -122,9 +123,10 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
         st = identity_cert_read(pem, &own);
     if (st != ST_OK)
         return st;
-    const char *port = strrchr(api->address, ':') + 1;
+    const char *address = api->advertise ? api->advertise : api->address;
+    const char *port = strrchr(address, ':') + 1;
     char host[256];
-    (void)snprintf(host, sizeof host, "%.*s", (int)(port - 1 - api->address), api->address);
+    (void)snprintf(host, sizeof host, "%.*s", (int)(port - 1 - address), address);
     if (!is_one_of(host, "0.0.0.0,[::],::,*"))
         add_address(invite, host, port);
     char *rest = NULL;
@@ -136,8 +138,8 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
         return ST_OK;
     reason_set(reason,
                "the coordinator serves on %s and doesn't know how others call it: listen "
-               "on an address, or name hosts in its certificate ('cairn cert init --hosts')",
-               api->address);
+               "on an address, or say one with --advertise",
+               address);
     return ST_REFUSED;
 }
 

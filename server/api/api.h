@@ -104,6 +104,7 @@ struct api {
     const struct identity_files *tls; /* that TCP is served with; NULL: no TLS */
     int64_t renew_at;                 /* the next look at the own certificate */
     const char *address;              /* HOST:PORT of TCP, with tls; borrowed */
+    const char *advertise;            /* HOST:PORT by which others reach it; NULL: address */
     const char *paths; /* that job files of who isn't local may name; NULL: any; borrowed */
     struct invites invites;
     struct api_service_control control;

@@ -221,37 +221,37 @@ struct core_node {
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
     char net[PLACE_NET];   /* of host */
     uint32_t ports;        /* where its workers may listen; 0: any */
-    uint64_t started_ms;   /* of its agent, since boot; 0: not said */
     uint32_t probe_port;   /* at host: where the path to it is tried; 0: nowhere */
+    uint64_t started_ms;   /* of its agent, since boot; 0: not said */
     char rival[96];        /* another agent that wants this name, and was told to wait; or "" */
-    uint32_t slots;        /* of `device`, numbers 0 and up */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
+    uint32_t slots;        /* of `device`, numbers 0 and up */
     uint32_t gpu_count;
     struct core_stray *strays; /* CORE_STRAYS_MAX at most; owned */
     size_t stray_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
     int64_t forgotten_s; /* Unix time: certificates of until then don't count; 0: never */
+    struct doubt doubt;  /* whether others reach it, since it is not heard any more */
     bool silent;
-    bool local;         /* its agent is heard over this machine's socket */
-    struct doubt doubt; /* whether others reach it, since it is not heard any more */
-    bool doubted;       /* jobs there were told that it is not heard */
-    bool alone;         /* no other node is heard */
-    bool known;         /* an agent said hello; else only a job's journal speaks of it */
+    bool local;      /* its agent is heard over this machine's socket */
+    bool doubted;    /* jobs there were told that it is not heard */
+    bool alone;      /* no other node is heard */
+    bool known;      /* an agent said hello; else only a job's journal speaks of it */
+    bool drains;     /* people keep it free; journalled, and so for whatever agent */
+    bool drain_told; /* to the job that was the last to fail there */
+    bool counted;    /* slots_used, gpus_used and used are as ranks, strays and GPUs are */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
-    bool drains;                 /* people keep it free; journalled, and so for whatever agent */
     char why_drains[LIMIT_NAME];
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */
-    bool drain_told;            /* to the job that was the last to fail there */
     struct fleet_record record; /* of jobs that failed there by its fault */
     /* kept by tables.c */
     struct timer timer;      /* it is silent, or a failure there is forgotten */
     struct core_rank *ranks; /* that hold slots there */
     bool *used;              /* slots + gpu_count: taken, or of no use; owned */
     uint32_t slots_used, gpus_used;
-    bool counted; /* the three above are as ranks, strays and GPUs are */
 };
 
 /*

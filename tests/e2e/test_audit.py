@@ -101,11 +101,14 @@ def test_job_files_from_elsewhere_name_what_is_allowed_only(home):
     assert "job files of everybody" not in home.log_of("cairnd")
 
 
-def test_up_passes_the_paths_on():
+def test_up_passes_paths_and_address_on():
     home = Home(slots=1)
     bad = home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "data", check=False, timeout=60)
     assert bad.returncode == 2 and "--paths data: folders with their whole path" in bad.stderr, bad.stderr
-    home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "/data")
+    for wrong in (("--listen", "0.0.0.0:0", "--advertise", "there"), ("--advertise", "there.example:7000")):
+        bad = home.cairn("up", "--slots", "1", *wrong, check=False, timeout=60)
+        assert bad.returncode == 2 and "HOST:PORT, with a --listen beyond loopback" in bad.stderr, bad.stderr
+    home.cairn("up", "--slots", "1", "--listen", "0.0.0.0:0", "--paths", "/data", "--advertise", "there.example:7000")
     with home:  # it is up already
         port = (home.home / "cairnd.addr").read_text(encoding="utf-8").rpartition(":")[2]
         tls = home.home / "tls"
@@ -114,5 +117,8 @@ def test_up_passes_the_paths_on():
         done = home.cairn("--addr", f"127.0.0.1:{port}", "--tls-cert", tls / "operator-alice.crt", "--tls-key",
                           tls / "operator-alice.key", "--tls-ca", tls / "ca.crt", "submit", file, check=False)
         assert done.returncode == 2 and "write a path under one of /data" in done.stderr, done.stderr
+        home.cairn("node", "invite", "-o", home.dir / "invite")
+        invite = (home.dir / "invite").read_text(encoding="utf-8").splitlines()
+        assert [line for line in invite if line.startswith("address ")][0] == "address there.example:7000", invite
         differs = home.cairn("up", "--paths", "/other", check=False)
         assert differs.returncode == 4 and "already up, but with --paths /data, not /other" in differs.stderr

@@ -50,6 +50,17 @@ static void put(const char *dir, const char *name, const char *text)
     assert_int_equal(rename(path, whole), 0);
 }
 
+/* Until the driver has told it. */
+static void wait_until_taken(const char *dir, const char *name)
+{
+    char path[128];
+    const int64_t end = clock_mono_ms(clock_system()) + WAIT_MS;
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    while (access(path, F_OK) == 0 && clock_mono_ms(clock_system()) < end)
+        (void)poll(NULL, 0, 10);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* Reads until a GPU has a problem, and returns which. */
 static size_t wait_for_problem(struct gpu_watch *watch, struct gpu_state *gpus)
 {
@@ -111,6 +122,7 @@ static void an_xid_of_broken_hardware_is_a_problem_for_good(void **state)
     struct gpu_watch *watch = open_fake();
     struct gpu_state gpus[LIMIT_GPUS];
     put(*state, "xid", "0 31\n"); /* an application's fault */
+    wait_until_taken(*state, "xid");
     put(*state, "xid", "1 79\n");
     assert_int_equal(wait_for_problem(watch, gpus), 1);
     assert_string_equal(gpus[1].problem, "Xid 79: the GPU has fallen off the bus");

@@ -1,6 +1,7 @@
 /* The parts of rpc/ that need no connection: mailbox, descriptor index, codes. */
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,10 +213,43 @@ static void a_token_goes_to_this_machine_only(void **state)
         assert_false(rpc_address_is_loopback(elsewhere[i]));
 }
 
+static void an_address_can_be_dialled(void **state)
+{
+    static const char *const good[] = { "gpu-01.example.org:7000", "10.0.0.5:1", "[fd00::1]:65535",
+                                        "localhost:7000" };
+    static const char *const bad[] = { "10.0.0.5",
+                                       "10.0.0.5:",
+                                       ":7000",
+                                       "10.0.0.5:0",
+                                       "a:65536",
+                                       "a:70x",
+                                       "a: 7",
+                                       "a:-1",
+                                       "fd00::1:7000",
+                                       "[fd00::1:7000",
+                                       "[]:7000",
+                                       "[fd00::zz]:7000",
+                                       "ipv4:10.0.0.5:1",
+                                       "a,b:7000",
+                                       "a b:7000",
+                                       "a:1\naddress evil:2",
+                                       "" };
+    char longest[300];
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        assert_true(rpc_address_is_dialled(good[i]));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(rpc_address_is_dialled(bad[i]));
+    (void)snprintf(longest, sizeof(longest), "%0254d:7000", 0);
+    assert_false(rpc_address_is_dialled(longest));
+    assert_true(rpc_address_is_dialled(longest + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_goes_to_this_machine_only),
+        cmocka_unit_test(an_address_can_be_dialled),
         cmocka_unit_test(mailbox_runs_every_task_of_every_producer_in_its_order),
         cmocka_unit_test(mailbox_with_work_left_stays_readable),
         cmocka_unit_test(descriptors_know_which_methods_stream),
