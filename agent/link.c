@@ -254,7 +254,7 @@ static void *link_main(void *arg)
         renew_channel(link);
         enum status st = rpc_stream_open(link->channel, &cairn__v1__fleet__descriptor, "Session",
                                          &options, &stream, &result);
-        if (st != ST_OK && result.code != said)
+        if (st != ST_OK && result.code != said && result.code != RPC_RESOURCE_EXHAUSTED)
             st = ask_why(link, &options, &stream, &result);
         if (st == ST_OK) {
             enum rpc_code end = run_stream(link, stream, said);

@@ -102,12 +102,14 @@ static void refuse(struct reader *reader, struct job_place place, const char *ke
                    path);
 }
 
-/* NCCL writes and loads files that its variables name. */
+/* NCCL writes and loads files that its variables name, of some a list; what it loads is code. */
 static void check_env(struct reader *reader, const struct field *field,
                       const struct tree_node *node)
 {
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
-        if (strchr(item->text, '/') != NULL && !is_allowed(reader->allowed, item->text))
+        const bool code = strstr(item->key, "PLUGIN") != NULL;
+        if (strchr(item->text, '/') != NULL && (code || strpbrk(item->text, ",;:") != NULL ||
+                                                !is_allowed(reader->allowed, item->text)))
             refuse(reader, item->place, field->path, item->text);
     }
 }
@@ -125,8 +127,13 @@ void reader_check_allowed(struct reader *reader)
             check_env(reader, field, node);
         if (field->kind != FIELD_PATH && field->kind != FIELD_STORE)
             continue;
-        const char *path = (const char *)&reader->job + field->offset;
-        if (path[0] != '\0' && !is_allowed(reader->allowed, path))
+        char *path = (char *)&reader->job + field->offset;
+        char whole[LIMIT_PATH];
+        if (path[0] != '\0' && !is_allowed(reader->allowed, path)) {
             refuse(reader, reader_place(reader, field->path), field->path, path);
+        } else if (path[0] == '/' && normalise(path, strlen(path), whole)) {
+            /* What is opened is what was looked at: ".." behind a link is elsewhere. */
+            (void)snprintf(path, LIMIT_PATH, "%s", whole[0] ? whole : "/");
+        }
     }
 }

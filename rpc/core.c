@@ -99,7 +99,9 @@ const char *rpc_refusal_hint(const char *detail, bool tls)
         { "wrong version number", true,
           "it speaks no TLS: leave out --tls-cert, --tls-key and --tls-ca" },
         { "Socket closed", true,
-          "it refuses this certificate, or speaks no TLS: see 'cairn cert check'" },
+          "it refuses this certificate, speaks no TLS, or has no room for connections (its log "
+          "says "
+          "so): see 'cairn cert check'" },
         { "Socket closed", false,
           "it may speak TLS: --tls-cert, --tls-key and --tls-ca, as made by 'cairn cert'" },
     };

@@ -86,8 +86,12 @@ static enum status take_signals(struct daemon *d)
 static enum status take_secret(const struct daemon *d, const char *name, char out[IDENTITY_TOKEN])
 {
     char path[LIMIT_PATH];
-    const enum status st = paths_join(&d->paths, path, sizeof path, name);
-    return st == ST_OK ? access_secret(path, out) : st;
+    enum status st = paths_join(&d->paths, path, sizeof path, name);
+    if (st == ST_OK)
+        st = access_secret(path, out);
+    if (st != ST_OK)
+        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+    return st;
 }
 
 /* Whose certificates count is said by the own one. */
@@ -136,6 +140,29 @@ static enum status take_access(struct daemon *d)
     if (st != ST_OK || !d->options.listen)
         return st;
     return d->options.tls.cert ? take_identity(d) : take_secret(d, "token", d->access.token);
+}
+
+/* Workers of before an update, or whose coordinator lost its key, have tokens that don't show who
+ * made them: the journal knows those. */
+static enum status take_tokens(struct daemon *d)
+{
+    const size_t count = core_jobs(d->core, NULL, 0);
+    auto_free struct core_job **jobs = calloc(count ? count : 1, sizeof(struct core_job *));
+    d->access.known = calloc(count ? count : 1, sizeof d->access.known[0]);
+    if (!jobs || !d->access.known)
+        return ST_NO_MEMORY;
+    (void)core_jobs(d->core, jobs, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *token = jobs[i]->m.token;
+        if (strlen(token) != IDENTITY_TOKEN - 1 || machine_state_final(jobs[i]->m.state) ||
+            identity_sealed(d->access.seal, token))
+            continue;
+        (void)snprintf(d->access.known[d->access.known_count++], IDENTITY_TOKEN, "%s", token);
+    }
+    if (d->access.known_count > 0)
+        LOG_INFO(&d->log, "%zu jobs run with tokens that state/seal didn't make: they count",
+                 d->access.known_count);
+    return ST_OK;
 }
 
 static void seal_token(void *arg, char *token)
@@ -360,6 +387,8 @@ static enum status daemon_start(struct daemon *d)
     rpc_log_to(&d->log);
     rpc_init();
     st = open_core(d);
+    if (st == ST_OK)
+        st = take_tokens(d);
     if (st == ST_OK)
         st = make_server(d);
     if (st == ST_OK)

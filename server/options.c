@@ -98,6 +98,11 @@ int options_take(struct options *o, int argc, char **argv)
         (void)fputs(usage, stderr);
     if (code != -1)
         return code;
+    if (o->paths && !o->tls.cert) {
+        (void)fprintf(stderr,
+                      "cairnd: --paths is for callers with certificates: with --tls-cert\n");
+        return EXIT_USAGE;
+    }
     if (o->paths && !job_allowed_valid(o->paths)) {
         (void)fprintf(stderr,
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "

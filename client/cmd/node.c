@@ -94,6 +94,10 @@ enum exit_code cmd_node_drain(struct client *client)
     request.node = (char *)client->args.operands[0];
     if (client->args.reason != NULL)
         request.reason = (char *)client->args.reason;
+    if (client->args.deadline_ms == 0) {
+        client_error("--deadline needs a time above 0");
+        return EXIT_USAGE;
+    }
     if (client->args.deadline_ms > 0)
         request.deadline_ms = (uint64_t)client->args.deadline_ms;
     return change(client, "DrainNode", &request.base);

@@ -293,6 +293,10 @@ static enum exit_code bring_up(struct client *client, bool lives)
         client_error("processes of %s are in the way and could not be ended", client->paths.home);
         return EXIT_INTERNAL;
     }
+    if (!lives && client->args.paths != NULL && !is_beyond(client->args.listen)) {
+        client_error("--paths is for people with certificates: with a --listen beyond loopback");
+        return EXIT_USAGE;
+    }
     if (!lives && is_beyond(client->args.listen)) {
         enum exit_code made = cert_prepare(client);
         if (made != EXIT_DONE)

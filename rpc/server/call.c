@@ -48,6 +48,7 @@ struct rpc_call {
     grpc_byte_buffer *received;
     ProtobufCMessage *message; /* on its way to the handler */
     bool recv_busy;
+    bool late; /* shown out at the door; the queue's thread alone */
     /* sending */
     bool send_busy;
     bool accepted; /* a stream's initial metadata may go ahead of its first message */
@@ -324,7 +325,9 @@ static void message_received(struct rpc_tag *tag, bool ok)
     enum rpc_code code = RPC_INVALID_ARGUMENT;
     const bool first = call->guest.inside;
     rpc_door_leave(call->server, &call->guest);
-    if (bytes != NULL && ok && first && is_too_large(call, bytes)) {
+    if (call->late) {
+        mistake = ""; /* it is answered */
+    } else if (bytes != NULL && ok && first && is_too_large(call, bytes)) {
         mistake = "the first message of this stream is too large";
         code = RPC_RESOURCE_EXHAUSTED; /* as core says of others */
     } else if (bytes != NULL && ok) {
@@ -349,6 +352,7 @@ static void message_received(struct rpc_tag *tag, bool ok)
 static void expire_call(struct rpc_guest *guest)
 {
     struct rpc_call *call = CONTAINER_OF(guest, struct rpc_call, guest);
+    call->late = true;
     rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
                     "the first message of this call did not come in time");
 }

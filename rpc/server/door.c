@@ -1,9 +1,10 @@
 /*
  * The door: calls that were let in and have said nothing yet.
  *
- * Each has guest_ms for its first message, and how many wait at a time is bounded, in all and per
- * address (of IPv6, per /64: that is what one customer is given), so that one machine that opens
- * calls and is silent doesn't keep out the others. A fleet that comes back at once is not kept out
+ * Each has guest_ms for its first message, and how many wait at a time is bounded: in all, per
+ * address, and half of all of them per network of IPv6 (/64: what one customer is given, or the
+ * nodes of a cluster have in common), so that one machine that opens calls and is silent doesn't
+ * keep out the others. A fleet that comes back at once is not kept out
  * by it: its calls leave as fast as their first messages are read, and who finds it full is told to
  * try again, over the connection that it has.
  *
@@ -40,14 +41,12 @@ static size_t address_of(const char *peer, uint8_t out[16])
     host[size] = '\0';
     if (inet_pton(v6 ? AF_INET6 : AF_INET, host, out) != 1)
         return 0;
-    return v6 ? 8 : 4;
+    return v6 ? 16 : 4;
 }
 
-static uint16_t *counter_of(struct rpc_door *door, const char *peer)
+static uint16_t *counter_of(struct rpc_door *door, const uint8_t *address, size_t size)
 {
-    uint8_t address[16];
-    const size_t size = address_of(peer, address);
-    uint64_t hash = door->seed;
+    uint64_t hash = door->seed + size;
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ address[i]) * 0x9e3779b97f4a7c15U ^ hash >> 29;
     return &door->addresses[hash >> 40 & (DOOR_ADDRESSES - 1)];
@@ -56,16 +55,24 @@ static uint16_t *counter_of(struct rpc_door *door, const char *peer)
 bool rpc_door_enter(struct rpc_server *server, struct rpc_guest *guest, const char *peer)
 {
     struct rpc_door *door = &server->door;
-    uint16_t *address = peer != NULL ? counter_of(door, peer) : NULL;
-    if (address != NULL && (door->count >= server->options.guests_max ||
-                            *address >= server->options.guests_address_max))
+    const struct rpc_server_options *options = &server->options;
+    uint8_t bytes[16];
+    const size_t size = peer != NULL ? address_of(peer, bytes) : 0;
+    uint16_t *address = peer != NULL ? counter_of(door, bytes, size) : NULL;
+    uint16_t *network = size == 16 ? counter_of(door, bytes, 8) : NULL;
+    if ((address != NULL &&
+         (door->count >= options->guests_max || *address >= options->guests_address_max)) ||
+        (network != NULL && *network >= options->guests_max / 2))
         return false;
     if (address != NULL)
         ++*address;
+    if (network != NULL)
+        ++*network;
     guest->older = door->youngest;
     guest->younger = NULL;
     guest->until_ns = clock_mono_ns() + server->options.guest_ms * INT64_C(1000000);
     guest->address = address;
+    guest->network = network;
     guest->inside = true;
     if (door->youngest != NULL) {
         door->youngest->younger = guest;
@@ -97,6 +104,8 @@ void rpc_door_leave(struct rpc_server *server, struct rpc_guest *guest)
     door->count--;
     if (guest->address != NULL)
         --*guest->address;
+    if (guest->network != NULL)
+        --*guest->network;
 }
 
 int64_t rpc_door_look(void *self)

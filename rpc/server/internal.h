@@ -61,11 +61,13 @@ struct rpc_guest {
     void (*expire)(struct rpc_guest *guest); /* ends the call: nothing came in time */
     struct rpc_guest *older, *younger;
     int64_t until_ns;
-    uint16_t *address; /* how many of them are from there; NULL: from this machine's owner */
+    /* How many of them are from there, and from its network; NULL: from this machine's owner. */
+    uint16_t *address, *network;
     bool inside;
 };
 
-#define DOOR_ADDRESSES 4096 /* counters; addresses share one by their hash, which nobody can aim */
+#define DOOR_ADDRESSES                                                                             \
+    8192 /* counters; addresses and networks share one by their hash, which nobody can aim */
 
 /* The queue's thread has it to itself. */
 struct rpc_door {
@@ -134,6 +136,11 @@ bool rpc_door_enter(struct rpc_server *server, struct rpc_guest *guest, const ch
 void rpc_door_leave(struct rpc_server *server, struct rpc_guest *guest);
 /* self is the server: shows out who waited too long; returns when to look again, mono ns. */
 int64_t rpc_door_look(void *self);
+
+/* ---- memory.c ---- */
+
+/* Half of what the machine and its control groups let this process have, and 1 GiB at least. */
+uint64_t rpc_memory_usual(void);
 
 /* ---- refuse.c ---- */
 

@@ -1,7 +1,6 @@
 /* A server from rpc_server_new to rpc_server_free. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -13,13 +12,6 @@ enum {
     METADATA_MAX = 16 * 1024,
     CLIENT_PING_MIN_MS = 500,
 };
-
-/* A quarter of the machine's. */
-static uint64_t usual_memory(void)
-{
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 4 : UINT64_C(1) << 30;
-}
 
 static void apply_defaults(struct rpc_server_options *options)
 {
@@ -34,7 +26,7 @@ static void apply_defaults(struct rpc_server_options *options)
     if (options->guest_ms == 0)
         options->guest_ms = 10000;
     if (options->memory_max == 0)
-        options->memory_max = usual_memory();
+        options->memory_max = rpc_memory_usual();
     if (options->send_queue_max == 0)
         options->send_queue_max = 64;
     if (options->streams_max == 0)

@@ -94,6 +94,10 @@ static enum rpc_code judge_trainer(const struct access *access, const struct rpc
     char token[IDENTITY_TOKEN];
     if (rpc_call_token(call, token, sizeof token) && identity_sealed(access->seal, token))
         return RPC_OK;
+    for (size_t i = 0; i < access->known_count; i++) {
+        if (rpc_call_has_token(call, access->known[i]))
+            return RPC_OK;
+    }
     *out_detail = "a trainer brings the token of its generation, which its agent gives it: this is "
                   "none that this coordinator made";
     return RPC_UNAUTHENTICATED;
@@ -105,9 +109,12 @@ static enum rpc_code judge_joiner(const struct access *access, const struct rpc_
 {
     char secret[IDENTITY_SECRET];
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    if (rpc_call_token(call, secret, sizeof secret) && invites_know(access->invites, secret, now_s))
+    const bool shown = rpc_call_token(call, secret, sizeof secret);
+    if (shown && invites_know(access->invites, secret, now_s))
         return RPC_OK;
-    *out_detail = INVITES_REFUSED;
+    *out_detail = shown ? INVITES_REFUSED
+                        : "an invite's secret comes with the call: an agent that doesn't show it "
+                          "so is older than this coordinator, install the same version";
     return RPC_UNAUTHENTICATED;
 }
 
@@ -159,14 +166,15 @@ void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACT
 {
     struct identity_cert cert;
     struct ucred peer;
-    const bool known = rpc_call_peer_identity(call, &cert) == ST_OK;
-    if (known) {
+    const enum status st = rpc_call_peer_identity(call, &cert);
+    if (st == ST_OK) {
         (void)snprintf(out, ACCESS_ACTOR, "%s/%s", identity_role_name(cert.who.role),
                        cert.who.name);
         return;
     }
-    const bool local = rpc_call_peer_cred(call, &peer) ||
-                       (!refused && is_service(rpc_call_path(call), "cairn.v1.Control"));
+    const bool local =
+        rpc_call_peer_cred(call, &peer) ||
+        (st == ST_NOT_FOUND && !refused && is_service(rpc_call_path(call), "cairn.v1.Control"));
     (void)snprintf(out, ACCESS_ACTOR, "%s", local ? ACCESS_LOCAL : "nobody");
 }
 

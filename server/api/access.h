@@ -38,8 +38,12 @@ struct access {
     char cluster[IDENTITY_CLUSTER]; /* with TLS: whose certificates count */
     char token[IDENTITY_TOKEN];     /* without; "": no TCP */
     char seal[IDENTITY_TOKEN];      /* key of the tokens of generations */
-    struct invites *invites;        /* borrowed */
-    struct audit *audit;            /* refusals go there */
+    /* Tokens of generations that another key made, or a version without one; owned by the caller,
+     * who changes them before the first call only. */
+    char (*known)[IDENTITY_TOKEN];
+    size_t known_count;
+    struct invites *invites; /* borrowed */
+    struct audit *audit;     /* refusals go there */
 };
 
 /* Random digits that are kept in a file, which only its owner may read: made once. */

@@ -138,7 +138,8 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
         return ST_OK;
     reason_set(reason,
                "the coordinator serves on %s and doesn't know how others call it: listen "
-               "on an address, or say one with --advertise",
+               "on an address, say one with --advertise, or name hosts in its certificate ('cairn "
+               "cert init --hosts')",
                address);
     return ST_REFUSED;
 }

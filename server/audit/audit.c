@@ -216,9 +216,21 @@ static bool write_all(struct audit *audit, const char *data, size_t size)
     return true;
 }
 
+/* People move it away, too. */
+static bool is_there(const struct audit *audit)
+{
+    struct stat at, ours;
+    return stat(audit->path, &at) == 0 && fstat(audit->fd, &ours) == 0 &&
+           at.st_ino == ours.st_ino && at.st_dev == ours.st_dev;
+}
+
 /* False: none of it is in the file. */
 static bool write_lines(struct audit *audit, const char *data, size_t size)
 {
+    if (audit->fd >= 0 && !is_there(audit)) {
+        (void)close(audit->fd);
+        audit->fd = -1;
+    }
     if (audit->fd < 0) {
         open_file(audit);
     } else if (audit->size > 0 && audit->size + (int64_t)size > audit->file_bytes) {

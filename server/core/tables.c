@@ -410,10 +410,11 @@ int64_t core_node_deadline(const struct core *core, const struct core_node *node
     int64_t at = TIMERS_NEVER;
     if (!node->silent && !core_node_held(core, node)) {
         at = doubt_deadline(&node->doubt);
-        if (node->doubt.state == DOUBT_NONE)
+        if (node->doubt.state == DOUBT_NONE) {
             at = node->heard_at + core->lost_ms - DOUBT_LEAD_MS;
-        else if (node->doubt.state != DOUBT_ASKED)
+        } else if (node->doubt.state != DOUBT_ASKED) {
             at = core_node_due(core, node);
+        }
     } else if (core_node_cut_off(node) && core->outage.since == 0) {
         at = doubt_deadline(&node->doubt);
     }

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from home import BIN, Home, until
-from test_tls import TlsHome, messages, session_refused  # noqa: F401 (messages: the fixture pb)
+from test_tls import CALL_S, TlsHome, messages  # noqa: F401 (messages: the fixture pb)
 
 FULL = os.environ.get("CAIRN_TEST_FULL") == "1"
 MESSAGE = 4 << 20  # LIMIT_MESSAGE_BYTES
@@ -24,6 +24,14 @@ HANDSHAKE_S = 10
 # Long enough that strangers come and go while it trains.
 LONG = {"train__duration": "6000 steps" if FULL else "2000 steps", "checkpoint__every": "500 steps",
         "eval__every": "10000 steps"}
+
+
+def session_refused(channel, service, message, order, metadata=None):
+    call = channel.stream_stream(f"/cairn.v1.{service}/Session", type(message).SerializeToString, order.FromString)
+    with pytest.raises(grpc.RpcError) as caught:
+        for _ in call(iter([message]), timeout=CALL_S, metadata=metadata):
+            pass
+    return caught.value.code(), caught.value.details()
 
 
 class DoorHome(TlsHome):

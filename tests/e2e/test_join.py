@@ -78,6 +78,21 @@ def test_what_ran_on_a_forgotten_node_goes_on_elsewhere(home):
     assert shown["generation"] > 1
 
 
+def test_workers_whose_tokens_another_key_made_go_on(home):
+    """As after an update, or where a home was copied without its state/seal."""
+    home.start_agent(*home.files("node-n1"))
+    until(lambda: state(home, "n1") == "ready", 20, "the agent joined")
+    job = home.submit(train__duration="100000 steps", workers__count=2)
+    until(lambda: home.show(job)["step"] > 10, 60, "it trains")
+    (home.home / "state" / "seal").unlink()
+    restart_coordinator(home)
+    assert "1 jobs run with tokens that state/seal didn't make" in home.log_of("cairnd")
+    there = home.show(job)["step"]
+    until(lambda: home.show(job)["step"] > there + 10, 30, "the coordinator hears its workers")
+    assert home.show(job)["generation"] == 1
+    home.cairn("kill", job)
+
+
 def test_who_was_never_here_can_be_forgotten_and_a_name_has_to_be_one(home):
     home.cairn("node", "forget", "n1")
     assert state(home, "n1") == "forgotten"

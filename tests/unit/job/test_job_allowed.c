@@ -9,11 +9,12 @@
 
 #define ALLOWED "/data:/srv/cairn/:s3://bucket/team"
 
+static struct job job; /* the newest that was parsed */
+
 /* Of a file with these values; errors: to be released. */
 static enum status parse(const char *allowed, const char *images, const char *store,
                          const char *more, struct buf *errors)
 {
-    static struct job job;
     char text[4096];
     (void)snprintf(text, sizeof text,
                    "name: a\n"
@@ -99,20 +100,22 @@ static void a_path_is_refused_at_its_place_with_what_is_allowed(void **state)
 static void weights_and_files_of_nccl_count_too(void **state)
 {
     (void)state;
-    const char *gpu = "workers: {device: cuda}\nnccl: {NCCL_DEBUG_FILE: %s}";
+    const char *gpu = "workers: {device: cuda}\nnccl: {NCCL_DEBUG_FILE: \"%s\"}";
     char text[256];
     static const struct {
         const char *value;
         bool good;
-    } rows[] = {
-        { "/data/log", true }, { "/etc/cron.d/x", false }, { "a/b.so", false }, { "eth0", true }
-    };
+    } rows[] = { { "/data/log", true },         { "/etc/cron.d/x", false },
+                 { "a/b.so", false },           { "eth0", true },
+                 { "/data/log,/etc/x", false }, { "/data/log;/data/x", false } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         (void)snprintf(text, sizeof text, gpu, rows[i].value);
         assert_int_equal(passes(ALLOWED, "/data/a", "", text), rows[i].good);
         assert_true(passes(NULL, "/data/a", "", text));
     }
-    static struct job job;
+    const char *plugin = "workers: {device: cuda}\nnccl: {NCCL_NET_PLUGIN: /data/a.so}";
+    assert_false(passes(ALLOWED, "/data/a", "", plugin));
+    assert_true(passes(NULL, "/data/a", "", plugin));
     auto_buf struct buf errors;
     buf_init(&errors, 1 << 20);
     const struct job_origin origin = { "f", "/data", "/data" };
@@ -122,6 +125,16 @@ static void weights_and_files_of_nccl_count_too(void **state)
     assert_int_equal(job_parse_within(&origin, file, strlen(file), NULL, 0, &job, &errors),
                      ST_CONFIG);
     assert_non_null(strstr(errors.data, "model.weights"));
+}
+
+/* "/data/link/../b" is another place where link leads elsewhere. */
+static void what_is_opened_is_what_was_looked_at(void **state)
+{
+    (void)state;
+    auto_buf struct buf errors;
+    assert_int_equal(parse(ALLOWED, "/data/link/../b", "/data/x/./y//z", "", &errors), ST_OK);
+    assert_string_equal(job.data.train.images, "/data/b");
+    assert_string_equal(job.checkpoint.store, "/data/x/y/z");
 }
 
 static void what_can_be_allowed(void **state)
@@ -144,6 +157,7 @@ int main(void)
         cmocka_unit_test(stores_are_paths_too_and_s3_is_allowed_by_prefix),
         cmocka_unit_test(a_path_is_refused_at_its_place_with_what_is_allowed),
         cmocka_unit_test(weights_and_files_of_nccl_count_too),
+        cmocka_unit_test(what_is_opened_is_what_was_looked_at),
         cmocka_unit_test(what_can_be_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,22 @@ static void what_is_there_stays_and_half_a_line_is_ended(void **state)
     assert_non_null(strstr(text, "\"half\n{"));
 }
 
+static void a_file_that_people_took_away_is_begun_anew(void **state)
+{
+    struct bench *b = *state;
+    char away[300];
+    (void)snprintf(away, sizeof away, "%s.away", b->path);
+    begin(b, 0);
+    note(b, "first");
+    wait_for(b, "first");
+    assert_int_equal(rename(b->path, away), 0);
+    note(b, "second");
+    wait_for(b, "second");
+    assert_int_equal(unlink(away), 0);
+    audit_close(b->audit);
+    b->audit = NULL;
+}
+
 static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -290,6 +306,7 @@ int main(void)
         CASE(a_call_is_a_line_whatever_its_texts_are),
         CASE(files_are_bounded_and_the_newest_lines_stay),
         CASE(what_is_there_stays_and_half_a_line_is_ended),
+        CASE(a_file_that_people_took_away_is_begun_anew),
         CASE(a_full_disk_costs_lines_which_are_counted),
         CASE(refusals_are_told_at_a_bounded_rate),
         CASE(where_nothing_can_be_written_nothing_else_happens),
