@@ -14,16 +14,20 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grpc/support/log.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "rpc/core.h"
 
-#define KEPT 256 /* or a quarter of what there may be, where that is less */
+#define KEPT    256 /* or a quarter of what there may be, where that is less */
+#define TELL_MS 60000
 
 static pthread_mutex_t accept_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int accept_reserve = -1; /* a descriptor to give up when there are no others */
@@ -39,6 +43,17 @@ void rpc_accept_init(void)
     if (accept_reserve < 0)
         accept_reserve = open_reserve();
     pthread_mutex_unlock(&accept_mutex);
+}
+
+/* Now and then: who is kept out learns nothing. */
+static void tell_full(void)
+{
+    static atomic_llong told_ms;
+    const long long now = clock_mono_ms(clock_system()) + TELL_MS; /* of a young machine, too */
+    long long told = atomic_load(&told_ms);
+    if (now - told >= TELL_MS && atomic_compare_exchange_strong(&told_ms, &told, now))
+        gpr_log(GPR_ERROR, "connections were closed, as there are too many: raise the number of "
+                           "descriptors that this process may have (LimitNOFILE, ulimit -n)");
 }
 
 /* Core's polling is edge-triggered, so everything that waits must go. */
@@ -75,6 +90,7 @@ int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len, int fla
     int accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
     while (accepted >= 0 && is_kept(accepted, addr.__sockaddr__)) {
         (void)close(accepted);
+        tell_full();
         if (addr_len != NULL)
             *addr_len = room;
         accepted = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, addr_len, flags);
@@ -94,6 +110,7 @@ int accept4(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len, int fla
     case ENFILE:
     case ENOBUFS:
     case ENOMEM:
+        tell_full();
         shed_waiting(fd);
         errno = EAGAIN;
         return -1;

@@ -262,6 +262,8 @@ def test_descriptors_are_left_for_this_machine():
         socks = [home.dial() for _ in range(400)]
         until(lambda: home.descriptors() >= 220, 20, "they have what they can get")
         assert home.descriptors() < 300
+        until(lambda: "connections were closed, as there are too many" in home.log_of("cairnd"), 10, "its log says so")
+        assert home.log_of("cairnd").count("connections were closed") == 1
         home.cairn("ps")
         wait_closed(socks, 3 * HANDSHAKE_S)
         home.run()
