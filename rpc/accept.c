@@ -51,9 +51,10 @@ static void tell_full(void)
     static atomic_llong told_ms;
     const long long now = clock_mono_ms(clock_system()) + TELL_MS; /* of a young machine, too */
     long long told = atomic_load(&told_ms);
-    if (now - told >= TELL_MS && atomic_compare_exchange_strong(&told_ms, &told, now))
+    if (now - told >= TELL_MS && atomic_compare_exchange_strong(&told_ms, &told, now)) {
         gpr_log(GPR_ERROR, "connections were closed, as there are too many: raise the number of "
                            "descriptors that this process may have (LimitNOFILE, ulimit -n)");
+    }
 }
 
 /* Core's polling is edge-triggered, so everything that waits must go. */

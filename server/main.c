@@ -159,9 +159,10 @@ static enum status take_tokens(struct daemon *d)
             continue;
         (void)snprintf(d->access.known[d->access.known_count++], IDENTITY_TOKEN, "%s", token);
     }
-    if (d->access.known_count > 0)
+    if (d->access.known_count > 0) {
         LOG_INFO(&d->log, "%zu jobs run with tokens that state/seal didn't make: they count",
                  d->access.known_count);
+    }
     return ST_OK;
 }
 

@@ -235,6 +235,8 @@ static void put(struct wire *wire, const void *data, size_t size)
 {
     if (size > WIRE_MAX - wire->size)
         size = WIRE_MAX - wire->size;
+    if (size == 0) /* then data may be NULL */
+        return;
     memcpy(wire->data + wire->size, data, size);
     wire->size += size;
 }
