@@ -518,6 +518,7 @@ static enum status kill_unreadable(struct core *core, struct core_job *job,
         if (!conn)
             continue;
         core->nodes[i]->conn = NULL;
+        core_node_moved(core, core->nodes[i]);
         conn->node = NULL;
         core_hang_up(core, conn, RPC_ABORTED, "say hello again: a job was killed");
     }

@@ -88,6 +88,7 @@ struct core {
     int64_t seq_last;
     int64_t started_at;
     int64_t beat_ms, lost_ms; /* agents' beats; without one for so long a node is silent */
+    int64_t spread_ms;        /* agents and trainers open lost streams so late; 0: within 1 s */
     int64_t grace_until;      /* nobody is judged before; 0: it is over */
     int64_t hello_at;         /* the newest of an agent or a trainer */
     int64_t expects_until;    /* jobs were not over when it started: nodes come back; else 0 */
@@ -297,8 +298,9 @@ bool core_has_node(const struct core_job *job, const char *node);
 
 /* How often agents beat, and when they are silent. */
 void core_pace_set(struct core *core);
-/* For so long agents and trainers spread what they do when their streams were lost. */
-uint32_t core_spread_ms(const struct core *core);
+/* For so long agents and trainers spread what they do when their streams were lost: one of them is
+ * told, and none is judged sooner. */
+uint32_t core_tell_spread(struct core *core);
 /* All but one of a few beats were missed. */
 int64_t core_quiet_ms(const struct core *core);
 

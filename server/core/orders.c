@@ -94,7 +94,7 @@ void core_send_pace(struct core *core, struct core_conn *conn, bool welcome)
     Cairn__V1__AgentWelcome text = CAIRN__V1__AGENT_WELCOME__INIT;
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
     pace.beat_ms = (uint32_t)core->beat_ms;
-    pace.spread_ms = core_spread_ms(core);
+    pace.spread_ms = core_tell_spread(core);
     text.coordinator_version = CAIRN_VERSION;
     text.pace = &pace;
     order.body_case = CAIRN__V1__AGENT_ORDER__BODY_PACE;
@@ -317,7 +317,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
     plan.heartbeat_ms = (uint32_t)core->beat_ms;
-    plan.spread_ms = core_spread_ms(core);
+    plan.spread_ms = core_tell_spread(core);
     core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore_step);
     core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);

@@ -68,7 +68,8 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .relaxed = spec->recovery.exactness == JOB_EXACTNESS_RELAXED,
                                      .skip_nan = spec->recovery.on_nan == JOB_ON_NAN_SKIP,
                                      .hang_ms = core->options.hang_ms,
-                                     .silent_ms = core->lost_ms };
+                                     .silent_ms = core->lost_ms,
+                                     .spread_ms = core->spread_ms };
     if (spec->checkpoint.every.unit == JOB_MS)
         config.every_ms = (int64_t)spec->checkpoint.every.value;
     if (spec->train.duration.unit == JOB_MS)
@@ -399,9 +400,16 @@ bool core_node_cut_off(const struct core_node *node)
     return node->silent && node->doubt.reached;
 }
 
+/* Its stream was closed, so that something lives there: it opens another one in its turn. */
+static int64_t node_spread_ms(const struct core *core, const struct core_node *node)
+{
+    return node->conn ? 0 : core->spread_ms;
+}
+
 int64_t core_node_due(const struct core *core, const struct core_node *node)
 {
-    const int64_t at = node->heard_at + (node->alone ? CORE_ALONE : 1) * core->lost_ms;
+    const int64_t at = node->heard_at + (node->alone ? CORE_ALONE : 1) * core->lost_ms +
+                       node_spread_ms(core, node);
     return at > core->grace_until ? at : core->grace_until;
 }
 
@@ -411,7 +419,7 @@ int64_t core_node_deadline(const struct core *core, const struct core_node *node
     if (!node->silent && !core_node_held(core, node)) {
         at = doubt_deadline(&node->doubt);
         if (node->doubt.state == DOUBT_NONE) {
-            at = node->heard_at + core->lost_ms - DOUBT_LEAD_MS;
+            at = node->heard_at + core->lost_ms + node_spread_ms(core, node) - DOUBT_LEAD_MS;
         } else if (node->doubt.state != DOUBT_ASKED) {
             at = core_node_due(core, node);
         }

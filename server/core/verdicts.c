@@ -281,7 +281,7 @@ int64_t core_quiet_ms(const struct core *core)
     return quiet_ms > OUTAGE_QUIET_MS ? quiet_ms : OUTAGE_QUIET_MS;
 }
 
-uint32_t core_spread_ms(const struct core *core)
+static uint32_t spread_ms(const struct core *core)
 {
     size_t count = count_agents(core);
     for (size_t i = 0; i < core->live.count; i++) {
@@ -292,4 +292,21 @@ uint32_t core_spread_ms(const struct core *core)
     if (ms < CORE_SPREAD_MS)
         return CORE_SPREAD_MS;
     return ms < CORE_SPREAD_MAX_MS ? (uint32_t)ms : CORE_SPREAD_MAX_MS;
+}
+
+/* core->spread_ms grows with the fleet, by whole seconds, and never shrinks: who was told once goes
+ * by that. */
+uint32_t core_tell_spread(struct core *core)
+{
+    const uint32_t ms = spread_ms(core);
+    if (ms <= CORE_SPREAD_MS || ms <= core->spread_ms)
+        return ms;
+    core->spread_ms = (ms + 999) / 1000 * 1000;
+    for (size_t i = 0; i < core->node_count; i++)
+        core_node_moved(core, core->nodes[i]);
+    for (size_t i = 0; i < core->live.count; i++) {
+        struct core_job *job = core->live.list[i].value;
+        job->m.config.spread_ms = core->spread_ms;
+    }
+    return ms;
 }

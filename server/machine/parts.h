@@ -75,6 +75,7 @@ struct machine_config {
     int64_t time_limit_ms; /* 0: none; of training, then the job ends with a save */
     int64_t hang_ms;       /* floor of the hang rule */
     int64_t silent_ms;     /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
+    int64_t spread_ms;     /* a session that is lost may be opened again so late; 0: at once */
 };
 
 /* Where a second went that was no training. */

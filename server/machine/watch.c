@@ -120,11 +120,17 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
 
 /* ---- silence ---- */
 
-/* For a lost session to come back: longer than its agent may be silent. */
-static int64_t session_ms(const struct machine *m)
+/* Of a session without a word: longer than its agent may be silent. */
+static int64_t mute_ms(const struct machine *m)
 {
     const int64_t twice = 2 * m->config.silent_ms;
     return twice > MACHINE_SESSION_MS ? twice : MACHINE_SESSION_MS;
+}
+
+/* For a lost session to come back: where there are thousands, each waits for its turn. */
+static int64_t session_ms(const struct machine *m)
+{
+    return mute_ms(m) + m->config.spread_ms;
 }
 
 static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
@@ -246,7 +252,7 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
         blame(t, MACHINE_FAULT_SESSION, index, what);
         return true;
     }
-    int64_t limit = m->config.hang_ms < session_ms(m) ? m->config.hang_ms : session_ms(m);
+    int64_t limit = m->config.hang_ms < mute_ms(m) ? m->config.hang_ms : mute_ms(m);
     if (rank->session && silent >= limit) {
         blame(t, MACHINE_FAULT_HANG, index, "the worker is silent while its process lives");
         return true;

@@ -375,6 +375,7 @@ void core_agent_closed(struct core *core, struct core_conn *conn)
     core_outbox_forget(core, conn);
     if (conn->node && conn->node->conn == conn) {
         conn->node->conn = NULL;
+        core_node_moved(core, conn->node);
         LOG_INFO(core->options.log, "the agent of node %s hung up", conn->node->name);
     }
     conn->node = NULL;

@@ -89,6 +89,18 @@ static void once_it_is_heard_again_its_worker_has_time_to_come_back(void **state
     assert_int_equal(b->m.generation, 1);
 }
 
+static void a_lost_session_has_its_turn_to_come_back(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.spread_ms = 18000;
+    bench_session_lost(b, 1);
+    go_on(b, 27, 1);
+    bench_is_state(b, "RUNNING");
+    go_on(b, 2, 1);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_SESSION);
+}
+
 static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
 {
     struct bench *b = *state;
@@ -110,6 +122,7 @@ int main(void)
         CASE(with_nobody_else_heard_it_is_waited_for_and_then_lost),
         CASE(nobody_reaches_it_and_it_is_lost_at_once),
         CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
+        CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
     };
 #undef CASE

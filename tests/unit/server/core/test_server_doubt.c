@@ -211,6 +211,38 @@ static void beats_thin_out_where_there_are_many_nodes(void **state)
     leave(&f);
 }
 
+/* So many open lost streams one after the other: whose stream was closed is waited for. */
+static void where_many_come_back_one_by_one_each_has_its_turn(void **state)
+{
+    enum { MANY = 600 }; /* 1.2 s; nobody is judged by less than whole seconds */
+    struct fleet f = { .w = *state };
+    struct far_end *more = calloc(MANY, sizeof *more);
+    assert_non_null(more);
+    join(&f, 1, false);
+    struct core_job *early = core_submit_one(f.w, "early");
+    assert_int_equal(early->m.config.spread_ms, 0);
+    for (int i = 1; i < MANY; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        far_join(f.w, &more[i], name, "boot-1");
+    }
+    far_beat(f.w, &f.agent[0]);
+    far_close_agent(f.w, &f.agent[0]);
+    assert_int_equal(early->m.config.spread_ms, 2000);
+    assert_int_equal(core_submit_one(f.w, "late")->m.config.spread_ms, 2000);
+    for (int i = 0; i < 13; i++) {
+        core_pass(f.w, 500);
+        for (int j = 1; j < MANY; j++)
+            far_beat(f.w, &more[j]);
+    }
+    assert_false(first(&f)->silent); /* after 6.5 s */
+    core_pass(f.w, 1000);
+    assert_true(first(&f)->silent);
+    for (int i = 1; i < MANY; i++)
+        far_close_agent(f.w, &more[i]);
+    free(more);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -222,6 +254,7 @@ int main(void)
         CASE(the_only_node_has_three_times_as_long),
         CASE(after_a_start_nobody_is_judged_while_others_come),
         CASE(beats_thin_out_where_there_are_many_nodes),
+        CASE(where_many_come_back_one_by_one_each_has_its_turn),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
