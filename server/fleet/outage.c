@@ -4,7 +4,7 @@ enum outage_turn outage_look(struct outage *outage, const struct outage_sight *s
 {
     const bool all = sight->nodes >= 2 && sight->quiet == sight->nodes;
     if (outage->since == 0) {
-        if (!all || !sight->due)
+        if (!all || !sight->due || outage->spent)
             return OUTAGE_NONE;
         outage->since = now;
         outage->looked_at = now;
@@ -14,5 +14,11 @@ enum outage_turn outage_look(struct outage *outage, const struct outage_sight *s
     if (all && now - outage->since < OUTAGE_MAX_MS)
         return OUTAGE_HOLDS;
     outage->since = 0;
+    outage->spent = all;
     return OUTAGE_ENDS;
+}
+
+void outage_heard(struct outage *outage)
+{
+    outage->spent = false;
 }

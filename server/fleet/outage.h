@@ -1,7 +1,7 @@
 /*
  * All nodes silent at once: it is rather the coordinator's own network than all of them. Nobody is
  * judged (the hold) until one is heard again, or for OUTAGE_MAX_MS: who never comes back is not
- * waited for without end.
+ * waited for without end. After a hold that ran out there is no other one before one is heard.
  *
  * Only nodes that are heard over the network count, and only where there are two or more: of one
  * alone nothing can be told, and an agent on this machine's socket is heard through any outage.
@@ -20,6 +20,7 @@
 struct outage {
     int64_t since;     /* 0: there is none */
     int64_t looked_at; /* while there is one */
+    bool spent;        /* the newest ran out, and nobody was heard since */
 };
 
 /* What is known of the nodes that are heard over the network and not called silent already. */
@@ -31,3 +32,5 @@ struct outage_sight {
 enum outage_turn { OUTAGE_NONE, OUTAGE_BEGINS, OUTAGE_HOLDS, OUTAGE_ENDS };
 
 enum outage_turn outage_look(struct outage *outage, const struct outage_sight *sight, int64_t now);
+/* A node is, or a worker there, over the network. */
+void outage_heard(struct outage *outage);

@@ -45,6 +45,8 @@ static void end_doubt(struct core *core, struct core_node *node)
 void core_note_heard(struct core *core, struct core_node *node)
 {
     node->heard_at = core_now(core);
+    if (!node->local)
+        outage_heard(&core->outage);
     if (node->silent)
         LOG_INFO(core->options.log, "node %s is heard", node->name);
     node->doubted = node->doubted || node->silent;

@@ -414,11 +414,19 @@ static void apply_message(struct core *core, struct core_conn *conn,
         (void)core_apply(core, conn->job, &event);
 }
 
+static void note_heard(struct core *core, const struct core_conn *conn)
+{
+    const struct core_node *on = conn->job ? conn->job->ranks[conn->rank].node : NULL;
+    if (on && !on->local && conn->generation == conn->job->m.generation)
+        outage_heard(&core->outage);
+}
+
 void core_trainer_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message)
 {
     if (core->failed != ST_OK)
         return;
+    note_heard(core, conn);
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(core, conn, message->hello);
     } else if (!conn->job) {

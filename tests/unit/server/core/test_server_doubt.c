@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/fleet/outage.h"
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
@@ -211,6 +212,34 @@ static void beats_thin_out_where_there_are_many_nodes(void **state)
     leave(&f);
 }
 
+/* Both machines lost their power, and the coordinator's own has room. */
+static void nodes_that_are_silent_for_good_are_lost_after_one_hold(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 2, true);
+    struct core_job *job = core_submit_one(f.w, "j");
+    assert_string_equal(job->m.ranks[0].node, "a");
+    struct far_end own;
+    far_join(f.w, &own, "own", "boot-1");
+    for (int64_t ms = 0; ms < OUTAGE_MAX_MS + 30000; ms += 500) {
+        far_beat(f.w, &own);
+        core_pass(f.w, 500);
+        if (ms == OUTAGE_MAX_MS - 10000)
+            assert_int_equal(job->m.generation, 1);
+    }
+    assert_int_equal(job->m.generation, 2);
+    assert_string_equal(job->m.ranks[0].node, "own");
+    far_beat(f.w, &f.agent[0]); /* they count again */
+    far_beat(f.w, &f.agent[1]);
+    for (int i = 0; i < 60; i++) {
+        far_beat(f.w, &own);
+        core_pass(f.w, 500);
+    }
+    assert_false(first(&f)->silent);
+    far_close_agent(f.w, &own);
+    leave(&f);
+}
+
 /* So many open lost streams one after the other: whose stream was closed is waited for. */
 static void where_many_come_back_one_by_one_each_has_its_turn(void **state)
 {
@@ -254,6 +283,7 @@ int main(void)
         CASE(the_only_node_has_three_times_as_long),
         CASE(after_a_start_nobody_is_judged_while_others_come),
         CASE(beats_thin_out_where_there_are_many_nodes),
+        CASE(nodes_that_are_silent_for_good_are_lost_after_one_hold),
         CASE(where_many_come_back_one_by_one_each_has_its_turn),
     };
 #undef CASE

@@ -131,7 +131,13 @@ static void nodes_that_never_come_back_do_not_hold_for_ever(void **state)
     (void)state;
     assert_int_equal(look(&o, 2, 2, true, 5000), OUTAGE_BEGINS);
     assert_int_equal(look(&o, 2, 2, true, 5000 + OUTAGE_MAX_MS - 1), OUTAGE_HOLDS);
-    assert_int_equal(look(&o, 2, 2, true, 5000 + OUTAGE_MAX_MS), OUTAGE_ENDS);
+    const int64_t ended = 5000 + OUTAGE_MAX_MS;
+    assert_int_equal(look(&o, 2, 2, true, ended), OUTAGE_ENDS);
+    assert_int_equal(look(&o, 2, 2, true, ended + 6500), OUTAGE_NONE); /* they are judged */
+    outage_heard(&o);
+    assert_int_equal(look(&o, 2, 2, true, ended + 60000), OUTAGE_BEGINS);
+    assert_int_equal(look(&o, 2, 1, true, ended + 61000), OUTAGE_ENDS); /* one is heard */
+    assert_int_equal(look(&o, 2, 2, true, ended + 70000), OUTAGE_BEGINS);
 }
 
 int main(void)
