@@ -401,3 +401,37 @@ void machine_abandon(struct machine *m, int64_t wall, const char *by, struct mac
         machine_rank_gone(m, i);
     machine_rest(&t, MACHINE_KILLED);
 }
+
+/* ---- time that counts against nobody ---- */
+
+void machine_excuse(struct machine *m, int64_t ms)
+{
+    if (!machine_alive(m))
+        return;
+    m->started_at += ms;
+    m->ended_at += ms;
+    m->stepped_at += m->stepped_at != 0 ? ms : 0;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
+        m->saves[i].since += ms;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->heard_at += ms;
+        rank->counter_at += ms;
+        rank->saving_at += ms;
+        if (rank->lost_at != 0)
+            rank->lost_at += ms;
+        if (rank->missing_at != 0)
+            rank->missing_at += ms;
+    }
+}
+
+void machine_extend_grace(struct machine *m, int64_t ms)
+{
+    for (uint32_t i = 0; machine_alive(m) && i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->heard_at += rank->heard_at >= m->grace_until ? ms : 0;
+        rank->counter_at += rank->counter_at >= m->grace_until ? ms : 0;
+        rank->saving_at += rank->saving_at >= m->grace_until ? ms : 0;
+    }
+    m->grace_until += m->grace_until != 0 ? ms : 0;
+}

@@ -169,11 +169,25 @@ static bool is_one_heard(const struct machine_turn *t)
     return heard;
 }
 
+/* The newest step of any rank, or sign of progress of one that is heard: an evaluation, or a part of
+ * a step that takes long. */
+static int64_t got_on_at(const struct machine_turn *t)
+{
+    const struct machine *m = t->m;
+    int64_t at = m->stepped_at;
+    for (uint32_t i = 0; i < m->config.ranks && at < t->now - MACHINE_WATCH_MS; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        if (!rank->gone && !is_silent(t, rank) && rank->counter_at > at)
+            at = rank->counter_at;
+    }
+    return at;
+}
+
 /*
  * Of a rank that is silent with its agent: it lives, and is cut off from us alone. No step is
  * finished without it, so one that others finished just now tells (they say so twice a beat). Where
- * others reach its node, the next step may take its time; and where nobody else is heard there are
- * no steps to see.
+ * others reach its node, the next step may take its time, the first one as long as a hang; and where
+ * nobody else is heard there are no steps to see.
  */
 static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *rank)
 {
@@ -182,10 +196,9 @@ static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *
         return false;
     if (rank->agent != MACHINE_AGENT_CUT_OFF)
         return m->stepped_at > rank->heard_at && t->now - m->stepped_at < m->config.silent_ms / 2;
-    const int64_t steps = (int64_t)(3 * m->step_ms);
+    const int64_t steps = m->step_ms > 0 ? (int64_t)(3 * m->step_ms) : m->config.hang_ms;
     const int64_t limit = steps > m->config.silent_ms ? steps : m->config.silent_ms;
-    const int64_t last = m->stepped_at > rank->heard_at ? m->stepped_at : rank->heard_at;
-    return !is_one_heard(t) || t->now - last < limit;
+    return !is_one_heard(t) || t->now - rank->heard_at < limit || t->now - got_on_at(t) < limit;
 }
 
 void machine_rank_heard(struct machine_turn *t, uint32_t rank)
@@ -545,38 +558,6 @@ void machine_watch(struct machine_turn *t, bool looks)
         m->state = MACHINE_SAVING;
         machine_announce(t, true);
     }
-}
-
-void machine_excuse(struct machine *m, int64_t ms)
-{
-    if (!machine_alive(m))
-        return;
-    m->started_at += ms;
-    m->ended_at += ms;
-    m->stepped_at += m->stepped_at != 0 ? ms : 0;
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
-        m->saves[i].since += ms;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct machine_rank *rank = &m->ranks[i];
-        rank->heard_at += ms;
-        rank->counter_at += ms;
-        rank->saving_at += ms;
-        if (rank->lost_at != 0)
-            rank->lost_at += ms;
-        if (rank->missing_at != 0)
-            rank->missing_at += ms;
-    }
-}
-
-void machine_extend_grace(struct machine *m, int64_t ms)
-{
-    for (uint32_t i = 0; machine_alive(m) && i < m->config.ranks; i++) {
-        struct machine_rank *rank = &m->ranks[i];
-        rank->heard_at += rank->heard_at >= m->grace_until ? ms : 0;
-        rank->counter_at += rank->counter_at >= m->grace_until ? ms : 0;
-        rank->saving_at += rank->saving_at >= m->grace_until ? ms : 0;
-    }
-    m->grace_until += m->grace_until != 0 ? ms : 0;
 }
 
 int64_t machine_deadline(const struct machine *m)

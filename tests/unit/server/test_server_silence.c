@@ -14,6 +14,15 @@ static void set_agent(struct bench *b, uint32_t rank, enum machine_agent state)
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
+/* Rank 0 says the same each second: it doesn't get on. */
+static void stand_still(struct bench *b, int seconds, const char *phase)
+{
+    for (int i = 0; i < seconds; i++) {
+        bench_tick(b, 1000);
+        bench_counter(b, 0, b->m.step_max, phase, b->m.ranks[0].counter);
+    }
+}
+
 /* Rank 0 says something each second, a step further each time that often. */
 static void go_on(struct bench *b, int seconds, uint64_t step_each)
 {
@@ -41,12 +50,37 @@ static void where_others_reach_it_the_next_step_may_take_longer(void **state)
     go_on(b, 1, 1);
     set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
     go_on(b, 10, 1);
-    go_on(b, 4, 0);
+    stand_still(b, 4, "forward");
     bench_is_state(b, "RUNNING");
-    go_on(b, 2, 0);
+    stand_still(b, 2, "forward");
     bench_is_state(b, "RECOVERING");
     assert_non_null(
         strstr(b->m.cause.message, "other nodes reach it, but the job gets no further"));
+}
+
+static void where_others_reach_it_an_evaluation_goes_on(void **state)
+{
+    struct bench *b = *state;
+    go_on(b, 2, 1);
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    for (uint64_t i = 0; i < 60; i++) {
+        bench_tick(b, 1000);
+        bench_counter(b, 0, b->m.step_max, "evaluate", i);
+    }
+    bench_is_state(b, "RUNNING");
+    stand_still(b, 8, "evaluate");
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
+static void where_others_reach_it_the_first_step_may_take_as_long_as_a_hang(void **state)
+{
+    struct bench *b = *state;
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    stand_still(b, 28, "forward");
+    bench_is_state(b, "RUNNING");
+    stand_still(b, 4, "forward");
+    bench_is_state(b, "RECOVERING");
 }
 
 static void with_nobody_else_heard_it_is_waited_for_and_then_lost(void **state)
@@ -119,6 +153,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(whoever_others_finish_steps_with_is_not_lost),
         CASE(where_others_reach_it_the_next_step_may_take_longer),
+        CASE(where_others_reach_it_an_evaluation_goes_on),
+        CASE(where_others_reach_it_the_first_step_may_take_as_long_as_a_hang),
         CASE(with_nobody_else_heard_it_is_waited_for_and_then_lost),
         CASE(nobody_reaches_it_and_it_is_lost_at_once),
         CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
