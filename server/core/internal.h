@@ -16,7 +16,7 @@
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
 #define CORE_BEAT_MS         1000 /* of an agent */
 #define CORE_LOST_MS         5000 /* without a beat: silent */
-#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later */
+#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later, within a hang */
 #define CORE_BEATS           5    /* without so many a node is silent, at the earliest */
 #define CORE_SPREAD_MS       1000 /* streams that were lost are opened again within that time */
 #define CORE_SPREAD_RATE     500  /* or no more of them a second */
@@ -90,7 +90,7 @@ struct core {
     int64_t beat_ms, lost_ms; /* agents' beats; without one for so long a node is silent */
     int64_t spread_ms;        /* agents and trainers open lost streams so late; 0: within 1 s */
     int64_t grace_until;      /* nobody is judged before; 0: it is over */
-    int64_t hello_at;         /* the newest of an agent or a trainer */
+    int64_t hello_at;         /* the newest first one of an agent, or of a trainer that is back */
     int64_t expects_until;    /* jobs were not over when it started: nodes come back; else 0 */
     int64_t draining_until;   /* 0: no */
     int64_t drain_wall;       /* the newest drain began */

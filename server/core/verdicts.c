@@ -269,9 +269,11 @@ void core_pace_set(struct core *core)
     const int64_t beat_ms = options->beat_ms ? options->beat_ms : CORE_BEAT_MS;
     const int64_t lost_ms = options->lost_ms ? options->lost_ms : CORE_LOST_MS;
     const int64_t times = (int64_t)((count_agents(core) + CORE_BEAT_NODES - 1) / CORE_BEAT_NODES);
-    core->beat_ms = beat_ms * (times > 1 ? times : 1);
+    const int64_t most = (options->hang_ms - 1) / CORE_BEATS; /* lost before it is a hang */
+    const int64_t thin_ms = beat_ms * times < most ? beat_ms * times : most;
+    core->beat_ms = thin_ms > beat_ms ? thin_ms : beat_ms;
     core->lost_ms = CORE_BEATS * core->beat_ms;
-    if (times <= 1 || core->lost_ms < lost_ms)
+    if (thin_ms <= beat_ms || core->lost_ms < lost_ms)
         core->lost_ms = lost_ms;
 }
 

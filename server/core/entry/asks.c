@@ -457,6 +457,8 @@ enum status core_forget_node(struct core *core, const char *name, const char *by
     drop_agent(core, node);
     node->known = false;
     node->silent = true;
+    node->doubted = node->alone = false;
+    doubt_end(&node->doubt);
     core_node_moved(core, node);
     /* Workers there are gone, for all that is known: their jobs go on in another generation. */
     core_tell_ranks(core, node, MACHINE_EV_MISSING, NULL);

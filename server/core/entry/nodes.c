@@ -213,7 +213,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     struct core_node *node = admit_agent(core, conn, hello);
     if (!node)
         return;
-    core->hello_at = core_now(core);
+    if (!node->known) /* its first one since the start */
+        core->hello_at = core_now(core);
     const bool renewed = take_seat(core, conn, node, hello);
     core_pace_changed(core);
     core_send_pace(core, conn, true);

@@ -145,19 +145,19 @@ static bool can_tell(const struct core *core, const struct core_node *node,
            strcmp(node->net, of->net) == 0 && !paths_is_cut(&core->paths, node->name, of->name);
 }
 
-/* Those that were heard lately first; another begin for each node, so that not all are asked of the
- * same. Their number. */
-static size_t choose_witnesses(const struct core *core, const struct core_node *of,
+/* Those that were heard lately first; another begin, anywhere, for each round: else those beside a
+ * rack that is silent would be asked of all of it. Their number. */
+static size_t choose_witnesses(const struct core *core, const struct core_node *of, uint64_t round,
                                const struct core_node *out[DOUBT_WITNESSES])
 {
     const int64_t lately = core_now(core) - 5 * core->beat_ms / 2;
-    size_t count = 0, begin = 0;
+    const uint64_t part = (uint32_t)(round * UINT32_C(0x9e3779b9)); /* the golden one, of 2^32 */
+    const size_t begin = (size_t)((part * core->node_count) >> 32);
+    size_t count = 0;
     if (of->probe_port == 0 || of->local)
         return 0;
-    while (begin < core->node_count && core->nodes[begin] != of)
-        begin++;
     for (int late = 0; late < 2; late++) {
-        for (size_t i = 1; i < core->node_count && count < DOUBT_WITNESSES; i++) {
+        for (size_t i = 0; i < core->node_count && count < DOUBT_WITNESSES; i++) {
             const struct core_node *node = core->nodes[(begin + i) % core->node_count];
             if (can_tell(core, node, of) && (node->heard_at < lately) == (late == 1))
                 out[count++] = node;
@@ -181,8 +181,8 @@ static void ask_others(struct core *core, struct core_node *node)
 {
     const struct core_node *witness[DOUBT_WITNESSES];
     const char *names[DOUBT_WITNESSES];
-    const size_t count = choose_witnesses(core, node, witness);
     const uint64_t round = ++core->paths.rounds;
+    const size_t count = choose_witnesses(core, node, round, witness);
     for (size_t i = 0; i < count; i++) {
         names[i] = witness[i]->name;
         core_ask_probe(core, witness[i], node, round);

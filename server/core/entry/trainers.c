@@ -201,8 +201,9 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
         refuse_version(core, conn, job, hello, fault);
         return;
     }
-    core->hello_at = core_now(core);
     struct core_rank *rank = &job->ranks[hello->rank];
+    if (hello->attached && rank->version_of != hello->generation)
+        core->hello_at = core_now(core); /* it is back: there was no hello of it since the start */
     rank->version_of = hello->generation;
     (void)snprintf(rank->version, sizeof rank->version, "%.31s", core_version_said(hello->version));
     struct core_conn *old = rank->conn;

@@ -59,6 +59,7 @@ void core_start(struct core_world *w)
                                     .store = { .self = w, .submit = submit },
                                     .random = random_bytes,
                                     .descriptors = w->descriptors,
+                                    .hang_ms = w->hang_ms,
                                     .ended_max = w->ended_max,
                                     .summary = w->summary,
                                     .loading = note_loading,

@@ -32,6 +32,7 @@ struct core_world {
     struct store_task *probe; /* not answered yet */
     uint32_t tasks;           /* that the store was given */
     uint64_t descriptors;     /* that the core may have, from its next start on; 0: any number */
+    int64_t hang_ms;          /* from its next start on; 0: 30 s */
     uint32_t ended_max; /* the same of jobs that ended and are in memory; 0: the usual bound */
     enum status (*summary)(void *arg, struct core_job *job,
                            struct buf *out); /* the same; or NULL */
