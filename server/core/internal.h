@@ -16,7 +16,7 @@
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
 #define CORE_BEAT_MS         1000 /* of an agent */
 #define CORE_LOST_MS         5000 /* without a beat: silent */
-#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later, within a hang */
+#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later */
 #define CORE_BEATS           5    /* without so many a node is silent, at the earliest */
 #define CORE_SPREAD_MS       1000 /* streams that were lost are opened again within that time */
 #define CORE_SPREAD_RATE     500  /* or no more of them a second */

@@ -303,7 +303,7 @@ uint32_t core_tell_spread(struct core *core)
     const uint32_t ms = spread_ms(core);
     if (ms <= CORE_SPREAD_MS || ms <= core->spread_ms)
         return ms;
-    core->spread_ms = (ms + 999) / 1000 * 1000;
+    core->spread_ms = (int64_t)1000 * ((ms + 999) / 1000);
     for (size_t i = 0; i < core->node_count; i++)
         core_node_moved(core, core->nodes[i]);
     for (size_t i = 0; i < core->live.count; i++) {

@@ -169,8 +169,8 @@ static bool is_one_heard(const struct machine_turn *t)
     return heard;
 }
 
-/* The newest step of any rank, or sign of progress of one that is heard: an evaluation, or a part of
- * a step that takes long. */
+/* The newest step of any rank, or sign of progress of one that is heard: an evaluation, or a part
+ * of a step that takes long. */
 static int64_t got_on_at(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -186,8 +186,8 @@ static int64_t got_on_at(const struct machine_turn *t)
 /*
  * Of a rank that is silent with its agent: it lives, and is cut off from us alone. No step is
  * finished without it, so one that others finished just now tells (they say so twice a beat). Where
- * others reach its node, the next step may take its time, the first one as long as a hang; and where
- * nobody else is heard there are no steps to see.
+ * others reach its node, the next step may take its time, the first one as long as a hang; and
+ * where nobody else is heard there are no steps to see.
  */
 static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *rank)
 {
