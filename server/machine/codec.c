@@ -75,6 +75,7 @@ static const struct field fault_fields[] = {
     FIELD(machine_fault, step, U64),        FIELD(machine_fault, outside, BOOLEAN),
     FIELD(machine_fault, phase, TEXT),      FIELD(machine_fault, message, TEXT),
     FIELD(machine_fault, of_node, BOOLEAN), FIELD(machine_fault, shard, U32),
+    FIELD(machine_fault, waits, BOOLEAN),
 };
 
 static const struct field shun_fields[] = {

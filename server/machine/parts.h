@@ -119,6 +119,8 @@ struct machine_fault {
     /* Killed from outside or for an unknown cause, or a store that can't be read: the job backs
      * off, and no budget is used. */
     bool outside;
+    bool waits;     /* for people (FORMATION: programs of two versions): the job backs off, and no
+                     * generation counts as one without progress */
     bool of_node;   /* what failed is the node's, as far as one can tell from there */
     uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
     char phase[MACHINE_PHASE_BYTES];

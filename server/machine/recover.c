@@ -12,6 +12,8 @@
  *   pins                                  the nodes are left out; the job waits for one that fits
  *   data that are not what they were      elsewhere if there is room, else looked at again after
  *                                         0, 1, 2, 4, 8, 15 s, without end
+ *   programs of two versions              the same as those below, without end: half of a fleet is
+ *                                         upgraded
  *   kill from outside, node lost,
  *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
  *   a path between two nodes is broken    on other nodes at once, uncounted
@@ -35,6 +37,8 @@
  * replaces a worse one; one of weight 3 needs no window. */
 static int weight(const struct machine_fault *fault)
 {
+    if (fault->waits)
+        return 5;
     switch (fault->kind) {
     case MACHINE_FAULT_USER:
     case MACHINE_FAULT_PINS:
@@ -162,7 +166,8 @@ static void begin_count(struct machine *m, const struct machine_fault *fault)
 /* In the job's counters: failures in a row, at the same place, and since the last progress. */
 static void count_failure(struct machine *m, const struct machine_fault *fault)
 {
-    bool waits = fault->kind == MACHINE_FAULT_PINS || fault->kind == MACHINE_FAULT_DATA ||
+    bool waits = fault->waits || fault->kind == MACHINE_FAULT_PINS ||
+                 fault->kind == MACHINE_FAULT_DATA ||
                  (fault->kind == MACHINE_FAULT_STORE && fault->outside);
     if (!m->progressed && !m->committed && !waits)
         m->barren++;
@@ -181,7 +186,7 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
 static bool is_of_paths(const struct machine_fault *fault)
 {
     return fault->kind == MACHINE_FAULT_HANG || fault->kind == MACHINE_FAULT_COMMUNICATION ||
-           fault->kind == MACHINE_FAULT_FORMATION;
+           (fault->kind == MACHINE_FAULT_FORMATION && !fault->waits);
 }
 
 static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
@@ -511,6 +516,7 @@ void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
     if (cause.kind == MACHINE_FAULT_NONE || weight(&cause) >= 3)
         return;
     cause.kind = MACHINE_FAULT_NODE;
+    cause.waits = false;
     cause.rank = rank;
     cause.outside = true;
     (void)snprintf(cause.message, sizeof cause.message,

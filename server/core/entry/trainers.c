@@ -176,12 +176,13 @@ static bool version_fits(const struct core_job *job, const Cairn__V1__TrainerHel
     return false;
 }
 
-/* Ends the generation: the reason is the job's to show. */
+/* Ends the generation: the reason is the job's to show. It waits until the versions are equal, as
+ * they will be at the end of a rolling upgrade. */
 static void refuse_version(struct core *core, struct core_conn *conn, struct core_job *job,
                            const Cairn__V1__TrainerHello *hello, struct machine_fault fault)
 {
     fault.kind = MACHINE_FAULT_FORMATION;
-    fault.of_node = true;
+    fault.of_node = fault.waits = true;
     (void)snprintf(fault.phase, sizeof fault.phase, "hello");
     struct machine_event event =
         core_event_of(core, MACHINE_EV_FAULT, hello->generation, hello->rank);

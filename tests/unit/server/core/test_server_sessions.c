@@ -280,6 +280,94 @@ static void trainers_of_two_versions_are_no_generation(void **state)
     }
 }
 
+static void join_small(struct core_world *w, struct far_end *agent, const char *name)
+{
+    Cairn__V1__AgentHello hello = far_agent_hello(name, "boot-1");
+    far_open(agent, "");
+    hello.slots = 1;
+    far_say_hello(w, agent, &hello);
+}
+
+/* A trainer's process ends, as the agent of its node says. */
+static void say_ended(struct core_world *w, struct far_end *agent, const struct core_job *job,
+                      uint32_t rank)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = (char *)job->id;
+    ref.generation = job->m.generation;
+    ref.rank = rank;
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &ref;
+    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__FINISHED;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    core_agent_message(w->core, &agent->conn, &message);
+    core_end_group(w);
+}
+
+/* The hellos of both workers; the one on node "m" is of that version. */
+static void hello_of_both(struct core_world *w, const struct core_job *job,
+                          struct far_end trainer[2], const char *version)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        Cairn__V1__TrainerHello hello = CAIRN__V1__TRAINER_HELLO__INIT;
+        const bool on_m = strcmp(job->m.ranks[i].node, "m") == 0;
+        far_open(&trainer[i], job->m.token);
+        hello.job = (char *)job->id;
+        hello.generation = job->m.generation;
+        hello.rank = i;
+        hello.version = (char *)(on_m ? version : CAIRN_VERSION);
+        far_trainer_hello(w, &trainer[i], &hello);
+    }
+}
+
+static void pass_heard(struct core_world *w, struct far_end agent[2], const struct core_job *job,
+                       enum machine_state until)
+{
+    for (int i = 0; i < 100 && job->m.state != until && job->m.state != MACHINE_FAILED; i++) {
+        far_beat(w, &agent[0]);
+        far_beat(w, &agent[1]);
+        core_pass(w, 1000);
+    }
+}
+
+/* Half of a fleet is upgraded, and the job needs all of it. 10 generations used to be its end. */
+static void a_job_waits_for_the_end_of_a_rolling_upgrade(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent[2], trainer[2];
+    join_small(w, &agent[0], "n");
+    join_small(w, &agent[1], "m");
+    struct core_job *job = core_submit_one(w, "a");
+    for (uint32_t generation = 1; generation <= 25; generation++) {
+        pass_heard(w, agent, job, MACHINE_FORMING);
+        assert_string_equal(machine_state_name(job->m.state), "FORMING");
+        assert_int_equal(job->m.generation, generation);
+        hello_of_both(w, job, trainer, "0.2.77");
+        pass_heard(w, agent, job, MACHINE_RECOVERING);
+        assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
+        assert_non_null(strstr(job->m.reason, "0.2.77 on node m"));
+        for (uint32_t i = 0; i < 2; i++) {
+            say_ended(w, &agent[strcmp(job->m.ranks[i].node, "m") == 0], job, i);
+            far_close_trainer(w, &trainer[i]);
+        }
+    }
+    assert_int_equal(job->m.barren, 0);
+    assert_in_range(job->m.streak, 10, 25); /* it comes back less and less often */
+    pass_heard(w, agent, job, MACHINE_FORMING);
+    hello_of_both(w, job, trainer, CAIRN_VERSION);
+    core_pass(w, 1000);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_true(job->m.ranks[0].joined && job->m.ranks[1].joined);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    for (uint32_t i = 0; i < 2; i++) {
+        far_close_trainer(w, &trainer[i]);
+        far_close_agent(w, &agent[i]);
+    }
+}
+
 /* ---- a node that was lost, and is heard again ---- */
 
 /* A job of one worker on node "n", FORMING. */
@@ -469,6 +557,7 @@ int main(void)
         CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
         CASE(trainers_of_two_versions_are_no_generation),
+        CASE(a_job_waits_for_the_end_of_a_rolling_upgrade),
         CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
         CASE(workers_that_were_heard_last_do_not_hide_that_all_are_silent),
         CASE(a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up),
