@@ -240,10 +240,12 @@ struct core_node {
     bool known;      /* an agent said hello; else only a job's journal speaks of it */
     bool drains;     /* people keep it free; journalled, and so for whatever agent */
     bool drain_told; /* to the job that was the last to fail there */
+    bool drain_over; /* jobs there were told that its drain's time is over */
     bool counted;    /* slots_used, gpus_used and used are as ranks, strays and GPUs are */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     char why_drains[LIMIT_NAME];
+    char heir[LIMIT_NAME];      /* STAYS: its machine's agent came as this node; or "" */
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */
     struct fleet_record record; /* of jobs that failed there by its fault */

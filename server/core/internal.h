@@ -338,15 +338,23 @@ void core_schedule(struct core *core);
 /* It takes no more trainers, from now on; those that are there save and go on elsewhere. */
 void core_node_leaving(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentLeaving *leaving);
-/* Its agent had other names: those nodes have left, or leave where workers are. */
+/* Its agent had other names: those nodes have left, or leave where workers are, once they are
+ * silent. */
 void core_node_renamed(struct core *core, const struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
 /* Nothing of it is left; its stream ends. */
 void core_node_left(struct core *core, struct core_node *node);
 /* As the journal has it; until: mono ms, or 0. */
 void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until);
-/* Its time is over: who is still there is killed, once a second. */
+/* Its drain's time is over: who is still there is ended, once a second. It is silent, and has an
+ * heir: it leaves. */
 void core_drain_tick(struct core *core, struct core_node *node);
+/* It is silent, and its machine is another node now. */
+static inline bool core_node_inherited(const struct core_node *node)
+{
+    return node->heir[0] && node->silent && !core_node_cut_off(node);
+}
+
 /* Of its new agent's hello. */
 void core_node_stays(struct core_node *node);
 

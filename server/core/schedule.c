@@ -334,6 +334,7 @@ void core_node_stays(struct core_node *node)
 {
     node->stay = CORE_STAYS;
     node->why_leaves[0] = '\0';
+    node->heir[0] = '\0';
 }
 
 void core_tell_ranks(struct core *core, struct core_node *node, enum machine_event_kind kind,
@@ -367,26 +368,116 @@ void core_node_leaving(struct core *core, struct core_node *node,
     core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
 }
 
+/* What was not seen to go there has gone with it. */
+void core_node_left(struct core *core, struct core_node *node)
+{
+    struct core_conn *conn = node->conn;
+    LOG_INFO(core->options.log, "node %s has left", node->name);
+    node->stay = CORE_LEFT;
+    node->silent = true;
+    node->doubted = node->alone = false;
+    doubt_end(&node->doubt);
+    node->conn = NULL;
+    core_node_moved(core, node);
+    size_t count;
+    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node || job->unreadable[0])
+            continue;
+        struct machine_event event =
+            core_event_of(core, MACHINE_EV_MISSING, job->m.generation, core_rank_number(ranks[i]));
+        (void)core_apply(core, job, &event);
+    }
+    if (conn) {
+        conn->node = NULL;
+        core_hang_up(core, conn, RPC_OK, "");
+    }
+    core->schedule_needed = true;
+}
+
+/*
+ * A machine that got another name: under the old one it would be lost for good, and its slots be
+ * waited for. It is one machine if the home and the address are the same. The old name's agent may
+ * be back in a moment (both were stopped for an upgrade), or its stream look open though its
+ * machine went down: so its silence decides, and a hello under that name ends it. Workers of the old
+ * name's agent that run on are heard: they save and go elsewhere.
+ */
+static void give_to_heir(struct core *core, struct core_node *old)
+{
+    struct reason why;
+    reason_set(&why, "its machine is node %.100s now", old->heir);
+    old->heir[0] = '\0';
+    LOG_INFO(core->options.log, "node %s: %s", old->name, why.text);
+    (void)snprintf(old->why_leaves, sizeof old->why_leaves, "%.120s", why.text);
+    if (!old->ranks) {
+        core_node_left(core, old);
+        return;
+    }
+    old->stay = CORE_LEAVES;
+    struct reason told;
+    reason_set(&told, "node %.100s leaves: %s", old->name, why.text);
+    core_tell_ranks(core, old, MACHINE_EV_LEAVING, told.text);
+}
+
+void core_node_renamed(struct core *core, const struct core_node *node,
+                       const Cairn__V1__AgentHello *hello)
+{
+    for (size_t i = 0; i < hello->n_formerly && i < CORE_FORMERLY_MAX; i++) {
+        struct core_node *old = core_node_at(core, hello->formerly[i]);
+        if (!old || old == node || !old->known || old->stay != CORE_STAYS ||
+            strcmp(old->host, node->host) != 0)
+            continue;
+        (void)snprintf(old->heir, sizeof old->heir, "%s", node->name);
+        core_node_moved(core, old);
+    }
+}
+
 void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until)
 {
     node->drains = true;
+    node->drain_over = false;
     node->drain_until = until;
     (void)snprintf(node->why_drains, sizeof node->why_drains, "%s", reason);
     core_node_moved(core, node);
 }
 
-void core_drain_tick(struct core *core, struct core_node *node)
+/* Said once; ended again and again, as an order may be lost with its stream. The number of those
+ * who are still there. */
+static size_t end_overdue(struct core *core, struct core_node *node)
 {
-    size_t count;
-    if (node->drain_until == 0 || core_now(core) < node->drain_until)
-        return;
+    const struct core_job *told = NULL;
+    const bool first = !node->drain_over;
+    size_t count, left = 0;
     auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
     for (size_t i = 0; i < count; i++) {
-        core_note(core, ranks[i]->job, "node",
-                  "the deadline of its node's drain is over: this worker is killed");
-        core_send_end(core, ranks[i]->job, core_rank_number(ranks[i]));
+        struct core_job *job = ranks[i]->job;
+        if (ranks[i]->node != node || job->unreadable[0])
+            continue; /* by what was said before; nothing is done with what can't be read */
+        left++;
+        if (!node->conn)
+            continue;
+        core_send_end(core, job, core_rank_number(ranks[i]));
+        node->drain_over = true;
+        if (!first || job == told)
+            continue;
+        told = job;
+        struct reason text;
+        reason_set(&text, "the deadline of node %s's drain is over: its workers there are killed",
+                   node->name);
+        core_note(core, job, "node", text.text);
     }
-    node->drain_until = count > 0 ? core_now(core) + CORE_DRAIN_AGAIN_MS : 0;
+    return left;
+}
+
+void core_drain_tick(struct core *core, struct core_node *node)
+{
+    if (core_node_inherited(node))
+        give_to_heir(core, node);
+    if (node->drain_until == 0 || core_now(core) < node->drain_until)
+        return;
+    const size_t left = end_overdue(core, node);
+    node->drain_until = left > 0 ? core_now(core) + CORE_DRAIN_AGAIN_MS : 0;
 }
 
 enum status core_drain_node(struct core *core, const char *name, const char *reason,
@@ -435,60 +526,6 @@ enum status core_undrain_node(struct core *core, const char *name, const char *b
     core->schedule_needed = true;
     core_schedule(core);
     return core->failed;
-}
-
-/* What was not seen to go there has gone with it. */
-void core_node_left(struct core *core, struct core_node *node)
-{
-    struct core_conn *conn = node->conn;
-    LOG_INFO(core->options.log, "node %s has left", node->name);
-    node->stay = CORE_LEFT;
-    node->silent = true;
-    node->conn = NULL;
-    core_node_moved(core, node);
-    size_t count;
-    auto_free struct core_rank **ranks = core_ranks_of(core, node, &count);
-    for (size_t i = 0; i < count; i++) {
-        struct core_job *job = ranks[i]->job;
-        if (ranks[i]->node != node || job->unreadable[0])
-            continue;
-        struct machine_event event =
-            core_event_of(core, MACHINE_EV_MISSING, job->m.generation, core_rank_number(ranks[i]));
-        (void)core_apply(core, job, &event);
-    }
-    if (conn) {
-        conn->node = NULL;
-        core_hang_up(core, conn, RPC_OK, "");
-    }
-    core->schedule_needed = true;
-}
-
-/*
- * A machine that got another name: under the old one it would be lost for good, and its slots be
- * waited for. Workers of the old name's agent run on and are heard: they save and go elsewhere. It
- * is one machine if the home and the address are the same, and nobody speaks for the old name.
- */
-void core_node_renamed(struct core *core, const struct core_node *node,
-                       const Cairn__V1__AgentHello *hello)
-{
-    for (size_t i = 0; i < hello->n_formerly && i < CORE_FORMERLY_MAX; i++) {
-        struct core_node *old = core_node_at(core, hello->formerly[i]);
-        struct reason why;
-        if (!old || old == node || !old->known || old->conn || old->stay != CORE_STAYS ||
-            strcmp(old->host, node->host) != 0)
-            continue;
-        reason_set(&why, "its machine is node %.100s now", node->name);
-        LOG_INFO(core->options.log, "node %s: %s", old->name, why.text);
-        (void)snprintf(old->why_leaves, sizeof old->why_leaves, "%.120s", why.text);
-        if (old->ranks) {
-            old->stay = CORE_LEAVES;
-            struct reason told;
-            reason_set(&told, "node %.100s leaves: %s", old->name, why.text);
-            core_tell_ranks(core, old, MACHINE_EV_LEAVING, told.text);
-        } else {
-            core_node_left(core, old);
-        }
-    }
 }
 
 void core_schedule(struct core *core)

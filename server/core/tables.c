@@ -430,6 +430,8 @@ int64_t core_node_deadline(const struct core *core, const struct core_node *node
         at = node->record.faults[0].at + FLEET_FORGET_MS;
     if (node->drain_until != 0 && node->drain_until < at)
         at = node->drain_until;
+    if (core_node_inherited(node))
+        at = node->heard_at; /* at once */
     return at;
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/core/internal.h"
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
@@ -192,19 +193,31 @@ static void say_renamed(struct core_world *w, struct far_end *agent, const char 
     far_say_hello(w, agent, &hello);
 }
 
+/* Time passes, and only this one is heard. */
+static void pass_with(struct core_world *w, struct far_end *agent, int64_t ms)
+{
+    for (int64_t at = 0; at < ms; at += 500) {
+        far_beat(w, agent);
+        core_pass(w, 500);
+    }
+    far_beat(w, agent);
+}
+
+#define LOST_MS 40000 /* by then a node that is heard no more is called silent */
+
 /* Else it would be a lost node, whose slots are waited for. */
 static void a_machine_with_another_name_is_no_ghost(void **state)
 {
     struct core_world *w = *state;
     struct far_end old, new, other;
     far_join(w, &old, "a", "boot-1");
-    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
-    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* its agent lives */
-    far_close_agent(w, &new);
     far_close_agent(w, &old);
     say_renamed(w, &other, "c", "a", "192.0.2.7");
+    pass_with(w, &other, LOST_MS);
+    assert_true(node_of(w, "a")->silent);
     assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* another machine's */
     say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    core_pass(w, 1);
     assert_int_equal(node_of(w, "a")->stay, CORE_LEFT);
     assert_non_null(strstr(node_of(w, "a")->why_leaves, "node b now"));
     far_close_agent(w, &new);
@@ -215,19 +228,82 @@ static void a_machine_with_another_name_is_no_ghost(void **state)
     far_close_agent(w, &other);
 }
 
-static void workers_of_a_machine_with_another_name_save_and_go(void **state)
+/* It went down without a word, and was back under the other name before its stream was over. */
+static void a_stream_that_looks_open_keeps_no_ghost(void **state)
 {
     struct core_world *w = *state;
     struct far_end old, new;
     far_join(w, &old, "a", "boot-1");
+    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    pass_with(w, &new, 1000);
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* for all that is known it lives */
+    assert_false(old.finished);
+    pass_with(w, &new, LOST_MS);
+    assert_int_equal(node_of(w, "a")->stay, CORE_LEFT);
+    assert_true(old.finished);
+    assert_int_equal(node_of(w, "a")->doubt.state, DOUBT_NONE);
+    assert_false(node_of(w, "a")->doubted || node_of(w, "a")->alone);
+    far_close_agent(w, &old);
+    far_close_agent(w, &new);
+}
+
+/* Both agents of a home were stopped, and the other one came first. */
+static void an_agent_that_is_back_in_a_moment_was_not_renamed(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end old, new, again;
+    far_join(w, &old, "a", "boot-1");
     struct core_job *job = core_submit_one(w, "one");
     far_close_agent(w, &old);
     say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    pass_with(w, &new, 1000);
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    far_join(w, &again, "a", "boot-1");
+    pass_with(w, &new, LOST_MS);
+    assert_true(node_of(w, "a")->silent);
+    assert_int_equal(node_of(w, "a")->stay, CORE_STAYS); /* it is lost, as any other */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &again);
+    far_close_agent(w, &new);
+}
+
+static void say_alive(struct core_world *w, struct far_end *worker)
+{
+    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    progress.phase = (char *)"forming";
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
+    message.progress = &progress;
+    core_trainer_message(w->core, &worker->conn, &message);
+    core_end_group(w);
+}
+
+static void workers_of_a_machine_with_another_name_save_and_go(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end old, new, worker[2];
+    far_join(w, &old, "a", "boot-1");
+    struct core_job *job = core_submit_one(w, "one");
+    far_close_agent(w, &old);
+    for (uint32_t i = 0; i < 2; i++) {
+        far_open(&worker[i], job->m.token);
+        far_attach(w, &worker[i], job, i);
+    }
+    say_renamed(w, &new, "b", "a", node_of(w, "a")->host);
+    for (int i = 0; i < 1000 && node_of(w, "a")->stay == CORE_STAYS; i++) {
+        for (uint32_t j = 0; j < 2; j++)
+            say_alive(w, &worker[j]);
+        pass_with(w, &new, 500);
+    }
     assert_int_equal(node_of(w, "a")->stay, CORE_LEAVES);
     assert_string_equal(machine_state_name(job->m.state),
                         "RECOVERING"); /* it had nothing to save */
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
+    for (uint32_t i = 0; i < 2; i++)
+        far_close_trainer(w, &worker[i]);
     far_close_agent(w, &new);
 }
 
@@ -266,6 +342,81 @@ static void a_drains_deadline_ends_who_is_still_there(void **state)
     far_close_agent(w, &again);
 }
 
+/* The agent of node "a" comes back, and both workers of the job run there. */
+static void join_with_workers(struct core_world *w, struct far_end *agent,
+                              const struct core_job *job)
+{
+    Cairn__V1__TrainerRef ref[2];
+    Cairn__V1__RunningTrainer one[2], *running[2] = { &one[0], &one[1] };
+    for (uint32_t i = 0; i < 2; i++) {
+        cairn__v1__trainer_ref__init(&ref[i]);
+        cairn__v1__running_trainer__init(&one[i]);
+        ref[i].job = (char *)job->id;
+        ref[i].generation = job->m.generation;
+        ref[i].rank = i;
+        one[i].ref = &ref[i];
+        one[i].slot = job->m.ranks[i].slot;
+    }
+    Cairn__V1__AgentHello hello = far_agent_hello("a", "boot-1");
+    hello.running = running;
+    hello.n_running = 2;
+    far_open(agent, "");
+    far_say_hello(w, agent, &hello);
+}
+
+struct drain_events {
+    uint32_t over;
+};
+
+static bool count_over(void *arg, const struct journal_event *event)
+{
+    struct drain_events *events = arg;
+    events->over += strstr(event->message, "drain is over") != NULL;
+    return true;
+}
+
+static uint32_t times_over(struct core_world *w, const struct core_job *job)
+{
+    struct drain_events events = { 0 };
+    assert_int_equal(journal_each_event(w->journal, job->id, 1000, count_over, &events), ST_OK);
+    return events.over;
+}
+
+/* An event per worker and second used to be journalled, though nobody could be ended. */
+static void a_drains_deadline_is_said_once_and_when_there_is_who_ends_them(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, other;
+    far_join(w, &agent, "a", "boot-1");
+    far_join(w, &other, "b", "boot-2");
+    struct core_job *job = core_submit_one(w, "one");
+    assert_string_equal(job->m.ranks[0].node, "a");
+    job->m.state = MACHINE_RUNNING;
+    assert_int_equal(core_drain_node(w->core, "a", "", 1000, NULL), ST_OK);
+    core_end_group(w);
+    (void)snprintf(job->unreadable, sizeof job->unreadable, "of a later version");
+    core_job_moved(w->core, job);
+    const uint32_t ended = agent.sent[ORDER_END];
+    core_pass(w, 1500);
+    assert_int_equal(agent.sent[ORDER_END], ended); /* nothing is done with such a job */
+    assert_int_equal(times_over(w, job), 0);
+    job->unreadable[0] = '\0';
+    core_job_moved(w->core, job);
+    assert_int_equal(core_drain_node(w->core, "a", "", 1000, NULL), ST_OK);
+    far_close_agent(w, &agent);
+    pass_with(w, &other, 3000);
+    assert_int_equal(times_over(w, job), 0); /* nobody is there to be told */
+    assert_true(node_of(w, "a")->drain_until != 0);
+    join_with_workers(w, &agent, job);
+    pass_with(w, &other, 3500);
+    assert_in_range(agent.sent[ORDER_END], 6, 16); /* both of them, each second */
+    assert_int_equal(times_over(w, job), 1);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &agent);
+    far_close_agent(w, &other);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -275,6 +426,9 @@ int main(void)
         CASE(a_restart_forgets_nobody_who_leaves),
         CASE(a_drained_node_stays_so_until_people_take_it_back),
         CASE(a_drains_deadline_ends_who_is_still_there),
+        CASE(a_drains_deadline_is_said_once_and_when_there_is_who_ends_them),
+        CASE(a_stream_that_looks_open_keeps_no_ghost),
+        CASE(an_agent_that_is_back_in_a_moment_was_not_renamed),
         CASE(a_machine_with_another_name_is_no_ghost),
         CASE(workers_of_a_machine_with_another_name_save_and_go),
     };
