@@ -256,6 +256,11 @@ static enum status open_journal(struct daemon *d)
         LOG_ERROR(&d->log, "%s: another cairnd serves this home", path);
     } else if (st != ST_OK) {
         LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
+    } else if (journal_is_exposed(d->journal)) {
+        LOG_WARN(&d->log,
+                 "%s holds secrets, belongs to another user, and others may read it: give it to "
+                 "cairnd's user (chown), or take their rights away (chmod 600)",
+                 path);
     }
     return st;
 }

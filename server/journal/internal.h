@@ -60,7 +60,6 @@ enum journal_sql {
     SQL_PUT_DRAIN,
     SQL_PUT_DRAIN_DEADLINE,
     SQL_DROP_DRAIN,
-    SQL_DROP_DRAIN_DEADLINE,
     SQL_EACH_JOB,
     SQL_GET_JOB,
     SQL_FIND_PREFIX,
@@ -85,12 +84,13 @@ enum journal_sql {
 
 struct journal {
     sqlite3 *db;
-    char *path;                          /* owned */
-    int lock_fd;                         /* of the lock file beside it; -1: none */
-    bool frozen;                         /* journal_freeze */
-    bool restored;                       /* a copy in the journal's place */
-    struct journal_watch watch;          /* while it is opened */
-    char error[256];                     /* what failed last */
+    char *path;                 /* owned */
+    int lock_fd;                /* of the lock file beside it; -1: none */
+    bool frozen;                /* journal_freeze */
+    bool exposed;               /* its mode lets others read it, and is not ours to change */
+    bool restored;              /* a copy in the journal's place */
+    struct journal_watch watch; /* while it is opened */
+    char error[256];            /* what failed last */
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared with their first use */
 };
 

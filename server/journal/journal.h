@@ -46,6 +46,8 @@ MUST_CHECK enum status journal_open_watched(const char *path, const struct journ
                                             struct journal **out);
 void journal_close(struct journal *journal);
 const char *journal_path(const struct journal *journal); /* as it was opened */
+/* Others may read the file, which another user owns. */
+bool journal_is_exposed(const struct journal *journal);
 /* What failed last, for the log. */
 const char *journal_error(const struct journal *journal);
 /* As if the process had died here: whatever is committed from now on is lost (tests/sim). */

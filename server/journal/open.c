@@ -50,6 +50,12 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS drains(node TEXT PRIMARY KEY, reason TEXT) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS drain_deadlines(node TEXT PRIMARY KEY, wall_ms INTEGER) WITHOUT "
     "ROWID;"
+    /* A version that knows drains only keeps to this, too: a deadline is of one drain. */
+    "DELETE FROM drain_deadlines WHERE node NOT IN (SELECT node FROM drains);"
+    "CREATE TRIGGER IF NOT EXISTS drain_ends AFTER DELETE ON drains BEGIN DELETE FROM "
+    "drain_deadlines WHERE node=old.node; END;"
+    "CREATE TRIGGER IF NOT EXISTS drain_begins AFTER INSERT ON drains BEGIN DELETE FROM "
+    "drain_deadlines WHERE node=new.node; END;"
     "CREATE TABLE IF NOT EXISTS forgotten_nodes(node TEXT PRIMARY KEY, time_s INTEGER) WITHOUT "
     "ROWID;";
 
@@ -138,19 +144,34 @@ static enum status take_lock(struct journal *journal, const char *path)
     return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
 }
 
-/* Only its owner may read it: it holds the tokens of generations. */
-static enum status make_private(const char *path)
+/* true: only its owner may read it, as its mode says now. */
+static bool is_private(int fd)
+{
+    struct stat stat_of;
+    return fstat(fd, &stat_of) == 0 && (stat_of.st_mode & 077) == 0;
+}
+
+/* Only its owner may read it: it holds the tokens of generations. A link to another disk is
+ * followed; what is beside the file there is ours. */
+static enum status make_private(struct journal *journal, const char *path)
 {
     static const char *const ends[] = { "", "-wal", "-shm" };
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         char name[LIMIT_PATH + 8];
-        const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (i == 0 ? O_CREAT : 0);
-        (void)snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        const int flags = O_RDWR | O_CLOEXEC | (i == 0 ? O_CREAT : O_NOFOLLOW);
+        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        if (size < 0 || (size_t)size >= sizeof name)
+            return ST_FULL;
         auto_close int fd = open(name, flags, 0600);
         if (fd < 0 && errno == ENOENT)
             continue; /* SQLite makes it like the first */
-        if (fd < 0 || fchmod(fd, 0600) != 0)
+        if (fd < 0)
             return status_from_errno(errno);
+        if (is_private(fd) || fchmod(fd, 0600) == 0)
+            continue;
+        if (errno != EPERM) /* else it is another user's, who let us write it */
+            return status_from_errno(errno);
+        journal->exposed = true;
     }
     return ST_OK;
 }
@@ -266,10 +287,12 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
     journal->watch = *watch;
     journal->path = strdup(path);
     enum status st = journal->path ? take_lock(journal, path) : ST_NO_MEMORY;
+    auto_free char *real = realpath(path, NULL); /* SQLite's files are beside that */
+    const char *at = real ? real : path;
     if (st == ST_OK)
-        st = take_restored(journal, path);
+        st = take_restored(journal, at);
     if (st == ST_OK)
-        st = make_private(path);
+        st = make_private(journal, at);
     if (st == ST_OK)
         st = open_db(journal, path);
     if (st != ST_OK) {

@@ -298,8 +298,7 @@ enum status journal_put_drain(struct journal *journal, const char *node, const c
 
 enum status journal_drop_drain(struct journal *journal, const char *node)
 {
-    enum status st = journal_run(journal, SQL_DROP_DRAIN, "t", node);
-    return st == ST_OK ? journal_run(journal, SQL_DROP_DRAIN_DEADLINE, "t", node) : st;
+    return journal_run(journal, SQL_DROP_DRAIN, "t", node); /* its deadline goes with it */
 }
 
 enum status journal_each_drain(struct journal *journal, journal_drain_fn fn, void *arg)

@@ -120,7 +120,6 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_DRAIN] = "INSERT OR REPLACE INTO drains(node,reason) VALUES(?,?)",
     [SQL_PUT_DRAIN_DEADLINE] = "INSERT OR REPLACE INTO drain_deadlines(node,wall_ms) VALUES(?,?)",
     [SQL_DROP_DRAIN] = "DELETE FROM drains WHERE node=?",
-    [SQL_DROP_DRAIN_DEADLINE] = "DELETE FROM drain_deadlines WHERE node=?",
     [SQL_EACH_DRAIN] = "SELECT d.node,d.reason,coalesce(t.wall_ms,0) FROM drains d LEFT JOIN "
                        "drain_deadlines t ON t.node=d.node",
     [SQL_FORGET_NODE] = "INSERT OR REPLACE INTO forgotten_nodes(node,time_s) VALUES(?,?)",
@@ -165,6 +164,11 @@ void journal_close(struct journal *journal)
 const char *journal_path(const struct journal *journal)
 {
     return journal->path;
+}
+
+bool journal_is_exposed(const struct journal *journal)
+{
+    return journal->exposed;
 }
 
 const char *journal_error(const struct journal *journal)

@@ -1,6 +1,9 @@
 /* The journal: what was committed comes back, what is bounded stays so. */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/journal/journal.h"
 #include "tests/test.h"
@@ -377,6 +380,95 @@ static void a_forgotten_job_leaves_no_row_in_any_table(void **state)
     assert_int_equal(count, 1);
 }
 
+struct drain_seen {
+    int count;
+    int64_t until_ms;
+};
+
+static bool see_drain(void *arg, const char *node, const char *reason, int64_t until_ms)
+{
+    struct drain_seen *seen = arg;
+    assert_string_equal(node, "a");
+    assert_string_equal(reason, "disks");
+    seen->count++;
+    seen->until_ms = until_ms;
+    return true;
+}
+
+/* -1: it is not drained. */
+static int64_t deadline_of(struct journal_files *f)
+{
+    struct drain_seen seen = { 0 };
+    assert_int_equal(journal_each_drain(f->journal, see_drain, &seen), ST_OK);
+    return seen.count == 0 ? -1 : seen.until_ms;
+}
+
+static void run_sql(const char *path, const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* An older version ran in between, which knows of drains, but not of their deadlines. */
+static void a_deadline_is_of_the_drain_that_it_came_with(void **state)
+{
+    static const char drain[] = "INSERT OR REPLACE INTO drains(node,reason) VALUES('a','disks')";
+    struct journal_files *f = *state;
+    assert_int_equal(journal_put_drain(f->journal, "a", "disks", 77), ST_OK);
+    assert_int_equal(deadline_of(f), 77);
+    run_sql(f->path, drain); /* anew */
+    assert_int_equal(deadline_of(f), 0);
+    assert_int_equal(journal_put_drain(f->journal, "a", "disks", 78), ST_OK);
+    assert_int_equal(journal_put_drain(f->journal, "a", "disks", 79), ST_OK);
+    journal_reopen(f);
+    assert_int_equal(deadline_of(f), 79);
+    run_sql(f->path, "DELETE FROM drains WHERE node='a'");
+    assert_int_equal(deadline_of(f), -1);
+    run_sql(f->path, drain);
+    assert_int_equal(deadline_of(f), 0);
+    assert_int_equal(journal_put_drain(f->journal, "a", "disks", 80), ST_OK);
+    assert_int_equal(journal_drop_drain(f->journal, "a"), ST_OK);
+    assert_int_equal(deadline_of(f), -1);
+}
+
+/* The file is on another disk, with its WAL; both are for its owner only. */
+static void a_journal_may_be_a_link(void **state)
+{
+    static const char *const ends[] = { "", "-wal", "-shm" };
+    struct journal_files *f = *state;
+    struct stat stat_of;
+    char disk[80], name[96];
+    int count = 0;
+    journal_close(f->journal);
+    (void)snprintf(disk, sizeof disk, "%s/disk.db", f->dir);
+    assert_int_equal(rename(f->path, disk), 0);
+    assert_int_equal(chmod(disk, 0644), 0);
+    assert_int_equal(symlink("disk.db", f->path), 0);
+    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    put_job(f, "j-1", 1);
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(name, sizeof name, "%s%s", disk, ends[i]);
+        assert_int_equal(stat(name, &stat_of), 0);
+        assert_int_equal(stat_of.st_mode & 0777, 0600);
+    }
+    assert_false(journal_is_exposed(f->journal));
+    journal_reopen(f);
+    assert_int_equal(journal_each_job(f->journal, count_jobs, &count), ST_OK);
+    assert_int_equal(count, 1);
+    journal_close(f->journal);
+    f->journal = NULL;
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(rename(disk, f->path), 0);
+    (void)snprintf(name, sizeof name, "%s-wal", disk);
+    (void)unlink(name);
+    (void)snprintf(name, sizeof name, "%s-shm", disk);
+    (void)unlink(name);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, journal_setup, journal_teardown)
 
 int main(void)
@@ -393,6 +485,8 @@ int main(void)
         TEST(rows_that_come_again_split_the_blocks_that_have_them),
         TEST(keys_are_remembered),
         TEST(a_forgotten_job_leaves_no_row_in_any_table),
+        TEST(a_deadline_is_of_the_drain_that_it_came_with),
+        TEST(a_journal_may_be_a_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
