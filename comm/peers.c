@@ -27,9 +27,10 @@
 #include "common/limits.h"
 #include "identity/proof.h"
 
-#define REDIAL_MS 50  /* between two tries of one that was broken off */
-#define LOOK_MS   100 /* between two looks whether the generation is over */
-#define TEXT      64  /* an address and its port */
+#define REDIAL_MS  50   /* between two tries of one that was broken off */
+#define REFUSED_MS 1000 /* since the beginning: who refuses until then is dialled again */
+#define LOOK_MS    100  /* between two looks whether the generation is over */
+#define TEXT       64   /* an address and its port */
 
 union name {
     struct sockaddr any;
@@ -57,6 +58,7 @@ struct peers {
     struct pollfd *polled; /* the listener, dialled, guests */
     int *out;              /* [size], the caller's */
     int missing;           /* ranks */
+    int64_t began_ms;      /* of peers_connect */
     unsigned strangers;
 };
 
@@ -343,6 +345,23 @@ static enum status fail_line(const struct peers *peers, int rank, const char *wh
     return ST_PEER;
 }
 
+static void dial_later(struct line *line)
+{
+    line_close(line);
+    line->since_ms = now_ms();
+}
+
+/* The kernel says that nobody is there. Packets that are lost, or a queue that is full, look like
+ * that as well: until the deadline, or, where it was refused, for a moment, it is dialled again. */
+static enum status dial_failed(struct peers *peers, int rank, int error)
+{
+    const bool early = now_ms() - peers->began_ms < REFUSED_MS;
+    if (error != ETIMEDOUT && !(error == ECONNREFUSED && early))
+        return fail_line(peers, rank, strerror(error));
+    dial_later(&peers->dialled[rank]);
+    return ST_OK;
+}
+
 static enum status dial(struct peers *peers, int rank)
 {
     struct line *line = &peers->dialled[rank];
@@ -358,7 +377,7 @@ static enum status dial(struct peers *peers, int rank)
                         nonce);
     line->connecting = true;
     if (connect(fd, &line->name.any, size_of_name(&line->name)) != 0 && errno != EINPROGRESS)
-        return fail_line(peers, rank, strerror(errno));
+        return dial_failed(peers, rank, errno);
     return ST_OK;
 }
 
@@ -378,7 +397,7 @@ static enum status dialled_move(struct peers *peers, int rank, bool ready)
         if (getsockopt(line->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
             error = errno;
         if (error != 0)
-            return fail_line(peers, rank, strerror(error));
+            return dial_failed(peers, rank, error);
         line->connecting = false;
     }
     enum identity_proof_end end;
@@ -389,8 +408,7 @@ static enum status dialled_move(struct peers *peers, int rank, bool ready)
         line_proved(peers, line, rank);
         break;
     case MOVED_BROKEN: /* made room for others, or too slow for it */
-        line_close(line);
-        line->since_ms = now_ms();
+        dial_later(line);
         break;
     case MOVED_STRANGE:
         return fail_line(peers, rank, "who answers there doesn't know this generation's secret");
@@ -481,6 +499,7 @@ enum status peers_connect(struct peers *peers, const struct rendezvous_got *got,
         out[r] = -1;
     peers->out = out;
     peers->missing = size - 1;
+    peers->began_ms = now_ms();
     const enum status st = connect_all(peers, got, deadline_ms);
     tell_strangers(peers);
     for (int r = 0; st != ST_OK && r < size; r++) {

@@ -7,7 +7,7 @@
  *
  * Every rank listens first, then says where (its part of a meeting), then connects: it dials the
  * ranks below its own and is dialled by those above. A connection that ends before it is proved is
- * dialled again; one that nobody answers at all is an error.
+ * dialled again, and so is who doesn't answer; one that is refused for a second is an error.
  *
  * Thread: one.
  */

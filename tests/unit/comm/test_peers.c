@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
@@ -459,7 +460,30 @@ static void a_proof_that_was_broken_off_begins_again(void **state)
     (void)close(listener);
 }
 
-static void nobody_at_the_address_is_told_at_once(void **state)
+/* It was restarted, or its queue was full. */
+static void who_refuses_at_first_is_dialled_again(void **state)
+{
+    (void)state;
+    const struct sockaddr_in name = { .sin_family = AF_INET,
+                                      .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    const struct timespec moment = { .tv_nsec = 100000000 };
+    struct alone alone;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0);
+    assert_int_equal(bind(listener, (const struct sockaddr *)&name, sizeof(name)), 0);
+    alone_begin(&alone, 1, listener);
+    (void)nanosleep(&moment, NULL); /* nothing tells that it was refused */
+    assert_int_equal(listen(listener, 8), 0);
+    struct pollfd comes = { .fd = listener, .events = POLLIN };
+    assert_int_equal(poll(&comes, 1, 30000), 1);
+    const int fd = accept(listener, NULL, NULL);
+    prove_by_hand(fd);
+    free(alone_end(&alone, ST_OK));
+    (void)close(fd);
+    (void)close(listener);
+}
+
+static void nobody_at_the_address_is_told_soon(void **state)
 {
     (void)state;
     struct alone alone;
@@ -483,7 +507,8 @@ int main(void)
         cmocka_unit_test(who_says_nothing_is_sent_away),
         cmocka_unit_test(who_listens_has_to_know_the_secret_too),
         cmocka_unit_test(a_proof_that_was_broken_off_begins_again),
-        cmocka_unit_test(nobody_at_the_address_is_told_at_once),
+        cmocka_unit_test(who_refuses_at_first_is_dialled_again),
+        cmocka_unit_test(nobody_at_the_address_is_told_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
