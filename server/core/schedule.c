@@ -400,8 +400,8 @@ void core_node_left(struct core *core, struct core_node *node)
  * A machine that got another name: under the old one it would be lost for good, and its slots be
  * waited for. It is one machine if the home and the address are the same. The old name's agent may
  * be back in a moment (both were stopped for an upgrade), or its stream look open though its
- * machine went down: so its silence decides, and a hello under that name ends it. Workers of the old
- * name's agent that run on are heard: they save and go elsewhere.
+ * machine went down: so its silence decides, and a hello under that name ends it. Workers of the
+ * old name's agent that run on are heard: they save and go elsewhere.
  */
 static void give_to_heir(struct core *core, struct core_node *old)
 {
