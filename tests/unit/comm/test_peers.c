@@ -366,13 +366,20 @@ static char *alone_end(struct alone *alone, enum status expected)
     return text_of(alone->file);
 }
 
-static int new_listener(void)
+/* It has a port that nobody else gets, and refuses. */
+static int new_refuser(void)
 {
     const struct sockaddr_in name = { .sin_family = AF_INET,
                                       .sin_addr = { htonl(INADDR_LOOPBACK) } };
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)&name, sizeof(name)), 0);
+    return fd;
+}
+
+static int new_listener(void)
+{
+    const int fd = new_refuser();
     assert_int_equal(listen(fd, 8), 0);
     return fd;
 }
@@ -464,13 +471,9 @@ static void a_proof_that_was_broken_off_begins_again(void **state)
 static void who_refuses_at_first_is_dialled_again(void **state)
 {
     (void)state;
-    const struct sockaddr_in name = { .sin_family = AF_INET,
-                                      .sin_addr = { htonl(INADDR_LOOPBACK) } };
     const struct timespec moment = { .tv_nsec = 100000000 };
     struct alone alone;
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(listener >= 0);
-    assert_int_equal(bind(listener, (const struct sockaddr *)&name, sizeof(name)), 0);
+    const int listener = new_refuser();
     alone_begin(&alone, 1, listener);
     (void)nanosleep(&moment, NULL); /* nothing tells that it was refused */
     assert_int_equal(listen(listener, 8), 0);
@@ -487,15 +490,12 @@ static void nobody_at_the_address_is_told_soon(void **state)
 {
     (void)state;
     struct alone alone;
-    const int listener = new_listener();
-    const int bound_only = dup(listener); /* the address is read of it */
-    assert_int_equal(shutdown(listener, SHUT_RDWR), 0);
-    alone_begin(&alone, 1, bound_only);
+    const int refuser = new_refuser();
+    alone_begin(&alone, 1, refuser);
     char *text = alone_end(&alone, ST_PEER);
     assert_int_equal(count_of(text, "Connection refused"), 1);
     free(text);
-    (void)close(listener);
-    (void)close(bound_only);
+    (void)close(refuser);
 }
 
 int main(void)
