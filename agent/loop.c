@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 #include "common/port_range.h"
 #include "common/watchdog.h"
 
+#define LOCK_TRIES      20
+#define LOCK_PAUSE_MS   10
 #define BEAT_MS         WATCHDOG_BEAT_MS
 #define BEAT_MAX_MS     60000
 #define LOGS_FIRST_MS   60000   /* after the start: what workers of old jobs wrote is looked at */
@@ -334,8 +337,13 @@ static enum status take_lock(struct agent *agent)
     agent->lock_fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     if (agent->lock_fd < 0)
         return status_from_errno(errno);
-    if (flock(agent->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+    for (int i = 0; flock(agent->lock_fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK)
+            return status_from_errno(errno);
+        if (i == LOCK_TRIES)
+            return ST_EXISTS;
+        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* another agent's note_former has it for a moment */
+    }
     return ST_OK;
 }
 
