@@ -518,6 +518,7 @@ static void daemon_stop(struct daemon *d)
     rpc_mailbox_free(d->mailbox);
     journal_close(d->journal);
     audit_close(d->audit);
+    free(d->access.known);
     rpc_shutdown();
 }
 

@@ -348,7 +348,7 @@ void core_node_left(struct core *core, struct core_node *node);
 void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until);
 /* Its drain's time is over: who is still there is ended, once a second. It is silent, and has an
  * heir: it leaves. */
-void core_drain_tick(struct core *core, struct core_node *node);
+void core_stay_tick(struct core *core, struct core_node *node);
 /* It is silent, and its machine is another node now. */
 static inline bool core_node_inherited(const struct core_node *node)
 {

@@ -470,7 +470,7 @@ static size_t end_overdue(struct core *core, struct core_node *node)
     return left;
 }
 
-void core_drain_tick(struct core *core, struct core_node *node)
+void core_stay_tick(struct core *core, struct core_node *node)
 {
     if (core_node_inherited(node))
         give_to_heir(core, node);

@@ -301,8 +301,8 @@ static void excuse_remote(struct core *core, int64_t ms, const char *message)
         if (!is_remote(job))
             continue;
         machine_excuse(&job->m, ms);
-        for (uint32_t r = 0; r < job->m.config.ranks;
-             r++) { /* those that were heard nevertheless */
+        for (uint32_t r = 0; r < job->m.config.ranks; r++) {
+            /* Those that were heard nevertheless are not ahead of the time. */
             struct machine_rank *rank = &job->m.ranks[r];
             rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;
             rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;
@@ -317,9 +317,14 @@ static void end_outage(struct core *core, int64_t ms, const struct outage_sight 
                        int64_t excused_ms)
 {
     struct reason text;
-    reason_set(&text, "%u of %u nodes are heard again after %.0f s; the others have %d s",
-               sight->nodes - sight->quiet, sight->nodes, (double)ms / 1000.0,
-               (int)(core->lost_ms / 1000));
+    if (sight->quiet < sight->nodes) {
+        reason_set(&text, "%u of %u nodes are heard again after %.0f s; the others have %d s",
+                   sight->nodes - sight->quiet, sight->nodes, (double)ms / 1000.0,
+                   (int)(core->lost_ms / 1000));
+    } else {
+        reason_set(&text, "none of %u nodes was heard for %.0f s: they are judged again",
+                   sight->nodes, (double)ms / 1000.0);
+    }
     LOG_WARN(core->options.log, "%s", text.text);
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
@@ -364,7 +369,7 @@ static void watch_outage(struct core *core, int64_t now)
 static void tick_node(struct core *core, struct core_node *node, int64_t now)
 {
     core_verdicts_tick(core, node);
-    core_drain_tick(core, node);
+    core_stay_tick(core, node);
     if (!node->silent && !core_node_held(core, node)) {
         watch_heard(core, node, now);
     } else if (core_node_cut_off(node) && core->outage.since == 0) {

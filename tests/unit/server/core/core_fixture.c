@@ -254,6 +254,24 @@ void far_beat(struct core_world *w, struct far_end *far)
     core_end_group(w);
 }
 
+void far_say_probed(struct core_world *w, struct far_end *far, Cairn__V1__ProbeResult *result)
+{
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    result->id = far->probe;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
+    message.probed = result;
+    core_agent_message(w->core, &far->conn, &message);
+    core_end_group(w);
+}
+
+void far_probed(struct core_world *w, struct far_end *far, bool reached)
+{
+    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
+    result.reached = reached;
+    result.saw = reached ? "reached" : "no answer";
+    far_say_probed(w, far, &result);
+}
+
 void far_attach(struct core_world *w, struct far_end *far, const struct core_job *job,
                 uint32_t rank)
 {

@@ -61,6 +61,9 @@ Cairn__V1__AgentHello far_agent_hello(const char *node, const char *boot); /* 4 
 void far_say_hello(struct core_world *w, struct far_end *far, Cairn__V1__AgentHello *hello);
 void far_join(struct core_world *w, struct far_end *far, const char *node, const char *boot);
 void far_beat(struct core_world *w, struct far_end *far);
+/* To the probe that it was asked for last; the id is set. */
+void far_say_probed(struct core_world *w, struct far_end *far, Cairn__V1__ProbeResult *result);
+void far_probed(struct core_world *w, struct far_end *far, bool reached);
 /* The stream is over: the core is told, for the last time. */
 void far_close_agent(struct core_world *w, struct far_end *far);
 

@@ -49,15 +49,7 @@ static void pass(struct fleet *f, int64_t ms)
 
 static void answer(struct fleet *f, size_t from, bool reached)
 {
-    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
-    result.id = f->agent[from].probe;
-    result.reached = reached;
-    result.saw = reached ? "reached" : "no answer";
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
-    message.probed = &result;
-    core_agent_message(f->w->core, &f->agent[from].conn, &message);
-    core_end_group(f->w);
+    far_probed(f->w, &f->agent[from], reached);
 }
 
 static void answer_both(struct fleet *f, bool reached)
@@ -190,17 +182,12 @@ static void an_agent_that_gives_no_answer_proves_nothing(void **state)
 static void say_measured(struct fleet *f, size_t from)
 {
     Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
-    result.id = f->agent[from].probe;
     result.reached = true;
     result.reach_us = 500;
     result.bytes = 1000000;
     result.took_us = 1000;
     result.saw = "fine";
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
-    message.probed = &result;
-    core_agent_message(f->w->core, &f->agent[from].conn, &message);
-    core_end_group(f->w);
+    far_say_probed(f->w, &f->agent[from], &result);
 }
 
 static void a_check_asks_the_agents_of_each_pair(void **state)

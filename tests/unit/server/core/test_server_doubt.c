@@ -59,15 +59,7 @@ static void pass(struct fleet *f, int64_t ms)
 
 static void answer(struct fleet *f, size_t from, bool reached)
 {
-    Cairn__V1__ProbeResult result = CAIRN__V1__PROBE_RESULT__INIT;
-    result.id = f->agent[from].probe;
-    result.reached = reached;
-    result.saw = reached ? "reached" : "no answer";
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_PROBED;
-    message.probed = &result;
-    core_agent_message(f->w->core, &f->agent[from].conn, &message);
-    core_end_group(f->w);
+    far_probed(f->w, &f->agent[from], reached);
 }
 
 static const struct core_node *first(struct fleet *f)
