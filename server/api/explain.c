@@ -70,12 +70,12 @@ static void seconds(struct page *page)
     };
     int64_t lost = 0;
     for (int i = 0; i < MACHINE_LOST_COUNT; i++)
-        lost += m->lost_ms[i];
+        lost += m->accounts.lost_ms[i];
     line(page, "%s", "");
-    line(page, "Where the time went: %.1f s training, %.1f s not.", (double)m->train_ms / 1e3,
-         (double)lost / 1e3);
+    line(page, "Where the time went: %.1f s training, %.1f s not.",
+         (double)m->accounts.train_ms / 1e3, (double)lost / 1e3);
     for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
-        line(page, "  %8.1f s  %-8s %s", (double)m->lost_ms[i] / 1e3,
+        line(page, "  %8.1f s  %-8s %s", (double)m->accounts.lost_ms[i] / 1e3,
              machine_lost_name((enum machine_lost)i), means[i]);
     }
 }
@@ -92,22 +92,22 @@ static void checkpoints(struct page *page)
              every->unit == JOB_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");
     } else if (every->unit == JOB_MS) {
         line(page, "Checkpoints: every %.1f s.", every->value / 1e3);
-    } else if (m->cost_us == 0) {
+    } else if (m->due.cost_us == 0) {
         line(page, "Checkpoints: auto; the first after %.0f s, as none was measured yet.",
              (double)machine_interval_ms(m) / 1e3);
     } else {
         line(page, "Checkpoints: auto, every %.1f s.", (double)machine_interval_ms(m) / 1e3);
         line(page, "  %10.3f s  of training are what one costs (waiting, and encoding it)",
-             (double)m->cost_us / 1e6);
+             (double)m->due.cost_us / 1e6);
         line(page, "  %10.1f s  it takes from its begin until it is stored",
-             (double)m->write_ms / 1e3);
+             (double)m->due.write_ms / 1e3);
         line(page,
              "  %10.0f s  between two failures are expected: %u in %.0f s of training on %u "
              "node%s, and one a day and node assumed beforehand",
              interval_mtbf_ms(&facts) / 1e3, m->failures, (double)facts.trained_ms / 1e3,
              facts.nodes, facts.nodes == 1 ? "" : "s");
         line(page, "  %10.1f s  between two is best for that (Young, Daly); kept within %d to %d s",
-             interval_best_ms((double)m->cost_us / 1e3, interval_mtbf_ms(&facts)) / 1e3,
+             interval_best_ms((double)m->due.cost_us / 1e3, interval_mtbf_ms(&facts)) / 1e3,
              INTERVAL_MIN_MS / 1000, INTERVAL_MAX_MS / 1000);
     }
     uint64_t read = 0, bytes = 0;
@@ -118,9 +118,9 @@ static void checkpoints(struct page *page)
              (unsigned long long)it->step, (double)read / 1e6, (double)bytes / 1e6,
              took > 0 ? (double)read / 1e6 / took : 0);
     }
-    if (m->refused > 0) {
-        line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->refused,
-             m->refused_reason);
+    if (m->room.refused > 0) {
+        line(page, "  %llu had no room in the store, last: %s", (unsigned long long)m->room.refused,
+             m->room.reason);
     }
 }
 
@@ -260,7 +260,7 @@ Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
     size_t size;
     page.out->text = buf_take(&page.text, &size);
     page.out->job = render_job(core, job, RENDER_CKPTS, true);
-    page.out->train_seconds = (double)job->m.train_ms / 1e3;
+    page.out->train_seconds = (double)job->m.accounts.train_ms / 1e3;
     if (page.status != ST_NO_MEMORY && page.out->text && page.out->job &&
         render_cause(&job->m.first_cause, page.out))
         return page.out;

@@ -129,7 +129,7 @@ static Cairn__V1__LostSeconds *render_lost(const struct machine *m, enum machine
         return NULL;
     cairn__v1__lost_seconds__init(out);
     out->cause = render_text(machine_lost_name(lost));
-    out->seconds = (double)m->lost_ms[lost] / 1000.0;
+    out->seconds = (double)m->accounts.lost_ms[lost] / 1000.0;
     return out;
 }
 
@@ -326,11 +326,11 @@ static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
     out->checkpoint_plan = plan;
     plan->interval_s = (double)machine_interval_ms(m) / 1e3;
     plan->failures = m->failures;
-    plan->refused = m->refused;
-    plan->refused_reason = render_text(m->refused_reason);
+    plan->refused = m->room.refused;
+    plan->refused_reason = render_text(m->room.reason);
     if (m->config.every_auto) {
         struct interval_facts facts = machine_interval_facts(m);
-        plan->cost_s = (double)m->cost_us / 1e6;
+        plan->cost_s = (double)m->due.cost_us / 1e6;
         plan->mtbf_s = interval_mtbf_ms(&facts) / 1e3;
     }
     return true;

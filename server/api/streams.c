@@ -141,7 +141,7 @@ void api_save_pump(struct api *api, struct api_stream *stream)
         break;
     case MACHINE_OUTCOME_REFUSED:
         api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s", job->id,
-                   job->m.refused_reason);
+                   job->m.room.reason);
         break;
     case MACHINE_OUTCOME_ENDED:
         api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",

@@ -42,7 +42,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
     }
     struct journal_generation row = { .generation = m->generation,
                                       .begin_ms = wall,
-                                      .restore_step = m->restore_step,
+                                      .restore_step = m->restore.step,
                                       .nodes = nodes.data ? nodes.data : "" };
     return journal_put_generation(core->options.journal, job->id, &row);
 }

@@ -70,7 +70,7 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
     if (!node)
         return;
-    core_stray_add(core, node, &ref, of->slot, job->m.ended_at);
+    core_stray_add(core, node, &ref, of->slot, job->m.ending.ended_at);
     if (node->conn) /* it counts as gone, and MACHINE_ACT_END leaves it out */
         core_send_end_of(core, node->conn, &ref);
 }
@@ -232,9 +232,9 @@ static size_t list_saves(const struct machine *m, Cairn__V1__SaveAt *saves,
 {
     size_t count = 0;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step == 0)
+        if (m->due.announced[i].step == 0)
             continue;
-        saves[count] = save_at_of(m->announced[i].step, m->announced[i].exit);
+        saves[count] = save_at_of(m->due.announced[i].step, m->due.announced[i].exit);
         list[count] = &saves[count];
         count++;
     }
@@ -275,8 +275,8 @@ static enum status list_places(struct machine *m, struct places *out)
 static Cairn__V1__MemoryRestore restore_of(const struct machine *m, const struct places *places)
 {
     Cairn__V1__MemoryRestore memory = CAIRN__V1__MEMORY_RESTORE__INIT;
-    memory.generation = m->memory_generation;
-    memory.step = m->restore_step;
+    memory.generation = m->restore.memory_generation;
+    memory.step = m->restore.step;
     memory.size = m->config.ranks;
     memory.holders = places->holders;
     memory.n_holders = m->config.ranks;
@@ -287,8 +287,8 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
 {
     struct machine *m = &job->m;
     char dir[LIMIT_PATH] = "";
-    if (m->restore_generation > 0 &&
-        core_ckpt_dir(job, m->restore_step, m->restore_generation, dir, sizeof dir) != ST_OK)
+    if (m->restore.generation > 0 &&
+        core_ckpt_dir(job, m->restore.step, m->restore.generation, dir, sizeof dir) != ST_OK)
         return;
     struct places places;
     if (list_places(m, &places) != ST_OK)
@@ -305,10 +305,10 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.n_shares = m->config.ranks;
     plan.job_file = job->job_file;
     plan.restore = dir;
-    plan.restore_step = m->restore_step;
-    plan.memory = m->memory_generation > 0 ? &memory : NULL;
-    plan.skip = m->skip;
-    plan.n_skip = m->skip_count;
+    plan.restore_step = m->restore.step;
+    plan.memory = m->restore.memory_generation > 0 ? &memory : NULL;
+    plan.skip = m->numeric.skip;
+    plan.n_skip = m->numeric.skip_count;
     plan.n_saves = list_saves(m, saves, save_list);
     plan.saves = save_list;
     plan.host = (char *)host_of(core, job, rank);
@@ -318,7 +318,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.n_nodes = m->config.ranks;
     plan.heartbeat_ms = (uint32_t)core->beat_ms;
     plan.spread_ms = core_tell_spread(core);
-    core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore_step);
+    core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore.step);
     core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);
 }

@@ -149,8 +149,7 @@ void core_release(struct core *core, const char *id)
 bool core_job_queues(const struct core_job *job)
 {
     const struct machine *m = &job->m;
-    return !job->unreadable[0] && (m->state == MACHINE_QUEUED ||
-                                   (m->state == MACHINE_RECOVERING && m->end_to == MACHINE_NONE));
+    return !job->unreadable[0] && (m->state == MACHINE_QUEUED || (machine_recovers(m)));
 }
 
 /* What is due for longer than its last tick is due again in the next ms, not at once. */
@@ -200,7 +199,7 @@ static void take_seat_of(struct core *core, struct core_job *job, uint32_t index
 static void seat_ranks(struct core *core, struct core_job *job)
 {
     const struct machine *m = &job->m;
-    const struct core_seats now = { m->state, m->end_to, m->generation, m->gone_count };
+    const struct core_seats now = { m->state, m->ending.to, m->generation, m->gone_count };
     const struct core_seats was = job->seats;
     if (now.state == was.state && now.end_to == was.end_to && now.generation == was.generation &&
         now.gone_count == was.gone_count)

@@ -19,7 +19,7 @@ static uint64_t lead_steps(const struct machine *m)
     uint64_t steps = 2;
     if (m->step_ms > 0)
         steps += (uint64_t)((double)MACHINE_LEAD_MS / m->step_ms);
-    return steps << (m->passes < MACHINE_PASSES_MAX ? m->passes : MACHINE_PASSES_MAX);
+    return steps << (m->due.passes < MACHINE_PASSES_MAX ? m->due.passes : MACHINE_PASSES_MAX);
 }
 
 /* Where workers are by now: what they said last is up to some seconds old. */
@@ -34,7 +34,7 @@ static uint64_t step_by_now(const struct machine_turn *t)
 bool machine_announced_exit(const struct machine *m, uint64_t step)
 {
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step == step && m->announced[i].exit)
+        if (m->due.announced[i].step == step && m->due.announced[i].exit)
             return true;
     }
     return false;
@@ -50,10 +50,10 @@ bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit)
     bool found = false;
     *out_exit = false;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step != step || step == 0)
+        if (m->due.announced[i].step != step || step == 0)
             continue;
-        *out_exit = *out_exit || m->announced[i].exit;
-        m->announced[i] = (struct machine_announced){ 0 };
+        *out_exit = *out_exit || m->due.announced[i].exit;
+        m->due.announced[i] = (struct machine_announced){ 0 };
         m->dirty = true;
         found = true;
     }
@@ -65,8 +65,8 @@ static int least_needed(const struct machine *m)
 {
     int found = -1;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        const struct machine_announced *a = &m->announced[i];
-        if (!a->exit && (found < 0 || a->step < m->announced[found].step))
+        const struct machine_announced *a = &m->due.announced[i];
+        if (!a->exit && (found < 0 || a->step < m->due.announced[found].step))
             found = i;
     }
     return found;
@@ -87,7 +87,7 @@ void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
         step = m->total_steps;
     int free_at = -1;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        struct machine_announced *a = &m->announced[i];
+        struct machine_announced *a = &m->due.announced[i];
         if (a->step == 0) {
             free_at = i;
         } else if (!exit && a->step > machine_step_now(m)) {
@@ -98,7 +98,7 @@ void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
         free_at = least_needed(m);
     if (free_at < 0)
         return; /* all of them are exits: one of them comes */
-    m->announced[free_at] = (struct machine_announced){ .step = step, .exit = exit };
+    m->due.announced[free_at] = (struct machine_announced){ .step = step, .exit = exit };
     m->dirty = true;
     struct machine_action *act = machine_act_on(t, MACHINE_ACT_SAVE_AT, step, m->generation);
     act->exit = exit;
@@ -115,7 +115,7 @@ int64_t machine_interval_ms(const struct machine *m)
 {
     if (!m->config.every_auto)
         return m->config.every_ms;
-    return m->interval_ms > 0 ? m->interval_ms : INTERVAL_FIRST_MS;
+    return m->due.interval_ms > 0 ? m->due.interval_ms : INTERVAL_FIRST_MS;
 }
 
 /* When the next one is announced: as long before its time as workers need to hear of it. */
@@ -123,12 +123,12 @@ static int64_t announce_at(const struct machine *m)
 {
     int64_t interval = machine_interval_ms(m);
     int64_t lead = MACHINE_LEAD_MS + (m->step_ms < 1e6 ? (int64_t)(2 * m->step_ms) : 0);
-    return m->save_from + interval - (lead < interval / 2 ? lead : interval / 2);
+    return m->due.from + interval - (lead < interval / 2 ? lead : interval / 2);
 }
 
 static bool may_announce(const struct machine *m)
 {
-    return by_time(m) && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
+    return by_time(m) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
            m->intent == MACHINE_INTENT_NONE && !machine_saves_busy(m);
 }
 
@@ -137,7 +137,7 @@ void machine_due_tick(struct machine_turn *t)
     struct machine *m = t->m;
     if (!may_announce(m) || t->now < announce_at(m))
         return;
-    m->save_from = t->now + machine_interval_ms(m) / 2; /* counted anew when it begins */
+    m->due.from = t->now + machine_interval_ms(m) / 2; /* counted anew when it begins */
     machine_announce(t, false);
 }
 
@@ -148,18 +148,18 @@ int64_t machine_due_deadline(const struct machine *m)
 
 void machine_due_from(struct machine_turn *t)
 {
-    t->m->save_from = t->now;
-    t->m->saved_wall = t->wall;
+    t->m->due.from = t->now;
+    t->m->due.saved_wall = t->wall;
     t->m->dirty = true;
 }
 
 void machine_due_resume(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    int64_t ago = t->wall - m->saved_wall;
-    bool known = m->saved_wall > 0 && ago >= 0; /* the clock may have been set back */
+    int64_t ago = t->wall - m->due.saved_wall;
+    bool known = m->due.saved_wall > 0 && ago >= 0; /* the clock may have been set back */
     int64_t interval = machine_interval_ms(m);
-    m->save_from = known ? t->now - (ago < interval ? ago : interval) : t->now;
+    m->due.from = known ? t->now - (ago < interval ? ago : interval) : t->now;
 }
 
 /* ---- auto ---- */
@@ -184,30 +184,31 @@ static uint32_t count_nodes(const struct machine *m)
 
 struct interval_facts machine_interval_facts(const struct machine *m)
 {
-    return (struct interval_facts){ .cost_us = m->cost_us,
-                                    .write_ms = m->write_ms,
-                                    .trained_ms = m->train_ms + m->lost_ms[MACHINE_LOST_REPLAY],
+    return (struct interval_facts){ .cost_us = m->due.cost_us,
+                                    .write_ms = m->due.write_ms,
+                                    .trained_ms = m->accounts.train_ms +
+                                                  m->accounts.lost_ms[MACHINE_LOST_REPLAY],
                                     .failures = m->failures,
                                     .nodes = count_nodes(m),
-                                    .current_ms = m->interval_ms };
+                                    .current_ms = m->due.interval_ms };
 }
 
 static void decide_interval(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!m->config.every_auto || m->cost_us <= 0)
+    if (!m->config.every_auto || m->due.cost_us <= 0)
         return;
     struct interval_facts facts = machine_interval_facts(m);
     int64_t interval = interval_choose_ms(&facts);
-    if (interval == m->interval_ms)
+    if (interval == m->due.interval_ms)
         return;
-    m->interval_ms = interval;
+    m->due.interval_ms = interval;
     machine_tell(
         t, "interval",
         "a checkpoint every %.1f s from now on: it costs %.3f s of training and takes %.1f s "
         "to store; %u failures in %.0f s on %u nodes let expect one every %.0f s",
-        (double)interval / 1e3, (double)m->cost_us / 1e6, (double)m->write_ms / 1e3, m->failures,
-        (double)facts.trained_ms / 1e3, facts.nodes, interval_mtbf_ms(&facts) / 1e3);
+        (double)interval / 1e3, (double)m->due.cost_us / 1e6, (double)m->due.write_ms / 1e3,
+        m->failures, (double)facts.trained_ms / 1e3, facts.nodes, interval_mtbf_ms(&facts) / 1e3);
 }
 
 /* Of moving weight: 3 in 10 for the new one. */
@@ -220,8 +221,8 @@ void machine_note_cost(struct machine_turn *t, const struct machine_save *save)
 {
     struct machine *m = t->m;
     if (save->cost_us > 0) {
-        m->cost_us = average(m->cost_us, save->cost_us);
-        m->write_ms = average(m->write_ms, save->write_ms);
+        m->due.cost_us = average(m->due.cost_us, save->cost_us);
+        m->due.write_ms = average(m->due.write_ms, save->write_ms);
         m->dirty = true;
     }
     decide_interval(t);
@@ -239,7 +240,7 @@ void machine_note_failure(struct machine_turn *t)
 static bool leaves_already(const struct machine *m)
 {
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step > 0 && m->announced[i].exit)
+        if (m->due.announced[i].step > 0 && m->due.announced[i].exit)
             return true;
     }
     return false;
@@ -262,7 +263,7 @@ void machine_on_save_wanted(struct machine_turn *t)
     const struct machine_event *ev = t->ev;
     bool leaves = ev->save_wanted.leaves;
     bool runs = machine_trains(m);
-    if (m->end_to != MACHINE_NONE || (!runs && !leaves) || leaves_already(m))
+    if (machine_ends(m) || (!runs && !leaves) || leaves_already(m))
         return;
     if (!leaves) {
         machine_tell(t, "save", "rank %u: %.300s", ev->rank, ev->save_wanted.why);
@@ -282,7 +283,7 @@ void machine_on_leaving(struct machine_turn *t)
     struct machine *m = t->m;
     if (m->state == MACHINE_PLACING)
         machine_unplace(t);
-    if (!machine_alive_rank(m, t->ev->rank) || m->end_to != MACHINE_NONE || leaves_already(m))
+    if (!machine_alive_rank(m, t->ev->rank) || machine_ends(m) || leaves_already(m))
         return;
     machine_tell(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
     go_elsewhere(t);
@@ -294,7 +295,7 @@ struct machine_awaited machine_await_save(const struct machine *m)
 {
     struct machine_awaited awaited = { .step = machine_step_now(m) + 1,
                                        .generation = m->generation,
-                                       .refused = m->refused };
+                                       .refused = m->room.refused };
     if (m->total_steps > 0 && awaited.step > m->total_steps)
         awaited.step = m->total_steps; /* the last one, which is on its way */
     if (m->state == MACHINE_PAUSED || machine_state_final(m->state))
@@ -307,7 +308,7 @@ static bool save_comes(const struct machine *m)
 {
     bool comes = false;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
-        comes = comes || m->announced[i].step > 0;
+        comes = comes || m->due.announced[i].step > 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
         const struct machine_save *save = &m->saves[i];
         comes = comes || (machine_save_busy(save) && save->state != MACHINE_SAVE_DROPPING);
@@ -332,9 +333,9 @@ enum machine_outcome machine_save_outcome(const struct machine *m,
         return MACHINE_OUTCOME_SAVED;
     if (m->generation != awaited->generation)
         return MACHINE_OUTCOME_ENDED;
-    if (m->refused > awaited->refused && !save_comes(m))
+    if (m->room.refused > awaited->refused && !save_comes(m))
         return MACHINE_OUTCOME_REFUSED;
-    if (machine_alive_rank(m, MACHINE_ALL_RANKS) && m->end_to != MACHINE_RECOVERING)
+    if (machine_alive_rank(m, MACHINE_ALL_RANKS) && m->ending.to != MACHINE_RECOVERING)
         return MACHINE_OUTCOME_OPEN;
     return MACHINE_OUTCOME_ENDED;
 }

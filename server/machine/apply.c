@@ -22,7 +22,7 @@ enum status machine_init(struct machine *m, const char *id, const struct machine
                            .state = MACHINE_QUEUED,
                            .dirty = true,
                            .submitted_wall = wall,
-                           .accounted_at = now,
+                           .accounts.at = now,
                            .ranks = ranks };
     if (m->config.silent_ms == 0)
         m->config.silent_ms = MACHINE_SILENT_MS;
@@ -47,13 +47,13 @@ void machine_release(struct machine *m)
 static void close_generation(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->end_to == MACHINE_NONE || !machine_all_gone(m))
+    if (!machine_ends(m) || !machine_all_gone(m))
         return;
     machine_saves_end(t);
-    bool waits = m->end_to != MACHINE_KILLED && m->end_to != MACHINE_FAILED;
+    bool waits = m->ending.to != MACHINE_KILLED && m->ending.to != MACHINE_FAILED;
     if (waits && machine_saves_busy(m))
         return;
-    enum machine_state to = m->end_to;
+    enum machine_state to = m->ending.to;
     /* What was committed while the generation ended may have been the last step. */
     if (to != MACHINE_KILLED && machine_final_committed(m))
         to = MACHINE_SUCCEEDED;
@@ -65,7 +65,7 @@ static void close_generation(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_GEN_END);
     if (to == MACHINE_RECOVERING) {
         m->state = MACHINE_RECOVERING;
-        m->end_to = MACHINE_NONE;
+        m->ending.to = MACHINE_NONE;
         m->dirty = true;
         machine_act(t, MACHINE_ACT_SCHEDULE);
         return;
@@ -84,7 +84,7 @@ static void end_turn(struct machine_turn *t)
     machine_read_back_tick(t);
     machine_sweep(t);
     CHECK(!machine_state_final(m->state) || machine_all_gone(m)); /* invariant 5 */
-    CHECK(m->end_to == MACHINE_NONE || machine_alive(m));
+    CHECK(!machine_ends(m) || machine_alive(m));
 }
 
 /* ---- what the scheduler, agents and trainers say ---- */
@@ -145,7 +145,7 @@ static void on_exited(struct machine_turn *t)
         machine_text(rank->phase, sizeof rank->phase, exited->phase);
     bool finished = rank->finished || exited->finished || exited->how == MACHINE_EXIT_FINISHED;
     rank->finished = finished;
-    if (m->end_to != MACHINE_NONE || (finished && exited->how != MACHINE_EXIT_SIGNAL))
+    if (machine_ends(m) || (finished && exited->how != MACHINE_EXIT_SIGNAL))
         return;
     if (exited->fault) {
         report_fault(t, exited->fault);
@@ -172,7 +172,7 @@ static void on_finished(struct machine_turn *t)
     rank->finished = true;
     if (t->ev->finished.step > rank->step)
         rank->step = t->ev->finished.step;
-    if (m->end_to != MACHINE_NONE || m->total_steps != 0 || m->intent != MACHINE_INTENT_NONE)
+    if (machine_ends(m) || m->total_steps != 0 || m->intent != MACHINE_INTENT_NONE)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].finished)
@@ -346,7 +346,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
 {
     out->count = 0;
     struct machine_turn t = { .m = m, .out = out, .now = now, .wall = wall };
-    m->accounted_at = now;
+    m->accounts.at = now;
     m->watched_at = now;
     m->grace_until = now + MACHINE_GRACE_MS;
     m->started_at = now;
@@ -361,16 +361,16 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
         rank->heard_at = m->grace_until; /* leases count from then */
         rank->counter_at = m->grace_until;
         rank->saving_at = m->grace_until;
-        rank->step = m->restore_step;
+        rank->step = m->restore.step;
     }
     m->stepped_at = 0;
-    bool gently = m->end_to != MACHINE_NONE && m->end_to != MACHINE_RECOVERING &&
-                  m->end_to != MACHINE_FAILED && m->end_to != MACHINE_KILLED;
+    bool gently = machine_ends(m) && m->ending.to != MACHINE_RECOVERING &&
+                  m->ending.to != MACHINE_FAILED && m->ending.to != MACHINE_KILLED;
     if (gently) {
-        m->end_hard_at = now + MACHINE_LEAVE_MS;
-    } else if (m->end_to != MACHINE_NONE) {
-        m->ended_at = now;
-        m->end_again_at = now + MACHINE_END_AGAIN_MS;
+        m->ending.hard_at = now + MACHINE_LEAVE_MS;
+    } else if (machine_ends(m)) {
+        m->ending.ended_at = now;
+        m->ending.again_at = now + MACHINE_END_AGAIN_MS;
         machine_act(&t, MACHINE_ACT_END);
     }
     machine_saves_resume(&t);
@@ -386,7 +386,7 @@ void machine_restored(struct machine *m)
     if (machine_state_final(m->state) || m->generation == 0)
         return;
     m->generation += MACHINE_RESTORE_GAP;
-    m->memory_from = m->generation;
+    m->restore.memory_from = m->generation;
     m->dirty = true;
 }
 
@@ -409,7 +409,7 @@ void machine_excuse(struct machine *m, int64_t ms)
     if (!machine_alive(m))
         return;
     m->started_at += ms;
-    m->ended_at += ms;
+    m->ending.ended_at += ms;
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;

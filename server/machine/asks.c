@@ -17,8 +17,8 @@ static void tell_asked(struct machine_turn *t, const char *what)
 /* It changes where the job goes: repeating it is not worth telling. */
 static bool is_news(const struct machine *m, enum machine_intent intent, enum machine_state to)
 {
-    const bool ends = machine_state_final(m->state) || machine_state_final(m->end_to);
-    return !ends && m->state != to && m->end_to != to && m->intent != intent;
+    const bool ends = machine_state_final(m->state) || machine_state_final(m->ending.to);
+    return !ends && m->state != to && m->ending.to != to && m->intent != intent;
 }
 
 /* Its trainers are to save and leave, if there are any, and the job to go to `to`. */
@@ -35,18 +35,18 @@ static enum status ask_to_leave(struct machine_turn *t, enum machine_intent inte
         machine_end_generation(t, to, false);
         return ST_OK;
     case MACHINE_RECOVERING:
-        if (m->end_to == MACHINE_NONE) {
+        if (!machine_ends(m)) {
             machine_rest(t, to);
-        } else if (m->end_to == MACHINE_RECOVERING) {
-            m->end_to = to;
+        } else if (m->ending.to == MACHINE_RECOVERING) {
+            m->ending.to = to;
         }
         m->dirty = true;
         return ST_OK;
     case MACHINE_RUNNING:
     case MACHINE_SAVING:
-        if (m->end_to != MACHINE_NONE) {
-            if (!machine_state_final(m->end_to))
-                m->end_to = to;
+        if (machine_ends(m)) {
+            if (!machine_state_final(m->ending.to))
+                m->ending.to = to;
             m->dirty = true;
             return ST_OK;
         }
@@ -80,7 +80,7 @@ static enum status ask_kill(struct machine_turn *t)
         machine_rest(t, MACHINE_KILLED);
         return ST_OK;
     }
-    if (m->end_to != MACHINE_KILLED) {
+    if (m->ending.to != MACHINE_KILLED) {
         tell_asked(t, "kill");
         machine_end_generation(t, MACHINE_KILLED, false);
     }
@@ -102,9 +102,9 @@ static enum status ask_resume(struct machine_turn *t)
     if (m->state != MACHINE_PAUSED)
         return ST_REFUSED;
     m->state = MACHINE_QUEUED;
-    m->streak = 0;
-    m->barren = 0;
-    m->budget_used = 0;
+    m->budget.streak = 0;
+    m->budget.barren = 0;
+    m->budget.used = 0;
     shun_drop(&m->shunned, SHUN_FAILED);
     m->retry_at = 0;
     m->probed = false; /* who knows what was done to the store meanwhile */
@@ -132,9 +132,9 @@ static enum status ask_stop(struct machine_turn *t)
  * before that is done. */
 static enum machine_state drained_state(const struct machine *m)
 {
-    bool goes_on = m->end_to == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_STOP;
-    if (m->end_to != MACHINE_NONE && !goes_on)
-        return m->end_to;
+    bool goes_on = m->ending.to == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_STOP;
+    if (machine_ends(m) && !goes_on)
+        return m->ending.to;
     bool asked = m->intent == MACHINE_INTENT_PAUSE || m->intent == MACHINE_INTENT_STOP;
     return asked ? machine_intended(m->intent) : MACHINE_QUEUED;
 }
@@ -155,9 +155,9 @@ static enum status ask_drain(struct machine_turn *t)
 static enum status ask_drain_now(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!machine_alive(m) || (m->end_to != MACHINE_NONE && m->end_hard_at == 0))
+    if (!machine_alive(m) || machine_ends_hard(m))
         return ST_OK;
-    bool unsaved = m->end_to == MACHINE_NONE && m->intent == MACHINE_INTENT_STOP;
+    bool unsaved = !machine_ends(m) && m->intent == MACHINE_INTENT_STOP;
     if (unsaved) {
         machine_tell(t, "recovering",
                      "the coordinator goes down before the job has saved: when it is up again, the "
@@ -183,7 +183,7 @@ static enum status ask_remove_ckpt(struct machine_turn *t)
         }
         if (ckpt->state != MACHINE_CKPT_GOOD)
             continue;
-        bool restored = ckpt->step == m->restore_step && ckpt->generation == m->restore_generation;
+        bool restored = ckpt->step == m->restore.step && ckpt->generation == m->restore.generation;
         bool needed = (ckpt == newest && !m->store_away) || (restored && machine_alive(m));
         if (!machine_state_final(m->state) && needed)
             return ST_REFUSED;

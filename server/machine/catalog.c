@@ -95,7 +95,7 @@ bool machine_in_chain(struct machine *m, const struct machine_ckpt *of,
  * aside, changes nothing about what a generation would restore. */
 bool machine_damage_pending(struct machine *m)
 {
-    struct machine_ckpt *restored = machine_ckpt_at(m, m->restore_step, m->restore_generation);
+    struct machine_ckpt *restored = machine_ckpt_at(m, m->restore.step, m->restore.generation);
     const struct machine_ckpt *c = machine_newest(m);
     for (; c; c = machine_chain_next(m, c)) {
         if (c->state != MACHINE_CKPT_GOOD)

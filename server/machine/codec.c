@@ -18,49 +18,55 @@ struct field {
     {                                                                                              \
 #member, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind   \
     }
+/* Of a job, under the name that the journal knows it by. */
+#define MEMBER(member, name, kind)                                                                 \
+    {                                                                                              \
+        name, offsetof(struct machine, member), sizeof(((struct machine *)0)->member),             \
+            FIELD_##kind                                                                           \
+    }
 
 static const struct field machine_fields[] = {
     FIELD(machine, state, ENUM),
-    FIELD(machine, end_to, ENUM),
+    MEMBER(ending.to, "end_to", ENUM),
     FIELD(machine, intent, ENUM),
     FIELD(machine, generation, U32),
     FIELD(machine, restarts, U32),
     FIELD(machine, step_max, U64),
     FIELD(machine, total_steps, U64),
     FIELD(machine, steps_per_epoch, U64),
-    FIELD(machine, restore_step, U64),
-    FIELD(machine, restore_generation, U32),
-    FIELD(machine, memory_generation, U32),
-    FIELD(machine, memory_from, U32),
-    FIELD(machine, memory_decided, BOOLEAN),
+    MEMBER(restore.step, "restore_step", U64),
+    MEMBER(restore.generation, "restore_generation", U32),
+    MEMBER(restore.memory_generation, "memory_generation", U32),
+    MEMBER(restore.memory_from, "memory_from", U32),
+    MEMBER(restore.decided, "memory_decided", BOOLEAN),
     FIELD(machine, ran, U64),
     FIELD(machine, progressed, BOOLEAN),
     FIELD(machine, committed, BOOLEAN),
-    FIELD(machine, streak, U32),
-    FIELD(machine, barren, U32),
-    FIELD(machine, commitless, U32),
-    FIELD(machine, budget_kind, ENUM),
-    FIELD(machine, budget_step, U64),
-    FIELD(machine, budget_phase, TEXT),
-    FIELD(machine, budget_used, U32),
+    MEMBER(budget.streak, "streak", U32),
+    MEMBER(budget.barren, "barren", U32),
+    MEMBER(budget.commitless, "commitless", U32),
+    MEMBER(budget.kind, "budget_kind", ENUM),
+    MEMBER(budget.step, "budget_step", U64),
+    MEMBER(budget.phase, "budget_phase", TEXT),
+    MEMBER(budget.used, "budget_used", U32),
     FIELD(machine, damage_suspected, BOOLEAN),
     FIELD(machine, spared, BOOLEAN),
-    FIELD(machine, numeric_seen, BOOLEAN),
-    FIELD(machine, numeric_step, U64),
+    MEMBER(numeric.seen, "numeric_seen", BOOLEAN),
+    MEMBER(numeric.step, "numeric_step", U64),
     FIELD(machine, tried_step, U64),
     FIELD(machine, tried_again, U32),
-    FIELD(machine, stay_step, U64),
-    FIELD(machine, saved_wall, I64),
-    FIELD(machine, cost_us, I64),
-    FIELD(machine, write_ms, I64),
-    FIELD(machine, interval_ms, I64),
+    MEMBER(due.stay_step, "stay_step", U64),
+    MEMBER(due.saved_wall, "saved_wall", I64),
+    MEMBER(due.cost_us, "cost_us", I64),
+    MEMBER(due.write_ms, "write_ms", I64),
+    MEMBER(due.interval_ms, "interval_ms", I64),
     FIELD(machine, failures, U32),
     FIELD(machine, state_bytes, U64),
-    FIELD(machine, refused, U64),
-    FIELD(machine, refused_row, U32),
-    FIELD(machine, refused_reason, TEXT),
+    MEMBER(room.refused, "refused", U64),
+    MEMBER(room.row, "refused_row", U32),
+    MEMBER(room.reason, "refused_reason", TEXT),
     FIELD(machine, swept, U32),
-    FIELD(machine, train_ms, I64),
+    MEMBER(accounts.train_ms, "train_ms", I64),
     FIELD(machine, submitted_wall, I64),
     FIELD(machine, started_wall, I64),
     FIELD(machine, ended_wall, I64),
@@ -247,12 +253,12 @@ static const struct list lists[] = {
       COUNT(fault_fields) },
     { "first_cause", offsetof(struct machine, first_cause), sizeof(struct machine_fault), 1, 0,
       fault_fields, COUNT(fault_fields) },
-    { "announced", offsetof(struct machine, announced), sizeof(struct machine_announced),
+    { "announced", offsetof(struct machine, due.announced), sizeof(struct machine_announced),
       MACHINE_ANNOUNCED_MAX, 0, announced_fields, COUNT(announced_fields) },
-    { "lost_ms", offsetof(struct machine, lost_ms), sizeof(int64_t), MACHINE_LOST_COUNT, 0,
+    { "lost_ms", offsetof(struct machine, accounts.lost_ms), sizeof(int64_t), MACHINE_LOST_COUNT, 0,
       number_fields, 1 },
-    { "skip", offsetof(struct machine, skip), sizeof(uint64_t), MACHINE_SKIPS_MAX,
-      offsetof(struct machine, skip_count), number_fields, 1 },
+    { "skip", offsetof(struct machine, numeric.skip), sizeof(uint64_t), MACHINE_SKIPS_MAX,
+      offsetof(struct machine, numeric.skip_count), number_fields, 1 },
     { "suspects", offsetof(struct machine, suspects), LIMIT_NAME, MACHINE_SUSPECTS_MAX,
       offsetof(struct machine, suspect_count), name_fields, 1 },
 };
@@ -335,7 +341,7 @@ static bool decode_machine(const json_t *root, struct machine *m)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
     return decode_ranks(root, m) && decode_shunned(root, m) && m->state > MACHINE_NONE &&
-           m->state <= MACHINE_KILLED && m->end_to <= MACHINE_KILLED;
+           m->state <= MACHINE_KILLED && m->ending.to <= MACHINE_KILLED;
 }
 
 size_t machine_encoded_ranks(const char *text)

@@ -39,8 +39,8 @@ static bool has_run(const struct machine *m, uint32_t generation)
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
     return copy->size == m->config.ranks && copy->rank < copy->size && copy->generation > 0 &&
-           copy->generation >= m->memory_from && copy->generation < m->generation &&
-           has_run(m, copy->generation) && copy->step > m->restore_step &&
+           copy->generation >= m->restore.memory_from && copy->generation < m->generation &&
+           has_run(m, copy->generation) && copy->step > m->restore.step &&
            (m->total_steps == 0 || copy->step < m->total_steps);
 }
 
@@ -48,7 +48,7 @@ void machine_copies_hear(struct machine_turn *t)
 {
     struct machine *m = t->m;
     const size_t capacity = (size_t)m->config.ranks * COPIES_PER_RANK;
-    if (m->memory_decided || m->state != MACHINE_FORMING)
+    if (m->restore.decided || m->state != MACHINE_FORMING)
         return;
     if (t->ev->hello.copy_count > 0 && !m->copies)
         m->copies = calloc(capacity, sizeof *m->copies);
@@ -107,10 +107,10 @@ void machine_copies_choose(struct machine_turn *t)
     struct machine *m = t->m;
     uint64_t step = UINT64_MAX;
     uint32_t generation = 0;
-    if (m->memory_decided)
+    if (m->restore.decided)
         return;
     CHECK(m->state == MACHINE_FORMING);
-    m->memory_decided = true;
+    m->restore.decided = true;
     m->dirty = true;
     bool found = false;
     while (!found && next_older(m, &step, &generation))
@@ -118,9 +118,9 @@ void machine_copies_choose(struct machine_turn *t)
     machine_copies_clear(m);
     if (!found)
         return;
-    m->memory_generation = generation;
-    m->restore_step = step;
-    m->restore_generation = 0; /* no folder of the store */
+    m->restore.memory_generation = generation;
+    m->restore.step = step;
+    m->restore.generation = 0; /* no folder of the store */
     if (step > m->step_max) {  /* its ranks died before they could report it */
         m->step_max = step;
         m->progressed = true;
@@ -136,10 +136,11 @@ bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *f
 {
     struct machine *m = t->m;
     bool forming = m->state == MACHINE_FORMING;
-    if (m->memory_generation == 0 || !(fault->kind == MACHINE_FAULT_DAMAGE || (forming && budget)))
+    if (m->restore.memory_generation == 0 ||
+        !(fault->kind == MACHINE_FAULT_DAMAGE || (forming && budget)))
         return false;
-    m->memory_from = m->generation;
+    m->restore.memory_from = m->generation;
     machine_tell(t, "memory", "the copies of step %llu in memory are not tried again",
-                 (unsigned long long)m->restore_step);
+                 (unsigned long long)m->restore.step);
     return true;
 }

@@ -27,8 +27,8 @@ void machine_note_away(struct machine_turn *t)
 /* The checkpoint that this generation started from, or NULL. */
 static struct machine_ckpt *restored_ckpt(struct machine *m)
 {
-    return m->restore_generation == 0 ? NULL
-                                      : machine_ckpt_at(m, m->restore_step, m->restore_generation);
+    return m->restore.generation == 0 ? NULL
+                                      : machine_ckpt_at(m, m->restore.step, m->restore.generation);
 }
 
 /* Its memory or its way to the store may be bad: the next workers go elsewhere, if there is
@@ -61,7 +61,7 @@ static void clear_suspicion(struct machine_turn *t)
     const char *node = m->cause.rank < m->config.ranks ? m->ranks[m->cause.rank].node : "";
     if (m->damage_waited && m->cause.kind == MACHINE_FAULT_STORE) {
         machine_tell(t, "verified", "the checkpoint of step %llu can be read again",
-                     (unsigned long long)m->restore_step);
+                     (unsigned long long)m->restore.step);
         return;
     }
     if (node[0] != '\0')
@@ -70,7 +70,7 @@ static void clear_suspicion(struct machine_turn *t)
         t, "verified",
         "the checkpoint of step %llu reads well here: node %.128s, which %s, is suspected and "
         "takes workers of this job only where no other has room",
-        (unsigned long long)m->restore_step, node,
+        (unsigned long long)m->restore.step, node,
         m->cause.kind == MACHINE_FAULT_STORE ? "could not read it" : "reported damage");
 }
 
@@ -219,9 +219,9 @@ static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
     if (machine_in_chain(m, restored_ckpt(m), ckpt)) {
         /* The cause is out of the way: what follows is a new try, not a repetition. */
         m->damage_suspected = false;
-        m->budget_used = 0;
-        m->barren = 0;
-        m->streak = 0;
+        m->budget.used = 0;
+        m->budget.barren = 0;
+        m->budget.streak = 0;
         m->retry_at = 0;
     }
     machine_set_aside(t, ckpt, t->ev->answer.message);
@@ -369,7 +369,7 @@ void machine_on_remove_done(struct machine_turn *t)
 void machine_damage_tick(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!m->damage_suspected || m->end_to != MACHINE_NONE || m->state != MACHINE_RECOVERING ||
+    if (!m->damage_suspected || machine_ends(m) || m->state != MACHINE_RECOVERING ||
         t->now < m->retry_at)
         return;
     struct machine_ckpt *ckpt = restored_ckpt(m);

@@ -140,7 +140,7 @@ void machine_save_drop(struct machine_turn *t, int index, const char *why, bool 
     } else {
         machine_send_done(t, save->step, MACHINE_ALL_RANKS, false);
     }
-    if (m->state == MACHINE_SAVING && m->end_to == MACHINE_NONE) {
+    if (m->state == MACHINE_SAVING && !machine_ends(m)) {
         machine_set_reason(m, "waits to save step %llu: %.400s", (unsigned long long)save->step,
                            why);
     }
@@ -270,18 +270,18 @@ static void drop_before_begin(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint64_t step = t->ev->save_failed.step;
-    if (!machine_trains(m) || m->end_to != MACHINE_NONE || machine_ckpt_at(m, step, m->generation))
+    if (!machine_trains(m) || machine_ends(m) || machine_ckpt_at(m, step, m->generation))
         return;
     int index = machine_save_new(t, step, MACHINE_SAVE_DROPPED);
     if (index < 0)
         return;
     m->ranks[t->ev->rank].save_flags[index] = MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
     m->saves[index].retry_at = t->now + machine_retry_ms(1); /* where it was announced */
-    if (!m->late_reported) {
+    if (!m->room.late_reported) {
         machine_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)step,
                      t->ev->save_failed.message ? t->ev->save_failed.message : "a worker was late");
     }
-    m->late_reported = true;
+    m->room.late_reported = true;
     machine_send_done(t, step, MACHINE_ALL_RANKS, false);
 }
 
@@ -321,11 +321,11 @@ void machine_save_refuse(struct machine_turn *t, int index, const char *why)
 {
     struct machine *m = t->m;
     struct machine_save *save = &m->saves[index];
-    bool first = m->refused_row == 0;
+    bool first = m->room.row == 0;
     bool exit = false;
-    m->refused++;
-    m->refused_row++;
-    machine_text(m->refused_reason, sizeof m->refused_reason, why);
+    m->room.refused++;
+    m->room.row++;
+    machine_text(m->room.reason, sizeof m->room.reason, why);
     if (!machine_announced_exit(m, save->step))
         (void)machine_forget_announced(m, save->step, &exit);
     if (first) {
@@ -345,11 +345,11 @@ bool machine_unsaved(struct machine_turn *t, const char *why)
     struct machine *m = t->m;
     const struct machine_ckpt *newest = machine_newest(m);
     unsigned long long since = newest ? newest->step : 0;
-    if (!machine_trains(m) || m->end_to != MACHINE_NONE)
+    if (!machine_trains(m) || machine_ends(m))
         return false;
-    if (!m->unsaved)
+    if (!m->room.unsaved)
         machine_tell(t, "store-fails", "no checkpoint since step %llu: %.400s", since, why);
-    m->unsaved = true;
+    m->room.unsaved = true;
     const char *waits = m->state == MACHINE_SAVING ? "waits to save; " : "";
     machine_set_reason(m, "%sno checkpoint since step %llu: %.400s", waits, since, why);
     return true;
@@ -358,15 +358,15 @@ bool machine_unsaved(struct machine_turn *t, const char *why)
 void machine_room_again(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
-    if (m->unsaved)
+    if (m->room.unsaved)
         machine_tell(t, "store-works", "step %llu is saved", (unsigned long long)step);
-    m->unsaved = false;
-    m->late_reported = false;
-    if (m->refused_row == 0)
+    m->room.unsaved = false;
+    m->room.late_reported = false;
+    if (m->room.row == 0)
         return;
     machine_tell(t, "store-room", "step %llu is saved; the store had no room for the %u before",
-                 (unsigned long long)step, m->refused_row);
-    m->refused_row = 0;
+                 (unsigned long long)step, m->room.row);
+    m->room.row = 0;
 }
 
 /* ---- leftovers ---- */

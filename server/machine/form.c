@@ -19,11 +19,11 @@ static void form_generation(struct machine_turn *t)
     m->state = MACHINE_FORMING;
     m->dirty = true;
     m->reason[0] = '\0';
-    m->restore_step = ckpt ? ckpt->step : 0;
-    m->restore_generation = ckpt ? ckpt->generation : 0;
+    m->restore.step = ckpt ? ckpt->step : 0;
+    m->restore.generation = ckpt ? ckpt->generation : 0;
     m->damage_suspected = false; /* of what this one doesn't restore */
-    m->memory_generation = 0;
-    m->memory_decided = false;
+    m->restore.memory_generation = 0;
+    m->restore.decided = false;
     machine_copies_clear(m);
     m->progressed = false;
     m->committed = false;
@@ -32,16 +32,16 @@ static void form_generation(struct machine_turn *t)
     m->cause = (struct machine_fault){ 0 };
     m->candidate = (struct machine_fault){ 0 };
     m->window_until = 0;
-    m->end_hard_at = 0;
+    m->ending.hard_at = 0;
     m->started_at = t->now;
     m->progress_at = t->now;
     m->replay_until = m->step_max;
     m->step_at = 0;
     m->stepped_at = 0;
-    m->passes = 0;
+    m->due.passes = 0;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
-        m->announced[i] = (struct machine_announced){ 0 };
-    m->stay_step = 0;
+        m->due.announced[i] = (struct machine_announced){ 0 };
+    m->due.stay_step = 0;
     m->tried_step = 0;
     m->tried_again = 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
@@ -49,7 +49,7 @@ static void form_generation(struct machine_turn *t)
     m->gone_count = 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->ranks[i].gone = false;
-        m->ranks[i].step = m->restore_step;
+        m->ranks[i].step = m->restore.step;
         m->ranks[i].counter_at = t->now;
     }
     machine_act(t, MACHINE_ACT_GEN_BEGIN);
@@ -160,14 +160,14 @@ static void tell_saves(struct machine_turn *t, uint32_t rank)
         machine_save_index(m, newest->step, m->generation) < 0)
         machine_send_done(t, newest->step, rank, true);
     machine_read_back_resend(t, rank);
-    if (m->stay_step > 0)
-        machine_act_on(t, MACHINE_ACT_STAY, m->stay_step, m->generation)->rank = rank;
+    if (m->due.stay_step > 0)
+        machine_act_on(t, MACHINE_ACT_STAY, m->due.stay_step, m->generation)->rank = rank;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
-        if (m->announced[i].step == 0)
+        if (m->due.announced[i].step == 0)
             continue;
         struct machine_action *act =
-            machine_act_on(t, MACHINE_ACT_SAVE_AT, m->announced[i].step, m->generation);
-        act->exit = m->announced[i].exit;
+            machine_act_on(t, MACHINE_ACT_SAVE_AT, m->due.announced[i].step, m->generation);
+        act->exit = m->due.announced[i].exit;
         act->rank = rank;
     }
 }
@@ -183,7 +183,7 @@ void machine_on_hello(struct machine_turn *t)
     rank->pid = t->ev->hello.pid;
     bool again = rank->joined;
     rank->joined = true;
-    if (m->end_to != MACHINE_NONE && m->end_hard_at == 0)
+    if (machine_ends_hard(m))
         return; /* the generation is being ended; the core answers Over before it comes to this */
     if (!t->ev->hello.attached) {
         machine_copies_hear(t);
@@ -211,7 +211,7 @@ void machine_enter_running(struct machine_turn *t)
 {
     struct machine *m = t->m;
     CHECK(m->state == MACHINE_FORMING);
-    CHECK(m->end_to == MACHINE_NONE);
+    CHECK(!machine_ends(m));
     m->state = MACHINE_RUNNING;
     m->ran |= 1;
     m->dirty = true;
@@ -230,7 +230,7 @@ void machine_enter_running(struct machine_turn *t)
         machine_announce_from(t, m->replay_until, true);
         return;
     }
-    if (m->commitless >= 2)
+    if (m->budget.commitless >= 2)
         machine_announce(t, false); /* two attempts without a commit: save early */
 }
 
@@ -289,7 +289,7 @@ void machine_on_ready(struct machine_turn *t)
     if (ready->state_bytes > 0)
         m->state_bytes = ready->state_bytes;
     rank->ready = true;
-    if (m->state != MACHINE_FORMING || m->end_to != MACHINE_NONE)
+    if (m->state != MACHINE_FORMING || machine_ends(m))
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].ready) {

@@ -100,7 +100,7 @@ static void read_back(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
     struct machine_read_back *it = &m->read_back;
-    bool leaves = m->state == MACHINE_SAVING || m->end_to != MACHINE_NONE;
+    bool leaves = m->state == MACHINE_SAVING || machine_ends(m);
     if (rests(m) || leaves || it->in_vain >= MACHINE_READ_TRIES) {
         machine_ask_verify(t, ckpt);
     } else if (m->state == MACHINE_RUNNING) {
@@ -147,13 +147,13 @@ void machine_read_back_tick(struct machine_turn *t)
         it->generation == 0 ? NULL : machine_ckpt_at(m, it->step, it->generation);
     if (it->generation != 0 && (!ckpt || ckpt->state != MACHINE_CKPT_GOOD || ckpt->verified)) {
         machine_read_back_end(t, NULL);
-    } else if (it->generation != 0 && (!machine_trains(m) || m->end_to != MACHINE_NONE)) {
+    } else if (it->generation != 0 && (!machine_trains(m) || machine_ends(m))) {
         machine_read_back_end(t, NULL);
         it->due = true;
     } else if (it->generation != 0 && t->now - it->moved_at >= MACHINE_READ_MS) {
         machine_read_back_end(t, "none of them got on with it for 300 s");
     }
-    if (it->due && (rests(m) || (m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE))) {
+    if (it->due && (rests(m) || (m->state == MACHINE_RUNNING && !machine_ends(m)))) {
         it->due = false;
         machine_retain(t);
     }
@@ -204,8 +204,8 @@ static void mark_kept(struct machine *m, uint64_t last)
     mark_best(m);
     for (size_t i = m->catalog_count; i > 0; i--) {
         struct machine_ckpt *ckpt = &m->catalog[i - 1];
-        bool restores = m->state == MACHINE_FORMING && ckpt->step == m->restore_step &&
-                        ckpt->generation == m->restore_generation;
+        bool restores = m->state == MACHINE_FORMING && ckpt->step == m->restore.step &&
+                        ckpt->generation == m->restore.generation;
         ckpt->kept = ckpt->best || restores || machine_is_base(m, ckpt);
         if (ckpt->state != MACHINE_CKPT_GOOD)
             continue;
@@ -260,7 +260,7 @@ static uint64_t count_last(const struct machine *m)
     uint64_t good = 0;
     for (size_t i = 0; i < m->catalog_count; i++)
         good += m->catalog[i].state == MACHINE_CKPT_GOOD;
-    bool pushed_out = m->refused_row > 0 && m->config.keep_last > 1 && good >= m->config.keep_last;
+    bool pushed_out = m->room.row > 0 && m->config.keep_last > 1 && good >= m->config.keep_last;
     return pushed_out ? m->config.keep_last - 1 : m->config.keep_last;
 }
 

@@ -145,8 +145,7 @@ void machine_set_reason(struct machine *m, const char *format, ...)
 bool machine_alive(const struct machine *m)
 {
     return m->state == MACHINE_FORMING || m->state == MACHINE_RUNNING ||
-           m->state == MACHINE_SAVING ||
-           (m->state == MACHINE_RECOVERING && m->end_to != MACHINE_NONE);
+           m->state == MACHINE_SAVING || (m->state == MACHINE_RECOVERING && machine_ends(m));
 }
 
 bool machine_spans(const struct machine *m)
@@ -192,15 +191,15 @@ bool machine_wants_slots(const struct machine *m, int64_t now)
 {
     if (m->state == MACHINE_QUEUED)
         return now >= m->retry_at;
-    return m->state == MACHINE_RECOVERING && m->end_to == MACHINE_NONE && now >= m->retry_at &&
+    return machine_recovers(m) && now >= m->retry_at &&
            !machine_damage_pending((struct machine *)m); /* which only looks */
 }
 
 uint64_t machine_step_now(const struct machine *m)
 {
     if (!machine_trains(m))
-        return m->state == MACHINE_FORMING ? m->restore_step : m->step_max;
-    uint64_t step = m->restore_step;
+        return m->state == MACHINE_FORMING ? m->restore.step : m->step_max;
+    uint64_t step = m->restore.step;
     bool heard = false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         heard = heard || m->ranks[i].joined;
@@ -220,7 +219,7 @@ const char *machine_health(const struct machine *m)
             if (!m->ranks[i].gone && agent >= MACHINE_AGENT_SILENT)
                 return "unsupervised";
         }
-        if (m->window_until || m->unsaved || m->refused_row > 0)
+        if (m->window_until || m->room.unsaved || m->room.row > 0)
             return "degraded"; /* it trains, and what it trains is not saved */
     }
     return m->state == MACHINE_FAILED ? "degraded" : "ok";
@@ -247,37 +246,37 @@ enum machine_state machine_intended(enum machine_intent intent)
 
 void machine_note_stall(struct machine *m, int64_t us)
 {
-    m->stall_us += us;
-    m->lost_ms[MACHINE_LOST_STALL] += m->stall_us / 1000;
-    m->stall_us %= 1000;
+    m->accounts.stall_us += us;
+    m->accounts.lost_ms[MACHINE_LOST_STALL] += m->accounts.stall_us / 1000;
+    m->accounts.stall_us %= 1000;
 }
 
 void machine_account(struct machine *m, int64_t now)
 {
-    int64_t ms = now - m->accounted_at;
-    m->accounted_at = now;
+    int64_t ms = now - m->accounts.at;
+    m->accounts.at = now;
     if (ms <= 0)
         return;
     switch (m->state) {
     case MACHINE_QUEUED:
-        m->lost_ms[MACHINE_LOST_WAIT] += ms;
+        m->accounts.lost_ms[MACHINE_LOST_WAIT] += ms;
         break;
     case MACHINE_PLACING:
-        m->lost_ms[MACHINE_LOST_FORM] += ms;
+        m->accounts.lost_ms[MACHINE_LOST_FORM] += ms;
         break;
     case MACHINE_FORMING:
-        m->lost_ms[m->ranks[0].assigned ? MACHINE_LOST_RESTORE : MACHINE_LOST_FORM] += ms;
+        m->accounts.lost_ms[m->ranks[0].assigned ? MACHINE_LOST_RESTORE : MACHINE_LOST_FORM] += ms;
         break;
     case MACHINE_RUNNING:
     case MACHINE_SAVING:
         if (machine_step_now(m) < m->replay_until) {
-            m->lost_ms[MACHINE_LOST_REPLAY] += ms;
+            m->accounts.lost_ms[MACHINE_LOST_REPLAY] += ms;
         } else {
-            m->train_ms += ms;
+            m->accounts.train_ms += ms;
         }
         break;
     case MACHINE_RECOVERING:
-        m->lost_ms[m->end_to == MACHINE_NONE ? MACHINE_LOST_WAIT : MACHINE_LOST_FORM] += ms;
+        m->accounts.lost_ms[!machine_ends(m) ? MACHINE_LOST_WAIT : MACHINE_LOST_FORM] += ms;
         break;
     case MACHINE_NONE:
     case MACHINE_PAUSED:
@@ -302,9 +301,9 @@ void machine_unplace(struct machine_turn *t)
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently)
 {
     struct machine *m = t->m;
-    bool again = m->end_to != MACHINE_NONE;
+    bool again = machine_ends(m);
     CHECK(machine_alive(m));
-    m->end_to = to;
+    m->ending.to = to;
     m->dirty = true;
     m->window_until = 0;
     if (to == MACHINE_RECOVERING || to == MACHINE_FAILED) {
@@ -313,14 +312,14 @@ void machine_end_generation(struct machine_turn *t, enum machine_state to, bool 
         m->state = MACHINE_SAVING;
     }
     if (gently) {
-        m->end_hard_at = t->now + MACHINE_LEAVE_MS;
+        m->ending.hard_at = t->now + MACHINE_LEAVE_MS;
         return;
     }
-    if (again && m->end_hard_at == 0)
+    if (again && m->ending.hard_at == 0)
         return;
-    m->end_hard_at = 0;
-    m->ended_at = t->now;
-    m->end_again_at = t->now + MACHINE_END_AGAIN_MS;
+    m->ending.hard_at = 0;
+    m->ending.ended_at = t->now;
+    m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
     machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
                  "this generation has ended");
     machine_act(t, MACHINE_ACT_END);
@@ -338,7 +337,7 @@ void machine_rest(struct machine_turn *t, enum machine_state to)
     CHECK(events[to]);
     CHECK(machine_all_gone(m)); /* invariant 5 */
     m->state = to;
-    m->end_to = MACHINE_NONE;
+    m->ending.to = MACHINE_NONE;
     m->intent = MACHINE_INTENT_NONE;
     m->dirty = true;
     m->retry_at = 0;

@@ -33,19 +33,92 @@
  *   RUNNING                  -> SAVING         [machine_watch]           its time is over
  *   RUNNING                  -> SAVING         [machine_end_generation]  all finished, kill, drain
  *   FORMING, RUNNING, SAVING -> RECOVERING     [machine_end_generation]  another one is to follow
- *   any with end_to set      -> end_to         [close_generation]        once the trainers are gone
+ *   any with ending.to set   -> ending.to      [close_generation]        once the trainers are gone
  *   any without trainers     -> where asked    [machine_rest]            final, PAUSED or QUEUED
  *   PLACING                  -> where it was   [machine_resume]          the coordinator is back
  *   PAUSED                   -> QUEUED         [ask_resume]
  *
- * A generation that ends has `end_to` set: its trainers are leaving or being ended. So RECOVERING
- * with end_to is an old generation that goes, RECOVERING without it a job that waits for the next.
+ * A generation that ends has `ending.to` set (machine_ends): its trainers are leaving or being
+ * ended. RECOVERING is the state of a job that goes on after a failure: while its old generation
+ * ends, then (machine_recovers) until the next one has slots.
  */
 #pragma once
 
 #include "server/fleet/shun.h"
 #include "server/machine/event.h"
 #include "server/machine/interval.h"
+
+/*
+ * What belongs together in the state of a job. Members above a blank line are journalled, those
+ * below it are of this process's life.
+ */
+
+/* A generation that ends: its trainers leave by themselves until hard_at, else they are ended. */
+struct machine_ending {
+    enum machine_state to; /* where the job goes when they are gone; NONE: it doesn't end */
+
+    int64_t hard_at;  /* trainers that are left then are ended; 0: they were */
+    int64_t ended_at; /* MACHINE_ACT_END went out first */
+    int64_t again_at;
+};
+
+/* How often it failed, and how often it may. */
+struct machine_budget {
+    uint32_t streak;     /* failures since the last progress */
+    uint32_t barren;     /* generations in a row without progress */
+    uint32_t commitless; /* generations in a row without a commit */
+    enum machine_fault_kind kind;
+    uint64_t step;
+    char phase[MACHINE_PHASE_BYTES];
+    uint32_t used; /* failures of that kind at that step or phase */
+};
+
+/* Steps that are not finite. */
+struct machine_numeric {
+    bool seen; /* `step` is being computed once more */
+    uint64_t step;
+    uint64_t skip[MACHINE_SKIPS_MAX]; /* those that are left out */
+    uint32_t skip_count;
+};
+
+/* What this generation started from; generation 0: the seed. */
+struct machine_restore {
+    uint64_t step;
+    uint32_t generation;
+    uint32_t memory_generation; /* not 0: `step` comes from copies in memory of that one */
+    uint32_t memory_from;       /* copies of generations before it are not used any more */
+    bool decided;               /* which copies, by this generation */
+};
+
+/* Saves to come, and when one is due by time. */
+struct machine_due {
+    struct machine_announced announced[MACHINE_ANNOUNCED_MAX];
+    uint64_t stay_step;        /* the newest exit that was taken back; 0: none, this generation */
+    int64_t saved_wall;        /* the newest save began */
+    int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
+    int64_t interval_ms;       /* every: auto; 0: not yet */
+
+    uint32_t passes; /* announced steps in a row that a worker had passed */
+    int64_t from;    /* the next save by time is counted from here */
+};
+
+/* The store takes no saves. */
+struct machine_room {
+    uint64_t refused; /* saves for which the store had no room */
+    uint32_t row;     /* of them in a row, up to now */
+    char reason[LIMIT_REASON];
+
+    bool unsaved;       /* the store fails saves; an event said so */
+    bool late_reported; /* saves since the newest one came too early; an event said so */
+};
+
+/* Where the time went. */
+struct machine_accounts {
+    int64_t lost_ms[MACHINE_LOST_COUNT], train_ms;
+
+    int64_t stall_us; /* below a millisecond, on its way to lost_ms */
+    int64_t at;       /* up to when it is booked */
+};
 
 struct machine {
     char id[16];
@@ -54,33 +127,21 @@ struct machine {
 
     /* journalled */
     enum machine_state state;
-    enum machine_state end_to; /* where to go when the generation is gone; NONE: it doesn't end */
+    struct machine_ending ending;
     enum machine_intent intent;
     uint32_t generation, restarts;
     uint64_t step_max; /* high-water mark of finished steps */
     uint64_t total_steps, steps_per_epoch;
     uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
-    uint64_t restore_step; /* what this generation started from; generation 0: from the seed */
-    uint32_t restore_generation;
-    uint32_t memory_generation; /* not 0: restore_step comes from copies in memory of that one */
-    uint32_t memory_from;       /* copies of generations before it are not used any more */
-    bool memory_decided;        /* by this generation */
+    struct machine_restore restore;
     bool progressed, committed; /* by this generation */
-    uint32_t streak;            /* failures since the last progress */
-    uint32_t barren;            /* generations in a row without progress */
-    uint32_t commitless;        /* generations in a row without a commit */
-    enum machine_fault_kind budget_kind;
-    uint64_t budget_step;
-    char budget_phase[MACHINE_PHASE_BYTES];
-    uint32_t budget_used;
+    struct machine_budget budget;
     struct machine_fault cause;       /* of the generation's end, or of the wait */
     struct machine_fault first_cause; /* since the last progress */
     bool damage_suspected; /* the restored checkpoint is to be read before the next generation */
-    bool numeric_seen;     /* numeric_step is being recomputed */
     bool spared;           /* the newest failure was the node's, and isn't counted */
-    uint64_t numeric_step;
-    uint64_t skip[MACHINE_SKIPS_MAX];
-    uint32_t skip_count, suspect_count;
+    struct machine_numeric numeric;
+    uint32_t suspect_count;
     struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t swept; /* what generations before it left in the store was looked for */
@@ -88,18 +149,11 @@ struct machine {
      * tries there were, of whatever step. Each has a number, and so a folder of its own. */
     uint32_t tried_again;
     uint64_t tried_step;
-    struct machine_announced announced[MACHINE_ANNOUNCED_MAX];
-    uint64_t stay_step;        /* the newest exit that was taken back; 0: none, this generation */
-    int64_t saved_wall;        /* the newest save began */
-    int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
-    int64_t interval_ms;       /* every: auto; 0: not yet */
-    uint64_t state_bytes;      /* of a checkpoint, raw; 0: not known yet */
-    uint64_t refused;          /* saves for which the store had no room */
-    uint32_t failures;         /* that cost steps */
-    uint32_t refused_row;      /* of them in a row, up to now */
-    char refused_reason[LIMIT_REASON];
-    int64_t lost_ms[MACHINE_LOST_COUNT], train_ms;
-    int64_t stall_us; /* below a millisecond, on its way to lost_ms; not kept by a restart */
+    struct machine_due due;
+    uint64_t state_bytes; /* of a checkpoint, raw; 0: not known yet */
+    struct machine_room room;
+    uint32_t failures; /* that cost steps */
+    struct machine_accounts accounts;
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72]; /* of this generation */
     char reason[LIMIT_REASON];
@@ -123,12 +177,9 @@ struct machine {
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
     uint32_t gone_count;   /* ranks that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
-    bool unsaved;          /* the store fails saves; an event said so */
-    bool late_reported;    /* saves since the newest one came too early; an event said so */
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
-    int64_t accounted_at;
-    int64_t started_at; /* of the generation's formation */
+    int64_t started_at;    /* of the generation's formation */
     int64_t progress_at;
     int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */
@@ -138,14 +189,9 @@ struct machine {
     int64_t retry_at;     /* RECOVERING, PLACING: not before */
     int64_t window_until; /* 0: no fault is being weighed */
     struct machine_fault candidate; /* the best cause so far */
-    int64_t end_hard_at;            /* ending: trainers that are left then are ended */
-    int64_t ended_at;               /* MACHINE_ACT_END went out first */
-    int64_t end_again_at;
-    uint64_t replay_until; /* finished steps that are being repeated */
-    int64_t step_at;       /* when step_max rose last, for the pace of steps */
-    double step_ms;        /* moving average; 0: unknown */
-    uint32_t passes;       /* announced steps in a row that a worker had passed */
-    int64_t save_from;     /* the next save by time is counted from here */
+    uint64_t replay_until;          /* finished steps that are being repeated */
+    int64_t step_at;                /* when step_max rose last, for the pace of steps */
+    double step_ms;                 /* moving average; 0: unknown */
     struct machine_pace pace[MACHINE_PHASES_MAX];
 };
 
@@ -200,6 +246,21 @@ void machine_abandon(struct machine *m, int64_t wall, const char *by, struct mac
 
 /* ---- questions ---- */
 
+/* Its generation ends: the trainers leave, or are ended. */
+static inline bool machine_ends(const struct machine *m)
+{
+    return m->ending.to != MACHINE_NONE;
+}
+/* ... they are ended. */
+static inline bool machine_ends_hard(const struct machine *m)
+{
+    return machine_ends(m) && m->ending.hard_at == 0;
+}
+/* Nothing of the old generation is left, and the next one waits. */
+static inline bool machine_recovers(const struct machine *m)
+{
+    return m->state == MACHINE_RECOVERING && !machine_ends(m);
+}
 /* It waits for slots: QUEUED, or RECOVERING and ready to go on. */
 bool machine_wants_slots(const struct machine *m, int64_t now);
 /* The rank's slot is taken. */
@@ -234,12 +295,12 @@ uint64_t machine_expected_bytes(const struct machine *m, bool whole);
 struct machine_awaited {
     uint64_t step;       /* a checkpoint of this step or a later one serves */
     uint32_t generation; /* whose workers are to save it; 0: whatever there is serves */
-    uint64_t refused;    /* m->refused when it was asked for */
+    uint64_t refused;    /* m->room.refused when it was asked for */
 };
 enum machine_outcome {
     MACHINE_OUTCOME_OPEN,    /* asked again after the next turn */
     MACHINE_OUTCOME_SAVED,   /* machine_saved is it */
-    MACHINE_OUTCOME_REFUSED, /* the store had no room (m->refused_reason); no other save comes */
+    MACHINE_OUTCOME_REFUSED, /* the store had no room (m->room.reason); no other save comes */
     MACHINE_OUTCOME_ENDED,   /* the workers ended before (m->reason) */
 };
 /* Asked for now, before the MACHINE_EV_SAVE that starts it. Of a job that rests, any checkpoint

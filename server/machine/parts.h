@@ -167,8 +167,9 @@ struct machine_rank {
     /* journalled */
     char node[LIMIT_NAME];
     uint32_t slot;
-    bool gone;       /* it has no process any more */
-    uint32_t holder; /* with memory_generation: the rank on whose node the share of this one lies */
+    bool gone; /* it has no process any more */
+    uint32_t
+        holder; /* with restore.memory_generation: the rank on whose node the share of this one lies */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;

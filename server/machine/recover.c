@@ -74,13 +74,13 @@ static bool is_lacking(const struct machine *m, const struct machine_fault *faul
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (m->end_to == MACHINE_RECOVERING && is_lacking(m, &m->cause) && is_lacking(m, fault)) {
+    if (m->ending.to == MACHINE_RECOVERING && is_lacking(m, &m->cause) && is_lacking(m, fault)) {
         /* one more: it isn't tried again to find that out */
         (void)shun_add(&m->shunned, m->ranks[fault->rank].node, SHUN_FAILED, (uint32_t)fault->kind,
                        t->wall);
         m->dirty = true;
     }
-    if (m->end_to != MACHINE_NONE)
+    if (machine_ends(m))
         return;
     CHECK(fault->kind != MACHINE_FAULT_NONE);
     if (weight(fault) > weight(&m->candidate))
@@ -109,10 +109,10 @@ void machine_window_tick(struct machine_turn *t)
 /* With up to a quarter more, by job and generation: jobs that failed together come back apart. */
 static int64_t backoff_ms(const struct machine *m)
 {
-    if (m->streak <= 1)
+    if (m->budget.streak <= 1)
         return 0;
     int64_t ms = 1000;
-    for (uint32_t i = 2; i < m->streak && ms < MACHINE_BACKOFF_MAX_MS; i++)
+    for (uint32_t i = 2; i < m->budget.streak && ms < MACHINE_BACKOFF_MAX_MS; i++)
         ms *= 2;
     if (ms > MACHINE_BACKOFF_MAX_MS)
         ms = MACHINE_BACKOFF_MAX_MS;
@@ -152,13 +152,13 @@ static bool uses_budget(const struct machine_fault *fault)
 static void begin_count(struct machine *m, const struct machine_fault *fault)
 {
     if (m->progressed || m->committed) {
-        m->streak = 0;
-        m->barren = 0;
-        m->budget_used = 0;
+        m->budget.streak = 0;
+        m->budget.barren = 0;
+        m->budget.used = 0;
         m->first_cause = (struct machine_fault){ 0 };
         shun_drop(&m->shunned, SHUN_FAILED);
     }
-    m->commitless = m->committed ? 0 : m->commitless + 1;
+    m->budget.commitless = m->committed ? 0 : m->budget.commitless + 1;
     if (m->first_cause.kind == MACHINE_FAULT_NONE)
         m->first_cause = *fault;
 }
@@ -170,16 +170,16 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
                  fault->kind == MACHINE_FAULT_DATA ||
                  (fault->kind == MACHINE_FAULT_STORE && fault->outside);
     if (!m->progressed && !m->committed && !waits)
-        m->barren++;
-    m->streak++;
+        m->budget.barren++;
+    m->budget.streak++;
     if (!uses_budget(fault))
         return;
-    bool same = m->budget_used > 0 && m->budget_kind == fault->kind &&
-                (m->budget_step == fault->step || strcmp(m->budget_phase, fault->phase) == 0);
-    m->budget_used = same ? m->budget_used + 1 : 1;
-    m->budget_kind = fault->kind;
-    m->budget_step = fault->step;
-    machine_text(m->budget_phase, sizeof m->budget_phase, fault->phase);
+    bool same = m->budget.used > 0 && m->budget.kind == fault->kind &&
+                (m->budget.step == fault->step || strcmp(m->budget.phase, fault->phase) == 0);
+    m->budget.used = same ? m->budget.used + 1 : 1;
+    m->budget.kind = fault->kind;
+    m->budget.step = fault->step;
+    machine_text(m->budget.phase, sizeof m->budget.phase, fault->phase);
 }
 
 /* So a broken path between two of its nodes shows. */
@@ -212,8 +212,8 @@ static void give_up(struct machine_turn *t, const struct machine_fault *cause, c
 static uint32_t skips_before(const struct machine *m, uint64_t step)
 {
     uint32_t row = 0;
-    for (uint32_t i = 0; i < m->skip_count;) {
-        if (row < step && m->skip[i] == step - row - 1) {
+    for (uint32_t i = 0; i < m->numeric.skip_count;) {
+        if (row < step && m->numeric.skip[i] == step - row - 1) {
             row++;
             i = 0;
         } else {
@@ -243,14 +243,14 @@ static void give_up_diverged(struct machine_turn *t, const struct machine_fault 
 static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (!m->numeric_seen || m->numeric_step != fault->step) {
-        m->numeric_seen = true;
-        m->numeric_step = fault->step;
+    if (!m->numeric.seen || m->numeric.step != fault->step) {
+        m->numeric.seen = true;
+        m->numeric.step = fault->step;
         machine_tell(t, "numeric", "step %llu is not finite; it is computed once more",
                      (unsigned long long)fault->step);
         return false;
     }
-    m->numeric_seen = false;
+    m->numeric.seen = false;
     if (!m->config.skip_nan) {
         give_up(t, fault, "twice at the same step, and on_nan is not skip");
         return true;
@@ -260,11 +260,11 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
         give_up_diverged(t, fault, row);
         return true;
     }
-    if (m->skip_count >= MACHINE_SKIPS_MAX) {
+    if (m->numeric.skip_count >= MACHINE_SKIPS_MAX) {
         give_up(t, fault, "too many steps were skipped already");
         return true;
     }
-    m->skip[m->skip_count++] = fault->step;
+    m->numeric.skip[m->numeric.skip_count++] = fault->step;
     machine_tell(t, "skip", "step %llu is not finite twice; it is left out",
                  (unsigned long long)fault->step);
     return false;
@@ -322,7 +322,7 @@ void machine_note_pins(struct machine_turn *t, const char *difference)
     struct machine *m = t->m;
     struct machine_rank *rank = &m->ranks[t->ev->rank];
     struct machine_fault fault = { .kind = MACHINE_FAULT_PINS, .rank = t->ev->rank };
-    if (m->end_to != MACHINE_NONE)
+    if (machine_ends(m))
         return;
     rank->differs = true;
     m->dirty = true;
@@ -339,7 +339,7 @@ void machine_note_pins(struct machine_turn *t, const char *difference)
 void machine_pins_tick(struct machine_turn *t)
 {
     const struct machine *m = t->m;
-    if (m->candidate.kind != MACHINE_FAULT_PINS || m->end_to != MACHINE_NONE)
+    if (m->candidate.kind != MACHINE_FAULT_PINS || machine_ends(m))
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].ready && !m->ranks[i].differs)
@@ -357,10 +357,10 @@ static void account_detection(struct machine *m, int64_t now)
     if (m->state == MACHINE_FORMING || detect <= 0)
         return;
     bool replays = machine_step_now(m) < m->replay_until;
-    int64_t *from = replays ? &m->lost_ms[MACHINE_LOST_REPLAY] : &m->train_ms;
+    int64_t *from = replays ? &m->accounts.lost_ms[MACHINE_LOST_REPLAY] : &m->accounts.train_ms;
     int64_t moved = detect < *from ? detect : *from;
     *from -= moved;
-    m->lost_ms[MACHINE_LOST_DETECT] += moved;
+    m->accounts.lost_ms[MACHINE_LOST_DETECT] += moved;
 }
 
 /* What people asked of it holds. But a job that ends for good, or whose time is over, has to save
@@ -395,7 +395,7 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
                      "could take them",
                      m->ranks[fault->rank].node);
     } else if (machine_copies_failed(t, fault, uses_budget(fault))) {
-        m->streak = 0; /* the cause is out of the way */
+        m->budget.streak = 0; /* the cause is out of the way */
     } else if (fault->kind != MACHINE_FAULT_PATH) {
         count_failure(m, fault);
     }
@@ -419,7 +419,7 @@ static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fa
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
-    if (m->end_to != MACHINE_NONE || !machine_alive(m))
+    if (machine_ends(m) || !machine_alive(m))
         return;
     struct machine_fault copy = *reported;
     const struct machine_fault *fault = &copy;
@@ -454,11 +454,11 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     weigh_failure(t, fault);
     if (fault->kind == MACHINE_FAULT_NUMERIC && recompute_or_skip(t, fault))
         return;
-    if (m->budget_used >= MACHINE_BUDGET) {
+    if (m->budget.used >= MACHINE_BUDGET) {
         give_up(t, fault, "three times at the same place");
         return;
     }
-    if (m->barren >= MACHINE_BARREN_MAX) {
+    if (m->budget.barren >= MACHINE_BARREN_MAX) {
         give_up(t, &m->first_cause,
                 "10 generations in a row made no progress; this was the first cause");
         return;
@@ -485,12 +485,12 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 static void give_budget_back(struct machine_turn *t, const struct machine_fault *was)
 {
     struct machine *m = t->m;
-    if (!uses_budget(was) || m->budget_used == 0 || m->budget_kind != was->kind)
+    if (!uses_budget(was) || m->budget.used == 0 || m->budget.kind != was->kind)
         return;
-    m->budget_used--;
-    if (m->end_to != MACHINE_FAILED || m->barren >= MACHINE_BARREN_MAX)
+    m->budget.used--;
+    if (m->ending.to != MACHINE_FAILED || m->budget.barren >= MACHINE_BARREN_MAX)
         return;
-    m->end_to = MACHINE_RECOVERING;
+    m->ending.to = MACHINE_RECOVERING;
     m->restarts++;
     m->retry_at = t->now + backoff_ms(m);
 }
@@ -537,13 +537,13 @@ static void explain_by_path(struct machine_turn *t, const char *message)
     cause.outside = true;
     (void)snprintf(cause.message, sizeof cause.message, "%.380s; seen first as %s", message,
                    machine_fault_name(m->cause.kind));
-    m->streak -= m->streak > 0;
+    m->budget.streak -= m->budget.streak > 0;
     if (!m->progressed && !m->committed)
-        m->barren -= m->barren > 0;
+        m->budget.barren -= m->budget.barren > 0;
     const bool budget = uses_budget(&m->cause);
     mend_cause(t, &cause);
-    if (m->end_to == MACHINE_FAILED && !budget && m->barren < MACHINE_BARREN_MAX) {
-        m->end_to = MACHINE_RECOVERING; /* it was the last of too many without progress */
+    if (m->ending.to == MACHINE_FAILED && !budget && m->budget.barren < MACHINE_BARREN_MAX) {
+        m->ending.to = MACHINE_RECOVERING; /* it was the last of too many without progress */
         m->restarts++;
     }
     m->retry_at = t->now;
@@ -553,8 +553,8 @@ static void explain_by_path(struct machine_turn *t, const char *message)
 void machine_on_path(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->end_to != MACHINE_NONE || !machine_alive(m)) {
-        if (m->state == MACHINE_RECOVERING || m->end_to == MACHINE_FAILED)
+    if (machine_ends(m) || !machine_alive(m)) {
+        if (m->state == MACHINE_RECOVERING || m->ending.to == MACHINE_FAILED)
             explain_by_path(t, t->ev->path.message);
         return;
     }
@@ -585,7 +585,8 @@ void machine_on_nowhere(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_SCHEDULE);
     if (!user && !counted)
         count_failure(m, &m->cause);
-    const bool worn_out = m->budget_used >= MACHINE_BUDGET || m->barren >= MACHINE_BARREN_MAX;
+    const bool worn_out =
+        m->budget.used >= MACHINE_BUDGET || m->budget.barren >= MACHINE_BARREN_MAX;
     if (user || (!counted && worn_out)) {
         if (m->restarts > 0)
             m->restarts--; /* no generation followed */

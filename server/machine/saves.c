@@ -66,7 +66,7 @@ static void save_again(struct machine_turn *t, int index)
 {
     struct machine *m = t->m;
     struct machine_save *save = &m->saves[index];
-    if (m->end_to != MACHINE_NONE)
+    if (machine_ends(m))
         return;
     if (save->wanted) {
         save->wanted = false;
@@ -101,8 +101,8 @@ static void drop_outdated(struct machine_turn *t, uint32_t rank, uint64_t step)
         if (!open || save->step >= step || (*flags & MACHINE_RANK_REPORTED))
             continue;
         *flags = MACHINE_RANK_KNOWS_DROP | MACHINE_RANK_REMOVED;
-        machine_save_drop(t, i, "a worker went on without it", !m->late_reported);
-        m->late_reported = true;
+        machine_save_drop(t, i, "a worker went on without it", !m->room.late_reported);
+        m->room.late_reported = true;
         send_folder(t, i, rank, false); /* should it wait for the folder all the same */
     }
 }
@@ -118,11 +118,11 @@ static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
         machine_send_done(t, step, rank, true);
         return -1;
     }
-    if (machine_trains(m) && m->end_to == MACHINE_NONE)
+    if (machine_trains(m) && !machine_ends(m))
         index = machine_save_new(t, step, MACHINE_SAVE_OPENING);
     if (index < 0) {
         m->ranks[rank].counter_at = t->now; /* who waits for it is not hanging */
-        if (!m->unsaved)
+        if (!m->room.unsaved)
             (void)machine_unsaved(t, "the saves before wait for the store, one more has no place");
         machine_act_on(t, MACHINE_ACT_SEND_FOLDER, step, m->generation)->rank = rank;
         return -1;
@@ -274,8 +274,8 @@ void machine_on_save_passed(struct machine_turn *t)
     if (!machine_forget_announced(m, t->ev->save_passed.step, &exit))
         return;
     if (exit) { /* said first: who waits for that save, to leave, is not to begin it again */
-        m->stay_step = t->ev->save_passed.step;
-        machine_act_on(t, MACHINE_ACT_STAY, m->stay_step, m->generation);
+        m->due.stay_step = t->ev->save_passed.step;
+        machine_act_on(t, MACHINE_ACT_STAY, m->due.stay_step, m->generation);
     }
     int index = machine_save_index(m, t->ev->save_passed.step, m->generation);
     if (index < 0) {
@@ -285,7 +285,7 @@ void machine_on_save_passed(struct machine_turn *t)
                m->saves[index].state == MACHINE_SAVE_COLLECTING) {
         machine_save_drop(t, index, "a worker had passed that step", true);
     }
-    m->passes++; /* they are faster than we thought: further ahead next time */
+    m->due.passes++; /* they are faster than we thought: further ahead next time */
     machine_announce(t, exit);
 }
 
@@ -326,10 +326,10 @@ static void after_commit(struct machine_turn *t, uint64_t step)
     bool exit = machine_announced_exit(m, step);
     bool forgotten;
     if (machine_forget_announced(m, step, &forgotten))
-        m->passes = 0;
-    if (exit && m->intent == MACHINE_INTENT_STOP && m->end_to == MACHINE_RECOVERING)
-        m->end_to = MACHINE_STOPPED; /* what it was to recover for is saved after all */
-    if (m->end_to != MACHINE_NONE || !machine_alive(m))
+        m->due.passes = 0;
+    if (exit && m->intent == MACHINE_INTENT_STOP && m->ending.to == MACHINE_RECOVERING)
+        m->ending.to = MACHINE_STOPPED; /* what it was to recover for is saved after all */
+    if (machine_ends(m) || !machine_alive(m))
         return;
     if (m->total_steps > 0 && step >= m->total_steps) {
         machine_end_generation(t, MACHINE_SUCCEEDED, true);

@@ -315,8 +315,7 @@ static void watch_paths(struct machine_turn *t)
 {
     struct machine *m = t->m;
     const bool still = t->now - m->progress_at >= MACHINE_STANDSTILL_MS;
-    if (m->end_to != MACHINE_NONE || !still || m->suspected_at > m->progress_at ||
-        !machine_spans(m))
+    if (machine_ends(m) || !still || m->suspected_at > m->progress_at || !machine_spans(m))
         return;
     m->suspected_at = t->now;
     machine_act(t, MACHINE_ACT_SUSPECT);
@@ -331,8 +330,8 @@ static int64_t stuck_ms(const struct machine *m)
     CHECK(m->config.ranks > 0);
     int64_t share = (int64_t)(m->state_bytes / m->config.ranks);
     int64_t limit = 4 * m->config.hang_ms;
-    if (limit < 10 * m->write_ms)
-        limit = 10 * m->write_ms;
+    if (limit < 10 * m->due.write_ms)
+        limit = 10 * m->due.write_ms;
     return limit + share / MACHINE_SLOW_BYTES_MS;
 }
 
@@ -384,7 +383,7 @@ static void watch_collecting(struct machine_turn *t, int index)
     uint32_t late = find_late(t, index, stuck_ms(m));
     if (late == MACHINE_ALL_RANKS) {
         late = m->state == MACHINE_SAVING ? find_late(t, index, MACHINE_SILENT_MS) : late;
-        if (late != MACHINE_ALL_RANKS && !m->unsaved) {
+        if (late != MACHINE_ALL_RANKS && !m->room.unsaved) {
             machine_set_reason(m, "waits for rank %u on node %s to write its file of step %llu",
                                late, m->ranks[late].node, step);
         }
@@ -470,21 +469,21 @@ static void tell_undying(struct machine_turn *t, uint32_t index)
 static void watch_ending(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->end_hard_at != 0) {
-        if (t->now >= m->end_hard_at && !machine_all_gone(m)) {
-            m->end_hard_at = 0;
-            m->ended_at = t->now;
-            m->end_again_at = t->now + MACHINE_END_AGAIN_MS;
+    if (m->ending.hard_at != 0) {
+        if (t->now >= m->ending.hard_at && !machine_all_gone(m)) {
+            m->ending.hard_at = 0;
+            m->ending.ended_at = t->now;
+            m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
             machine_act(t, MACHINE_ACT_END);
         }
         return;
     }
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        bool never = !rank->started && t->now - m->ended_at >= MACHINE_NEVER_MS;
+        bool never = !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = is_silent(t, rank);
-        bool undying = t->now - m->ended_at >= MACHINE_UNDYING_MS;
+        bool undying = t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
         if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
@@ -502,8 +501,8 @@ static void watch_ending(struct machine_turn *t)
         if (lost)
             machine_node_was_lost(t, i);
     }
-    if (!machine_all_gone(m) && t->now >= m->end_again_at) {
-        m->end_again_at = t->now + MACHINE_END_AGAIN_MS;
+    if (!machine_all_gone(m) && t->now >= m->ending.again_at) {
+        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
         machine_act(t, MACHINE_ACT_END);
     }
 }
@@ -511,7 +510,7 @@ static void watch_ending(struct machine_turn *t)
 /* Waits for retry_at; a tick at or after it ends that, however late it comes. */
 static bool backs_off(const struct machine *m)
 {
-    return m->retry_at != 0 && m->end_to == MACHINE_NONE &&
+    return m->retry_at != 0 && !machine_ends(m) &&
            (m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED);
 }
 
@@ -524,7 +523,7 @@ void machine_watch(struct machine_turn *t, bool looks)
     }
     if (!machine_alive(m))
         return;
-    if (m->end_to != MACHINE_NONE) {
+    if (machine_ends(m)) {
         watch_ending(t);
         return;
     }
@@ -546,14 +545,14 @@ void machine_watch(struct machine_turn *t, bool looks)
     watch_paths(t);
     if (!held)
         watch_hang(t);
-    for (int i = 0; i < MACHINE_SAVES_MAX && m->end_to == MACHINE_NONE; i++) {
+    for (int i = 0; i < MACHINE_SAVES_MAX && !machine_ends(m); i++) {
         if (m->saves[i].state == MACHINE_SAVE_COLLECTING)
             watch_collecting(t, i);
     }
-    if (m->end_to == MACHINE_NONE && !held)
+    if (!machine_ends(m) && !held)
         watch_stuck(t);
-    if (m->end_to == MACHINE_NONE && m->state == MACHINE_RUNNING && m->config.time_limit_ms > 0 &&
-        m->train_ms >= m->config.time_limit_ms && m->intent == MACHINE_INTENT_NONE) {
+    if (!machine_ends(m) && m->state == MACHINE_RUNNING && m->config.time_limit_ms > 0 &&
+        m->accounts.train_ms >= m->config.time_limit_ms && m->intent == MACHINE_INTENT_NONE) {
         m->intent = MACHINE_INTENT_FINISH;
         m->state = MACHINE_SAVING;
         machine_announce(t, true);

@@ -22,7 +22,7 @@ void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t gene
     if (index < 0 || generation != job->m.generation)
         return;
     struct sim_job *known = &sim->jobs[index];
-    const uint64_t before = generation == known->stepped_in ? known->stepped : job->m.restore_step;
+    const uint64_t before = generation == known->stepped_in ? known->stepped : job->m.restore.step;
     if (step <= before)
         return;
     known->stepped_at = sim->now;
@@ -73,8 +73,8 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
     }
     bool cut_off = sim->breaks_control && known->stepped_in != m->generation;
     const bool ended =
-        m->end_to != MACHINE_NONE || m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED;
-    if (!ended || m->end_to == MACHINE_SUCCEEDED || m->cause.kind == MACHINE_FAULT_NONE ||
+        machine_ends(m) || m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED;
+    if (!ended || m->ending.to == MACHINE_SUCCEEDED || m->cause.kind == MACHINE_FAULT_NONE ||
         known->judged == m->generation)
         return;
     known->judged = m->generation;
@@ -94,7 +94,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 
 static void check_dead(struct sim *sim, uint32_t index, const struct machine *m)
 {
-    for (uint32_t i = 0; m->end_to == MACHINE_NONE && i < m->config.ranks; i++) {
+    for (uint32_t i = 0; !machine_ends(m) && i < m->config.ranks; i++) {
         const struct sim_trainer_view *view = view_of(sim, index, m->generation, i);
         int64_t since = 0;
         if (m->ranks[i].gone || !view || sim_node_up(view->node, &since))

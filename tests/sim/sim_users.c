@@ -172,7 +172,7 @@ static void check_hanging(struct sim *sim, struct sim_job *known, uint32_t hang,
  * at the end. */
 static void check_time(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
-    bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && m->end_to == MACHINE_NONE &&
+    bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && !machine_ends(m) &&
                        m->intent == MACHINE_INTENT_NONE &&
                        sim->now >= sim->coordinator->frozen_until &&
                        sim->now >= sim->coordinator->unplugged_until;
@@ -275,7 +275,7 @@ void sim_coordinator_stuck(struct sim *sim)
             continue;
         const struct machine *m = &job->m;
         sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
-                 job->id, machine_state_name(m->state), (int)m->end_to, m->generation,
+                 job->id, machine_state_name(m->state), (int)m->ending.to, m->generation,
                  (unsigned long long)machine_step_now(m), (unsigned long long)m->total_steps,
                  (int)m->intent, m->reason);
     }
@@ -316,7 +316,7 @@ void sim_coordinator_end(struct sim *sim)
         (void)snprintf(digest, sizeof digest, "%032llx",
                        (unsigned long long)sim_state(i, known->total));
         bool worn_out =
-            m->state == MACHINE_FAILED && (m->barren >= 10 || m->budget_used >= 3 ||
+            m->state == MACHINE_FAILED && (m->budget.barren >= 10 || m->budget.used >= 3 ||
                                            known->user_error || strstr(m->reason, SIM_FLAW));
         bool as_asked = (m->state == MACHINE_KILLED && known->killed) ||
                         (m->state == MACHINE_STOPPED && known->stopped);

@@ -39,7 +39,7 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
         core_event_of(core, MACHINE_EV_STARTED, ref->generation, ref->rank);
     event.started.pid = pid;
     (void)core_apply(core, job, &event);
-    if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0 && node->conn)
+    if (machine_ends_hard(&job->m) && node->conn)
         core_send_end_of(core, node->conn, ref);
 }
 

@@ -137,7 +137,7 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                      "that starts them");
         return NULL;
     }
-    if (job->m.end_to != MACHINE_NONE && job->m.end_hard_at == 0) {
+    if (machine_ends_hard(&job->m)) {
         core_send_over_to(core, conn, "this generation has ended");
         return NULL;
     }

@@ -248,7 +248,7 @@ static void a_disk_that_is_slow_is_no_silence_of_others(void **state)
     core_tick(w->core);
     assert_int_equal(core_commit(w->core), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");
-    assert_int_equal(job->m.end_to, MACHINE_NONE);
+    assert_int_equal(job->m.ending.to, MACHINE_NONE);
     assert_int_equal(job->m.generation, generation);
     w->open = false;
     close_all(w, &e);

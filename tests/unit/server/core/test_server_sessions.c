@@ -353,8 +353,8 @@ static void a_job_waits_for_the_end_of_a_rolling_upgrade(void **state)
             far_close_trainer(w, &trainer[i]);
         }
     }
-    assert_int_equal(job->m.barren, 0);
-    assert_in_range(job->m.streak, 10, 25); /* it comes back less and less often */
+    assert_int_equal(job->m.budget.barren, 0);
+    assert_in_range(job->m.budget.streak, 10, 25); /* it comes back less and less often */
     pass_heard(w, agent, job, MACHINE_FORMING);
     hello_of_both(w, job, trainer, CAIRN_VERSION);
     core_pass(w, 1000);
@@ -494,7 +494,7 @@ static void commit(struct core_job *job, uint64_t step)
     const struct machine_ckpt ckpt = {
         .step = step, .generation = 1, .shards = 2, .state = MACHINE_CKPT_GOOD
     };
-    memset(job->m.announced, 0, sizeof job->m.announced);
+    memset(job->m.due.announced, 0, sizeof job->m.due.announced);
     assert_int_equal(machine_add_ckpt(&job->m, &ckpt), ST_OK);
 }
 
@@ -531,7 +531,7 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     assert_int_equal(*saves, 2);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_OPEN);
     job->m.generation++; /* its workers ended before, and others train */
-    memset(job->m.announced, 0, sizeof job->m.announced);
+    memset(job->m.due.announced, 0, sizeof job->m.due.announced);
     assert_int_equal(machine_save_outcome(&job->m, &again), MACHINE_OUTCOME_ENDED);
     assert_int_equal(core_save(w->core, job, "other", NULL, &again), ST_OK);
     core_end_group(w);

@@ -95,9 +95,9 @@ static void a_restart_counts_from_the_save_before_it(void **state)
     saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 0, 0);
     int64_t wall = 1800000000000 + b->now;
     machine_resume(&b->m, 500, wall + 6000, &b->out);
-    assert_int_equal(b->m.save_from, 500 - 6000);
+    assert_int_equal(b->m.due.from, 500 - 6000);
     machine_resume(&b->m, 500, wall - 1000, &b->out); /* the clock was set back */
-    assert_int_equal(b->m.save_from, 500);
+    assert_int_equal(b->m.due.from, 500);
 }
 
 /* ---- auto ---- */
@@ -109,7 +109,7 @@ static void auto_measures_with_its_first_and_then_tells_its_interval(void **stat
     assert_in_range(took, 25000, 30100);
     saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 50000, 300);
     assert_true(bench_event(b, "interval"));
-    assert_in_range(b->m.interval_ms, 92000, 93500);
+    assert_in_range(b->m.due.interval_ms, 92000, 93500);
     took = until_announced(b, 200000);
     assert_in_range(took, 80000, 93500);
     saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 52000, 300);
@@ -121,7 +121,7 @@ static void failures_shorten_it_and_it_survives_a_restart(void **state)
     struct bench *b = *state;
     assert_true(until_announced(b, 60000) > 0);
     saved(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step, 50000, 300);
-    int64_t before = b->m.interval_ms;
+    int64_t before = b->m.due.interval_ms;
     for (int i = 0; i < 3; i++) {
         b->now += 5000;
         bench_progress(b, 0, b->m.step_max + 10, "forward");
@@ -131,13 +131,13 @@ static void failures_shorten_it_and_it_survives_a_restart(void **state)
         bench_run(b, 100000);
     }
     assert_int_equal(b->m.failures, 3);
-    assert_in_range(b->m.interval_ms, before * 45 / 100, before * 55 / 100);
+    assert_in_range(b->m.due.interval_ms, before * 45 / 100, before * 55 / 100);
     struct machine old = b->m; /* numbers only: what it points at goes */
     bench_restart(b, 0);
-    assert_int_equal(b->m.interval_ms, old.interval_ms);
+    assert_int_equal(b->m.due.interval_ms, old.due.interval_ms);
     assert_int_equal(b->m.failures, 3);
-    assert_int_equal(b->m.cost_us, old.cost_us);
-    assert_int_equal(b->m.saved_wall, old.saved_wall);
+    assert_int_equal(b->m.due.cost_us, old.due.cost_us);
+    assert_int_equal(b->m.due.saved_wall, old.due.saved_wall);
 }
 
 /* ---- the lead of an announcement ---- */
@@ -164,7 +164,7 @@ static void a_step_that_is_passed_again_and_again_is_caught_up_with(void **state
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, step, "forward");
     saved(b, step, 0, 0);
-    assert_int_equal(b->m.passes, 0);
+    assert_int_equal(b->m.due.passes, 0);
 }
 
 /* One rank took the exit and waits for its save, the other trains in the next step. */
@@ -253,9 +253,9 @@ static void a_worker_that_is_told_to_go_takes_all_along_with_a_save(void **state
         bench_exit(b, i, MACHINE_EXIT_FINISHED, 0);
     bench_is_state(b, "RECOVERING");
     assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
-    assert_int_equal(b->m.budget_used + b->m.streak + b->m.failures, 0);
+    assert_int_equal(b->m.budget.used + b->m.budget.streak + b->m.failures, 0);
     bench_run(b, 100000);
-    assert_int_equal(b->m.restore_step, step);
+    assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.restarts, 1);
 }
 
@@ -289,9 +289,9 @@ static void a_node_that_leaves_costs_no_step_and_counts_as_no_failure(void **sta
     assert_true(machine_wants_slots(&b->m, b->now)); /* at once */
     leave_node(b);                                   /* of a generation that is over */
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.budget_used + b->m.streak + b->m.failures, 0);
+    assert_int_equal(b->m.budget.used + b->m.budget.streak + b->m.failures, 0);
     bench_run(b, 100000);
-    assert_int_equal(b->m.restore_step, step);
+    assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.restarts, 1);
 }
 
@@ -364,12 +364,12 @@ static void a_full_store_is_told_once_counted_and_trained_beside(void **state)
     assert_false(bench_event(b, "store-full"));
     assert_false(bench_event(b, "save-dropped"));
     bench_store(b, MACHINE_TASK_DROP, 20, 1, ST_OK);
-    assert_int_equal(b->m.refused, 2);
+    assert_int_equal(b->m.room.refused, 2);
     bench_commit(b, 30);
     assert_true(bench_event(b, "store-room"));
     assert_string_equal(b->m.reason, "");
-    assert_int_equal(b->m.refused, 2);
-    assert_string_equal(b->m.refused_reason, status_string(ST_FULL));
+    assert_int_equal(b->m.room.refused, 2);
+    assert_string_equal(b->m.room.reason, status_string(ST_FULL));
 }
 
 static void no_room_in_a_worker_is_the_same(void **state)
@@ -378,7 +378,7 @@ static void no_room_in_a_worker_is_the_same(void **state)
     bench_save_until(b, 10, MACHINE_SAVE_COLLECTING);
     bench_save_fails(b, 0, 10);
     assert_true(bench_event(b, "store-full"));
-    assert_int_equal(b->m.refused, 1);
+    assert_int_equal(b->m.room.refused, 1);
     bench_is_state(b, "RUNNING");
 }
 

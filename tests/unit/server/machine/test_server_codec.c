@@ -28,17 +28,17 @@ static void the_state_survives_the_journal(void **state)
     assert_int_equal(back.state, b->m.state);
     assert_int_equal(back.generation, 3);
     assert_int_equal(back.intent, MACHINE_INTENT_PAUSE);
-    assert_int_equal(back.restore_step, 50);
-    assert_int_equal(back.skip_count, 1);
-    assert_int_equal(back.skip[0], 57);
-    assert_int_equal(back.announced[0].step + back.announced[1].step + back.announced[2].step +
-                         back.announced[3].step,
-                     b->m.announced[0].step + b->m.announced[1].step + b->m.announced[2].step +
-                         b->m.announced[3].step);
+    assert_int_equal(back.restore.step, 50);
+    assert_int_equal(back.numeric.skip_count, 1);
+    assert_int_equal(back.numeric.skip[0], 57);
+    assert_int_equal(back.due.announced[0].step + back.due.announced[1].step +
+                         back.due.announced[2].step + back.due.announced[3].step,
+                     b->m.due.announced[0].step + b->m.due.announced[1].step +
+                         b->m.due.announced[2].step + b->m.due.announced[3].step);
     assert_string_equal(back.token, "token");
     assert_string_equal(back.ranks[1].node, "node");
     assert_int_equal(back.ranks[1].slot, 1);
-    assert_memory_equal(back.lost_ms, b->m.lost_ms, sizeof back.lost_ms);
+    assert_memory_equal(back.accounts.lost_ms, b->m.accounts.lost_ms, sizeof back.accounts.lost_ms);
     struct buf again;
     buf_init(&again, 1 << 20);
     assert_int_equal(machine_encode(&back, &again), ST_OK);

@@ -37,8 +37,8 @@ static void copies_of_a_generation_that_ran_are_restored(void **state)
     fail_and_place(b);
     offer(b, 0, 5, 1);
     offer(b, 1, 5, 1);
-    assert_int_equal(b->m.memory_generation, 1);
-    assert_int_equal(b->m.restore_step, 5);
+    assert_int_equal(b->m.restore.memory_generation, 1);
+    assert_int_equal(b->m.restore.step, 5);
 }
 
 /* Its workers had their plan and trained, but not all had said which data they train on. */
@@ -56,8 +56,8 @@ static void copies_of_a_generation_that_never_ran_are_not(void **state)
     assert_int_equal(b->m.generation, 3);
     offer(b, 0, 9, 2);
     offer(b, 1, 9, 2);
-    assert_int_equal(b->m.memory_generation, 0);
-    assert_int_equal(b->m.restore_step, 0);
+    assert_int_equal(b->m.restore.memory_generation, 0);
+    assert_int_equal(b->m.restore.step, 0);
     bench_restart(b, 1000); /* which of them ran is journalled */
     assert_true(b->m.ran & 4);
     assert_false(b->m.ran & 2);

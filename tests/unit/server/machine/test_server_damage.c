@@ -63,7 +63,7 @@ static void a_file_that_is_damaged_decides(void **state)
     assert_null(bench_task(b, MACHINE_TASK_VERIFY));
     bench_place(b);
     bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore.step, 10);
     assert_int_equal(b->m.suspect_count, 0);
 }
 
@@ -82,7 +82,7 @@ static void where_it_reads_well_the_node_is_suspected(void **state)
     assert_false(machine_find_ckpt(&b->m, 20, 1)->verified); /* the rest of it wasn't read */
     bench_tick(b, 5000);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 20);
+    assert_int_equal(b->m.restore.step, 20);
 }
 
 static void a_read_that_fails_is_asked_for_again(void **state)

@@ -288,7 +288,7 @@ static void with_a_damaged_one_go_those_that_are_read_through_it(void **state)
     bench_place(b); /* what is set aside is no longer asked about */
     bench_store(b, MACHINE_TASK_QUARANTINE, 3, 1, ST_OK);
     bench_store(b, MACHINE_TASK_QUARANTINE, 4, 1, ST_OK);
-    assert_int_equal(b->m.restore_step, 2);
+    assert_int_equal(b->m.restore.step, 2);
     end(b);
 }
 

@@ -90,7 +90,7 @@ static void a_gone_process_recovers_at_once_from_the_newest_checkpoint(void **st
     bench_place(b);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.generation, 2);
-    assert_int_equal(b->m.restore_step, 50);
+    assert_int_equal(b->m.restore.step, 50);
     assert_int_equal(b->m.restarts, 1);
 }
 
@@ -184,7 +184,7 @@ static void a_lost_node_is_told_as_that_and_uses_no_budget(void **state)
         assert_int_equal(b->m.first_cause.kind, MACHINE_FAULT_NODE);
         assert_non_null(strstr(bench_told(b, "fault"), "seen first as communication"));
         assert_non_null(strstr(b->m.reason, "node lost"));
-        assert_int_equal(b->m.budget_used, 0);
+        assert_int_equal(b->m.budget.used, 0);
         for (int s = 0; s < 100 && !machine_wants_slots(&b->m, b->now); s++)
             bench_tick(b, 1000);
         bench_run(b, 1000);

@@ -121,12 +121,12 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
     bench_progress(b, 0, 20, "forward");
     bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.skip_count, 0);
+    assert_int_equal(b->m.numeric.skip_count, 0);
     recover(b, 100);
     bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.skip_count, 1);
-    assert_int_equal(b->m.skip[0], 20);
+    assert_int_equal(b->m.numeric.skip_count, 1);
+    assert_int_equal(b->m.numeric.skip[0], 20);
 }
 
 /* A rank finds `step` not finite, and again in the generation after. */
@@ -167,7 +167,7 @@ static void steps_left_out_here_and_there_are_no_divergence(void **state)
         bench_is_state(b, "RECOVERING");
         recover(b, 100);
     }
-    assert_int_equal(b->m.skip_count, 6);
+    assert_int_equal(b->m.numeric.skip_count, 6);
 }
 
 static void a_number_that_is_not_finite_twice_fails_without_on_nan_skip(void **state)
@@ -254,7 +254,7 @@ static void data_that_changed_while_they_are_read_are_waited_for(void **state)
     bench_fault(b, 1, MACHINE_FAULT_DATA, 20);
     recover(b, 100);
     bench_is_state(b, "RUNNING");
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
 }
 
 static void ranks_that_would_train_for_another_number_of_steps_are_refused(void **state)
@@ -352,7 +352,7 @@ static void pause_saves_and_leaves_and_resume_goes_on_from_there(void **state)
     assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
     bench_is_state(b, "QUEUED");
     bench_run(b, 1000);
-    assert_int_equal(b->m.restore_step, step);
+    assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.restarts, 0);
 }
 
@@ -509,12 +509,12 @@ static void every_second_is_attributed(void **state)
     bench_progress(b, 0, 10, "forward"); /* steps 1 to 10 again */
     b->now += 900;
     bench_tick(b, 0);
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_WAIT], 3000);
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_FORM], 500 + 300);
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_RESTORE], 600);
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_DETECT], 200);
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_REPLAY], 700);
-    assert_int_equal(b->m.train_ms, 5000 + 900);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_WAIT], 3000);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_FORM], 500 + 300);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_RESTORE], 600);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_DETECT], 200);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_REPLAY], 700);
+    assert_int_equal(b->m.accounts.train_ms, 5000 + 900);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)

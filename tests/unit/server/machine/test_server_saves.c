@@ -107,10 +107,10 @@ static void a_checkpoint_and_its_event_tell_what_it_took(void **state)
     assert_non_null(took);
     assert_string_equal(took, "; the step waited 1.5 ms, saving took 150.0 ms of processor time, "
                               "writing 31.0 ms, syncing 0.2, committing 12");
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_STALL], 1); /* of the slowest rank */
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_STALL], 1); /* of the slowest rank */
     for (int i = 0; i < 5; i++)
         machine_note_stall(&b->m, 300); /* shorter than a millisecond each */
-    assert_int_equal(b->m.lost_ms[MACHINE_LOST_STALL], 3);
+    assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_STALL], 3);
 }
 
 static void publishing_is_repeated_until_it_succeeds(void **state)
@@ -149,7 +149,7 @@ static void a_decided_save_whose_folder_stays_gone_is_dropped(void **state)
     bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     bench_place(b);
     bench_is_state(b, "FORMING");
-    assert_int_equal(b->m.restore_step, 0);
+    assert_int_equal(b->m.restore.step, 0);
 }
 
 static void a_decided_save_is_published_whatever_becomes_of_the_generation(void **state)
@@ -163,7 +163,7 @@ static void a_decided_save_is_published_whatever_becomes_of_the_generation(void 
     bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 50);
+    assert_int_equal(b->m.restore.step, 50);
 }
 
 static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **state)
@@ -179,7 +179,7 @@ static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **
     bench_store(b, MACHINE_TASK_CHECK, 50, 1, ST_OK);
     bench_store(b, MACHINE_TASK_PUBLISH, 50, 1, ST_OK);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 50);
+    assert_int_equal(b->m.restore.step, 50);
 }
 
 /* They crossed the answer, or are in last words. */
@@ -201,7 +201,7 @@ static void reports_of_what_is_decided_are_answered_and_change_nothing(void **st
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_store(b, MACHINE_TASK_DROP, 60, 1, ST_OK);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 50);
+    assert_int_equal(b->m.restore.step, 50);
 }
 
 static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
@@ -216,7 +216,7 @@ static void an_incomplete_save_of_a_dead_generation_is_removed(void **state)
     bench_store(b, MACHINE_TASK_DROP, 50, 1, ST_OK);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 0);
+    assert_int_equal(b->m.restore.step, 0);
     assert_int_equal(b->m.generation, 2);
 }
 
@@ -470,7 +470,7 @@ static void damage_is_read_here_before_the_next_generation(void **state)
     assert_true(machine_wants_slots(&b->m, b->now)); /* it waits for no more than the decision */
     bench_place(b);
     bench_store(b, MACHINE_TASK_QUARANTINE, 20, 1, ST_OK);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore.step, 10);
 }
 
 static void a_newer_one_that_leans_on_nothing_suspected_is_restored_at_once(void **state)
@@ -487,7 +487,7 @@ static void a_newer_one_that_leans_on_nothing_suspected_is_restored_at_once(void
     bench_tick(b, 5000);
     assert_true(machine_wants_slots(&b->m, b->now));
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 20);
+    assert_int_equal(b->m.restore.step, 20);
     bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK); /* says nothing about anybody now */
     assert_int_equal(b->m.suspect_count, 0);
 }
@@ -509,7 +509,7 @@ static void a_checkpoint_of_a_later_version_is_waited_for_not_set_aside(void **s
     bench_store(b, MACHINE_TASK_VERIFY, 10, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore.step, 10);
 }
 
 static void with_no_good_one_left_training_starts_again_with_an_event(void **state)
@@ -523,8 +523,8 @@ static void with_no_good_one_left_training_starts_again_with_an_event(void **sta
     bench_store(b, MACHINE_TASK_QUARANTINE, 10, 1, ST_OK);
     bench_tick(b, 5000);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 0);
-    assert_int_equal(b->m.restore_generation, 0);
+    assert_int_equal(b->m.restore.step, 0);
+    assert_int_equal(b->m.restore.generation, 0);
 }
 
 static void a_checkpoint_that_reads_well_here_stays(void **state)
@@ -540,7 +540,7 @@ static void a_checkpoint_that_reads_well_here_stays(void **state)
     assert_string_equal(b->m.suspects[0], "node");
     bench_tick(b, 5000);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore.step, 10);
 }
 
 static void a_failing_medium_is_no_damage(void **state)

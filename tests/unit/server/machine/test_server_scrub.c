@@ -26,7 +26,7 @@ static void damage_of_a_running_job_is_set_aside_and_a_good_one_taken(void **sta
     bench_all_exit(b);
     bench_tick(b, 1000);
     bench_place(b);
-    assert_int_equal(b->m.restore_step, 10);
+    assert_int_equal(b->m.restore.step, 10);
 }
 
 static void what_reads_well_stays(void **state)

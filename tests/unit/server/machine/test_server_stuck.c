@@ -269,7 +269,7 @@ static void a_pause_waits_for_a_store_that_hangs_for_all(void **state)
     savers_for(b, step, 1000000, 0);
     bench_is_state(b, "SAVING");
     assert_int_equal(b->m.generation, 1);
-    assert_int_equal(b->m.end_to, MACHINE_NONE);
+    assert_int_equal(b->m.ending.to, MACHINE_NONE);
     assert_string_equal(machine_health(&b->m), "degraded");
     assert_non_null(strstr(b->m.reason, "wrote nothing to the store"));
     for (uint32_t i = 0; i < 2; i++) /* it is back: the savers are through with what was dropped */
@@ -299,7 +299,7 @@ static void the_last_save_goes_elsewhere_if_one_rank_hangs(void **state)
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
     assert_int_equal(b->m.cause.rank, 1);
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
 }
 
 static void answer_probe(struct bench *b, enum status status)
@@ -319,7 +319,7 @@ static void a_rank_whose_saver_hangs_for_good_is_ended(void **state)
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
     assert_int_equal(b->m.cause.rank, 1);
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
     assert_true(shun_find(&b->m.shunned, "node", SHUN_FAILED) != NULL);
     assert_non_null(strstr(b->m.reason, "rank 1 on node node wrote nothing to the store for"));
 }
@@ -401,7 +401,7 @@ static void last_save_hangs_on(struct bench *b, const char *first, const char *s
     savers_for(b, 100, 122000, 0);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_STORE);
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
     bench_all_exit(b);
     bench_store(b, MACHINE_TASK_DROP, 100, b->m.generation, ST_OK);
 }

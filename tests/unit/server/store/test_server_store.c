@@ -334,14 +334,14 @@ static void a_job_waits_for_its_store_and_goes_on_from_it(void **state)
     assert_int_equal(b->m.suspect_count, 0); /* the store was away from here, too */
     bench_tick(b, 100000);
     bench_run(b, BENCH_STEPS);
-    assert_int_equal(b->m.restore_step, 20);
+    assert_int_equal(b->m.restore.step, 20);
 }
 
 static void a_resumed_job_asks_for_its_store_first(void **state)
 {
     struct bench *b = *state;
     assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
-    bench_commit(b, b->m.announced[0].step);
+    bench_commit(b, b->m.due.announced[0].step);
     bench_all_exit(b);
     bench_is_state(b, "PAUSED");
     uint32_t generation = b->m.generation;
@@ -354,7 +354,7 @@ static void a_resumed_job_asks_for_its_store_first(void **state)
         is_waiting(b);
     }
     assert_int_equal(b->m.generation, generation);
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
 }
 
 static void checkpoints_of_a_store_that_is_gone_can_be_given_up(void **state)
@@ -375,7 +375,7 @@ static void checkpoints_of_a_store_that_is_gone_can_be_given_up(void **state)
     bench_place(b);
     bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
-    assert_int_equal(b->m.restore_generation, 0);
+    assert_int_equal(b->m.restore.generation, 0);
 }
 
 static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
@@ -394,10 +394,10 @@ static void restoring_is_tried_as_long_as_the_store_fails_workers(void **state)
         bench_is_state(b, "RECOVERING");
     }
     assert_int_equal(b->m.suspect_count, 1); /* others are taken, where there are any */
-    assert_int_equal(b->m.budget_used, 0);
+    assert_int_equal(b->m.budget.used, 0);
     bench_tick(b, 100000);
     bench_run(b, BENCH_STEPS);
-    assert_int_equal(b->m.restore_step, 20);
+    assert_int_equal(b->m.restore.step, 20);
 }
 
 /* ---- saves that the store fails ---- */
