@@ -1,6 +1,6 @@
 /*
- * The folders of this node's memory that hold jobs' copies (session/copy_file.h): made when a
- * trainer is started, removed when the coordinator says that the job needs them no more.
+ * The folders of this node's memory that hold jobs' copies (session/copies/copy_file.h): made when
+ * a trainer is started, removed when the coordinator says that the job needs them no more.
  *
  *     BASE/             paths_copies(); of mode 0700 and our own, else not used
  *     BASE/NODE/        this agent's

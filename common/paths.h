@@ -20,7 +20,7 @@
  * Copies in memory lie on tmpfs: in CAIRN_COPIES, else in /dev/shm/cairn-UID-HASH, the hash being
  * that of DIR; there
  *
- *   NODE/JOB/gG-rR-N.copy        copy file N of rank R of generation G (session/copy_file.h)
+ *   NODE/JOB/gG-rR-N.copy        copy file N of rank R of generation G (session/copies/copy_file.h)
  */
 #pragma once
 

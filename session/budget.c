@@ -2,7 +2,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 
 static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
 {

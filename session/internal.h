@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 #include "session/core.h"
 
 /*

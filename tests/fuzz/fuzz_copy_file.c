@@ -7,7 +7,7 @@
 
 #include "checkpoint/format/hash.h"
 #include "common/check.h"
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static void read_all(const struct copy_view *view)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 STRUCTS = ("disk_scalars", "disk_header", "disk_chunk", "disk_footer", "disk_buffer", "disk_reference", "disk_tensor",
            "disk_blob", "disk_trailer")  # in the order of format.md's tables
-HEADERS = ("common/limits.h", "checkpoint/checkpoint.h", "checkpoint/format/disk.h", "session/copy_file.h")
+HEADERS = ("common/limits.h", "checkpoint/checkpoint.h", "checkpoint/format/disk.h", "session/copies/copy_file.h")
 SIZES = {"uint8_t": 1, "char": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8, "double": 8}
 ROW = re.compile(r"^\| (\d+) \|(?: ([\d× ]+)(?: each)? \|)?", re.M)
 

@@ -5,7 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"
 #include "session/budget.h"
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 #include "session/core.h"
 #include "tests/test.h"
 

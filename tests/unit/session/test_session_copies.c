@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "session/copy_folder.h"
+#include "session/copies/copy_folder.h"
 #include "tests/test.h"
 
 #define JOB       "j-0123456789"

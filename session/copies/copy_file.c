@@ -1,4 +1,4 @@
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

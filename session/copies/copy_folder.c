@@ -1,4 +1,4 @@
-#include "session/copy_folder.h"
+#include "session/copies/copy_folder.h"
 
 #include <dirent.h>
 #include <stdio.h>

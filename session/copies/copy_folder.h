@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "session/copy_file.h"
+#include "session/copies/copy_file.h"
 
 #define SESSION_COPIES_MAX 4096 /* offered; more are ignored */
 
