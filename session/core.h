@@ -6,6 +6,7 @@
  *     core_events.c     what it hears: the link, calls of the step thread, announced saves, orders
  *     core_saves.c      saves
  *     core_files.c      copy files: which may be written to, which copy lies where
+ *     core_park.c       the generation's end, for the process or with it going on
  *     core_messages.c   what it says, and the last words
  *
  * Messages are pulled: session_core_next fills in the one to send now, session_core_sent says that
@@ -42,6 +43,8 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
 /* What the hello offers; before session_core_hello. */
 MUST_CHECK enum status session_core_offer(struct session_core *core,
                                           const struct session_copy *copies, size_t count);
+/* What this process kept of a generation before; before session_core_hello. */
+void session_core_offer_state(struct session_core *core, const struct session_parked *parked);
 MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
 /* What the coordinator says, once it came (message Plan). ST_INVALID: it makes no sense. */
 MUST_CHECK enum status session_core_assignment(const struct session_core *core,
@@ -71,13 +74,23 @@ MUST_CHECK enum status session_core_meet(struct session_core *core, const char *
 MUST_CHECK enum status session_core_met(const struct session_meeting *meeting,
                                         struct rendezvous_got *out);
 
+/* ---- parking (its states are in core_state.h) ---- */
+
+/* To an order Park, once nothing of the step thread's reads or writes the state any more. The first
+ * call counts. */
+void session_core_parked(struct session_core *core, uint64_t step, bool whole,
+                         uint32_t computed_by);
+/* Where this process goes on; token: [SESSION_TOKEN]. false: it is not known yet, or over. */
+bool session_core_regrouped(const struct session_core *core, uint32_t *out_generation,
+                            uint32_t *out_rank, char *out_token);
+
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
 /* There are file_count copy files, of which saves may hold saves_max. Before the first save. */
 void session_core_files(struct session_core *core, int file_count, int saves_max);
 /* A copy file that no save needs, for a copy of that step: the one with the oldest copy.
- * ST_AGAIN: all are needed. */
+ * ST_AGAIN: all are needed. ST_STALE: ended. */
 MUST_CHECK enum status session_core_copy_begin(struct session_core *core, uint64_t step,
                                                int *out_file);
 void session_core_copied(struct session_core *core, int file, bool ok);
@@ -90,6 +103,7 @@ int session_core_whole(const struct session_core *core, uint64_t step);
  * Errors: ST_AGAIN    later
  *         ST_REFUSED  late: those before are under way (never of the last)
  *         ST_EXISTS   that step is written already
+ *         ST_STALE    ended
  */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
                                                int *out_index);

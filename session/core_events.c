@@ -75,14 +75,6 @@ void session_core_link_down(struct session_core *core, int64_t now_ms)
     core->up = false;
 }
 
-void session_core_end(struct session_core *core, const char *reason)
-{
-    if (core->over)
-        return;
-    core->over = true;
-    reason_set(&core->over_reason, "%s", reason);
-}
-
 /* ---- local calls ---- */
 
 enum status session_core_offer(struct session_core *core, const struct session_copy *copies,
@@ -133,6 +125,12 @@ enum status session_core_assignment(const struct session_core *core, struct sess
         for (size_t i = 0; sound && i < memory->n_holders; i++)
             sound = memory->holders[i] < plan->size;
     }
+    const Cairn__V1__LiveRestore *live = plan->live;
+    if (live != NULL) {
+        sound = sound && live->n_sources >= 1 && live->sources[live->n_sources - 1] < plan->size;
+        for (size_t i = 1; sound && i < live->n_sources; i++)
+            sound = live->sources[i - 1] < live->sources[i];
+    }
     uint64_t lanes = 0;
     for (size_t r = 0; sound && r < plan->n_shares; r++) {
         sound = plan->shares[r] >= 1;
@@ -154,6 +152,11 @@ enum status session_core_assignment(const struct session_core *core, struct sess
                                              .step = memory->step,
                                              .size = memory->size };
         out->holders = memory->holders;
+    }
+    if (live != NULL) {
+        out->live_step = live->step;
+        out->live_sources = live->sources;
+        out->live_source_count = live->n_sources;
     }
     out->nodes = plan->n_nodes == plan->size ? plan->nodes : NULL;
     out->skip = plan->skip;
@@ -250,7 +253,7 @@ enum status session_core_meet(struct session_core *core, const char *name,
                               const struct session_meeting **out)
 {
     CHECK(name[0] != '\0');
-    if (core->over)
+    if (session_core_ended(core))
         return ST_STALE;
     if (strlen(name) >= RENDEZVOUS_NAME || ranks < 1 || ranks > LIMIT_RANKS ||
         mine->common_size > RENDEZVOUS_COMMON_MAX || mine->item_size > RENDEZVOUS_ITEM_MAX)
@@ -343,6 +346,8 @@ static void order_stay(struct session_core *core, uint64_t step)
 
 static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *save_at)
 {
+    if (session_core_ended(core))
+        return;
     if (save_at->then == CAIRN__V1__SAVE_AT__THEN__STAY) {
         order_stay(core, save_at->step);
         return;
@@ -378,6 +383,8 @@ enum session_due session_core_due(struct session_core *core, uint64_t step)
 {
     const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
     enum session_due due = SESSION_DUE_NOTHING;
+    if (session_core_ended(core))
+        return due;
     if (is_regular(core, step)) {
         due = SESSION_DUE_SAVE;
     } else if (copies > 0 && step % copies == 0) {
@@ -428,8 +435,8 @@ static void order_metric_ack(struct session_core *core, const Cairn__V1__MetricA
 
 static void order_assignment(struct session_core *core, Cairn__V1__TrainerOrder **order)
 {
-    if (core->assigned != NULL)
-        return; /* said twice */
+    if (core->assigned != NULL || session_core_ended(core))
+        return; /* said twice, or too late */
     core->assigned = *order;
     *order = NULL;
     const Cairn__V1__Plan *plan = core->assigned->plan;
@@ -445,7 +452,8 @@ static void order_read_back(struct session_core *core, const Cairn__V1__ReadBack
     const bool same = read->order.generation == order->generation &&
                       read->order.step == order->step && read->order.shards == order->shards;
     const bool failed = read->known && read->news.done && read->news.status != ST_OK;
-    if (core->assigned == NULL || strlen(order->dir) >= sizeof(read->order.dir))
+    if (core->assigned == NULL || session_core_ended(core) ||
+        strlen(order->dir) >= sizeof(read->order.dir))
         return;
     read->said = false;
     if (same && !failed)
@@ -465,7 +473,7 @@ static void order_read_back(struct session_core *core, const Cairn__V1__ReadBack
 
 bool session_core_read_order(struct session_core *core, struct readback_order *out)
 {
-    if (!core->read.fresh || core->over)
+    if (!core->read.fresh || session_core_ended(core))
         return false;
     core->read.fresh = false;
     *out = core->read.order;
@@ -515,6 +523,12 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_READ_BACK:
         order_read_back(core, order->read_back);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_PARK:
+        session_order_park(core, order->park);
+        break;
+    case CAIRN__V1__TRAINER_ORDER__BODY_REGROUP:
+        session_order_regroup(core, order->regroup);
         break;
     case CAIRN__V1__TRAINER_ORDER__BODY_OVER:
         session_core_end(core, order->over->reason);

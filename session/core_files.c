@@ -28,6 +28,8 @@ static bool is_held(const struct session_core *core, int file)
 enum status session_core_copy_begin(struct session_core *core, uint64_t step, int *out_file)
 {
     int best = -1;
+    if (session_core_ended(core))
+        return ST_STALE;
     for (int i = 0; i < core->file_count; i++) {
         const struct session_file_record *file = &core->files[i];
         if (is_held(core, i))

@@ -19,13 +19,15 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     out->hello.rank = core->rank;
     out->hello.pid = core->pid;
     out->hello.version = unconst(CAIRN_VERSION);
-    out->hello.attached = core->assigned != NULL;
+    out->hello.attached = core->assigned != NULL || core->park.state >= SESSION_PARK_PARKED;
     out->hello.pins = core->pins;
     out->hello.step = progress->step;
     if (core->assigned == NULL) {
         out->hello.copies = core->copy_list;
         out->hello.n_copies = core->copy_count;
     }
+    if (session_fill_parked(core, &out->parked))
+        out->hello.parked = &out->parked;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
     out->message.hello = &out->hello;
     out->kind = SESSION_OUT_HELLO;
@@ -138,7 +140,7 @@ static bool out_rows(const struct session_core *core, int64_t now_ms, struct ses
     if (waiting == 0)
         return false;
     if (waiting < SESSION_ROWS_PER_SEND && now_ms < core->rows_ms + SESSION_ROWS_MS &&
-        !core->finished && !session_out_save(core, now_ms, NULL))
+        !core->finished && !session_core_ended(core) && !session_out_save(core, now_ms, NULL))
         return false;
     const int count = (int)(waiting < SESSION_ROWS_PER_SEND ? waiting : SESSION_ROWS_PER_SEND);
     cairn__v1__metric_rows__init(&out->rows);
@@ -264,6 +266,10 @@ bool session_core_next(const struct session_core *core, const struct session_pro
     cairn__v1__trainer_message__init(&out->message);
     if (!core->hello_said)
         return out_hello(core, progress, out);
+    if (session_core_ended(core))
+        return out_fault(core, out) || out_rows(core, now_ms, out) ||
+               session_out_parked(core, out) || out_finished(core, out) ||
+               out_progress(core, progress, now_ms, out);
     return out_fault(core, out) || out_meet(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
            out_passed(core, out) || out_wanted(core, out) || out_read(core, now_ms, out) ||
@@ -276,10 +282,14 @@ void session_core_sent(struct session_core *core, const struct session_out *out,
     switch (out->kind) {
     case SESSION_OUT_HELLO:
         core->hello_said = true;
+        core->park.said = out->hello.parked != NULL && core->park.state >= SESSION_PARK_PARKED;
         break;
     case SESSION_OUT_FAULT:
         core->fault.said = true;
         core->fault.said_ever = true;
+        break;
+    case SESSION_OUT_PARKED:
+        core->park.said = true;
         break;
     case SESSION_OUT_MEET:
         core->meetings[out->index].said = true;

@@ -139,6 +139,8 @@ static void save_forget(struct session_core *core, uint64_t step)
 enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
                                     int *out_index)
 {
+    if (session_core_ended(core))
+        return ST_STALE;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         const struct session_save_record *save = &core->saves[i];
         const bool needed = save->state == SESSION_SAVE_WRITING ||
@@ -173,6 +175,8 @@ enum status session_core_save_begin(struct session_core *core, uint64_t step, bo
 
 void session_core_save_late(struct session_core *core, uint64_t step)
 {
+    if (session_core_ended(core))
+        return;
     save_forget(core, step);
     struct session_save_record *save = save_vacant(core);
     if (save == NULL)
@@ -188,7 +192,7 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_COPYING);
     session_core_copied(core, save->file, ok);
-    if (ok) {
+    if (ok && !session_core_parks(core)) {
         save_enter(save, SESSION_SAVE_BEGUN);
     } else {
         save_release(save);
@@ -199,6 +203,8 @@ void session_core_save_copied(struct session_core *core, int index, bool ok)
 
 int session_core_saver_work(struct session_core *core)
 {
+    if (session_core_ended(core))
+        return -1;
     for (int i = 0; i < SESSION_SAVES_MAX; i++) {
         struct session_save_record *save = &core->saves[i];
         if ((save->state == SESSION_SAVE_WRITING || save->state == SESSION_SAVE_REMOVING) &&
@@ -216,6 +222,11 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     CHECK(save->state == SESSION_SAVE_WRITING);
     CHECK(save->taken);
     CHECK(report != NULL);
+    if (session_core_parks(core)) { /* what was written counts for nothing */
+        cairn__v1__save_report__free_unpacked(report, NULL);
+        save_release(save);
+        return;
+    }
     if (save->cancelled) {
         cairn__v1__save_report__free_unpacked(report, NULL);
         save_enter(save, SESSION_SAVE_REMOVING);
@@ -232,7 +243,9 @@ void session_core_save_failed(struct session_core *core, int index, enum status 
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_WRITING);
     CHECK(save->taken);
-    if (save->cancelled) {
+    if (session_core_parks(core)) {
+        save_release(save);
+    } else if (save->cancelled) {
         save_enter(save, removed ? SESSION_SAVE_REMOVED : SESSION_SAVE_REMOVING);
     } else {
         save_fail(save, why, st == ST_FULL, removed);
@@ -244,7 +257,11 @@ void session_core_save_removed(struct session_core *core, int index)
     struct session_save_record *save = &core->saves[index];
     CHECK(save->state == SESSION_SAVE_REMOVING);
     CHECK(save->taken);
-    save_enter(save, SESSION_SAVE_REMOVED);
+    if (session_core_parks(core)) {
+        save_release(save);
+    } else {
+        save_enter(save, SESSION_SAVE_REMOVED);
+    }
 }
 
 bool session_core_at_store(const struct session_core *core)
@@ -270,6 +287,8 @@ bool session_core_settled(const struct session_core *core)
 
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder)
 {
+    if (session_core_ended(core))
+        return;
     struct session_save_record *save = save_find(core, folder->step);
     if (save == NULL && folder->dir[0] != '\0') {
         /* The coordinator waits for a file that nobody here writes: it must know. */
@@ -350,7 +369,7 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
     }
     struct session_save_record *save = save_find(core, done->step);
     if (!done->committed) {
-        if (save != NULL)
+        if (save != NULL && !session_core_parks(core))
             save_drop(core, save);
         return;
     }
@@ -358,11 +377,22 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
         core->committed_step = done->step;
     if (!core->wanted.leaves)
         core->wanted.known = false;
+    if (session_core_parks(core))
+        return; /* it was given up here, and is committed */
     if (save == NULL || save->state == SESSION_SAVE_COPYING || save->state == SESSION_SAVE_WRITING)
         return; /* of a file that is being written nothing can be committed */
     if (save->state == SESSION_SAVE_REPORTING)
         core->last_words_version++;
     save_release(save);
+}
+
+void session_saves_give_up(struct session_core *core)
+{
+    for (int i = 0; i < SESSION_SAVES_MAX; i++) {
+        struct session_save_record *save = &core->saves[i];
+        if (save->state != SESSION_SAVE_COPYING && !save->taken)
+            save_release(save);
+    }
 }
 
 /* ---- saying it ---- */

@@ -37,6 +37,10 @@
  *     REMOVING  -> REMOVED    [session_core_save_removed]  SaveFailed is said: "removed"
  *     REMOVED   -> FREE       [session_sent_save]
  *
+ * Parking gives up all, and nothing is said of it: any state -> FREE [session_saves_give_up]; what
+ * is COPYING or taken by the saver, once that is through: [session_core_save_copied],
+ * [session_core_save_written], [session_core_save_failed], [session_core_save_removed].
+ *
  * Invariants
  *  1. At most one save is COPYING. A save holds the copy file with its snapshot from then until it
  *     is written or given up; no more than saves_max hold one.
@@ -208,6 +212,36 @@ struct session_read_record {
     struct readback_news news;
 };
 
+/*
+ * Leaving the generation with the process, its model and, if whole, its state. Saves, meetings and
+ * reads of the generation are given up, and nothing of them is said any more; rows that were not
+ * acknowledged are, before Parked.
+ *
+ *     NONE      -> ASKED      [session_order_park]     as over for the step thread, but for what
+ *                                                      follows; a fault is still said
+ *     ASKED     -> PARKED     [session_core_parked]    Parked is said, by the hello of each later
+ *                                                      connection, too; the fault is forgotten
+ *     PARKED    -> REGROUPED  [session_order_regroup]  handed out by session_core_regrouped
+ *
+ * Park again: Parked is said again, nothing else changes. Regroup again: the higher generation
+ * counts. Regroup before Parked, and Plan after Park, change nothing. Over wins over all.
+ */
+enum session_park_state {
+    SESSION_PARK_NONE,
+    SESSION_PARK_ASKED,
+    SESSION_PARK_PARKED,
+    SESSION_PARK_REGROUPED,
+};
+
+struct session_park_record {
+    enum session_park_state state;
+    struct reason reason;         /* of the order */
+    struct session_parked parked; /* from PARKED on */
+    bool said;                    /* Parked, on this connection */
+    uint32_t generation, rank;    /* REGROUPED: to go on as */
+    char token[SESSION_TOKEN];
+};
+
 struct session_row_record {
     struct session_row row;
     int64_t wall_ms;
@@ -225,6 +259,9 @@ struct session_core {
     size_t copy_count;
     bool over;
     struct reason over_reason;
+    struct session_park_record park;
+    bool offers_state; /* hello says what this process kept of a generation before: */
+    struct session_parked offered;
 
     Cairn__V1__TrainerOrder *assigned; /* the order Plan; owned; NULL until it came */
 
@@ -265,11 +302,25 @@ struct session_core {
     uint64_t last_words_version; /* rises with every change of what they would say */
 };
 
+/* Nothing of the generation is left to do for the step thread: it is over, or this rank is to
+ * park. Calls that begin something return ST_STALE, and nothing is due. */
+static inline bool session_core_ended(const struct session_core *core)
+{
+    return core->over || core->park.state != SESSION_PARK_NONE;
+}
+
+/* Park was ordered, and it is not over. */
+static inline bool session_core_parks(const struct session_core *core)
+{
+    return !core->over && core->park.state != SESSION_PARK_NONE;
+}
+
 /* ---- a message, with room for what it points to ---- */
 
 enum session_out_kind {
     SESSION_OUT_HELLO,
     SESSION_OUT_FAULT,
+    SESSION_OUT_PARKED,
     SESSION_OUT_MEET,
     SESSION_OUT_READY,
     SESSION_OUT_ROWS,
@@ -291,6 +342,7 @@ struct session_out {
     struct session_progress progress; /* PROGRESS: what it says */
 
     Cairn__V1__TrainerHello hello;
+    Cairn__V1__Parked parked; /* of hello, or alone */
     Cairn__V1__Ready ready;
     Cairn__V1__Progress progress_message;
     Cairn__V1__MetricRows rows;
@@ -322,3 +374,10 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
 void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
 void session_saves_link_up(struct session_core *core);
+/* No save is wanted any more; what a thread copies or writes now ends with that. */
+void session_saves_give_up(struct session_core *core);
+void session_order_park(struct session_core *core, const Cairn__V1__Park *park);
+void session_order_regroup(struct session_core *core, const Cairn__V1__Regroup *regroup);
+bool session_out_parked(const struct session_core *core, struct session_out *out);
+/* What hello says of the state that this process has; false: nothing. */
+bool session_fill_parked(const struct session_core *core, Cairn__V1__Parked *out);

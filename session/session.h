@@ -3,7 +3,7 @@
  * and metrics, saves, and says why it ended.
  *
  *     step thread ──calls below──▶ session ──link thread──▶ struct session_link ──▶ coordinator
- *                                     ├─────copier──▶ copy files (copy_file.h)
+ *                                     ├─────copier──▶ copy files (copies/copy_file.h)
  *                                     └─────saver───▶ shard files in the store (checkpoint)
  *
  * The step thread calls; three threads of the session talk, copy states and write shards. No call
@@ -31,9 +31,18 @@
 #include "common/rendezvous.h"
 #include "common/status.h"
 #include "session/budget.h"
-#include "session/copy_folder.h"
+#include "session/copies/copy_folder.h"
 
 struct session;
+
+#define SESSION_TOKEN 128 /* bytes of a generation's token, with the NUL */
+
+/* What a process keeps of a generation that it has left (message Parked). */
+struct session_parked {
+    uint64_t step;        /* finished */
+    bool whole;           /* it has the state after that step */
+    uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
+};
 
 /* What carries messages. All but interrupt are called by the link thread only. */
 struct session_link {
@@ -59,8 +68,9 @@ struct session_options {
     const struct clock *clock;
     const struct log *log;
     const char *last_words_path; /* NULL: none are written */
-    const char *copies; /* folder of this job's copies on this node (copy_folder.h); NULL: none */
-    int64_t orphan_ms;  /* after this time without a link the generation is over; 0: 10 minutes */
+    const char
+        *copies; /* folder of this job's copies on this node (copies/copy_folder.h); NULL: none */
+    int64_t orphan_ms; /* after this time without a link the generation is over; 0: 10 minutes */
     void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
     void *over_arg;
 };
@@ -76,8 +86,13 @@ struct session_assignment {
     uint64_t restore_step;
     struct session_copy memory; /* the copies to begin with: generation, size, step; 0: none */
     const uint32_t *holders;    /* per share of memory: a rank on whose node it lies */
-    char *const *nodes;         /* per rank: where it runs; NULL (not with memory): unknown */
-    const uint64_t *skip;       /* steps not to train on */
+    /* Ranks of this generation whose state is that after live_step, ascending: the others get it
+     * from them, and nothing is loaded from elsewhere. Count 0: none. */
+    uint64_t live_step;
+    const uint32_t *live_sources;
+    size_t live_source_count;
+    char *const *nodes;   /* per rank: where it runs; NULL (not with memory): unknown */
+    const uint64_t *skip; /* steps not to train on */
     size_t skip_count;
     const char *host;       /* address to bind for talking to the other ranks */
     bool data_known;        /* the job trained on its data before */
@@ -151,7 +166,7 @@ enum session_due session_due_at(struct session *session, uint64_t step);
 /*
  * A snapshot: this rank's share of a state is copied into a copy file by a thread of the session,
  * beside what the step thread does next, with the hashes of its pieces. Copy files lie in the
- * folder `copies` and outlive this process (copy_file.h).
+ * folder `copies` and outlive this process (copies/copy_file.h).
  */
 struct session_snapshot {
     /* Its tensors, and the data of its buffers, must live until close; the data must not change

@@ -108,3 +108,19 @@ Cairn__V1__TrainerOrder *over_order(const char *reason)
     over.reason = (char *)(uintptr_t)reason;
     return ORDER(OVER, over, &over);
 }
+
+Cairn__V1__TrainerOrder *park_order(const char *reason)
+{
+    Cairn__V1__Park park = CAIRN__V1__PARK__INIT;
+    park.reason = (char *)(uintptr_t)reason;
+    return ORDER(PARK, park, &park);
+}
+
+Cairn__V1__TrainerOrder *regroup_order(uint32_t generation, uint32_t rank, const char *token)
+{
+    Cairn__V1__Regroup regroup = CAIRN__V1__REGROUP__INIT;
+    regroup.generation = generation;
+    regroup.rank = rank;
+    regroup.token = (char *)(uintptr_t)token;
+    return ORDER(REGROUP, regroup, &regroup);
+}

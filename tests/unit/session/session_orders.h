@@ -27,3 +27,5 @@ Cairn__V1__TrainerOrder *met_order(const char *name, enum status st, uint32_t ra
                                    const char *common, const char *items);
 Cairn__V1__TrainerOrder *metric_ack_order(uint64_t through);
 Cairn__V1__TrainerOrder *over_order(const char *reason);
+Cairn__V1__TrainerOrder *park_order(const char *reason);
+Cairn__V1__TrainerOrder *regroup_order(uint32_t generation, uint32_t rank, const char *token);
