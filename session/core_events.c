@@ -533,8 +533,6 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
     case CAIRN__V1__TRAINER_ORDER__BODY_OVER:
         session_core_end(core, order->over->reason);
         break;
-    case CAIRN__V1__TRAINER_ORDER__BODY_PARK:     /* nobody says these two yet */
-    case CAIRN__V1__TRAINER_ORDER__BODY_REGROUP:
     case CAIRN__V1__TRAINER_ORDER__BODY__NOT_SET: /* an order of a later version */
     case _CAIRN__V1__TRAINER_ORDER__BODY__CASE_IS_INT_SIZE:
         break;

@@ -156,6 +156,7 @@ static enum status record_action(struct core *core, struct core_job *job,
         return record_report(core, job, act, event);
     case MACHINE_ACT_SCHEDULE:
     case MACHINE_ACT_START:
+    case MACHINE_ACT_PARK:
     case MACHINE_ACT_END:
     case MACHINE_ACT_UNSEEN:
     case MACHINE_ACT_OVER:
@@ -449,6 +450,9 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_START:
         for_ranks(core, job, act->rank, core_send_start);
         break;
+    case MACHINE_ACT_PARK:
+        for_ranks(core, job, act->rank, core_send_park);
+        break;
     case MACHINE_ACT_END:
         for_ranks(core, job, act->rank, core_send_end);
         break;
@@ -456,7 +460,7 @@ static void perform_action(struct core *core, struct core_job *job,
         core_hold_slot(core, job, act->rank);
         break;
     case MACHINE_ACT_OVER:
-        core_send_over(core, job, act->message);
+        core_send_over(core, job, act->rank, act->message);
         break;
     case MACHINE_ACT_ASSIGN:
         for_ranks(core, job, act->rank, core_send_assignment);

@@ -44,7 +44,8 @@ struct core_conn {
     char token[72]; /* bearer token of the call, "" if none */
     bool local;     /* over the Unix socket */
     /* the core's */
-    bool greeted; /* its hello came: the only one */
+    bool greeted;  /* its hello came: the only one */
+    bool regroups; /* of a worker that was told its new generation: it comes again */
     struct core_node *node;
     struct core_job *job;
     uint32_t generation, rank;
@@ -75,6 +76,7 @@ struct core_options {
     void (*seal)(void *arg, char *token);
     void *seal_arg;
     int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
+    bool restarts;   /* no worker outlives a failure of its generation */
     /* Of agents, where there are not thousands; 0: 1 s, 5 s. */
     int64_t beat_ms, lost_ms;
     uint64_t descriptors; /* that this process may have open; 0: nobody counts them */

@@ -215,7 +215,13 @@ void core_outbox_release(struct core *core);
 
 /* ---- orders.c: what is told to agents and trainers ---- */
 
+/* To its agent; of a worker that was kept, to that: its new generation. */
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
+/* To leave its generation and stay; not to one that is gone, or to be ended. */
+void core_send_park(struct core *core, struct core_job *job, uint32_t rank);
+/* To one that was kept for the generation that forms, over whatever stream it has. */
+void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
+                       struct core_conn *conn);
 /* Nobody saw that trainer go: no other one gets its slot until somebody did. Where it lives on, it
  * is ended: by its agent's stream as soon as that is heard, or after its next hello. */
 void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
@@ -239,9 +245,9 @@ void core_check_copies(struct core *core, struct core_node *node,
 /* message: of the type that the body names. */
 void core_send_order(struct core *core, struct core_job *job, uint32_t rank, enum core_haste haste,
                      Cairn__V1__TrainerOrder__BodyCase body, void *message);
-/* This generation is over: to one connection, which ends; to all of the job. */
+/* This generation is over: to one connection, which ends; to a rank, or all ranks, of the job. */
 void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason);
-void core_send_over(struct core *core, struct core_job *job, const char *reason);
+void core_send_over(struct core *core, struct core_job *job, uint32_t rank, const char *reason);
 /* The assignment (message Plan) of a rank. */
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,

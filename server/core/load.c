@@ -285,7 +285,7 @@ static enum status take_restored(struct core *core)
 
 void core_drop_job(struct core *core, struct core_job *job, const char *why)
 {
-    core_send_over(core, job, why);
+    core_send_over(core, job, MACHINE_ALL_RANKS, why);
     core_forget_dirty(core, job);
     core_remove_job(core, job);
     core_job_free(job);

@@ -21,13 +21,17 @@ static Cairn__V1__TrainerRef ref_of(struct core_job *job, uint32_t rank)
 {
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;
-    ref.generation = job->m.generation;
+    ref.generation = job->m.ranks[rank].birth; /* what its agent knows it by */
     ref.rank = rank;
     return ref;
 }
 
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
 {
+    if (job->m.ranks[rank].birth != job->m.generation) {
+        core_send_regroup(core, job, rank, job->ranks[rank].conn);
+        return;
+    }
     struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
     if (!conn)
         return;
@@ -59,7 +63,7 @@ void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
 {
     struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
-    if (conn && !job->m.ranks[rank].gone)
+    if (conn && !job->m.ranks[rank].gone && !job->m.ranks[rank].parked)
         core_send_end_of(core, conn, &ref);
 }
 
@@ -194,11 +198,35 @@ void core_send_over_to(struct core *core, struct core_conn *conn, const char *re
     core_hang_up(core, conn, RPC_FAILED_PRECONDITION, reason);
 }
 
-void core_send_over(struct core *core, struct core_job *job, const char *reason)
+void core_send_park(struct core *core, struct core_job *job, uint32_t rank)
+{
+    const struct machine_rank *of = &job->m.ranks[rank];
+    Cairn__V1__Park park = CAIRN__V1__PARK__INIT;
+    park.reason = job->m.reason;
+    if (of->gone || of->ended)
+        return;
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PARK, &park);
+}
+
+void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
+                       struct core_conn *conn)
+{
+    Cairn__V1__Regroup regroup = CAIRN__V1__REGROUP__INIT;
+    regroup.generation = job->m.generation;
+    regroup.rank = rank;
+    regroup.token = job->m.token;
+    Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
+    order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_REGROUP;
+    order.regroup = &regroup;
+    if (conn)
+        core_post(core, conn, CORE_AT_ONCE, &order.base);
+}
+
+void core_send_over(struct core *core, struct core_job *job, uint32_t rank, const char *reason)
 {
     for (uint32_t i = 0; i < job->m.config.ranks; i++) {
         struct core_conn *conn = job->ranks[i].conn;
-        if (!conn)
+        if (!conn || (rank != MACHINE_ALL_RANKS && rank != i))
             continue;
         core_detach(conn);
         core_send_over_to(core, conn, reason);
@@ -241,16 +269,19 @@ static size_t list_saves(const struct machine *m, Cairn__V1__SaveAt *saves,
     return count;
 }
 
-/* Where ranks run, and whose node has the share of each in memory. */
+/* Where ranks run, whose node has the share of each in memory, and who has the state. */
 struct places {
     char **nodes; /* names: the machine's */
     uint32_t *holders;
+    uint32_t *sources;
+    size_t source_count;
 };
 
 static void release_places(struct places *places)
 {
     free(places->nodes);
     free(places->holders);
+    free(places->sources);
 }
 
 static enum status list_places(struct machine *m, struct places *out)
@@ -259,14 +290,17 @@ static enum status list_places(struct machine *m, struct places *out)
     struct places places = {
         .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
         .holders = calloc(ranks, sizeof *places.holders),
+        .sources = calloc(ranks, sizeof *places.sources),
     };
-    if (!places.nodes || !places.holders) {
+    if (!places.nodes || !places.holders || !places.sources) {
         release_places(&places);
         return ST_NO_MEMORY;
     }
     for (uint32_t i = 0; i < ranks; i++) {
         places.nodes[i] = m->ranks[i].node;
         places.holders[i] = m->ranks[i].holder;
+        if (m->restore.live && m->ranks[i].source)
+            places.sources[places.source_count++] = i;
     }
     *out = places;
     return ST_OK;
@@ -276,11 +310,29 @@ static Cairn__V1__MemoryRestore restore_of(const struct machine *m, const struct
 {
     Cairn__V1__MemoryRestore memory = CAIRN__V1__MEMORY_RESTORE__INIT;
     memory.generation = m->restore.memory_generation;
-    memory.step = m->restore.step;
+    memory.step = m->restore.memory_step;
     memory.size = m->config.ranks;
     memory.holders = places->holders;
     memory.n_holders = m->config.ranks;
     return memory;
+}
+
+static Cairn__V1__LiveRestore live_of(const struct machine *m, const struct places *places)
+{
+    Cairn__V1__LiveRestore live = CAIRN__V1__LIVE_RESTORE__INIT;
+    live.step = m->restore.step;
+    live.sources = places->sources;
+    live.n_sources = places->source_count;
+    return live;
+}
+
+/* Of what is in the store, or in memory: saves of later steps are still to be made. */
+static uint64_t restore_step_of(const struct machine *m)
+{
+    const struct machine_ckpt *newest = machine_newest(m);
+    if (!m->restore.live)
+        return m->restore.step;
+    return newest ? newest->step : 0;
 }
 
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank)
@@ -296,6 +348,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     Cairn__V1__SaveAt saves[MACHINE_ANNOUNCED_MAX];
     Cairn__V1__SaveAt *save_list[MACHINE_ANNOUNCED_MAX];
     Cairn__V1__MemoryRestore memory = restore_of(m, &places);
+    Cairn__V1__LiveRestore live = live_of(m, &places);
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     plan.job = job->id;
     plan.generation = m->generation;
@@ -305,7 +358,8 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.n_shares = m->config.ranks;
     plan.job_file = job->job_file;
     plan.restore = dir;
-    plan.restore_step = m->restore.step;
+    plan.restore_step = restore_step_of(m);
+    plan.live = m->restore.live ? &live : NULL;
     plan.memory = m->restore.memory_generation > 0 ? &memory : NULL;
     plan.skip = m->numeric.skip;
     plan.n_skip = m->numeric.skip_count;

@@ -113,9 +113,12 @@ static void place_job(struct core *core, struct core_job *job, const struct boar
         core_fail(core, ST_NO_MEMORY, "placing");
         return;
     }
-    for (uint32_t i = 0; i < ranks; i++) {
-        names[i] = board->of[slots[i].node]->name;
-        numbers[i] = slots[i].slot;
+    const bool keeps = machine_vacant(&job->m) < ranks;
+    for (uint32_t i = 0, next = 0; i < ranks; i++) {
+        if (keeps && !job->m.ranks[i].gone)
+            continue;
+        names[i] = board->of[slots[next].node]->name;
+        numbers[i] = slots[next++].slot;
     }
     char token[65];
     core_nonce(core, token, sizeof token);
@@ -184,7 +187,7 @@ static enum status find_slots(struct core *core, struct core_job *job, struct bo
 {
     static const unsigned avoids[] = { AVOID_FAILED | AVOID_DRAINED | AVOID_SUSPECT,
                                        AVOID_FAILED | AVOID_DRAINED, AVOID_FAILED };
-    const struct place_ask ask = { .count = job->m.config.ranks,
+    const struct place_ask ask = { .count = machine_vacant(&job->m),
                                    .device = job_device_word(job->spec->workers.device),
                                    .apart = board->apart,
                                    .apart_count = board->apart_count };
@@ -258,7 +261,9 @@ static bool try_place(struct core *core, struct core_job *job)
         return true;
     if (core_paths_open(core, job))
         return false; /* it is known within seconds whether its nodes reach each other */
-    enum status st = find_slots(core, job, core->board, slots, &reason);
+    enum status st = machine_vacant(&job->m) == 0 /* all go on where they are */
+                         ? ST_OK
+                         : find_slots(core, job, core->board, slots, &reason);
     if (st == ST_OK) {
         place_job(core, job, core->board, slots);
         return false;
@@ -273,7 +278,7 @@ static bool try_place(struct core *core, struct core_job *job)
         keep_waiting(core, job, reason.text);
         return false;
     }
-    const struct place_ask ask = { .count = job->m.config.ranks,
+    const struct place_ask ask = { .count = machine_vacant(&job->m),
                                    .device = job_device_word(job->spec->workers.device),
                                    .apart = core->board->apart,
                                    .apart_count = core->board->apart_count };

@@ -68,6 +68,7 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .relaxed = spec->recovery.exactness == JOB_EXACTNESS_RELAXED,
                                      .skip_nan = spec->recovery.on_nan == JOB_ON_NAN_SKIP,
                                      .hang_ms = core->options.hang_ms,
+                                     .restarts = core->options.restarts,
                                      .silent_ms = core->lost_ms,
                                      .spread_ms = core->spread_ms };
     if (spec->checkpoint.every.unit == JOB_MS)

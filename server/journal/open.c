@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 8. An older file (0 or 1 to 7) gets the columns, tables and indexes that it
+ * user_version is 9. An older file (0 or 1 to 8) gets the columns, tables and indexes that it
  * lacks, loses a table that nobody needs, and has its metrics in blocks. Ranks were in the jobs'
  * states until 7; a job's go into their table when its state is written next
  * (server/machine/codec.h).
@@ -124,6 +124,14 @@ static const char upgraded_to_7[] = "DROP TABLE metrics;"
 /* The ranks' table, which the schema makes. */
 static const char upgrade_to_8[] = "PRAGMA user_version=8;";
 
+/* Workers outlive generations. */
+static const char upgrade_to_9[] = "BEGIN;"
+                                   "ALTER TABLE ranks ADD COLUMN birth INTEGER NOT NULL DEFAULT 0;"
+                                   "ALTER TABLE ranks ADD COLUMN parked INTEGER NOT NULL DEFAULT 0;"
+                                   "ALTER TABLE ranks ADD COLUMN source INTEGER NOT NULL DEFAULT 0;"
+                                   "PRAGMA user_version=9;"
+                                   "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -241,6 +249,8 @@ static enum status open_db(struct journal *journal, const char *path)
         st = upgrade_metrics(journal);
     if (st == ST_OK && version < 8)
         st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_8, NULL, NULL, NULL));
+    if (st == ST_OK && version < 9)
+        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_9, NULL, NULL, NULL));
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

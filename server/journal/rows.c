@@ -93,8 +93,9 @@ enum status journal_each_generation(struct journal *journal, const char *id,
 enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
                              const struct machine_rank_row *row)
 {
-    return journal_run(journal, SQL_PUT_RANK, "titiii", id, (int64_t)rank, row->node,
-                       (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone);
+    return journal_run(journal, SQL_PUT_RANK, "titiiiiii", id, (int64_t)rank, row->node,
+                       (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone,
+                       (int64_t)row->birth, (int64_t)row->parked, (int64_t)row->source);
 }
 
 enum status journal_each_rank(struct journal *journal, const char *id, journal_rank_fn fn,
@@ -106,7 +107,10 @@ enum status journal_each_rank(struct journal *journal, const char *id, journal_r
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         struct machine_rank_row rank = { .slot = (uint32_t)sqlite3_column_int64(row, 2),
                                          .holder = (uint32_t)sqlite3_column_int64(row, 3),
-                                         .gone = sqlite3_column_int(row, 4) != 0 };
+                                         .gone = sqlite3_column_int(row, 4) != 0,
+                                         .birth = (uint32_t)sqlite3_column_int64(row, 5),
+                                         .parked = sqlite3_column_int(row, 6) != 0,
+                                         .source = sqlite3_column_int(row, 7) != 0 };
         const char *node = journal_text_at(row, 1);
         if (strlen(node) >= sizeof rank.node) {
             st = ST_CORRUPT;

@@ -62,7 +62,7 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
-    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?)",
+    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?)",
     [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
@@ -97,7 +97,8 @@ static const char *const sql_texts[SQL_COUNT] = {
         " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=3 ORDER BY seq LIMIT 1))"
         " ORDER BY seq LIMIT 1",
     [SQL_NEXT_LEFT] = "SELECT id,seq FROM jobs WHERE ended=1 AND seq>? ORDER BY seq LIMIT 1",
-    [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone FROM ranks WHERE job=? ORDER BY rank",
+    [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone,birth,parked,source FROM ranks WHERE "
+                      "job=? ORDER BY rank",
     [SQL_EACH_SAVE] =
         "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
         "base_step,base_generation,parent_step,parent_generation,retry FROM saves WHERE "

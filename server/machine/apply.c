@@ -47,7 +47,7 @@ void machine_release(struct machine *m)
 static void close_generation(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!machine_ends(m) || !machine_all_gone(m))
+    if (!machine_ends(m) || !machine_all_left(m))
         return;
     machine_saves_end(t);
     bool waits = m->ending.to != MACHINE_KILLED && m->ending.to != MACHINE_FAILED;
@@ -62,10 +62,14 @@ static void close_generation(struct machine_turn *t)
         m->total_steps > 0 && m->intent != MACHINE_INTENT_FINISH && !machine_final_committed(m);
     if (to == MACHINE_SUCCEEDED && lost)
         to = MACHINE_RECOVERING;
+    if (to != MACHINE_RECOVERING && !machine_all_gone(m)) { /* no generation follows */
+        machine_end_generation(t, to, false);
+        return;
+    }
     machine_act(t, MACHINE_ACT_GEN_END);
     if (to == MACHINE_RECOVERING) {
         m->state = MACHINE_RECOVERING;
-        m->ending.to = MACHINE_NONE;
+        machine_keep(t);
         m->dirty = true;
         machine_act(t, MACHINE_ACT_SCHEDULE);
         return;
@@ -172,7 +176,8 @@ static void on_finished(struct machine_turn *t)
     rank->finished = true;
     if (t->ev->finished.step > rank->step)
         rank->step = t->ev->finished.step;
-    if (machine_ends(m) || m->total_steps != 0 || m->intent != MACHINE_INTENT_NONE)
+    if (machine_ends(m) || machine_keeps(m) || m->total_steps != 0 ||
+        m->intent != MACHINE_INTENT_NONE)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         if (!m->ranks[i].finished)
@@ -293,6 +298,7 @@ static const struct {
     [MACHINE_EV_SAVE_PASSED] = { TRAINER, machine_on_save_passed },
     [MACHINE_EV_SAVE_WANTED] = { TRAINER, machine_on_save_wanted },
     [MACHINE_EV_READ_BACK] = { TRAINER, machine_on_read_back },
+    [MACHINE_EV_PARKED] = { TRAINER, machine_on_parked },
 };
 
 /* What agents and trainers of another generation say changes nothing (invariant 2). */
@@ -366,7 +372,10 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     m->stepped_at = 0;
     bool gently = machine_ends(m) && m->ending.to != MACHINE_RECOVERING &&
                   m->ending.to != MACHINE_FAILED && m->ending.to != MACHINE_KILLED;
-    if (gently) {
+    m->ending.kept_until = m->grace_until + MACHINE_KEEP_MS;
+    if (m->ending.parks) {
+        m->ending.hard_at = m->grace_until + MACHINE_PARK_MS;
+    } else if (gently) {
         m->ending.hard_at = now + MACHINE_LEAVE_MS;
     } else if (machine_ends(m)) {
         m->ending.ended_at = now;
@@ -410,6 +419,8 @@ void machine_excuse(struct machine *m, int64_t ms)
         return;
     m->started_at += ms;
     m->ending.ended_at += ms;
+    m->ending.kept_until += ms;
+    m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;

@@ -21,6 +21,17 @@ static bool is_news(const struct machine *m, enum machine_intent intent, enum ma
     return !ends && m->state != to && m->ending.to != to && m->intent != intent;
 }
 
+/* A job that waits for its next generation comes to rest: at once, or when those are gone that were
+ * kept for it. */
+static void end_or_rest(struct machine_turn *t, enum machine_state to)
+{
+    if (machine_keeps(t->m)) {
+        machine_end_generation(t, to, false);
+    } else {
+        machine_rest(t, to);
+    }
+}
+
 /* Its trainers are to save and leave, if there are any, and the job to go to `to`. */
 static enum status ask_to_leave(struct machine_turn *t, enum machine_intent intent,
                                 enum machine_state to)
@@ -29,14 +40,16 @@ static enum status ask_to_leave(struct machine_turn *t, enum machine_intent inte
     switch (m->state) {
     case MACHINE_QUEUED:
     case MACHINE_PLACING:
-        machine_rest(t, to);
+        end_or_rest(t, to);
         return ST_OK;
     case MACHINE_FORMING:
         machine_end_generation(t, to, false);
         return ST_OK;
     case MACHINE_RECOVERING:
         if (!machine_ends(m)) {
-            machine_rest(t, to);
+            end_or_rest(t, to);
+        } else if (m->ending.parks) {
+            machine_end_generation(t, to, false);
         } else if (m->ending.to == MACHINE_RECOVERING) {
             m->ending.to = to;
         }

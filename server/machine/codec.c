@@ -28,6 +28,7 @@ struct field {
 static const struct field machine_fields[] = {
     FIELD(machine, state, ENUM),
     MEMBER(ending.to, "end_to", ENUM),
+    MEMBER(ending.parks, "parks", BOOLEAN),
     FIELD(machine, intent, ENUM),
     FIELD(machine, generation, U32),
     FIELD(machine, restarts, U32),
@@ -39,6 +40,8 @@ static const struct field machine_fields[] = {
     MEMBER(restore.memory_generation, "memory_generation", U32),
     MEMBER(restore.memory_from, "memory_from", U32),
     MEMBER(restore.decided, "memory_decided", BOOLEAN),
+    MEMBER(restore.memory_step, "memory_step", U64),
+    MEMBER(restore.live, "live", BOOLEAN),
     FIELD(machine, ran, U64),
     FIELD(machine, progressed, BOOLEAN),
     FIELD(machine, committed, BOOLEAN),
@@ -71,6 +74,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, started_wall, I64),
     FIELD(machine, ended_wall, I64),
     FIELD(machine, token, TEXT),
+    FIELD(machine, token_before, TEXT),
     FIELD(machine, reason, TEXT),
     FIELD(machine, final_digest, TEXT),
     FIELD(machine, store_mark, TEXT),
@@ -373,14 +377,20 @@ struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
 {
     CHECK(rank < m->config.ranks);
     const struct machine_rank *of = &m->ranks[rank];
-    struct machine_rank_row row = { .slot = of->slot, .holder = of->holder, .gone = of->gone };
+    struct machine_rank_row row = { .slot = of->slot,
+                                    .holder = of->holder,
+                                    .birth = of->birth,
+                                    .gone = of->gone,
+                                    .parked = of->parked,
+                                    .source = of->source };
     memcpy(row.node, of->node, sizeof row.node);
     return row;
 }
 
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b)
 {
-    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
+    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone && a->birth == b->birth &&
+           a->parked == b->parked && a->source == b->source &&
            strcmp(a->node, b->node) == 0;
 }
 
@@ -393,5 +403,8 @@ void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_ra
     memcpy(of->node, row->node, sizeof of->node);
     of->slot = row->slot;
     of->holder = row->holder;
+    of->birth = row->birth > 0 ? row->birth : m->generation; /* 0: of an older version */
+    of->parked = row->parked;
+    of->source = row->source;
     of->gone = row->gone;
 }

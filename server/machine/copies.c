@@ -6,6 +6,9 @@
  * gets its assignment: a coordinator that restarts in between sends the same assignments. Which
  * copies there are is not journalled, since they are offered anew; memory_from is: copies that
  * failed once are not tried again.
+ *
+ * Where workers of the generation before go on (park.c), theirs is the state that counts, if none
+ * of the copies is newer.
  */
 #include <stdlib.h>
 
@@ -13,6 +16,20 @@
 #include "server/machine/internal.h"
 
 #define COPIES_PER_RANK 16 /* of two generations, own ones and those kept for a peer */
+
+/* A generation starts there, and not from a folder of the store. */
+static void start_at(struct machine *m, uint64_t step)
+{
+    m->restore.step = step;
+    m->restore.generation = 0;
+    if (step > m->step_max) { /* its ranks died before they could report it */
+        m->step_max = step;
+        m->progressed = true;
+    }
+    m->replay_until = m->step_max;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].step = step;
+}
 
 static struct machine_copy *find_copy(struct machine *m, uint32_t generation, uint64_t step,
                                       uint32_t rank)
@@ -102,6 +119,44 @@ static bool find_holders(struct machine *m, uint64_t step, uint32_t generation)
     return true;
 }
 
+/* It is the generation's before, of whose workers the pins were compared. */
+static bool is_live(const struct machine *m, const struct machine_kept *kept)
+{
+    return kept->whole && kept->computed_by > 0 && kept->computed_by < m->generation &&
+           has_run(m, kept->computed_by) && kept->step >= m->restore.step &&
+           (m->total_steps == 0 || kept->step <= m->total_steps);
+}
+
+/* The newest step that a worker of this generation has. */
+static bool find_live(const struct machine *m, uint64_t *out_step)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        const struct machine_kept *kept = &m->ranks[i].kept;
+        if (!is_live(m, kept) || (found && kept->step <= *out_step))
+            continue;
+        *out_step = kept->step;
+        found = true;
+    }
+    return found;
+}
+
+/* From workers that have it. Copies stay where they are until there are newer ones. */
+static void go_on_live(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    uint32_t sources = 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->source = is_live(m, &rank->kept) && rank->kept.step == step;
+        sources += rank->source;
+    }
+    m->restore.live = true;
+    start_at(m, step);
+    machine_tell(t, "live", "goes on from step %llu, which %u of %u workers have",
+                 (unsigned long long)step, sources, m->config.ranks);
+}
+
 void machine_copies_choose(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -116,18 +171,18 @@ void machine_copies_choose(struct machine_turn *t)
     while (!found && next_older(m, &step, &generation))
         found = find_holders(m, step, generation);
     machine_copies_clear(m);
+    if (found) {
+        m->restore.memory_generation = generation;
+        m->restore.memory_step = step;
+    }
+    uint64_t live = 0;
+    if (find_live(m, &live) && (!found || live >= step)) {
+        go_on_live(t, live);
+        return;
+    }
     if (!found)
         return;
-    m->restore.memory_generation = generation;
-    m->restore.step = step;
-    m->restore.generation = 0; /* no folder of the store */
-    if (step > m->step_max) {  /* its ranks died before they could report it */
-        m->step_max = step;
-        m->progressed = true;
-    }
-    m->replay_until = m->step_max;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        m->ranks[i].step = step;
+    start_at(m, step);
     machine_tell(t, "memory", "restored from memory: step %llu, as generation %u left it",
                  (unsigned long long)step, generation);
 }
@@ -136,7 +191,7 @@ bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *f
 {
     struct machine *m = t->m;
     bool forming = m->state == MACHINE_FORMING;
-    if (m->restore.memory_generation == 0 ||
+    if (m->restore.memory_generation == 0 || m->restore.live ||
         !(fault->kind == MACHINE_FAULT_DAMAGE || (forming && budget)))
         return false;
     m->restore.memory_from = m->generation;

@@ -40,6 +40,7 @@ enum machine_event_kind {
     MACHINE_EV_SAVE_PASSED,  /* save_passed: it is beyond an announced step */
     MACHINE_EV_SAVE_WANTED,  /* save_wanted: somebody asked the worker for a save, or to leave */
     MACHINE_EV_READ_BACK,    /* read_back  how far it is with m->read_back */
+    MACHINE_EV_PARKED,       /* -          it has left the generation, and waits */
     /* what people ask */
     MACHINE_EV_PAUSE,
     MACHINE_EV_RESUME,
@@ -76,6 +77,8 @@ struct machine_hello {
     uint32_t pid;
     bool attached; /* it has its assignment already: the session was lost, or the coordinator */
     uint64_t step; /* attached: finished steps */
+    bool parked;   /* it was of the generation before; attached: of this one, and has left it */
+    struct machine_kept kept;          /* parked */
     const struct machine_copy *copies; /* found on its node; holder is not set */
     size_t copy_count;
 };
@@ -132,7 +135,7 @@ struct machine_event {
     enum machine_event_kind kind;
     int64_t now;         /* monotonic ms */
     int64_t wall;        /* Unix ms */
-    uint32_t generation; /* STARTED to READ_BACK: of the process that is spoken of */
+    uint32_t generation; /* STARTED to PARKED: of the process that is spoken of */
     uint32_t rank;       /* of the same */
     const char *by;      /* what people ask: who does, "operator/alice"; NULL: nobody knows */
     union {
@@ -207,10 +210,11 @@ enum machine_action_kind {
     MACHINE_ACT_REPORT_ROW, /* step, generation, rank: the report that the event brought */
     /* carried out afterwards, in order */
     MACHINE_ACT_SCHEDULE, /* slots were freed or are wanted */
-    MACHINE_ACT_START,    /* trainers of all ranks */
-    MACHINE_ACT_END,      /* kills the trainers that are not gone */
+    MACHINE_ACT_START,    /* trainers of all ranks; those that were kept go on */
+    MACHINE_ACT_PARK,     /* rank: those that are to leave the generation and stay */
+    MACHINE_ACT_END,      /* rank: kills the trainers that are neither gone nor parked */
     MACHINE_ACT_UNSEEN,   /* rank: counts as gone, and nobody saw that it is: its slot stays held */
-    MACHINE_ACT_OVER,     /* message: sessions are told so and closed */
+    MACHINE_ACT_OVER,     /* rank, message: sessions are told so and closed */
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
     MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */
     MACHINE_ACT_CLEAR,    /* ... of none of those that were blamed: it was the job */

@@ -11,7 +11,6 @@ static void form_generation(struct machine_turn *t)
 {
     struct machine *m = t->m;
     CHECK(m->state == MACHINE_PLACING);
-    CHECK(machine_all_gone(m));
     CHECK(!machine_saves_busy(m));
     const struct machine_ckpt *ckpt = machine_newest(m);
     m->generation++;
@@ -23,6 +22,8 @@ static void form_generation(struct machine_turn *t)
     m->restore.generation = ckpt ? ckpt->generation : 0;
     m->damage_suspected = false; /* of what this one doesn't restore */
     m->restore.memory_generation = 0;
+    m->restore.memory_step = 0;
+    m->restore.live = false;
     m->restore.decided = false;
     machine_copies_clear(m);
     m->progressed = false;
@@ -32,7 +33,7 @@ static void form_generation(struct machine_turn *t)
     m->cause = (struct machine_fault){ 0 };
     m->candidate = (struct machine_fault){ 0 };
     m->window_until = 0;
-    m->ending.hard_at = 0;
+    m->ending = (struct machine_ending){ 0 };
     m->started_at = t->now;
     m->progress_at = t->now;
     m->replay_until = m->step_max;
@@ -46,6 +47,7 @@ static void form_generation(struct machine_turn *t)
     m->tried_again = 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i] = (struct machine_save){ 0 };
+    const uint32_t kept = machine_regroup(t);
     m->gone_count = 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->ranks[i].gone = false;
@@ -53,7 +55,10 @@ static void form_generation(struct machine_turn *t)
         m->ranks[i].counter_at = t->now;
     }
     machine_act(t, MACHINE_ACT_GEN_BEGIN);
-    if (ckpt) {
+    if (kept > 0) {
+        machine_tell(t, "forming", "generation %u with %u workers, %u of them go on",
+                     m->generation, m->config.ranks, kept);
+    } else if (ckpt) {
         machine_tell(t, "forming",
                      "generation %u with %u workers, from the checkpoint of step %llu",
                      m->generation, m->config.ranks, (unsigned long long)ckpt->step);
@@ -71,10 +76,14 @@ void machine_on_placed(struct machine_turn *t)
         return;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        *rank = (struct machine_rank){ .gone = true, .slot = t->ev->placed.slots[i] };
+        if (!rank->gone)
+            continue; /* it is kept, where it is */
+        *rank = (struct machine_rank){ .gone = true,
+                                       .birth = m->generation + 1,
+                                       .slot = t->ev->placed.slots[i] };
         machine_text(rank->node, sizeof rank->node, t->ev->placed.nodes[i]);
     }
-    m->gone_count = m->config.ranks;
+    machine_text(m->token_before, sizeof m->token_before, m->token);
     machine_text(m->token, sizeof m->token, t->ev->placed.token);
     m->state = MACHINE_PLACING;
     if (m->probed) {
@@ -172,6 +181,16 @@ static void tell_saves(struct machine_turn *t, uint32_t rank)
     }
 }
 
+/* Its session was lost while it parks, or waits. */
+static void meet_parked(struct machine_turn *t)
+{
+    if (t->ev->hello.attached && t->ev->hello.parked) {
+        machine_note_parked(t, t->ev->rank);
+    } else if (t->m->ending.parks && !t->m->ranks[t->ev->rank].ended) {
+        machine_act(t, MACHINE_ACT_PARK)->rank = t->ev->rank;
+    }
+}
+
 void machine_on_hello(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -185,6 +204,12 @@ void machine_on_hello(struct machine_turn *t)
     rank->joined = true;
     if (machine_ends_hard(m))
         return; /* the generation is being ended; the core answers Over before it comes to this */
+    if (m->ending.parks || machine_keeps(m)) {
+        meet_parked(t);
+        return;
+    }
+    if (t->ev->hello.parked)
+        rank->kept = t->ev->hello.kept;
     if (!t->ev->hello.attached) {
         machine_copies_hear(t);
         if (again && rank->assigned) {

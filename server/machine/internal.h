@@ -21,6 +21,8 @@
 #define MACHINE_MISSING_MS    1000   /* for the exit of a trainer that its agent doesn't list */
 #define MACHINE_LEAVE_MS      10000  /* for trainers to leave after the last commit */
 #define MACHINE_END_AGAIN_MS  2000   /* between two MACHINE_ACT_END */
+#define MACHINE_PARK_MS       5000   /* for workers to say that they have parked */
+#define MACHINE_KEEP_MS       30000  /* for kept workers to find the next generation */
 #define MACHINE_NEVER_MS      5000   /* a trainer that never showed up counts as gone */
 #define MACHINE_UNDYING_MS    15000  /* a trainer that SIGKILL doesn't end counts as gone */
 #define MACHINE_ASSUMED_MS    10000  /* for ranks that may have nothing to unlink */
@@ -33,6 +35,7 @@
 #define MACHINE_BARREN_MAX    10    /* generations in a row without progress; then FAILED */
 #define MACHINE_LACKING_MAX                                                                        \
     16 /* nodes that lack what the job needs, before it is the job's fault */
+#define MACHINE_LIVE_TRIES     3 /* generations in a row without progress; then none is kept */
 #define MACHINE_BUDGET         3 /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
 #define MACHINE_DATA_MS        15000 /* until data that differed are looked at again */
@@ -51,6 +54,13 @@ struct machine_turn {
     struct machine_actions *out;
     int64_t now, wall;
 };
+
+/* ---- park.c: workers that outlive their generation; what of it life.c and others ask ---- */
+
+/* Every worker of the generation is gone, or has parked where it parks. */
+bool machine_all_left(const struct machine *m);
+/* Its generation has ended, and workers of it wait for the next one. */
+bool machine_keeps(const struct machine *m);
 
 /* ---- catalog.c: checkpoints and saves of the job; lists and questions ---- */
 
@@ -110,6 +120,19 @@ void machine_unplace(struct machine_turn *t);
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
 /* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
 void machine_rest(struct machine_turn *t, enum machine_state to);
+
+/* ---- park.c: the rest of it ---- */
+
+/* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
+void machine_end_or_park(struct machine_turn *t, enum machine_state to,
+                         const struct machine_fault *fault);
+void machine_on_parked(struct machine_turn *t);
+void machine_note_parked(struct machine_turn *t, uint32_t rank); /* it said so, in whatever way */
+/* All have left, and some are kept: from now on they wait. */
+void machine_keep(struct machine_turn *t);
+/* Seats of the generation that begins: who is kept goes on there, the others are born in it. How
+ * many are kept. */
+uint32_t machine_regroup(struct machine_turn *t);
 
 /* ---- announce.c: saves to come ---- */
 

@@ -145,7 +145,8 @@ void machine_set_reason(struct machine *m, const char *format, ...)
 bool machine_alive(const struct machine *m)
 {
     return m->state == MACHINE_FORMING || m->state == MACHINE_RUNNING ||
-           m->state == MACHINE_SAVING || (m->state == MACHINE_RECOVERING && machine_ends(m));
+           m->state == MACHINE_SAVING || (m->state == MACHINE_RECOVERING && machine_ends(m)) ||
+           machine_keeps(m);
 }
 
 bool machine_spans(const struct machine *m)
@@ -303,19 +304,23 @@ void machine_end_generation(struct machine_turn *t, enum machine_state to, bool 
     struct machine *m = t->m;
     bool again = machine_ends(m);
     CHECK(machine_alive(m));
+    const bool parked = m->ending.parks || machine_keeps(m);
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].parked = false; /* they are ended with the others */
+    m->ending.parks = false;
     m->ending.to = to;
     m->dirty = true;
     m->window_until = 0;
-    if (to == MACHINE_RECOVERING || to == MACHINE_FAILED) {
+    if (to == MACHINE_RECOVERING || to == MACHINE_FAILED || m->state == MACHINE_PLACING) {
         m->state = MACHINE_RECOVERING;
     } else if (m->state == MACHINE_RUNNING) {
         m->state = MACHINE_SAVING;
     }
-    if (gently) {
+    if (gently && !parked) {
         m->ending.hard_at = t->now + MACHINE_LEAVE_MS;
         return;
     }
-    if (again && m->ending.hard_at == 0)
+    if (again && !parked && m->ending.hard_at == 0)
         return;
     m->ending.hard_at = 0;
     m->ending.ended_at = t->now;
@@ -337,7 +342,7 @@ void machine_rest(struct machine_turn *t, enum machine_state to)
     CHECK(events[to]);
     CHECK(machine_all_gone(m)); /* invariant 5 */
     m->state = to;
-    m->ending.to = MACHINE_NONE;
+    m->ending = (struct machine_ending){ 0 };
     m->intent = MACHINE_INTENT_NONE;
     m->dirty = true;
     m->retry_at = 0;

@@ -12,8 +12,8 @@
  *     MACHINE_ACT_START leaves.
  *   2 Events of another generation than the current one change nothing.
  *   3 A save becomes a checkpoint only through SAVE_COMMITTING, which is journalled.
- *   4 A new generation starts only when every trainer of the old one is gone and no save of it can
- *     still commit.
+ *   4 A new generation starts only when every trainer of the old one is gone, or has parked and
+ *     computes nothing (park.c), and no save of it can still commit.
  *   5 A job in a final state has no trainer.
  *
  * Gone is a trainer whose process ended, or was lost with its node, or was killed and can't die
@@ -53,13 +53,19 @@
  * below it are of this process's life.
  */
 
-/* A generation that ends: its trainers leave by themselves until hard_at, else they are ended. */
+/*
+ * A generation that ends: its trainers leave by themselves until hard_at, else they are ended.
+ * To leave is to exit; where it parks, those that are not to blame leave by saying that they have
+ * parked. What it leaves is not gone then: kept_until is their time to find the next generation.
+ */
 struct machine_ending {
-    enum machine_state to; /* where the job goes when they are gone; NONE: it doesn't end */
+    enum machine_state to; /* where the job goes when they have left; NONE: it doesn't end */
+    bool parks;
 
     int64_t hard_at;  /* trainers that are left then are ended; 0: they were */
     int64_t ended_at; /* MACHINE_ACT_END went out first */
     int64_t again_at;
+    int64_t kept_until; /* it has ended, and workers of it are kept: those that are left then go */
 };
 
 /* How often it failed, and how often it may. */
@@ -86,8 +92,10 @@ struct machine_restore {
     uint64_t step;
     uint32_t generation;
     uint32_t memory_generation; /* not 0: `step` comes from copies in memory of that one */
+    uint64_t memory_step;       /* the same, or with `live` the step of copies that are kept */
     uint32_t memory_from;       /* copies of generations before it are not used any more */
-    bool decided;               /* which copies, by this generation */
+    bool live;                  /* `step` is with ranks that are sources */
+    bool decided;               /* from where, by this generation */
 };
 
 /* Saves to come, and when one is due by time. */
@@ -155,7 +163,8 @@ struct machine {
     uint32_t failures; /* that cost steps */
     struct machine_accounts accounts;
     int64_t submitted_wall, started_wall, ended_wall;
-    char token[72]; /* of this generation */
+    char token[72];        /* of this generation */
+    char token_before[72]; /* of the one before: its workers that are parked have it */
     char reason[LIMIT_REASON];
     char final_digest[33];
     char store_mark[33]; /* what the store that the checkpoints are in is known by; "": not yet */
@@ -261,6 +270,8 @@ static inline bool machine_recovers(const struct machine *m)
 {
     return m->state == MACHINE_RECOVERING && !machine_ends(m);
 }
+/* How many slots it needs: all, or those of the workers that are gone. */
+uint32_t machine_vacant(const struct machine *m);
 /* It waits for slots: QUEUED, or RECOVERING and ready to go on. */
 bool machine_wants_slots(const struct machine *m, int64_t now);
 /* The rank's slot is taken. */

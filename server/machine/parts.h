@@ -76,6 +76,7 @@ struct machine_config {
     int64_t hang_ms;       /* floor of the hang rule */
     int64_t silent_ms;     /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
     int64_t spread_ms;     /* a session that is lost may be opened again so late; 0: at once */
+    bool restarts;         /* after a failure no worker goes on: all are started anew */
 };
 
 /* Where a second went that was no training. */
@@ -159,20 +160,29 @@ enum machine_agent {
 /* What the journal has of a rank, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
-    uint32_t slot, holder;
-    bool gone;
+    uint32_t slot, holder, birth;
+    bool gone, parked, source;
 };
 
 struct machine_rank {
     /* journalled */
     char node[LIMIT_NAME];
     uint32_t slot;
-    bool gone; /* it has no process any more */
+    uint32_t birth; /* the generation that its process was started for: it may outlive that */
+    bool gone;      /* it has no process any more */
+    bool parked;    /* its process has left the generation, and waits for the next one */
+    bool source;    /* with restore.live: it has the state, and gives it to the others */
     uint32_t
         holder; /* with restore.memory_generation: the rank on whose node the share of this one lies */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
+    bool ended;           /* of a generation that parks: this one is not to */
+    struct machine_kept { /* what it brought along, said with its hello */
+        bool whole;       /* it has the state after `step` */
+        uint64_t step;
+        uint32_t computed_by; /* the generation that computed that step */
+    } kept;
     bool differs;     /* it said its pins, and they are not the job's */
     bool at_store;    /* its saver has begun what it isn't through with */
     bool save_failed; /* the newest file that it wrote, or began */

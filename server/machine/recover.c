@@ -80,7 +80,7 @@ void machine_report_fault(struct machine_turn *t, const struct machine_fault *fa
                        t->wall);
         m->dirty = true;
     }
-    if (machine_ends(m))
+    if (machine_ends(m) || machine_keeps(m))
         return;
     CHECK(fault->kind != MACHINE_FAULT_NONE);
     if (weight(fault) > weight(&m->candidate))
@@ -419,7 +419,7 @@ static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fa
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
-    if (machine_ends(m) || !machine_alive(m))
+    if (machine_ends(m) || machine_keeps(m) || !machine_alive(m))
         return;
     struct machine_fault copy = *reported;
     const struct machine_fault *fault = &copy;
@@ -478,7 +478,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         tell_recovering(t, delay);
     if (is_of_paths(fault) && machine_spans(m))
         machine_act(t, MACHINE_ACT_SUSPECT);
-    machine_end_generation(t, to, false);
+    machine_end_or_park(t, to, fault);
 }
 
 /* It is no failure of the job at the same place. */
@@ -553,6 +553,8 @@ static void explain_by_path(struct machine_turn *t, const char *message)
 void machine_on_path(struct machine_turn *t)
 {
     struct machine *m = t->m;
+    if (m->ending.parks || machine_keeps(m)) /* they would meet it again where they are */
+        machine_end_generation(t, MACHINE_RECOVERING, false);
     if (machine_ends(m) || !machine_alive(m)) {
         if (m->state == MACHINE_RECOVERING || m->ending.to == MACHINE_FAILED)
             explain_by_path(t, t->ev->path.message);

@@ -469,21 +469,22 @@ static void tell_undying(struct machine_turn *t, uint32_t index)
 static void watch_ending(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->ending.hard_at != 0) {
-        if (t->now >= m->ending.hard_at && !machine_all_gone(m)) {
-            m->ending.hard_at = 0;
-            m->ending.ended_at = t->now;
-            m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
-            machine_act(t, MACHINE_ACT_END);
-        }
+    if (m->ending.hard_at != 0 && t->now >= m->ending.hard_at && !machine_all_left(m)) {
+        m->ending.hard_at = 0;
+        m->ending.ended_at = t->now;
+        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
+        machine_act(t, MACHINE_ACT_END);
         return;
     }
+    if (m->ending.hard_at != 0 && !m->ending.parks)
+        return;
+    const bool hard = m->ending.hard_at == 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        bool never = !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
+        bool never = hard && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = is_silent(t, rank);
-        bool undying = t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
+        bool undying = hard && t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
         if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
@@ -501,10 +502,48 @@ static void watch_ending(struct machine_turn *t)
         if (lost)
             machine_node_was_lost(t, i);
     }
-    if (!machine_all_gone(m) && t->now >= m->ending.again_at) {
+    if (hard && !machine_all_left(m) && t->now >= m->ending.again_at) {
         m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
         machine_act(t, MACHINE_ACT_END);
     }
+}
+
+/* Its session is lost, or silent, for longer than one may be. */
+static bool is_unheard(const struct machine_turn *t, const struct machine_rank *rank)
+{
+    const struct machine *m = t->m;
+    if (rank->session)
+        return t->now - rank->heard_at >= mute_ms(m);
+    const int64_t since = rank->lost_at != 0 ? rank->lost_at : rank->heard_at;
+    return t->now - since >= session_ms(m);
+}
+
+/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
+ * when it doesn't come. */
+static void watch_kept(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (t->now >= m->ending.kept_until) {
+        machine_tell(t, "kept", "no room for the other workers within %d s: all are started anew",
+                     MACHINE_KEEP_MS / 1000);
+        machine_end_generation(t, MACHINE_RECOVERING, false);
+        return;
+    }
+    bool vacated = false;
+    for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
+        if (!rank->gone && missing) {
+            machine_rank_gone(m, i);
+            m->dirty = true;
+        } else if (!rank->gone && (is_silent(t, rank) || is_unheard(t, rank))) {
+            count_as_gone(t, i);
+        }
+    }
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
+    if (vacated && m->state == MACHINE_PLACING)
+        machine_unplace(t);
 }
 
 /* Waits for retry_at; a tick at or after it ends that, however late it comes. */
@@ -525,6 +564,10 @@ void machine_watch(struct machine_turn *t, bool looks)
         return;
     if (machine_ends(m)) {
         watch_ending(t);
+        return;
+    }
+    if (machine_keeps(m)) {
+        watch_kept(t);
         return;
     }
     if (m->window_until != 0) {

@@ -146,7 +146,7 @@ struct sim {
     uint64_t crashes, faults, commits, restores;
     char path[256]; /* of its journal */
     struct sim_memory *memory;
-    uint64_t memory_restores, swept, read_backs;
+    uint64_t memory_restores, live_restores, swept, read_backs;
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -270,6 +270,18 @@ int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core);
 void sim_paths_check_start(struct sim *sim, struct core *core, const char *job,
                            uint32_t generation);
 
+/* ---- sim_parked.c ---- */
+typedef struct Cairn__V1__Plan Cairn__V1__Plan;
+/* A plan leaves: no step that one of its workers has is lost. */
+void sim_parked_check(struct sim *sim, struct core *core, uint32_t job,
+                      const Cairn__V1__Plan *plan);
+/* The worker of that rank in that generation: running; or NULL. */
+const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, uint32_t generation,
+                                          uint32_t rank);
+/* A rank takes the state of its plan from those who have it: false: one of them is gone. */
+bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
+                      const struct session_assignment *plan);
+
 /* ---- sim_silence.c ---- */
 struct core_job;
 /* The trainer said how far it is, and the core heard it. */
@@ -291,7 +303,8 @@ void sim_trainer_free(struct sim_trainer *trainer);
 enum sim_exit { SIM_RUNS, SIM_EXIT, SIM_SIGNAL };
 struct sim_trainer_view {
     struct sim_node *node;
-    struct sim_start start;
+    struct sim_start start; /* its generation and token are those of now */
+    uint32_t birth;         /* the generation that it was started for */
     uint32_t pid;
     enum sim_exit exit;
     int code; /* or signal */
@@ -300,6 +313,8 @@ struct sim_trainer_view {
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */
     uint64_t step;
+    bool whole;           /* it has the state after `step` */
+    uint32_t computed_by; /* the generation that computed it */
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);

@@ -40,7 +40,7 @@ static Cairn__V1__TrainerRef ref_of(struct sim *sim, const struct sim_trainer_vi
 {
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = sim->jobs[view->start.job].id;
-    ref.generation = view->start.generation;
+    ref.generation = view->birth;
     ref.rank = view->start.rank;
     return ref;
 }
@@ -201,7 +201,7 @@ static struct sim_trainer *find_trainer(struct sim *sim, const struct sim_node *
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->node == node && (int)view->start.job == job &&
-            view->start.generation == ref->generation && view->start.rank == ref->rank)
+            view->birth == ref->generation && view->start.rank == ref->rank)
             return sim->trainers[i];
     }
     return NULL;

@@ -264,6 +264,7 @@ static void check_order(struct sim *sim, const Cairn__V1__TrainerOrder *order)
     const Cairn__V1__Plan *plan = order->plan;
     int job = sim_job_at(sim, plan->job);
     CHECK(job >= 0);
+    sim_parked_check(sim, sim->coordinator->core, (uint32_t)job, plan);
     /* A plan may be said again to who lost it, when its own generation has saved since. */
     if (plan->restore_step < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
         !sim_store_lost(sim, (uint32_t)job, sim->jobs[job].acked))
@@ -465,6 +466,7 @@ void sim_coordinator_start(struct sim *sim)
                                     .random_arg = sim,
                                     /* One job that ended has to make room for the next. */
                                     .ended_max = sim->options.seed % 3 == 0 ? 1 : 0,
+                                    .restarts = sim->options.seed % 5 == 0,
                                     .hang_ms = 8000 };
     CHECK(core_new(&options, &c->core) == ST_OK);
     sim_poll_core(sim);

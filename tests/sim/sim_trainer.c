@@ -16,7 +16,7 @@
 #define JOIN_MS   15000 /* that connections between ranks take to fail */
 #define ANSWER_MS 7000  /* all have come to a coordinator that runs: each has its answer */
 
-enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, LEFT };
+enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, PARKING, PARKED, LEFT };
 
 struct sim_trainer {
     struct sim_trainer_view view; /* first */
@@ -401,12 +401,17 @@ static void form(struct sim *sim, struct sim_trainer *t)
             fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "no connection to a peer");
         return;
     }
-    if (assignment.memory.generation > 0 &&
+    const bool live = assignment.live_source_count > 0;
+    if (live && !sim_live_restore(sim, &t->view, &assignment)) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+        return;
+    }
+    if (!live && assignment.memory.generation > 0 &&
         !sim_memory_restore(sim, t->view.start.job, &assignment)) {
         fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
         return;
     }
-    if (assignment.restore[0]) {
+    if (!live && assignment.restore[0]) {
         const struct sim_folder *folder = sim_folder_at(sim, assignment.restore);
         if (!folder || folder->step != assignment.restore_step)
             sim_fail(sim, "%s: the plan restores something strange: %s", t->id, assignment.restore);
@@ -416,7 +421,12 @@ static void form(struct sim *sim, struct sim_trainer *t)
         }
         sim->restores++;
     }
-    t->view.step = assignment.restore_step;
+    const uint64_t start = live ? assignment.live_step : assignment.restore_step;
+    if (!t->view.whole || t->view.step != start || !live)
+        t->view.computed_by = t->view.start.generation;
+    t->view.step = start;
+    t->progress.step = start;
+    t->view.whole = true;
     t->total = job->total;
     t->every = job->every;
     char pins[96];
@@ -438,7 +448,11 @@ static void form(struct sim *sim, struct sim_trainer *t)
 
 static void finish_step(struct sim *sim, struct sim_trainer *t)
 {
+    const struct sim_trainer_view *v = &t->view;
+    if (sim_member(sim, v->start.job, v->start.generation, v->start.rank) != v)
+        sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->start.rank);
     t->view.step++;
+    t->view.computed_by = t->view.start.generation;
     t->progress.step = t->view.step;
     t->stage_since = sim->now;
     if (sim_memory_used(t->view.start.job))
@@ -528,6 +542,81 @@ static void join(struct sim *sim, struct sim_trainer *t)
     t->stage_since = sim->now;
 }
 
+/* ---- from one generation to the next ---- */
+
+/* The step thread unwinds: at once, or when a collective has ended. In the middle of an update it
+ * has nothing whole; so it is, too, while a state comes that it didn't have. */
+static void begin_park(struct sim *sim, struct sim_trainer *t)
+{
+    const bool had = t->stage == TRAINING || t->stage == SETTLING || t->stage == WAITING_OVER;
+    if (had && sim->chaos && sim_chance(sim, 50))
+        t->view.whole = false;
+    t->stage = PARKING;
+    t->stage_since = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 30) ? 8000 : 200);
+    t->view.ready = false;
+    t->saving = -1;
+    t->read_until = t->retry_at = t->all_came_at = 0;
+    t->leave = false;
+    t->progress.phase = "parked";
+}
+
+static void open_session(struct sim *sim, struct sim_trainer *t)
+{
+    const struct sim_start *start = &t->view.start;
+    CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
+                            sim->now) == ST_OK);
+    const int slots = 1 + (int)((start->job + start->rank) % 2);
+    session_core_files(&t->core, slots, slots);
+    struct session_copy copies[64];
+    const size_t count = sim_memory_list(sim, t->view.node, start->job, copies, 64);
+    CHECK(session_core_offer(&t->core, copies, count) == ST_OK);
+    if (start->generation != t->view.birth) {
+        const struct session_parked parked = { t->view.step, t->view.whole, t->view.computed_by };
+        session_core_offer_state(&t->core, &parked);
+    }
+    CHECK(session_core_hello(&t->core, "") == ST_OK);
+}
+
+static void regroup(struct sim *sim, struct sim_trainer *t)
+{
+    struct sim_start next = t->view.start;
+    if (!session_core_regrouped(&t->core, &next.generation, &next.rank, next.token))
+        return;
+    if (next.rank != t->view.start.rank)
+        sim_fail(sim, "%s g%u r%u is to be rank %u", t->id, t->view.start.generation,
+                 t->view.start.rank, next.rank);
+    if (t->conn)
+        sim_hang_up(sim, t->conn);
+    t->conn = NULL;
+    session_core_release(&t->core);
+    t->view.start = next;
+    t->view.finished = false;
+    t->connect_at = 0;
+    t->progress = (struct session_progress){ .step = t->view.step, .phase = "forming" };
+    open_session(sim, t);
+    t->stage = JOINING;
+    t->stage_since = sim->now;
+    sim_say(sim, "trainer %s r%u goes on in g%u, with step %llu%s", t->id, next.rank,
+            next.generation, (unsigned long long)t->view.step, t->view.whole ? "" : ", not whole");
+}
+
+/* false: it goes on in its generation. */
+static bool parks(struct sim *sim, struct sim_trainer *t)
+{
+    if (!session_core_parks(&t->core))
+        return false;
+    if (t->stage != PARKING && t->stage != PARKED)
+        begin_park(sim, t);
+    if (t->stage == PARKING && sim->now >= t->stage_since) {
+        session_core_parked(&t->core, t->view.step, t->view.whole, t->view.computed_by);
+        t->stage = PARKED;
+    }
+    if (t->stage == PARKED)
+        regroup(sim, t);
+    talk(sim, t);
+    return true;
+}
+
 static void tick(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_trainer *t = arg;
@@ -546,6 +635,8 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
         return;
     }
     session_core_tick(&t->core, sim->now);
+    if (parks(sim, t))
+        return;
     if (t->stage == JOINING)
         join(sim, t);
     else if (t->stage == FORMING)
@@ -571,18 +662,12 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     CHECK(sim->trainer_count < SIM_TRAINERS);
     t->view = (struct sim_trainer_view){ .node = node,
                                          .start = *start,
+                                         .birth = start->generation,
                                          .pid = 1000 + (uint32_t)sim->trainer_count };
     t->saving = -1;
     t->progress.phase = "forming";
     (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
-    CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
-                            sim->now) == ST_OK);
-    const int slots = 1 + (int)((start->job + start->rank) % 2);
-    session_core_files(&t->core, slots, slots);
-    struct session_copy copies[64];
-    const size_t count = sim_memory_list(sim, node, start->job, copies, 64);
-    CHECK(session_core_offer(&t->core, copies, count) == ST_OK);
-    CHECK(session_core_hello(&t->core, "") == ST_OK);
+    open_session(sim, t);
     sim->trainers[sim->trainer_count++] = t;
     sim_at(sim, 50 + (int64_t)sim_below(sim, 100), tick, t, 0);
     return t;

@@ -8,12 +8,13 @@
 
 /* ---- reconciliation ---- */
 
-/* The job, if the trainer is one of its current generation on that node; else NULL. */
+/* The job, if the trainer is one of its current workers on that node; else NULL. */
 static struct core_job *job_of_trainer(struct core *core, const struct core_node *node,
                                        const Cairn__V1__TrainerRef *ref)
 {
     struct core_job *job = ref ? core_job_at(core, ref->job) : NULL;
-    if (!job || ref->generation != job->m.generation || ref->rank >= job->m.config.ranks ||
+    if (!job || ref->rank >= job->m.config.ranks || ref->generation == 0 ||
+        ref->generation != job->m.ranks[ref->rank].birth ||
         strcmp(job->m.ranks[ref->rank].node, node->name) != 0)
         return NULL;
     return job;
@@ -36,10 +37,10 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
         return;
     }
     struct machine_event event =
-        core_event_of(core, MACHINE_EV_STARTED, ref->generation, ref->rank);
+        core_event_of(core, MACHINE_EV_STARTED, job->m.generation, ref->rank);
     event.started.pid = pid;
     (void)core_apply(core, job, &event);
-    if (machine_ends_hard(&job->m) && node->conn)
+    if ((machine_ends_hard(&job->m) || job->m.ranks[ref->rank].ended) && node->conn)
         core_send_end_of(core, node->conn, ref);
 }
 
@@ -64,9 +65,10 @@ static void take_absent(struct core *core, struct core_node *node,
         struct core_job *job = ranks[i]->job;
         const uint32_t r = core_rank_number(ranks[i]);
         if (job->unreadable[0] || ranks[i]->node != node || !machine_alive_rank(&job->m, r) ||
-            is_listed(hello, job->id, job->m.generation, r))
+            is_listed(hello, job->id, job->m.ranks[r].birth, r))
             continue;
-        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started &&
+        const bool born = job->m.ranks[r].birth == job->m.generation; /* else it was there */
+        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started && born &&
             node->stay == CORE_STAYS) { /* one that leaves starts nothing more */
             core_send_start(core, job, r);
             continue;
@@ -288,13 +290,16 @@ static void apply_exit(struct core *core, struct core_job *job,
     const Cairn__V1__TrainerRef *ref = exited->ref;
     const Cairn__V1__LastWords *words =
         exited->words__case == CAIRN__V1__TRAINER_EXITED__WORDS__WORDS ? exited->words : NULL;
-    if (words && ref->rank == 0 && ref->generation == job->m.generation)
+    if (words && words->generation != job->m.generation)
+        words = NULL; /* of a generation that it has outlived */
+    if (words && ref->rank == 0)
         core_take_rows(core, job, words->rows, words->n_rows);
     for (size_t i = 0; words && i < words->n_saves; i++) /* what it had written still counts */
         core_take_report(core, job, ref->rank, words->saves[i]);
     struct reason message;
     explain_exit(exited, &message);
-    struct machine_event event = core_event_of(core, MACHINE_EV_EXITED, ref->generation, ref->rank);
+    struct machine_event event =
+        core_event_of(core, MACHINE_EV_EXITED, job->m.generation, ref->rank);
     enum machine_exit how = exit_of(exited);
     event.exited = (struct machine_exited){
         .how = how,

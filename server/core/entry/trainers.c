@@ -112,6 +112,18 @@ static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello,
     return list;
 }
 
+/* It was kept for the generation that forms, and has not heard of it, or lost what it heard: it is
+ * told again. */
+static bool is_kept(const struct core_job *job, const struct core_conn *conn,
+                    const Cairn__V1__TrainerHello *hello)
+{
+    const struct machine *m = &job->m;
+    return hello->parked && m->state == MACHINE_FORMING &&
+           hello->generation + 1 == m->generation && hello->rank < m->config.ranks &&
+           machine_alive_rank(m, hello->rank) && m->ranks[hello->rank].birth < m->generation &&
+           !m->ranks[hello->rank].joined && same_token(conn->token, m->token_before);
+}
+
 /* NULL: it may have a session; else it was told why not. */
 static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                                       const Cairn__V1__TrainerHello *hello)
@@ -124,6 +136,11 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
     struct core_job *job = core_job_at(core, hello->job);
     if (job && core_is_kept(job)) { /* it trains on, and asks again */
         core_hang_up(core, conn, RPC_UNAVAILABLE, job->unreadable);
+        return NULL;
+    }
+    if (job && is_kept(job, conn, hello)) {
+        conn->regroups = true;
+        core_send_regroup(core, job, hello->rank, conn);
         return NULL;
     }
     if (!job || hello->generation != job->m.generation || hello->rank >= job->m.config.ranks ||
@@ -223,8 +240,14 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     event.hello = (struct machine_hello){ .pid = hello->pid,
                                           .attached = hello->attached,
                                           .step = hello->step,
+                                          .parked = hello->parked != NULL,
                                           .copies = copies,
                                           .copy_count = copy_count };
+    if (hello->parked) {
+        event.hello.kept = (struct machine_kept){ .whole = hello->parked->whole,
+                                                  .step = hello->parked->step,
+                                                  .computed_by = hello->parked->computed_by };
+    }
     (void)core_apply(core, job, &event);
     free(copies);
 }
@@ -399,6 +422,9 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
         *fault = core_fault(message->fault);
         event->fault = fault;
         return true;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED:
+        event->kind = MACHINE_EV_PARKED;
+        return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED:
         event->kind = MACHINE_EV_FINISHED;
         event->finished.step = message->finished->step;
@@ -423,6 +449,14 @@ static void note_heard(struct core *core, const struct core_conn *conn)
         outage_heard(&core->outage);
 }
 
+/* Its rank goes on in a generation that forms, and has not come there yet. */
+static bool regroups(const struct core_conn *conn)
+{
+    const struct machine *m = &conn->job->m;
+    return m->state == MACHINE_FORMING && conn->generation + 1 == m->generation &&
+           m->ranks[conn->rank].birth < m->generation && !m->ranks[conn->rank].joined;
+}
+
 void core_trainer_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message)
 {
@@ -431,8 +465,12 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     note_heard(core, conn);
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(core, conn, message->hello);
+    } else if (!conn->job && conn->regroups) {
+        return; /* it goes, and comes again */
     } else if (!conn->job) {
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
+    } else if (regroups(conn)) {
+        return; /* it said that before it heard of its new generation */
     } else if (conn->generation != conn->job->m.generation) {
         core_detach(conn);
         core_send_over_to(core, conn, "this generation is over");

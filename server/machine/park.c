@@ -1,0 +1,175 @@
+/*
+ * Live recovery: a generation ends, and those of its workers that are not to blame stay.
+ *
+ *   RUNNING, SAVING, or FORMING with live workers
+ *     | a failure                 [machine_end_or_park]  who is to blame is ended, the others park
+ *     v
+ *   RECOVERING, it parks          each worker is gone, or says that it has parked; who does
+ *     |                           neither within MACHINE_PARK_MS is ended
+ *     v                           [close_generation]
+ *   RECOVERING, it keeps workers  slots are looked for, for the seats of those that are gone; none
+ *     |                           for MACHINE_KEEP_MS: the kept ones are ended, as others wait
+ *     v                           [machine_on_placed]
+ *   FORMING                       newcomers are started, the kept ones are told to regroup
+ *
+ * A kept worker has a process, a slot, its session of the generation that ended, and no part in any
+ * generation. What it brings along it says with its hello to the next one: from which state that
+ * goes on is decided when all have come (copies.c).
+ *
+ * Not every failure is one that workers may outlive: where what is wrong may be in all of them
+ * (numbers, data, checkpoints, pins), or they would meet it again where they are (a broken path),
+ * all are started anew. So it is, too, after MACHINE_LIVE_TRIES generations without progress.
+ */
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+/* ---- whether ---- */
+
+static bool is_outlived(const struct machine_fault *fault)
+{
+    switch (fault->kind) {
+    case MACHINE_FAULT_PROCESS:
+    case MACHINE_FAULT_MEMORY:
+    case MACHINE_FAULT_COMMUNICATION:
+    case MACHINE_FAULT_HANG:
+    case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_SESSION:
+        return true;
+    case MACHINE_FAULT_FORMATION:
+        return !fault->waits;
+    case MACHINE_FAULT_NONE:
+    case MACHINE_FAULT_DAMAGE:
+    case MACHINE_FAULT_STORE:
+    case MACHINE_FAULT_NUMERIC:
+    case MACHINE_FAULT_USER:
+    case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_PATH:
+        break;
+    }
+    return false;
+}
+
+/* It named itself, or its silence did. One that others accuse of a broken connection only may be as
+ * good as they are. */
+static bool is_culprit(const struct machine_fault *fault, uint32_t rank)
+{
+    return fault->rank == rank && fault->kind != MACHINE_FAULT_COMMUNICATION;
+}
+
+static bool may_park(const struct machine *m, const struct machine_fault *fault)
+{
+    const bool forms = m->state == MACHINE_FORMING && m->restore.live;
+    const bool ran = machine_trains(m) && (m->ran & 1);
+    if (m->config.restarts || !is_outlived(fault) || !(ran || forms) ||
+        m->budget.barren >= MACHINE_LIVE_TRIES)
+        return false;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (!m->ranks[i].gone && !is_culprit(fault, i))
+            return true;
+    }
+    return false;
+}
+
+/* ---- parking ---- */
+
+void machine_end_or_park(struct machine_turn *t, enum machine_state to,
+                         const struct machine_fault *fault)
+{
+    struct machine *m = t->m;
+    if (to != MACHINE_RECOVERING || !may_park(m, fault)) {
+        machine_end_generation(t, to, false);
+        return;
+    }
+    m->ending = (struct machine_ending){
+        .to = to, .parks = true, .hard_at = t->now + MACHINE_PARK_MS, .ended_at = t->now
+    };
+    m->state = MACHINE_RECOVERING;
+    m->window_until = 0;
+    m->dirty = true;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->ended = !rank->gone && is_culprit(fault, i);
+        if (!rank->ended)
+            continue;
+        struct machine_action *act = machine_act(t, MACHINE_ACT_OVER);
+        act->rank = i;
+        machine_text(act->message, LIMIT_REASON, "this generation has ended");
+        machine_act(t, MACHINE_ACT_END)->rank = i;
+    }
+    machine_act(t, MACHINE_ACT_PARK);
+}
+
+void machine_note_parked(struct machine_turn *t, uint32_t index)
+{
+    struct machine *m = t->m;
+    struct machine_rank *rank = &m->ranks[index];
+    if (!m->ending.parks || machine_ends_hard(m) || rank->gone || rank->ended || rank->parked)
+        return;
+    rank->parked = true;
+    m->dirty = true;
+}
+
+void machine_on_parked(struct machine_turn *t)
+{
+    machine_note_parked(t, t->ev->rank);
+}
+
+bool machine_all_left(const struct machine *m)
+{
+    uint32_t left = m->gone_count;
+    for (uint32_t i = 0; m->ending.parks && i < m->config.ranks; i++)
+        left += m->ranks[i].parked && !m->ranks[i].gone;
+    return left == m->config.ranks;
+}
+
+/* ---- keeping ---- */
+
+bool machine_keeps(const struct machine *m)
+{
+    return (m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING) && !machine_ends(m) &&
+           !machine_all_gone(m);
+}
+
+void machine_keep(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    m->ending = (struct machine_ending){ .kept_until = t->now + MACHINE_KEEP_MS };
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        CHECK(m->ranks[i].gone || m->ranks[i].parked);
+}
+
+uint32_t machine_vacant(const struct machine *m)
+{
+    return machine_keeps(m) ? m->gone_count : m->config.ranks;
+}
+
+/* Its seat is as it was, its part in the generation that comes has not begun. */
+static void regroup(struct machine_turn *t, struct machine_rank *rank)
+{
+    struct machine_rank kept = { .slot = rank->slot,
+                                 .birth = rank->birth,
+                                 .pid = rank->pid,
+                                 .started = rank->started,
+                                 .agent = rank->agent,
+                                 .heard_at = t->now };
+    machine_text(kept.node, sizeof kept.node, rank->node);
+    *rank = kept;
+}
+
+uint32_t machine_regroup(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        if (rank->gone) {
+            rank->birth = m->generation;
+            continue;
+        }
+        CHECK(rank->parked);
+        regroup(t, rank);
+        kept++;
+    }
+    return kept;
+}
