@@ -286,6 +286,7 @@ static enum status open_core(struct daemon *d)
                                     .seal = seal_token,
                                     .seal_arg = d,
                                     .hang_ms = d->options.times.hang_ms,
+                                    .restarts = d->options.restarts,
                                     .beat_ms = d->options.times.beat_ms,
                                     .lost_ms = d->options.times.lost_ms,
                                     .descriptors = io_descriptors_raise(),

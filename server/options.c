@@ -2,6 +2,7 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "job/job.h"
@@ -49,6 +50,17 @@ static int check_listen(const struct options *o)
         return EXIT_USAGE;
     }
     return -1;
+}
+
+/* How jobs recover: for tests, and to compare. */
+static bool take_recovery(struct options *o)
+{
+    const char *how = getenv("CAIRN_RECOVERY");
+    o->restarts = how && strcmp(how, "restart") == 0;
+    if (!how || !how[0] || o->restarts || strcmp(how, "live") == 0)
+        return true;
+    (void)fprintf(stderr, "cairnd: CAIRN_RECOVERY is '%.40s': live, or restart\n", how);
+    return false;
 }
 
 /* -1, or the exit code of a program that has said all it has to. */
@@ -118,5 +130,5 @@ int options_take(struct options *o, int argc, char **argv)
         (void)fprintf(stderr, "cairnd: %s\n", reason.text);
         return EXIT_USAGE;
     }
-    return check_listen(o);
+    return take_recovery(o) ? check_listen(o) : EXIT_USAGE;
 }

@@ -1,6 +1,8 @@
 /* The arguments of cairnd. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "identity/files.h"
 #include "server/times.h"
 
@@ -10,6 +12,7 @@ struct options {
     const char *advertise; /* HOST:PORT of the listener as others call it; NULL: as it is bound */
     struct identity_files tls; /* all NULL: plaintext */
     struct times times;        /* of silence */
+    bool restarts;             /* CAIRN_RECOVERY=restart: after a failure all workers start anew */
     const char *paths;         /* that job files of remote people may name; NULL: any */
 };
 

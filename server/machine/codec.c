@@ -389,8 +389,8 @@ struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
 
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b)
 {
-    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone && a->birth == b->birth &&
-           a->parked == b->parked && a->source == b->source &&
+    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
+           a->birth == b->birth && a->parked == b->parked && a->source == b->source &&
            strcmp(a->node, b->node) == 0;
 }
 

@@ -96,7 +96,8 @@ int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_st
 static bool may_have_file(const struct machine_rank *rank, int index)
 {
     uint8_t flags = rank->save_flags[index];
-    return !rank->gone && !rank->parked && (flags & MACHINE_RANK_BEGUN) && !(flags & MACHINE_RANK_REMOVED);
+    return !rank->gone && !rank->parked && (flags & MACHINE_RANK_BEGUN) &&
+           !(flags & MACHINE_RANK_REMOVED);
 }
 
 /* The folder goes once no rank can have a file there. */

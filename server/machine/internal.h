@@ -89,6 +89,18 @@ bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
 bool machine_save_busy(const struct machine_save *save);
 bool machine_saves_busy(const struct machine *m);
 
+/* ---- fault.c: what the kinds of failures mean ---- */
+
+/* How much a report says about the cause. Within the window (MACHINE_WINDOW_MS) a better one
+ * replaces a worse one; one of weight 3 needs no window. */
+int machine_fault_weight(const struct machine_fault *fault);
+/* MACHINE_BUDGET of them at one step or phase end the job. */
+bool machine_fault_counts(const struct machine_fault *fault);
+/* So a broken path between two of its nodes shows. */
+bool machine_fault_of_paths(const struct machine_fault *fault);
+/* Workers that are not to blame may go on after it. */
+bool machine_fault_outlived(const struct machine_fault *fault);
+
 /* ---- life.c: actions, the reason, what a state means, accounts, endings ---- */
 
 struct machine_action *machine_act(struct machine_turn *t, enum machine_action_kind kind);
@@ -112,6 +124,13 @@ bool machine_all_gone(const struct machine *m);
 void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
 /* Where a job goes whose generation saved and left as it was intended. */
 enum machine_state machine_intended(enum machine_intent intent);
+/* Of a session without a word: longer than its agent may be silent. */
+int64_t machine_mute_ms(const struct machine *m);
+/* For a lost session to come back: where there are thousands, each waits for its turn. */
+int64_t machine_session_ms(const struct machine *m);
+bool machine_is_silent(const struct machine_turn *t, const struct machine_rank *rank);
+/* Without having been seen to be gone: no other trainer gets its slot until it was. */
+void machine_count_as_gone(struct machine_turn *t, uint32_t rank);
 /* Books the time since the last turn as training or as lost. */
 void machine_account(struct machine *m, int64_t now);
 /* PLACING: the slots are given back, and the scheduler places the job again. */
@@ -251,7 +270,7 @@ void machine_on_publish_done(struct machine_turn *t);
 void machine_saves_tick(struct machine_turn *t);
 void machine_saves_resume(struct machine_turn *t);
 
-/* ---- form.c: from slots to a running generation ---- */
+/* ---- turn/form.c: from slots to a running generation ---- */
 
 void machine_on_placed(struct machine_turn *t);
 void machine_on_probed(struct machine_turn *t);
@@ -259,7 +278,16 @@ void machine_on_hello(struct machine_turn *t);
 void machine_on_ready(struct machine_turn *t);
 void machine_enter_running(struct machine_turn *t);
 
-/* ---- watch.c: pace, silence, deadlines ---- */
+/* ---- turn/leave.c ---- */
+
+/* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
+ * ever say that they are. */
+void machine_watch_ending(struct machine_turn *t);
+/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
+ * when it doesn't come. */
+void machine_watch_kept(struct machine_turn *t);
+
+/* ---- turn/watch.c: pace, silence, deadlines ---- */
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
 /* Its node is heard again: the worker has all the time to be so, too. */
@@ -267,7 +295,7 @@ void machine_rank_heard(struct machine_turn *t, uint32_t rank);
 /* looks: at what ranks are silent about, too. */
 void machine_watch(struct machine_turn *t, bool looks);
 
-/* ---- asks.c: what people ask ---- */
+/* ---- turn/asks.c: what people ask ---- */
 
 MUST_CHECK enum status machine_ask(struct machine_turn *t);
 /* Who asks, as people are told it; by: as in struct machine_event. */

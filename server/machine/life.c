@@ -29,28 +29,6 @@ const char *machine_state_name(enum machine_state state)
     return state_names[state];
 }
 
-const char *machine_fault_name(enum machine_fault_kind kind)
-{
-    static const char *const names[] = {
-        [MACHINE_FAULT_NONE] = "",
-        [MACHINE_FAULT_PROCESS] = "process gone",
-        [MACHINE_FAULT_MEMORY] = "out of memory",
-        [MACHINE_FAULT_COMMUNICATION] = "communication",
-        [MACHINE_FAULT_HANG] = "hang",
-        [MACHINE_FAULT_NODE] = "node lost",
-        [MACHINE_FAULT_SESSION] = "session lost",
-        [MACHINE_FAULT_DAMAGE] = "damaged checkpoint",
-        [MACHINE_FAULT_STORE] = "checkpoint store",
-        [MACHINE_FAULT_NUMERIC] = "numeric",
-        [MACHINE_FAULT_USER] = "user error",
-        [MACHINE_FAULT_PINS] = "pins",
-        [MACHINE_FAULT_FORMATION] = "formation",
-        [MACHINE_FAULT_DATA] = "data",
-        [MACHINE_FAULT_PATH] = "path",
-    };
-    return names[kind];
-}
-
 bool machine_state_final(enum machine_state state)
 {
     return state >= MACHINE_SUCCEEDED;
@@ -241,6 +219,34 @@ enum machine_state machine_intended(enum machine_intent intent)
         break;
     }
     return MACHINE_RECOVERING;
+}
+
+/* ---- silence ---- */
+
+/* Of a session without a word: longer than its agent may be silent. */
+int64_t machine_mute_ms(const struct machine *m)
+{
+    const int64_t twice = 2 * m->config.silent_ms;
+    return twice > MACHINE_SESSION_MS ? twice : MACHINE_SESSION_MS;
+}
+
+/* For a lost session to come back: where there are thousands, each waits for its turn. */
+int64_t machine_session_ms(const struct machine *m)
+{
+    return machine_mute_ms(m) + m->config.spread_ms;
+}
+
+bool machine_is_silent(const struct machine_turn *t, const struct machine_rank *rank)
+{
+    return rank->agent >= MACHINE_AGENT_SILENT && t->now - rank->heard_at >= t->m->config.silent_ms;
+}
+
+/* Without having been seen to be: no other trainer gets its slot until it was. */
+void machine_count_as_gone(struct machine_turn *t, uint32_t rank)
+{
+    machine_rank_gone(t->m, rank);
+    t->m->dirty = true;
+    machine_act(t, MACHINE_ACT_UNSEEN)->rank = rank;
 }
 
 /* ---- accounts ---- */

@@ -25,31 +25,6 @@
 
 /* ---- whether ---- */
 
-static bool is_outlived(const struct machine_fault *fault)
-{
-    switch (fault->kind) {
-    case MACHINE_FAULT_PROCESS:
-    case MACHINE_FAULT_MEMORY:
-    case MACHINE_FAULT_COMMUNICATION:
-    case MACHINE_FAULT_HANG:
-    case MACHINE_FAULT_NODE:
-    case MACHINE_FAULT_SESSION:
-        return true;
-    case MACHINE_FAULT_FORMATION:
-        return !fault->waits;
-    case MACHINE_FAULT_NONE:
-    case MACHINE_FAULT_DAMAGE:
-    case MACHINE_FAULT_STORE:
-    case MACHINE_FAULT_NUMERIC:
-    case MACHINE_FAULT_USER:
-    case MACHINE_FAULT_PINS:
-    case MACHINE_FAULT_DATA:
-    case MACHINE_FAULT_PATH:
-        break;
-    }
-    return false;
-}
-
 /* It named itself, or its silence did. One that others accuse of a broken connection only may be as
  * good as they are. */
 static bool is_culprit(const struct machine_fault *fault, uint32_t rank)
@@ -61,7 +36,7 @@ static bool may_park(const struct machine *m, const struct machine_fault *fault)
 {
     const bool forms = m->state == MACHINE_FORMING && m->restore.live;
     const bool ran = machine_trains(m) && (m->ran & 1);
-    if (m->config.restarts || !is_outlived(fault) || !(ran || forms) ||
+    if (m->config.restarts || !machine_fault_outlived(fault) || !(ran || forms) ||
         m->budget.barren >= MACHINE_LIVE_TRIES)
         return false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {

@@ -33,38 +33,6 @@
 
 /* ---- the first cause ---- */
 
-/* How much a report says about the cause. Within the window (MACHINE_WINDOW_MS) a better one
- * replaces a worse one; one of weight 3 needs no window. */
-static int weight(const struct machine_fault *fault)
-{
-    if (fault->waits)
-        return 5;
-    switch (fault->kind) {
-    case MACHINE_FAULT_USER:
-    case MACHINE_FAULT_PINS:
-    case MACHINE_FAULT_DATA:
-        return 5;
-    case MACHINE_FAULT_NUMERIC:
-    case MACHINE_FAULT_DAMAGE:
-    case MACHINE_FAULT_STORE:
-        return 4;
-    case MACHINE_FAULT_MEMORY:
-    case MACHINE_FAULT_PROCESS:
-    case MACHINE_FAULT_NODE:
-    case MACHINE_FAULT_PATH:
-        return 3;
-    case MACHINE_FAULT_HANG:
-    case MACHINE_FAULT_SESSION:
-        return 2;
-    case MACHINE_FAULT_COMMUNICATION:
-    case MACHINE_FAULT_FORMATION:
-        return 1;
-    case MACHINE_FAULT_NONE:
-        break;
-    }
-    return 0;
-}
-
 /* It lacks what the job needs (files, a device's module). */
 static bool is_lacking(const struct machine *m, const struct machine_fault *fault)
 {
@@ -83,9 +51,9 @@ void machine_report_fault(struct machine_turn *t, const struct machine_fault *fa
     if (machine_ends(m) || machine_keeps(m))
         return;
     CHECK(fault->kind != MACHINE_FAULT_NONE);
-    if (weight(fault) > weight(&m->candidate))
+    if (machine_fault_weight(fault) > machine_fault_weight(&m->candidate))
         m->candidate = *fault;
-    if (weight(fault) >= 3) {
+    if (machine_fault_weight(fault) >= 3) {
         struct machine_fault best = m->candidate;
         machine_fail(t, &best);
         return;
@@ -123,31 +91,6 @@ static int64_t backoff_ms(const struct machine *m)
     return ms + (int64_t)((hash >> 20) % (uint64_t)(ms / 4 + 1));
 }
 
-static bool uses_budget(const struct machine_fault *fault)
-{
-    switch (fault->kind) {
-    case MACHINE_FAULT_PROCESS:
-    case MACHINE_FAULT_MEMORY:
-    case MACHINE_FAULT_STORE:
-        return !fault->outside;
-    case MACHINE_FAULT_HANG:
-    case MACHINE_FAULT_COMMUNICATION:
-    case MACHINE_FAULT_DAMAGE:
-        return true;
-    case MACHINE_FAULT_NODE:
-    case MACHINE_FAULT_SESSION:
-    case MACHINE_FAULT_FORMATION:
-    case MACHINE_FAULT_NUMERIC:
-    case MACHINE_FAULT_USER:
-    case MACHINE_FAULT_PINS:
-    case MACHINE_FAULT_DATA:
-    case MACHINE_FAULT_PATH:
-    case MACHINE_FAULT_NONE:
-        break;
-    }
-    return false;
-}
-
 /* What failed before the last progress counts no more. */
 static void begin_count(struct machine *m, const struct machine_fault *fault)
 {
@@ -172,7 +115,7 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
     if (!m->progressed && !m->committed && !waits)
         m->budget.barren++;
     m->budget.streak++;
-    if (!uses_budget(fault))
+    if (!machine_fault_counts(fault))
         return;
     bool same = m->budget.used > 0 && m->budget.kind == fault->kind &&
                 (m->budget.step == fault->step || strcmp(m->budget.phase, fault->phase) == 0);
@@ -180,13 +123,6 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
     m->budget.kind = fault->kind;
     m->budget.step = fault->step;
     machine_text(m->budget.phase, sizeof m->budget.phase, fault->phase);
-}
-
-/* So a broken path between two of its nodes shows. */
-static bool is_of_paths(const struct machine_fault *fault)
-{
-    return fault->kind == MACHINE_FAULT_HANG || fault->kind == MACHINE_FAULT_COMMUNICATION ||
-           (fault->kind == MACHINE_FAULT_FORMATION && !fault->waits);
 }
 
 static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
@@ -329,7 +265,7 @@ void machine_note_pins(struct machine_turn *t, const char *difference)
     (void)shun_add(&m->shunned, rank->node, SHUN_PINS, 0, t->wall);
     machine_text(fault.phase, sizeof fault.phase, "forming");
     machine_text(fault.message, sizeof fault.message, difference);
-    if (weight(&fault) > weight(&m->candidate))
+    if (machine_fault_weight(&fault) > machine_fault_weight(&m->candidate))
         m->candidate = fault;
     if (m->window_until == 0)
         m->window_until = t->now + MACHINE_PINS_MS;
@@ -394,7 +330,7 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
                      "node %s may be the cause: the next workers go elsewhere, if another node "
                      "could take them",
                      m->ranks[fault->rank].node);
-    } else if (machine_copies_failed(t, fault, uses_budget(fault))) {
+    } else if (machine_copies_failed(t, fault, machine_fault_counts(fault))) {
         m->budget.streak = 0; /* the cause is out of the way */
     } else if (fault->kind != MACHINE_FAULT_PATH) {
         count_failure(m, fault);
@@ -476,7 +412,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
     if (to == MACHINE_RECOVERING)
         tell_recovering(t, delay);
-    if (is_of_paths(fault) && machine_spans(m))
+    if (machine_fault_of_paths(fault) && machine_spans(m))
         machine_act(t, MACHINE_ACT_SUSPECT);
     machine_end_or_park(t, to, fault);
 }
@@ -485,7 +421,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 static void give_budget_back(struct machine_turn *t, const struct machine_fault *was)
 {
     struct machine *m = t->m;
-    if (!uses_budget(was) || m->budget.used == 0 || m->budget.kind != was->kind)
+    if (!machine_fault_counts(was) || m->budget.used == 0 || m->budget.kind != was->kind)
         return;
     m->budget.used--;
     if (m->ending.to != MACHINE_FAILED || m->budget.barren >= MACHINE_BARREN_MAX)
@@ -513,7 +449,7 @@ void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
 {
     struct machine *m = t->m;
     struct machine_fault cause = m->cause;
-    if (cause.kind == MACHINE_FAULT_NONE || weight(&cause) >= 3)
+    if (cause.kind == MACHINE_FAULT_NONE || machine_fault_weight(&cause) >= 3)
         return;
     cause.kind = MACHINE_FAULT_NODE;
     cause.waits = false;
@@ -530,7 +466,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
 {
     struct machine *m = t->m;
     struct machine_fault cause = m->cause;
-    if (!is_of_paths(&cause))
+    if (!machine_fault_of_paths(&cause))
         return;
     cause.kind = MACHINE_FAULT_PATH;
     cause.rank = MACHINE_ALL_RANKS;
@@ -540,7 +476,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
     m->budget.streak -= m->budget.streak > 0;
     if (!m->progressed && !m->committed)
         m->budget.barren -= m->budget.barren > 0;
-    const bool budget = uses_budget(&m->cause);
+    const bool budget = machine_fault_counts(&m->cause);
     mend_cause(t, &cause);
     if (m->ending.to == MACHINE_FAILED && !budget && m->budget.barren < MACHINE_BARREN_MAX) {
         m->ending.to = MACHINE_RECOVERING; /* it was the last of too many without progress */

@@ -200,8 +200,8 @@ static struct sim_trainer *find_trainer(struct sim *sim, const struct sim_node *
     int job = sim_job_at(sim, ref->job);
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->node == node && (int)view->start.job == job &&
-            view->birth == ref->generation && view->start.rank == ref->rank)
+        if (view->node == node && (int)view->start.job == job && view->birth == ref->generation &&
+            view->start.rank == ref->rank)
             return sim->trainers[i];
     }
     return NULL;

@@ -21,8 +21,8 @@ const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, u
 void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Cairn__V1__Plan *plan)
 {
     const struct core_job *of = core_loaded(core, plan->job);
-    const uint64_t start = plan->live ? plan->live->step
-                                      : (plan->memory ? plan->memory->step : plan->restore_step);
+    const uint64_t start =
+        plan->live ? plan->live->step : (plan->memory ? plan->memory->step : plan->restore_step);
     for (uint32_t r = 0; r < plan->size; r++) {
         const struct sim_trainer_view *view = sim_member(sim, job, plan->generation, r);
         if (!view || !view->whole || view->ready || view->computed_by >= plan->generation)

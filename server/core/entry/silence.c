@@ -3,7 +3,7 @@
  * some, and the others are asked whether they reach them (server/fleet/doubt.h).
  *
  * What that leads to for a job with workers there is its machine's to decide
- * (server/machine/watch.c): it knows what the workers say.
+ * (server/machine/turn/watch.c): it knows what the workers say.
  */
 #include <stdio.h>
 #include <stdlib.h>

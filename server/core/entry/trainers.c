@@ -118,10 +118,10 @@ static bool is_kept(const struct core_job *job, const struct core_conn *conn,
                     const Cairn__V1__TrainerHello *hello)
 {
     const struct machine *m = &job->m;
-    return hello->parked && m->state == MACHINE_FORMING &&
-           hello->generation + 1 == m->generation && hello->rank < m->config.ranks &&
-           machine_alive_rank(m, hello->rank) && m->ranks[hello->rank].birth < m->generation &&
-           !m->ranks[hello->rank].joined && same_token(conn->token, m->token_before);
+    return hello->parked && m->state == MACHINE_FORMING && hello->generation + 1 == m->generation &&
+           hello->rank < m->config.ranks && machine_alive_rank(m, hello->rank) &&
+           m->ranks[hello->rank].birth < m->generation && !m->ranks[hello->rank].joined &&
+           same_token(conn->token, m->token_before);
 }
 
 /* NULL: it may have a session; else it was told why not. */

@@ -120,19 +120,6 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
 
 /* ---- silence ---- */
 
-/* Of a session without a word: longer than its agent may be silent. */
-static int64_t mute_ms(const struct machine *m)
-{
-    const int64_t twice = 2 * m->config.silent_ms;
-    return twice > MACHINE_SESSION_MS ? twice : MACHINE_SESSION_MS;
-}
-
-/* For a lost session to come back: where there are thousands, each waits for its turn. */
-static int64_t session_ms(const struct machine *m)
-{
-    return mute_ms(m) + m->config.spread_ms;
-}
-
 static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
                   const char *what)
 {
@@ -146,26 +133,13 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
     machine_fail(t, &fault);
 }
 
-/* Without having been seen to be: no other trainer gets its slot until it was. */
-static void count_as_gone(struct machine_turn *t, uint32_t rank)
-{
-    machine_rank_gone(t->m, rank);
-    t->m->dirty = true;
-    machine_act(t, MACHINE_ACT_UNSEEN)->rank = rank;
-}
-
-static bool is_silent(const struct machine_turn *t, const struct machine_rank *rank)
-{
-    return rank->agent >= MACHINE_AGENT_SILENT && t->now - rank->heard_at >= t->m->config.silent_ms;
-}
-
 /* A rank of the generation is heard, or is about to be missed: its steps tell of the others. */
 static bool is_one_heard(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
     bool heard = false;
     for (uint32_t i = 0; i < m->config.ranks && !heard; i++)
-        heard = !m->ranks[i].gone && !is_silent(t, &m->ranks[i]);
+        heard = !m->ranks[i].gone && !machine_is_silent(t, &m->ranks[i]);
     return heard;
 }
 
@@ -177,7 +151,7 @@ static int64_t got_on_at(const struct machine_turn *t)
     int64_t at = m->stepped_at;
     for (uint32_t i = 0; i < m->config.ranks && at < t->now - MACHINE_WATCH_MS; i++) {
         const struct machine_rank *rank = &m->ranks[i];
-        if (!rank->gone && !is_silent(t, rank) && rank->counter_at > at)
+        if (!rank->gone && !machine_is_silent(t, rank) && rank->counter_at > at)
             at = rank->counter_at;
     }
     return at;
@@ -221,7 +195,7 @@ static void blame_silence(struct machine_turn *t, uint32_t index)
         what, sizeof what, MACHINE_NODE_LOST " for %.0f s%s", (double)(t->now - since) / 1000.0,
         rank->agent == MACHINE_AGENT_CUT_OFF ? "; other nodes reach it, but the job gets no further"
                                              : "");
-    count_as_gone(t, index); /* with its node; fenced, should it come back */
+    machine_count_as_gone(t, index); /* with its node; fenced, should it come back */
     blame(t, MACHINE_FAULT_NODE, index, what);
 }
 
@@ -239,12 +213,12 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
         blame(t, MACHINE_FAULT_PROCESS, index, "its agent came back without it");
         return true;
     }
-    const bool is_lost = is_silent(t, rank) && !is_cut_off(t, rank);
+    const bool is_lost = machine_is_silent(t, rank) && !is_cut_off(t, rank);
     if (is_lost) {
         blame_silence(t, index);
         return true;
     }
-    if (is_silent(t, rank) || rank->agent == MACHINE_AGENT_DOUBTED) {
+    if (machine_is_silent(t, rank) || rank->agent == MACHINE_AGENT_DOUBTED) {
         *out_held = true;
         return false;
     }
@@ -253,19 +227,19 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
             blame(t, MACHINE_FAULT_FORMATION, index, "the worker did not say hello within 60 s");
             return true;
         }
-        if (m->state == MACHINE_FORMING || silent < session_ms(m))
+        if (m->state == MACHINE_FORMING || silent < machine_session_ms(m))
             return false;
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
         return true;
     }
-    if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= session_ms(m)) {
+    if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= machine_session_ms(m)) {
         char what[LIMIT_REASON];
         (void)snprintf(what, sizeof what, "its session was lost for %lld s while its process lived",
-                       (long long)(session_ms(m) / 1000));
+                       (long long)(machine_session_ms(m) / 1000));
         blame(t, MACHINE_FAULT_SESSION, index, what);
         return true;
     }
-    int64_t limit = m->config.hang_ms < mute_ms(m) ? m->config.hang_ms : mute_ms(m);
+    int64_t limit = m->config.hang_ms < machine_mute_ms(m) ? m->config.hang_ms : machine_mute_ms(m);
     if (rank->session && silent >= limit) {
         blame(t, MACHINE_FAULT_HANG, index, "the worker is silent while its process lives");
         return true;
@@ -451,101 +425,6 @@ static void watch_stuck(struct machine_turn *t)
     machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
-/* SIGKILL was ordered long ago, the agent is there, and so is the process: it is in the kernel,
- * which waits for a device. It won't run a single instruction of its own any more. */
-static void tell_undying(struct machine_turn *t, uint32_t index)
-{
-    const struct machine_rank *rank = &t->m->ranks[index];
-    machine_tell(t, "undying",
-                 "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
-                 "no worker until it is gone",
-                 index, rank->node, rank->slot, rank->pid);
-    machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
-                 "this generation has ended");
-}
-
-/* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
- * ever say that they are. */
-static void watch_ending(struct machine_turn *t)
-{
-    struct machine *m = t->m;
-    if (m->ending.hard_at != 0 && t->now >= m->ending.hard_at && !machine_all_left(m)) {
-        m->ending.hard_at = 0;
-        m->ending.ended_at = t->now;
-        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
-        machine_act(t, MACHINE_ACT_END);
-        return;
-    }
-    if (m->ending.hard_at != 0 && !m->ending.parks)
-        return;
-    const bool hard = m->ending.hard_at == 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct machine_rank *rank = &m->ranks[i];
-        bool never = hard && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
-        bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
-        bool lost = is_silent(t, rank);
-        bool undying = hard && t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
-        if (rank->gone || t->now < m->grace_until)
-            continue;
-        if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
-            m->watched_at = t->now - MACHINE_WATCH_MS; /* the others as soon as these are done */
-            break;
-        }
-        if (never || missing) {
-            machine_rank_gone(m, i);
-            m->dirty = true;
-        } else if (lost || undying) {
-            count_as_gone(t, i);
-            if (!lost)
-                tell_undying(t, i);
-        }
-        if (lost)
-            machine_node_was_lost(t, i);
-    }
-    if (hard && !machine_all_left(m) && t->now >= m->ending.again_at) {
-        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
-        machine_act(t, MACHINE_ACT_END);
-    }
-}
-
-/* Its session is lost, or silent, for longer than one may be. */
-static bool is_unheard(const struct machine_turn *t, const struct machine_rank *rank)
-{
-    const struct machine *m = t->m;
-    if (rank->session)
-        return t->now - rank->heard_at >= mute_ms(m);
-    const int64_t since = rank->lost_at != 0 ? rank->lost_at : rank->heard_at;
-    return t->now - since >= session_ms(m);
-}
-
-/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
- * when it doesn't come. */
-static void watch_kept(struct machine_turn *t)
-{
-    struct machine *m = t->m;
-    if (t->now >= m->ending.kept_until) {
-        machine_tell(t, "kept", "no room for the other workers within %d s: all are started anew",
-                     MACHINE_KEEP_MS / 1000);
-        machine_end_generation(t, MACHINE_RECOVERING, false);
-        return;
-    }
-    bool vacated = false;
-    for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
-        struct machine_rank *rank = &m->ranks[i];
-        bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
-        if (!rank->gone && missing) {
-            machine_rank_gone(m, i);
-            m->dirty = true;
-        } else if (!rank->gone && (is_silent(t, rank) || is_unheard(t, rank))) {
-            count_as_gone(t, i);
-        }
-    }
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
-    if (vacated && m->state == MACHINE_PLACING)
-        machine_unplace(t);
-}
-
 /* Waits for retry_at; a tick at or after it ends that, however late it comes. */
 static bool backs_off(const struct machine *m)
 {
@@ -563,11 +442,11 @@ void machine_watch(struct machine_turn *t, bool looks)
     if (!machine_alive(m))
         return;
     if (machine_ends(m)) {
-        watch_ending(t);
+        machine_watch_ending(t);
         return;
     }
     if (machine_keeps(m)) {
-        watch_kept(t);
+        machine_watch_kept(t);
         return;
     }
     if (m->window_until != 0) {

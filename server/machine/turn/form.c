@@ -56,8 +56,8 @@ static void form_generation(struct machine_turn *t)
     }
     machine_act(t, MACHINE_ACT_GEN_BEGIN);
     if (kept > 0) {
-        machine_tell(t, "forming", "generation %u with %u workers, %u of them go on",
-                     m->generation, m->config.ranks, kept);
+        machine_tell(t, "forming", "generation %u with %u workers, %u of them go on", m->generation,
+                     m->config.ranks, kept);
     } else if (ckpt) {
         machine_tell(t, "forming",
                      "generation %u with %u workers, from the checkpoint of step %llu",

@@ -1,0 +1,110 @@
+/* What the kinds of failures mean. */
+#include "server/machine/internal.h"
+
+const char *machine_fault_name(enum machine_fault_kind kind)
+{
+    static const char *const names[] = {
+        [MACHINE_FAULT_NONE] = "",
+        [MACHINE_FAULT_PROCESS] = "process gone",
+        [MACHINE_FAULT_MEMORY] = "out of memory",
+        [MACHINE_FAULT_COMMUNICATION] = "communication",
+        [MACHINE_FAULT_HANG] = "hang",
+        [MACHINE_FAULT_NODE] = "node lost",
+        [MACHINE_FAULT_SESSION] = "session lost",
+        [MACHINE_FAULT_DAMAGE] = "damaged checkpoint",
+        [MACHINE_FAULT_STORE] = "checkpoint store",
+        [MACHINE_FAULT_NUMERIC] = "numeric",
+        [MACHINE_FAULT_USER] = "user error",
+        [MACHINE_FAULT_PINS] = "pins",
+        [MACHINE_FAULT_FORMATION] = "formation",
+        [MACHINE_FAULT_DATA] = "data",
+        [MACHINE_FAULT_PATH] = "path",
+    };
+    return names[kind];
+}
+
+int machine_fault_weight(const struct machine_fault *fault)
+{
+    if (fault->waits)
+        return 5;
+    switch (fault->kind) {
+    case MACHINE_FAULT_USER:
+    case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
+        return 5;
+    case MACHINE_FAULT_NUMERIC:
+    case MACHINE_FAULT_DAMAGE:
+    case MACHINE_FAULT_STORE:
+        return 4;
+    case MACHINE_FAULT_MEMORY:
+    case MACHINE_FAULT_PROCESS:
+    case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_PATH:
+        return 3;
+    case MACHINE_FAULT_HANG:
+    case MACHINE_FAULT_SESSION:
+        return 2;
+    case MACHINE_FAULT_COMMUNICATION:
+    case MACHINE_FAULT_FORMATION:
+        return 1;
+    case MACHINE_FAULT_NONE:
+        break;
+    }
+    return 0;
+}
+
+bool machine_fault_counts(const struct machine_fault *fault)
+{
+    switch (fault->kind) {
+    case MACHINE_FAULT_PROCESS:
+    case MACHINE_FAULT_MEMORY:
+    case MACHINE_FAULT_STORE:
+        return !fault->outside;
+    case MACHINE_FAULT_HANG:
+    case MACHINE_FAULT_COMMUNICATION:
+    case MACHINE_FAULT_DAMAGE:
+        return true;
+    case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_SESSION:
+    case MACHINE_FAULT_FORMATION:
+    case MACHINE_FAULT_NUMERIC:
+    case MACHINE_FAULT_USER:
+    case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_PATH:
+    case MACHINE_FAULT_NONE:
+        break;
+    }
+    return false;
+}
+
+bool machine_fault_of_paths(const struct machine_fault *fault)
+{
+    return fault->kind == MACHINE_FAULT_HANG || fault->kind == MACHINE_FAULT_COMMUNICATION ||
+           (fault->kind == MACHINE_FAULT_FORMATION && !fault->waits);
+}
+
+bool machine_fault_outlived(const struct machine_fault *fault)
+{
+    switch (fault->kind) {
+    case MACHINE_FAULT_PROCESS:
+    case MACHINE_FAULT_MEMORY:
+    case MACHINE_FAULT_COMMUNICATION:
+    case MACHINE_FAULT_HANG:
+    case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_SESSION:
+        return true;
+    case MACHINE_FAULT_FORMATION:
+        return !fault->waits;
+    case MACHINE_FAULT_NONE:
+    case MACHINE_FAULT_DAMAGE:
+    case MACHINE_FAULT_STORE:
+    case MACHINE_FAULT_NUMERIC:
+    case MACHINE_FAULT_USER:
+    case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_PATH:
+        break;
+    }
+    return false;
+}

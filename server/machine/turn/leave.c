@@ -1,0 +1,98 @@
+/* Trainers that leave: those of a generation that ends, and those that are kept for the next one. */
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+/* SIGKILL was ordered long ago, the agent is there, and so is the process: it is in the kernel,
+ * which waits for a device. It won't run a single instruction of its own any more. */
+static void tell_undying(struct machine_turn *t, uint32_t index)
+{
+    const struct machine_rank *rank = &t->m->ranks[index];
+    machine_tell(t, "undying",
+                 "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
+                 "no worker until it is gone",
+                 index, rank->node, rank->slot, rank->pid);
+    machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
+                 "this generation has ended");
+}
+
+/* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
+ * ever say that they are. */
+void machine_watch_ending(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->ending.hard_at != 0 && t->now >= m->ending.hard_at && !machine_all_left(m)) {
+        m->ending.hard_at = 0;
+        m->ending.ended_at = t->now;
+        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
+        machine_act(t, MACHINE_ACT_END);
+        return;
+    }
+    if (m->ending.hard_at != 0 && !m->ending.parks)
+        return;
+    const bool hard = m->ending.hard_at == 0;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        bool never = hard && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
+        bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
+        bool lost = machine_is_silent(t, rank);
+        bool undying = hard && t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
+        if (rank->gone || t->now < m->grace_until)
+            continue;
+        if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
+            m->watched_at = t->now - MACHINE_WATCH_MS; /* the others as soon as these are done */
+            break;
+        }
+        if (never || missing) {
+            machine_rank_gone(m, i);
+            m->dirty = true;
+        } else if (lost || undying) {
+            machine_count_as_gone(t, i);
+            if (!lost)
+                tell_undying(t, i);
+        }
+        if (lost)
+            machine_node_was_lost(t, i);
+    }
+    if (hard && !machine_all_left(m) && t->now >= m->ending.again_at) {
+        m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
+        machine_act(t, MACHINE_ACT_END);
+    }
+}
+
+/* Its session is lost, or silent, for longer than one may be. */
+static bool is_unheard(const struct machine_turn *t, const struct machine_rank *rank)
+{
+    const struct machine *m = t->m;
+    if (rank->session)
+        return t->now - rank->heard_at >= machine_mute_ms(m);
+    const int64_t since = rank->lost_at != 0 ? rank->lost_at : rank->heard_at;
+    return t->now - since >= machine_session_ms(m);
+}
+
+/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
+ * when it doesn't come. */
+void machine_watch_kept(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (t->now >= m->ending.kept_until) {
+        machine_tell(t, "kept", "no room for the other workers within %d s: all are started anew",
+                     MACHINE_KEEP_MS / 1000);
+        machine_end_generation(t, MACHINE_RECOVERING, false);
+        return;
+    }
+    bool vacated = false;
+    for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
+        if (!rank->gone && missing) {
+            machine_rank_gone(m, i);
+            m->dirty = true;
+        } else if (!rank->gone && (machine_is_silent(t, rank) || is_unheard(t, rank))) {
+            machine_count_as_gone(t, i);
+        }
+    }
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
+    if (vacated && m->state == MACHINE_PLACING)
+        machine_unplace(t);
+}
