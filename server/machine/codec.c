@@ -365,8 +365,10 @@ enum status machine_decode(struct machine *m, const char *text)
     bool ok = decode_machine(root, m);
     json_decref(root);
     m->gone_count = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->gone_count += m->ranks[i].gone;
+        m->ranks[i].birth = m->generation; /* of an older version's; else the rows say it */
+    }
     m->dirty = false;
     return ok ? ST_OK : ST_CORRUPT;
 }

@@ -396,6 +396,8 @@ void machine_restored(struct machine *m)
         return;
     m->generation += MACHINE_RESTORE_GAP;
     m->restore.memory_from = m->generation;
+    for (uint32_t i = 0; i < m->config.ranks; i++)
+        m->ranks[i].birth = m->generation; /* whoever is there was born before, and is nobody's */
     m->dirty = true;
 }
 

@@ -12,8 +12,9 @@
 
 struct machine_config bench_config(void)
 {
-    return (
-        struct machine_config){ .ranks = 2, .keep_last = 3, .skip_nan = true, .hang_ms = 30000 };
+    return (struct machine_config){
+        .ranks = 2, .keep_last = 3, .skip_nan = true, .hang_ms = 30000, .restarts = true
+    };
 }
 
 void bench_open(struct bench *b, const struct machine_config *config)

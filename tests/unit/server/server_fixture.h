@@ -15,7 +15,7 @@ struct bench {
 };
 
 void bench_open(struct bench *b, const struct machine_config *config);
-/* Two ranks, three checkpoints kept. */
+/* Two ranks, three checkpoints kept; after a failure all workers start anew. */
 struct machine_config bench_config(void);
 void bench_close(struct bench *b);
 /* QUEUED again, with another configuration. */

@@ -247,10 +247,12 @@ static void only_the_newest_jobs_that_ended_keep_all_their_events(void **state)
 
 static void make_version_4(const char *path)
 {
-    static const char sql[] = "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-                              "ALTER TABLE jobs DROP COLUMN ended;"
-                              "DROP TABLE summaries; DROP TABLE forgotten;"
-                              "PRAGMA user_version=4";
+    static const char sql[] =
+        "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
+        "ALTER TABLE jobs DROP COLUMN ended;"
+        "DROP TABLE summaries; DROP TABLE forgotten;"
+        "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
+        "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=4";
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);

@@ -1,0 +1,345 @@
+/* Workers that outlive a failure of their generation: they park, are kept, and go on. */
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+#define RANKS 4
+
+/* Four ranks, on four nodes, train; failures may be outlived. */
+static int setup_live(void **state)
+{
+    int rc = bench_setup(state);
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = RANKS;
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, 57, "forward");
+    return rc;
+}
+
+static void say_parked(struct bench *b, uint32_t rank)
+{
+    struct machine_event event = { .kind = MACHINE_EV_PARKED,
+                                   .rank = rank,
+                                   .generation = b->m.generation };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* The first hello to the next generation, with what the worker brings along. */
+static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool whole,
+                       uint32_t computed_by)
+{
+    struct machine_event event = {
+        .kind = MACHINE_EV_HELLO,
+        .rank = rank,
+        .generation = b->m.generation,
+        .hello = { .pid = 100 + rank, .parked = true, .kept = { whole, step, computed_by } }
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* Rank 1 dies, the others park. */
+static void lose_one(struct bench *b)
+{
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        if (i != 1)
+            say_parked(b, i);
+    }
+}
+
+static void form_again(struct bench *b)
+{
+    bench_place(b);
+    if (b->m.state == MACHINE_PLACING)
+        bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}
+
+static void survivors_park_and_only_a_seat_is_vacant(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(bench_act(b, MACHINE_ACT_PARK, 0)->rank, MACHINE_ALL_RANKS);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    say_parked(b, 0);
+    say_parked(b, 2);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    say_parked(b, 3);
+    assert_non_null(bench_act(b, MACHINE_ACT_GEN_END, 0));
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(machine_vacant(&b->m), 1);
+    assert_true(machine_holds_slot(&b->m, 0));
+    assert_false(machine_holds_slot(&b->m, 1));
+    form_again(b);
+    assert_int_equal(b->m.generation, 2);
+    assert_int_equal(b->m.ranks[0].birth, 1);
+    assert_int_equal(b->m.ranks[1].birth, 2);
+    assert_int_equal(b->m.ranks[0].pid, 100);
+}
+
+static void the_newest_state_of_a_survivor_is_gone_on_from(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    form_again(b);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 58, true, 1);
+    come_along(b, 3, 58, false, 1); /* it was interrupted while it updated its weights */
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), 0);
+    bench_hello(b, 1);
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), RANKS);
+    assert_true(b->m.restore.live);
+    assert_int_equal(b->m.restore.step, 58);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_int_equal(b->m.ranks[i].source, i == 2);
+    assert_int_equal(b->m.step_max, 58);
+}
+
+/* Nobody compared what those that computed it had. */
+static void a_state_of_a_generation_that_never_ran_is_not(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    form_again(b);
+    come_along(b, 0, 60, true, 2);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, true, 1);
+    bench_hello(b, 1);
+    assert_int_equal(b->m.restore.step, 57);
+    assert_false(b->m.ranks[0].source);
+}
+
+static void where_no_survivor_is_whole_the_checkpoint_counts(void **state)
+{
+    struct bench *b = *state;
+    bench_commit(b, 60);
+    lose_one(b);
+    form_again(b);
+    come_along(b, 0, 60, false, 0);
+    come_along(b, 2, 60, false, 0);
+    come_along(b, 3, 60, false, 0);
+    bench_hello(b, 1);
+    assert_false(b->m.restore.live);
+    assert_int_equal(b->m.restore.step, 60);
+    assert_int_equal(b->m.restore.generation, 1);
+}
+
+/* It is ended by its agent, and by what it is told; the others are not. */
+static void only_who_hangs_is_ended(void **state)
+{
+    struct bench *b = *state;
+    bench_fault(b, 2, MACHINE_FAULT_PROCESS, 57);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, 2);
+    assert_int_equal(bench_act(b, MACHINE_ACT_OVER, 0)->rank, 2);
+    say_parked(b, 2); /* too late: it is to go */
+    assert_false(b->m.ranks[2].parked);
+}
+
+static void who_does_not_park_in_time_is_ended(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    say_parked(b, 0);
+    say_parked(b, 2);
+    bench_tick(b, 4999);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    bench_tick(b, 1);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1); /* the core leaves the parked ones out */
+    assert_true(b->m.ranks[0].parked);
+    say_parked(b, 3);
+    assert_false(b->m.ranks[3].parked);
+    bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
+    assert_int_equal(machine_vacant(&b->m), 2);
+    assert_true(machine_wants_slots(&b->m, b->now));
+}
+
+static void a_failure_that_may_be_in_all_of_them_is_outlived_by_none(void **state)
+{
+    struct bench *b = *state;
+    bench_fault(b, 2, MACHINE_FAULT_NUMERIC, 57);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(bench_count(b, MACHINE_ACT_PARK), 0);
+    assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, MACHINE_ALL_RANKS);
+}
+
+static void the_next_failure_while_it_forms_is_outlived_too(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    form_again(b);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, true, 1);
+    bench_hello(b, 1);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 11); /* the newcomer */
+    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    say_parked(b, 0);
+    say_parked(b, 2);
+    say_parked(b, 3);
+    bench_tick(b, 2000); /* it waits a little: nothing came of that generation */
+    form_again(b);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, false, 1);
+    bench_hello(b, 1);
+    assert_int_equal(b->m.generation, 3);
+    assert_true(b->m.restore.live);
+    assert_int_equal(b->m.restore.step, 57);
+}
+
+/* What is wrong may be in those that stay. */
+static void after_three_in_a_row_all_start_anew(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 3; i++) {
+        lose_one(b);
+        bench_tick(b, 4000); /* beyond the back-off */
+        form_again(b);
+        assert_true(b->m.ranks[0].birth == 1);
+        come_along(b, 0, 57, true, 1);
+        come_along(b, 2, 57, true, 1);
+        come_along(b, 3, 57, true, 1);
+        bench_hello(b, 1);
+    }
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    assert_int_equal(bench_count(b, MACHINE_ACT_PARK), 0);
+    assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, MACHINE_ALL_RANKS);
+}
+
+static void without_room_for_the_others_nobody_is_kept_for_ever(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    assert_int_equal(machine_vacant(&b->m), 1);
+    for (int i = 0; i < 60; i++) {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            if (r != 1 && !b->m.ranks[r].gone)
+                bench_progress(b, r, 57, "parked");
+        }
+        bench_tick(b, 500);
+    }
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(bench_told(b, "kept"));
+    bench_all_exit(b);
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(machine_vacant(&b->m), RANKS);
+}
+
+static void a_kept_worker_that_dies_leaves_a_vacant_seat(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
+    assert_int_equal(machine_vacant(&b->m), 2);
+    form_again(b);
+    assert_int_equal(b->m.ranks[3].birth, 2);
+    assert_int_equal(b->m.ranks[2].birth, 1);
+}
+
+static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
+{
+    static const enum machine_event_kind asks[] = { MACHINE_EV_PAUSE, MACHINE_EV_KILL,
+                                                    MACHINE_EV_DRAIN };
+    static const char *const states[] = { "PAUSED", "KILLED", "QUEUED" };
+    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+        for (int parking = 0; parking < 2; parking++) {
+            void *state_of = NULL;
+            assert_int_equal(setup_live(&state_of), 0);
+            struct bench *b = state_of;
+            bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+            say_parked(b, 0);
+            if (!parking) {
+                say_parked(b, 2);
+                say_parked(b, 3);
+            }
+            assert_int_equal(bench_ask(b, asks[i]), ST_OK);
+            assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, MACHINE_ALL_RANKS);
+            assert_false(b->m.ranks[0].parked);
+            bench_all_exit(b);
+            bench_is_state(b, states[i]);
+            bench_teardown(&state_of);
+        }
+    }
+    (void)state;
+}
+
+static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    say_parked(b, 0);
+    bench_restart(b, 1000);
+    bench_is_state(b, "RECOVERING");
+    assert_true(b->m.ranks[0].parked);
+    assert_int_equal(b->m.ranks[0].birth, 1);
+    bench_attach(b, 2, 57); /* it was not told yet */
+    assert_int_equal(bench_act(b, MACHINE_ACT_PARK, 0)->rank, 2);
+    say_parked(b, 2);
+    struct machine_event back = { .kind = MACHINE_EV_HELLO,
+                                  .rank = 3,
+                                  .generation = 1,
+                                  .hello = { .attached = true, .parked = true } };
+    assert_int_equal(bench_apply(b, back), ST_OK);
+    assert_int_equal(machine_vacant(&b->m), 1);
+    bench_restart(b, 1000);
+    assert_int_equal(machine_vacant(&b->m), 1);
+    form_again(b);
+    bench_restart(b, 1000);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.ranks[0].birth, 1);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, true, 1);
+    bench_hello(b, 1);
+    assert_true(b->m.restore.live);
+    bench_restart(b, 1000); /* the decision is journalled */
+    assert_true(b->m.restore.live);
+    assert_int_equal(b->m.restore.step, 57);
+    assert_true(b->m.ranks[2].source);
+    assert_false(b->m.ranks[1].source);
+}
+
+/* Of nobody else is it known that it is well; all of them may be, but for a connection. */
+static void a_broken_connection_ends_nobody(void **state)
+{
+    struct bench *b = *state;
+    bench_fault(b, 2, MACHINE_FAULT_COMMUNICATION, 57);
+    bench_tick(b, 250);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    for (uint32_t i = 0; i < RANKS; i++)
+        say_parked(b, i);
+    assert_int_equal(machine_vacant(&b->m), 0);
+    assert_true(machine_wants_slots(&b->m, b->now));
+    form_again(b);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_int_equal(b->m.ranks[i].birth, 1);
+}
+
+int main(void)
+{
+#define LIVE(test) cmocka_unit_test_setup_teardown(test, setup_live, bench_teardown)
+    const struct CMUnitTest tests[] = {
+        LIVE(survivors_park_and_only_a_seat_is_vacant),
+        LIVE(the_newest_state_of_a_survivor_is_gone_on_from),
+        LIVE(a_state_of_a_generation_that_never_ran_is_not),
+        LIVE(where_no_survivor_is_whole_the_checkpoint_counts),
+        LIVE(only_who_hangs_is_ended),
+        LIVE(who_does_not_park_in_time_is_ended),
+        LIVE(a_failure_that_may_be_in_all_of_them_is_outlived_by_none),
+        LIVE(the_next_failure_while_it_forms_is_outlived_too),
+        LIVE(after_three_in_a_row_all_start_anew),
+        LIVE(without_room_for_the_others_nobody_is_kept_for_ever),
+        LIVE(a_kept_worker_that_dies_leaves_a_vacant_seat),
+        LIVE(what_people_ask_meanwhile_ends_those_that_are_kept),
+        LIVE(a_coordinator_that_comes_back_goes_on_with_them),
+        LIVE(a_broken_connection_ends_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
