@@ -50,6 +50,9 @@ static enum status session_start(struct session *session)
         return ST_NO_MEMORY;
     enum status st = session_core_init(&session->core, o->job, o->generation, o->rank,
                                        (uint32_t)getpid(), session_now(session));
+    if (st == ST_OK && o->kept != NULL)
+        session_core_offer_state(&session->core, o->kept);
+    session->options.kept = NULL; /* the caller's */
     const struct readback_options readback = {
         .io = o->io, .news = hear_news, .busy = is_saving, .arg = session
     };
@@ -90,20 +93,25 @@ enum status session_open(const struct session_options *options, struct session *
     return ST_OK;
 }
 
-void session_close(struct session *session)
+void session_end_threads(struct session *session)
 {
-    if (session == NULL)
-        return;
     (void)pthread_mutex_lock(&session->mutex);
     session->closing = true;
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     if (session->has_link_thread)
         (void)pthread_join(session->link_thread, NULL);
-    if (session->has_saver_thread)
-        (void)pthread_join(session->saver_thread, NULL);
     if (session->has_copier_thread)
         (void)pthread_join(session->copier_thread, NULL);
+    (void)pthread_mutex_lock(&session->mutex);
+    session->options.link = NULL; /* the other threads have nothing to say */
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+void session_release(struct session *session)
+{
+    if (session->has_saver_thread)
+        (void)pthread_join(session->saver_thread, NULL);
     readback_free(session->readback);
     session_core_release(&session->core);
     for (int i = 0; i < SESSION_FILES_MAX; i++)
@@ -115,12 +123,21 @@ void session_close(struct session *session)
     free(session);
 }
 
+void session_close(struct session *session)
+{
+    if (session == NULL)
+        return;
+    session_end_threads(session);
+    session_release(session);
+}
+
 /* ---- joining ---- */
 
 enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
                          struct session_assignment *out)
 {
     const int64_t deadline_ms = session_deadline(timeout_ms);
+    session_write_last_words(session); /* of a process that has left some already */
     auto_free struct session_copy *copies = NULL;
     size_t count = 0;
     enum status st =
@@ -131,11 +148,11 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     if (st == ST_OK)
         st = session_core_hello(&session->core, pins);
     session_wake(session);
-    while (st == ST_OK && session->core.assigned == NULL && !session->core.over) {
+    while (st == ST_OK && session->core.assigned == NULL && !session_core_ended(&session->core)) {
         if (!session_wait(session, deadline_ms))
             st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
     }
-    if (st == ST_OK && session->core.over)
+    if (st == ST_OK && session_core_ended(&session->core))
         st = ST_STALE;
     if (st == ST_OK)
         st = session_core_assignment(&session->core, out);
@@ -166,7 +183,7 @@ enum status session_set_ready(struct session *session, const struct session_read
         return st;
     planned.threads = budget.threads;
     (void)pthread_mutex_lock(&session->mutex);
-    if (session->core.over) {
+    if (session_core_ended(&session->core)) {
         st = ST_STALE;
     } else {
         session_copies_want(session, &budget, ready);
@@ -200,8 +217,10 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     const int64_t deadline_ms = session_deadline(timeout_ms);
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
+    if (session_core_parks(&session->core))
+        st = ST_STALE; /* what was not settled was given up */
     while (st == ST_OK && (session->core.stays || !session_core_settled(&session->core))) {
-        if (session->core.over) {
+        if (session_core_ended(&session->core)) {
             st = ST_STALE;
         } else if (session->core.stays) {
             st = ST_REFUSED;
@@ -268,7 +287,7 @@ bool session_is_over(const struct session *session)
 {
     struct session *mine = (struct session *)session; /* for the lock's sake */
     (void)pthread_mutex_lock(&mine->mutex);
-    const bool over = mine->core.over;
+    const bool over = session_core_ended(&mine->core);
     (void)pthread_mutex_unlock(&mine->mutex);
     return over;
 }

@@ -21,6 +21,7 @@ void session_core_offer_state(struct session_core *core, const struct session_pa
     CHECK(core->pins == NULL);
     core->offers_state = true;
     core->offered = *parked;
+    core->last_words_version++; /* what this process left before is of another generation */
 }
 
 void session_core_parked(struct session_core *core, uint64_t step, bool whole, uint32_t computed_by)

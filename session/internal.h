@@ -57,8 +57,10 @@ struct session {
     struct session_core core;
     struct session_copies copies;
     uint32_t size;    /* ranks; known with the assignment */
-    bool closing;     /* session_close was called: the threads end */
+    bool closing;     /* session_close or session_retire was called: the threads end */
     bool over_called; /* options.over was */
+    bool park_called; /* options.park was */
+    bool retired;     /* nothing is left as last words any more; under last_words_mutex */
 
     pthread_mutex_t last_words_mutex;
     uint64_t last_words_written; /* core.last_words_version that the file holds */
@@ -89,6 +91,11 @@ void session_wake(struct session *session);
 
 /* Writes the last words if they changed since. Not under mutex. */
 void session_write_last_words(struct session *session);
+
+/* Frees what is left of a session whose threads but the saver's and the reader's have ended. */
+void session_release(struct session *session);
+/* Ends the link's thread and the copier. */
+void session_end_threads(struct session *session);
 
 void *session_link_run(void *arg);
 void *session_saver_run(void *arg);

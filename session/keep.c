@@ -5,7 +5,7 @@
 /* Under mutex. */
 static bool keep_ends(const struct session *session)
 {
-    return session->core.over || session->closing || session->copies.keep_ends;
+    return session_core_ended(&session->core) || session->closing || session->copies.keep_ends;
 }
 
 /* Under mutex. */

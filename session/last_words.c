@@ -39,7 +39,7 @@ void session_write_last_words(struct session *session)
     (void)pthread_mutex_lock(&session->mutex);
     const uint64_t version = session->core.last_words_version;
     enum status st = ST_OK;
-    if (version != session->last_words_written)
+    if (version != session->last_words_written && !session->retired)
         st = session_core_last_words(&session->core, &progress, &bytes, &size);
     (void)pthread_mutex_unlock(&session->mutex);
     if (bytes != NULL)

@@ -8,6 +8,8 @@
  *     any     -> over      [link_end]           refused as stale, or no coordinator for orphan_ms:
  *                                               `over` is called, the link is closed. An order Over
  *                                               does the same by way of session_core_end
+ *
+ * An order Park changes nothing here: `park` is called, and the session goes on saying and hearing.
  */
 #include <sys/random.h>
 
@@ -65,6 +67,20 @@ static enum status link_say(struct session *session)
     }
 }
 
+/* Once, before anything else is heard: what the step thread waits for must let it go. */
+static void link_park(struct session *session)
+{
+    const struct session_options *o = &session->options;
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool tell = session_core_parks(&session->core) && !session->park_called;
+    session->park_called = session->park_called || tell;
+    if (tell && o->park == NULL)
+        session_core_end(&session->core, session->core.park.reason.text);
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (tell && o->park != NULL)
+        o->park(o->over_arg, session->core.park.reason.text);
+}
+
 static enum status link_hear(struct session *session)
 {
     const struct session_link *link = session->options.link;
@@ -81,6 +97,7 @@ static enum status link_hear(struct session *session)
     const bool reads = session_core_read_order(&session->core, &read);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
+    link_park(session);
     if (reads)
         readback_start(session->readback, &read);
     if (is_done)

@@ -14,7 +14,7 @@ static enum status session_meet(void *self, const char *name, const struct rende
     if (st == ST_OK)
         session_wake(session);
     while (st == ST_OK && !meeting->answered) {
-        if (session->core.over) {
+        if (session_core_ended(&session->core)) {
             st = ST_STALE;
         } else if (!session_wait(session, deadline_ms)) {
             st = ST_TIMED_OUT;
@@ -30,7 +30,7 @@ static bool session_rendezvous_over(void *self)
 {
     struct session *session = self;
     (void)pthread_mutex_lock(&session->mutex);
-    const bool over = session->core.over;
+    const bool over = session_core_ended(&session->core);
     (void)pthread_mutex_unlock(&session->mutex);
     return over;
 }

@@ -140,7 +140,8 @@ static void lower_priority(void)
 /* Under mutex. */
 static bool saver_next(struct session *session, struct saver_task *out)
 {
-    const int index = session->core.over ? -1 : session_core_saver_work(&session->core);
+    const int index =
+        session_core_ended(&session->core) ? -1 : session_core_saver_work(&session->core);
     if (index < 0)
         return false;
     const struct session_save_record *save = &session->core.saves[index];

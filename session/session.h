@@ -10,6 +10,10 @@
  * below waits for the network, except where it says so. Nothing here knows kernels, collectives or
  * gRPC: what carries the messages is a link that the caller makes.
  *
+ * A process outlives its generation where an order Park comes instead of Over: `park` is called from
+ * the link thread, and from then on every call below behaves as if all were over. The step thread
+ * unwinds, calls session_park and session_retire, and opens a session of the next generation.
+ *
  * Losing the link ends nothing: the session opens it again every 0.1 to 1 s, says hello with
  * attached = true and repeats what was not answered. An Over order, or a refusal as stale,
  * calls `over` from the link thread: the generation is dead; abort communication and leave.
@@ -73,6 +77,11 @@ struct session_options {
     int64_t orphan_ms; /* after this time without a link the generation is over; 0: 10 minutes */
     void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
     void *over_arg;
+    /* The same for Park: aborts communication. NULL: Park is as Over. Its argument is over_arg. */
+    void (*park)(void *arg, const char *reason);
+    /* What this process kept of a generation before; NULL: it is new. Until session_open returns.
+     */
+    const struct session_parked *kept;
 };
 
 /* What a generation tells a rank; on the wire it is message Plan. All pointers are borrowed until
@@ -102,6 +111,37 @@ struct session_assignment {
 MUST_CHECK enum status session_open(const struct session_options *options, struct session **out);
 /* Waits for a shard that is being written. NULL is fine. */
 void session_close(struct session *session);
+
+/* ---- from one generation to the next ---- */
+
+struct session_regroup {
+    uint32_t generation, rank;
+    char token[SESSION_TOKEN];
+};
+
+/* Park came; session_park is to be called. */
+bool session_parks(const struct session *session);
+/*
+ * Of the step thread, which has a failure to tell of that others will hear of, too: waits until the
+ * generation has ended here, by Park or Over. Only time with a link counts for timeout_ms.
+ * ST_TIMED_OUT
+ */
+MUST_CHECK enum status session_await_end(struct session *session, int64_t timeout_ms);
+/*
+ * Says what was kept, and waits, for as long as it takes, for the order to go on. Returns once no
+ * thread of the session reads the state any more. ST_STALE: over
+ */
+MUST_CHECK enum status session_park(struct session *session, const struct session_parked *kept,
+                                    struct session_regroup *out);
+/*
+ * Ends a session that was parked, without waiting for the store: a thread waits for the shard that
+ * is being written and frees the session, which says and leaves nothing any more. Its link may be
+ * freed at once; its io, clock and log are borrowed until session_retired_join.
+ */
+struct session_retired;
+MUST_CHECK enum status session_retire(struct session *session, struct session_retired **out);
+/* Waits for that thread. NULL is fine. */
+void session_retired_join(struct session_retired *retired);
 
 /* Says hello and waits for the assignment; called once.
  * Errors: ST_STALE, ST_TIMED_OUT, ST_UNREACHABLE; ST_INVALID  the assignment makes no sense */
@@ -245,4 +285,5 @@ void session_fault(struct session *session, const struct session_fault *said);
 /* The job is done here, or a save was due that ends this process. Waits until it was sent, 1 s at
  * most. */
 void session_finished(struct session *session, uint64_t step);
+/* Over, or to be parked: nothing of the generation is left to do. */
 bool session_is_over(const struct session *session);

@@ -53,7 +53,7 @@ static enum status take_file(struct session *session, const struct session_snaps
     int save = -1, file = -1;
     enum status st = ST_AGAIN;
     while (st == ST_AGAIN) {
-        if (session->core.over) {
+        if (session_core_ended(&session->core)) {
             st = ST_STALE;
         } else if (session->core.stays) {
             st = ST_REFUSED;

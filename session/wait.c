@@ -66,5 +66,6 @@ bool session_wait_at_store(struct session *session, int64_t deadline_ms)
 void session_wake(struct session *session)
 {
     (void)pthread_cond_broadcast(&session->changed);
-    session->options.link->interrupt(session->options.link->self);
+    if (session->options.link != NULL)
+        session->options.link->interrupt(session->options.link->self);
 }

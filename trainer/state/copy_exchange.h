@@ -4,7 +4,7 @@
  * A thread with a communicator of its own exchanges copies in *rounds*, with pauses in between. In
  * a round all ranks agree on one step of which each has a whole copy; each sends its copy to its
  * partner and receives those of its wards (partners.h). What it receives goes into copy files of
- * its own (session/copies/copy_file.h): two for each ward, used by turns, with the ward's rank in their
+ * its own (session/copies): two for each ward, used by turns, with the ward's rank in their
  * names and numbers from COPY_EXCHANGE_FIRST on. They are sealed when every piece of them was
  * checked. The copies of a round, own and received, stay until all ranks have finished a later
  * round: so at any time there is a step of which every share is at two nodes.

@@ -22,7 +22,7 @@ static void order_plan(struct coordinator *c, uint32_t rank)
     uint32_t share = 1;
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     plan.job_file = (char *)(uintptr_t) "name: x";
-    put_order(c, plan_order(&plan, 3, rank, &share, 1));
+    put_order(c, plan_order(&plan, c->generation, rank, &share, 1));
 }
 
 void order_folder(struct coordinator *c, uint64_t step)
@@ -48,6 +48,16 @@ void order_stay(struct coordinator *c, uint64_t step)
 void order_over(struct coordinator *c, const char *reason)
 {
     put_order(c, over_order(reason));
+}
+
+void order_park(struct coordinator *c)
+{
+    put_order(c, park_order("a worker died"));
+}
+
+void order_regroup(struct coordinator *c, uint32_t generation, const char *token)
+{
+    put_order(c, regroup_order(generation, 0, token));
 }
 
 /* The report as the checkpoint library has it, to make a manifest of. */
@@ -110,14 +120,35 @@ static void on_save_failed(struct coordinator *c, const Cairn__V1__SaveFailed *f
     c->full += failed->full != 0;
 }
 
+static struct session_parked kept_of(const Cairn__V1__Parked *from)
+{
+    return (struct session_parked){ from->step, from->whole != 0, from->computed_by };
+}
+
+static void on_hello(struct coordinator *c, const Cairn__V1__TrainerHello *hello)
+{
+    c->hellos++;
+    c->attached += hello->attached != 0;
+    c->generation = hello->generation;
+    if (hello->parked != NULL && hello->attached) {
+        c->parks++;
+        c->parked = kept_of(hello->parked);
+    } else if (hello->parked != NULL) {
+        c->offers = kept_of(hello->parked);
+    }
+    if (!hello->attached)
+        order_plan(c, hello->rank);
+}
+
 static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *message)
 {
     switch ((int)message->body_case) {
     case CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO:
-        c->hellos++;
-        c->attached += message->hello->attached != 0;
-        if (!message->hello->attached)
-            order_plan(c, message->hello->rank);
+        on_hello(c, message->hello);
+        break;
+    case CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED:
+        c->parks++;
+        c->parked = kept_of(message->parked);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_READY:
         c->ready_total = message->ready->total_steps;
@@ -253,6 +284,16 @@ static void link_close(void *self)
 
 /* ---- a session and its coordinator ---- */
 
+static void on_park(void *arg, const char *reason)
+{
+    struct coordinator *c = arg;
+    (void)reason;
+    (void)pthread_mutex_lock(&c->mutex);
+    c->park_calls++;
+    (void)pthread_cond_broadcast(&c->changed);
+    (void)pthread_mutex_unlock(&c->mutex);
+}
+
 static void on_over(void *arg, const char *reason)
 {
     struct coordinator *c = arg;
@@ -280,19 +321,34 @@ struct world *world_new(int64_t orphan_ms)
     w->io = *io_system();
     w->link =
         (struct session_link){ c, link_open, link_send, link_recv, link_interrupt, link_close };
-    const struct session_options options = { .job = JOB,
-                                             .generation = 3,
-                                             .rank = 0,
-                                             .link = &w->link,
-                                             .io = &w->io,
-                                             .clock = clock_system(),
-                                             .log = &c->log,
-                                             .last_words_path = w->words,
-                                             .orphan_ms = orphan_ms,
-                                             .over = on_over,
-                                             .over_arg = c };
-    assert_int_equal(session_open(&options, &w->session), ST_OK);
+    c->generation = 3;
+    w->options = (struct session_options){ .job = JOB,
+                                           .generation = 3,
+                                           .rank = 0,
+                                           .link = &w->link,
+                                           .io = &w->io,
+                                           .clock = clock_system(),
+                                           .log = &c->log,
+                                           .last_words_path = w->words,
+                                           .orphan_ms = orphan_ms,
+                                           .over = on_over,
+                                           .over_arg = c,
+                                           .park = on_park };
+    assert_int_equal(session_open(&w->options, &w->session), ST_OK);
     return w;
+}
+
+struct session *next_session(struct world *w, uint32_t generation,
+                             const struct session_parked *kept)
+{
+    struct session *session = NULL;
+    struct session_assignment assignment;
+    struct session_options options = w->options;
+    options.generation = generation;
+    options.kept = kept;
+    assert_int_equal(session_open(&options, &session), ST_OK);
+    assert_int_equal(session_join(session, "{}", LONG_MS, &assignment), ST_OK);
+    return session;
 }
 
 bool remove_name(void *arg, const char *name)

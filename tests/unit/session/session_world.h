@@ -35,6 +35,7 @@ struct coordinator {
     bool gives_folders, commits;
 
     /* What it heard. */
+    uint32_t generation; /* of the last hello */
     int hellos, attached, begins, reports, fails, removed, full, faults, finished, passed;
     uint64_t rows_through, ready_total;
     uint64_t progress_counter;
@@ -42,6 +43,8 @@ struct coordinator {
     struct ckpt_report report; /* the last one, owned */
     int over_calls;
     char over_reason[LIMIT_REASON];
+    int park_calls, parks;                /* the callback; messages Parked, alone or in hello */
+    struct session_parked parked, offers; /* the last; of a hello that is not attached */
     int meets;
     bool meets_silent; /* the other ranks never come */
 };
@@ -52,6 +55,7 @@ struct world {
     struct io io; /* the machine's, or with something wrong */
     char words[96];
     struct session *session;
+    struct session_options options;
 };
 
 struct training {
@@ -68,9 +72,14 @@ void order_done(struct coordinator *c, uint64_t step, bool committed);
 void order_save_at(struct coordinator *c, uint64_t step, bool exits);
 void order_stay(struct coordinator *c, uint64_t step);
 void order_over(struct coordinator *c, const char *reason);
+void order_park(struct coordinator *c);
+void order_regroup(struct coordinator *c, uint32_t generation, const char *token);
 void lose(struct coordinator *c);
 bool wait_until(struct coordinator *c, int64_t end_ms);
 struct world *world_new(int64_t orphan_ms);
+/* A session of that generation in the same process; kept may be NULL. Joins. */
+struct session *next_session(struct world *w, uint32_t generation,
+                             const struct session_parked *kept);
 void world_free(struct world *w);
 struct world *joined(void);
 /* Waits until a number that the coordinator counts has come so far. */

@@ -1,0 +1,99 @@
+/* From one generation to the next: what the step thread calls when Park came. */
+#include <stdlib.h>
+
+#include "session/internal.h"
+
+struct session_retired {
+    struct session *session;
+    pthread_t thread;
+};
+
+bool session_parks(const struct session *session)
+{
+    struct session *mine = (struct session *)session; /* for the lock's sake */
+    (void)pthread_mutex_lock(&mine->mutex);
+    const bool parks = session_core_parks(&mine->core);
+    (void)pthread_mutex_unlock(&mine->mutex);
+    return parks;
+}
+
+enum status session_await_end(struct session *session, int64_t timeout_ms)
+{
+    int64_t deadline_ms = session_deadline(timeout_ms);
+    enum status st = ST_OK;
+    (void)pthread_mutex_lock(&session->mutex);
+    while (st == ST_OK && !session_core_ended(&session->core)) {
+        if (!session->core.up) {
+            deadline_ms = session_deadline(timeout_ms);
+            (void)session_wait(session, session_deadline(1000));
+        } else if (!session_wait(session, deadline_ms)) {
+            st = ST_TIMED_OUT;
+        }
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
+/* Under mutex. */
+static bool await_regroup(struct session *session, struct session_regroup *out)
+{
+    bool found = false;
+    while (!found && !session->core.over) {
+        found = session_core_regrouped(&session->core, &out->generation, &out->rank, out->token);
+        if (!found)
+            (void)session_wait(session, session_deadline(1000));
+    }
+    return found;
+}
+
+enum status session_park(struct session *session, const struct session_parked *kept,
+                         struct session_regroup *out)
+{
+    session_mark(session, kept->step, "parked");
+    (void)pthread_mutex_lock(&session->mutex);
+    while (session->copies.given) /* the copier reads the state, or the host's copy of it */
+        (void)session_wait(session, session_deadline(1000));
+    session_core_parked(&session->core, kept->step, kept->whole, kept->computed_by);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    session_write_last_words(session);
+    (void)pthread_mutex_lock(&session->mutex);
+    const bool goes_on = await_regroup(session, out);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return goes_on ? ST_OK : ST_STALE;
+}
+
+static void *retired_main(void *arg)
+{
+    struct session_retired *retired = arg;
+    session_release(retired->session);
+    return NULL;
+}
+
+enum status session_retire(struct session *session, struct session_retired **out)
+{
+    struct session_retired *retired = calloc(1, sizeof(*retired));
+    if (retired == NULL)
+        return ST_NO_MEMORY;
+    (void)pthread_mutex_lock(&session->last_words_mutex);
+    session->retired = true;
+    (void)pthread_mutex_unlock(&session->last_words_mutex);
+    session_end_threads(session);
+    retired->session = session;
+    if (pthread_create(&retired->thread, NULL, retired_main, retired) != 0) {
+        session_release(session); /* waits for the store, but goes on */
+        free(retired);
+        *out = NULL;
+        return ST_OK;
+    }
+    *out = retired;
+    return ST_OK;
+}
+
+void session_retired_join(struct session_retired *retired)
+{
+    if (retired == NULL)
+        return;
+    (void)pthread_join(retired->thread, NULL);
+    free(retired);
+}
