@@ -4,7 +4,7 @@
  * A bucket
  *
  *     step thread's -> handed over   [exact_bucket_done]         size 1: reduced at once, done
- *     handed over   -> in work       [communication_run]   one after the other, as they were handed
+ *     handed over   -> in work       [exact_communication_run] one after the other, as they were handed
  *                                                          over, which is the same on all ranks
  *     in work       -> done          [reduce_bucket]       local [add_local], [exchange_partials],
  *                                                          [add_tree], [gather_chunks]; with `fast`
@@ -28,213 +28,15 @@
  */
 #include "comm/exact.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "comm/exact_order.h"
+#include "comm/exact_internal.h"
 #include "comm/sum.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/limits.h"
 
-#define BLOCK_ELEMENTS  4096 /* of the owner's tree at once: stays in the first-level cache */
-#define ALIGNMENT       64
-#define DRAIN_NS        INT64_C(5000000000)
-#define HUGE_PAGE_BYTES ((size_t)2 * 1024 * 1024)
-
-struct exact {
-    const struct comm_table *table;
-    struct comm *comm;
-    uint32_t rank, size, lanes;
-    size_t count, bucket_count;
-    size_t *bucket_begin; /* [bucket_count + 1], the last is count */
-    int64_t timeout_ms;
-    bool fast;
-
-    const struct backend_table *device; /* NULL: host memory */
-    struct backend *backend;
-    struct stream *compute, *communication;
-    struct event **event; /* [bucket_count] the bucket is complete on the compute stream */
-    struct event *drained;
-
-    struct exact_local local;
-    float **buffer;         /* [local.buffers][count] */
-    uint32_t *node_count;   /* [size] partial sums of each rank */
-    uint32_t rounds;        /* the largest of node_count */
-    uint32_t operand_count; /* of the owner's tree: all partial sums of all ranks, ascending */
-    uint32_t *operand_of;   /* [size] first operand of each rank */
-    struct exact_add *tree; /* [operand_count - 1] what an owner adds */
-    float **operand;        /* [operand_count] where each lies, of the bucket in work */
-    float *staging;         /* [operands of others, chunk_max] where they are received */
-    size_t chunk_max;       /* elements of this rank's chunk of the largest bucket */
-    struct comm_segment *send, *recv; /* [size] */
-
-    uint32_t lane; /* own lanes done in this step; step thread only */
-
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t mutex; /* of all below */
-    pthread_cond_t changed;
-    size_t *order;        /* [bucket_count] buckets as they were handed over */
-    bool *is_handed_over; /* [bucket_count] in this step */
-    size_t ready;         /* how many were handed over */
-    size_t done;          /* how many of those are reduced */
-    enum status status;
-    bool quit;
-};
-
-/* ---- memory ---- */
-
-static float *host_floats_new(size_t count)
-{
-    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
-    const size_t alignment = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ALIGNMENT;
-    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    float *memory = aligned_alloc(alignment, rounded);
-    if (memory == NULL)
-        return NULL;
-    if (alignment == HUGE_PAGE_BYTES)
-        (void)madvise(memory, rounded, MADV_HUGEPAGE);
-    memset(memory, 0, rounded); /* no page faults in the first step */
-    return memory;
-}
-
-static float *floats_new(const struct exact *exact, size_t count)
-{
-    void *memory = NULL;
-    if (exact->device == NULL)
-        return host_floats_new(count);
-    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
-    return exact->device->alloc(exact->backend, bytes, &memory) == ST_OK ? memory : NULL;
-}
-
-static void floats_free(const struct exact *exact, float *memory)
-{
-    if (exact->device == NULL) {
-        free(memory);
-    } else if (memory != NULL) {
-        exact->device->free(exact->backend, memory);
-    }
-}
-
-static enum status allocate_tables(struct exact *exact, const struct exact_options *options)
-{
-    const size_t size = exact->size, buckets = exact->bucket_count;
-    exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
-    exact->order = calloc(buckets, sizeof(*exact->order));
-    exact->is_handed_over = calloc(buckets, sizeof(*exact->is_handed_over));
-    exact->node_count = calloc(size, sizeof(*exact->node_count));
-    exact->operand_of = calloc(size, sizeof(*exact->operand_of));
-    exact->send = calloc(size, sizeof(*exact->send));
-    exact->recv = calloc(size, sizeof(*exact->recv));
-    exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
-    exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
-    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_handed_over == NULL ||
-        exact->node_count == NULL || exact->operand_of == NULL || exact->send == NULL ||
-        exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
-        return ST_NO_MEMORY;
-    memcpy(exact->bucket_begin, options->bucket_begin, buckets * sizeof(*exact->bucket_begin));
-    exact->bucket_begin[buckets] = exact->count;
-    return ST_OK;
-}
-
-static enum status allocate_buffers(struct exact *exact)
-{
-    exact->buffer = calloc(exact->local.buffers, sizeof(*exact->buffer));
-    if (exact->buffer == NULL)
-        return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < exact->local.buffers; i++) {
-        exact->buffer[i] = floats_new(exact, exact->count);
-        if (exact->buffer[i] == NULL)
-            return ST_NO_MEMORY;
-    }
-    const uint32_t foreign = exact->operand_count - exact->local.node_count;
-    if (foreign == 0 || exact->fast)
-        return ST_OK;
-    exact->staging = floats_new(exact, foreign * exact->chunk_max);
-    return exact->staging == NULL ? ST_NO_MEMORY : ST_OK;
-}
-
-static enum status make_events(struct exact *exact)
-{
-    if (exact->device == NULL)
-        return ST_OK;
-    exact->event = calloc(exact->bucket_count, sizeof(struct event *));
-    if (exact->event == NULL)
-        return ST_NO_MEMORY;
-    enum status st = exact->device->event_new(exact->backend, &exact->drained);
-    for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
-        st = exact->device->event_new(exact->backend, &exact->event[b]);
-    return st;
-}
-
-/* ---- the order, for all ranks ---- */
-
-static enum status derive_order(struct exact *exact, const uint32_t *shares)
-{
-    struct exact_counter all;
-    exact_counter_init(&all, exact->lanes, exact->tree);
-    uint32_t first = 0;
-    for (uint32_t r = 0; r < exact->size; first += shares[r], r++) {
-        struct exact_local local;
-        enum status st = exact_local_init(&local, first, shares[r], exact->lanes);
-        if (st != ST_OK)
-            return st;
-        exact->node_count[r] = local.node_count;
-        exact->operand_of[r] = exact->operand_count;
-        if (local.node_count > exact->rounds)
-            exact->rounds = local.node_count;
-        for (uint32_t i = 0; i < local.node_count; i++) {
-            struct exact_node node = local.node[i];
-            node.place = exact->operand_count++;
-            exact_counter_push(&all, node);
-        }
-        if (r == exact->rank) {
-            exact->local = local;
-        } else {
-            exact_local_release(&local);
-        }
-    }
-    CHECK(first == exact->lanes); /* the shares add up */
-    CHECK(exact->operand_count <= exact->lanes);
-    CHECK(all.count == 1);
-    CHECK(all.add_count + 1 == exact->operand_count);
-    for (size_t b = 0; b < exact->bucket_count; b++) {
-        size_t begin = 0, end = 0;
-        exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], exact->rank, exact->size,
-                    &begin, &end);
-        if (end - begin > exact->chunk_max)
-            exact->chunk_max = end - begin;
-    }
-    return ST_OK;
-}
-
-static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
-{
-    if (options->size < 1 || options->size > LIMIT_RANKS || options->rank < 0 ||
-        options->rank >= options->size || options->count < 1 || options->bucket_count < 1 ||
-        options->bucket_begin[0] != 0)
-        return false;
-    for (size_t b = 1; b < options->bucket_count; b++) {
-        if (options->bucket_begin[b] <= options->bucket_begin[b - 1])
-            return false;
-    }
-    if (options->bucket_begin[options->bucket_count - 1] >= options->count)
-        return false;
-    uint64_t lanes = 0;
-    for (int r = 0; r < options->size; r++) {
-        if (options->shares[r] < 1)
-            return false;
-        lanes += options->shares[r];
-    }
-    *out_lanes = (uint32_t)lanes;
-    return lanes <= LIMIT_LANES;
-}
+#define BLOCK_ELEMENTS 4096 /* of the owner's tree at once: stays in the first-level cache */
 
 /* ---- one bucket, in the communication thread (with size 1: in the step thread) ---- */
 
@@ -388,7 +190,7 @@ static enum status work_on(struct exact *exact, size_t bucket, bool last)
     return exact->table->wait(exact->comm, exact->timeout_ms);
 }
 
-static void *communication_run(void *arg)
+void *exact_communication_run(void *arg)
 {
     struct exact *exact = arg;
     (void)pthread_mutex_lock(&exact->mutex);
@@ -411,120 +213,6 @@ static void *communication_run(void *arg)
     }
     (void)pthread_mutex_unlock(&exact->mutex);
     return NULL;
-}
-
-/* ---- open and close ---- */
-
-enum status exact_open(const struct exact_options *options, struct exact **out)
-{
-    uint32_t lanes = 0;
-    if (!are_valid(options, &lanes))
-        return ST_INVALID;
-    struct exact *exact = calloc(1, sizeof(*exact));
-    if (exact == NULL)
-        return ST_NO_MEMORY;
-    exact->table = options->table;
-    exact->comm = options->comm;
-    exact->rank = (uint32_t)options->rank;
-    exact->size = (uint32_t)options->size;
-    exact->lanes = lanes;
-    exact->count = options->count;
-    exact->bucket_count = options->bucket_count;
-    exact->timeout_ms = options->timeout_ms;
-    exact->fast = options->fast;
-    if (options->device != NULL && !options->device->host_memory) {
-        exact->device = options->device;
-        exact->backend = options->backend;
-        exact->compute = options->compute;
-        exact->communication = options->communication;
-    }
-    (void)pthread_mutex_init(&exact->mutex, NULL);
-    (void)pthread_cond_init(&exact->changed, NULL);
-    enum status st = allocate_tables(exact, options);
-    if (st == ST_OK)
-        st = derive_order(exact, options->shares);
-    if (st == ST_OK)
-        st = allocate_buffers(exact);
-    if (st == ST_OK)
-        st = make_events(exact);
-    if (st == ST_OK && exact->size > 1) {
-        exact->has_thread = pthread_create(&exact->thread, NULL, communication_run, exact) == 0;
-        st = exact->has_thread ? ST_OK : ST_NO_MEMORY;
-    }
-    if (st != ST_OK) {
-        exact_close(exact);
-        return st;
-    }
-    *out = exact;
-    return ST_OK;
-}
-
-/* Whether nothing on the device uses the buffers any more. A stream that doesn't end in time holds
- * a kernel that waits for a peer: its memory is not given back, the process ends soon. */
-static bool is_drained(const struct exact *exact, struct stream *stream)
-{
-    if (stream == NULL)
-        return true;
-    const int64_t deadline_ns = clock_mono_ns() + DRAIN_NS;
-    enum status st = exact->device->event_record(exact->backend, exact->drained, stream);
-    while (st == ST_OK) {
-        st = exact->device->event_query(exact->backend, exact->drained);
-        if (st != ST_AGAIN)
-            return st == ST_OK;
-        st = clock_mono_ns() < deadline_ns ? ST_OK : ST_TIMED_OUT;
-        (void)sched_yield();
-    }
-    return false;
-}
-
-static void release_memory(struct exact *exact)
-{
-    const bool idle =
-        exact->device == NULL || exact->drained == NULL ||
-        (is_drained(exact, exact->compute) && is_drained(exact, exact->communication));
-    for (uint32_t i = 0; idle && exact->buffer != NULL && i < exact->local.buffers; i++)
-        floats_free(exact, exact->buffer[i]);
-    if (idle)
-        floats_free(exact, exact->staging);
-    if (exact->device == NULL)
-        return;
-    for (size_t b = 0; exact->event != NULL && b < exact->bucket_count; b++) {
-        if (exact->event[b] != NULL)
-            exact->device->event_free(exact->backend, exact->event[b]);
-    }
-    if (exact->drained != NULL)
-        exact->device->event_free(exact->backend, exact->drained);
-}
-
-void exact_close(struct exact *exact)
-{
-    if (exact == NULL)
-        return;
-    if (exact->has_thread) {
-        (void)pthread_mutex_lock(&exact->mutex);
-        exact->quit = true;
-        if (exact->done < exact->ready && exact->status == ST_OK)
-            exact->table->abort(exact->comm);
-        (void)pthread_cond_broadcast(&exact->changed);
-        (void)pthread_mutex_unlock(&exact->mutex);
-        (void)pthread_join(exact->thread, NULL);
-    }
-    release_memory(exact);
-    free(exact->event);
-    free(exact->buffer);
-    exact_local_release(&exact->local);
-    free(exact->bucket_begin);
-    free(exact->order);
-    free(exact->is_handed_over);
-    free(exact->node_count);
-    free(exact->operand_of);
-    free(exact->tree);
-    free(exact->operand);
-    free(exact->send);
-    free(exact->recv);
-    (void)pthread_cond_destroy(&exact->changed);
-    (void)pthread_mutex_destroy(&exact->mutex);
-    free(exact);
 }
 
 /* ---- a step ---- */

@@ -64,8 +64,8 @@
  * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
  *         Between exact_wait and the next exact_bucket_done the communicator is free for the step
  *         thread's own use.
- * Errors: those of comm.h and of the backend. After one, exact_close is all that is left; the
- *         communicator has let go of the buffers by then.
+ * Errors: those of comm.h and of the backend. After one, exact_disconnect or exact_close is all
+ *         that is left; the communicator has let go of the buffers by then.
  */
 #pragma once
 
@@ -101,6 +101,22 @@ struct exact_options {
 MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
 /* Aborts the communicator if a step is under way. */
 void exact_close(struct exact *exact);
+
+/*
+ * From one generation to the next. disconnect ends the communication thread, wherever it is, and
+ * lets go of the communicator, which was aborted or is if a step is under way; then only reconnect
+ * or close is left. reconnect is for another communicator, rank, size and shares; the vector, its
+ * buckets, the number of lanes and `fast` are those of exact_open.
+ *
+ * Buffers of the vector stay where they are, so that what a device recorded with their addresses
+ * can be played again; a share that needs more of them gets more, one that needs fewer leaves them
+ * allocated. The chunks of others may move.
+ * Errors: ST_INVALID  another vector, other lanes
+ *         ST_DEVICE   the device had not let go of the buffers when it was disconnected
+ *         ST_NO_MEMORY
+ */
+void exact_disconnect(struct exact *exact);
+MUST_CHECK enum status exact_reconnect(struct exact *exact, const struct exact_options *options);
 
 void exact_begin(struct exact *exact);
 /* The buffer that the lane to compute next is to be written into; changes with every lane. It holds

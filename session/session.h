@@ -10,7 +10,7 @@
  * below waits for the network, except where it says so. Nothing here knows kernels, collectives or
  * gRPC: what carries the messages is a link that the caller makes.
  *
- * A process outlives its generation where an order Park comes instead of Over: `park` is called from
+ * A process outlives its generation where an order Park comes instead of Over: `park` is called by
  * the link thread, and from then on every call below behaves as if all were over. The step thread
  * unwinds, calls session_park and session_retire, and opens a session of the next generation.
  *

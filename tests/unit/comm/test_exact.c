@@ -66,20 +66,25 @@ struct world {
     const size_t *bucket_begin;
 };
 
+static struct exact_options options_of(const struct world *world, int rank)
+{
+    return (struct exact_options){ .table = world->size > 1 ? local_comm_table() : NULL,
+                                   .comm = world->comm[rank],
+                                   .rank = rank,
+                                   .size = world->size,
+                                   .shares = world->shares,
+                                   .count = world->count,
+                                   .bucket_begin = world->bucket_begin,
+                                   .bucket_count = world->bucket_count,
+                                   .timeout_ms = 60000 };
+}
+
 static void open_world(struct world *world)
 {
     local_hub_init(&world->hub, world->size);
     for (int r = 0; r < world->size; r++) {
         world->comm[r] = local_comm_new(&world->hub, r);
-        const struct exact_options options = { .table = world->size > 1 ? local_comm_table() : NULL,
-                                               .comm = world->comm[r],
-                                               .rank = r,
-                                               .size = world->size,
-                                               .shares = world->shares,
-                                               .count = world->count,
-                                               .bucket_begin = world->bucket_begin,
-                                               .bucket_count = world->bucket_count,
-                                               .timeout_ms = 60000 };
+        const struct exact_options options = options_of(world, r);
         assert_int_equal(exact_open(&options, &world->exact[r]), ST_OK);
     }
 }
@@ -181,6 +186,159 @@ static void other_orders_of_the_same_values_give_other_bits(void **state)
         differences += sum != reference_of(0, 8, 8, i);
     }
     assert_true(differences > 100);
+}
+
+/* ---- from one generation to the next ---- */
+
+/* The ranks that stay go on as the first ones of the next; others are new, or gone. */
+static void regroup(struct world *world, int size, const uint32_t *shares)
+{
+    const int before = world->size;
+    for (int r = 0; r < before; r++) {
+        exact_disconnect(world->exact[r]);
+        local_comm_free(world->comm[r]);
+    }
+    local_hub_release(&world->hub);
+    for (int r = size; r < before; r++)
+        exact_close(world->exact[r]);
+    world->size = size;
+    memcpy(world->shares, shares, (size_t)size * sizeof(*shares));
+    local_hub_init(&world->hub, size);
+    for (int r = 0; r < size; r++) {
+        world->comm[r] = local_comm_new(&world->hub, r);
+        const struct exact_options options = options_of(world, r);
+        assert_int_equal(r < before ? exact_reconnect(world->exact[r], &options)
+                                    : exact_open(&options, &world->exact[r]),
+                         ST_OK);
+    }
+}
+
+static void sums_have_equal_bits_from_one_generation_to_the_next(void **state)
+{
+    (void)state;
+    const size_t count = 150, borders[] = { 0, 50, 75 };
+    const uint32_t spreads[][RANKS_MAX] = { { 3, 3, 2 }, { 4, 4 },    { 8 },   { 1, 1, 1, 1, 4 },
+                                            { 7, 1 },    { 2, 3, 3 }, { 4, 4 } };
+    const int sizes[] = { 3, 2, 1, 5, 2, 3, 2 };
+    float *reference = reference_new(8, count);
+    struct world world = { .size = 3, .count = count, .bucket_count = 3, .bucket_begin = borders };
+    memcpy(world.shares, spreads[0], sizeof(world.shares));
+    open_world(&world);
+    run_step(&world, reference);
+    for (size_t i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        regroup(&world, sizes[i], spreads[i]);
+        run_step(&world, reference);
+        run_step(&world, reference);
+    }
+    close_world(&world);
+    free(reference);
+}
+
+static void buffers_stay_where_they_are(void **state)
+{
+    (void)state;
+    const size_t count = 150, borders[] = { 0, 50, 75 };
+    struct world world = {
+        .size = 2, .shares = { 5, 3 }, .count = count, .bucket_count = 3, .bucket_begin = borders
+    };
+    float *reference = reference_new(8, count), *lanes[5];
+    open_world(&world);
+    for (int generation = 0; generation < 3; generation++) {
+        exact_begin(world.exact[0]);
+        for (int lane = 0; lane < 5; lane++) {
+            float *at = exact_lane(world.exact[0]);
+            assert_true(generation == 0 || at == lanes[lane]);
+            lanes[lane] = at;
+            if (lane < 4)
+                assert_int_equal(exact_lane_done(world.exact[0]), ST_OK);
+        }
+        run_step(&world, reference);
+        regroup(&world, 1, (const uint32_t[]){ 8 }); /* needs more of them */
+        run_step(&world, reference);
+        regroup(&world, 2, (const uint32_t[]){ 5, 3 });
+    }
+    close_world(&world);
+    free(reference);
+}
+
+static void only_the_same_vector_goes_on(void **state)
+{
+    (void)state;
+    const size_t borders[] = { 0, 50, 75 };
+    struct world world = {
+        .size = 1, .shares = { 8 }, .count = 150, .bucket_count = 3, .bucket_begin = borders
+    };
+    open_world(&world);
+    exact_disconnect(world.exact[0]);
+    struct exact_options options = options_of(&world, 0);
+    options.count = 151;
+    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    options = options_of(&world, 0);
+    options.bucket_count = 2;
+    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    options = options_of(&world, 0);
+    options.shares = (const uint32_t[]){ 7 };
+    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
+    options = options_of(&world, 0);
+    assert_int_equal(exact_reconnect(world.exact[0], &options), ST_OK);
+    exact_disconnect(world.exact[0]); /* so it may be closed, too */
+    close_world(&world);
+}
+
+struct opening {
+    struct shared_rendezvous *shared;
+    struct comm *comm;
+};
+
+static void *open_peer(void *arg)
+{
+    struct opening *opening = arg;
+    assert_int_equal(gloo_open_rank(opening->shared, 1, 2, 60000, &opening->comm), ST_OK);
+    return NULL;
+}
+
+static void open_pair(struct comm **out)
+{
+    struct opening opening = { .shared = shared_rendezvous_new() };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, open_peer, &opening), 0);
+    assert_int_equal(gloo_open_rank(opening.shared, 0, 2, 60000, &out[0]), ST_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    out[1] = opening.comm;
+    shared_rendezvous_free(opening.shared);
+}
+
+/* Rank 0 waits in its exchange for a peer that never comes to it. */
+static void a_step_that_was_under_way_is_broken_off_and_done_again(void **state)
+{
+    (void)state;
+    const size_t borders[] = { 0, 50, 75 };
+    float *reference = reference_new(8, 150);
+    struct world world = {
+        .size = 2, .shares = { 4, 4 }, .count = 150, .bucket_count = 3, .bucket_begin = borders
+    };
+    for (int generation = 0; generation < 3; generation++) {
+        open_pair(world.comm);
+        for (int r = 0; r < 2; r++) {
+            struct exact_options options = options_of(&world, r);
+            options.table = comm_gloo();
+            assert_int_equal(generation == 0 ? exact_open(&options, &world.exact[r])
+                                             : exact_reconnect(world.exact[r], &options),
+                             ST_OK);
+        }
+        run_step(&world, reference);
+        fill_lanes(&world, 0);
+        if (generation == 1)
+            comm_gloo()->abort(world.comm[0]); /* as an order to park does */
+        for (int r = 0; r < 2; r++) {
+            exact_disconnect(world.exact[r]);
+            comm_gloo()->abort(world.comm[r]);
+            comm_gloo()->close(world.comm[r]);
+        }
+    }
+    for (int r = 0; r < 2; r++)
+        exact_close(world.exact[r]);
+    free(reference);
 }
 
 static void buckets_of_many_pieces_are_cut_at_pieces_and_summed_right(void **state)
@@ -323,6 +481,10 @@ int main(void)
         cmocka_unit_test(denormals_are_zero_whatever_the_mode_of_the_thread),
         cmocka_unit_test(
             sums_have_equal_bits_for_every_spread_of_up_to_16_lanes_over_up_to_5_ranks),
+        cmocka_unit_test(sums_have_equal_bits_from_one_generation_to_the_next),
+        cmocka_unit_test(buffers_stay_where_they_are),
+        cmocka_unit_test(only_the_same_vector_goes_on),
+        cmocka_unit_test(a_step_that_was_under_way_is_broken_off_and_done_again),
         cmocka_unit_test(other_orders_of_the_same_values_give_other_bits),
         cmocka_unit_test(buckets_of_many_pieces_are_cut_at_pieces_and_summed_right),
         cmocka_unit_test(chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough),

@@ -1,0 +1,340 @@
+/* The exact reduction's memory and tables: opened, given to other ranks, closed. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "comm/exact_internal.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/limits.h"
+
+#define ALIGNMENT       64
+#define DRAIN_NS        INT64_C(5000000000)
+#define HUGE_PAGE_BYTES ((size_t)2 * 1024 * 1024)
+
+/* ---- memory ---- */
+
+static float *host_floats_new(size_t count)
+{
+    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
+    const size_t alignment = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : ALIGNMENT;
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    float *memory = aligned_alloc(alignment, rounded);
+    if (memory == NULL)
+        return NULL;
+    if (alignment == HUGE_PAGE_BYTES)
+        (void)madvise(memory, rounded, MADV_HUGEPAGE);
+    memset(memory, 0, rounded); /* no page faults in the first step */
+    return memory;
+}
+
+static float *floats_new(const struct exact *exact, size_t count)
+{
+    void *memory = NULL;
+    if (exact->device == NULL)
+        return host_floats_new(count);
+    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
+    return exact->device->alloc(exact->backend, bytes, &memory) == ST_OK ? memory : NULL;
+}
+
+static void floats_free(const struct exact *exact, float *memory)
+{
+    if (exact->device == NULL) {
+        free(memory);
+    } else if (memory != NULL) {
+        exact->device->free(exact->backend, memory);
+    }
+}
+
+static enum status allocate_tables(struct exact *exact, const struct exact_options *options)
+{
+    const size_t size = exact->size, buckets = exact->bucket_count;
+    exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
+    exact->order = calloc(buckets, sizeof(*exact->order));
+    exact->is_handed_over = calloc(buckets, sizeof(*exact->is_handed_over));
+    exact->node_count = calloc(size, sizeof(*exact->node_count));
+    exact->operand_of = calloc(size, sizeof(*exact->operand_of));
+    exact->send = calloc(size, sizeof(*exact->send));
+    exact->recv = calloc(size, sizeof(*exact->recv));
+    exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
+    exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
+    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_handed_over == NULL ||
+        exact->node_count == NULL || exact->operand_of == NULL || exact->send == NULL ||
+        exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
+        return ST_NO_MEMORY;
+    memcpy(exact->bucket_begin, options->bucket_begin, buckets * sizeof(*exact->bucket_begin));
+    exact->bucket_begin[buckets] = exact->count;
+    return ST_OK;
+}
+
+static enum status allocate_buffers(struct exact *exact)
+{
+    const uint32_t wanted = exact->local.buffers;
+    if (wanted > exact->buffer_count) {
+        float **more = realloc(exact->buffer, wanted * sizeof(*more));
+        if (more == NULL)
+            return ST_NO_MEMORY;
+        exact->buffer = more;
+    }
+    while (exact->buffer_count < wanted) {
+        float *memory = floats_new(exact, exact->count);
+        if (memory == NULL)
+            return ST_NO_MEMORY;
+        exact->buffer[exact->buffer_count++] = memory;
+    }
+    const size_t foreign = exact->operand_count - exact->local.node_count;
+    const size_t staged = exact->fast ? 0 : foreign * exact->chunk_max;
+    if (staged <= exact->staging_count)
+        return ST_OK;
+    floats_free(exact, exact->staging);
+    exact->staging = floats_new(exact, staged);
+    exact->staging_count = exact->staging == NULL ? 0 : staged;
+    return exact->staging == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+static enum status make_events(struct exact *exact)
+{
+    if (exact->device == NULL || exact->event != NULL)
+        return ST_OK;
+    exact->event = calloc(exact->bucket_count, sizeof(struct event *));
+    if (exact->event == NULL)
+        return ST_NO_MEMORY;
+    enum status st = exact->device->event_new(exact->backend, &exact->drained);
+    for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
+        st = exact->device->event_new(exact->backend, &exact->event[b]);
+    return st;
+}
+
+static void free_tables(struct exact *exact)
+{
+    exact_local_release(&exact->local);
+    free(exact->bucket_begin);
+    free(exact->order);
+    free(exact->is_handed_over);
+    free(exact->node_count);
+    free(exact->operand_of);
+    free(exact->tree);
+    free(exact->operand);
+    free(exact->send);
+    free(exact->recv);
+}
+
+/* ---- the order, for all ranks ---- */
+
+static enum status derive_order(struct exact *exact, const uint32_t *shares)
+{
+    struct exact_counter all;
+    exact_counter_init(&all, exact->lanes, exact->tree);
+    uint32_t first = 0;
+    for (uint32_t r = 0; r < exact->size; first += shares[r], r++) {
+        struct exact_local local;
+        enum status st = exact_local_init(&local, first, shares[r], exact->lanes);
+        if (st != ST_OK)
+            return st;
+        exact->node_count[r] = local.node_count;
+        exact->operand_of[r] = exact->operand_count;
+        if (local.node_count > exact->rounds)
+            exact->rounds = local.node_count;
+        for (uint32_t i = 0; i < local.node_count; i++) {
+            struct exact_node node = local.node[i];
+            node.place = exact->operand_count++;
+            exact_counter_push(&all, node);
+        }
+        if (r == exact->rank) {
+            exact->local = local;
+        } else {
+            exact_local_release(&local);
+        }
+    }
+    CHECK(first == exact->lanes); /* the shares add up */
+    CHECK(exact->operand_count <= exact->lanes);
+    CHECK(all.count == 1);
+    CHECK(all.add_count + 1 == exact->operand_count);
+    for (size_t b = 0; b < exact->bucket_count; b++) {
+        size_t begin = 0, end = 0;
+        exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], exact->rank, exact->size,
+                    &begin, &end);
+        if (end - begin > exact->chunk_max)
+            exact->chunk_max = end - begin;
+    }
+    return ST_OK;
+}
+
+static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
+{
+    if (options->size < 1 || options->size > LIMIT_RANKS || options->rank < 0 ||
+        options->rank >= options->size || options->count < 1 || options->bucket_count < 1 ||
+        options->bucket_begin[0] != 0)
+        return false;
+    for (size_t b = 1; b < options->bucket_count; b++) {
+        if (options->bucket_begin[b] <= options->bucket_begin[b - 1])
+            return false;
+    }
+    if (options->bucket_begin[options->bucket_count - 1] >= options->count)
+        return false;
+    uint64_t lanes = 0;
+    for (int r = 0; r < options->size; r++) {
+        if (options->shares[r] < 1)
+            return false;
+        lanes += options->shares[r];
+    }
+    *out_lanes = (uint32_t)lanes;
+    return lanes <= LIMIT_LANES;
+}
+
+/* ---- open and close ---- */
+
+/* The tables of these ranks and shares, what memory there lacks for them, and the thread. */
+static enum status exact_connect(struct exact *exact, const struct exact_options *options)
+{
+    exact->table = options->table;
+    exact->comm = options->comm;
+    exact->rank = (uint32_t)options->rank;
+    exact->size = (uint32_t)options->size;
+    enum status st = allocate_tables(exact, options);
+    if (st == ST_OK)
+        st = derive_order(exact, options->shares);
+    if (st == ST_OK)
+        st = allocate_buffers(exact);
+    if (st == ST_OK)
+        st = make_events(exact);
+    if (st != ST_OK || exact->size == 1)
+        return st;
+    exact->has_thread = pthread_create(&exact->thread, NULL, exact_communication_run, exact) == 0;
+    return exact->has_thread ? ST_OK : ST_NO_MEMORY;
+}
+
+enum status exact_open(const struct exact_options *options, struct exact **out)
+{
+    uint32_t lanes = 0;
+    if (!are_valid(options, &lanes))
+        return ST_INVALID;
+    struct exact *exact = calloc(1, sizeof(*exact));
+    if (exact == NULL)
+        return ST_NO_MEMORY;
+    exact->lanes = lanes;
+    exact->count = options->count;
+    exact->bucket_count = options->bucket_count;
+    exact->timeout_ms = options->timeout_ms;
+    exact->fast = options->fast;
+    if (options->device != NULL && !options->device->host_memory) {
+        exact->device = options->device;
+        exact->backend = options->backend;
+        exact->compute = options->compute;
+        exact->communication = options->communication;
+    }
+    (void)pthread_mutex_init(&exact->mutex, NULL);
+    (void)pthread_cond_init(&exact->changed, NULL);
+    enum status st = exact_connect(exact, options);
+    if (st != ST_OK) {
+        exact_close(exact);
+        return st;
+    }
+    *out = exact;
+    return ST_OK;
+}
+
+/* Whether nothing on the device uses the buffers any more. A stream that doesn't end in time holds
+ * a kernel that waits for a peer: its memory is not given back, the process ends soon. */
+static bool is_drained(const struct exact *exact, struct stream *stream)
+{
+    if (stream == NULL)
+        return true;
+    const int64_t deadline_ns = clock_mono_ns() + DRAIN_NS;
+    enum status st = exact->device->event_record(exact->backend, exact->drained, stream);
+    while (st == ST_OK) {
+        st = exact->device->event_query(exact->backend, exact->drained);
+        if (st != ST_AGAIN)
+            return st == ST_OK;
+        st = clock_mono_ns() < deadline_ns ? ST_OK : ST_TIMED_OUT;
+        (void)sched_yield();
+    }
+    return false;
+}
+
+static void drain(struct exact *exact)
+{
+    const bool idle = exact->device == NULL || exact->drained == NULL ||
+                      (!exact->stuck && is_drained(exact, exact->compute) &&
+                       is_drained(exact, exact->communication));
+    exact->stuck = !idle;
+}
+
+static void release_memory(struct exact *exact)
+{
+    const bool idle = !exact->stuck;
+    for (uint32_t i = 0; idle && i < exact->buffer_count; i++)
+        floats_free(exact, exact->buffer[i]);
+    if (idle)
+        floats_free(exact, exact->staging);
+    if (exact->device == NULL)
+        return;
+    for (size_t b = 0; exact->event != NULL && b < exact->bucket_count; b++) {
+        if (exact->event[b] != NULL)
+            exact->device->event_free(exact->backend, exact->event[b]);
+    }
+    if (exact->drained != NULL)
+        exact->device->event_free(exact->backend, exact->drained);
+}
+
+static void end_thread(struct exact *exact)
+{
+    if (!exact->has_thread)
+        return;
+    (void)pthread_mutex_lock(&exact->mutex);
+    exact->quit = true;
+    if (exact->done < exact->ready && exact->status == ST_OK)
+        exact->table->abort(exact->comm);
+    (void)pthread_cond_broadcast(&exact->changed);
+    (void)pthread_mutex_unlock(&exact->mutex);
+    (void)pthread_join(exact->thread, NULL);
+    exact->has_thread = false;
+    exact->quit = false;
+}
+
+void exact_disconnect(struct exact *exact)
+{
+    end_thread(exact);
+    drain(exact);
+    free_tables(exact);
+    memset(&exact->local, 0, sizeof(exact->local));
+    exact->bucket_begin = exact->order = NULL;
+    exact->is_handed_over = NULL;
+    exact->node_count = exact->operand_of = NULL;
+    exact->tree = NULL;
+    exact->operand = NULL;
+    exact->send = exact->recv = NULL;
+    exact->rounds = exact->operand_count = 0;
+    exact->chunk_max = 0;
+    exact->ready = exact->done = 0;
+    exact->status = ST_OK;
+    exact->comm = NULL;
+}
+
+enum status exact_reconnect(struct exact *exact, const struct exact_options *options)
+{
+    uint32_t lanes = 0;
+    CHECK(exact->comm == NULL && exact->bucket_begin == NULL);
+    if (!are_valid(options, &lanes) || lanes != exact->lanes || options->count != exact->count ||
+        options->bucket_count != exact->bucket_count || options->fast != exact->fast)
+        return ST_INVALID;
+    return exact->stuck ? ST_DEVICE : exact_connect(exact, options);
+}
+
+void exact_close(struct exact *exact)
+{
+    if (exact == NULL)
+        return;
+    end_thread(exact);
+    drain(exact);
+    release_memory(exact);
+    free(exact->event);
+    free(exact->buffer);
+    free_tables(exact);
+    (void)pthread_cond_destroy(&exact->changed);
+    (void)pthread_mutex_destroy(&exact->mutex);
+    free(exact);
+}
