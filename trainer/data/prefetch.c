@@ -10,7 +10,7 @@
  *  1. Items are taken in the order of the sequence, none left out.
  *  2. The thread writes only into the entry of item `filled`, and only while that entry neither
  *     waits nor is held.
- *  3. A start while the thread fills makes another `epoch`; what it was filling is dropped when it
+ *  3. A start or a move while the thread fills makes another `epoch`; what it was filling is dropped when it
  *     is done.
  *
  * The thread waits (ring full, sequence ended, or not started) or fills, without the mutex.
@@ -232,6 +232,18 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
     p->held = false;
     p->started = true;
     pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void prefetch_move(struct prefetch *prefetch, uint32_t lane_first, uint32_t lane_count)
+{
+    struct prefetch *p = prefetch;
+    CHECK(lane_count > 0);
+    pthread_mutex_lock(&p->mutex);
+    p->epoch++;
+    p->started = false;
+    p->options.lane_first = lane_first;
+    p->options.lane_count = lane_count;
     pthread_mutex_unlock(&p->mutex);
 }
 

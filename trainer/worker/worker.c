@@ -11,7 +11,6 @@
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
 #define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
-#define SKIP_MAX        4096
 
 static enum status worker_fail(enum status st, const char *cause, struct reason *reason)
 {
@@ -409,10 +408,61 @@ enum status worker_connect(struct worker *worker, struct comm *comm, struct reas
                                            .backend = w->device.backend,
                                            .compute = w->device.compute,
                                            .communication = w->device.communication };
-    enum status st = exact_open(&options, &w->exact);
+    enum status st =
+        w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the gradient copies of the reduction", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
+}
+
+/* ---- from one generation to the next ---- */
+
+void worker_disconnect(struct worker *worker)
+{
+    struct worker *w = worker;
+    if (w->comm != NULL)
+        w->device.comm->abort(w->comm); /* nobody waits for its farewell */
+    if (w->exact != NULL)
+        exact_disconnect(w->exact);
+    if (w->comm != NULL)
+        w->device.comm->close(w->comm);
+    w->comm = NULL;
+}
+
+/* What the model was built with stays, whatever the job says now. */
+static enum status settings_anew(struct worker *w, struct reason *reason)
+{
+    struct settings settings;
+    enum status st = settings_derive(w->options.job, w->train.dataset->samples, &settings, reason);
+    if (st != ST_OK)
+        return st;
+    settings.micro_batch = w->settings.micro_batch;
+    settings.accumulate = w->settings.accumulate;
+    w->settings = settings;
+    return ST_OK;
+}
+
+enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
+                           const uint32_t *shares, struct reason *reason)
+{
+    struct worker *w = worker;
+    CHECK(w->comm == NULL);
+    w->options.rank = rank;
+    w->options.size = size;
+    w->options.shares = shares;
+    enum status st = cut_lanes(w, reason);
+    if (st == ST_OK)
+        st = settings_anew(w, reason);
+    if (st != ST_OK)
+        return st;
+    staging_close(w->staging); /* of another share */
+    w->staging = NULL;
+    evaluation_results_close(&w->eval_results, &w->device);
+    if (w->batches != NULL)
+        feed_move(w->batches, w->lane_first, w->lane_count);
+    if (w->eval_batches != NULL)
+        feed_move(w->eval_batches, w->lane_first, w->lane_count);
+    return ST_OK;
 }
 
 bool worker_is_fast(const struct worker *worker)
@@ -428,7 +478,8 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
     options.evaluation = true;
     options.source.dataset = w->eval.dataset;
     w->eval_count = batch_eval_count(&options.source);
-    w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
+    if (w->eval_losses == NULL)
+        w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
     if (w->eval_losses == NULL)
         return ST_NO_MEMORY;
     uint64_t counts[LIMIT_RANKS];
@@ -440,7 +491,9 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
             counts[r] += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
     }
     enum status st = evaluation_results_open(&w->eval_results, &w->device, counts, w->options.size);
-    return st == ST_OK ? feed_open(&w->device, &options, &w->eval_batches) : st;
+    if (st != ST_OK || w->eval_batches != NULL)
+        return st;
+    return feed_open(&w->device, &options, &w->eval_batches);
 }
 
 enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
@@ -462,7 +515,8 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
         .lane_first = w->lane_first,
         .lane_count = w->lane_count,
     };
-    st = feed_open(&w->device, &options, &w->batches);
+    if (w->batches == NULL)
+        st = feed_open(&w->device, &options, &w->batches);
     if (st == ST_OK && w->eval.dataset != NULL)
         st = start_evaluation(w, &options);
     if (st == ST_NO_MEMORY)
@@ -477,41 +531,7 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
     return ST_OK;
 }
 
-/* ---- skip list ---- */
-
-enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count)
-{
-    struct worker *w = worker;
-    for (size_t i = 0; i < count; i++) {
-        if (worker_skip_has(w, steps[i]))
-            continue;
-        if (w->skip_count == SKIP_MAX)
-            return ST_FULL;
-        uint64_t *more = realloc(w->skip, (w->skip_count + 1) * sizeof(*more));
-        if (more == NULL)
-            return ST_NO_MEMORY;
-        w->skip = more;
-        size_t at = worker_skip_before(w, steps[i]);
-        memmove(more + at + 1, more + at, (w->skip_count - at) * sizeof(*more));
-        more[at] = steps[i];
-        w->skip_count++;
-    }
-    return ST_OK;
-}
-
-bool worker_skip_has(const struct worker *worker, uint64_t step)
-{
-    size_t at = worker_skip_before(worker, step);
-    return at < worker->skip_count && worker->skip[at] == step;
-}
-
-size_t worker_skip_before(const struct worker *worker, uint64_t step)
-{
-    size_t n = 0;
-    while (n < worker->skip_count && worker->skip[n] < step)
-        n++;
-    return n;
-}
+/* ---- pins ---- */
 
 /* The last of the pins: server/core tells them from the others. */
 static enum status append_data_pins(const struct worker *w, struct buf *out)

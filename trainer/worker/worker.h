@@ -8,6 +8,12 @@
  *      the state is filled in: trainer/state/state.h, trainer/state/copy_restore.h
  *      worker_start    then steps: trainer/loop/step.h
  *
+ *      worker_disconnect   wherever the worker is, once its generation has ended
+ *      worker_regroup      in the next one; from there as above, from worker_connect on
+ *
+ * What stays from one generation to the next: data, what was prefetched of them, model, plans and
+ * what the device recorded of them, optimizer and state, the buffers of the reduction.
+ *
  * Memory: all of the step loop's is allocated when worker_start has returned.
  * Thread: the step thread.
  * Errors: reason is one line "place: cause; way out" for ST_CONFIG, a cause for others.
@@ -109,6 +115,16 @@ void worker_close(struct worker *worker);
  * from here on, whatever is returned. */
 MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm,
                                       struct reason *reason);
+/* Lets go of the communicator, which is aborted, and of the step that was under way. A step that
+ * was not updated is as if it had never begun. */
+void worker_disconnect(struct worker *worker);
+/*
+ * Another rank of another generation; options->job may have changed where a running job's may.
+ * After worker_disconnect, when nothing copies the state any more. shares is borrowed for life.
+ * ST_INVALID, ST_CONFIG
+ */
+MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
+                                      const uint32_t *shares, struct reason *reason);
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 
@@ -117,6 +133,8 @@ MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct
 
 /* Adds steps to the skip list: those that are not trained on. ST_FULL, ST_NO_MEMORY */
 MUST_CHECK enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count);
+/* Empties it: another state is about to be filled in. */
+void worker_skip_clear(struct worker *worker);
 bool worker_skip_has(const struct worker *worker, uint64_t step);
 /* How many steps before `step` are left out. */
 size_t worker_skip_before(const struct worker *worker, uint64_t step);
