@@ -22,6 +22,24 @@ static enum status upload(struct worker *w, void *to, const void *from, size_t b
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
+/* A process that goes on has moments of the state that it leaves. */
+static enum status clear_buffers(struct worker *w)
+{
+    const struct device *d = &w->device;
+    const struct ckpt_buffer *buffers = NULL;
+    const struct ckpt_tensor *tensors = NULL;
+    uint32_t buffer_count = 0, tensor_count = 0;
+    optimizer_describe(w->optimizer, &buffers, &buffer_count, &tensors, &tensor_count);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < buffer_count; i++) {
+        float *live = optimizer_buffer(w->optimizer, buffers[i].name);
+        const size_t bytes = (size_t)buffers[i].count * ckpt_dtype_size(buffers[i].dtype);
+        CHECK(live != NULL && bytes % sizeof(*live) == 0);
+        st = d->table->vector.fill(d->backend, live, 0, bytes / sizeof(*live), d->compute);
+    }
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
 enum status state_seed(struct worker *worker, struct reason *reason)
 {
     struct worker *w = worker;
@@ -32,13 +50,16 @@ enum status state_seed(struct worker *worker, struct reason *reason)
     optimizer_describe(w->optimizer, &initial.buffers, &initial.buffer_count, &initial.tensors,
                        &initial.tensor_count);
     float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
+    enum status st = clear_buffers(w);
+    if (st != ST_OK)
+        return st;
     if (lies_on_host(w))
         return initial_state_fill(&initial, params, stats, reason);
     const struct lane_layout *layout = &w->layout;
     auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
     if (host == NULL)
         return ST_NO_MEMORY;
-    enum status st = initial_state_fill(&initial, host, host + layout->param_count, reason);
+    st = initial_state_fill(&initial, host, host + layout->param_count, reason);
     if (st == ST_OK)
         st = upload(w, params, host, layout->param_count * sizeof(*host));
     if (st == ST_OK && layout->stat_count > 0) {

@@ -1,0 +1,220 @@
+#include "trainer/state/live_sync.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/hash.h"
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "trainer/state/chunk_stream.h"
+#include "trainer/state/state.h"
+
+#define SEND_MS INT64_C(60000)
+
+/* What every rank tells all others first. Sent between builds of one version. */
+struct live_hello {
+    uint64_t step; /* of a source: of the state that it has */
+    uint64_t seed, good_steps, skip_count;
+    uint64_t layout; /* XXH3-64 of names, dtypes and sizes of the buffers */
+    double loss_scale;
+    uint32_t whole; /* it has that state */
+    uint32_t note_size, reserved;
+    uint8_t note[LIVE_NOTE_MAX];
+};
+
+struct live {
+    struct worker *worker;
+    const struct live_sync_options *options;
+    struct state_view view;
+    struct live_hello *hellos; /* [ranks] */
+    struct comm_segment *segments;
+    uint64_t *skip; /* of the first source */
+    uint32_t *blamed;
+    struct reason *reason;
+};
+
+static enum status live_fail(const struct live *l, enum status st, const char *cause)
+{
+    reason_set(l->reason, "the state of step %llu from other workers: %s: %s",
+               (unsigned long long)l->options->assignment->live_step, cause, status_string(st));
+    return st;
+}
+
+bool live_sync_is_source(const struct session_assignment *assignment, uint32_t rank)
+{
+    bool found = false;
+    for (size_t i = 0; i < assignment->live_source_count; i++)
+        found = found || assignment->live_sources[i] == rank;
+    return found;
+}
+
+/* ---- agreeing ---- */
+
+static uint64_t layout_of(const struct ckpt_state *state)
+{
+    uint64_t all[1 + 3 * CKPT_BUFFERS_MAX] = { state->buffer_count };
+    size_t at = 1;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *b = &state->buffers[i];
+        all[at++] = ckpt_check_of(b->name, strlen(b->name));
+        all[at++] = (uint64_t)b->dtype;
+        all[at++] = b->count;
+    }
+    return ckpt_check_of(all, at * sizeof(all[0]));
+}
+
+static enum status greet(struct live *l)
+{
+    const struct live_sync_options *o = l->options;
+    const struct ckpt_scalars *scalars = &l->view.state.scalars;
+    struct live_hello *own = &l->hellos[o->assignment->rank];
+    *own = (struct live_hello){ .step = o->kept->step,
+                                .whole = o->kept->whole,
+                                .seed = scalars->seed,
+                                .good_steps = scalars->loss_scale_good_steps,
+                                .loss_scale = scalars->loss_scale,
+                                .skip_count = scalars->skip_count,
+                                .layout = layout_of(&l->view.state),
+                                .note_size = (uint32_t)o->note_size };
+    if (o->note_size > 0)
+        memcpy(own->note, o->note, o->note_size);
+    for (uint32_t r = 0; r < o->assignment->size; r++)
+        l->segments[r] = (struct comm_segment){ &l->hellos[r], sizeof(l->hellos[r]) };
+    enum status st = o->table->all_gather_v(o->comm, l->segments, SEND_MS);
+    return st == ST_OK ? ST_OK : live_fail(l, st, "agreeing");
+}
+
+static enum status blame(const struct live *l, enum status st, uint32_t rank, const char *cause)
+{
+    *l->blamed = rank;
+    reason_set(l->reason, "the state of step %llu from other workers: worker %u %s",
+               (unsigned long long)l->options->assignment->live_step, rank, cause);
+    return st;
+}
+
+static enum status compare(const struct live *l)
+{
+    const struct session_assignment *a = l->options->assignment;
+    const struct live_hello *first = &l->hellos[a->live_sources[0]];
+    for (uint32_t r = 0; r < a->size; r++) {
+        const struct live_hello *h = &l->hellos[r];
+        if (h->layout != first->layout || h->seed != first->seed ||
+            h->note_size != first->note_size)
+            return blame(l, ST_CORRUPT, r, "has a state of another shape");
+        if (!live_sync_is_source(a, r))
+            continue;
+        if (!h->whole || h->step != a->live_step)
+            return blame(l, r == a->rank ? ST_INVALID : ST_CORRUPT, r, "has another state");
+        if (h->loss_scale != first->loss_scale || h->good_steps != first->good_steps ||
+            h->skip_count != first->skip_count)
+            return blame(l, ST_CORRUPT, r, "has another loss scale or other skipped steps");
+    }
+    return ST_OK;
+}
+
+/* ---- scalars ---- */
+
+/* From the first source to all. */
+static enum status share_skip_list(struct live *l)
+{
+    const struct session_assignment *a = l->options->assignment;
+    const uint32_t source = a->live_sources[0];
+    const struct live_hello *first = &l->hellos[source];
+    const size_t bytes = (size_t)first->skip_count * sizeof(*l->skip);
+    if (bytes == 0)
+        return ST_OK;
+    if (first->skip_count > LIMIT_METRIC_ROWS)
+        return blame(l, ST_CORRUPT, source, "has too many skipped steps");
+    l->skip = malloc(bytes);
+    if (l->skip == NULL)
+        return live_fail(l, ST_NO_MEMORY, "skip list");
+    if (a->rank == source)
+        memcpy(l->skip, l->worker->skip, bytes);
+    memset(l->segments, 0, a->size * sizeof(*l->segments));
+    l->segments[source] = (struct comm_segment){ l->skip, bytes };
+    enum status st = l->options->table->all_gather_v(l->options->comm, l->segments, SEND_MS);
+    return st == ST_OK ? ST_OK : live_fail(l, st, "skip list");
+}
+
+static enum status take_scalars(const struct live *l)
+{
+    struct worker *w = l->worker;
+    const struct session_assignment *a = l->options->assignment;
+    const struct live_hello *first = &l->hellos[a->live_sources[0]];
+    if (live_sync_is_source(a, a->rank))
+        return ST_OK;
+    worker_skip_clear(w);
+    w->scaler.scale = first->loss_scale;
+    w->scaler.good_steps = first->good_steps;
+    enum status st = worker_skip_add(w, l->skip, (size_t)first->skip_count);
+    return st == ST_OK ? ST_OK : live_fail(l, st, "skip list");
+}
+
+/* ---- all of it ---- */
+
+static enum status stream(struct live *l)
+{
+    const struct live_sync_options *o = l->options;
+    struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
+    const struct ckpt_state *state = &l->view.state;
+    CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *b = &state->buffers[i];
+        buffers[i] = (struct chunk_buffer){ optimizer_buffer(l->worker->optimizer, b->name),
+                                            (size_t)b->count * (size_t)ckpt_dtype_size(b->dtype) };
+        CHECK(buffers[i].data != NULL);
+    }
+    const struct chunk_stream_options options = { .table = o->table,
+                                                  .comm = o->comm,
+                                                  .rank = o->assignment->rank,
+                                                  .size = o->assignment->size,
+                                                  .sources = o->assignment->live_sources,
+                                                  .source_count = o->assignment->live_source_count,
+                                                  .buffers = buffers,
+                                                  .buffer_count = state->buffer_count,
+                                                  .device = &l->worker->device,
+                                                  .tick = progress_tick,
+                                                  .tick_arg = l->worker->options.progress };
+    enum status st = chunk_stream_run(&options, l->blamed, l->reason);
+    return st == ST_OK || st == ST_CORRUPT ? st : live_fail(l, st, "transfer");
+}
+
+static void take_notes(const struct live *l)
+{
+    const struct live_sync_options *o = l->options;
+    for (uint32_t r = 0; o->note_size > 0 && r < o->assignment->size; r++) {
+        if (live_sync_is_source(o->assignment, r))
+            memcpy((uint8_t *)o->notes + r * o->note_size, l->hellos[r].note, o->note_size);
+    }
+}
+
+enum status live_sync(struct worker *worker, const struct live_sync_options *options,
+                      uint32_t *out_blamed, struct reason *reason)
+{
+    const uint32_t size = options->assignment->size;
+    struct live l = {
+        .worker = worker, .options = options, .blamed = out_blamed, .reason = reason
+    };
+    CHECK(options->assignment->live_source_count >= 1);
+    CHECK(options->note_size <= LIVE_NOTE_MAX);
+    state_describe(worker, options->assignment->live_step, NULL, &l.view);
+    l.hellos = calloc(size, sizeof(*l.hellos));
+    l.segments = calloc(size, sizeof(*l.segments));
+    enum status st = l.hellos == NULL || l.segments == NULL ? ST_NO_MEMORY : ST_OK;
+    if (st == ST_OK)
+        st = greet(&l);
+    if (st == ST_OK)
+        st = compare(&l);
+    if (st == ST_OK)
+        st = share_skip_list(&l);
+    if (st == ST_OK)
+        st = stream(&l);
+    if (st == ST_OK)
+        st = take_scalars(&l);
+    if (st == ST_OK)
+        take_notes(&l);
+    free(l.hellos);
+    free(l.segments);
+    free(l.skip);
+    return st;
+}
