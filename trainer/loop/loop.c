@@ -23,6 +23,8 @@ struct loop {
     uint64_t end;
     bool leave;   /* the coordinator wants this process to end after the save that was due last */
     bool copying; /* a snapshot was begun and not waited for: the state must not change yet */
+    bool unsaved; /* the last finished step may have a save that is not committed */
+    struct loop_rest rest;
     struct reason *reason;
 };
 
@@ -122,7 +124,9 @@ static enum status train_step(struct loop *l, struct session_row *row)
     if (st != ST_OK)
         return loop_fail(l, st, "forward, backward and reduction");
     struct optimizer_report report;
+    l->rest.whole = false;
     st = step_update(w, l->step, lr, &report);
+    l->rest.whole = st == ST_OK || st == ST_NUMERIC; /* which changes nothing */
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
     if (st != ST_OK)
@@ -192,6 +196,15 @@ static enum status save_if_due(struct loop *l)
     return begin_snapshot(l, due != SESSION_DUE_COPY, l->leave || l->step >= l->end);
 }
 
+/* The save of the step that a generation before finished: not where it is committed. */
+static enum status save_again(struct loop *l)
+{
+    if (l->options.session == NULL || l->step == 0 || l->step <= l->options.committed)
+        return ST_OK;
+    l->unsaved = true;
+    return save_if_due(l);
+}
+
 /* Waits until the last save is committed; where it was dropped (a full store) it is made again.
  * ST_REFUSED: this process is not to end yet. */
 static enum status await_last_save(struct loop *l)
@@ -221,6 +234,44 @@ static enum status await_last_save(struct loop *l)
 
 /* ---- the loop ---- */
 
+static void note_rest(struct loop *l, const struct session_row *row)
+{
+    l->rest = (struct loop_rest){ .step = l->step,
+                                  .whole = true,
+                                  .row = true,
+                                  .loss = row->loss,
+                                  .lr = row->lr,
+                                  .grad_norm = row->grad_norm,
+                                  .epoch = row->epoch,
+                                  .samples_per_s = row->samples_per_s,
+                                  .step_ms = row->step_ms };
+}
+
+void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other)
+{
+    if (other->row && !rest->row)
+        *rest = *other;
+}
+
+/* The evaluation after a step, if it is due, and the row. */
+static enum status end_step(struct loop *l, struct session_row *row)
+{
+    if (evaluation_due(l)) {
+        enum status st = evaluate(l, row);
+        if (st != ST_OK)
+            return st;
+    }
+    progress_phase(l->progress, PHASE_SAVE);
+    add_phases(l, row);
+    progress_clear(l->progress);
+    if (l->options.row != NULL)
+        l->options.row(l->options.row_arg, row);
+    if (l->options.session != NULL && l->worker->options.rank == 0)
+        session_add_row(l->options.session, row);
+    l->rest.row = false;
+    return ST_OK;
+}
+
 /* A step, and what follows it. The times of its row begin where those of the row before ended: what
  * the save before it waited counts here. */
 static enum status one_step(struct loop *l)
@@ -238,23 +289,32 @@ static enum status one_step(struct loop *l)
         return st;
     CHECK(!l->copying || worker_skip_has(w, l->step));
     l->step++;
+    l->unsaved = true;
     progress_step(l->progress, l->step);
     row.step_ms = (double)(clock_mono_ns() - begin) / 1e6;
     row.epoch = (double)l->step / (double)w->settings.steps_per_epoch;
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);
-    if (evaluation_due(l)) {
-        st = evaluate(l, &row);
-        if (st != ST_OK)
-            return st;
+    note_rest(l, &row);
+    st = end_step(l, &row);
+    return st == ST_OK ? save_if_due(l) : st;
+}
+
+/* What a generation before left of its last step. */
+static enum status go_on(struct loop *l)
+{
+    const struct loop_rest *rest = &l->rest;
+    enum status st = ST_OK;
+    if (rest->row) {
+        struct session_row row = { .step = l->step,
+                                   .epoch = rest->epoch,
+                                   .loss = rest->loss,
+                                   .lr = rest->lr,
+                                   .grad_norm = rest->grad_norm,
+                                   .samples_per_s = rest->samples_per_s,
+                                   .step_ms = rest->step_ms };
+        st = end_step(l, &row);
     }
-    progress_phase(l->progress, PHASE_SAVE);
-    add_phases(l, &row);
-    progress_clear(l->progress);
-    if (l->options.row != NULL)
-        l->options.row(l->options.row_arg, &row);
-    if (l->options.session != NULL && w->options.rank == 0)
-        session_add_row(l->options.session, &row);
-    return save_if_due(l);
+    return st == ST_OK ? save_again(l) : st;
 }
 
 /* Until the last step, or until this process is to leave. */
@@ -277,10 +337,26 @@ static enum status finish(struct loop *l)
     enum status st = ST_OK;
     progress_phase(l->progress, PHASE_FINISHING);
     fault_point("trainer.finishing");
-    if (l->step > l->options.step) /* else the checkpoint that was restored is the last */
+    if (l->unsaved) /* else the checkpoint that was restored is the last */
         st = await_last_save(l);
     if (st == ST_OK)
         session_finished(l->options.session, l->step);
+    return st;
+}
+
+static enum status run(struct loop *l)
+{
+    enum status st = l->options.goes_on ? go_on(l) : ST_OK;
+    if (st == ST_OK)
+        st = train(l);
+    while (st == ST_OK && l->options.session != NULL) {
+        st = finish(l);
+        if (st != ST_REFUSED)
+            break;
+        l->leave = false;
+        progress_clear(l->progress);
+        st = train(l);
+    }
     return st;
 }
 
@@ -294,17 +370,17 @@ enum status loop_run(const struct loop_options *options, enum loop_end *out, str
                       .reason = reason };
     if (options->stop_at > 0 && options->stop_at < l.end)
         l.end = options->stop_at;
+    if (options->goes_on) {
+        CHECK(options->rest != NULL && options->rest->step == options->step);
+        l.rest = *options->rest;
+    }
+    l.rest.step = options->step;
+    l.rest.whole = true;
     progress_step(l.progress, l.step);
     progress_clear(l.progress);
-    enum status st = train(&l);
-    while (st == ST_OK && options->session != NULL) {
-        st = finish(&l);
-        if (st != ST_REFUSED)
-            break;
-        l.leave = false;
-        progress_clear(l.progress);
-        st = train(&l);
-    }
+    enum status st = run(&l);
+    if (options->rest != NULL)
+        *options->rest = l.rest;
     if (st == ST_STALE) {
         *out = LOOP_OVER;
         return ST_OK;

@@ -7,9 +7,29 @@
  * its rows, too. A step of the skip list advances the count and changes nothing else.
  *
  * Own code allocates nothing after the first step. Thread: the step thread.
+ *
+ * Where a generation ends, the loop ends wherever it is; what was finished goes on in the next one
+ * (struct loop_rest). k: finished steps.
+ *
+ *     it ends                              state   left of step k
+ *     before step k + 1, or in its         k       nothing. A snapshot of k that is being copied is
+ *       forward, backward, reduction               waited for by session_park; its save is given up
+ *     in the update of step k + 1          none    an error of the device: nothing else ends there
+ *     in the evaluation after step k       k       evaluation, row, save
+ *     after it, before the row is out      k       cannot end there
+ *     as the snapshot of k is begun        k       save
+ *     while the last save, of k, is        k       save
+ *       waited for
+ *     after Finished was said              –       the process ends as if nothing had happened
+ *
+ * Ranks may end at different ones of these for the same k. In the next generation all of them do
+ * what any of them lacks: evaluation and row, if a source of the state lacks them (all give the same
+ * bits; a row that comes twice is the same but for its times); the save, if step k has one and it
+ * isn't committed.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,12 +39,29 @@
 #include "trainer/state/state.h"
 #include "trainer/worker/worker.h"
 
+/* What there is of the last finished step. Goes to other workers as it is (live_sync.h). */
+struct loop_rest {
+    uint64_t step;  /* finished */
+    uint32_t whole; /* the state is that after it */
+    uint32_t row;   /* its evaluation, if it has one, and its row are left: */
+    float loss, lr, grad_norm;
+    uint32_t reserved;
+    double epoch, samples_per_s, step_ms;
+};
+/* Of those of several workers that have the same step: what is left if any of them lacks it. */
+void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other);
+
 struct loop_options {
     struct worker *worker;
     struct session *session;           /* NULL: without a coordinator; then nothing is saved */
     const struct state_beside *beside; /* with a session; what goes into its saves */
     uint64_t step;                     /* finished already */
     uint64_t stop_at;                  /* finished steps to stop at; 0: the job's end */
+    /* In: what is left of `step`, if it goes on from a generation before (goes_on). Out: what was
+     * finished, whatever is returned. NULL: nobody wants to know. */
+    struct loop_rest *rest;
+    bool goes_on;
+    uint64_t committed; /* with goes_on: the newest checkpoint's step */
     /* Gets every row on every rank; may be NULL. */
     void (*row)(void *arg, const struct session_row *row);
     void *row_arg;

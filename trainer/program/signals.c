@@ -15,7 +15,10 @@
 #include "session/session.h"
 
 struct signals {
-    struct session *session;
+    pthread_mutex_t mutex;
+    struct session *session; /* under mutex, as are the next two; NULL: nobody can be told now */
+    bool wanted;             /* a checkpoint, and nobody was told */
+    int64_t leave_at;        /* when the process must be gone (monotonic, ms); 0: nobody wants it */
     const struct log *log;
     int signal_fd, stop_fd;
     _Atomic int64_t grace_ms;
@@ -46,35 +49,70 @@ static void die(void)
     (void)raise(SIGTERM);
 }
 
-/* *leave_at: when the process must be gone (monotonic, ms); 0: nobody wants it to go. */
-static void take_signal(struct signals *s, int64_t *leave_at)
+static int64_t now_ms(void)
+{
+    return clock_mono_ms(clock_system());
+}
+
+/* Under mutex. */
+static void tell_to_leave(const struct signals *s)
+{
+    const int64_t left_ms = s->leave_at - now_ms();
+    session_wanted(s->session, true, left_ms > 0 ? (uint64_t)left_ms : 0, "SIGTERM: told to go");
+}
+
+/* Under mutex. */
+static void tell_wanted(struct signals *s)
+{
+    s->wanted = s->session == NULL;
+    if (s->session != NULL)
+        session_wanted(s->session, false, 0, "SIGUSR1: a checkpoint is wanted");
+}
+
+static void take_signal(struct signals *s)
 {
     struct signalfd_siginfo info;
     if (read(s->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return;
     const int64_t grace_ms = atomic_load(&s->grace_ms);
+    (void)pthread_mutex_lock(&s->mutex);
     if (info.ssi_signo == SIGUSR1) {
         LOG_INFO(s->log, "SIGUSR1: a checkpoint is wanted");
-        session_wanted(s->session, false, 0, "SIGUSR1: a checkpoint is wanted");
-    } else if (*leave_at == 0) {
+        tell_wanted(s);
+    } else if (s->leave_at == 0) {
         LOG_INFO(s->log, "SIGTERM: leaving with a checkpoint, within %.1f s",
                  (double)grace_ms / 1e3);
-        session_wanted(s->session, true, (uint64_t)grace_ms, "SIGTERM: told to go");
-        *leave_at = clock_mono_ms(clock_system()) + grace_ms;
+        s->leave_at = now_ms() + grace_ms;
+        if (s->session != NULL)
+            tell_to_leave(s);
     }
+    (void)pthread_mutex_unlock(&s->mutex);
+}
+
+void signals_tell(struct signals *signals, struct session *session)
+{
+    struct signals *s = signals;
+    (void)pthread_mutex_lock(&s->mutex);
+    s->session = session;
+    if (session != NULL && s->leave_at != 0)
+        tell_to_leave(s);
+    if (session != NULL && s->wanted)
+        tell_wanted(s);
+    (void)pthread_mutex_unlock(&s->mutex);
 }
 
 static void *signals_main(void *arg)
 {
     struct signals *s = arg;
-    int64_t leave_at = 0;
     for (;;) {
         struct pollfd fds[] = { { s->signal_fd, POLLIN, 0 }, { s->stop_fd, POLLIN, 0 } };
         int64_t left_ms = -1;
-        if (leave_at != 0) {
-            left_ms = leave_at - clock_mono_ms(clock_system());
+        (void)pthread_mutex_lock(&s->mutex);
+        if (s->leave_at != 0) {
+            left_ms = s->leave_at - now_ms();
             left_ms = left_ms > 0 ? left_ms : 0;
         }
+        (void)pthread_mutex_unlock(&s->mutex);
         const int ready = poll(fds, 2, (int)left_ms);
         if (ready < 0 && errno != EINTR)
             return NULL;
@@ -85,7 +123,7 @@ static void *signals_main(void *arg)
         if (ready > 0 && fds[1].revents != 0)
             return NULL;
         if (ready > 0 && fds[0].revents != 0)
-            take_signal(s, &leave_at);
+            take_signal(s);
     }
 }
 
@@ -114,6 +152,7 @@ enum status signals_open(struct session *session, const struct log *log, struct 
     if (s == NULL)
         return ST_NO_MEMORY;
     const sigset_t set = signal_set();
+    (void)pthread_mutex_init(&s->mutex, NULL);
     s->session = session;
     s->log = log;
     signals_set_grace(s, SIGNALS_GRACE_MS);
@@ -127,6 +166,7 @@ enum status signals_open(struct session *session, const struct log *log, struct 
             (void)close(s->signal_fd);
         if (s->stop_fd >= 0)
             (void)close(s->stop_fd);
+        (void)pthread_mutex_destroy(&s->mutex);
         free(s);
         return st;
     }
@@ -143,5 +183,6 @@ void signals_close(struct signals *signals)
     (void)pthread_join(signals->thread, NULL);
     (void)close(signals->signal_fd);
     (void)close(signals->stop_fd);
+    (void)pthread_mutex_destroy(&signals->mutex);
     free(signals);
 }

@@ -23,9 +23,12 @@ struct session;
 
 /* Call before any other thread is started: they inherit it. */
 void signals_block(void);
-/* log and session are borrowed until close. */
+/* log is borrowed until close, session until close or signals_tell. */
 MUST_CHECK enum status signals_open(struct session *session, const struct log *log,
                                     struct signals **out);
+/* Whom it tells from now on; NULL: nobody, for a while. What nobody was told is told then, and that
+ * this process is to go, again. */
+void signals_tell(struct signals *signals, struct session *session);
 /* The job's time of grace, once it is known. */
 void signals_set_grace(struct signals *signals, int64_t grace_ms);
 /* NULL is fine. */

@@ -1,0 +1,104 @@
+/*
+ * What the files of a rank's run share: the object.
+ *
+ *     rank.c           the generations of a process: run, park, go on
+ *     rank_form.c      from hello to Ready, for one that is new and for one that goes on
+ *     rank_state.c     the state: from other workers, from copies, a checkpoint or the seed
+ *     rank_failure.c   what a failure is to the coordinator and to the process
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "checkpoint/store/store.h"
+#include "common/buf.h"
+#include "common/flight.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/reason.h"
+#include "job/job.h"
+#include "session/session.h"
+#include "trainer/loop/loop.h"
+#include "trainer/program/link.h"
+#include "trainer/program/rank.h"
+#include "trainer/program/signals.h"
+#include "trainer/state/copy_exchange.h"
+
+#define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
+#define RANK_COMMS        2              /* the worker's, and one for the state */
+
+/* A communicator that an order to park aborts. */
+struct rank_comm {
+    const struct comm_table *table;
+    struct comm *comm; /* NULL: there is none */
+};
+
+struct rank {
+    /* Of the process. */
+    const struct rank_options *options;
+    struct flight *flight;
+    struct ckpt_store *store;
+    struct io io; /* the store's, which waits for what other machines made */
+    struct signals *signals;
+    char *job_text; /* what `job` was parsed from; owned */
+    struct job *job;
+    struct progress progress;
+    struct worker *worker;
+    char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
+    const char *nccl[JOB_ENV_MAX];
+    struct session_parked kept; /* the state that it has */
+    struct loop_rest rest;      /* of kept.step */
+    bool goes_on;               /* it was of a generation before */
+
+    /* Of the generation. The session of the one before may still be at its store: it has the other
+     * log. */
+    uint32_t generation, rank;
+    char token[SESSION_TOKEN];
+    struct log logs[2];
+    struct log *log;
+    struct session_retired *retired;
+    struct link *link;
+    struct session *session;
+    struct session_assignment assignment;
+    uint32_t *partners; /* trainer/state/partners.h; NULL: no copies go to other nodes */
+    struct copy_exchange *exchange;
+    struct buf pins;
+    bool at_store;    /* what fails now fails at the checkpoint store */
+    bool of_node;     /* what failed is this node's device, its files, its rights */
+    uint32_t damaged; /* 1 + the file of the checkpoint that read damaged; 0: none */
+    uint32_t blamed;  /* 1 + the worker whose state came damaged; 0: none */
+    struct reason reason;
+
+    pthread_mutex_t comm_mutex;
+    struct rank_comm comms[RANK_COMMS]; /* under comm_mutex; [0] is the worker's */
+    bool aborted;                       /* likewise: Park came */
+};
+
+/* ---- rank_form.c ---- */
+
+MUST_CHECK enum status rank_join(struct rank *r);
+MUST_CHECK enum status rank_form(struct rank *r);
+MUST_CHECK enum status rank_get_ready(struct rank *r);
+/* Lets go of the worker's communicator and of what it was doing. */
+void rank_disconnect(struct rank *r);
+/* Copies to other nodes. */
+void rank_start_exchange(struct rank *r);
+void rank_stop_exchange(struct rank *r, bool waits);
+/* Over host memory, for what is not of a step; registered. */
+MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
+void rank_close_host_comm(struct rank *r);
+
+/* ---- rank_state.c ---- */
+
+MUST_CHECK enum status rank_fill_state(struct rank *r);
+bool rank_is_live(const struct rank *r);
+/* Finished steps to begin with. */
+uint64_t rank_first_step(const struct rank *r);
+
+/* ---- rank_failure.c ---- */
+
+/* It is what those see whose generation ends elsewhere: the process can go on. */
+bool rank_can_park(const struct rank *r, enum status st);
+/* Tells the coordinator what went wrong; returns the exit code. */
+int rank_report_failure(struct rank *r, enum status st);

@@ -1,0 +1,165 @@
+/* The state: from other workers, from copies, a checkpoint or the seed. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/fault.h"
+#include "trainer/program/rank_parts.h"
+#include "trainer/program/store_check.h"
+#include "trainer/state/copy_restore.h"
+#include "trainer/state/live_sync.h"
+#include "trainer/state/state.h"
+
+bool rank_is_live(const struct rank *r)
+{
+    return r->assignment.live_source_count > 0;
+}
+
+uint64_t rank_first_step(const struct rank *r)
+{
+    return rank_is_live(r) ? r->assignment.live_step : r->assignment.restore_step; /* 0: the seed */
+}
+
+/* What moves a state is of host memory: the worker's communicator, if it is one. */
+static enum status open_state_comm(struct rank *r, const char *meeting,
+                                   const struct comm_table **out_table, struct comm **out)
+{
+    const struct comm_table *table = r->worker->device.comm;
+    *out_table = table;
+    *out = r->comms[0].comm;
+    if (table == NULL || !table->on_stream || r->assignment.size == 1)
+        return ST_OK;
+    *out_table = comm_gloo();
+    return rank_open_host_comm(r, meeting, out);
+}
+
+static void close_state_comm(struct rank *r)
+{
+    if (r->comms[1].comm != NULL)
+        rank_close_host_comm(r);
+}
+
+static enum status restore_copies(struct rank *r)
+{
+    struct copy_source from = { .dir = r->options->copies, .assignment = &r->assignment };
+    enum status st = ST_OK;
+    if (copy_restore_travels(&r->assignment)) {
+        st = open_state_comm(r, "restore", &from.table, &from.comm);
+        if (st != ST_OK) {
+            reason_set(&r->reason, "copies in memory: %s", status_string(st));
+            return st;
+        }
+    }
+    st = copy_restore(r->worker, &from, &r->reason);
+    close_state_comm(r);
+    return st;
+}
+
+/* ---- from other workers ---- */
+
+/* What is left of the step is what any of its sources lacks. */
+static void merge_rests(struct rank *r, const struct loop_rest *rests)
+{
+    const struct session_assignment *a = &r->assignment;
+    r->rest = rests[a->live_sources[0]];
+    for (size_t i = 1; i < a->live_source_count; i++)
+        loop_rest_merge(&r->rest, &rests[a->live_sources[i]]);
+    r->rest.step = a->live_step;
+    r->rest.whole = true;
+}
+
+static enum status sync_live(struct rank *r)
+{
+    const struct session_assignment *a = &r->assignment;
+    const bool source = live_sync_is_source(a, a->rank);
+    auto_free struct loop_rest *rests = calloc(a->size, sizeof(*rests));
+    if (rests == NULL)
+        return ST_NO_MEMORY;
+    struct live_sync_options options = { .assignment = a,
+                                         .kept = &r->kept,
+                                         .note = &r->rest,
+                                         .note_size = sizeof(r->rest),
+                                         .notes = rests };
+    uint32_t blamed = 0;
+    enum status st = ST_OK;
+    if (a->size == 1) { /* it goes on alone */
+        rests[0] = r->rest;
+        st = source && r->kept.whole && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
+    } else {
+        st = open_state_comm(r, "live", &options.table, &options.comm);
+        if (st != ST_OK) {
+            reason_set(&r->reason, "the state from other workers: %s", status_string(st));
+            return st;
+        }
+        if (!source)
+            r->kept.whole = false;
+        progress_collective_begin(&r->progress, "live");
+        st = live_sync(r->worker, &options, &blamed, &r->reason);
+        close_state_comm(r);
+    }
+    if (st == ST_CORRUPT) { /* of that worker, and of no checkpoint */
+        r->blamed = 1 + blamed;
+        return ST_PEER;
+    }
+    if (st != ST_OK)
+        return st;
+    progress_collective_end(&r->progress, "live");
+    merge_rests(r, rests);
+    if (!source) {
+        r->kept = (struct session_parked){ a->live_step, true, a->generation };
+        LOG_INFO(r->log, "has the state of step %llu from %zu workers",
+                 (unsigned long long)a->live_step, a->live_source_count);
+    }
+    return ST_OK;
+}
+
+/* From the copies or the checkpoint that the assignment names, or from the seed. Where there are
+ * copies, the store isn't needed. */
+static enum status load_state(struct rank *r)
+{
+    enum status st = ST_OK;
+    if (r->assignment.memory.generation > 0) {
+        fault_point("trainer.restore");
+        return restore_copies(r);
+    }
+    const bool stored = r->assignment.restore[0] != '\0';
+    if (stored)
+        fault_point("trainer.restore");
+    r->at_store = true;
+    st = store_check(r->worker->options.io, r->job->checkpoint.store, &r->assignment, &r->of_node,
+                     &r->reason);
+    if (st == ST_OK && stored) {
+        st = state_restore(r->worker, r->assignment.restore, r->assignment.restore_step,
+                           &r->damaged, &r->reason);
+    }
+    if (st != ST_OK)
+        return st;
+    r->at_store = false;
+    if (stored)
+        return ST_OK;
+    progress_phase(&r->progress, PHASE_FORMING); /* imported weights are not the store's */
+    st = state_seed(r->worker, &r->reason);
+    const char *weights = r->job->model.weights;
+    r->of_node = st != ST_OK && weights[0] != '\0' && access(weights, R_OK) != 0;
+    return st;
+}
+
+enum status rank_fill_state(struct rank *r)
+{
+    const struct session_assignment *a = &r->assignment;
+    progress_phase(&r->progress, PHASE_RESTORE);
+    enum status st = ST_OK;
+    if (rank_is_live(r)) {
+        st = sync_live(r);
+    } else {
+        r->kept.whole = false;
+        worker_skip_clear(r->worker);
+        st = load_state(r);
+        if (st == ST_OK) {
+            r->kept = (struct session_parked){ rank_first_step(r), true, a->generation };
+            r->rest = (struct loop_rest){ .step = r->kept.step, .whole = true };
+        }
+    }
+    return st == ST_OK ? worker_skip_add(r->worker, a->skip, a->skip_count) : st;
+}
