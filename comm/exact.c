@@ -100,8 +100,8 @@ static enum status exchange_partials(struct exact *exact, size_t bucket_begin, s
                 exact->recv[r] = segment_of(operand, 0, own_end - own_begin);
             }
         }
-        enum status st =
-            exact->table->all_to_all_v(exact->comm, exact->send, exact->recv, exact->timeout_ms);
+        enum status st = exact_all_to_all_v(&exact->watch, exact->table, exact->comm, exact->send,
+                                            exact->recv, exact->timeout_ms);
         if (st != ST_OK)
             return st;
     }
@@ -139,7 +139,8 @@ static enum status gather_chunks(struct exact *exact, size_t bucket_begin, size_
         exact_chunk(bucket_begin, bucket_end, r, exact->size, &begin, &end);
         exact->recv[r] = segment_of(result, begin, end);
     }
-    return exact->table->all_gather_v(exact->comm, exact->recv, exact->timeout_ms);
+    return exact_all_gather_v(&exact->watch, exact->table, exact->comm, exact->recv,
+                              exact->timeout_ms);
 }
 
 /* The rank's partial sums into one, then the sum of all ranks' in NCCL's or Gloo's own order. */
@@ -153,7 +154,8 @@ static enum status reduce_fast(struct exact *exact, size_t begin, size_t end)
         if (st != ST_OK)
             return st;
     }
-    return exact->table->all_reduce_f32(exact->comm, into, end - begin, exact->timeout_ms);
+    return exact_all_reduce_f32(&exact->watch, exact->table, exact->comm, into, end - begin,
+                                exact->timeout_ms);
 }
 
 static enum status reduce_bucket(struct exact *exact, size_t bucket)

@@ -74,6 +74,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "comm/exact_watch.h"
 #include "common/status.h"
 #include "kernels/backend.h"
 
@@ -88,6 +89,7 @@ struct exact_options {
     const size_t *bucket_begin; /* ascending, first 0; copied */
     size_t bucket_count;
     int64_t timeout_ms; /* of one exchange; a bucket needs a few */
+    struct exact_watch watch;
     /* Instead: each rank's lanes are summed, then all-reduced. The bits differ with the spread. */
     bool fast;
     /* Where the vectors lie; NULL or host memory: on the host. Borrowed for life. */

@@ -15,6 +15,7 @@ struct exact {
     size_t count, bucket_count;
     size_t *bucket_begin; /* [bucket_count + 1], the last is count */
     int64_t timeout_ms;
+    struct exact_watch watch;
     bool fast;
 
     const struct backend_table *device; /* NULL: host memory */

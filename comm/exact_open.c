@@ -219,6 +219,7 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
     exact->count = options->count;
     exact->bucket_count = options->bucket_count;
     exact->timeout_ms = options->timeout_ms;
+    exact->watch = options->watch;
     exact->fast = options->fast;
     if (options->device != NULL && !options->device->host_memory) {
         exact->device = options->device;

@@ -80,6 +80,7 @@ enum status session_open(const struct session_options *options, struct session *
     if (session->options.orphan_ms == 0)
         session->options.orphan_ms = ORPHAN_MS;
     atomic_init(&session->phase, "");
+    atomic_init(&session->collective, "none");
     session_rendezvous_init(session);
     (void)pthread_mutex_init(&session->mutex, NULL);
     (void)pthread_mutex_init(&session->last_words_mutex, NULL);

@@ -238,9 +238,10 @@ static bool out_progress(const struct session_core *core, const struct session_p
                          int64_t now_ms, struct session_out *out)
 {
     const struct session_progress *said = &core->progress_said;
-    const bool changed = said->step != progress->step || said->counter != progress->counter ||
-                         said->saving != progress->saving ||
-                         strcmp(said->phase, progress->phase) != 0;
+    const bool changed =
+        said->step != progress->step || said->counter != progress->counter ||
+        said->saving != progress->saving || said->collectives != progress->collectives ||
+        said->exchanges != progress->exchanges || strcmp(said->phase, progress->phase) != 0;
     const int64_t since_ms = now_ms - core->progress_ms;
     const int64_t beat_ms = heartbeat_ms(core);
     if (core->progress_ms != 0 && since_ms < (changed ? beat_ms / 2 : beat_ms))
@@ -251,6 +252,11 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.counter = progress->counter;
     out->progress_message.saving = progress->saving;
     out->progress_message.at_store = session_core_at_store(core);
+    if (progress->collective != NULL) {
+        out->progress_message.collectives = progress->collectives;
+        out->progress_message.collective = unconst(progress->collective);
+        out->progress_message.exchanges = progress->exchanges;
+    }
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;

@@ -93,6 +93,9 @@ struct session_progress {
     const char *phase; /* static text */
     uint64_t counter;
     uint64_t saving; /* rises with what the saver gets done at the store */
+    /* begun and ended together: odd within one */
+    uint64_t collectives, exchanges;
+    const char *collective; /* name of the newest, static text; NULL: these aren't told */
 };
 
 /* ---- what is remembered ---- */

@@ -67,6 +67,8 @@ struct session {
 
     _Atomic uint64_t step, counter, saving;
     _Atomic(const char *) phase;
+    _Atomic uint64_t collectives, exchanges;
+    _Atomic(const char *) collective;
 
     struct readback *readback; /* has a thread of its own */
     pthread_t link_thread, saver_thread, copier_thread;

@@ -173,6 +173,12 @@ MUST_CHECK enum status session_set_ready(struct session *session,
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);
+/* A collective of all ranks begins, or has ended (a session begins outside of any): with it the
+ * coordinator tells who keeps the others waiting. Its ranks begin the same ones in the same order.
+ * Step thread only; stores into atomics. name is static text. */
+void session_mark_collective(struct session *session, const char *name, bool inside);
+/* The same of an exchange of the reduction; one thread. */
+void session_mark_exchange(struct session *session, bool inside);
 /* One more unit of work (tape node, chunk, MiB) is done. */
 void session_tick(struct session *session);
 

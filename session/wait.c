@@ -11,6 +11,24 @@ void session_mark(struct session *session, uint64_t step, const char *phase)
     atomic_store_explicit(&session->phase, phase, memory_order_relaxed);
 }
 
+/* The next odd number, or the next even one; a single thread writes it. */
+static void mark(_Atomic uint64_t *marks, bool inside)
+{
+    const uint64_t now = atomic_load_explicit(marks, memory_order_relaxed);
+    atomic_store_explicit(marks, inside ? (now + 1) | 1 : now + (now & 1), memory_order_relaxed);
+}
+
+void session_mark_collective(struct session *session, const char *name, bool inside)
+{
+    atomic_store_explicit(&session->collective, name, memory_order_relaxed);
+    mark(&session->collectives, inside);
+}
+
+void session_mark_exchange(struct session *session, bool inside)
+{
+    mark(&session->exchanges, inside);
+}
+
 void session_tick(struct session *session)
 {
     (void)atomic_fetch_add_explicit(&session->counter, 1, memory_order_relaxed);
@@ -29,6 +47,9 @@ struct session_progress session_progress_of(struct session *session)
         .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
         .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
         .saving = atomic_load_explicit(&session->saving, memory_order_relaxed),
+        .collectives = atomic_load_explicit(&session->collectives, memory_order_relaxed),
+        .exchanges = atomic_load_explicit(&session->exchanges, memory_order_relaxed),
+        .collective = atomic_load_explicit(&session->collective, memory_order_relaxed),
     };
 }
 

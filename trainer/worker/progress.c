@@ -76,10 +76,21 @@ void progress_collective_begin(struct progress *progress, const char *name)
     progress->collective++;
     flight_mark(progress->flight, FLIGHT_COLLECTIVE_BEGIN, progress->step, progress->collective,
                 name);
+    if (progress->session != NULL)
+        session_mark_collective(progress->session, name, true);
 }
 
 void progress_collective_end(struct progress *progress, const char *name)
 {
     flight_mark(progress->flight, FLIGHT_COLLECTIVE_END, progress->step, progress->collective,
                 name);
+    if (progress->session != NULL)
+        session_mark_collective(progress->session, name, false);
+}
+
+void progress_exchange(void *progress, bool inside)
+{
+    const struct progress *p = progress;
+    if (p->session != NULL)
+        session_mark_exchange(p->session, inside);
 }

@@ -2,10 +2,11 @@
  * Where the step thread is, and where its time went. The session hears of it (is it alive?), the
  * flight recorder keeps it (what the dead leave behind), the metric row has times per phase.
  *
- * Thread: the step thread; progress_tick from any.
+ * Thread: the step thread; progress_tick from any, progress_exchange from the reduction's.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/flight.h"
@@ -46,6 +47,9 @@ void progress_clear(struct progress *progress);
 double progress_ms(const struct progress *progress, enum phase phase);
 /* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. */
 void progress_tick(void *progress);
-/* A collective begins or ended (flight recorder). */
+/* A collective begins or ended (flight recorder, session). name is static text. */
 void progress_collective_begin(struct progress *progress, const char *name);
 void progress_collective_end(struct progress *progress, const char *name);
+/* An exchange of the reduction begins or ended; progress: a struct progress. From the reduction's
+ * thread only. */
+void progress_exchange(void *progress, bool inside);

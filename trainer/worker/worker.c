@@ -403,6 +403,7 @@ enum status worker_connect(struct worker *worker, struct comm *comm, struct reas
                                            .bucket_begin = w->bucket_begin,
                                            .bucket_count = w->bucket_count,
                                            .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .watch = { progress_exchange, w->options.progress },
                                            .fast = worker_is_fast(w),
                                            .device = w->device.table,
                                            .backend = w->device.backend,

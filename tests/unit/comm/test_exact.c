@@ -62,11 +62,25 @@ struct world {
     struct local_hub hub;
     struct comm *comm[RANKS_MAX];
     struct exact *exact[RANKS_MAX];
+    struct watched {
+        uint32_t begun, ended; /* of a rank's exchanges */
+        bool odd;              /* one began within another, or none ended */
+    } watched[RANKS_MAX];
     size_t count, bucket_count;
     const size_t *bucket_begin;
 };
 
-static struct exact_options options_of(const struct world *world, int rank)
+/* The rank's communication thread; read after exact_close. */
+static void watch(void *arg, bool inside)
+{
+    struct watched *watched = arg;
+    const bool was = watched->begun != watched->ended;
+    watched->odd = watched->odd || was == inside;
+    watched->begun += inside;
+    watched->ended += !inside;
+}
+
+static struct exact_options options_of(struct world *world, int rank)
 {
     return (struct exact_options){ .table = world->size > 1 ? local_comm_table() : NULL,
                                    .comm = world->comm[rank],
@@ -76,7 +90,8 @@ static struct exact_options options_of(const struct world *world, int rank)
                                    .count = world->count,
                                    .bucket_begin = world->bucket_begin,
                                    .bucket_count = world->bucket_count,
-                                   .timeout_ms = 60000 };
+                                   .timeout_ms = 60000,
+                                   .watch = { watch, &world->watched[rank] } };
 }
 
 static void open_world(struct world *world)
@@ -96,6 +111,12 @@ static void close_world(struct world *world)
         local_comm_free(world->comm[r]);
     }
     local_hub_release(&world->hub);
+    for (int r = 0; r < world->size; r++) { /* all did the same ones */
+        assert_false(world->watched[r].odd);
+        assert_int_equal(world->watched[r].ended, world->watched[r].begun);
+        assert_int_equal(world->watched[r].begun, world->watched[0].begun);
+        assert_true(world->size == 1 ? world->watched[r].begun == 0 : world->watched[r].begun > 0);
+    }
 }
 
 /* One step of a rank up to handing over all buckets, the last first. */

@@ -155,6 +155,9 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS:
         c->progress_counter = message->progress->counter;
+        c->collectives = message->progress->collectives;
+        c->exchanges = message->progress->exchanges;
+        (void)snprintf(c->collective, sizeof c->collective, "%s", message->progress->collective);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS:
         c->rows_through = message->metrics->rows[message->metrics->n_rows - 1]->step;
@@ -387,6 +390,19 @@ void await(struct world *w, const int *number, int at_least)
     (void)pthread_mutex_lock(&w->c.mutex);
     bool in_time = true;
     while (in_time && *number < at_least)
+        in_time = wait_until(&w->c, end_ms);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    assert_true(in_time);
+}
+
+void await_place(struct world *w, const char *collective, uint64_t collectives, uint64_t exchanges)
+{
+    const struct coordinator *c = &w->c;
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    (void)pthread_mutex_lock(&w->c.mutex);
+    bool in_time = true;
+    while (in_time && (c->collectives != collectives || c->exchanges != exchanges ||
+                       strcmp(c->collective, collective) != 0))
         in_time = wait_until(&w->c, end_ms);
     (void)pthread_mutex_unlock(&w->c.mutex);
     assert_true(in_time);

@@ -39,6 +39,8 @@ struct coordinator {
     int hellos, attached, begins, reports, fails, removed, full, faults, finished, passed;
     uint64_t rows_through, ready_total;
     uint64_t progress_counter;
+    uint64_t collectives, exchanges; /* of the newest Progress */
+    char collective[32];
     char fault_message[LIMIT_REASON], fail_message[LIMIT_REASON];
     struct ckpt_report report; /* the last one, owned */
     int over_calls;
@@ -84,6 +86,8 @@ void world_free(struct world *w);
 struct world *joined(void);
 /* Waits until a number that the coordinator counts has come so far. */
 void await(struct world *w, const int *number, int at_least);
+/* Until Progress says so. */
+void await_place(struct world *w, const char *collective, uint64_t collectives, uint64_t exchanges);
 void training_init(struct training *t, uint64_t step);
 void get_ready(struct world *w);
 /* A snapshot of it that is saved, copied when it returns; saved already is success. */

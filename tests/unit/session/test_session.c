@@ -205,6 +205,33 @@ static void a_session_without_a_coordinator_says_so_and_leaves_in_the_end(void *
     world_free(w);
 }
 
+/* Odd within one, also after one that was never ended. */
+static void collectives_and_exchanges_are_counted_where_they_begin_and_end(void **state)
+{
+    (void)state;
+    const struct {
+        bool exchange, inside;
+        uint64_t collectives, exchanges;
+    } marks[] = {
+        { false, true, 1, 0 }, { false, false, 2, 0 }, { false, false, 2, 0 },
+        { true, true, 2, 1 },  { false, true, 3, 1 },  { false, true, 5, 1 },
+        { true, true, 5, 3 },  { true, false, 5, 4 },
+    };
+    struct world *w = joined();
+    get_ready(w);
+    session_mark(w->session, 3, "forward");
+    await_place(w, "none", 0, 0);
+    for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+        if (marks[i].exchange) {
+            session_mark_exchange(w->session, marks[i].inside);
+        } else {
+            session_mark_collective(w->session, "reduce", marks[i].inside);
+        }
+        await_place(w, "reduce", marks[i].collectives, marks[i].exchanges);
+    }
+    world_free(w);
+}
+
 static void a_fault_is_in_the_last_words_with_or_without_a_coordinator(void **state)
 {
     (void)state;
@@ -438,6 +465,7 @@ int main(void)
         cmocka_unit_test(over_frees_whoever_waits_and_is_told_once),
         cmocka_unit_test(a_session_that_is_refused_is_over),
         cmocka_unit_test(a_session_without_a_coordinator_says_so_and_leaves_in_the_end),
+        cmocka_unit_test(collectives_and_exchanges_are_counted_where_they_begin_and_end),
         cmocka_unit_test(a_fault_is_in_the_last_words_with_or_without_a_coordinator),
         cmocka_unit_test(a_devices_copy_is_waited_for_beside_the_step),
         cmocka_unit_test(a_copy_is_kept_for_another_node_while_training_goes_on),

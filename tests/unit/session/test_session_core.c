@@ -100,6 +100,28 @@ static void progress_is_told_twice_a_second_while_it_changes_and_once_while_not(
     b->now_ms += SESSION_HEARTBEAT_MS / 2;
     assert_non_null(say(b));
     assert_int_equal(b->out.progress_message.saving, 1);
+    assert_string_equal(b->out.progress_message.collective, ""); /* they aren't told */
+    bench_free(b);
+}
+
+static void where_it_is_among_the_collectives_is_told_as_soon_as_any_progress(void **state)
+{
+    (void)state;
+    struct bench *b = trained(1, 0);
+    b->progress.collective = "reduce";
+    b->now_ms += SESSION_HEARTBEAT_MS;
+    assert_non_null(say(b));
+    b->progress.collectives = 7;
+    b->now_ms += SESSION_HEARTBEAT_MS / 2;
+    assert_non_null(say(b));
+    assert_int_equal(b->out.progress_message.collectives, 7);
+    assert_string_equal(b->out.progress_message.collective, "reduce");
+    b->progress.exchanges = 9;
+    b->now_ms += SESSION_HEARTBEAT_MS / 2;
+    assert_non_null(say(b));
+    assert_int_equal(b->out.progress_message.exchanges, 9);
+    b->now_ms += SESSION_HEARTBEAT_MS / 2;
+    assert_null(say(b));
     bench_free(b);
 }
 
@@ -537,6 +559,7 @@ int main(void)
         cmocka_unit_test(a_plan_is_checked_before_it_is_used),
         cmocka_unit_test(ready_is_said_again_on_every_connection),
         cmocka_unit_test(progress_is_told_twice_a_second_while_it_changes_and_once_while_not),
+        cmocka_unit_test(where_it_is_among_the_collectives_is_told_as_soon_as_any_progress),
         cmocka_unit_test(rows_go_in_company_and_are_kept_until_acknowledged),
         cmocka_unit_test(the_oldest_rows_go_when_nobody_takes_them),
         cmocka_unit_test(rows_of_a_step_are_told_before_its_save),
