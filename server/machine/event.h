@@ -93,9 +93,11 @@ struct machine_ready {
 struct machine_progress {
     uint64_t step; /* finished */
     const char *phase;
-    uint64_t counter; /* rises with whatever gets on */
-    uint64_t saving;  /* rises with what its saver gets done at the store */
-    bool at_store;    /* its saver has begun what it isn't through with */
+    uint64_t counter;                /* rises with whatever gets on */
+    uint64_t saving;                 /* rises with what its saver gets done at the store */
+    bool at_store;                   /* its saver has begun what it isn't through with */
+    uint64_t collectives, exchanges; /* as in struct hang_place */
+    const char *collective;
 };
 
 struct machine_report {

@@ -13,6 +13,7 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "server/machine/hang/hang.h"
 
 #define MACHINE_ALL_RANKS     UINT32_MAX /* every rank; as a blamed rank: unknown */
 #define MACHINE_SAVES_MAX     8 /* of one generation at a time; one more is refused, not queued */
@@ -195,6 +196,7 @@ struct machine_rank {
     uint64_t saving;    /* the same of its saver */
     int64_t saving_at;  /* it rose, or the saver began something */
     char phase[MACHINE_PHASE_BYTES];
+    struct hang_place place;               /* among the collectives of its generation */
     uint64_t read_bytes;                   /* of m->read_back: read and checked */
     bool read_done;                        /* it said what it found */
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */

@@ -263,6 +263,11 @@ static void explain_exit(const Cairn__V1__TrainerExited *exited, struct reason *
         (void)snprintf(how, sizeof how, "could not be started");
         break;
     }
+    const bool by_itself = exited->cause == CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT;
+    if (by_itself && last[0] && exited->message[0]) {
+        reason_set(out, "%s: %.220s; %.180s", how, last, exited->message);
+        return;
+    }
     const char *more = exited->message[0] ? exited->message : last;
     reason_set(out, "%s%s%.380s", how, more[0] ? ": " : "", more);
 }

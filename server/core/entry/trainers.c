@@ -382,7 +382,10 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
                                                      .phase = message->progress->phase,
                                                      .counter = message->progress->counter,
                                                      .saving = message->progress->saving,
-                                                     .at_store = message->progress->at_store };
+                                                     .at_store = message->progress->at_store,
+                                                     .collectives = message->progress->collectives,
+                                                     .collective = message->progress->collective,
+                                                     .exchanges = message->progress->exchanges };
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         event->kind = MACHINE_EV_SAVE_BEGIN;

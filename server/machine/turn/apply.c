@@ -149,6 +149,11 @@ static void on_exited(struct machine_turn *t)
         machine_text(rank->phase, sizeof rank->phase, exited->phase);
     bool finished = rank->finished || exited->finished || exited->how == MACHINE_EXIT_FINISHED;
     rank->finished = finished;
+    if (m->ending.to == MACHINE_RECOVERING && m->cause.kind == MACHINE_FAULT_HANG &&
+        m->cause.rank == t->ev->rank) { /* its agent read its flight recorder */
+        machine_tell(t, "culprit", "rank %u on node %s: %.440s", t->ev->rank, rank->node,
+                     exited->message);
+    }
     if (machine_ends(m) || (finished && exited->how != MACHINE_EXIT_SIGNAL))
         return;
     if (exited->fault) {

@@ -13,7 +13,8 @@
  *   no hello while forming                the formation failed
  *   session lost, not opened again        the session is lost: the trainer is ended
  *   session open, but no message          the trainer hangs
- *   messages, but no counter rises        all wait for the rank that stopped first: it hangs
+ *   messages, but no counter rises        the rank that hasn't come to the collective in which
+ *                                         others wait hangs (hang/hang.h); else who stopped first
  *   ... for a while only                  paths between its nodes may be broken: they are tried
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
  *   ... for four times as long            it doesn't reach a store that others do: it is ended
@@ -109,6 +110,9 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
         m->progress_at = t->now;
     }
     rank->counter = said->counter;
+    rank->place.collectives = said->collectives;
+    rank->place.exchanges = said->exchanges;
+    machine_text(rank->place.name, sizeof rank->place.name, said->collective);
     machine_text(rank->phase, sizeof rank->phase, said->phase);
     if (said->step > rank->step) {
         rank->step = said->step;
@@ -262,11 +266,14 @@ static bool is_held(const struct machine *m, uint32_t rank)
     return false;
 }
 
-/* No rank gets on: the one that stopped first holds the others up. */
+/* No rank gets on: the one that hasn't come to where others wait holds them up; where none can be
+ * told so, the one that stopped first. */
 static void watch_hang(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint32_t first = MACHINE_ALL_RANKS;
+    struct hang hang;
+    hang_init(&hang);
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (rank->gone || !rank->assigned || rank->finished)
@@ -279,9 +286,19 @@ static void watch_hang(struct machine_turn *t)
             return;
         if (first == MACHINE_ALL_RANKS || rank->counter_at < m->ranks[first].counter_at)
             first = i;
+        const bool heard = rank->session && t->now - rank->heard_at < m->config.silent_ms;
+        hang_add(&hang, i, heard ? &rank->place : NULL, rank->counter_at);
     }
-    if (first != MACHINE_ALL_RANKS)
-        blame(t, MACHINE_FAULT_HANG, first, "no progress of any worker");
+    if (first == MACHINE_ALL_RANKS)
+        return;
+    const uint32_t culprit = hang_culprit(&hang);
+    const uint32_t blamed = culprit != HANG_NOBODY ? culprit : first;
+    const struct machine_rank *rank = &m->ranks[blamed];
+    const struct hang_suspect suspect = { blamed, rank->node, rank->phase,
+                                          t->now - rank->counter_at };
+    char why[LIMIT_REASON];
+    hang_describe(&hang, &suspect, why, sizeof why);
+    blame(t, MACHINE_FAULT_HANG, blamed, why);
 }
 
 /* Once until it gets on. Paths that work change nothing; of a broken one machine_on_path hears. */
