@@ -58,6 +58,8 @@ struct exit_cause exit_cause_decide(const struct exit_facts *facts)
     int status = facts->info.si_status;
     if (facts->info.si_code == CLD_EXITED) {
         out.code = status; /* what it had to say is in its last lines */
+        if (status != 0)
+            add_part(&out, "last ", facts->last_mark);
         return out;
     }
     out.cause = CAUSE_SIGNAL;

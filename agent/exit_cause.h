@@ -18,7 +18,7 @@ struct exit_facts {
     int sent;                          /* the last signal that this agent sent it; 0: none */
     bool oom_rose;                     /* the kernel killed something of ours for memory just now */
     const Cairn__V1__LastWords *words; /* or NULL */
-    char last_mark[LIMIT_NAME]; /* of the flight recorder: "in phase reduce of step 7", or "" */
+    char last_mark[LIMIT_REASON / 2];  /* of the flight recorder (last_words.h), or "" */
 };
 
 struct exit_cause {

@@ -1,6 +1,7 @@
 #include "agent/last_words.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,17 +31,52 @@ void last_words_free(const Cairn__V1__LastWords *words)
     cairn__v1__last_words__free_unpacked(unconst(words), NULL);
 }
 
-static const char *kind_text(uint32_t kind)
+#define PHASES_BEFORE 3 /* that are told beside the one it was in */
+
+/* Appends, as far as there is room. */
+static void __attribute__((format(printf, 3, 4)))
+add(char *out, size_t capacity, const char *format, ...)
 {
-    switch ((enum flight_kind)kind) {
+    const size_t used = strlen(out);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(out + used, capacity - used, format, args);
+    va_end(args);
+}
+
+static void add_mark(const struct flight_record *mark, char *out, size_t capacity)
+{
+    switch ((enum flight_kind)mark->kind) {
     case FLIGHT_PHASE:
-        return "in phase";
+        add(out, capacity, "in phase %s", mark->name);
+        break;
     case FLIGHT_COLLECTIVE_BEGIN:
-        return "in collective";
+        add(out, capacity, "in collective %" PRIu64 " (%s)", mark->value, mark->name);
+        break;
     case FLIGHT_COLLECTIVE_END:
+        add(out, capacity, "after collective %" PRIu64 " (%s)", mark->value, mark->name);
         break;
     }
-    return "after collective";
+    add(out, capacity, " of step %" PRIu64, mark->step + 1);
+}
+
+/* The phases before the last mark, newest first, and how far it was with collectives. */
+static void add_before(const struct flight_dump *dump, char *out, size_t capacity)
+{
+    const struct flight_record *collective = NULL;
+    uint32_t phases = 0;
+    for (size_t i = dump->count - 1; i-- > 0 && (phases < PHASES_BEFORE || collective == NULL);) {
+        const struct flight_record *mark = &dump->records[i];
+        if (mark->kind != FLIGHT_PHASE) {
+            collective = collective == NULL ? mark : collective;
+        } else if (phases < PHASES_BEFORE) {
+            add(out, capacity, "%s %s", phases++ == 0 ? ", before that" : ",", mark->name);
+        }
+    }
+    if (collective == NULL || dump->records[dump->count - 1].kind != FLIGHT_PHASE)
+        return;
+    add(out, capacity, "; collective %" PRIu64 " (%s) %s", collective->value, collective->name,
+        collective->kind == FLIGHT_COLLECTIVE_END ? "has ended" : "has not ended");
 }
 
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity)
@@ -49,7 +85,6 @@ void last_mark_read(const struct io *io, const char *path, char *out, size_t cap
     auto_free struct flight_dump *dump = malloc(sizeof(*dump));
     if (dump == NULL || flight_read(io, path, dump) != ST_OK || dump->count == 0)
         return;
-    const struct flight_record *last = &dump->records[dump->count - 1];
-    (void)snprintf(out, capacity, "%s %s of step %" PRIu64, kind_text(last->kind), last->name,
-                   last->step + 1);
+    add_mark(&dump->records[dump->count - 1], out, capacity);
+    add_before(dump, out, capacity);
 }

@@ -13,5 +13,6 @@
 Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref);
 void last_words_free(const Cairn__V1__LastWords *words);
 
-/* The last mark as text: "in phase reduce of step 7"; "" if there is none. */
+/* The last mark as text, and what was before it: "in phase forward of step 7, before that data,
+ * update, reduce; collective 7 (reduce) has ended"; "" if there is none. */
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity);

@@ -188,6 +188,13 @@ static void exit_cause_is_what_the_system_says(void **state)
     char text[200];
     exit_cause_text(&cause, text, sizeof(text));
     assert_string_equal(text, "ended with exit code 3");
+    (void)snprintf(facts.last_mark, sizeof(facts.last_mark), "in phase update of step 7");
+    cause = exit_cause_decide(&facts);
+    assert_string_equal(cause.message.text, "last in phase update of step 7");
+    facts = died(CLD_EXITED, 0);
+    (void)snprintf(facts.last_mark, sizeof(facts.last_mark), "in phase finishing of step 7");
+    cause = exit_cause_decide(&facts);
+    assert_string_equal(cause.message.text, ""); /* nothing is to be explained */
 
     facts = died(CLD_DUMPED, SIGSEGV);
     cause = exit_cause_decide(&facts);
@@ -337,7 +344,7 @@ static void words_of_somebody_else_or_damaged_are_none(void **state)
 static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
 {
     const struct folder *f = *state;
-    char text[LIMIT_NAME];
+    char text[LIMIT_REASON / 2];
     last_mark_read(io_system(), f->file, text, sizeof(text));
     assert_string_equal(text, "");
     struct flight *flight = NULL;
@@ -349,7 +356,24 @@ static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
     assert_string_equal(text, "in phase forward of step 7");
     flight_mark(flight, FLIGHT_COLLECTIVE_BEGIN, 6, 41, "all_to_all");
     last_mark_read(io_system(), f->file, text, sizeof(text));
-    assert_string_equal(text, "in collective all_to_all of step 7");
+    assert_string_equal(text, "in collective 41 (all_to_all) of step 7, before that forward");
+    flight_mark(flight, FLIGHT_PHASE, 6, 0, "backward");
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "in phase backward of step 7, before that forward; collective 41 "
+                              "(all_to_all) has not ended");
+    flight_mark(flight, FLIGHT_COLLECTIVE_END, 6, 41, "all_to_all");
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "after collective 41 (all_to_all) of step 7, before that backward, "
+                              "forward");
+    flight_mark(flight, FLIGHT_PHASE, 6, 0, "update");
+    flight_mark(flight, FLIGHT_PHASE, 7, 0, "data");
+    flight_mark(flight, FLIGHT_PHASE, 7, 0, "forward");
+    last_mark_read(io_system(), f->file, text, sizeof(text));
+    assert_string_equal(text, "in phase forward of step 8, before that data, update, backward; "
+                              "collective 41 (all_to_all) has ended");
+    char cut[32];
+    last_mark_read(io_system(), f->file, cut, sizeof(cut));
+    assert_string_equal(cut, "in phase forward of step 8, bef");
     flight_close(flight);
     put(f, "rubbish", 7);
     last_mark_read(io_system(), f->file, text, sizeof(text));
