@@ -76,6 +76,7 @@ struct sim_job {
     bool failed;          /* it was seen to have */
     bool ran;             /* so its data are pinned */
     uint32_t judged;      /* the newest generation that was seen to end */
+    uint32_t hang_judged; /* ... by a hang */
     uint32_t stepped_in;  /* the newest generation that reported a step to the coordinator */
     uint64_t stepped;
     int64_t stepped_at; /* the newest report of one */
@@ -147,6 +148,7 @@ struct sim {
     char path[256]; /* of its journal */
     struct sim_memory *memory;
     uint64_t memory_restores, live_restores, swept, read_backs;
+    uint64_t stalls_blamed, stalls_missed; /* ranks that hung in a step, by evidence; not */
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -282,8 +284,21 @@ const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, u
 bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
                       const struct session_assignment *plan);
 
-/* ---- sim_silence.c ---- */
+/* ---- sim_hang.c ---- */
 struct core_job;
+struct session_progress;
+/* A rank that computes the next step for ever, and talks. */
+void sim_hang_stall(struct sim *sim, struct sim_trainer_view *view);
+/* It trains its step since `ms`; false: no further. In time it comes to the step's reduction. */
+bool sim_hang_computes(const struct sim_trainer_view *view, struct session_progress *progress,
+                       int64_t ms);
+/* It has finished a step. trains: and goes on with the next. */
+void sim_hang_stepped(struct sim *sim, struct sim_trainer_view *view,
+                      struct session_progress *progress, bool trains);
+/* After each event: who is blamed for a hang isn't one that the others would have waited for. */
+void sim_hang_check(struct sim *sim, uint32_t job, const struct core_job *of);
+
+/* ---- sim_silence.c ---- */
 /* The trainer said how far it is, and the core heard it. */
 void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t generation,
                       uint64_t step);
@@ -309,6 +324,8 @@ struct sim_trainer_view {
     enum sim_exit exit;
     int code; /* or signal */
     bool hung, ready, acked, finished;
+    bool stalls_next, stalls; /* its step thread hangs in the computation of the next step; now */
+    bool was_hung;
     int64_t saver_hangs_until; /* its node doesn't reach the store */
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */

@@ -129,6 +129,11 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
 
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 {
+    if (sim_chance(sim, 400)) {
+        sim_hang_stall(sim, &t->view);
+        return;
+    }
+    t->view.was_hung = true;
     sim_say(sim, "trainer %s g%u r%u hangs", t->id, t->view.start.generation, t->view.start.rank);
     t->view.hung = true;
     if (sim_chance(sim, 500)) /* it comes back, perhaps into a world that went on without it */
@@ -334,7 +339,7 @@ static uint32_t peers(struct sim *sim, const struct sim_trainer *t, bool *out_go
             continue;
         if (other->view.exit != SIM_RUNS && !other->view.finished)
             *out_gone = true;
-        if (other->view.ready && other->view.step >= t->view.step)
+        if (other->view.ready && other->view.step + !other->view.stalls > t->view.step)
             level++;
     }
     return level;
@@ -444,6 +449,7 @@ static void form(struct sim *sim, struct sim_trainer *t)
     t->stage_since = sim->now;
     t->peers_at = sim->now + (int64_t)sim_below(sim, 4000);
     t->progress.phase = "forward";
+    t->progress.collective = "reduce";
 }
 
 static void finish_step(struct sim *sim, struct sim_trainer *t)
@@ -471,11 +477,14 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     }
     if (t->leave || t->view.step >= t->total)
         t->stage = SETTLING;
+    sim_hang_stepped(sim, &t->view, &t->progress, t->stage == TRAINING && t->retry_at == 0);
 }
 
 static void train(struct sim *sim, struct sim_trainer *t)
 {
     bool gone;
+    if (t->retry_at == 0 && !sim_hang_computes(&t->view, &t->progress, sim->now - t->stage_since))
+        return;
     if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation))
         return;
     t->progress.counter++;

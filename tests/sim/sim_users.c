@@ -229,6 +229,7 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     check_flaw(sim, known, m);
     check_data(sim, index, m);
     sim_silence_check(sim, index, job);
+    sim_hang_check(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
