@@ -2,39 +2,19 @@
  * A worker: the real session state machine, over a simulated stream; training is counting. All
  * ranks of a generation step together, as the reduction makes them.
  */
+#include "tests/sim/sim_trainer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "session/core.h"
-#include "tests/sim/sim.h"
 
 #define TICK_MS   20
 #define OUT_TRIES 64
 #define MEET_MS   45000 /* that a rank waits for the others, as comm_table.open does */
 #define JOIN_MS   15000 /* that connections between ranks take to fail */
 #define ANSWER_MS 7000  /* all have come to a coordinator that runs: each has its answer */
-
-enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, PARKING, PARKED, LEFT };
-
-struct sim_trainer {
-    struct sim_trainer_view view; /* first */
-    struct session_core core;
-    struct sim_conn *conn;
-    struct session_progress progress;
-    enum stage stage;
-    int64_t die_at; /* SIGTERM: its time of grace ends; 0: none came */
-    int64_t connect_at, stage_since, write_until, retry_at;
-    int saving;         /* index of the save that the saver works on; -1 */
-    int64_t read_until; /* it reads a checkpoint back; 0: it doesn't */
-    struct readback_order read;
-    uint64_t total, every;
-    bool leave;
-    int64_t all_came_at; /* to the meeting that this one waits in; 0: they didn't */
-    int64_t peers_at;    /* from when on it comes to the second meeting; 0: it was there */
-    char id[16];
-};
 
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer)
 {
@@ -194,102 +174,6 @@ static void talk(struct sim *sim, struct sim_trainer *t)
         sim_send(sim, t->conn, &out.message.base);
         session_core_sent(&t->core, &out, sim->now);
     }
-}
-
-/* ---- saves ---- */
-
-static void save_file(struct sim *sim, struct sim_trainer *t)
-{
-    struct session_save_record *save = &t->core.saves[t->saving];
-    struct sim_folder *folder = sim_folder_at(sim, save->dir);
-    uint32_t rank = t->view.start.rank;
-    if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
-        enum status st = sim->store_full ? ST_FULL : ST_IO;
-        session_core_save_failed(&t->core, t->saving, st, status_string(st), true);
-        return;
-    }
-    if (folder->manifest)
-        sim_fail(sim, "%s r%u writes into a published checkpoint", t->id, rank);
-    uint64_t content = sim_part(sim_state(t->view.start.job, save->step), rank);
-    folder->file[rank] = content;
-    struct ckpt_hash hash;
-    memset(&hash, (int)(content & 0xff), sizeof hash);
-    struct ckpt_report report = { .step = save->step,
-                                  .generation = t->view.start.generation,
-                                  .rank = rank,
-                                  .size = content % 100000,
-                                  .hash = hash,
-                                  .scalars = hash };
-    /* The ranks agree: what they were told is the same. */
-    const struct sim_folder *base = save->base_dir[0] ? sim_folder_at(sim, save->base_dir) : NULL;
-    if (base && base->there && base->manifest) {
-        report.parent.step = base->step;
-        report.parent.generation = base->generation;
-    } else if (base) { /* the save was dropped meanwhile, or its base set aside */
-        folder->file[rank] = 0;
-        session_core_save_failed(&t->core, t->saving, ST_NOT_FOUND, status_string(ST_NOT_FOUND),
-                                 true);
-        return;
-    }
-    (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);
-    Cairn__V1__SaveReport *message = session_report_new(&report, 5);
-    CHECK(message);
-    session_core_save_written(&t->core, t->saving, message);
-}
-
-static void run_saver(struct sim *sim, struct sim_trainer *t)
-{
-    bool hangs = sim->now < sim->savers_hang_until || sim->now < t->view.saver_hangs_until;
-    if (t->saving >= 0) {
-        if (sim->now < t->write_until || hangs)
-            return;
-        t->progress.saving++;
-        struct session_save_record *save = &t->core.saves[t->saving];
-        if (save->state == SESSION_SAVE_WRITING) {
-            save_file(sim, t);
-        } else if (save->state == SESSION_SAVE_REMOVING) {
-            struct sim_folder *folder = sim_folder_at(sim, save->dir);
-            if (folder && folder->there) {
-                if (folder->manifest)
-                    sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id,
-                             t->view.start.rank);
-                folder->file[t->view.start.rank] = 0;
-            }
-            session_core_save_removed(&t->core, t->saving);
-        }
-        t->saving = -1;
-    }
-    int work = session_core_saver_work(&t->core);
-    if (work < 0)
-        return;
-    t->saving = work;
-    t->write_until = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 4000 : 200);
-}
-
-/* ---- reading back ---- */
-
-/* While there is chaos it may hang for ever, fail, or find damage where there is none. */
-static void run_reader(struct sim *sim, struct sim_trainer *t)
-{
-    if (session_core_read_order(&t->core, &t->read))
-        t->read_until = sim->now + 1 + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 20000 : 500);
-    if (t->read_until == 0 || sim->now < t->read_until)
-        return;
-    t->read_until = 0;
-    if (sim->chaos && sim_chance(sim, 20))
-        return;
-    struct readback_news news = { .step = t->read.step,
-                                  .generation = t->read.generation,
-                                  .shard = (t->read.rank + t->read.ranks - 1) % t->read.ranks,
-                                  .bytes = 100,
-                                  .done = true };
-    struct sim_folder *folder = sim_folder_at(sim, t->read.dir);
-    news.status = folder ? sim_folder_read(sim, folder, news.shard) : ST_NOT_FOUND;
-    if (sim->chaos && sim_chance(sim, 60))
-        news.status = sim_chance(sim, 500) ? ST_IO : ST_CORRUPT;
-    reason_set(&news.why, "%s", status_string(news.status));
-    sim->read_backs += news.status == ST_OK;
-    session_core_read_news(&t->core, &news);
 }
 
 static bool begin_save(struct sim_trainer *t)
@@ -614,7 +498,7 @@ static bool parks(struct sim *sim, struct sim_trainer *t)
 {
     if (!session_core_parks(&t->core))
         return false;
-    if (t->stage != PARKING && t->stage != PARKED)
+    if (t->stage != PARKING && t->stage != PARKED && !t->view.stalls) /* that one never unwinds */
         begin_park(sim, t);
     if (t->stage == PARKING && sim->now >= t->stage_since) {
         session_core_parked(&t->core, t->view.step, t->view.whole, t->view.computed_by);
@@ -658,8 +542,8 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
         leave(sim, t, SIM_EXIT, 1);
     if (t->view.exit != SIM_RUNS)
         return;
-    run_saver(sim, t);
-    run_reader(sim, t);
+    sim_saver_run(sim, t);
+    sim_reader_run(sim, t);
     talk(sim, t);
 }
 
