@@ -144,6 +144,13 @@ bool ckpt_temporary_parse(const char *name, uint64_t *generation)
     return is_old_probe(name);
 }
 
+bool ckpt_used_parse(const char *name, uint64_t *generation)
+{
+    const char *at = name + strlen(CKPT_USED);
+    return strncmp(name, CKPT_USED, strlen(CKPT_USED)) == 0 && *at != '0' &&
+           take_number(&at, generation) && *at == '\0';
+}
+
 /* ".t" and a number without leading zeros, if that comes next; false: it is malformed. */
 static bool take_retry(const char **at, uint32_t *out)
 {

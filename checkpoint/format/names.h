@@ -6,6 +6,7 @@
  *         shard-00000-of-00008.cairn …    one file per rank
  *         manifest.json                   it exists by this one
  *     STORE/JOB/bad-step-…                set aside; of several, the later ones end in .2, .3, …
+ *     STORE/JOB/generations-to-1000007    no generation up to that one is ever formed again
  *
  * Every try of a save has a folder of its own, so that a call of an earlier one which comes late,
  * even from a process that is dead, finds nothing that it could spoil. The try is no part of what a
@@ -48,6 +49,10 @@ void ckpt_call_name(uint32_t generation, const char *nonce, char out[IO_CALL]);
 /* Whether name, in a checkpoint's folder or a job's, is a temporary one of this library;
  * *generation is the call's then, 0 if it doesn't say. */
 bool ckpt_temporary_parse(const char *name, uint64_t *generation);
+
+/* Says that generations were used up, with folders or without (ckpt_used_write). */
+#define CKPT_USED "generations-to-"
+bool ckpt_used_parse(const char *name, uint64_t *generation);
 
 /* "dir/name". ST_FULL: it is too long, as in the next two. */
 MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH]);

@@ -45,3 +45,17 @@ void ckpt_mark_await(const struct io *io, const char *store, const char *job);
 /* Makes the job's folder, too. Durable: on ST_OK. ST_EXISTS: there is one; it stays. */
 MUST_CHECK enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,
                                        const char *mark);
+
+/* ---- generations ---- */
+
+/*
+ * The highest generation that a name in `<store>/<job id>/` speaks of: of folders, also of those
+ * set aside and of those without a manifest, of temporary names, of ckpt_used_write. 0: of none,
+ * or there is no such folder.
+ */
+MUST_CHECK enum status ckpt_used_max(const struct io *io, const char *store, const char *job,
+                                     uint64_t *out);
+/* Notes that no generation up to this one is to be formed again: for who can't know which ones
+ * there were that left no folder. Makes the job's folder, too. Durable: on ST_OK. Idempotent. */
+MUST_CHECK enum status ckpt_used_write(const struct io *io, const char *store, const char *job,
+                                       uint64_t generation);

@@ -13,6 +13,10 @@
 
 /* application_id of a copy: "CaBK". */
 #define JOURNAL_BACKUP_ID "1130447435"
+/* Where that is in the file's header: 4 bytes, big endian. */
+#define JOURNAL_ID_OFFSET 68
+/* user_version, which every upgrade of open.c raises. */
+#define JOURNAL_VERSION 9
 
 enum journal_sql {
     SQL_PUT_JOB,

@@ -33,7 +33,8 @@
 
 struct journal;
 
-/* Creates the file and its tables where they are missing. ST_EXISTS: another process has it. */
+/* Creates the file and its tables where they are missing.
+ * ST_EXISTS: another process has it; ST_VERSION: a newer version wrote it. */
 MUST_CHECK enum status journal_open(const char *path, struct journal **out);
 /* Who watches this process hears a beat while an older file is brought up to date, every some
  * milliseconds. (Reading back a WAL takes without one: it has 16 MiB, and what was written since
@@ -64,6 +65,27 @@ MUST_CHECK enum status journal_backup(const char *path, const char *to, struct r
 bool journal_is_restored(const struct journal *journal);
 /* Instead of journal_commit, with what follows from that: from now on it is the journal. */
 MUST_CHECK enum status journal_end_restore(struct journal *journal);
+
+/*
+ * Whether what lies at path may be opened: a journal, or, unless one is known to have been there
+ * (lived), nothing. A file of up to 256 MiB is read through. No byte of it changes, and nothing is
+ * made; beside another process that has it open, too.
+ * Errors: ST_NOT_FOUND  lived, and it is missing, empty, or holds nothing
+ *         ST_CORRUPT    it is damaged, cut short, or no journal
+ *         ST_VERSION    a newer version wrote it
+ *         others        it can't be read now
+ *         reason begins with "it"
+ */
+MUST_CHECK enum status journal_look(const char *path, bool lived, const struct journal_watch *watch,
+                                    struct reason *reason);
+/* Keeps every cairnd away from the journal of path until the descriptor is closed. ST_EXISTS: one
+ * has it. */
+MUST_CHECK enum status journal_lock(const char *path, int *out_fd);
+/* The file at path, if there is one, gets another name, with its WAL; durable. ST_EXISTS: something
+ * has that name; what is there stays. */
+MUST_CHECK enum status journal_set_aside(const char *path, const char *aside);
+/* part, a journal that nobody has open, takes the place of path at once; durable. */
+MUST_CHECK enum status journal_place(const char *part, const char *path);
 
 MUST_CHECK enum status journal_begin(struct journal *journal);
 MUST_CHECK enum status journal_commit(struct journal *journal);

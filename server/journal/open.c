@@ -1,10 +1,10 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 9. An older file (0 or 1 to 8) gets the columns, tables and indexes that it
- * lacks, loses a table that nobody needs, and has its metrics in blocks. Ranks were in the jobs'
- * states until 7; a job's go into their table when its state is written next
- * (server/machine/codec.h).
+ * user_version is 9 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 8) gets
+ * the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
+ * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
+ * state is written next (server/machine/codec.h).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -135,21 +135,23 @@ static const char upgrade_to_9[] = "BEGIN;"
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
-#define ID_OFFSET 68 /* of application_id in the file's header: 4 bytes, big endian */
-
 /* One coordinator per journal, whatever the sockets say. */
-static enum status take_lock(struct journal *journal, const char *path)
+enum status journal_lock(const char *path, int *out_fd)
 {
     char lock[LIMIT_PATH];
     int used = snprintf(lock, sizeof lock, "%s.lock", path);
     if (used < 0 || (size_t)used >= sizeof lock)
         return ST_FULL;
-    journal->lock_fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    if (journal->lock_fd < 0)
+    int fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
         return status_from_errno(errno);
-    if (flock(journal->lock_fd, LOCK_EX | LOCK_NB) == 0)
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *out_fd = fd;
         return ST_OK;
-    return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+    }
+    const enum status st = errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+    (void)close(fd);
+    return st;
 }
 
 /* true: only its owner may read it, as its mode says now. */
@@ -222,6 +224,11 @@ static enum status open_db(struct journal *journal, const char *path)
         rc = sqlite3_busy_timeout(journal->db, BUSY_MS);
     if (rc == SQLITE_OK && journal->watch.beat)
         sqlite3_progress_handler(journal->db, BEAT_STEPS, on_progress, journal);
+    int version = 0;
+    if (rc == SQLITE_OK)
+        rc = read_version(journal->db, &version);
+    if (rc == SQLITE_OK && version > JOURNAL_VERSION)
+        return ST_VERSION;
     static const char *const settings[] = {
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
@@ -231,9 +238,6 @@ static enum status open_db(struct journal *journal, const char *path)
     };
     for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
         rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
-    int version = 0;
-    if (rc == SQLITE_OK)
-        rc = read_version(journal->db, &version);
     if (rc == SQLITE_OK && version < 2)
         rc = sqlite3_exec(journal->db, upgrade_to_2, NULL, NULL, NULL);
     if (rc == SQLITE_OK && version < 3)
@@ -264,7 +268,7 @@ static enum status take_restored(struct journal *journal, const char *path)
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? ST_OK : status_from_errno(errno);
-    const ssize_t got = pread(fd, id, sizeof id, ID_OFFSET);
+    const ssize_t got = pread(fd, id, sizeof id, JOURNAL_ID_OFFSET);
     const uint32_t found =
         (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
     journal->restored = got == (ssize_t)sizeof id && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
@@ -296,7 +300,7 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
     journal->lock_fd = -1;
     journal->watch = *watch;
     journal->path = strdup(path);
-    enum status st = journal->path ? take_lock(journal, path) : ST_NO_MEMORY;
+    enum status st = journal->path ? journal_lock(path, &journal->lock_fd) : ST_NO_MEMORY;
     auto_free char *real = realpath(path, NULL); /* SQLite's files are beside that */
     const char *at = real ? real : path;
     if (st == ST_OK)
