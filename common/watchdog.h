@@ -14,6 +14,9 @@
 
 #define WATCHDOG_ENV     "CAIRN_WATCHDOG_FD"
 #define WATCHDOG_BEAT_MS 1000
+/* The exit code of a program that can't do its work until a person has done something, which its
+ * last line says: its supervisor doesn't start it again. */
+#define WATCHDOG_REFUSED 78
 
 /* Takes the inherited descriptor, closed on exec and non-blocking from now on; -1: not supervised.
  */

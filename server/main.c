@@ -28,7 +28,9 @@
 #include "server/api/access.h"
 #include "server/api/api.h"
 #include "server/audit/audit.h"
+#include "server/offline.h"
 #include "server/options.h"
+#include "server/rebuild/rebuild.h"
 #include "server/store/queue.h"
 
 #define SEND_QUEUE    4096 /* a formation of LIMIT_RANKS answers that many GETs at once */
@@ -54,6 +56,7 @@ struct daemon {
     struct core *core;
     struct api api;
     struct audit *audit;
+    bool refused;    /* to start, until a person has done something */
     int watchdog_fd; /* or -1 */
     int64_t beat_at;
 };
@@ -237,6 +240,32 @@ static enum status check_home(const struct daemon *d, const char *state)
     return ST_CONFIG;
 }
 
+/* A journal that isn't there any more, or can't be read, is nobody's to guess: a person decides. */
+static void refuse_journal(struct daemon *d, enum status why, const char *text)
+{
+    d->refused = true;
+    LOG_ERROR(&d->log,
+              "%s/state/cairnd.db, the journal: %s. Nothing was changed. %s put a backup in its "
+              "place (made by 'cairnd --backup'), or make it anew from the jobs' checkpoints: "
+              "cairnd --recover --state %s/state STORE..., with every store that they are in%s",
+              d->paths.home, text, why == ST_VERSION ? "Start that version, or" : "Either",
+              d->paths.home,
+              why == ST_NOT_FOUND ? "; or begin with an empty home: another CAIRN_HOME" : "");
+}
+
+static enum status look_at_journal(struct daemon *d, const char *state)
+{
+    struct reason why = { "" };
+    const enum status st = rebuild_look(state, &(struct journal_watch){ beat, d }, &why);
+    if (st == ST_NOT_FOUND || st == ST_CORRUPT || st == ST_VERSION) {
+        refuse_journal(d, st, why.text);
+    } else if (st != ST_OK) {
+        LOG_ERROR(&d->log, "%s/%s: %s", state, REBUILD_JOURNAL,
+                  why.text[0] ? why.text : status_string(st));
+    }
+    return st;
+}
+
 static enum status open_journal(struct daemon *d)
 {
     char path[LIMIT_PATH];
@@ -245,7 +274,9 @@ static enum status open_journal(struct daemon *d)
         st = io_mkdir_all(io_system(), path);
     if (st == ST_OK) {
         st = check_home(d, path);
-        if (st == ST_CONFIG)
+        if (st == ST_OK)
+            st = look_at_journal(d, path);
+        if (st != ST_OK)
             return st;
     }
     if (st == ST_OK)
@@ -523,20 +554,12 @@ static void daemon_stop(struct daemon *d)
     rpc_shutdown();
 }
 
-static int back_up(struct daemon *d)
+/* A journal that is large isn't read through at the start; any may be damaged later. */
+static int fail(struct daemon *d, enum status st)
 {
-    char path[LIMIT_PATH];
-    struct reason reason = { "" };
-    enum status st = paths_open(&d->paths);
-    if (st == ST_OK)
-        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
-    if (st == ST_OK)
-        st = journal_backup(path, d->options.backup, &reason);
-    if (st == ST_OK)
-        return EXIT_SUCCESS;
-    (void)fprintf(stderr, "cairnd: no backup: %s\n",
-                  reason.text[0] ? reason.text : status_string(st));
-    return EXIT_FAILURE;
+    if (st == ST_CORRUPT && !d->refused && d->journal && journal_error(d->journal)[0])
+        refuse_journal(d, st, "it is damaged");
+    return d->refused ? WATCHDOG_REFUSED : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)
@@ -546,12 +569,15 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (d.options.backup)
-        return back_up(&d);
-    if (daemon_start(&d) != ST_OK)
-        return EXIT_FAILURE; /* the process's end cleans up what was opened */
-    enum status st = daemon_run(&d);
+        return offline_back_up(&d.options);
+    if (d.options.recover)
+        return offline_recover(&d.options);
+    enum status st = daemon_start(&d);
     if (st != ST_OK)
-        return EXIT_FAILURE;
+        return fail(&d, st); /* the process's end cleans up what was opened */
+    st = daemon_run(&d);
+    if (st != ST_OK)
+        return fail(&d, st);
     daemon_stop(&d);
     return EXIT_SUCCESS;
 }

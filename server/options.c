@@ -15,6 +15,7 @@ static const char usage[] =
     "              [--advertise HOST:PORT]\n"
     "              [--paths DIR[:DIR...]] [--beat S] [--lost-after S]\n"
     "       cairnd --backup FILE\n"
+    "       cairnd --recover [--state DIR] STORE...\n"
     "\n"
     "The coordinator of the instance under CAIRN_HOME; `cairn up` starts it.\n"
     "--listen also serves TCP (port 0: any; the address is written to CAIRN_HOME/cairnd.addr). "
@@ -30,7 +31,11 @@ static const char usage[] =
     "--beat, --lost-after: when a node counts as silent, in seconds (docs/machines.md).\n"
     "--backup copies the journal to FILE and ends; the coordinator may be running. To go back to "
     "it:\n"
-    "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n";
+    "`cairn down`, put FILE in the place of CAIRN_HOME/state/cairnd.db, `cairn up`.\n"
+    "--recover makes a journal that is lost or damaged anew from the checkpoints in all STOREs of "
+    "its\n"
+    "jobs (folders, s3://BUCKET/PREFIX), and ends: docs/recover.md. --state: instead of "
+    "CAIRN_HOME/state.\n";
 
 /* Beyond this machine there is no plaintext. -1: it will do. */
 static int check_listen(const struct options *o)
@@ -67,9 +72,9 @@ static bool take_recovery(struct options *o)
 static int read_arguments(struct options *o, const char **beat, const char **lost_after, int argc,
                           char **argv)
 {
-    enum { HELP, VERSION, FIRST };
-    const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,   &o->paths,
-                                  beat,       lost_after,   &o->backup,  &o->advertise };
+    enum { HELP, VERSION, RECOVER, FIRST };
+    const char **const text[] = { &o->listen, &o->tls.cert, &o->tls.key, &o->tls.ca,    &o->paths,
+                                  beat,       lost_after,   &o->backup,  &o->advertise, &o->state };
     static const struct option options[] = {
         { "listen", required_argument, NULL, FIRST },
         { "tls-cert", required_argument, NULL, FIRST + 1 },
@@ -80,6 +85,8 @@ static int read_arguments(struct options *o, const char **beat, const char **los
         { "lost-after", required_argument, NULL, FIRST + 6 },
         { "backup", required_argument, NULL, FIRST + 7 },
         { "advertise", required_argument, NULL, FIRST + 8 },
+        { "state", required_argument, NULL, FIRST + 9 },
+        { "recover", no_argument, NULL, RECOVER },
         { "help", no_argument, NULL, HELP },
         { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
@@ -96,9 +103,33 @@ static int read_arguments(struct options *o, const char **beat, const char **los
         }
         if (option == '?')
             return EXIT_USAGE;
-        *text[option - FIRST] = optarg;
+        if (option == RECOVER) {
+            o->recover = true;
+        } else {
+            *text[option - FIRST] = optarg;
+        }
     }
-    return optind < argc || (o->listen && !strchr(o->listen, ':')) ? EXIT_USAGE : -1;
+    o->stores = (const char *const *)&argv[optind];
+    o->store_count = (size_t)(argc - optind);
+    if (o->store_count > 0 && !o->recover)
+        return EXIT_USAGE;
+    return o->listen && !strchr(o->listen, ':') ? EXIT_USAGE : -1;
+}
+
+/* What doesn't go with the rest. -1: it will do. */
+static int check_recover(const struct options *o)
+{
+    if (o->state && !o->recover) {
+        (void)fputs("cairnd: --state goes with --recover; else CAIRN_HOME says it\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (o->recover && (o->store_count == 0 || o->backup || o->listen)) {
+        (void)fputs("cairnd: --recover takes the stores that the jobs' checkpoints are in, all of "
+                    "them, and nothing else\n",
+                    stderr);
+        return EXIT_USAGE;
+    }
+    return -1;
 }
 
 int options_take(struct options *o, int argc, char **argv)
@@ -130,5 +161,8 @@ int options_take(struct options *o, int argc, char **argv)
         (void)fprintf(stderr, "cairnd: %s\n", reason.text);
         return EXIT_USAGE;
     }
-    return take_recovery(o) ? check_listen(o) : EXIT_USAGE;
+    if (!take_recovery(o))
+        return EXIT_USAGE;
+    const int wrong = check_recover(o);
+    return wrong == -1 ? check_listen(o) : wrong;
 }

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "identity/files.h"
 #include "server/times.h"
 
 struct options {
-    const char *listen;    /* NULL: no TCP */
-    const char *backup;    /* NULL: serve */
+    const char *listen; /* NULL: no TCP */
+    const char *backup; /* NULL: serve */
+    bool recover;       /* make the journal anew, of what is in the stores */
+    const char *state;  /* with it: the state folder; NULL: the home's */
+    const char *const *stores;
+    size_t store_count;
     const char *advertise; /* HOST:PORT of the listener as others call it; NULL: as it is bound */
     struct identity_files tls; /* all NULL: plaintext */
     struct times times;        /* of silence */

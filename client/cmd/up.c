@@ -1,11 +1,14 @@
 /* up: a supervisor, which starts coordinator and agent; supervise: what that process runs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "client/ask/call.h"
 #include "client/cert/commands.h"
@@ -24,6 +27,7 @@
 #define END_MS    2000  /* for what a killed supervisor left */
 #define POLL_MS   50
 #define PROBE_MS  1000
+#define LOG_BYTES ((size_t)64 << 20)
 #define WORDS_MAX 16 /* of a supervisor's command */
 
 extern char **environ;
@@ -57,7 +61,7 @@ static int64_t count_agents(struct client *client)
 }
 
 /* A process that outlives this one and its terminal: `cairn supervise`. */
-static enum status start_supervisor(const struct client *client)
+static enum status start_supervisor(const struct client *client, pid_t *out)
 {
     char log_path[LIMIT_PATH];
     char slots[24];
@@ -110,6 +114,7 @@ static enum status start_supervisor(const struct client *client)
         error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, argv, environ);
     (void)posix_spawn_file_actions_destroy(&files);
     (void)posix_spawnattr_destroy(&attributes);
+    *out = pid;
     return error == 0 ? ST_OK : status_from_errno(error);
 }
 
@@ -120,13 +125,40 @@ static void show_tail(const struct client *client, const char *name)
     auto_free char *text = NULL;
     size_t size = 0;
     if (paths_join(&client->paths, path, sizeof(path), "log/%s", name) != ST_OK ||
-        io_read_file(io_system(), path, 64 << 20, &text, &size) != ST_OK || size == 0)
+        io_read_file(io_system(), path, LOG_BYTES, &text, &size) != ST_OK || size == 0)
         return;
     const char *from = text + size;
     for (int lines = 0; from > text && lines < 6; from--)
         lines += from[-1] == '\n';
     from += *from == '\n';
     (void)fprintf(stderr, "%s:\n%s", path, from);
+}
+
+/* What a coordinator said last that waits for a person: the message of its log's last line. */
+static void say_refusal(const struct client *client)
+{
+    char path[LIMIT_PATH];
+    auto_free char *text = NULL;
+    size_t size = 0;
+    json_t *line = NULL;
+    if (paths_join(&client->paths, path, sizeof(path), "log/cairnd.log") == ST_OK &&
+        io_read_file(io_system(), path, LOG_BYTES, &text, &size) == ST_OK && size > 1) {
+        size -= text[size - 1] == '\n';
+        text[size] = '\0';
+        const char *last = strrchr(text, '\n');
+        line = json_loads(last != NULL ? last + 1 : text, 0, NULL);
+    }
+    const char *said = json_string_value(json_object_get(line, "msg"));
+    client_error("%s", said != NULL ? said : "the coordinator can't start: see log/cairnd.log");
+    json_decref(line);
+}
+
+/* Has the supervisor that was started from here ended, since the coordinator waits for a person? */
+static bool is_refused(pid_t supervisor)
+{
+    int status = 0;
+    return supervisor > 0 && waitpid(supervisor, &status, WNOHANG) == supervisor &&
+           WIFEXITED(status) && WEXITSTATUS(status) == EXIT_REFUSED;
 }
 
 /* The coordinator as it starts: since when the process of now is there. */
@@ -145,7 +177,8 @@ static bool is_steady(const struct client *client, struct starting *starting, in
     return pid != 0 && now - starting->since >= STEADY_MS;
 }
 
-static enum exit_code wait_healthy(struct client *client, int64_t begun)
+/* supervisor: that was started for it; 0: none. */
+static enum exit_code wait_healthy(struct client *client, int64_t begun, pid_t supervisor)
 {
     int64_t agents = -1;
     struct starting starting = { 0 };
@@ -153,6 +186,10 @@ static enum exit_code wait_healthy(struct client *client, int64_t begun)
         agents = count_agents(client);
         if (agents >= 1)
             return EXIT_DONE;
+        if (is_refused(supervisor) && home_supervisor(&client->paths) == 0) {
+            say_refusal(client);
+            return EXIT_REFUSED;
+        }
         int64_t now = clock_mono_ms(clock_system());
         bool slow = agents < 0 && is_steady(client, &starting, now);
         if (now - begun >= (slow ? SLOW_MS : UP_MS))
@@ -302,15 +339,16 @@ static enum exit_code bring_up(struct client *client, bool lives)
         if (made != EXIT_DONE)
             return made;
     }
-    enum status st = lives ? ST_OK : start_supervisor(client);
+    pid_t supervisor = 0;
+    enum status st = lives ? ST_OK : start_supervisor(client, &supervisor);
     if (st != ST_OK) {
         client_error("can't start the supervisor: %s", status_string(st));
         return EXIT_INTERNAL;
     }
-    enum exit_code code = wait_healthy(client, begun);
+    enum exit_code code = wait_healthy(client, begun, supervisor);
     if (code == EXIT_DONE) {
         client_note(client, "%s: %s\n", lives ? "already up" : "up", client->address);
-    } else if (!lives) {
+    } else if (!lives && code != EXIT_REFUSED) { /* then it has ended by itself */
         give_up(client);
     }
     return code;
@@ -345,7 +383,10 @@ enum exit_code cmd_up(struct client *client)
         client_note(client,
                     "coordinator and agent of %s; Ctrl-C and SIGTERM save the jobs and end them\n",
                     client->paths.home);
-        return cmd_supervise(client);
+        code = cmd_supervise(client);
+        if (code == EXIT_REFUSED)
+            say_refusal(client);
+        return code;
     }
     if (client->args.foreground) {
         client_error("already up");

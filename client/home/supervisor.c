@@ -62,6 +62,7 @@ struct supervisor {
     int64_t down_until_ms; /* when it is late */
     int64_t hang_ms;
     bool stopping;
+    bool refused; /* a program ended with WATCHDOG_REFUSED */
 };
 
 int64_t supervisor_backoff_ms(int64_t last_ms, int64_t lived_ms)
@@ -162,11 +163,16 @@ static void on_end(struct supervisor *supervisor, struct child *child, int statu
     char how[64];
     int64_t now = now_ms();
     describe_end(status, how, sizeof(how));
+    const bool refused = WIFEXITED(status) && WEXITSTATUS(status) == WATCHDOG_REFUSED;
     child->pid = 0;
     close_beat(child);
     child->backoff_ms = supervisor_backoff_ms(child->backoff_ms, now - child->started_ms);
     child->start_at_ms = now + child->backoff_ms;
-    if (supervisor->stopping) {
+    if (refused) {
+        LOG_ERROR(&supervisor->log, "%s waits for a person, and is not started again: see log/%s",
+                  child->program, child->log_name);
+        supervisor->refused = supervisor->stopping = true;
+    } else if (supervisor->stopping) {
         LOG_INFO(&supervisor->log, "%s ended: %s", child->program, how);
     } else {
         LOG_WARN(&supervisor->log, "%s died: %s; it starts again in %lld ms", child->program, how,
@@ -297,6 +303,8 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
         }
     }
     unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER;
+    if (supervisor->refused)
+        rest &= ~(unsigned)HOME_TRAINER; /* they wait some minutes for a coordinator */
     if (!home_end(supervisor->options->paths, rest, LEFT_GRACE_MS)) {
         LOG_ERROR(&supervisor->log, "some processes of %s could not be ended",
                   supervisor->options->paths->home);
@@ -446,5 +454,5 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
     watch_children(&supervisor, signal_fd);
     stop_all(&supervisor, signal_fd);
     LOG_INFO(&supervisor.log, "stopped");
-    return EXIT_DONE;
+    return supervisor.refused ? EXIT_REFUSED : EXIT_DONE;
 }

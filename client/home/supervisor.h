@@ -3,6 +3,8 @@
  * forks, waits and kills, so that nothing that breaks them can break it.
  *
  *   dies      starts again after 0.1, 0.2, 0.4 ... 5 s; from 0.1 again after 10 s of life
+ *   refuses   (WATCHDOG_REFUSED: a person has to do something first) the supervisor stops, too;
+ *             what trains goes on
  *   hangs     no byte in its watchdog pipe (common/watchdog.h) for 15 s: SIGKILL, then as above
  *   SIGTERM   runs `cairn down`, which has the jobs saved and then sends SUPERVISOR_STOP; once
  *             that command is over or late, the supervisor stops, whatever came of it
@@ -34,7 +36,8 @@ struct supervisor_options {
     int64_t grace_ms;          /* that the jobs have for their last checkpoints */
 };
 
-/* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives. */
+/* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives, or a program
+ * waits for a person, which its log says. */
 enum exit_code supervisor_run(const struct supervisor_options *options);
 
 /* Ends the home's supervisor, if there is one, with what it started; waits for that. */
