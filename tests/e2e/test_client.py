@@ -55,7 +55,7 @@ def test_up_with_other_flags_names_them(home):
 def test_an_up_that_fails_leaves_nothing():
     home = Home()
     try:
-        (home.home / "state" / "cairnd.db").mkdir(parents=True)  # no journal can be there
+        (home.home / "cairnd.sock" / "in the way").mkdir(parents=True)  # no socket can be there
         done = home.cairn("up", check=False, timeout=60)
         assert done.returncode == 5, done.stderr
         assert "cairnd.log" in done.stderr and "nothing was left" in done.stderr

@@ -489,3 +489,24 @@ def test_store_that_cannot_be_used_is_explained(server):
         reason = until(lambda: "If-None-Match" in home.show(job)["reason"] and
                        home.show(job)["reason"], 60, "the reason names what the store can't do")
         assert "writes over" in reason, reason
+
+
+def test_a_lost_journal_is_made_anew_from_s3(server, quiet_digest):
+    with running_proxy(server) as proxy, \
+            Home(env=dict(job_settings(proxy.port), CAIRN_HANG_MS="60000"),
+                 faults="trainer.forward,rank=0,step=1000:wait") as home:
+        store = f"s3://{BUCKET}/recovered"
+        job = home.submit(checkpoint__store=store, **SETS)
+        home.wait_hit("trainer.forward")
+        until(lambda: 600 in good_steps(home, job), 60, "two checkpoints")
+        home.end_everything()
+        (home.home / "state" / "cairnd.db").unlink()
+        assert home.cairn("up", check=False).returncode == 4
+        done = subprocess.run([BIN / "cairnd", "--recover", store + "/"], env=home.env, capture_output=True, text=True,
+                              timeout=60, check=False)
+        assert done.returncode == 0 and job in done.stdout, done.stdout + done.stderr
+        home.cairn("up", "--slots", "4")
+        home.go("trainer.forward")
+        home.cairn("resume", job)
+        assert home.digest(job, seconds=180) == quiet_digest
+        assert int(home.show(job)["generation"]) > 1000000
