@@ -5,13 +5,14 @@
     chaos.py --short                         what CTest runs: a minute; the seed is by the commit
     chaos.py --list ...                      the schedule, and nothing else
 
-The jobs (jobs.py) are submitted again as they end. A violation is: a job that doesn't end as SUCCEEDED with the digest of
-the quiet run of its file; a coordinator or an agent that ends without having been killed; anything that is left over when
-all is over (leftovers.py); a coordinator whose memory grows (memory.py); a program that says that it has a bug. Then the
-exit status is 1 and the command that repeats the run is printed; what cairn's programs wrote is kept. 77: skipped.
+The jobs (jobs.py) are submitted again as they end. A violation is: a job that doesn't end as SUCCEEDED with the digest
+of the quiet run of its file; a coordinator or an agent that ends without having been killed; anything that is left over
+when all is over (leftovers.py); a coordinator whose memory grows (memory.py); a program that says that it has a bug.
+Then the exit status is 1 and the command that repeats the run is printed; what cairn's programs wrote is kept. 77:
+skipped.
 
-The schedule (what, when, for how long, which one of a stable order) is a function of --seed, --minutes, --rate and of the
-kinds that work here; who stands in that order when the time comes, and where it is in its work, is not.
+The schedule (what, when, for how long, which one of a stable order) is a function of --seed, --minutes, --rate and of
+the kinds that work here; who stands in that order when the time comes, and where it is in its work, is not.
 """
 import argparse
 import heapq
@@ -180,7 +181,8 @@ class Run:
         for event in schedule(self.args.seed, self.args.minutes, self.args.rate, self.kinds, len(files)):
             self.later(start + event.at, lambda event=event: self.begin_event(event))
         self.memory = Memory()
-        turned = {arch: row[self.args.seed % len(row):] + row[:self.args.seed % len(row)] for arch, row in files.items()}
+        turn = self.args.seed
+        turned = {arch: row[turn % len(row):] + row[:turn % len(row)] for arch, row in files.items()}
         jobs = self.train(turned, lambda: self.report.now() >= start + self.args.minutes * 60)
         jobs = [job for job in jobs if job is not None]
         jobs = list({job.id: job for job in jobs}.values())
@@ -234,8 +236,8 @@ def in_world(world, report, args):
             if report.violations:
                 keep_logs(world, report)
             summary = report.summary(
-                {"seed": args.seed, "minutes": args.minutes, "rate": args.rate, "scale": args.scale, "world": world.name,
-                 "seconds": round(report.now(), 1), "command": command_of(args, world.name)},
+                {"seed": args.seed, "minutes": args.minutes, "rate": args.rate, "scale": args.scale,
+                 "world": world.name, "seconds": round(report.now(), 1), "command": command_of(args, world.name)},
                 jobs, run.memory.numbers(), [kind.name for kind in run.kinds], run.skipped)
     quiet_for(SETTLE_S, lambda: not world.remains() and not descendants())
     for what in (*world.remains(), *(f"process {pid} ({name})" for pid, name in descendants().items())):

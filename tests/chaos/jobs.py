@@ -1,8 +1,8 @@
 """The three jobs that train at once: what they are, and who keeps them coming.
 
-A slot is one of the three models; it trains its job files in turn, one job at a time, each under a name of its own. Files
-of a slot differ in workers, checkpoints and copies in memory. What a job's weights have to be in the end is known from a
-quiet run of the same file.
+A slot is one of the three models; it trains its job files in turn, one job at a time, each under a name of its own.
+Files of a slot differ in workers, checkpoints and copies in memory. What a job's weights have to be in the end is known
+from a quiet run of the same file.
 """
 import json
 import re
@@ -87,8 +87,12 @@ class Job:
         self.recoveries, self.faults = {}, {}
         self.resume_at = None  # it is paused until then
         self.paused_s = 0.0
+        self.heard = time.monotonic()
 
     def hear(self, shown):
+        if self.state == shown["state"] == "PAUSED":
+            self.paused_s += time.monotonic() - self.heard
+        self.heard = time.monotonic()
         self.shown = shown
         self.recoveries.update(recoveries(shown))
         for event in shown["events"]:
@@ -105,7 +109,7 @@ class Job:
 
 
 class Keeper(threading.Thread):
-    """Submits a slot's jobs, one after the other, and looks at the one that is there; in a thread, as it waits for answers."""
+    """Submits a slot's jobs, one after the other, and looks at the one there is; a thread, as it waits for answers."""
 
     def __init__(self, world, arch, files, quiet, report, prefix=""):
         super().__init__(name=arch, daemon=True)
@@ -172,7 +176,8 @@ class Keeper(threading.Thread):
         stored = self.stored(job)
         wanted = self.quiet.setdefault(job.file.name, shown["final_digest"])
         if shown["final_digest"] != wanted:
-            self.report.violation(f"{job.name} ({job.id}) ended with {shown['final_digest']}, the quiet run with {wanted}")
+            self.report.violation(f"{job.name} ({job.id}) ended with {shown['final_digest']}, "
+                                  f"the quiet run with {wanted}")
         elif stored != wanted:
             self.report.violation(f"{job.name} ({job.id}) ended with {wanted}, but stored is {stored}")
         else:

@@ -1,7 +1,7 @@
 """The table of faults. A new kind is one function and one row of KINDS.
 
-A function gets the run (`world`, `keepers`: slots of jobs, in order) and the event, does it, and returns a Done; NOBODY:
-there was nobody to do it to. It must not wait: what comes later it leaves in Done.undo, called when event.seconds have
+A function gets the run (`world`, `keepers`: slots of jobs, in order) and the event, does it, and returns a Done;
+NOBODY: there was nobody to do it to. It must not wait: what comes later it leaves in Done.undo, called when event.seconds have
 passed, and at the end of the run. Rows:
 
   weight   how often, compared with others

@@ -164,7 +164,8 @@ class World:
         (self.store / "foreign").unlink(missing_ok=True)
 
     def logs(self):
-        return sorted(path for pattern in ("*.log", "**/log/*.log", "**/jobs/*/*/*.log") for path in self.folder.glob(pattern))
+        patterns = ("*.log", "**/log/*.log", "**/jobs/*/*/*.log")
+        return sorted(path for pattern in patterns for path in self.folder.glob(pattern))
 
 
 class OneMachine(World):
@@ -291,7 +292,7 @@ class Machines(World):
         return Path(f"/proc/{self.room[machine].init}/root{path}")
 
     def places(self):
-        return ([self._inside(machine, "/dev/shm/cairn") for machine in self.machines],
+        return ([self._inside(machine, "/dev/shm") for machine in self.machines],
                 [self.folder / f"disk-{machine}" for machine in self.machines])
 
     def sockets(self):
