@@ -135,6 +135,10 @@ class Run:
                 keeper.last = True
             end = self.report.now() + self.args.patience
             self.loop(lambda: not any(keeper.is_alive() for keeper in self.keepers) or self.report.now() > end)
+        except BaseException:
+            for keeper in self.keepers:
+                keeper.abandoned = True
+            raise
         finally:
             for keeper in self.keepers:
                 keeper.give_up.set()

@@ -117,6 +117,7 @@ class Keeper(threading.Thread):
         self.job, self.ended = None, []
         self.last = False  # no job follows the one that is there
         self.give_up = threading.Event()
+        self.abandoned = False  # chaos itself failed
         self.count, self.prefix = 0, prefix  # of its jobs' names
 
     def run(self):
@@ -140,8 +141,9 @@ class Keeper(threading.Thread):
                 return
             if shown["state"] == "PAUSED" and time.monotonic() >= (self.job.resume_at or 0):
                 self.world.ask("resume", self.job.id)
-        self.report.violation(f"{name} ({self.job.id}) was not over in time: {self.job.state} at step {self.job.step}: "
-                              f"{(self.job.shown or {}).get('reason')}")
+        if not self.abandoned:
+            self.report.violation(f"{name} ({self.job.id}) was not over in time: {self.job.state} at step {self.job.step}: "
+                                  f"{(self.job.shown or {}).get('reason')}")
 
     def submit(self, file, name):
         """An answer may get lost: nothing is submitted twice."""

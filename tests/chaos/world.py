@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -55,18 +56,19 @@ def no_own_mounts():
 
 
 def ppid_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+    """0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
 
 
 def descendants():
     """Of this process: {pid: name}, zombies not."""
     parents, found = {}, {os.getpid(): ""}
     for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and alive(entry.name):
-                parents[int(entry.name)] = ppid_of(entry.name)
-        except OSError:
-            pass
+        if entry.name.isdigit() and alive(entry.name):
+            parents[int(entry.name)] = ppid_of(entry.name)
     grown = True
     while grown:
         more = {pid for pid, parent in parents.items() if parent in found and pid not in found}
@@ -97,7 +99,6 @@ class World:
 
     def __init__(self):
         self.lacks = {}
-        self.restarts = []  # what was killed on purpose: (program, pid)
         trainer = (BIN / "cairn-trainer").read_bytes()
         if POINTS[0][0].encode() not in trainer:
             self.lacks["points"] = "built without fault points"
@@ -149,9 +150,10 @@ class World:
         return self.ask("submit", f"{self.folder_seen}/{name}.yaml", "-o", "name")
 
     def pids(self, program):
-        """{pid: machine}, in a stable order."""
+        """{pid: machine}, in a stable order. What a program has just forked is none of it, though it looks like it."""
         found = [(machine, pid) for machine in self.machines for pid in self.pids_of(machine, program)]
-        return {pid: machine for machine, pid in sorted(found)}
+        every = {pid for _, pid in found}
+        return {pid: machine for machine, pid in sorted(found) if ppid_of(pid) not in every}
 
     def workers(self):
         found = [worker_at(pid, machine) for pid, machine in self.pids("cairn-trainer").items()]
@@ -277,13 +279,18 @@ class Machines(World):
         return self.room[machine].pids(program)
 
     def start_coordinator(self):
-        if self.base.cairnd.poll() is None:
-            until(lambda: self.base.cairnd.poll() is not None, 10, "the coordinator that was killed is gone")
+        self.gone(self.base.cairnd, 1)
         self.base.start_coordinator(serves=False)
 
     def start_agent(self, machine):
-        until(lambda: self.base.agents[machine].poll() is not None, 10, "the agent that was killed is gone")
+        self.gone(self.base.agents[machine], machine)
         self.base.start_agent(machine)
+
+    def gone(self, process, machine):
+        """What entered a machine to start a program there stopped with it, and has to see that it is gone."""
+        for entered in self.room[machine].entered:
+            entered.send_signal(signal.SIGCONT)
+        until(lambda: process.poll() is not None, 60, "a daemon that was killed is gone")
 
     def disk(self, machine, *rules):
         self.stores[machine].set(*rules)
