@@ -161,11 +161,12 @@ class Run:
 
     def nothing_left(self, jobs, before):
         ids = {job.id: job.name for job in jobs}
+        bad = {job.id for job in jobs if not job.good}
         checks = {
             "processes": lambda: leftovers.processes(self.world),
             "files": lambda: leftovers.files(self.world, ids),
             "sockets": lambda: leftovers.sockets(self.world),
-            "store": lambda: leftovers.store(self.world, ids),
+            "store": lambda: leftovers.store(self.world, ids, bad),
             "descriptors": lambda: leftovers.more_descriptors(before, leftovers.of_daemons(self.world, DAEMONS)),
         }
         for check in checks.values():
@@ -268,6 +269,7 @@ def main():
         kinds = [kind for kind in KINDS if kind.needs not in world.lacks]
         for event in schedule(args.seed, args.minutes, args.rate, kinds, 3):
             print(event)
+        shutil.rmtree(world.folder)
         return 0
     report = Report(args.out or Path(tempfile.mkdtemp(prefix="cairn-chaos-")))
     report.line(f"log and summary: {report.folder}; {command_of(args, world.name)}")

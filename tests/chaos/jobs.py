@@ -87,6 +87,7 @@ class Job:
         self.recoveries, self.faults = {}, {}
         self.resume_at = None  # it is paused until then
         self.paused_s = 0.0
+        self.good = False  # it ended as it should
         self.heard = time.monotonic()
 
     def hear(self, shown):
@@ -183,6 +184,7 @@ class Keeper(threading.Thread):
         elif stored != wanted:
             self.report.violation(f"{job.name} ({job.id}) ended with {wanted}, but stored is {stored}")
         else:
+            job.good = True
             self.report.job_ended(job)
             self.remove_checkpoints(job)
 

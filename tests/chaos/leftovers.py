@@ -50,8 +50,7 @@ def processes(world):
 def files(world, jobs):
     """jobs: {id: (name, what `show` said last)}, all of them over."""
     copies, homes = world.places()
-    lines = [f"a copy in memory: {path}" for folder in copies if folder.is_dir()
-             for path in folder.rglob("*") if path.is_file()]
+    lines = [f"where copies in memory lay: {path}" for folder in copies if folder.is_dir() for path in folder.rglob("*")]
     for home in homes:
         lines += [f"the record of a worker: {path}" for path in home.glob("agent/*.json")]
         lines += [f"the folder of no job: {path}" for path in home.glob("jobs/*") if path.name not in jobs]
@@ -63,13 +62,13 @@ def sockets(world):
     return [] if len(found) <= 1 else [f"more than the coordinator's socket: {found}"]
 
 
-def store(world, jobs):
-    """Jobs' checkpoints were removed once their digests were known."""
+def store(world, jobs, bad=()):
+    """Jobs' checkpoints were removed once their digests were known; those of bad jobs are evidence."""
     lines = []
     for folder in world.store.iterdir():
         if folder.name not in jobs:
             lines.append(f"in the store, of no job: {folder}")
-        elif folder.is_dir():
+        elif folder.is_dir() and folder.name not in bad:
             lines += [f"in the store, of {jobs[folder.name]}: {path.name}" for path in folder.iterdir()
                       if path.name != "store-mark"]
     return lines

@@ -74,7 +74,7 @@ def test_descriptors_that_stay_open_are_found():
 @pytest.fixture(name="world")
 def a_world(tmp_path):
     store, copies, home = (tmp_path / name for name in ("store", "copies", "home"))
-    for folder in (store, copies / "node", home / "jobs" / "j-1", home / "agent"):
+    for folder in (store, copies, home / "jobs" / "j-1", home / "agent"):
         folder.mkdir(parents=True)
     return SimpleNamespace(store=store, folder=tmp_path, places=lambda: ([copies], [home]),
                            sockets=lambda: [path for path in tmp_path.rglob("*") if path.is_socket()],
@@ -85,7 +85,7 @@ def a_world(tmp_path):
 def test_files_that_stay_are_found(world):
     jobs = {"j-1": "one"}
     assert leftovers.files(world, jobs) + leftovers.store(world, jobs) + leftovers.sockets(world) == []
-    (world.folder / "copies" / "node" / "g1-r0-0.copy").touch()
+    (world.folder / "copies" / "j-1").mkdir()
     (world.folder / "home" / "jobs" / "j-2").mkdir()
     (world.folder / "home" / "agent" / "j-1.g1.r0.json").touch()
     assert len(leftovers.files(world, jobs)) == 3
@@ -94,7 +94,7 @@ def test_files_that_stay_are_found(world):
     assert leftovers.store(world, jobs) == []
     (world.store / "j-1" / "step-000000000003.g1").mkdir()
     (world.store / "j-9").mkdir()
-    assert len(leftovers.store(world, jobs)) == 2
+    assert len(leftovers.store(world, jobs)) == 2 and len(leftovers.store(world, jobs, {"j-1"})) == 1
     for name in ("a", "b"):
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(world.folder / name))

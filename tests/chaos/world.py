@@ -102,6 +102,8 @@ class World:
         trainer = (BIN / "cairn-trainer").read_bytes()
         if POINTS[0][0].encode() not in trainer:
             self.lacks["points"] = "built without fault points"
+        if faulty.missing():
+            self.lacks["faulty store"] = faulty.missing()
 
     def prepare_folders(self, folder):
         """The store and the fault points of a test's folder, before anything starts."""
@@ -113,8 +115,6 @@ class World:
         mounted = mount("-t", "tmpfs", "-o", f"size={STORE_MB}m,mode=1777", "tmpfs", store)
         if mounted.returncode != 0:
             self.lacks["small store"] = f"no tmpfs can be mounted: {mounted.stderr.strip()}"
-        if faulty.missing():
-            self.lacks["faulty store"] = faulty.missing()
 
     @staticmethod
     def armed():
@@ -160,10 +160,18 @@ class World:
         return sorted(worker for worker in found if worker)
 
     def fill(self):
-        fill(self.store / "foreign")
+        """All at once, then what is left of it."""
+        foreign, room = self.store / "foreign", os.statvfs(self.store)
+        with foreign.open("wb") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize))
+            except OSError:
+                pass  # somebody else was faster
+        fill(self.store / "rest")
 
     def unfill(self):
-        (self.store / "foreign").unlink(missing_ok=True)
+        for name in ("foreign", "rest"):
+            (self.store / name).unlink(missing_ok=True)
 
     def logs(self):
         patterns = ("*.log", "**/log/*.log", "**/jobs/*/*/*.log")
