@@ -43,12 +43,16 @@ SETTLE_S = 30
 SKIPPED = 77
 
 
+def kinds_for(world, args):
+    return [kind for kind in KINDS if kind.needs not in world.lacks and kind.name not in args.without]
+
+
 class Run:
     """The main thread's loop. keepers: the slots, in order."""
 
     def __init__(self, world, report, args):
         self.world, self.report, self.args = world, report, args
-        self.kinds = [kind for kind in KINDS if kind.needs not in world.lacks]
+        self.kinds = kinds_for(world, args)
         self.skipped = {kind.name: world.lacks[kind.needs] for kind in KINDS if kind.needs in world.lacks}
         self.keepers, self.memory, self.quiet = [], Memory(), {}
         self.held = set()
@@ -207,6 +211,7 @@ def arguments():
     parser.add_argument("--world", choices=("rooms", "home", "auto"), default="auto")
     parser.add_argument("--patience", type=float, default=900, help="seconds that the last jobs have to end")
     parser.add_argument("--out", type=Path, help="folder of the log and the summary")
+    parser.add_argument("--without", nargs="+", default=[], choices=[kind.name for kind in KINDS], metavar="KIND")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--full-only", action="store_true", help="skipped without CAIRN_TEST_FULL")
     parser.add_argument("--list", action="store_true")
@@ -221,6 +226,8 @@ def arguments():
 def command_of(args, name):
     words = ["tests/chaos/chaos.py", "--minutes", args.minutes, "--seed", args.seed, "--rate", args.rate,
              "--scale", args.scale, "--world", name]
+    if args.without:
+        words += ["--without", *args.without]
     return f"CAIRN_BIN={BIN} /usr/bin/python3 " + " ".join(shlex.quote(str(word)) for word in words)
 
 
@@ -238,6 +245,7 @@ def in_world(world, report, args):
             report.violation(f"chaos itself failed: {type(error).__name__}: {error}")
             raise
         finally:
+            run.memory.write(report.folder / "memory.tsv")
             if report.violations:
                 keep_logs(world, report)
             summary = report.summary(
@@ -266,8 +274,7 @@ def main():
     reason = rooms.missing() if args.world == "auto" else None
     world = OneMachine() if args.world == "home" or reason else Machines()
     if args.list:
-        kinds = [kind for kind in KINDS if kind.needs not in world.lacks]
-        for event in schedule(args.seed, args.minutes, args.rate, kinds, 3):
+        for event in schedule(args.seed, args.minutes, args.rate, kinds_for(world, args), 3):
             print(event)
         shutil.rmtree(world.folder)
         return 0

@@ -61,14 +61,18 @@ def job_files(scale, store, per_slot):
 
 
 def recoveries(shown):
-    """{generation: what its state came from}, of what `cairn show` says of a job."""
+    """{generation: what its state came from}, of what `cairn show` says of a job; those after a failure only."""
     if "recoveries" in shown:
         return {row.get("generation", at): row["kind"] for at, row in enumerate(shown["recoveries"])}
-    found = {}
+    found, failed = {}, False
     for event in shown["events"]:
-        if event["generation"] > 1 and event["kind"] == "forming":
-            found.setdefault(event["generation"], "checkpoint" if "from step" in event["message"] else "seed")
-        elif event["kind"] == "memory":
+        if event["kind"] == "recovering":
+            failed = True
+        elif event["kind"] == "forming":
+            if failed:  # else it follows a pause, or a worker that was told to go
+                found[event["generation"]] = "seed" if "from the beginning" in event["message"] else "checkpoint"
+            failed = False
+        elif event["kind"] == "memory" and event["generation"] in found:
             found[event["generation"]] = "memory"
     return found
 

@@ -57,6 +57,10 @@ class Memory:
             self.born.setdefault(pid, now)
             self.samples.append((now, pid, mib))
 
+    def write(self, path):
+        lines = [f"{now:.1f}\t{pid}\t{mib:.3f}\n" for now, pid, mib in self.samples]
+        path.write_text("".join(["seconds\tpid\tMiB\n", *lines]), encoding="utf-8")
+
     def numbers(self):
         if not self.samples:
             return {"samples": 0}

@@ -113,10 +113,13 @@ def test_processes_that_stay_are_found(world):
 SHOWN = {"state": "SUCCEEDED", "step": 9, "generation": 3, "reason": "", "final_digest": "aa", "checkpoints": [],
          "lost_seconds": {"detect": 1.0},
          "started_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:10.000Z",
-         "events": [{"generation": 1, "kind": "forming", "message": "from the beginning", "time": "0"},
-                    {"generation": 2, "kind": "forming", "message": "2 workers, from step 4", "time": "1"},
-                    {"generation": 3, "kind": "forming", "message": "2 workers, from step 4", "time": "2"},
+         "events": [{"generation": 1, "kind": "forming", "message": "with 2 workers, from the beginning", "time": "0"},
+                    {"generation": 1, "kind": "recovering", "message": "a new generation follows", "time": "1"},
+                    {"generation": 2, "kind": "forming", "message": "from the checkpoint of step 4", "time": "1"},
+                    {"generation": 2, "kind": "recovering", "message": "a new generation follows", "time": "1"},
+                    {"generation": 3, "kind": "forming", "message": "from the checkpoint of step 4", "time": "2"},
                     {"generation": 3, "kind": "memory", "message": "restored from memory: step 8", "time": "3"},
+                    {"generation": 4, "kind": "forming", "message": "from the checkpoint of step 8", "time": "4"},
                     {"generation": 2, "kind": "fault", "time": "2",
                      "message": "process gone: rank 1: killed by signal 9 (Killed): last in phase save of step 180"}]}
 
