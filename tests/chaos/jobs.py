@@ -147,8 +147,8 @@ class Keeper(threading.Thread):
             if shown["state"] == "PAUSED" and time.monotonic() >= (self.job.resume_at or 0):
                 self.world.ask("resume", self.job.id)
         if not self.abandoned:
-            self.report.violation(f"{name} ({self.job.id}) was not over in time: {self.job.state} at step {self.job.step}: "
-                                  f"{(self.job.shown or {}).get('reason')}")
+            self.report.violation(f"{name} ({self.job.id}) was not over in time: {self.job.state} "
+                                  f"at step {self.job.step}: {(self.job.shown or {}).get('reason')}")
 
     def submit(self, file, name):
         """An answer may get lost: nothing is submitted twice."""

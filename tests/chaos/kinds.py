@@ -1,8 +1,8 @@
 """The table of faults. A new kind is one function and one row of KINDS.
 
 A function gets the run (`world`, `keepers`: slots of jobs, in order) and the event, does it, and returns a Done;
-NOBODY: there was nobody to do it to. It must not wait: what comes later it leaves in Done.undo, called when event.seconds have
-passed, and at the end of the run. Rows:
+NOBODY: there was nobody to do it to. It must not wait: what comes later it leaves in Done.undo, called when
+event.seconds have passed. Rows:
 
   weight   how often, compared with others
   seconds  least and most that it holds, in seconds
@@ -283,7 +283,7 @@ KINDS = [
     Kind("worker-exit", 3, exits, (6, 6), "points", ("points",)),
     Kind("worker-pause", 3, stopped(CONT), (0.5, 4)),
     Kind("worker-stop-kill", 2, stopped(KILL), (0.5, 4)),
-    Kind("worker-hang", 1, stopped(CONT), (20, 30)),
+    Kind("worker-hang", 1, stopped(CONT), (25, 35)),
     Kind("workers-kill", 2, signalled(KILL, everybody=True)),
     Kind("coordinator-kill", 1.5, kill_coordinator, (0.2, 4), holds=("coordinator",)),
     Kind("coordinator-pause", 1, stop_daemon("cairnd"), (0.5, 5), holds=("coordinator",)),

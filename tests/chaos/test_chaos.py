@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import leftovers
 from jobs import Job, Keeper, cause, job_files, recoveries
 from kinds import KINDS
-from memory import AGE_S, JUDGED_S, Memory
+from memory import JUDGED_S, YOUNG_S, Memory
 from report import Report, text_of
 from schedule import schedule
 
@@ -53,14 +53,14 @@ def sampled(mib_at, lives=((0, 1),), seconds=4 * JUDGED_S):
 
 def test_memory_that_grows_is_a_violation():
     assert sampled(lambda now, age: 20 + (now % 7) / 10).violations() == []
-    assert any("slope_mib" in line for line in sampled(lambda now, age: 20 + age / 60).violations())
-    short = sampled(lambda now, age: 20 + now / 60, seconds=60)  # nothing is said of a minute's slope
+    assert any("slope_mib" in line for line in sampled(lambda now, age: 20 + 1.2 * age / 60).violations())
+    short = sampled(lambda now, age: 20 + now / 20, seconds=60)  # nothing is said of a minute's slope
     assert short.violations() == []
-    lives = [(begin, begin + 1) for begin in range(0, 4 * JUDGED_S, 5 * AGE_S)]
-    across = sampled(lambda now, age: 20 + (now - age) / 60, lives)
+    lives = [(begin, begin + 1) for begin in range(0, 4 * JUDGED_S, 2 * YOUNG_S[1])]
+    across = sampled(lambda now, age: 20 + 1.2 * (now - age) / 60, lives)
     assert across.numbers()["slope_mib_per_min"] == 0
     assert any("level_mib" in line for line in across.violations())
-    assert any("grew from" in line for line in sampled(lambda now, age: 20 if now < 900 else 40).violations())
+    assert any("grew from" in line for line in sampled(lambda now, age: 20 if now < 1900 else 40).violations())
 
 
 def test_descriptors_that_stay_open_are_found():

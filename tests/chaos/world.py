@@ -32,7 +32,7 @@ POINTS = [("trainer.forward", 0), ("trainer.backward", 1), ("trainer.reduce", 0)
           ("trainer.forming", 0), ("save.write", 1), ("trainer.finishing", 0)]
 DAEMONS = ("cairnd", "cairn-agent")
 PROGRAMS = (*DAEMONS, "cairn-trainer", "cairn")
-ENV = {"CAIRN_HANG_MS": "10000", "CAIRN_WATCHDOG_MS": "15000"}
+ENV = {"CAIRN_HANG_MS": "20000", "CAIRN_WATCHDOG_MS": "15000"}
 STORE_MB = 1024
 MACHINES, SLOTS = 3, 4
 
