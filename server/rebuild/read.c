@@ -213,9 +213,9 @@ static enum status take_blobs(struct reading *r, struct ckpt_reader *reader)
         return st;
     struct machine *m = &job->m;
     r->newest = *ckpt_reader_scalars(reader);
-    m->skip_count = 0;
+    m->numeric.skip_count = 0;
     for (uint64_t i = 0; i < r->newest.skip_count && i < MACHINE_SKIPS_MAX; i++)
-        m->skip[m->skip_count++] = r->newest.skip[i];
+        m->numeric.skip[m->numeric.skip_count++] = r->newest.skip[i];
     r->newest.skip = NULL;
     return ST_OK;
 }
@@ -351,7 +351,7 @@ static void take_walls(struct machine *m, int64_t seq, bool pinned)
     m->started_wall = pinned ? m->submitted_wall : 0;
     for (size_t i = 0; i < m->catalog_count; i++) {
         const int64_t wall = m->catalog[i].wall_ms;
-        m->saved_wall = wall > m->saved_wall ? wall : m->saved_wall;
+        m->due.saved_wall = wall > m->due.saved_wall ? wall : m->due.saved_wall;
     }
 }
 
@@ -384,7 +384,7 @@ static enum status take_state(struct reading *r, uint32_t used)
     }
     m->state = MACHINE_PAUSED;
     m->generation = used + MACHINE_RESTORE_GAP;
-    m->memory_from = m->generation;
+    m->restore.memory_from = m->generation;
     (void)snprintf(m->reason, sizeof m->reason,
                    "the journal was lost, and this job made anew from its checkpoints: 'cairn "
                    "resume' goes on from step %llu",

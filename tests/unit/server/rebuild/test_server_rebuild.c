@@ -164,10 +164,10 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     assert_string_equal(seen.name, "tiny");
     assert_int_equal(seen.m.state, MACHINE_PAUSED);
     assert_int_equal(seen.m.generation, 3 + MACHINE_RESTORE_GAP);
-    assert_int_equal(seen.m.memory_from, seen.m.generation); /* no copy of before counts */
+    assert_int_equal(seen.m.restore.memory_from, seen.m.generation); /* no copy of before counts */
     assert_int_equal(seen.m.step_max, 12);
-    assert_int_equal(seen.m.skip_count, 2);
-    assert_int_equal(seen.m.skip[1], 11);
+    assert_int_equal(seen.m.numeric.skip_count, 2);
+    assert_int_equal(seen.m.numeric.skip[1], 11);
     assert_string_equal(seen.m.store_mark, "00112233445566778899aabbccddeeff");
     assert_int_equal(seen.ckpts, 2);
     assert_int_equal(seen.list[1].step, 12);

@@ -171,7 +171,7 @@ static void say(struct bench *b, uint32_t rank, uint64_t collectives, const char
 static void who_stopped_last_is_blamed_with_the_evidence(void **state)
 {
     struct bench *b = *state;
-    for (int s = 0; s < 40 && b->m.end_to == MACHINE_NONE; s++) {
+    for (int s = 0; s < 40 && b->m.ending.to == MACHINE_NONE; s++) {
         b->now += 1000;
         say(b, 0, IN(4), "reduce", 77);
         say(b, 1, AFTER(3), "forward", s < 3 ? (uint64_t)s : 3);
@@ -192,7 +192,7 @@ static void who_stopped_last_is_blamed_with_the_evidence(void **state)
 static void without_evidence_who_stopped_first_is_blamed(void **state)
 {
     struct bench *b = *state;
-    for (int s = 0; s < 40 && b->m.end_to == MACHINE_NONE; s++) {
+    for (int s = 0; s < 40 && b->m.ending.to == MACHINE_NONE; s++) {
         b->now += 1000;
         say(b, 0, IN(4), "reduce", 77);
         say(b, 1, IN(4), "reduce", s < 3 ? (uint64_t)s : 3);
@@ -213,7 +213,7 @@ static void a_place_that_was_told_long_ago_is_no_evidence(void **state)
         say(b, 1, AFTER(3), "forward", 3);
     }
     bench_session_lost(b, 1);
-    for (int s = 0; s < 15 && b->m.end_to == MACHINE_NONE; s++) {
+    for (int s = 0; s < 15 && b->m.ending.to == MACHINE_NONE; s++) {
         b->now += 1000;
         say(b, 0, IN(4), "reduce", 77);
     }
