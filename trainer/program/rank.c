@@ -57,6 +57,23 @@ static uint64_t committed_step(const struct rank *r)
     return r->assignment.restore[0] != '\0' ? r->assignment.restore_step : 0;
 }
 
+static void keep_row(void *arg, const struct session_row *row)
+{
+    struct rank_rows *rows = arg;
+    struct session_row *kept = &rows->rows[rows->count++ % RANK_ROWS];
+    *kept = *row;
+    memset(kept->phase, 0, sizeof(kept->phase));
+    kept->phase_count = 0;
+}
+
+static void tell_rows(struct rank *r)
+{
+    const struct rank_rows *rows = &r->rows;
+    uint64_t n = rows->count > RANK_ROWS ? rows->count - RANK_ROWS : 0;
+    for (; rank_is_live(r) && r->rank == 0 && n < rows->count; n++)
+        session_add_row(r->session, &rows->rows[n % RANK_ROWS]);
+}
+
 static enum status train(struct rank *r, int *out_code)
 {
     struct state_beside beside = { .job = r->assignment.job,
@@ -69,9 +86,12 @@ static enum status train(struct rank *r, int *out_code)
                                  .step = r->progress.step,
                                  .rest = &r->rest,
                                  .goes_on = rank_is_live(r),
-                                 .committed = committed_step(r) };
+                                 .committed = committed_step(r),
+                                 .row = keep_row,
+                                 .row_arg = &r->rows };
     enum loop_end end = LOOP_DONE;
     const uint64_t first = r->kept.step;
+    tell_rows(r);
     rank_start_exchange(r);
     enum status st = loop_run(&loop, &end, &r->reason);
     r->kept.step = r->rest.step;
@@ -202,9 +222,10 @@ static enum status open_rank(struct rank *r)
     (void)pthread_mutex_init(&r->comm_mutex, NULL);
     fault_context((int64_t)o->rank, (int64_t)o->generation, 0);
     open_flight(r);
-    if (strlen(o->token) >= sizeof(r->token))
+    const char *token = o->token != NULL ? o->token : "";
+    if (strlen(token) >= sizeof(r->token))
         return ST_INVALID;
-    memcpy(r->token, o->token, strlen(o->token) + 1);
+    memcpy(r->token, token, strlen(token) + 1);
     enum status st = ckpt_store_new(&r->store);
     if (st != ST_OK)
         return st;
@@ -235,7 +256,8 @@ static void release_rank(struct rank *r)
 
 int rank_run(const struct rank_options *options)
 {
-    struct rank r = { .options = options };
+    static struct rank r; /* large */
+    r.options = options;
     signals_block();
     rpc_init();
     int code = RANK_FAILED;

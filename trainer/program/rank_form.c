@@ -17,6 +17,12 @@
 /* Ranks on one device wait for each other inside their collectives: those must leave room. */
 #define SHARED_BLOCKS 4
 
+/* NULL: there is none. */
+static const char *token_of(const struct rank *r)
+{
+    return r->token[0] != '\0' ? r->token : NULL;
+}
+
 /* On the link's thread. Whatever this process still does is worth nothing now, and another thread
  * may be anywhere: so it doesn't unwind. */
 static void leave_at_once(void *arg, const char *reason)
@@ -61,7 +67,7 @@ void rank_disconnect(struct rank *r)
 enum status rank_join(struct rank *r)
 {
     const struct rank_options *o = r->options;
-    const struct link_options link = { o->coordinator, r->token, o->tls_ca };
+    const struct link_options link = { o->coordinator, token_of(r), o->tls_ca };
     (void)pthread_mutex_lock(&r->comm_mutex);
     r->aborted = false;
     (void)pthread_mutex_unlock(&r->comm_mutex);
@@ -153,7 +159,7 @@ static struct comm_options comm_options_of(const struct rank *r, const char *mee
                                   .rank = (int)r->assignment.rank,
                                   .size = (int)r->assignment.size,
                                   .host = r->assignment.host,
-                                  .secret = r->token,
+                                  .secret = token_of(r),
                                   .timeout_ms = RANK_COMM_OPEN_MS,
                                   .log = r->log };
 }
@@ -293,7 +299,7 @@ void rank_start_exchange(struct rank *r)
                                                    .assignment = &r->assignment,
                                                    .partners = r->partners,
                                                    .copies = r->options->copies,
-                                                   .secret = r->token,
+                                                   .secret = token_of(r),
                                                    .log = r->log };
     enum status st = ST_NOT_FOUND;
     if (r->partners == NULL)

@@ -28,6 +28,15 @@
 #define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
 #define RANK_COMMS        2              /* the worker's, and one for the state */
 
+/* The newest rows, on every rank: those that rank 0 had not yet told when it died are told by who is
+ * rank 0 next, since no step is computed again that would bring them back. Times of phases are left
+ * out. Entry n lies at n modulo the size. */
+#define RANK_ROWS 256
+struct rank_rows {
+    uint64_t count; /* ever */
+    struct session_row rows[RANK_ROWS];
+};
+
 /* A communicator that an order to park aborts. */
 struct rank_comm {
     const struct comm_table *table;
@@ -49,7 +58,8 @@ struct rank {
     const char *nccl[JOB_ENV_MAX];
     struct session_parked kept; /* the state that it has */
     struct loop_rest rest;      /* of kept.step */
-    bool goes_on;               /* it was of a generation before */
+    struct rank_rows rows;
+    bool goes_on; /* it was of a generation before */
 
     /* Of the generation. The session of the one before may still be at its store: it has the other
      * log. */

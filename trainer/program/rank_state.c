@@ -80,7 +80,9 @@ static enum status sync_live(struct rank *r)
                                          .kept = &r->kept,
                                          .note = &r->rest,
                                          .note_size = sizeof(r->rest),
-                                         .notes = rests };
+                                         .notes = rests,
+                                         .tail = &r->rows,
+                                         .tail_size = sizeof(r->rows) };
     uint32_t blamed = 0;
     enum status st = ST_OK;
     if (a->size == 1) { /* it goes on alone */
@@ -159,6 +161,7 @@ enum status rank_fill_state(struct rank *r)
         if (st == ST_OK) {
             r->kept = (struct session_parked){ rank_first_step(r), true, a->generation };
             r->rest = (struct loop_rest){ .step = r->kept.step, .whole = true };
+            r->rows.count = 0; /* what comes after that step is computed again */
         }
     }
     return st == ST_OK ? worker_skip_add(r->worker, a->skip, a->skip_count) : st;

@@ -136,6 +136,17 @@ static enum status share_skip_list(struct live *l)
     return st == ST_OK ? ST_OK : live_fail(l, st, "skip list");
 }
 
+static enum status share_tail(struct live *l)
+{
+    const struct live_sync_options *o = l->options;
+    if (o->tail_size == 0)
+        return ST_OK;
+    memset(l->segments, 0, o->assignment->size * sizeof(*l->segments));
+    l->segments[o->assignment->live_sources[0]] = (struct comm_segment){ o->tail, o->tail_size };
+    enum status st = o->table->all_gather_v(o->comm, l->segments, SEND_MS);
+    return st == ST_OK ? ST_OK : live_fail(l, st, "rows");
+}
+
 static enum status take_scalars(const struct live *l)
 {
     struct worker *w = l->worker;
@@ -207,6 +218,8 @@ enum status live_sync(struct worker *worker, const struct live_sync_options *opt
         st = compare(&l);
     if (st == ST_OK)
         st = share_skip_list(&l);
+    if (st == ST_OK)
+        st = share_tail(&l);
     if (st == ST_OK)
         st = stream(&l);
     if (st == ST_OK)

@@ -28,6 +28,8 @@ struct live_sync_options {
     const void *note;                  /* goes to all ranks; may be NULL with size 0 */
     size_t note_size;                  /* the same on all */
     void *notes;                       /* out: [ranks][note_size], those of the sources */
+    void *tail;                        /* the first source's comes to lie here on all ranks */
+    size_t tail_size;                  /* the same on all; 0: none */
 };
 
 /*
