@@ -10,8 +10,8 @@
  *  1. Items are taken in the order of the sequence, none left out.
  *  2. The thread writes only into the entry of item `filled`, and only while that entry neither
  *     waits nor is held.
- *  3. A start or a move while the thread fills makes another `epoch`; what it was filling is dropped when it
- *     is done.
+ *  3. A start or a move while the thread fills makes another `epoch`; what it was filling is
+ *     dropped when it is done.
  *
  * The thread waits (ring full, sequence ended, or not started) or fills, without the mutex.
  */

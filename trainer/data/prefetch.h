@@ -52,8 +52,8 @@ void prefetch_close(struct prefetch *prefetch);
 /* Drops what is in the ring and goes on from this step (evaluation: from batch 0; step is ignored).
  */
 void prefetch_start(struct prefetch *prefetch, uint64_t step);
-/* Other lanes from the next prefetch_start on; until then nothing is filled. Invalidates the item that
- * was taken last. */
+/* Other lanes from the next prefetch_start on; until then nothing is filled. What was taken last is
+ * not valid any more. */
 void prefetch_move(struct prefetch *prefetch, uint32_t lane_first, uint32_t lane_count);
 /* The next item, borrowed until the next call of prefetch_take or prefetch_start; waits for it.
  * *out is NULL at the end of an evaluation. */

@@ -23,9 +23,9 @@
  *     after Finished was said              –       the process ends as if nothing had happened
  *
  * Ranks may end at different ones of these for the same k. In the next generation all of them do
- * what any of them lacks: evaluation and row, if a source of the state lacks them (all give the same
- * bits; a row that comes twice is the same but for its times); the save, if step k has one and it
- * isn't committed.
+ * what any of them lacks: evaluation and row, if a source of the state lacks them (all give the
+ * same bits; a row that comes twice is the same but for its times); the save, if step k has one
+ * and it isn't committed.
  */
 #pragma once
 
@@ -39,7 +39,8 @@
 #include "trainer/state/state.h"
 #include "trainer/worker/worker.h"
 
-/* What there is of the last finished step. Goes to other workers as it is (live_sync.h). */
+/* What there is of the last finished step. Goes to other workers as it is: a note of
+ * trainer/state/live_sync.h. */
 struct loop_rest {
     uint64_t step;  /* finished */
     uint32_t whole; /* the state is that after it */

@@ -1,5 +1,4 @@
 /* From hello to Ready. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,14 +13,6 @@
 
 #define JOIN_MS    INT64_C(300000) /* every rank of the generation must have come */
 #define ERRORS_MAX ((size_t)64 * 1024)
-/* Ranks on one device wait for each other inside their collectives: those must leave room. */
-#define SHARED_BLOCKS 4
-
-/* NULL: there is none. */
-static const char *token_of(const struct rank *r)
-{
-    return r->token[0] != '\0' ? r->token : NULL;
-}
 
 /* On the link's thread. Whatever this process still does is worth nothing now, and another thread
  * may be anywhere: so it doesn't unwind. */
@@ -32,42 +23,10 @@ static void leave_at_once(void *arg, const char *reason)
     _exit(RANK_OVER);
 }
 
-/* On the link's thread: the step thread unwinds, to park. */
-static void abort_communication(void *arg, const char *reason)
-{
-    struct rank *r = arg;
-    LOG_INFO(r->log, "generation %u ends: %s", r->generation, reason);
-    (void)pthread_mutex_lock(&r->comm_mutex);
-    r->aborted = true;
-    for (int i = 0; i < RANK_COMMS; i++) {
-        if (r->comms[i].comm != NULL)
-            r->comms[i].table->abort(r->comms[i].comm);
-    }
-    (void)pthread_mutex_unlock(&r->comm_mutex);
-}
-
-/* An order to park may have come before there was anything to abort. */
-static void register_comm(struct rank *r, int which, const struct comm_table *table,
-                          struct comm *comm)
-{
-    (void)pthread_mutex_lock(&r->comm_mutex);
-    r->comms[which] = (struct rank_comm){ table, comm };
-    if (comm != NULL && r->aborted)
-        table->abort(comm);
-    (void)pthread_mutex_unlock(&r->comm_mutex);
-}
-
-void rank_disconnect(struct rank *r)
-{
-    register_comm(r, 0, NULL, NULL);
-    if (r->worker != NULL)
-        worker_disconnect(r->worker);
-}
-
 enum status rank_join(struct rank *r)
 {
     const struct rank_options *o = r->options;
-    const struct link_options link = { o->coordinator, token_of(r), o->tls_ca };
+    const struct link_options link = { o->coordinator, rank_token(r), o->tls_ca };
     (void)pthread_mutex_lock(&r->comm_mutex);
     r->aborted = false;
     (void)pthread_mutex_unlock(&r->comm_mutex);
@@ -85,7 +44,7 @@ enum status rank_join(struct rank *r)
                                        .copies = o->copies,
                                        .over = leave_at_once,
                                        .over_arg = r,
-                                       .park = abort_communication,
+                                       .park = rank_abort_communication,
                                        .kept = r->goes_on ? &r->kept : NULL };
     st = session_open(&options, &r->session);
     if (st != ST_OK)
@@ -134,78 +93,6 @@ static enum status parse_job(struct rank *r)
     return st;
 }
 
-/* The environment of NCCL that the job gives, and where its work goes. */
-static void comm_settings(struct rank *r, struct comm_device *out)
-{
-    const struct device *device = &r->worker->device;
-    for (int i = 0; i < JOB_ENV_MAX && r->job->nccl[i].name[0] != '\0'; i++) {
-        (void)snprintf(r->nccl_text[i], sizeof(r->nccl_text[i]), "%s=%s", r->job->nccl[i].name,
-                       r->job->nccl[i].value);
-        r->nccl[i] = r->nccl_text[i];
-        out->setting_count = (size_t)i + 1;
-    }
-    out->table = device->table;
-    out->backend = device->backend;
-    out->stream = device->communication;
-    out->settings = r->nccl;
-    out->device_shared = getenv("CAIRN_SHARED_DEVICE") != NULL;
-    out->blocks_max = out->device_shared ? SHARED_BLOCKS : 0;
-}
-
-static struct comm_options comm_options_of(const struct rank *r, const char *meeting)
-{
-    return (struct comm_options){ .rendezvous = session_rendezvous(r->session),
-                                  .meeting = meeting,
-                                  .rank = (int)r->assignment.rank,
-                                  .size = (int)r->assignment.size,
-                                  .host = r->assignment.host,
-                                  .secret = token_of(r),
-                                  .timeout_ms = RANK_COMM_OPEN_MS,
-                                  .log = r->log };
-}
-
-static enum status connect_worker(struct rank *r)
-{
-    const struct device *device = &r->worker->device;
-    struct comm *comm = NULL;
-    if (r->assignment.size > 1 && device->comm == NULL) {
-        reason_set(&r->reason, "device %s: the module was built without NCCL; set workers.count: 1",
-                   device->table->name);
-        return ST_CONFIG;
-    }
-    if (r->assignment.size > 1) {
-        struct comm_options options = comm_options_of(r, "workers");
-        comm_settings(r, &options.device);
-        progress_collective_begin(&r->progress, "open");
-        enum status st = device->comm->open(&options, &comm);
-        if (st != ST_OK) {
-            reason_set(&r->reason, "the workers did not find each other at %s: %s",
-                       r->assignment.host,
-                       st == ST_FULL ? "no port of --ports is free there" : status_string(st));
-            return st == ST_FULL ? ST_PEER : st; /* again, later or elsewhere */
-        }
-        register_comm(r, 0, device->comm, comm);
-        progress_collective_end(&r->progress, "open");
-    }
-    return worker_connect(r->worker, comm, &r->reason);
-}
-
-enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out)
-{
-    const struct comm_options options = comm_options_of(r, meeting);
-    enum status st = comm_gloo()->open(&options, out);
-    if (st == ST_OK)
-        register_comm(r, 1, comm_gloo(), *out);
-    return st;
-}
-
-void rank_close_host_comm(struct rank *r)
-{
-    struct comm *comm = r->comms[1].comm;
-    register_comm(r, 1, NULL, NULL);
-    comm_gloo()->close(comm);
-}
-
 /* What was chosen for a state on a device must be chosen again. What is damaged shows again, and is
  * reported, when the state is restored. */
 static void read_choices(const struct rank *r, char **out)
@@ -250,7 +137,7 @@ enum status rank_form(struct rank *r)
         st = worker_regroup(r->worker, r->assignment.rank, r->assignment.size, r->assignment.shares,
                             &r->reason);
     }
-    return st == ST_OK ? connect_worker(r) : st;
+    return st == ST_OK ? rank_connect(r) : st;
 }
 
 /* ---- ready ---- */
@@ -299,7 +186,7 @@ void rank_start_exchange(struct rank *r)
                                                    .assignment = &r->assignment,
                                                    .partners = r->partners,
                                                    .copies = r->options->copies,
-                                                   .secret = token_of(r),
+                                                   .secret = rank_token(r),
                                                    .log = r->log };
     enum status st = ST_NOT_FOUND;
     if (r->partners == NULL)

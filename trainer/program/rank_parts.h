@@ -1,7 +1,8 @@
 /*
  * What the files of a rank's run share: the object.
  *
- *     rank.c           the generations of a process: run, park, go on
+ *     rank_run.c       the generations of a process: run, park, go on
+ *     rank_comm.c      communicators, which an order to park aborts
  *     rank_form.c      from hello to Ready, for one that is new and for one that goes on
  *     rank_state.c     the state: from other workers, from copies, a checkpoint or the seed
  *     rank_failure.c   what a failure is to the coordinator and to the process
@@ -28,9 +29,9 @@
 #define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
 #define RANK_COMMS        2              /* the worker's, and one for the state */
 
-/* The newest rows, on every rank: those that rank 0 had not yet told when it died are told by who is
- * rank 0 next, since no step is computed again that would bring them back. Times of phases are left
- * out. Entry n lies at n modulo the size. */
+/* The newest rows, on every rank: those that rank 0 had not yet told when it died are told by who
+ * is rank 0 next, since no step is computed again that would bring them back. Times of phases are
+ * left out. Entry n lies at n modulo the size. */
 #define RANK_ROWS 256
 struct rank_rows {
     uint64_t count; /* ever */
@@ -85,26 +86,48 @@ struct rank {
     bool aborted;                       /* likewise: Park came */
 };
 
+/* The state comes from workers of this generation. */
+static inline bool rank_is_live(const struct rank *r)
+{
+    return r->assignment.live_source_count > 0;
+}
+
+/* Finished steps to begin with; 0: the seed. */
+static inline uint64_t rank_first_step(const struct rank *r)
+{
+    return rank_is_live(r) ? r->assignment.live_step : r->assignment.restore_step;
+}
+
+/* NULL: there is none. */
+static inline const char *rank_token(const struct rank *r)
+{
+    return r->token[0] != '\0' ? r->token : NULL;
+}
+
+/* ---- rank_comm.c ---- */
+
+/* The worker's communicator and its reduction. */
+MUST_CHECK enum status rank_connect(struct rank *r);
+/* Lets go of them, and of what the worker was doing. */
+void rank_disconnect(struct rank *r);
+/* Over host memory, for what is not of a step; one at a time. */
+MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
+void rank_close_host_comm(struct rank *r);
+/* options.park of the session. Thread: the link's. */
+void rank_abort_communication(void *rank, const char *reason);
+
 /* ---- rank_form.c ---- */
 
 MUST_CHECK enum status rank_join(struct rank *r);
 MUST_CHECK enum status rank_form(struct rank *r);
 MUST_CHECK enum status rank_get_ready(struct rank *r);
-/* Lets go of the worker's communicator and of what it was doing. */
-void rank_disconnect(struct rank *r);
 /* Copies to other nodes. */
 void rank_start_exchange(struct rank *r);
 void rank_stop_exchange(struct rank *r, bool waits);
-/* Over host memory, for what is not of a step; registered. */
-MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
-void rank_close_host_comm(struct rank *r);
 
 /* ---- rank_state.c ---- */
 
 MUST_CHECK enum status rank_fill_state(struct rank *r);
-bool rank_is_live(const struct rank *r);
-/* Finished steps to begin with. */
-uint64_t rank_first_step(const struct rank *r);
 
 /* ---- rank_failure.c ---- */
 

@@ -11,16 +11,6 @@
 #include "trainer/state/live_sync.h"
 #include "trainer/state/state.h"
 
-bool rank_is_live(const struct rank *r)
-{
-    return r->assignment.live_source_count > 0;
-}
-
-uint64_t rank_first_step(const struct rank *r)
-{
-    return rank_is_live(r) ? r->assignment.live_step : r->assignment.restore_step; /* 0: the seed */
-}
-
 /* What moves a state is of host memory: the worker's communicator, if it is one. */
 static enum status open_state_comm(struct rank *r, const char *meeting,
                                    const struct comm_table **out_table, struct comm **out)

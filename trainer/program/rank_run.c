@@ -1,5 +1,3 @@
-#include "trainer/program/rank.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "rpc/rpc.h"
+#include "trainer/program/rank.h"
 #include "trainer/program/rank_parts.h"
 
 #define PINS_MAX ((size_t)512 * 1024) /* implementations of all ops, and 512 files */

@@ -4,8 +4,8 @@
  * A bucket
  *
  *     step thread's -> handed over   [exact_bucket_done]         size 1: reduced at once, done
- *     handed over   -> in work       [exact_communication_run] one after the other, as they were handed
- *                                                          over, which is the same on all ranks
+ *     handed over   -> in work       [exact_communication_run]  one after the other, as they were
+ *                                                          handed over: the same on all ranks
  *     in work       -> done          [reduce_bucket]       local [add_local], [exchange_partials],
  *                                                          [add_tree], [gather_chunks]; with `fast`
  *                                                          [reduce_fast] after the first
@@ -26,10 +26,9 @@
  *     recorded before the bucket is handed over. The compute stream needs no event back, since the
  *     host waits for the end of the step before it enqueues more.
  */
-#include "comm/exact.h"
-
 #include <string.h>
 
+#include "comm/exact.h"
 #include "comm/exact_internal.h"
 #include "comm/sum.h"
 #include "common/check.h"
