@@ -54,4 +54,4 @@ struct exact {
 };
 
 /* The communication thread; size > 1. */
-void *exact_communication_run(void *exact);
+void *exact_communication_run(void *arg);

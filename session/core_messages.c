@@ -272,10 +272,11 @@ bool session_core_next(const struct session_core *core, const struct session_pro
     cairn__v1__trainer_message__init(&out->message);
     if (!core->hello_said)
         return out_hello(core, progress, out);
-    if (session_core_ended(core))
+    if (session_core_ended(core)) {
         return out_fault(core, out) || out_rows(core, now_ms, out) ||
                session_out_parked(core, out) || out_finished(core, out) ||
                out_progress(core, progress, now_ms, out);
+    }
     return out_fault(core, out) || out_meet(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
            out_passed(core, out) || out_wanted(core, out) || out_read(core, now_ms, out) ||

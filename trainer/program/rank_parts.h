@@ -114,7 +114,7 @@ void rank_disconnect(struct rank *r);
 MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
 void rank_close_host_comm(struct rank *r);
 /* options.park of the session. Thread: the link's. */
-void rank_abort_communication(void *rank, const char *reason);
+void rank_abort_communication(void *arg, const char *reason);
 
 /* ---- rank_form.c ---- */
 

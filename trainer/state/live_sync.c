@@ -203,9 +203,8 @@ enum status live_sync(struct worker *worker, const struct live_sync_options *opt
                       uint32_t *out_blamed, struct reason *reason)
 {
     const uint32_t size = options->assignment->size;
-    struct live l = {
-        .worker = worker, .options = options, .blamed = out_blamed, .reason = reason
-    };
+    struct live l = { .worker = worker, .options = options, .reason = reason };
+    l.blamed = out_blamed;
     CHECK(options->assignment->live_source_count >= 1);
     CHECK(options->note_size <= LIVE_NOTE_MAX);
     state_describe(worker, options->assignment->live_step, NULL, &l.view);
