@@ -204,6 +204,36 @@ static enum status show_lost(const Cairn__V1__Job *job, struct buf *out)
     return show_line(out, "lost", text);
 }
 
+/* How many, by what they went on from, and what the newest took. */
+static enum status show_recoveries(const Cairn__V1__Job *job, struct buf *out)
+{
+    if (job->recovery_count == 0)
+        return ST_OK;
+    enum status st = buf_printf(out, "%-12s %u", "recoveries", job->recovery_count);
+    if (st == ST_OK && job->n_recoveries > 0) {
+        const Cairn__V1__Recovery *last = job->recoveries[job->n_recoveries - 1];
+        char seconds[32];
+        double total = 0;
+        for (size_t i = 0; i < last->n_seconds; i++)
+            total += last->seconds[i]->seconds;
+        st = buf_printf(out, "; the newest: %s, from step %llu (%s), %llu step%s lost, %s",
+                        last->cause, (unsigned long long)last->step, last->kind,
+                        (unsigned long long)last->steps_lost, last->steps_lost == 1 ? "" : "s",
+                        format_seconds(total, seconds, sizeof(seconds)));
+    }
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
+static enum status show_times(const Cairn__V1__Job *job, struct buf *out)
+{
+    enum status st = show_lost(job, out);
+    if (st == ST_OK)
+        st = show_recoveries(job, out);
+    if (st == ST_OK && isfinite(job->goodput))
+        st = buf_printf(out, "%-12s %.1f %%\n", "goodput", 100 * job->goodput);
+    return st;
+}
+
 static enum status show_facts(const struct client *client, const Cairn__V1__Job *job,
                               struct buf *out)
 {
@@ -233,7 +263,7 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     if (st == ST_OK)
         st = buf_printf(out, "%-12s %u, %u restarts\n", "attempt", job->generation, job->restarts);
     if (st == ST_OK)
-        st = show_lost(job, out);
+        st = show_times(job, out);
     if (st == ST_OK)
         st = show_line(out, "submitted", job->submitted_at);
     if (st == ST_OK)

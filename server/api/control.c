@@ -28,7 +28,8 @@ static void reply_job(struct api *api, struct core_job *job, bool events,
                       Cairn__V1__Job_Closure reply, void *call)
 {
     Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
-    if (!out) {
+    if (!out || (events && !render_recoveries(api->core, job, out))) {
+        cairn__v1__job__free_unpacked(out, NULL);
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
     }

@@ -1,16 +1,21 @@
 /* `cairn why`: what happened to a job, and where each of its seconds went. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/buf.h"
 #include "server/api/render.h"
+#include "server/story/story.h"
 
-#define TEXT_MAX   ((size_t)256 * 1024)
+#define TEXT_MAX   ((size_t)512 * 1024)
 #define EVENTS_MAX 200 /* that are listed: the newest */
+#define SHOWN_MAX  64  /* generations in the time line: the newest */
 
 struct page {
     struct buf text;
+    struct buf times; /* the time line, until it is its turn */
+    struct story story;
     enum status status;
     const struct core_job *job;
     Cairn__V1__ExplainJobReply *out;
@@ -21,17 +26,32 @@ struct page {
     char saved[LIMIT_REASON];
 };
 
-static void __attribute__((format(printf, 2, 3))) line(struct page *page, const char *format, ...)
+static void add_line(struct page *page, struct buf *to, const char *format, va_list args)
 {
     char out[2 * LIMIT_REASON];
+    (void)vsnprintf(out, sizeof out, format, args);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(to, out);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(to, "\n");
+}
+
+static void __attribute__((format(printf, 2, 3))) line(struct page *page, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(out, sizeof out, format, args);
+    add_line(page, &page->text, format, args);
     va_end(args);
-    if (page->status == ST_OK)
-        page->status = buf_append_text(&page->text, out);
-    if (page->status == ST_OK)
-        page->status = buf_append_text(&page->text, "\n");
+}
+
+/* The same, for the time line. */
+static void __attribute__((format(printf, 2, 3)))
+time_line(struct page *page, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_line(page, &page->times, format, args);
+    va_end(args);
 }
 
 static void head(struct page *page, const struct core *core)
@@ -44,6 +64,11 @@ static void head(struct page *page, const struct core *core)
          job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
          (unsigned long long)m->total_steps, m->generation, m->restarts,
          m->restarts == 1 ? "" : "s");
+    if (m->since_wall > 0 && m->since_state == m->state) {
+        char since[32];
+        render_time(m->since_wall, since);
+        line(page, "%s since %s.", machine_state_name(m->state), since);
+    }
     if (reason.text[0])
         line(page, "Now: %s", reason.text);
     if (m->first_cause.kind != MACHINE_FAULT_NONE) {
@@ -77,6 +102,62 @@ static void seconds(struct page *page)
     for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
         line(page, "  %8.1f s  %-8s %s", (double)m->accounts.lost_ms[i] / 1e3,
              machine_lost_name((enum machine_lost)i), means[i]);
+    }
+    const double goodput = machine_goodput(m);
+    if (!isnan(goodput)) {
+        line(page,
+             "Goodput: %.1f %% of the time since it ran first, without pauses, was training that "
+             "counted.",
+             100 * goodput);
+    }
+}
+
+static void losses(struct page *page)
+{
+    auto_buf struct buf table;
+    buf_init(&table, TEXT_MAX);
+    if (page->status == ST_OK)
+        page->status = story_losses(&page->story, &table);
+    if (page->status != ST_OK || table.size == 0)
+        return;
+    line(page, "%s", "");
+    line(page, "What was lost between generations, by cause:");
+    if (page->status == ST_OK)
+        page->status = buf_append_text(&page->text, table.data);
+}
+
+static bool add_advice(Cairn__V1__ExplainJobReply *out, const struct story_advice *advice)
+{
+    Cairn__V1__Advice *one = malloc(sizeof *one);
+    if (!one)
+        return false;
+    cairn__v1__advice__init(one);
+    out->advice[out->n_advice++] = one;
+    one->about = render_text(advice->about);
+    one->text = render_text(advice->text.text);
+    return one->about && one->text;
+}
+
+static void advice(struct page *page, struct core *core)
+{
+    struct story_advice list[STORY_ADVICE];
+    struct core_node *nodes[2];
+    const struct core_job *job = page->job;
+    const struct story_facts facts = { .job = job->name,
+                                       .spare_node = core_nodes(core, nodes, 2) > 1,
+                                       .copies = job->spec->checkpoint.memory_every > 0 };
+    const uint32_t count = story_advise(&page->story, &facts, list);
+    page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
+    if (!page->out->advice)
+        page->status = ST_NO_MEMORY;
+    if (count > 0) {
+        line(page, "%s", "");
+        line(page, "What you can do:");
+    }
+    for (uint32_t i = 0; page->status == ST_OK && i < count; i++) {
+        line(page, "  %s: %s", list[i].about, list[i].text.text);
+        if (!add_advice(page->out, &list[i]))
+            page->status = ST_NO_MEMORY;
     }
 }
 
@@ -124,10 +205,30 @@ static void checkpoints(struct page *page)
     }
 }
 
-static bool add_generation(void *arg, const struct journal_generation *row)
+/* What is known of how the job came to it; the line stands where it began. */
+static void add_recovery(struct page *page, const struct recovery *r, bool shown)
 {
-    struct page *page = arg;
+    char at[32];
+    auto_buf struct buf said;
+    buf_init(&said, (size_t)4 * LIMIT_REASON);
+    story_add(&page->story, r);
+    if (!shown || page->status != ST_OK)
+        return;
+    render_time(r->wall_ms, at);
+    page->status = story_recovery(r, machine_state_final(page->job->m.state), &said);
+    if (page->status == ST_OK)
+        time_line(page, "  %s  recovery: %s", at, said.data);
+}
+
+static bool add_generation(struct page *page, const struct journal_generation *row)
+{
     char begin[32], how[LIMIT_REASON + 64] = "runs";
+    struct recovery r;
+    const bool shown = row->generation + SHOWN_MAX > page->job->m.generation;
+    if (render_read_recovery(page->job, row->generation, row->recovery, &r))
+        add_recovery(page, &r, shown);
+    if (!shown)
+        return page->status == ST_OK;
     render_time(row->begin_ms, begin);
     if (row->end_ms != 0 && row->cause[0]) {
         (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s",
@@ -138,8 +239,8 @@ static bool add_generation(void *arg, const struct journal_generation *row)
                        (double)(row->end_ms - row->begin_ms) / 1e3,
                        (unsigned long long)row->end_step);
     }
-    line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
-         (unsigned long long)row->restore_step, row->nodes, how);
+    time_line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
+              (unsigned long long)row->restore_step, row->nodes, how);
     return page->status == ST_OK;
 }
 
@@ -235,34 +336,88 @@ static bool add_each_generation(void *arg, const struct journal_generation *row)
     return page->status == ST_OK && add_generation(page, row);
 }
 
+static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply *out)
+{
+    out->lost_by_cause = calloc(STORY_FAULTS, sizeof(void *));
+    for (uint32_t i = 0; out->lost_by_cause && i < STORY_FAULTS; i++) {
+        const struct story_loss *loss = &story->of[i];
+        if (loss->count == 0)
+            continue;
+        Cairn__V1__CauseLoss *one = malloc(sizeof *one);
+        if (!one)
+            return false;
+        cairn__v1__cause_loss__init(one);
+        out->lost_by_cause[out->n_lost_by_cause++] = one;
+        one->cause = render_text(story_cause(i));
+        one->count = loss->count;
+        one->steps_lost = loss->steps;
+        if (!one->cause || !render_parts(loss->ms, &one->n_seconds, &one->seconds))
+            return false;
+    }
+    return out->lost_by_cause != NULL;
+}
+
+static bool render_rest(struct page *page)
+{
+    const struct machine *m = &page->job->m;
+    Cairn__V1__ExplainJobReply *out = page->out;
+    char since[32];
+    render_time(m->since_state == m->state ? m->since_wall : 0, since);
+    out->train_seconds = (double)m->accounts.train_ms / 1e3;
+    out->since = render_text(since);
+    if (m->recovery.state == RECOVERY_ENDING) {
+        out->ending = render_recovery(&m->recovery);
+        if (!out->ending)
+            return false;
+        out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
+    }
+    return out->since && render_cause(&m->first_cause, out) && render_losses(&page->story, out);
+}
+
+/* In this order, whatever is read first. */
+static enum status write_page(struct page *page, struct core *core)
+{
+    const struct core_job *job = page->job;
+    struct journal *journal = core_options(core)->journal;
+    enum status st = journal_each_generation(journal, job->id, add_each_generation, page);
+    if (job->m.recovery.state == RECOVERY_ENDING)
+        add_recovery(page, &job->m.recovery, true);
+    head(page, core);
+    seconds(page);
+    losses(page);
+    if (!job->unreadable[0]) {
+        advice(page, core);
+        checkpoints(page);
+    }
+    line(page, "%s", "");
+    line(page, "Time line (the newest %d generations):", SHOWN_MAX);
+    if (page->status == ST_OK && page->times.size > 0)
+        page->status = buf_append_text(&page->text, page->times.data);
+    line(page, "%s", "");
+    line(page, "What happened (the newest %d events):", EVENTS_MAX);
+    if (st == ST_OK)
+        st = journal_each_event(journal, job->id, EVENTS_MAX, add_event, page);
+    end_saved(page);
+    if (st != ST_OK)
+        line(page, "  The journal can't be read: %s", status_string(st));
+    return page->status;
+}
+
 Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
 {
     struct page page = { .job = job, .status = ST_OK, .out = malloc(sizeof *page.out) };
     if (!page.out)
         return NULL;
     cairn__v1__explain_job_reply__init(page.out);
-    struct journal *journal = core_options(core)->journal;
     buf_init(&page.text, TEXT_MAX);
-    head(&page, core);
-    seconds(&page);
-    if (!job->unreadable[0])
-        checkpoints(&page);
-    line(&page, "%s", "");
-    line(&page, "Generations:");
-    enum status st = journal_each_generation(journal, job->id, add_each_generation, &page);
-    line(&page, "%s", "");
-    line(&page, "What happened (the newest %d events):", EVENTS_MAX);
-    if (st == ST_OK)
-        st = journal_each_event(journal, job->id, EVENTS_MAX, add_event, &page);
-    end_saved(&page);
-    if (st != ST_OK)
-        line(&page, "  The journal can't be read: %s", status_string(st));
+    buf_init(&page.times, TEXT_MAX / 2);
+    const enum status st = write_page(&page, core);
     size_t size;
+    buf_release(&page.times);
     page.out->text = buf_take(&page.text, &size);
     page.out->job = render_job(core, job, RENDER_CKPTS, true);
-    page.out->train_seconds = (double)job->m.accounts.train_ms / 1e3;
-    if (page.status != ST_NO_MEMORY && page.out->text && page.out->job &&
-        render_cause(&job->m.first_cause, page.out))
+    if (st != ST_NO_MEMORY && page.out->text && page.out->job &&
+        render_recoveries(core, job, page.out->job) && render_rest(&page))
         return page.out;
     cairn__v1__explain_job_reply__free_unpacked(page.out, NULL);
     return NULL;

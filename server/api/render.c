@@ -394,6 +394,8 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->accuracy = job->accuracy;
     out->eval_loss = job->eval_loss;
     out->eta_s = eta(job, step);
+    out->recovery_count = m->recoveries;
+    out->goodput = machine_goodput(m);
     out->final_digest = render_text(m->final_digest);
     out->submitted_at = time_text(m->submitted_wall);
     out->started_at = time_text(m->started_wall);

@@ -9,9 +9,10 @@
 #include "cairn/v1/control.pb-c.h"
 #include "server/core/core.h"
 
-#define RENDER_EVENTS 1000 /* the newest events of a job that GetJob and ExplainJob show */
-#define RENDER_CKPTS  100  /* the newest checkpoints of a job that is shown alone */
-#define RENDER_PAGE   1000 /* jobs, checkpoints */
+#define RENDER_EVENTS     1000 /* the newest events of a job that GetJob and ExplainJob show */
+#define RENDER_CKPTS      100  /* the newest checkpoints of a job that is shown alone */
+#define RENDER_RECOVERIES 64   /* the newest recoveries of a job that they show */
+#define RENDER_PAGE       1000 /* jobs, checkpoints */
 
 /* "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
@@ -28,6 +29,16 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
 MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
                                     Cairn__V1__ListCheckpointsReply **out);
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node);
+
+/* Added to a job's message. false: no memory, or the journal can't be read. */
+bool render_recoveries(struct core *core, const struct core_job *job, Cairn__V1__Job *out);
+Cairn__V1__Recovery *render_recovery(const struct recovery *r);
+/* A record as the journal has it; the job's own where it is still under way. false: it is none. */
+bool render_read_recovery(const struct core_job *job, uint32_t generation, const char *text,
+                          struct recovery *out);
+/* The seconds of each part. */
+bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
+                  Cairn__V1__LostSeconds ***out);
 
 /* What happened, where each second went, first cause first; also as a text for people. */
 Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job);

@@ -11,6 +11,8 @@
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
+#define RECOVERY_BYTES_MAX ((size_t)8 * 1024) /* texts of LIMIT_REASON, escaped */
+
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind)
 {
     return (struct machine_event){ .kind = kind,
@@ -40,10 +42,18 @@ static enum status record_generation(struct core *core, struct core_job *job, in
         if (st != ST_OK)
             return st;
     }
+    auto_buf struct buf recovery;
+    buf_init(&recovery, RECOVERY_BYTES_MAX);
+    if (m->recovery.generation == m->generation) {
+        enum status st = machine_encode_recovery(&m->recovery, &recovery);
+        if (st != ST_OK)
+            return st;
+    }
     struct journal_generation row = { .generation = m->generation,
                                       .begin_ms = wall,
                                       .restore_step = m->restore.step,
-                                      .nodes = nodes.data ? nodes.data : "" };
+                                      .nodes = nodes.data ? nodes.data : "",
+                                      .recovery = recovery.data ? recovery.data : "" };
     return journal_put_generation(core->options.journal, job->id, &row);
 }
 
@@ -56,6 +66,17 @@ static enum status record_end(struct core *core, struct core_job *job, int64_t w
                                       .cause = machine_fault_name(m->cause.kind),
                                       .message = m->cause.message };
     return journal_end_generation(core->options.journal, job->id, &row);
+}
+
+static enum status record_recovery(struct core *core, struct core_job *job)
+{
+    const struct recovery *r = &job->m.recovered;
+    auto_buf struct buf text;
+    buf_init(&text, RECOVERY_BYTES_MAX);
+    enum status st = machine_encode_recovery(r, &text);
+    if (st != ST_OK)
+        return st;
+    return journal_put_recovery(core->options.journal, job->id, r->generation, r->step, text.data);
 }
 
 static enum status record_save(struct core *core, struct core_job *job,
@@ -148,6 +169,8 @@ static enum status record_action(struct core *core, struct core_job *job,
         return record_generation(core, job, event->wall);
     case MACHINE_ACT_GEN_END:
         return record_end(core, job, event->wall);
+    case MACHINE_ACT_RECOVERY:
+        return record_recovery(core, job);
     case MACHINE_ACT_SAVE_ROW:
         return record_save(core, job, act, event);
     case MACHINE_ACT_CKPT_ROW:
@@ -434,6 +457,7 @@ static void perform_action(struct core *core, struct core_job *job,
 {
     switch (act->kind) {
     case MACHINE_ACT_TELL:
+    case MACHINE_ACT_RECOVERY:
     case MACHINE_ACT_SAVE_ROW:
     case MACHINE_ACT_CKPT_ROW:
         break; /* journalled */

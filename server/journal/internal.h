@@ -16,7 +16,7 @@
 /* Where that is in the file's header: 4 bytes, big endian. */
 #define JOURNAL_ID_OFFSET 68
 /* user_version, which every upgrade of open.c raises. */
-#define JOURNAL_VERSION 9
+#define JOURNAL_VERSION 10
 
 enum journal_sql {
     SQL_PUT_JOB,
@@ -45,6 +45,7 @@ enum journal_sql {
     SQL_BOUND_EVENTS,
     SQL_PUT_GENERATION,
     SQL_END_GENERATION,
+    SQL_PUT_RECOVERY,
     SQL_PUT_RANK,
     SQL_PUT_SAVE,
     SQL_DROP_SAVE,
@@ -78,6 +79,7 @@ enum journal_sql {
     SQL_EACH_CKPT,
     SQL_EACH_EVENT,
     SQL_EACH_GENERATION,
+    SQL_EACH_RECOVERY,
     SQL_EACH_METRICS,
     SQL_GET_KEY,
     SQL_EACH_DRAIN,

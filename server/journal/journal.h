@@ -135,11 +135,19 @@ struct journal_generation {
     uint64_t restore_step, end_step;
     const char *nodes; /* names, comma separated, by rank */
     const char *cause, *message;
+    const char *recovery; /* how the job came to it (server/machine/codec.h); "": it is the first,
+                           * or nobody knows */
 };
+/* Writes all but its end. */
 MUST_CHECK enum status journal_put_generation(struct journal *journal, const char *id,
                                               const struct journal_generation *row);
 MUST_CHECK enum status journal_end_generation(struct journal *journal, const char *id,
                                               const struct journal_generation *row);
+
+/* The same of a generation that has its row; restore_step, too, as it turned out. */
+MUST_CHECK enum status journal_put_recovery(struct journal *journal, const char *id,
+                                            uint32_t generation, uint64_t restore_step,
+                                            const char *recovery);
 
 MUST_CHECK enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
                                         const struct machine_rank_row *row);
@@ -239,6 +247,10 @@ MUST_CHECK enum status journal_each_event(struct journal *journal, const char *i
 typedef bool (*journal_generation_fn)(void *arg, const struct journal_generation *row);
 MUST_CHECK enum status journal_each_generation(struct journal *journal, const char *id,
                                                journal_generation_fn fn, void *arg);
+/* Of generations that have one: the newest count_max, oldest first. */
+typedef bool (*journal_recovery_fn)(void *arg, uint32_t generation, const char *recovery);
+MUST_CHECK enum status journal_each_recovery(struct journal *journal, const char *id,
+                                             uint32_t count_max, journal_recovery_fn fn, void *arg);
 typedef bool (*journal_metric_fn)(void *arg, uint64_t step, const void *row, size_t size);
 /* Ascending, from a step on. */
 MUST_CHECK enum status journal_each_metric(struct journal *journal, const char *id, uint64_t from,

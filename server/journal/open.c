@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 9 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 8) gets
+ * user_version is 10 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 9) gets
  * the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
@@ -132,6 +132,13 @@ static const char upgrade_to_9[] = "BEGIN;"
                                    "PRAGMA user_version=9;"
                                    "COMMIT;";
 
+/* How a generation's job came to it from the one before. */
+static const char upgrade_to_10[] =
+    "BEGIN;"
+    "ALTER TABLE generations ADD COLUMN recovery TEXT NOT NULL DEFAULT '';"
+    "PRAGMA user_version=10;"
+    "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -255,6 +262,8 @@ static enum status open_db(struct journal *journal, const char *path)
         st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_8, NULL, NULL, NULL));
     if (st == ST_OK && version < 9)
         st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_9, NULL, NULL, NULL));
+    if (st == ST_OK && version < 10)
+        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_10, NULL, NULL, NULL));
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

@@ -56,9 +56,9 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
 enum status journal_put_generation(struct journal *journal, const char *id,
                                    const struct journal_generation *row)
 {
-    return journal_run(journal, SQL_PUT_GENERATION, "tiiiit", id, (int64_t)row->generation,
+    return journal_run(journal, SQL_PUT_GENERATION, "tiiiitt", id, (int64_t)row->generation,
                        row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step,
-                       row->nodes);
+                       row->nodes, row->recovery);
 }
 
 enum status journal_end_generation(struct journal *journal, const char *id,
@@ -66,6 +66,24 @@ enum status journal_end_generation(struct journal *journal, const char *id,
 {
     return journal_run(journal, SQL_END_GENERATION, "tiiitt", id, (int64_t)row->generation,
                        row->end_ms, (int64_t)row->end_step, row->cause, row->message);
+}
+
+enum status journal_put_recovery(struct journal *journal, const char *id, uint32_t generation,
+                                 uint64_t restore_step, const char *recovery)
+{
+    return journal_run(journal, SQL_PUT_RECOVERY, "tiit", id, (int64_t)generation,
+                       (int64_t)restore_step, recovery);
+}
+
+enum status journal_each_recovery(struct journal *journal, const char *id, uint32_t count_max,
+                                  journal_recovery_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_RECOVERY, &row, "ti", id, (int64_t)count_max);
+    bool more = true;
+    while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK)
+        more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), journal_text_at(row, 1));
+    return end_rows(row, st);
 }
 
 enum status journal_each_generation(struct journal *journal, const char *id,
@@ -82,7 +100,8 @@ enum status journal_each_generation(struct journal *journal, const char *id,
                                         .end_step = (uint64_t)sqlite3_column_int64(row, 4),
                                         .nodes = journal_text_at(row, 5),
                                         .cause = journal_text_at(row, 6),
-                                        .message = journal_text_at(row, 7) };
+                                        .message = journal_text_at(row, 7),
+                                        .recovery = journal_text_at(row, 8) };
         more = fn(arg, &g);
     }
     return end_rows(row, st);

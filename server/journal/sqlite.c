@@ -58,10 +58,14 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_BOUND_EVENTS] =
         "DELETE FROM events WHERE job=?1 AND seq <= (SELECT seq FROM events WHERE "
         "job=?1 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(LIMIT_EVENTS_PER_JOB) ")",
-    [SQL_PUT_GENERATION] = "INSERT OR REPLACE INTO generations VALUES(?,?,?,0,?,?,?,'','')",
+    [SQL_PUT_GENERATION] =
+        "INSERT OR REPLACE INTO generations(job,generation,begin_ms,end_ms,restore_step,end_step,"
+        "nodes,cause,message,recovery) VALUES(?,?,?,0,?,?,?,'','',?)",
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
+    [SQL_PUT_RECOVERY] =
+        "UPDATE generations SET restore_step=?3, recovery=?4 WHERE job=?1 AND generation=?2",
     [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?)",
     [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
@@ -113,7 +117,10 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
     [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
-                            "message FROM generations WHERE job=? ORDER BY generation",
+                            "message,recovery FROM generations WHERE job=? ORDER BY generation",
+    [SQL_EACH_RECOVERY] =
+        "SELECT * FROM (SELECT generation,recovery FROM generations WHERE job=? AND recovery<>'' "
+        "ORDER BY generation DESC LIMIT ?) ORDER BY generation",
     [SQL_EACH_METRICS] =
         "SELECT rows FROM metric_blocks WHERE job=?1 AND first>=coalesce((SELECT max(first) FROM "
         "metric_blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",

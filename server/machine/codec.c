@@ -70,6 +70,10 @@ static const struct field machine_fields[] = {
     MEMBER(room.reason, "refused_reason", TEXT),
     FIELD(machine, swept, U32),
     MEMBER(accounts.train_ms, "train_ms", I64),
+    FIELD(machine, unstarted_ms, I64),
+    FIELD(machine, recoveries, U32),
+    FIELD(machine, since_state, ENUM),
+    FIELD(machine, since_wall, I64),
     FIELD(machine, submitted_wall, I64),
     FIELD(machine, started_wall, I64),
     FIELD(machine, ended_wall, I64),
@@ -86,6 +90,33 @@ static const struct field fault_fields[] = {
     FIELD(machine_fault, phase, TEXT),      FIELD(machine_fault, message, TEXT),
     FIELD(machine_fault, of_node, BOOLEAN), FIELD(machine_fault, shard, U32),
     FIELD(machine_fault, waits, BOOLEAN),
+};
+
+#define PART(part, name)                                                                           \
+    {                                                                                              \
+        name, offsetof(struct recovery, ms[RECOVERY_##part]), sizeof(int64_t), FIELD_I64           \
+    }
+
+static const struct field recovery_fields[] = {
+    FIELD(recovery, state, ENUM),
+    FIELD(recovery, kind, ENUM),
+    FIELD(recovery, ended, U32),
+    FIELD(recovery, generation, U32),
+    FIELD(recovery, fault, U32),
+    FIELD(recovery, rank, U32),
+    FIELD(recovery, node, TEXT),
+    FIELD(recovery, phase, TEXT),
+    FIELD(recovery, message, TEXT),
+    FIELD(recovery, mark, U64),
+    FIELD(recovery, step, U64),
+    FIELD(recovery, wall_ms, I64),
+    FIELD(recovery, booked_ms, I64),
+    PART(DETECT, "detect_ms"),
+    PART(END, "end_ms"),
+    PART(WAIT, "wait_ms"),
+    PART(FORM, "form_ms"),
+    PART(RESTORE, "restore_ms"),
+    PART(REPLAY, "replay_ms"),
 };
 
 static const struct field shun_fields[] = {
@@ -257,6 +288,8 @@ static const struct list lists[] = {
       COUNT(fault_fields) },
     { "first_cause", offsetof(struct machine, first_cause), sizeof(struct machine_fault), 1, 0,
       fault_fields, COUNT(fault_fields) },
+    { "recovery", offsetof(struct machine, recovery), sizeof(struct recovery), 1, 0,
+      recovery_fields, COUNT(recovery_fields) },
     { "announced", offsetof(struct machine, due.announced), sizeof(struct machine_announced),
       MACHINE_ANNOUNCED_MAX, 0, announced_fields, COUNT(announced_fields) },
     { "lost_ms", offsetof(struct machine, accounts.lost_ms), sizeof(int64_t), MACHINE_LOST_COUNT, 0,
@@ -294,18 +327,21 @@ static json_t *encode_machine(const struct machine *m)
     return NULL;
 }
 
-enum status machine_encode(const struct machine *m, struct buf *out)
+/* root: taken; NULL: no memory. */
+static enum status print(json_t *root, struct buf *out)
 {
-    json_t *root = encode_machine(m);
-    if (!root)
-        return ST_NO_MEMORY;
-    char *text = json_dumps(root, JSON_COMPACT);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text)
         return ST_NO_MEMORY;
     enum status st = buf_append_text(out, text);
     free(text);
     return st;
+}
+
+enum status machine_encode(const struct machine *m, struct buf *out)
+{
+    return print(encode_machine(m), out);
 }
 
 /* The key is not in a journal of an older version. */
@@ -327,6 +363,11 @@ static bool decode_ranks(const json_t *root, struct machine *m)
                              COUNT(rank_fields));
 }
 
+static bool is_recovery(const struct recovery *r)
+{
+    return r->state <= RECOVERY_CUT && r->kind < RECOVERY_KINDS;
+}
+
 static bool decode_machine(const json_t *root, struct machine *m)
 {
     if (!json_object_get(root, "state") ||
@@ -345,7 +386,8 @@ static bool decode_machine(const json_t *root, struct machine *m)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
     return decode_ranks(root, m) && decode_shunned(root, m) && m->state > MACHINE_NONE &&
-           m->state <= MACHINE_KILLED && m->ending.to <= MACHINE_KILLED;
+           m->state <= MACHINE_KILLED && m->ending.to <= MACHINE_KILLED &&
+           is_recovery(&m->recovery);
 }
 
 size_t machine_encoded_ranks(const char *text)
@@ -371,6 +413,22 @@ enum status machine_decode(struct machine *m, const char *text)
     }
     m->dirty = false;
     return ok ? ST_OK : ST_CORRUPT;
+}
+
+/* ---- the record of a recovery ---- */
+
+enum status machine_encode_recovery(const struct recovery *r, struct buf *out)
+{
+    return print(encode_fields(r, recovery_fields, COUNT(recovery_fields)), out);
+}
+
+enum status machine_decode_recovery(struct recovery *r, const char *text)
+{
+    *r = (struct recovery){ .rank = RECOVERY_ALL_RANKS };
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const bool ok = decode_fields(root, r, recovery_fields, COUNT(recovery_fields));
+    json_decref(root);
+    return ok && is_recovery(r) ? ST_OK : ST_CORRUPT;
 }
 
 /* ---- rows of ranks ---- */

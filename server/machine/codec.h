@@ -17,6 +17,11 @@ size_t machine_encoded_ranks(const char *text);
 /* m was made by machine_init with the job's config. Errors: ST_CORRUPT; then m is half read */
 MUST_CHECK enum status machine_decode(struct machine *m, const char *text);
 
+/* The same of one recovery, which is in its generation's row, too. Errors: ST_NO_MEMORY, ST_FULL;
+ * ST_CORRUPT */
+MUST_CHECK enum status machine_encode_recovery(const struct recovery *r, struct buf *out);
+MUST_CHECK enum status machine_decode_recovery(struct recovery *r, const char *text);
+
 /* A rank as its row has it. One that never had a place needs none: machine_init makes the same. */
 struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank);
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b);

@@ -207,6 +207,7 @@ enum machine_action_kind {
     MACHINE_ACT_TELL, /* what, step, message: an event for people, in the job's history */
     MACHINE_ACT_GEN_BEGIN,
     MACHINE_ACT_GEN_END,    /* of the current generation, with m->cause */
+    MACHINE_ACT_RECOVERY,   /* m->recovered: it is closed, and known whole */
     MACHINE_ACT_SAVE_ROW,   /* step, generation, save_state; MACHINE_SAVE_FREE deletes */
     MACHINE_ACT_CKPT_ROW,   /* step, generation: as the catalog has it; not there: deletes */
     MACHINE_ACT_REPORT_ROW, /* step, generation, rank: the report that the event brought */

@@ -55,13 +55,6 @@ struct machine_turn {
     int64_t now, wall;
 };
 
-/* ---- park.c: workers that outlive their generation; what of it life.c and others ask ---- */
-
-/* Every worker of the generation is gone, or has parked where it parks. */
-bool machine_all_left(const struct machine *m);
-/* Its generation has ended, and workers of it wait for the next one. */
-bool machine_keeps(const struct machine *m);
-
 /* ---- catalog.c: checkpoints and saves of the job; lists and questions ---- */
 
 struct machine_ckpt *machine_ckpt_at(struct machine *m, uint64_t step, uint32_t generation);
@@ -121,6 +114,10 @@ bool machine_alive(const struct machine *m);  /* a generation of it has, or may 
 bool machine_spans(const struct machine *m);  /* its ranks are on two nodes or more */
 bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
 bool machine_all_gone(const struct machine *m);
+/* Every worker of the generation is gone, or has parked where it parks. */
+bool machine_all_left(const struct machine *m);
+/* Its generation has ended, and workers of it wait for the next one (park.c). */
+bool machine_keeps(const struct machine *m);
 void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
 /* Where a job goes whose generation saved and left as it was intended. */
 enum machine_state machine_intended(enum machine_intent intent);
@@ -131,8 +128,20 @@ int64_t machine_session_ms(const struct machine *m);
 bool machine_is_silent(const struct machine_turn *t, const struct machine_rank *rank);
 /* Without having been seen to be gone: no other trainer gets its slot until it was. */
 void machine_count_as_gone(struct machine_turn *t, uint32_t rank);
+int64_t machine_lost_total(const struct machine *m); /* but for stalls, which are of training */
 /* Books the time since the last turn as training or as lost. */
 void machine_account(struct machine *m, int64_t now);
+/* The record of a recovery (server/recovery/recovery.h): time is booked before machine_account;
+ * a generation failed, with m->cause; the cause is another one; the generation is gone, before
+ * GEN_END; the next one is formed, before m->cause is cleared; after every event; the coordinator
+ * is back. */
+void machine_recovery_book(struct machine_turn *t);
+void machine_recovery_fail(struct machine_turn *t, int64_t detect_ms);
+void machine_recovery_mend(struct machine *m);
+void machine_recovery_end(struct machine_turn *t, enum machine_state to);
+void machine_recovery_form(struct machine_turn *t);
+void machine_recovery_tick(struct machine_turn *t);
+void machine_recovery_resume(struct machine_turn *t);
 /* PLACING: the slots are given back, and the scheduler places the job again. */
 void machine_unplace(struct machine_turn *t);
 /* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
@@ -140,7 +149,7 @@ void machine_end_generation(struct machine_turn *t, enum machine_state to, bool 
 /* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
 void machine_rest(struct machine_turn *t, enum machine_state to);
 
-/* ---- park.c: the rest of it ---- */
+/* ---- park.c: workers that outlive their generation ---- */
 
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,

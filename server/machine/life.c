@@ -145,6 +145,20 @@ bool machine_all_gone(const struct machine *m)
     return m->gone_count == m->config.ranks;
 }
 
+bool machine_all_left(const struct machine *m)
+{
+    uint32_t left = m->gone_count;
+    for (uint32_t i = 0; m->ending.parks && i < m->config.ranks; i++)
+        left += m->ranks[i].parked && !m->ranks[i].gone;
+    return left == m->config.ranks;
+}
+
+bool machine_keeps(const struct machine *m)
+{
+    return (m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING) && !machine_ends(m) &&
+           !machine_all_gone(m);
+}
+
 void machine_rank_gone(struct machine *m, uint32_t rank)
 {
     m->gone_count += !m->ranks[rank].gone;
@@ -292,6 +306,175 @@ void machine_account(struct machine *m, int64_t now)
     case MACHINE_STOPPED:
     case MACHINE_KILLED:
         break;
+    }
+}
+
+int64_t machine_lost_total(const struct machine *m)
+{
+    int64_t lost = 0;
+    for (int i = 0; i < MACHINE_LOST_COUNT; i++)
+        lost += i == MACHINE_LOST_STALL ? 0 : m->accounts.lost_ms[i];
+    return lost;
+}
+
+double machine_goodput(const struct machine *m)
+{
+    const int64_t stall = m->accounts.lost_ms[MACHINE_LOST_STALL];
+    const int64_t trained = m->accounts.train_ms > stall ? m->accounts.train_ms - stall : 0;
+    const int64_t since = m->accounts.train_ms + machine_lost_total(m) - m->unstarted_ms;
+    return m->started_wall == 0 || since <= 0 ? __builtin_nan("") : (double)trained / (double)since;
+}
+
+/* ---- the record of a recovery ---- */
+
+enum recovery_kind machine_restored_from(const struct machine *m)
+{
+    if (m->restore.live)
+        return RECOVERY_LIVE;
+    if (m->restore.memory_generation != 0)
+        return RECOVERY_MEMORY;
+    return m->restore.generation != 0 ? RECOVERY_CHECKPOINT : RECOVERY_SEED;
+}
+
+static enum recovery_part part_of_now(const struct machine *m)
+{
+    const bool formed = m->recovery.state == RECOVERY_FORMING;
+    if (formed && m->state == MACHINE_FORMING)
+        return m->ranks[0].assigned ? RECOVERY_RESTORE : RECOVERY_FORM;
+    if (formed)
+        return RECOVERY_REPLAY;
+    return machine_alive(m) ? RECOVERY_END : RECOVERY_WAIT;
+}
+
+/* Nobody waits for a job that is paused, or over. */
+static bool is_booked(const struct machine *m)
+{
+    return recovery_open(&m->recovery) && m->state != MACHINE_PAUSED &&
+           !machine_state_final(m->state);
+}
+
+void machine_recovery_book(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (is_booked(m))
+        recovery_book(&m->recovery, part_of_now(m), t->now - m->accounts.at, t->wall);
+}
+
+static void close_recovery(struct machine_turn *t, bool done, int64_t late_ms)
+{
+    struct machine *m = t->m;
+    if (m->recovery.state != RECOVERY_FORMING)
+        return;
+    recovery_close(&m->recovery, done, late_ms);
+    m->recovered = m->recovery;
+    m->unbooked_ms = 0;
+    machine_act(t, MACHINE_ACT_RECOVERY);
+}
+
+void machine_recovery_mend(struct machine *m)
+{
+    const struct machine_fault *cause = &m->cause;
+    const bool blamed = cause->rank < m->config.ranks;
+    if (m->recovery.state != RECOVERY_ENDING || cause->kind == MACHINE_FAULT_NONE)
+        return;
+    recovery_blame(&m->recovery, (uint32_t)cause->kind, cause->rank,
+                   blamed ? m->ranks[cause->rank].node : "", cause->phase, cause->message);
+}
+
+/* Steps of which nobody heard before the workers' last words. */
+static void hear_last_words(struct machine *m)
+{
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        if (m->ranks[i].step <= m->step_max)
+            continue;
+        m->step_max = m->ranks[i].step;
+        m->progressed = true;
+        m->dirty = true;
+    }
+    if (m->recovery.state == RECOVERY_ENDING)
+        m->recovery.mark = m->step_max;
+}
+
+void machine_recovery_fail(struct machine_turn *t, int64_t detect_ms)
+{
+    struct machine *m = t->m;
+    hear_last_words(m);
+    close_recovery(t, false, detect_ms);
+    recovery_begin(&m->recovery, m->generation, m->step_max, detect_ms, t->wall);
+    machine_recovery_mend(m);
+}
+
+/* One that failed has its record. */
+void machine_recovery_end(struct machine_turn *t, enum machine_state to)
+{
+    struct machine *m = t->m;
+    machine_recovery_mend(m);
+    hear_last_words(m);
+    close_recovery(t, false, 0);
+    if (m->recovery.state != RECOVERY_ENDING && !machine_state_final(to))
+        recovery_begin(&m->recovery, m->generation, m->step_max, 0, t->wall);
+}
+
+void machine_recovery_form(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->recovery.state != RECOVERY_ENDING)
+        return; /* the first generation, or one of before there were records */
+    recovery_form(&m->recovery, m->generation);
+    recovery_restored(&m->recovery, machine_restored_from(m), m->restore.step, m->step_max);
+    m->recoveries++;
+}
+
+/* A rank has finished what had been finished before. */
+static bool is_caught_up(const struct machine *m)
+{
+    bool caught_up = false;
+    for (uint32_t i = 0; i < m->config.ranks && !caught_up; i++)
+        caught_up = m->ranks[i].joined && m->ranks[i].step >= m->recovery.mark;
+    return caught_up;
+}
+
+static bool is_any_joined(const struct machine *m)
+{
+    bool joined = false;
+    for (uint32_t i = 0; i < m->config.ranks && !joined; i++)
+        joined = m->ranks[i].joined;
+    return joined;
+}
+
+void machine_recovery_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->since_state != m->state) {
+        m->since_state = m->state;
+        m->since_wall = t->wall;
+    }
+    if (m->recovery.state != RECOVERY_FORMING)
+        return;
+    if (m->state == MACHINE_FORMING)
+        recovery_restored(&m->recovery, machine_restored_from(m), m->restore.step, m->step_max);
+    if (!machine_trains(m))
+        return;
+    if (is_caught_up(m)) {
+        close_recovery(t, true, 0);
+    } else if (m->unbooked_ms > 0 && is_any_joined(m)) {
+        recovery_book(&m->recovery, RECOVERY_REPLAY, m->unbooked_ms, t->wall);
+        m->unbooked_ms = 0;
+    }
+}
+
+/* The time without a coordinator is of what was going on. Only of steps that are repeated nobody
+ * knows until a worker says where it is. */
+void machine_recovery_resume(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (!is_booked(m))
+        return;
+    const int64_t away = t->wall - m->recovery.booked_ms;
+    if (m->recovery.state == RECOVERY_FORMING && machine_trains(m)) {
+        m->unbooked_ms = away;
+    } else {
+        recovery_book(&m->recovery, part_of_now(m), away, t->wall);
     }
 }
 

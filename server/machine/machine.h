@@ -47,6 +47,7 @@
 #include "server/fleet/shun.h"
 #include "server/machine/event.h"
 #include "server/machine/interval.h"
+#include "server/recovery/recovery.h"
 
 /*
  * What belongs together in the state of a job. Members above a blank line are journalled, those
@@ -162,6 +163,11 @@ struct machine {
     struct machine_room room;
     uint32_t failures; /* that cost steps */
     struct machine_accounts accounts;
+    int64_t unstarted_ms;           /* of lost_ms: before it ran for the first time */
+    struct recovery recovery;       /* the newest */
+    uint32_t recoveries;            /* generations that were formed after another one */
+    enum machine_state since_state; /* journalled with what else changes; since_wall: since when */
+    int64_t since_wall;
     int64_t submitted_wall, started_wall, ended_wall;
     char token[72];        /* of this generation */
     char token_before[72]; /* of the one before: its workers that are parked have it */
@@ -176,6 +182,8 @@ struct machine {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
+    struct recovery recovered; /* what MACHINE_ACT_RECOVERY journals */
+    int64_t unbooked_ms;       /* nobody knows yet whether steps were repeated in that time */
     struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count;
@@ -280,6 +288,11 @@ bool machine_holds_slot(const struct machine *m, uint32_t rank);
 bool machine_alive_rank(const struct machine *m, uint32_t rank);
 /* Finished steps as far as this process knows. */
 uint64_t machine_step_now(const struct machine *m);
+/* What the generation's state comes from. */
+enum recovery_kind machine_restored_from(const struct machine *m);
+/* Training of steps that counted, as a part of the time since the job ran first, without pauses;
+ * 0..1, NaN: it didn't run yet. docs/why.md */
+double machine_goodput(const struct machine *m);
 /* "ok", "unsupervised", "degraded", "recovering". */
 const char *machine_health(const struct machine *m);
 

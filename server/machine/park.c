@@ -90,21 +90,7 @@ void machine_on_parked(struct machine_turn *t)
     machine_note_parked(t, t->ev->rank);
 }
 
-bool machine_all_left(const struct machine *m)
-{
-    uint32_t left = m->gone_count;
-    for (uint32_t i = 0; m->ending.parks && i < m->config.ranks; i++)
-        left += m->ranks[i].parked && !m->ranks[i].gone;
-    return left == m->config.ranks;
-}
-
 /* ---- keeping ---- */
-
-bool machine_keeps(const struct machine *m)
-{
-    return (m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING) && !machine_ends(m) &&
-           !machine_all_gone(m);
-}
 
 void machine_keep(struct machine_turn *t)
 {

@@ -174,7 +174,7 @@ struct machine_rank {
     bool parked;    /* its process has left the generation, and waits for the next one */
     bool source;    /* with restore.live: it has the state, and gives it to the others */
     uint32_t
-        holder; /* with restore.memory_generation: the rank on whose node the share of this one lies */
+        holder; /* of a restore from memory: the rank on whose node the share of this one lies */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;

@@ -285,18 +285,18 @@ void machine_pins_tick(struct machine_turn *t)
     machine_fail(t, &best);
 }
 
-/* The time since the last progress was no training: it went until somebody noticed. */
-static void account_detection(struct machine *m, int64_t now)
+/* The time since the last progress was no training: it went until somebody noticed. How long. */
+static int64_t account_detection(struct machine *m, int64_t now)
 {
-    int64_t since = m->progress_at > m->started_at ? m->progress_at : m->started_at;
-    int64_t detect = now - since;
+    int64_t detect = now - (m->progress_at > m->started_at ? m->progress_at : m->started_at);
     if (m->state == MACHINE_FORMING || detect <= 0)
-        return;
+        return 0;
     bool replays = machine_step_now(m) < m->replay_until;
     int64_t *from = replays ? &m->accounts.lost_ms[MACHINE_LOST_REPLAY] : &m->accounts.train_ms;
     int64_t moved = detect < *from ? detect : *from;
     *from -= moved;
     m->accounts.lost_ms[MACHINE_LOST_DETECT] += moved;
+    return moved;
 }
 
 /* What people asked of it holds. But a job that ends for good, or whose time is over, has to save
@@ -369,11 +369,12 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     m->cause = *fault;
     m->dirty = true;
     tell_fault(t, fault);
-    account_detection(m, t->now);
+    const int64_t detect = account_detection(m, t->now);
     if (machine_final_committed(m)) { /* the work is done; who is left has nothing to do */
         machine_end_generation(t, MACHINE_SUCCEEDED, false);
         return;
     }
+    machine_recovery_fail(t, detect);
     begin_count(m, fault);
     const enum verdict verdict = judge_node(t, fault);
     m->spared = verdict == VERDICT_NODE;
@@ -439,6 +440,7 @@ static void mend_cause(struct machine_turn *t, const struct machine_fault *cause
     m->cause = *cause;
     if (m->first_cause.kind == was.kind && strcmp(m->first_cause.message, was.message) == 0)
         m->first_cause = m->cause;
+    machine_recovery_mend(m);
     m->dirty = true;
     tell_fault(t, &m->cause);
     give_budget_back(t, &was);

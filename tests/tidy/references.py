@@ -60,7 +60,10 @@ def functions_of(root, files):
         if name.endswith(SOURCES):
             text = Path(root, name).read_text(encoding="utf-8")
             names = re.findall(r"^(?!#|\s|\})[\w *]*?(\w+)\([^;{}]*?\)\s*\{", text, re.M)
-            found.setdefault(os.path.dirname(name), set()).update(names)
+            folder = os.path.dirname(name)
+            while folder: # a header's diagram may name functions of the folders in its own
+                found.setdefault(folder, set()).update(names)
+                folder = os.path.dirname(folder)
     return found
 
 
@@ -82,7 +85,7 @@ def check_diagram(text, line, names):
             for part in inside.split(","):
                 word = part.split()[0] if part.split() else ""
                 if re.fullmatch(r"[a-z]\w+", word) and "_" in word + part and word not in names:
-                    yield line + at, f"the diagram names {word}, which is no function of this folder"
+                    yield line + at, f"the diagram names {word}, which is no function of this folder or of one in it"
 
 
 def check_walks(root, text, files):

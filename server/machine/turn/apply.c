@@ -66,6 +66,7 @@ static void close_generation(struct machine_turn *t)
         machine_end_generation(t, to, false);
         return;
     }
+    machine_recovery_end(t, to);
     machine_act(t, MACHINE_ACT_GEN_END);
     if (to == MACHINE_RECOVERING) {
         m->state = MACHINE_RECOVERING;
@@ -85,6 +86,7 @@ static void end_turn(struct machine_turn *t)
     /* A killed or failed job doesn't wait for its saves: they go whenever their folders show up. */
     if (machine_state_final(m->state))
         machine_saves_end(t);
+    machine_recovery_tick(t);
     machine_read_back_tick(t);
     machine_sweep(t);
     CHECK(!machine_state_final(m->state) || machine_all_gone(m)); /* invariant 5 */
@@ -332,6 +334,7 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
     };
     if (is_fenced(m, event))
         return ST_OK;
+    machine_recovery_book(&t);
     machine_account(m, event->now);
     if (event->kind >= MACHINE_EV_FIRST_ASK) {
         enum status st = machine_ask(&t);
@@ -357,6 +360,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
 {
     out->count = 0;
     struct machine_turn t = { .m = m, .out = out, .now = now, .wall = wall };
+    machine_recovery_resume(&t);
     m->accounts.at = now;
     m->watched_at = now;
     m->grace_until = now + MACHINE_GRACE_MS;

@@ -30,6 +30,7 @@ static void form_generation(struct machine_turn *t)
     m->committed = false;
     if (m->intent != MACHINE_INTENT_STOP) /* that one is still to save and stop */
         m->intent = MACHINE_INTENT_NONE;
+    machine_recovery_form(t);
     m->cause = (struct machine_fault){ 0 };
     m->candidate = (struct machine_fault){ 0 };
     m->window_until = 0;
@@ -241,8 +242,10 @@ void machine_enter_running(struct machine_turn *t)
     m->ran |= 1;
     m->dirty = true;
     m->progress_at = t->now;
-    if (m->started_wall == 0)
+    if (m->started_wall == 0) {
         m->started_wall = t->wall;
+        m->unstarted_ms = machine_lost_total(m);
+    }
     for (uint32_t i = 0; i < m->config.ranks; i++)
         m->ranks[i].ready = true;
     machine_due_from(t);

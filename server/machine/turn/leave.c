@@ -1,4 +1,4 @@
-/* Trainers that leave: those of a generation that ends, and those that are kept for the next one. */
+/* Trainers that leave: those of a generation that ends, and those kept for the next one. */
 #include "common/check.h"
 #include "server/machine/internal.h"
 

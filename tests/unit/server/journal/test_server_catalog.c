@@ -57,7 +57,8 @@ static void make_old(const char *path)
     assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
                      SQLITE_OK);
     static const char ended[] = "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-                                "ALTER TABLE jobs DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
+                                "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE jobs "
+                                "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
                                 "birth; ALTER TABLE ranks DROP COLUMN parked; "
                                 "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=2";
     assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
@@ -111,7 +112,8 @@ static void the_metrics_of_an_older_journal_stay(void **state)
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1000) "
         "INSERT INTO metrics SELECT j.id, i, i%100=0, CAST(CASE WHEN i%100=0 THEN 'eval' ELSE "
         "'loss' END AS BLOB) FROM n, (SELECT 'j-1' AS id UNION SELECT 'j-2') AS j;"
-        "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE ranks DROP COLUMN birth; ALTER "
+        "TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=6";
     sqlite3 *db = NULL;
     journal_close(f->journal);

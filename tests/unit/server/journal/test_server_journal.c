@@ -322,12 +322,51 @@ static bool count_saves(void *arg, const struct journal_save *save)
     return true;
 }
 
+static bool take_generation(void *arg, const struct journal_generation *row)
+{
+    size_t *count = arg;
+    static const char *const texts[] = { "", "two", "three, done" };
+    assert_int_equal(row->generation, *count + 1);
+    assert_string_equal(row->recovery, texts[*count]);
+    assert_int_equal(row->restore_step, *count == 2 ? 30 : 0);
+    (*count)++;
+    return true;
+}
+
+static bool take_recovery(void *arg, uint32_t generation, const char *recovery)
+{
+    *(uint32_t *)arg = *(uint32_t *)arg * 10 + generation;
+    assert_string_equal(recovery, generation == 3 ? "three, done" : "two");
+    return true;
+}
+
+static void a_generation_has_how_its_job_came_to_it(void **state)
+{
+    struct journal_files *f = *state;
+    static const char *const texts[] = { "", "two", "three" };
+    for (uint32_t g = 1; g <= 3; g++) {
+        struct journal_generation row = { .generation = g, .nodes = "n", .recovery = texts[g - 1] };
+        assert_int_equal(journal_put_generation(f->journal, "j-1", &row), ST_OK);
+    }
+    assert_int_equal(journal_put_recovery(f->journal, "j-1", 3, 30, "three, done"), ST_OK);
+    journal_reopen(f);
+    size_t count = 0;
+    assert_int_equal(journal_each_generation(f->journal, "j-1", take_generation, &count), ST_OK);
+    assert_int_equal(count, 3);
+    uint32_t seen = 0;
+    assert_int_equal(journal_each_recovery(f->journal, "j-1", 64, take_recovery, &seen), ST_OK);
+    assert_int_equal(seen, 23); /* the first has none */
+    seen = 0;
+    assert_int_equal(journal_each_recovery(f->journal, "j-1", 1, take_recovery, &seen), ST_OK);
+    assert_int_equal(seen, 3); /* the newest */
+}
+
 /* A row of the job in every table. */
 static void put_everywhere(struct journal_files *f, const char *id, int64_t seq)
 {
     struct journal *journal = f->journal;
     struct journal_event event = { .step = 1, .kind = "k", .message = "m" };
-    struct journal_generation generation = { .generation = 1, .nodes = "n" };
+    struct journal_generation generation = { .generation = 1, .nodes = "n", .recovery = "" };
     struct journal_save save = { .step = 5, .generation = 1, .digest = "" };
     struct machine_ckpt ckpt = { .step = 4, .generation = 1, .state = MACHINE_CKPT_GOOD };
     put_job(f, id, seq);
@@ -486,6 +525,7 @@ int main(void)
         TEST(keys_are_remembered),
         TEST(a_forgotten_job_leaves_no_row_in_any_table),
         TEST(a_deadline_is_of_the_drain_that_it_came_with),
+        TEST(a_generation_has_how_its_job_came_to_it),
         TEST(a_journal_may_be_a_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
