@@ -53,6 +53,8 @@ def alive(pid):
 
 
 class Home:
+    RESTART = {"CAIRN_RECOVERY": "restart"}  # env: no worker outlives a failure
+
     def __init__(self, env=None, faults=None, slots=4):
         self.dir = Path(tempfile.mkdtemp(prefix="cairn-e2e-"))
         self.home = self.dir / "home"

@@ -64,7 +64,7 @@ def killed_at(home, step):
 
 @pytest.mark.parametrize("every", ["1 step", "none"])
 def test_a_store_that_hangs_stops_no_training_and_is_no_hang(every):
-    with Home(faults="save.write,rank=1:wait") as home:
+    with Home(env=Home.RESTART, faults="save.write,rank=1:wait") as home:
         job = home.submit(train__duration="1500 steps", eval__every="1500 steps", checkpoint__every="300 steps",
                           checkpoint__keep__last="9", checkpoint__memory_every=every)
         home.wait_hit("save.write")
@@ -79,7 +79,7 @@ def test_a_store_that_hangs_stops_no_training_and_is_no_hang(every):
 
 @pytest.mark.parametrize("step", [1, 2, 7, 11])
 def test_at_most_one_finished_step_is_lost(quiet, step):
-    with Home(faults=stop_at(step)) as home:
+    with Home(env=Home.RESTART, faults=stop_at(step)) as home:
         job = killed_at(home, step)
         assert home.digest(job) == quiet
         # Rank 0 had finished `step` steps; its copy may not have been whole yet.
@@ -89,7 +89,7 @@ def test_at_most_one_finished_step_is_lost(quiet, step):
 
 
 def test_the_coordinator_may_die_with_the_workers(quiet):
-    with Home(faults=stop_at(7)) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7)) as home:
         job = home.submit(**EVERY_STEP)
         home.wait_hit("trainer.forward")
         home.kill("cairnd")
@@ -99,7 +99,7 @@ def test_the_coordinator_may_die_with_the_workers(quiet):
 
 
 def test_the_agent_may_die_with_the_workers(quiet):
-    with Home(faults=stop_at(7)) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7)) as home:
         job = home.submit(**EVERY_STEP)
         home.wait_hit("trainer.forward")
         home.kill("cairn-agent")
@@ -109,14 +109,14 @@ def test_the_agent_may_die_with_the_workers(quiet):
 
 
 def test_the_coordinator_sends_the_same_plan_after_its_restart(quiet):
-    with Home(faults=stop_at(7) + ";coordinator.plan,generation=2,rank=1:kill") as home:
+    with Home(env=Home.RESTART, faults=stop_at(7) + ";coordinator.plan,generation=2,rank=1:kill") as home:
         job = killed_at(home, 7)
         assert home.digest(job) == quiet
         assert restored_steps(home, job)[0] in (6, 7)
 
 
 def test_killed_again_while_it_restores(quiet):
-    with Home(faults=stop_at(7) + ";trainer.restore,rank=1:kill") as home:
+    with Home(env=Home.RESTART, faults=stop_at(7) + ";trainer.restore,rank=1:kill") as home:
         job = killed_at(home, 7)
         assert home.digest(job) == quiet
         steps = restored_steps(home, job)
@@ -148,7 +148,7 @@ def test_the_store_is_used_instead_of(name):
     with Home() as home:
         quiet = home.run(**sets)
     faults = stop_at(7) + ";trainer.forming,generation=2,rank=0:wait"
-    with Home(faults=faults) as home:
+    with Home(env=Home.RESTART, faults=faults) as home:
         job = home.submit(**sets)
         home.wait_hit("trainer.forward")
         until(lambda: any(c["step"] == 4 for c in home.show(job)["checkpoints"]), 10, "step 4 is committed")
@@ -176,7 +176,7 @@ def test_a_bound_that_is_too_small_is_the_users_to_change():
 
 
 def test_what_a_killed_job_leaves_is_removed_by_the_next_agent():
-    with Home(faults=stop_at(7)) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7)) as home:
         job = home.submit(**EVERY_STEP)
         home.wait_hit("trainer.forward")
         assert copies(home, job)
@@ -192,7 +192,7 @@ def test_what_a_killed_job_leaves_is_removed_by_the_next_agent():
 
 
 def test_shares_travel_between_nodes(quiet):
-    with Home(faults=stop_at(7), slots=1) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7), slots=1) as home:
         command = [BIN / "cairn-agent", "--name", "another", "--slots", "1"]
         with subprocess.Popen(command, env=home.env, cwd=home.dir, stderr=subprocess.DEVNULL) as agent:
             job = home.submit(**EVERY_STEP)
@@ -285,7 +285,7 @@ def test_a_node_that_the_job_left_keeps_no_copies():
     faults = stop_at(5) + "".join(f";trainer.{point},generation=2,step={step}:wait"
                                   for point, step in (("backward", 6), ("reduced", 11)))
     sets = {"workers__count": 1, "checkpoint__every": "8 steps", "checkpoint__memory_every": "1 step"}
-    with Home(faults=faults, slots=2) as home:
+    with Home(env=Home.RESTART, faults=faults, slots=2) as home:
         with node(home) as agent:  # the tightest fit
             until(lambda: both_ready(home), 20, "a node that is not ready yet is not placed on")
             job = home.submit(**sets)
@@ -309,7 +309,7 @@ def test_a_node_that_the_job_left_keeps_no_copies():
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_lost_node_takes_no_step_with_it(quiet, slots):
-    with Home(faults=stop_at(7), slots=1) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7), slots=1) as home:
         with node(home, slots) as agent:
             job = home.submit(workers__count=1 + slots, **AT_A_PEER)
             home.wait_hit("trainer.forward")
@@ -324,7 +324,7 @@ def test_a_lost_node_takes_no_step_with_it(quiet, slots):
 
 def test_a_node_may_be_lost_in_each_generation(quiet):
     faults = stop_at(5) + ";trainer.reduced,rank=0,generation=2,step=9:wait"
-    with Home(faults=faults, slots=1) as home:
+    with Home(env=Home.RESTART, faults=faults, slots=1) as home:
         with node(home) as agent:
             job = home.submit(**AT_A_PEER)
             home.wait_hit("trainer.forward")
@@ -346,7 +346,7 @@ def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
     with Home() as home:
         quiet = home.run(**sets)  # on one node: without
     faults = stop_at(7) + ";trainer.forming,generation=2,rank=0:wait"
-    with Home(faults=faults, slots=1) as home:
+    with Home(env=Home.RESTART, faults=faults, slots=1) as home:
         with node(home) as agent:
             job = home.submit(**sets)
             home.wait_hit("trainer.forward")
@@ -366,7 +366,7 @@ def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
 
 
 def test_a_copy_that_came_damaged_costs_its_round_only(quiet):
-    with Home(faults=stop_at(7) + ";peers.received,rank=1:eio", slots=1) as home:
+    with Home(env=Home.RESTART, faults=stop_at(7) + ";peers.received,rank=1:eio", slots=1) as home:
         with node(home) as agent:
             job = home.submit(**AT_A_PEER)
             home.wait_hit("trainer.forward")
@@ -381,7 +381,7 @@ def test_a_copy_that_came_damaged_costs_its_round_only(quiet):
 
 def test_an_exchange_that_fails_ends_no_job(quiet):
     faults = stop_at(7) + ";trainer.forming,rank=0,generation=1:wait"
-    with Home(faults=faults, slots=1) as home, node(home):
+    with Home(env=Home.RESTART, faults=faults, slots=1) as home, node(home):
         job = home.submit(**AT_A_PEER)
         home.wait_hit("trainer.forming")
         folders = set(workers_of(home, "another").values())

@@ -329,6 +329,10 @@ static void form(struct sim *sim, struct sim_trainer *t)
                                    .pins = pins };
     CHECK(session_core_ready(&t->core, &ready) == ST_OK);
     t->view.ready = true;
+    t->stored = assignment.restore_step;
+    if (live && start > t->stored && session_core_due(&t->core, start) != SESSION_DUE_NOTHING &&
+        !begin_save(t))
+        t->retry_at = sim->now + 100;
     t->stage = TRAINING;
     t->stage_since = sim->now;
     t->peers_at = sim->now + (int64_t)sim_below(sim, 4000);
@@ -413,7 +417,7 @@ static void settle(struct sim *sim, struct sim_trainer *t)
     }
     if (!session_core_settled(&t->core))
         return;
-    bool restored = t->core.committed_step == 0 && t->view.step == t->core.ready.step;
+    bool restored = t->core.committed_step == 0 && t->view.step == t->stored;
     if (t->core.committed_step < t->view.step && !restored) {
         t->retry_at = sim->now + 500; /* dropped: again */
         return;

@@ -19,6 +19,7 @@ struct sim_trainer {
     struct readback_order read;
     uint64_t total, every;
     bool leave;
+    uint64_t stored;     /* a checkpoint of this step is in the store, or copies of it are */
     int64_t all_came_at; /* to the meeting that this one waits in; 0: they didn't */
     int64_t peers_at;    /* from when on it comes to the second meeting; 0: it was there */
     char id[16];
