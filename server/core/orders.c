@@ -326,21 +326,15 @@ static Cairn__V1__LiveRestore live_of(const struct machine *m, const struct plac
     return live;
 }
 
-/* Of what is in the store, or in memory: saves of later steps are still to be made. */
-static uint64_t restore_step_of(const struct machine *m)
-{
-    const struct machine_ckpt *newest = machine_newest(m);
-    if (!m->restore.live)
-        return m->restore.step;
-    return newest ? newest->step : 0;
-}
-
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank)
 {
     struct machine *m = &job->m;
+    const struct machine_ckpt *newest = m->restore.live ? machine_newest(m) : NULL;
     char dir[LIMIT_PATH] = "";
     if (m->restore.generation > 0 &&
         core_ckpt_dir(job, m->restore.step, m->restore.generation, dir, sizeof dir) != ST_OK)
+        return;
+    if (newest && core_ckpt_dir(job, newest->step, newest->generation, dir, sizeof dir) != ST_OK)
         return;
     struct places places;
     if (list_places(m, &places) != ST_OK)
@@ -358,7 +352,9 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.n_shares = m->config.ranks;
     plan.job_file = job->job_file;
     plan.restore = dir;
-    plan.restore_step = restore_step_of(m);
+    plan.restore_step = m->restore.step;
+    if (m->restore.live) /* what is in the store: saves of later steps are still to be made */
+        plan.restore_step = newest ? newest->step : 0;
     plan.live = m->restore.live ? &live : NULL;
     plan.memory = m->restore.memory_generation > 0 ? &memory : NULL;
     plan.skip = m->numeric.skip;

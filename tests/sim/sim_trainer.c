@@ -265,6 +265,38 @@ static bool meet(struct sim *sim, struct sim_trainer *t, const char *name)
     return false;
 }
 
+/* From workers, copies or the store; false: that failed, and was reported. */
+static bool take_state(struct sim *sim, struct sim_trainer *t,
+                       const struct session_assignment *plan)
+{
+    const bool live = plan->live_source_count > 0;
+    if (live && !sim_live_restore(sim, &t->view, plan)) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+        return false;
+    }
+    if (!live && plan->memory.generation > 0 && !sim_memory_restore(sim, t->view.start.job, plan)) {
+        fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
+        return false;
+    }
+    if (!live && plan->restore[0]) {
+        const struct sim_folder *folder = sim_folder_at(sim, plan->restore);
+        if (!folder || folder->step != plan->restore_step)
+            sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan->restore);
+        if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
+            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);
+            return false;
+        }
+        sim->restores++;
+    }
+    const uint64_t start = live ? plan->live_step : plan->restore_step;
+    if (!t->view.whole || t->view.step != start || !live)
+        t->view.computed_by = t->view.start.generation;
+    t->view.step = start;
+    t->progress.step = start;
+    t->view.whole = true;
+    return true;
+}
+
 static void form(struct sim *sim, struct sim_trainer *t)
 {
     if (sim->now - t->stage_since < (int64_t)(300 + t->view.start.rank * 10))
@@ -290,32 +322,8 @@ static void form(struct sim *sim, struct sim_trainer *t)
             fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "no connection to a peer");
         return;
     }
-    const bool live = assignment.live_source_count > 0;
-    if (live && !sim_live_restore(sim, &t->view, &assignment)) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+    if (!take_state(sim, t, &assignment))
         return;
-    }
-    if (!live && assignment.memory.generation > 0 &&
-        !sim_memory_restore(sim, t->view.start.job, &assignment)) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
-        return;
-    }
-    if (!live && assignment.restore[0]) {
-        const struct sim_folder *folder = sim_folder_at(sim, assignment.restore);
-        if (!folder || folder->step != assignment.restore_step)
-            sim_fail(sim, "%s: the plan restores something strange: %s", t->id, assignment.restore);
-        if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
-            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);
-            return;
-        }
-        sim->restores++;
-    }
-    const uint64_t start = live ? assignment.live_step : assignment.restore_step;
-    if (!t->view.whole || t->view.step != start || !live)
-        t->view.computed_by = t->view.start.generation;
-    t->view.step = start;
-    t->progress.step = start;
-    t->view.whole = true;
     t->total = job->total;
     t->every = job->every;
     char pins[96];
@@ -330,8 +338,8 @@ static void form(struct sim *sim, struct sim_trainer *t)
     CHECK(session_core_ready(&t->core, &ready) == ST_OK);
     t->view.ready = true;
     t->stored = assignment.restore_step;
-    if (live && start > t->stored && session_core_due(&t->core, start) != SESSION_DUE_NOTHING &&
-        !begin_save(t))
+    if (t->view.step > t->stored && assignment.live_source_count > 0 &&
+        session_core_due(&t->core, t->view.step) != SESSION_DUE_NOTHING && !begin_save(t))
         t->retry_at = sim->now + 100;
     t->stage = TRAINING;
     t->stage_since = sim->now;
