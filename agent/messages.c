@@ -226,10 +226,13 @@ void agent_say_log(struct agent *agent, const Cairn__V1__LogRequest *request)
     struct ref ref;
     struct ref_files files;
     struct log_piece piece = { .missing = true };
-    if (ref_from_wire(request->ref, &ref) == ST_OK &&
-        ref_files(&ref, &agent->paths, &files) == ST_OK) {
-        enum status st =
-            log_piece_read(agent->io, files.log, request->offset, request->size_max, &piece);
+    enum status st = ref_from_wire(request->ref, &ref);
+    if (st == ST_OK) {
+        ref = ref_born(&ref, &agent->paths);
+        st = ref_files(&ref, &agent->paths, &files);
+    }
+    if (st == ST_OK) {
+        st = log_piece_read(agent->io, files.log, request->offset, request->size_max, &piece);
         if (st != ST_OK)
             LOG_WARN(&agent->log, "%s: %s, ignoring", files.log, status_string(st));
     }

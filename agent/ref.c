@@ -1,8 +1,11 @@
 #include "agent/ref.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool ref_name_is_safe(const char *name)
 {
@@ -63,4 +66,32 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
     if (st == ST_OK)
         *out = files;
     return st;
+}
+
+/* Of a folder "gN"; 0: it is none. */
+static uint32_t generation_of(const char *name)
+{
+    char *end;
+    const unsigned long long number = name[0] == 'g' ? strtoull(name + 1, &end, 10) : 0;
+    return number > 0 && number <= UINT32_MAX && *end == '\0' ? (uint32_t)number : 0;
+}
+
+struct ref ref_born(const struct ref *ref, const struct paths *paths)
+{
+    struct ref born = *ref, one = *ref;
+    char folder[LIMIT_PATH];
+    DIR *dir = NULL;
+    if (paths_join(paths, folder, sizeof(folder), "jobs/%s", ref->job) == ST_OK)
+        dir = opendir(folder);
+    born.generation = 0;
+    for (const struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        struct ref_files files;
+        one.generation = generation_of(entry->d_name);
+        if (one.generation > born.generation && one.generation <= ref->generation &&
+            ref_files(&one, paths, &files) == ST_OK && access(files.log, F_OK) == 0)
+            born = one;
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+    return born.generation > 0 ? born : *ref;
 }

@@ -26,6 +26,12 @@ bool ref_equal(const struct ref *a, const struct ref *b);
 /* A name that can be part of a file's: 1 to LIMIT_NAME - 1 of [A-Za-z0-9._-], the first no dot. */
 bool ref_name_is_safe(const char *name);
 
+/*
+ * Who had that rank in that generation: the trainer of the newest generation up to it that has a
+ * log here, as a trainer may outlive the generation that it was started for. Nobody has: ref.
+ */
+struct ref ref_born(const struct ref *ref, const struct paths *paths);
+
 /* The files of one trainer (common/paths.h). */
 struct ref_files {
     char folder[LIMIT_PATH];

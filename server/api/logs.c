@@ -171,16 +171,19 @@ static bool send_piece(struct api_stream *stream)
     return true;
 }
 
-static void send_rests(struct api_stream *stream)
+static void send_rest(struct api_stream *stream, uint32_t i)
 {
     struct api_logs *logs = stream->logs;
-    for (uint32_t i = 0; i < logs->count; i++) {
-        if (logs->cursors[i].rest.size > 0) {
-            send_line(stream, logs->first + i, logs->cursors[i].rest.data,
-                      logs->cursors[i].rest.size);
-        }
-        buf_clear(&logs->cursors[i].rest);
+    if (logs->cursors[i].rest.size > 0) {
+        send_line(stream, logs->first + i, logs->cursors[i].rest.data, logs->cursors[i].rest.size);
     }
+    buf_clear(&logs->cursors[i].rest);
+}
+
+static void send_rests(struct api_stream *stream)
+{
+    for (uint32_t i = 0; i < stream->logs->count; i++)
+        send_rest(stream, i);
 }
 
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
@@ -206,6 +209,21 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
 
 /* ---- rounds ---- */
 
+/* To the next attempt. A worker that goes on in it has one log: that is read on. */
+static void follow_on(struct api_stream *stream, const struct machine *m)
+{
+    struct api_logs *logs = stream->logs;
+    const uint32_t before = logs->generation++;
+    logs->any = false;
+    for (uint32_t i = 0; i < logs->count; i++) {
+        if (m->ranks[logs->first + i].birth <= before)
+            continue;
+        send_rest(stream, i);
+        logs->cursors[i].offset = 0;
+        logs->cursors[i].missing = false;
+    }
+}
+
 static void end_of_round(struct api_stream *stream, const struct core_job *job, int64_t now)
 {
     struct api_logs *logs = stream->logs;
@@ -217,8 +235,7 @@ static void end_of_round(struct api_stream *stream, const struct core_job *job, 
     }
     bool newer = !logs->fixed && logs->follow && logs->generation < job->m.generation;
     if (newer) {
-        send_rests(stream);
-        rewind_to(logs, logs->generation + 1);
+        follow_on(stream, &job->m);
         return;
     }
     bool live = !machine_state_final(job->m.state) &&

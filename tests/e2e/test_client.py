@@ -369,6 +369,17 @@ def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
     home.cairn("kill", job, "--wait")
 
 
+def test_logs_of_a_worker_that_outlived_an_attempt(home):
+    job = home.submit(**LONG)
+    until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
+    os.kill(home.show(job)["workers"][1]["pid"], signal.SIGKILL)
+    until(lambda: home.show(job)["generation"] == 2 and home.show(job)["state"] == "RUNNING", 30, "a second attempt")
+    entries = [json.loads(line)["entry"] for line in
+               home.cairn("logs", job, "--rank", "0", "--attempt", "2", "-o", "jsonl").stdout.splitlines()]
+    assert {1, 2} == {entry["generation"] for entry in entries}, entries
+    home.cairn("kill", job, "--wait")
+
+
 def test_checkpoint_commands_work_on_folders_without_a_coordinator(home):
     job = home.submit()
     digest = home.digest(job)

@@ -93,6 +93,34 @@ static struct record some_record(void)
     return record;
 }
 
+/* Of the trainer that had the rank then: it may have been started for a generation before. */
+static void a_log_is_that_of_whoever_had_the_rank(void **state)
+{
+    const struct folder *f = *state;
+    static const uint32_t born[] = { 2, 5, 1000007 };
+    static const uint32_t asked[] = { 1, 2, 4, 5, 999999, 1000008 };
+    static const uint32_t found[] = { 1, 2, 2, 5, 5, 1000007 };
+    struct ref ref = some_record().ref;
+    struct ref_files files;
+    char folder[LIMIT_PATH];
+    assert_int_equal(paths_join(&f->paths, folder, sizeof(folder), "jobs"), ST_OK);
+    (void)mkdir(folder, 0755);
+    assert_int_equal(paths_join(&f->paths, folder, sizeof(folder), "jobs/%s", ref.job), ST_OK);
+    (void)mkdir(folder, 0755);
+    for (size_t i = 0; i < sizeof(born) / sizeof(born[0]); i++) {
+        ref.generation = born[i];
+        assert_int_equal(ref_files(&ref, &f->paths, &files), ST_OK);
+        assert_int_equal(mkdir(files.folder, 0755), 0);
+        assert_int_equal(close(open(files.log, O_CREAT | O_WRONLY, 0644)), 0);
+    }
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        ref.generation = asked[i];
+        assert_int_equal(ref_born(&ref, &f->paths).generation, found[i]);
+    }
+    ref.rank++; /* which nobody had */
+    assert_int_equal(ref_born(&ref, &f->paths).generation, ref.generation);
+}
+
 static void record_comes_back_as_it_was_written(void **state)
 {
     const struct folder *f = *state;
@@ -548,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference_with_a_path_in_it_is_refused),
+        FOLDER_TEST(a_log_is_that_of_whoever_had_the_rank),
         FOLDER_TEST(record_comes_back_as_it_was_written),
         FOLDER_TEST(damaged_record_is_refused),
         FOLDER_TEST(list_has_records_only),
