@@ -239,6 +239,8 @@ void machine_note_failure(struct machine_turn *t)
 
 static bool leaves_already(const struct machine *m)
 {
+    if (m->due.moves)
+        return true;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++) {
         if (m->due.announced[i].step > 0 && m->due.announced[i].exit)
             return true;
@@ -252,6 +254,8 @@ static void go_elsewhere(struct machine_turn *t)
     t->m->restarts++;
     if (machine_trains(t->m)) {
         machine_announce(t, true);
+    } else if (machine_goes_on(t->m)) {
+        t->m->due.moves = true;
     } else {
         machine_end_generation(t, MACHINE_RECOVERING, false); /* there is nothing new to save */
     }
@@ -283,7 +287,8 @@ void machine_on_leaving(struct machine_turn *t)
     struct machine *m = t->m;
     if (m->state == MACHINE_PLACING)
         machine_unplace(t);
-    if (!machine_alive_rank(m, t->ev->rank) || machine_ends(m) || leaves_already(m))
+    const bool ends = machine_ends(m) && !m->ending.parks;
+    if (!machine_alive_rank(m, t->ev->rank) || ends || leaves_already(m))
         return;
     machine_tell(t, "preempted", "%.400s; all save before and go on anew", t->ev->leaving.why);
     go_elsewhere(t);

@@ -118,6 +118,8 @@ bool machine_all_gone(const struct machine *m);
 bool machine_all_left(const struct machine *m);
 /* Its generation has ended, and workers of it wait for the next one (park.c). */
 bool machine_keeps(const struct machine *m);
+/* Workers of the generation before are on their way into the next one, with what they trained. */
+bool machine_goes_on(const struct machine *m);
 void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
 /* Where a job goes whose generation saved and left as it was intended. */
 enum machine_state machine_intended(enum machine_intent intent);

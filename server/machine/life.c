@@ -159,6 +159,15 @@ bool machine_keeps(const struct machine *m)
            !machine_all_gone(m);
 }
 
+bool machine_goes_on(const struct machine *m)
+{
+    bool survivors = false;
+    for (uint32_t i = 0; m->state == MACHINE_FORMING && !machine_ends(m) && i < m->config.ranks;
+         i++)
+        survivors = survivors || (!m->ranks[i].gone && m->ranks[i].birth < m->generation);
+    return survivors || m->ending.parks || machine_keeps(m);
+}
+
 void machine_rank_gone(struct machine *m, uint32_t rank)
 {
     m->gone_count += !m->ranks[rank].gone;

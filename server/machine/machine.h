@@ -107,6 +107,7 @@ struct machine_due {
     int64_t cost_us, write_ms; /* of a checkpoint, moving averages; 0: none was measured */
     int64_t interval_ms;       /* every: auto; 0: not yet */
 
+    bool moves;      /* a worker's node leaves: once it runs it saves, and goes elsewhere */
     uint32_t passes; /* announced steps in a row that a worker had passed */
     int64_t from;    /* the next save by time is counted from here */
 };

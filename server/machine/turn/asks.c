@@ -43,11 +43,19 @@ static enum status ask_to_leave(struct machine_turn *t, enum machine_intent inte
         end_or_rest(t, to);
         return ST_OK;
     case MACHINE_FORMING:
-        machine_end_generation(t, to, false);
+        if (machine_goes_on(m)) { /* they save first what they trained */
+            m->intent = intent;
+            m->dirty = true;
+        } else {
+            machine_end_generation(t, to, false);
+        }
         return ST_OK;
     case MACHINE_RECOVERING:
         if (!machine_ends(m)) {
             end_or_rest(t, to);
+        } else if (m->ending.parks && intent != MACHINE_INTENT_DRAIN) {
+            m->intent = intent; /* the next generation saves first; a coordinator that goes down
+                                 * forms none */
         } else if (m->ending.parks) {
             machine_end_generation(t, to, false);
         } else if (m->ending.to == MACHINE_RECOVERING) {

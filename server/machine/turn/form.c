@@ -28,8 +28,6 @@ static void form_generation(struct machine_turn *t)
     machine_copies_clear(m);
     m->progressed = false;
     m->committed = false;
-    if (m->intent != MACHINE_INTENT_STOP) /* that one is still to save and stop */
-        m->intent = MACHINE_INTENT_NONE;
     machine_recovery_form(t);
     m->cause = (struct machine_fault){ 0 };
     m->candidate = (struct machine_fault){ 0 };
@@ -49,6 +47,10 @@ static void form_generation(struct machine_turn *t)
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i] = (struct machine_save){ 0 };
     const uint32_t kept = machine_regroup(t);
+    /* What is still to be done once it has saved: by those that go on; a stop by others, too. */
+    if (m->intent == MACHINE_INTENT_FINISH || (kept == 0 && m->intent != MACHINE_INTENT_STOP))
+        m->intent = MACHINE_INTENT_NONE;
+    m->due.moves = m->due.moves && kept > 0;
     m->gone_count = 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         m->ranks[i].gone = false;
@@ -253,9 +255,14 @@ void machine_enter_running(struct machine_turn *t)
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
                  (double)(t->now - m->started_at) / 1000.0);
-    if (m->intent == MACHINE_INTENT_STOP) { /* the generation before failed before it had saved */
+    if (m->intent != MACHINE_INTENT_NONE) { /* the generation before failed before it had saved */
         m->state = MACHINE_SAVING;
         machine_announce_from(t, m->replay_until, true);
+        return;
+    }
+    if (m->due.moves) {
+        m->due.moves = false;
+        machine_announce(t, true);
         return;
     }
     if (m->budget.commitless >= 2)

@@ -77,7 +77,8 @@ void machine_watch_kept(struct machine_turn *t)
     if (t->now >= m->ending.kept_until) {
         machine_tell(t, "kept", "no room for the other workers within %d s: all are started anew",
                      MACHINE_KEEP_MS / 1000);
-        machine_end_generation(t, MACHINE_RECOVERING, false);
+        bool asked = m->intent == MACHINE_INTENT_PAUSE || m->intent == MACHINE_INTENT_DRAIN;
+        machine_end_generation(t, asked ? machine_intended(m->intent) : MACHINE_RECOVERING, false);
         return;
     }
     bool vacated = false;

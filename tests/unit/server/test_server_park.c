@@ -244,9 +244,8 @@ static void a_kept_worker_that_dies_leaves_a_vacant_seat(void **state)
 
 static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
 {
-    static const enum machine_event_kind asks[] = { MACHINE_EV_PAUSE, MACHINE_EV_KILL,
-                                                    MACHINE_EV_DRAIN };
-    static const char *const states[] = { "PAUSED", "KILLED", "QUEUED" };
+    static const enum machine_event_kind asks[] = { MACHINE_EV_PAUSE, MACHINE_EV_KILL };
+    static const char *const states[] = { "PAUSED", "KILLED" };
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         for (int parking = 0; parking < 2; parking++) {
             void *state_of = NULL;
@@ -254,6 +253,10 @@ static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
             struct bench *b = state_of;
             bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
             say_parked(b, 0);
+            if (parking && asks[i] == MACHINE_EV_PAUSE) {
+                bench_teardown(&state_of); /* what_is_asked_while_they_park... */
+                continue;
+            }
             if (!parking) {
                 say_parked(b, 2);
                 say_parked(b, 3);
@@ -267,6 +270,66 @@ static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
         }
     }
     (void)state;
+}
+
+/* Nothing that is finished is lost by it. */
+static void what_is_asked_while_they_park_or_form_waits_for_their_save(void **state)
+{
+    static const enum machine_event_kind asks[] = { MACHINE_EV_PAUSE, MACHINE_EV_STOP };
+    static const char *const states[] = { "PAUSED", "STOPPED" };
+    for (size_t i = 0; i < 4; i++) {
+        void *state_of = NULL;
+        assert_int_equal(setup_live(&state_of), 0);
+        struct bench *b = state_of;
+        const bool forms = i >= 2;
+        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+        if (!forms)
+            assert_int_equal(bench_ask(b, asks[i % 2]), ST_OK);
+        say_parked(b, 0);
+        say_parked(b, 2);
+        say_parked(b, 3);
+        form_again(b);
+        if (forms)
+            assert_int_equal(bench_ask(b, asks[i % 2]), ST_OK);
+        bench_is_state(b, "FORMING");
+        come_along(b, 0, 57, true, 1);
+        come_along(b, 2, 57, true, 1);
+        come_along(b, 3, 57, true, 1);
+        bench_hello(b, 1);
+        for (uint32_t r = 0; r < RANKS; r++)
+            bench_ready(b, r, BENCH_STEPS);
+        bench_is_state(b, "SAVING");
+        const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+        assert_non_null(at);
+        assert_true(at->exit && at->step >= 57);
+        const uint64_t step = at->step;
+        bench_commit(b, step);
+        bench_all_exit(b);
+        bench_is_state(b, states[i % 2]);
+        assert_int_equal(machine_newest(&b->m)->step, step);
+        bench_teardown(&state_of);
+    }
+    (void)state;
+}
+
+static void a_node_that_leaves_meanwhile_costs_no_step(void **state)
+{
+    struct bench *b = *state;
+    lose_one(b);
+    struct machine_event leaving = { .kind = MACHINE_EV_LEAVING,
+                                     .rank = 2,
+                                     .leaving = { "node two leaves" } };
+    assert_int_equal(bench_apply(b, leaving), ST_OK);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    form_again(b);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, true, 1);
+    bench_hello(b, 1);
+    for (uint32_t r = 0; r < RANKS; r++)
+        bench_ready(b, r, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
 }
 
 static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
@@ -338,6 +401,8 @@ int main(void)
         LIVE(without_room_for_the_others_nobody_is_kept_for_ever),
         LIVE(a_kept_worker_that_dies_leaves_a_vacant_seat),
         LIVE(what_people_ask_meanwhile_ends_those_that_are_kept),
+        LIVE(what_is_asked_while_they_park_or_form_waits_for_their_save),
+        LIVE(a_node_that_leaves_meanwhile_costs_no_step),
         LIVE(a_coordinator_that_comes_back_goes_on_with_them),
         LIVE(a_broken_connection_ends_nobody),
     };
