@@ -452,6 +452,13 @@ static void send_about_save(struct core *core, struct core_job *job,
     }
 }
 
+/* Whoever has parked stays. */
+static void end_rank(struct core *core, struct core_job *job, uint32_t rank)
+{
+    if (!job->m.ranks[rank].parked)
+        core_send_end(core, job, rank);
+}
+
 static void perform_action(struct core *core, struct core_job *job,
                            const struct machine_action *act)
 {
@@ -478,7 +485,7 @@ static void perform_action(struct core *core, struct core_job *job,
         for_ranks(core, job, act->rank, core_send_park);
         break;
     case MACHINE_ACT_END:
-        for_ranks(core, job, act->rank, core_send_end);
+        for_ranks(core, job, act->rank, end_rank);
         break;
     case MACHINE_ACT_UNSEEN:
         core_hold_slot(core, job, act->rank);

@@ -63,7 +63,7 @@ void core_send_end(struct core *core, struct core_job *job, uint32_t rank)
 {
     struct core_conn *conn = agent_of(core, job->m.ranks[rank].node);
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
-    if (conn && !job->m.ranks[rank].gone && !job->m.ranks[rank].parked)
+    if (conn && !job->m.ranks[rank].gone)
         core_send_end_of(core, conn, &ref);
 }
 
@@ -74,7 +74,8 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__TrainerRef ref = ref_of(job, rank);
     if (!node)
         return;
-    core_stray_add(core, node, &ref, of->slot, job->m.ending.ended_at);
+    const int64_t ended_at = job->m.ending.ended_at;
+    core_stray_add(core, node, &ref, of->slot, ended_at > 0 ? ended_at : core_now(core));
     if (node->conn) /* it counts as gone, and MACHINE_ACT_END leaves it out */
         core_send_end_of(core, node->conn, &ref);
 }

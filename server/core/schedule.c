@@ -153,6 +153,35 @@ static bool is_suspect(const struct machine *m, const char *node)
     return found;
 }
 
+static bool are_apart(const struct board *board, const struct core_node *a,
+                      const struct core_node *b)
+{
+    bool apart = false;
+    for (size_t i = 0; i < board->apart_count && !apart; i++) {
+        const struct core_node *one = board->of[board->apart[i].a];
+        const struct core_node *other = board->of[board->apart[i].b];
+        apart = (one == a && other == b) || (one == b && other == a);
+    }
+    return apart;
+}
+
+/* Workers there and those that were kept reach each other, as far as is known. */
+static bool joins_kept(struct core *core, const struct core_job *job, const struct board *board,
+                       const struct core_node *node)
+{
+    const struct core_node *before = NULL; /* ranks side by side share nodes */
+    bool joins = true;
+    for (uint32_t i = 0; machine_keeps(&job->m) && joins && i < job->m.config.ranks; i++) {
+        const struct core_node *kept =
+            job->m.ranks[i].gone ? node : core_node_at(core, job->m.ranks[i].node);
+        if (!kept || kept == node || kept == before)
+            continue;
+        before = kept;
+        joins = strcmp(kept->net, node->net) == 0 && !are_apart(board, kept, node);
+    }
+    return joins;
+}
+
 static void mark_board(struct core *core, const struct core_job *job, struct board *board,
                        unsigned avoid)
 {
@@ -165,7 +194,8 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
             ((avoid & AVOID_FAILED) && shun_holds(&m->shunned, node->name, SHUN_FAILED, wall)) ||
             ((avoid & AVOID_DRAINED) && core_node_drained(core, board->of[i])) ||
             ((avoid & AVOID_SUSPECT) &&
-             (is_suspect(m, node->name) || shun_holds(&m->shunned, node->name, SHUN_DATA, wall)));
+             (is_suspect(m, node->name) || shun_holds(&m->shunned, node->name, SHUN_DATA, wall))) ||
+            !joins_kept(core, job, board, board->of[i]);
     }
 }
 

@@ -157,7 +157,7 @@ void machine_on_drop_done(struct machine_turn *t)
     m->saves[index].removing = false;
     const enum status st = t->ev->answer.status; /* again: a file of it is open somewhere */
     const bool gone = st == ST_OK || st == ST_EXISTS || st == ST_AGAIN;
-    if (!gone && !machine_all_gone(m)) {
+    if (!gone && !machine_all_left(m)) {
         (void)machine_unsaved(t, t->ev->answer.message);
         m->saves[index].retry_at = t->now + machine_retry_ms(++m->saves[index].tries);
         return;

@@ -21,7 +21,9 @@
 #define MACHINE_MISSING_MS    1000   /* for the exit of a trainer that its agent doesn't list */
 #define MACHINE_LEAVE_MS      10000  /* for trainers to leave after the last commit */
 #define MACHINE_END_AGAIN_MS  2000   /* between two MACHINE_ACT_END */
-#define MACHINE_PARK_MS       5000   /* for workers to say that they have parked */
+#define MACHINE_PARK_MS       5000   /* for workers to say that they have parked, at least */
+#define MACHINE_PARK_STEPS    3      /* ... or so many steps */
+#define MACHINE_PARK_MAX_MS   60000  /* ... but no longer */
 #define MACHINE_KEEP_MS       30000  /* for kept workers to find the next generation */
 #define MACHINE_NEVER_MS      5000   /* a trainer that never showed up counts as gone */
 #define MACHINE_UNDYING_MS    15000  /* a trainer that SIGKILL doesn't end counts as gone */
@@ -116,8 +118,6 @@ bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAV
 bool machine_all_gone(const struct machine *m);
 /* Every worker of the generation is gone, or has parked where it parks. */
 bool machine_all_left(const struct machine *m);
-/* Its generation has ended, and workers of it wait for the next one (park.c). */
-bool machine_keeps(const struct machine *m);
 /* Workers of the generation before are on their way into the next one, with what they trained. */
 bool machine_goes_on(const struct machine *m);
 void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
@@ -156,6 +156,8 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
+/* Those that are not to go on are ended again, as an order may be lost. */
+void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
 void machine_note_parked(struct machine_turn *t, uint32_t rank); /* it said so, in whatever way */
 /* All have left, and some are kept: from now on they wait. */

@@ -188,6 +188,7 @@ struct machine {
     struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count;
+    char token_next[72];  /* PLACING: of the generation that is to form */
     uint32_t sweep_asked; /* as swept, or under way */
     bool sweep_failed;    /* it is asked again after the next commit */
     bool probed;          /* the store took a file */
@@ -279,6 +280,8 @@ static inline bool machine_recovers(const struct machine *m)
 {
     return m->state == MACHINE_RECOVERING && !machine_ends(m);
 }
+/* Its generation has ended, and workers of it wait for the next one. */
+bool machine_keeps(const struct machine *m);
 /* How many slots it needs: all, or those of the workers that are gone. */
 uint32_t machine_vacant(const struct machine *m);
 /* It waits for slots: QUEUED, or RECOVERING and ready to go on. */

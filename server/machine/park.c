@@ -32,18 +32,50 @@ static bool is_culprit(const struct machine_fault *fault, uint32_t rank)
     return fault->rank == rank && fault->kind != MACHINE_FAULT_COMMUNICATION;
 }
 
+/* A newcomer that doesn't fit (its pins, its data, what it lacks): that is not the survivors'. */
+static bool is_of_newcomer(const struct machine *m, const struct machine_fault *fault)
+{
+    const bool unfit = fault->kind == MACHINE_FAULT_PINS || fault->kind == MACHINE_FAULT_DATA ||
+                       fault->kind == MACHINE_FAULT_USER;
+    return unfit && fault->rank < m->config.ranks && m->ranks[fault->rank].birth == m->generation;
+}
+
+/* Not to be kept. */
+static bool is_to_go(const struct machine *m, const struct machine_fault *fault, uint32_t rank)
+{
+    return is_culprit(fault, rank) || m->ranks[rank].differs;
+}
+
 static bool may_park(const struct machine *m, const struct machine_fault *fault)
 {
-    const bool forms = m->state == MACHINE_FORMING && m->restore.live;
+    const bool forms = m->state == MACHINE_FORMING && machine_goes_on(m);
     const bool ran = machine_trains(m) && (m->ran & 1);
-    if (m->config.restarts || !machine_fault_outlived(fault) || !(ran || forms) ||
+    const bool outlived = machine_fault_outlived(fault) || (forms && is_of_newcomer(m, fault));
+    if (m->config.restarts || !outlived || !(ran || forms) ||
         m->budget.barren >= MACHINE_LIVE_TRIES)
         return false;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
-        if (!m->ranks[i].gone && !is_culprit(fault, i))
+        if (!m->ranks[i].gone && !is_to_go(m, fault, i))
             return true;
     }
     return false;
+}
+
+/* For the step thread to come to where it looks: some steps, where they take long. */
+static int64_t park_ms(const struct machine *m)
+{
+    const double steps = MACHINE_PARK_STEPS * m->step_ms;
+    const int64_t ms = steps < MACHINE_PARK_MAX_MS ? (int64_t)steps : MACHINE_PARK_MAX_MS;
+    return ms > MACHINE_PARK_MS ? ms : MACHINE_PARK_MS;
+}
+
+/* Its node leaves, so all were to save and leave: those that go on still are. */
+static bool is_moving(const struct machine *m)
+{
+    bool moves = m->due.moves;
+    for (int i = 0; m->intent == MACHINE_INTENT_NONE && i < MACHINE_ANNOUNCED_MAX; i++)
+        moves = moves || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
+    return moves;
 }
 
 /* ---- parking ---- */
@@ -52,19 +84,23 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (to != MACHINE_RECOVERING || !may_park(m, fault)) {
+    /* A pause is one of the generation that follows: it saves first. */
+    if ((to != MACHINE_RECOVERING && to != MACHINE_PAUSED) || !may_park(m, fault)) {
         machine_end_generation(t, to, false);
         return;
     }
-    m->ending = (struct machine_ending){
-        .to = to, .parks = true, .hard_at = t->now + MACHINE_PARK_MS, .ended_at = t->now
-    };
+    m->ending = (struct machine_ending){ .to = MACHINE_RECOVERING,
+                                         .parks = true,
+                                         .hard_at = t->now + park_ms(m),
+                                         .ended_at = t->now,
+                                         .again_at = t->now + MACHINE_END_AGAIN_MS };
+    m->due.moves = is_moving(m);
     m->state = MACHINE_RECOVERING;
     m->window_until = 0;
     m->dirty = true;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        rank->ended = !rank->gone && is_culprit(fault, i);
+        rank->ended = !rank->gone && is_to_go(m, fault, i);
         if (!rank->ended)
             continue;
         struct machine_action *act = machine_act(t, MACHINE_ACT_OVER);
@@ -73,6 +109,18 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
         machine_act(t, MACHINE_ACT_END)->rank = i;
     }
     machine_act(t, MACHINE_ACT_PARK);
+}
+
+void machine_park_again(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
+    for (uint32_t i = 0; i < m->config.ranks; i++) {
+        struct machine_rank *rank = &m->ranks[i];
+        rank->ended = rank->ended || (!rank->parked && is_culprit(&m->cause, i));
+        if (rank->ended && !rank->gone && t->out->count < MACHINE_ACTIONS_MAX / 2)
+            machine_act(t, MACHINE_ACT_END)->rank = i;
+    }
 }
 
 void machine_note_parked(struct machine_turn *t, uint32_t index)
@@ -95,7 +143,8 @@ void machine_on_parked(struct machine_turn *t)
 void machine_keep(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    m->ending = (struct machine_ending){ .kept_until = t->now + MACHINE_KEEP_MS };
+    const int64_t from = m->retry_at > t->now ? m->retry_at : t->now; /* slots are wanted then */
+    m->ending = (struct machine_ending){ .kept_until = from + MACHINE_KEEP_MS };
     for (uint32_t i = 0; i < m->config.ranks; i++)
         CHECK(m->ranks[i].gone || m->ranks[i].parked);
 }

@@ -532,7 +532,11 @@ void machine_on_nowhere(struct machine_turn *t)
             m->restarts--; /* no generation followed */
         machine_set_reason(m, "%.250s%s%s", m->cause.message, alone ? "" : "; it failed ",
                            alone ? "" : where.text);
-        machine_rest(t, MACHINE_FAILED);
+        if (machine_keeps(m)) {
+            machine_end_generation(t, MACHINE_FAILED, false);
+        } else {
+            machine_rest(t, MACHINE_FAILED);
+        }
         return;
     }
     m->retry_at = t->now + backoff_ms(m);

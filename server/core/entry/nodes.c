@@ -40,7 +40,8 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
         core_event_of(core, MACHINE_EV_STARTED, job->m.generation, ref->rank);
     event.started.pid = pid;
     (void)core_apply(core, job, &event);
-    if ((machine_ends_hard(&job->m) || job->m.ranks[ref->rank].ended) && node->conn)
+    const struct machine_rank *rank = &job->m.ranks[ref->rank];
+    if ((machine_ends_hard(&job->m) || rank->ended) && !rank->parked && node->conn)
         core_send_end_of(core, node->conn, ref);
 }
 

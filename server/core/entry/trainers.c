@@ -118,10 +118,10 @@ static bool is_kept(const struct core_job *job, const struct core_conn *conn,
                     const Cairn__V1__TrainerHello *hello)
 {
     const struct machine *m = &job->m;
-    return hello->parked && m->state == MACHINE_FORMING && hello->generation + 1 == m->generation &&
-           hello->rank < m->config.ranks && machine_alive_rank(m, hello->rank) &&
-           m->ranks[hello->rank].birth < m->generation && !m->ranks[hello->rank].joined &&
-           same_token(conn->token, m->token_before);
+    return hello->parked && (m->state == MACHINE_FORMING || m->ending.parks) &&
+           hello->generation + 1 == m->generation && hello->rank < m->config.ranks &&
+           machine_alive_rank(m, hello->rank) && m->ranks[hello->rank].birth < m->generation &&
+           !m->ranks[hello->rank].joined && same_token(conn->token, m->token_before);
 }
 
 /* NULL: it may have a session; else it was told why not. */
@@ -154,7 +154,7 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                      "that starts them");
         return NULL;
     }
-    if (machine_ends_hard(&job->m)) {
+    if (machine_ends_hard(&job->m) && !job->m.ranks[hello->rank].parked) {
         core_send_over_to(core, conn, "this generation has ended");
         return NULL;
     }
@@ -456,8 +456,9 @@ static void note_heard(struct core *core, const struct core_conn *conn)
 static bool regroups(const struct core_conn *conn)
 {
     const struct machine *m = &conn->job->m;
-    return m->state == MACHINE_FORMING && conn->generation + 1 == m->generation &&
-           m->ranks[conn->rank].birth < m->generation && !m->ranks[conn->rank].joined;
+    return (m->state == MACHINE_FORMING || m->ending.parks) &&
+           conn->generation + 1 == m->generation && m->ranks[conn->rank].birth < m->generation &&
+           !m->ranks[conn->rank].joined;
 }
 
 void core_trainer_message(struct core *core, struct core_conn *conn,
@@ -472,8 +473,10 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
         return; /* it goes, and comes again */
     } else if (!conn->job) {
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
-    } else if (regroups(conn)) {
-        return; /* it said that before it heard of its new generation */
+    } else if (regroups(conn)) { /* it said that before it heard of its new generation */
+        if (message->body_case != CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS)
+            return;
+        take_rows(core, conn, message->metrics);
     } else if (conn->generation != conn->job->m.generation) {
         core_detach(conn);
         core_send_over_to(core, conn, "this generation is over");

@@ -384,6 +384,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     m->ending.kept_until = m->grace_until + MACHINE_KEEP_MS;
     if (m->ending.parks) {
         m->ending.hard_at = m->grace_until + MACHINE_PARK_MS;
+        machine_park_again(&t);
     } else if (gently) {
         m->ending.hard_at = now + MACHINE_LEAVE_MS;
     } else if (machine_ends(m)) {
@@ -407,6 +408,8 @@ void machine_restored(struct machine *m)
     m->restore.memory_from = m->generation;
     for (uint32_t i = 0; i < m->config.ranks; i++)
         m->ranks[i].birth = m->generation; /* whoever is there was born before, and is nobody's */
+    m->restore.live = false;
+    m->restore.decided = m->restore.decided && m->state != MACHINE_FORMING;
     m->dirty = true;
 }
 

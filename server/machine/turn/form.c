@@ -13,6 +13,8 @@ static void form_generation(struct machine_turn *t)
     CHECK(m->state == MACHINE_PLACING);
     CHECK(!machine_saves_busy(m));
     const struct machine_ckpt *ckpt = machine_newest(m);
+    machine_text(m->token_before, sizeof m->token_before, m->token);
+    machine_text(m->token, sizeof m->token, m->token_next);
     m->generation++;
     m->ran <<= 1;
     m->state = MACHINE_FORMING;
@@ -86,8 +88,7 @@ void machine_on_placed(struct machine_turn *t)
                                        .slot = t->ev->placed.slots[i] };
         machine_text(rank->node, sizeof rank->node, t->ev->placed.nodes[i]);
     }
-    machine_text(m->token_before, sizeof m->token_before, m->token);
-    machine_text(m->token, sizeof m->token, t->ev->placed.token);
+    machine_text(m->token_next, sizeof m->token_next, t->ev->placed.token);
     m->state = MACHINE_PLACING;
     if (m->probed) {
         form_generation(t);
@@ -205,7 +206,7 @@ void machine_on_hello(struct machine_turn *t)
     rank->pid = t->ev->hello.pid;
     bool again = rank->joined;
     rank->joined = true;
-    if (machine_ends_hard(m))
+    if (machine_ends_hard(m) && !rank->parked)
         return; /* the generation is being ended; the core answers Over before it comes to this */
     if (m->ending.parks || machine_keeps(m)) {
         meet_parked(t);

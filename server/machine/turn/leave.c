@@ -53,6 +53,8 @@ void machine_watch_ending(struct machine_turn *t)
         if (lost)
             machine_node_was_lost(t, i);
     }
+    if (!hard && t->now >= m->ending.again_at)
+        machine_park_again(t);
     if (hard && !machine_all_left(m) && t->now >= m->ending.again_at) {
         m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
         machine_act(t, MACHINE_ACT_END);
@@ -75,8 +77,8 @@ void machine_watch_kept(struct machine_turn *t)
 {
     struct machine *m = t->m;
     if (t->now >= m->ending.kept_until) {
-        machine_tell(t, "kept", "no room for the other workers within %d s: all are started anew",
-                     MACHINE_KEEP_MS / 1000);
+        machine_tell(t, "kept", "the next generation did not begin within %d s: all start anew%s%s",
+                     MACHINE_KEEP_MS / 1000, m->reason[0] ? "; " : "", m->reason);
         bool asked = m->intent == MACHINE_INTENT_PAUSE || m->intent == MACHINE_INTENT_DRAIN;
         machine_end_generation(t, asked ? machine_intended(m->intent) : MACHINE_RECOVERING, false);
         return;
@@ -84,6 +86,10 @@ void machine_watch_kept(struct machine_turn *t)
     bool vacated = false;
     for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
         struct machine_rank *rank = &m->ranks[i];
+        if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
+            m->watched_at = t->now - MACHINE_WATCH_MS; /* the others as soon as these are done */
+            break;
+        }
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         if (!rank->gone && missing) {
             machine_rank_gone(m, i);

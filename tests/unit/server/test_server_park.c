@@ -193,6 +193,96 @@ static void the_next_failure_while_it_forms_is_outlived_too(void **state)
     assert_int_equal(b->m.restore.step, 57);
 }
 
+/* The others have what was trained. */
+static void a_newcomer_that_does_not_fit_goes_alone(void **state)
+{
+    static const enum machine_fault_kind kinds[] = { MACHINE_FAULT_DATA, MACHINE_FAULT_FORMATION };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        void *state_of = NULL;
+        assert_int_equal(setup_live(&state_of), 0);
+        struct bench *b = state_of;
+        lose_one(b);
+        form_again(b);
+        come_along(b, 0, 57, true, 1);
+        bench_hello(b, 1);
+        bench_fault(b, 1, kinds[i], 0);
+        bench_tick(b, 250);
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(
+            bench_act(b, MACHINE_ACT_END, 0) ? bench_act(b, MACHINE_ACT_END, 0)->rank : 1, 1);
+        assert_true(b->m.ending.parks);
+        assert_true(b->m.ranks[1].ended);
+        bench_teardown(&state_of);
+    }
+    (void)state;
+}
+
+/* It waits without end for nothing: nobody can fill the seat, as it failed everywhere. */
+static void where_it_can_run_nowhere_else_it_fails_with_workers_kept(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 8 && machine_state_name(b->m.state)[0] != 'F'; i++) {
+        if (b->m.state == MACHINE_RUNNING || b->m.state == MACHINE_FORMING) {
+            bench_fault_of_node(b, 1, MACHINE_FAULT_PROCESS);
+            bench_exit(b, 1, MACHINE_EXIT_CODE, 1);
+            for (uint32_t r = 0; r < RANKS; r++) {
+                if (r != 1 && b->m.ending.parks)
+                    say_parked(b, r);
+            }
+        }
+        bench_tick(b, 5000);
+        struct machine_event nowhere = { .kind = MACHINE_EV_NOWHERE };
+        assert_int_equal(bench_apply(b, nowhere), ST_OK);
+        if (machine_ends(&b->m))
+            break;
+        bench_tick(b, 5000);
+        if (!machine_wants_slots(&b->m, b->now))
+            continue;
+        form_again(b);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            if (b->m.ranks[r].birth < b->m.generation)
+                come_along(b, r, 57, true, 1);
+            else
+                bench_hello(b, r);
+        }
+        for (uint32_t r = 0; r < RANKS; r++)
+            bench_ready(b, r, BENCH_STEPS);
+    }
+    bench_all_exit(b);
+    bench_is_state(b, "FAILED");
+}
+
+/* Whoever leaves saves before, also where another worker fails just then. */
+static void a_move_outlives_a_failure(void **state)
+{
+    struct bench *b = *state;
+    struct machine_event leaving = { .kind = MACHINE_EV_LEAVING,
+                                     .rank = 2,
+                                     .leaving = { "node two leaves" } };
+    assert_int_equal(bench_apply(b, leaving), ST_OK);
+    assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
+    lose_one(b);
+    form_again(b);
+    come_along(b, 0, 57, true, 1);
+    come_along(b, 2, 57, true, 1);
+    come_along(b, 3, 57, true, 1);
+    bench_hello(b, 1);
+    for (uint32_t r = 0; r < RANKS; r++)
+        bench_ready(b, r, BENCH_STEPS);
+    assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
+}
+
+/* Of one that came back from a store that is away, too: live recovery needs none. */
+static void a_store_that_is_away_holds_nobody_up(void **state)
+{
+    struct bench *b = *state;
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    lose_one(b);
+    bench_store(b, MACHINE_TASK_DROP, 60, 1, ST_IO);
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(machine_vacant(&b->m), 1);
+}
+
 /* What is wrong may be in those that stay. */
 static void after_three_in_a_row_all_start_anew(void **state)
 {
@@ -398,6 +488,10 @@ int main(void)
         LIVE(a_failure_that_may_be_in_all_of_them_is_outlived_by_none),
         LIVE(the_next_failure_while_it_forms_is_outlived_too),
         LIVE(after_three_in_a_row_all_start_anew),
+        LIVE(a_newcomer_that_does_not_fit_goes_alone),
+        LIVE(where_it_can_run_nowhere_else_it_fails_with_workers_kept),
+        LIVE(a_move_outlives_a_failure),
+        LIVE(a_store_that_is_away_holds_nobody_up),
         LIVE(without_room_for_the_others_nobody_is_kept_for_ever),
         LIVE(a_kept_worker_that_dies_leaves_a_vacant_seat),
         LIVE(what_people_ask_meanwhile_ends_those_that_are_kept),
