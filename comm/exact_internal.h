@@ -12,11 +12,11 @@ struct exact {
     const struct comm_table *table;
     struct comm *comm;
     uint32_t rank, size, lanes;
+    bool fast;
     size_t count, bucket_count;
     size_t *bucket_begin; /* [bucket_count + 1], the last is count */
     int64_t timeout_ms;
     struct exact_watch watch;
-    bool fast;
 
     const struct backend_table *device; /* NULL: host memory */
     struct backend *backend;
@@ -25,9 +25,10 @@ struct exact {
     struct event *drained;
 
     struct exact_local local;
-    float **buffer; /* [buffer_count][count]; local.buffers of them are in use */
+    float **buffer;       /* [buffer_count][count]; local.buffers of them are in use */
+    uint32_t *node_count; /* [size] partial sums of each rank */
     uint32_t buffer_count;
-    uint32_t *node_count;   /* [size] partial sums of each rank */
+    bool stuck;             /* the device didn't let go of the buffers */
     uint32_t rounds;        /* the largest of node_count */
     uint32_t operand_count; /* of the owner's tree: all partial sums of all ranks, ascending */
     uint32_t *operand_of;   /* [size] first operand of each rank */
@@ -35,14 +36,13 @@ struct exact {
     float **operand;        /* [operand_count] where each lies, of the bucket in work */
     float *staging;         /* [operands of others, chunk_max] where they are received */
     size_t staging_count;   /* floats that there is room for */
-    bool stuck;             /* the device didn't let go of the buffers */
     size_t chunk_max;       /* elements of this rank's chunk of the largest bucket */
     struct comm_segment *send, *recv; /* [size] */
 
     uint32_t lane; /* own lanes done in this step; step thread only */
 
-    pthread_t thread;
     bool has_thread;
+    pthread_t thread;
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
     size_t *order;        /* [bucket_count] buckets as they were handed over */

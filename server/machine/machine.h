@@ -140,18 +140,19 @@ struct machine {
     struct machine_ending ending;
     enum machine_intent intent;
     uint32_t generation, restarts;
+    uint32_t failures; /* that cost steps */
     uint64_t step_max; /* high-water mark of finished steps */
     uint64_t total_steps, steps_per_epoch;
     uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
     struct machine_restore restore;
-    bool progressed, committed; /* by this generation */
     struct machine_budget budget;
     struct machine_fault cause;       /* of the generation's end, or of the wait */
     struct machine_fault first_cause; /* since the last progress */
+    bool progressed, committed;       /* by this generation */
     bool damage_suspected; /* the restored checkpoint is to be read before the next generation */
     bool spared;           /* the newest failure was the node's, and isn't counted */
-    struct machine_numeric numeric;
     uint32_t suspect_count;
+    struct machine_numeric numeric;
     struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t swept; /* what generations before it left in the store was looked for */
@@ -162,7 +163,6 @@ struct machine {
     struct machine_due due;
     uint64_t state_bytes; /* of a checkpoint, raw; 0: not known yet */
     struct machine_room room;
-    uint32_t failures; /* that cost steps */
     struct machine_accounts accounts;
     int64_t unstarted_ms;           /* of lost_ms: before it ran for the first time */
     struct recovery recovery;       /* the newest */

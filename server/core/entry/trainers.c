@@ -461,6 +461,14 @@ static bool regroups(const struct core_conn *conn)
            !m->ranks[conn->rank].joined;
 }
 
+/* It said that before it heard of its new generation: only rows count, as nobody trains them again. */
+static void hear_before_regroup(struct core *core, struct core_conn *conn,
+                                const Cairn__V1__TrainerMessage *message)
+{
+    if (conn->job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS)
+        take_rows(core, conn, message->metrics);
+}
+
 void core_trainer_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message)
 {
@@ -469,14 +477,10 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     note_heard(core, conn);
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(core, conn, message->hello);
-    } else if (!conn->job && conn->regroups) {
-        return; /* it goes, and comes again */
-    } else if (!conn->job) {
+    } else if (!conn->job && !conn->regroups) { /* else it goes, and comes again */
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
-    } else if (regroups(conn)) { /* it said that before it heard of its new generation */
-        if (message->body_case != CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS)
-            return;
-        take_rows(core, conn, message->metrics);
+    } else if (!conn->job || regroups(conn)) {
+        hear_before_regroup(core, conn, message);
     } else if (conn->generation != conn->job->m.generation) {
         core_detach(conn);
         core_send_over_to(core, conn, "this generation is over");
