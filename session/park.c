@@ -6,6 +6,7 @@
 struct session_retired {
     struct session *session;
     pthread_t thread;
+    atomic_bool done;
 };
 
 bool session_parks(const struct session *session)
@@ -67,6 +68,7 @@ static void *retired_main(void *arg)
 {
     struct session_retired *retired = arg;
     session_release(retired->session);
+    atomic_store(&retired->done, true);
     return NULL;
 }
 
@@ -88,6 +90,11 @@ enum status session_retire(struct session *session, struct session_retired **out
     }
     *out = retired;
     return ST_OK;
+}
+
+bool session_retired_done(const struct session_retired *retired)
+{
+    return retired == NULL || atomic_load(&retired->done);
 }
 
 void session_retired_join(struct session_retired *retired)

@@ -140,7 +140,9 @@ MUST_CHECK enum status session_park(struct session *session, const struct sessio
  */
 struct session_retired;
 MUST_CHECK enum status session_retire(struct session *session, struct session_retired **out);
-/* Waits for that thread. NULL is fine. */
+/* That thread is through: session_retired_join doesn't wait. NULL is. */
+bool session_retired_done(const struct session_retired *retired);
+/* Waits for that thread, for as long as its store takes. NULL is fine. */
 void session_retired_join(struct session_retired *retired);
 
 /* Says hello and waits for the assignment; called once.

@@ -44,6 +44,14 @@ struct rank_comm {
     struct comm *comm; /* NULL: there is none */
 };
 
+/* What a session borrows for its life, and the session once it was left: its saver may still be at
+ * the store. */
+#define RANK_SEATS 5 /* a session, and those that were left */
+struct rank_seat {
+    struct log log;
+    struct session_retired *retired; /* NULL: the seat is free, or of the session that there is */
+};
+
 struct rank {
     /* Of the process. */
     const struct rank_options *options;
@@ -62,13 +70,12 @@ struct rank {
     struct rank_rows rows;
     bool goes_on; /* it was of a generation before */
 
-    /* Of the generation. The session of the one before may still be at its store: it has the other
-     * log. */
+    /* Of the generation. */
     uint32_t generation, rank;
     char token[SESSION_TOKEN];
-    struct log logs[2];
-    struct log *log;
-    struct session_retired *retired;
+    struct rank_seat seats[RANK_SEATS];
+    struct rank_seat *seat; /* of this generation */
+    struct log *log;        /* the seat's */
     struct link *link;
     struct session *session;
     struct session_assignment assignment;

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -124,11 +125,52 @@ static enum status run_generation(struct rank *r, int *out_code)
 
 /* ---- from one to the next ---- */
 
+/* NULL: everything that was left is still at its store. */
+static struct rank_seat *free_seat(struct rank *r)
+{
+    struct rank_seat *found = NULL;
+    for (int i = 0; i < RANK_SEATS; i++) {
+        struct rank_seat *seat = &r->seats[i];
+        if (seat == r->seat || !session_retired_done(seat->retired))
+            continue;
+        session_retired_join(seat->retired);
+        seat->retired = NULL;
+        found = seat;
+    }
+    return found;
+}
+
+static void take_seat(struct rank *r, struct rank_seat *seat)
+{
+    r->seat = seat;
+    r->log = &seat->log;
+    *r->log = log_open("cairn-trainer");
+    r->log->job = r->options->job;
+    r->log->rank = (int64_t)r->rank;
+    r->log->generation = (int64_t)r->generation;
+}
+
+/* Threads are still at the store, for generations that are over: nobody waits for what they do, and
+ * what they use is not freed. */
+static _Noreturn void exit_beside_savers(int code)
+{
+    (void)fflush(NULL);
+    _exit(code);
+}
+
 /* What the process keeps stays as it is; all that is of the generation goes. Returns once this
  * process is told where it goes on. */
 static enum status leave_generation(struct rank *r)
 {
     struct session_regroup next;
+    struct rank_seat *seat = free_seat(r);
+    if (seat == NULL) {
+        LOG_ERROR(r->log,
+                  "the checkpoint store holds up the saves of %d generations before this one: the "
+                  "worker ends, to be started anew; look at the store",
+                  RANK_SEATS - 1);
+        exit_beside_savers(RANK_CHECKPOINT);
+    }
     rank_stop_exchange(r, false);
     rank_disconnect(r);
     signals_tell(r->signals, NULL);
@@ -138,9 +180,7 @@ static enum status leave_generation(struct rank *r)
     enum status st = session_park(r->session, &r->kept, &next);
     if (st != ST_OK)
         return st;
-    session_retired_join(r->retired);
-    r->retired = NULL;
-    st = session_retire(r->session, &r->retired);
+    st = session_retire(r->session, &r->seat->retired);
     if (st != ST_OK)
         return st;
     r->session = NULL;
@@ -158,11 +198,7 @@ static enum status leave_generation(struct rank *r)
     r->generation = next.generation;
     r->rank = next.rank;
     memcpy(r->token, next.token, sizeof(r->token));
-    r->log = r->log == &r->logs[0] ? &r->logs[1] : &r->logs[0];
-    *r->log = log_open("cairn-trainer");
-    r->log->job = r->options->job;
-    r->log->rank = (int64_t)r->rank;
-    r->log->generation = (int64_t)r->generation;
+    take_seat(r, seat);
     return ST_OK;
 }
 
@@ -212,11 +248,7 @@ static enum status open_rank(struct rank *r)
     const struct rank_options *o = r->options;
     r->generation = o->generation;
     r->rank = o->rank;
-    r->log = &r->logs[0];
-    *r->log = log_open("cairn-trainer");
-    r->log->job = o->job;
-    r->log->rank = (int64_t)o->rank;
-    r->log->generation = (int64_t)o->generation;
+    take_seat(r, &r->seats[0]);
     buf_init(&r->pins, PINS_MAX);
     (void)pthread_mutex_init(&r->comm_mutex, NULL);
     fault_context((int64_t)o->rank, (int64_t)o->generation, 0);
@@ -234,14 +266,27 @@ static enum status open_rank(struct rank *r)
     return ST_OK;
 }
 
+static bool savers_are_through(const struct rank *r)
+{
+    bool through = true;
+    for (int i = 0; i < RANK_SEATS; i++)
+        through = through && session_retired_done(r->seats[i].retired);
+    return through;
+}
+
 /* The session before the worker: its saver may still be writing what the worker owns. */
-static void release_rank(struct rank *r)
+static void release_rank(struct rank *r, int code)
 {
     signals_close(r->signals);
     rank_stop_exchange(r, false);
     if (r->session != NULL)
         session_close(r->session);
-    session_retired_join(r->retired);
+    if (!savers_are_through(r)) {
+        flight_close(r->flight);
+        exit_beside_savers(code);
+    }
+    for (int i = 0; i < RANK_SEATS; i++)
+        session_retired_join(r->seats[i].retired);
     link_free(r->link);
     worker_close(r->worker);
     ckpt_store_free(r->store);
@@ -266,7 +311,7 @@ int rank_run(const struct rank_options *options)
     } else {
         LOG_ERROR(r.log, "cannot start: %s", status_string(st));
     }
-    release_rank(&r);
+    release_rank(&r, code);
     rpc_shutdown();
     return code;
 }

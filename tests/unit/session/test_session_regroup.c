@@ -275,13 +275,17 @@ static void a_shard_that_is_being_written_holds_nobody_up(void **state)
     park_and_go_on(w, 6);
     struct session_retired *retired = NULL;
     assert_int_equal(session_retire(w->session, &retired), ST_OK); /* the store still stands */
+    assert_false(session_retired_done(retired));
     const struct session_parked kept = { .step = 6, .whole = true, .computed_by = 3 };
     w->session = next_session(w, 4, &kept);
     get_ready(w);
     const struct session_fault fault = { .kind = CAIRN__V1__FAULT_KIND__NUMERIC,
                                          .message = "of generation 4" };
     session_fault(w->session, &fault);
+    assert_false(session_retired_done(retired));
     set_store(false);
+    while (!session_retired_done(retired))
+        (void)usleep(1000);
     session_retired_join(retired);
     assert_int_equal(w->c.reports, 0); /* nothing was said of it */
     assert_int_equal(w->c.fails, 0);
