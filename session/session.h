@@ -23,6 +23,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -79,6 +80,9 @@ struct session_options {
     void *over_arg;
     /* The same for Park: aborts communication. NULL: Park is as Over. Its argument is over_arg. */
     void (*park)(void *arg, const char *reason);
+    /* Work that is done is counted here as well, by threads that outlive a generation; may be NULL.
+     * Its changes are progress as session_tick is. */
+    const _Atomic uint64_t *ticks;
     /* What this process kept of a generation before; NULL: it is new. Until session_open returns.
      */
     const struct session_parked *kept;

@@ -42,10 +42,12 @@ void session_tick_saving(struct session *session)
 
 struct session_progress session_progress_of(struct session *session)
 {
+    const _Atomic uint64_t *ticks = session->options.ticks;
+    const uint64_t others = ticks != NULL ? atomic_load_explicit(ticks, memory_order_relaxed) : 0;
     return (struct session_progress){
         .step = atomic_load_explicit(&session->step, memory_order_relaxed),
         .phase = atomic_load_explicit(&session->phase, memory_order_relaxed),
-        .counter = atomic_load_explicit(&session->counter, memory_order_relaxed),
+        .counter = others + atomic_load_explicit(&session->counter, memory_order_relaxed),
         .saving = atomic_load_explicit(&session->saving, memory_order_relaxed),
         .collectives = atomic_load_explicit(&session->collectives, memory_order_relaxed),
         .exchanges = atomic_load_explicit(&session->exchanges, memory_order_relaxed),

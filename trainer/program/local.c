@@ -125,7 +125,7 @@ int local_run(const struct local_options *options)
         return show_preview(job);
     if (options->import_file != NULL)
         return import_weights(options, job);
-    struct progress progress;
+    struct progress progress = { .session = NULL };
     progress_init(&progress, NULL, NULL, 0, 1);
     uint32_t shares[1] = { (uint32_t)job->train.lanes };
     struct worker_options wo = {

@@ -45,6 +45,7 @@ enum status rank_join(struct rank *r)
                                        .over = leave_at_once,
                                        .over_arg = r,
                                        .park = rank_abort_communication,
+                                       .ticks = &r->progress.ticks,
                                        .kept = r->goes_on ? &r->kept : NULL };
     st = session_open(&options, &r->session);
     if (st != ST_OK)

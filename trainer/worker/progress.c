@@ -27,11 +27,14 @@ static const char *phase_name(enum phase phase)
 void progress_init(struct progress *progress, struct session *session, struct flight *flight,
                    uint32_t rank, uint32_t generation)
 {
-    *progress = (struct progress){ .session = session,
-                                   .flight = flight,
-                                   .rank = rank,
-                                   .generation = generation,
-                                   .since_ns = clock_mono_ns() };
+    progress->session = session;
+    progress->flight = flight;
+    progress->rank = rank;
+    progress->generation = generation;
+    progress->phase = PHASE_FORMING;
+    progress->collective = 0;
+    progress_clear(progress);
+    atomic_store(&progress->stopped, false);
     progress_step(progress, 0);
     progress_phase(progress, PHASE_FORMING);
 }
@@ -66,9 +69,18 @@ double progress_ms(const struct progress *progress, enum phase phase)
 
 void progress_tick(void *progress)
 {
-    const struct progress *p = progress;
-    if (p->session != NULL)
-        session_tick(p->session);
+    struct progress *p = progress;
+    (void)atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);
+}
+
+void progress_stop(struct progress *progress)
+{
+    atomic_store(&progress->stopped, true);
+}
+
+bool progress_stopped(const struct progress *progress)
+{
+    return atomic_load(&progress->stopped);
 }
 
 void progress_collective_begin(struct progress *progress, const char *name)

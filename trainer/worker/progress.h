@@ -2,10 +2,15 @@
  * Where the step thread is, and where its time went. The session hears of it (is it alive?), the
  * flight recorder keeps it (what the dead leave behind), the metric row has times per phase.
  *
- * Thread: the step thread; progress_tick from any, progress_exchange from the reduction's.
+ * It lives as long as the process, so that threads that outlive a generation, such as those that
+ * load the data, can tick at any time; the session of a generation doesn't.
+ *
+ * Thread: the step thread; progress_tick and progress_stop from any, progress_exchange from the
+ *         reduction's.
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,8 +39,13 @@ struct progress {
     int64_t since_ns; /* of this phase */
     int64_t spent_ns[PHASE_COUNT];
     uint64_t collective; /* number of the last one; from 1 on */
+
+    /* Of all generations: these may change at any time. */
+    _Atomic uint64_t ticks;
+    atomic_bool stopped; /* this generation is over */
 };
 
+/* At the beginning, all zero, and of each generation: ticks go on. */
 void progress_init(struct progress *progress, struct session *session, struct flight *flight,
                    uint32_t rank, uint32_t generation);
 /* The next phase begins; the time since the last call counts for the one before. */
@@ -45,8 +55,13 @@ void progress_step(struct progress *progress, uint64_t step);
 /* Forgets the times spent so far. */
 void progress_clear(struct progress *progress);
 double progress_ms(const struct progress *progress, enum phase phase);
-/* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. */
+/* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. Thread: any; the
+ * session hears of it by its option `ticks`. */
 void progress_tick(void *progress);
+/* The generation is over: what the step thread computes for it is worth nothing. Until
+ * progress_init. Thread: any */
+void progress_stop(struct progress *progress);
+bool progress_stopped(const struct progress *progress);
 /* A collective begins or ended (flight recorder, session). name is static text. */
 void progress_collective_begin(struct progress *progress, const char *name);
 void progress_collective_end(struct progress *progress, const char *name);

@@ -233,6 +233,28 @@ static void without_the_callback_park_is_as_over(void **state)
     world_free(w);
 }
 
+static void work_that_is_counted_outside_is_progress(void **state)
+{
+    (void)state;
+    static _Atomic uint64_t ticks;
+    struct world *w = world_new(0);
+    session_close(w->session);
+    atomic_store(&ticks, 1000); /* of generations before */
+    w->options.ticks = &ticks;
+    w->session = next_session(w, 3, NULL);
+    const int64_t end_ms = clock_mono_ms(clock_system()) + LONG_MS;
+    (void)pthread_mutex_lock(&w->c.mutex);
+    while (w->c.progress_counter < 1000 && wait_until(&w->c, end_ms)) {
+    }
+    assert_int_equal(w->c.progress_counter, 1000);
+    atomic_store(&ticks, 1007);
+    while (w->c.progress_counter < 1007 && wait_until(&w->c, end_ms)) {
+    }
+    assert_int_equal(w->c.progress_counter, 1007);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    world_free(w);
+}
+
 /* ---- a store that stands still ---- */
 
 static pthread_mutex_t store_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -354,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_failure_waits_for_park),
         cmocka_unit_test(whoever_waits_is_let_go),
         cmocka_unit_test(without_the_callback_park_is_as_over),
+        cmocka_unit_test(work_that_is_counted_outside_is_progress),
         cmocka_unit_test(a_shard_that_is_being_written_holds_nobody_up),
         cmocka_unit_test(parked_is_said_when_the_copier_no_longer_reads_the_state),
     };

@@ -96,7 +96,7 @@ static void *run_rank(void *arg)
 {
     struct one *one = arg;
     const struct ranks_options *o = one->options;
-    struct progress progress;
+    struct progress progress = { .session = NULL };
     progress_init(&progress, NULL, NULL, one->rank, 1);
     struct worker_options options = { .job = &one->job,
                                       .io = io_system(),

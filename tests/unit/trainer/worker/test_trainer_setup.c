@@ -9,6 +9,7 @@
 #include "tests/test.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
+#include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -268,6 +269,25 @@ static void a_device_that_holds_not_even_one_sample_is_told_apart(void **state)
     close_measured(&b);
 }
 
+static void what_was_done_is_counted_over_generations(void **state)
+{
+    (void)state;
+    struct progress p = { .session = NULL };
+    progress_init(&p, NULL, NULL, 1, 3);
+    progress_tick(&p);
+    progress_step(&p, 7);
+    progress_collective_begin(&p, "open");
+    progress_stop(&p);
+    assert_true(progress_stopped(&p));
+    progress_init(&p, NULL, NULL, 0, 4);
+    progress_tick(&p);
+    assert_int_equal(p.ticks, 2);
+    assert_false(progress_stopped(&p));
+    assert_int_equal(p.generation, 4);
+    assert_int_equal(p.step, 0);
+    assert_int_equal(p.collective, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +297,7 @@ int main(void)
         cmocka_unit_test(the_job_knows_how_large_a_text_models_state_is),
         cmocka_unit_test(a_model_that_cannot_be_built_is_refused_with_its_numbers),
         cmocka_unit_test(memory_is_counted_by_what_it_is_for),
+        cmocka_unit_test(what_was_done_is_counted_over_generations),
         cmocka_unit_test(an_automatic_micro_batch_is_the_largest_that_fits_the_device),
         cmocka_unit_test(a_device_that_holds_not_even_one_sample_is_told_apart),
     };
