@@ -15,6 +15,8 @@ static enum status evaluate_own(struct worker *w)
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->eval_batches, &item);
     while (st == ST_OK && item != NULL) {
+        if (progress_stopped(w->options.progress))
+            return ST_STALE;
         if (item->micro == 0) {
             CHECK(done < count);
             results[done++] = (struct evaluation_batch){ 0 };

@@ -57,6 +57,8 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
                                  struct bucket_handover *handover)
 {
     struct progress *progress = w->options.progress;
+    if (progress_stopped(progress))
+        return ST_STALE;
     progress_phase(progress, PHASE_DATA);
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->batches, &item);

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
+#include "trainer/loop/evaluation.h"
 #include "trainer/loop/loop.h"
 
 struct one {
@@ -20,6 +21,7 @@ struct one {
     pthread_t thread;
     enum status st;
     uint64_t step;
+    struct progress *progress;
     struct reason reason;
     char digest[33];
     struct ckpt_report report;
@@ -33,6 +35,8 @@ static void take_row(void *arg, const struct session_row *row)
         CHECK(result->row_count < RANKS_ROWS);
         result->rows[result->row_count++] = *row;
     }
+    if (row->step == one->options->over_at)
+        progress_stop(one->progress);
     if (one->options->row != NULL)
         one->options->row(one->options->row_arg, one->rank, row);
 }
@@ -92,12 +96,21 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
         ckpt_shard_write(io_system(), o->save, &view.state, one->rank, o->size, NULL, &one->report);
 }
 
+static void note_end(struct one *one, struct worker *worker, enum loop_end end)
+{
+    struct evaluation result;
+    one->result->end = end;
+    if (one->options->over_at > 0 && worker->eval_plan != NULL)
+        one->result->evaluation_st = evaluation_run(worker, &result);
+}
+
 static void *run_rank(void *arg)
 {
     struct one *one = arg;
     const struct ranks_options *o = one->options;
     struct progress progress = { .session = NULL };
     progress_init(&progress, NULL, NULL, one->rank, 1);
+    one->progress = &progress;
     struct worker_options options = { .job = &one->job,
                                       .io = io_system(),
                                       .progress = &progress,
@@ -123,6 +136,8 @@ static void *run_rank(void *arg)
                                      .row_arg = one };
         enum loop_end end = LOOP_DONE;
         one->st = loop_run(&loop, &end, &one->reason);
+        if (one->rank == 0)
+            note_end(one, worker, end);
         leave_state(one, worker, progress.step);
     }
     worker_close(worker);

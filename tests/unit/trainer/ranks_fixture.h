@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "session/session.h"
+#include "trainer/loop/loop.h"
 #include "trainer/worker/worker.h"
 
 #define RANKS_MAX  8
@@ -26,6 +27,7 @@ struct ranks_options {
     uint32_t size;
     uint32_t shares[RANKS_MAX];
     uint64_t stop_at;    /* finished steps; 0: the job's end */
+    uint64_t over_at;    /* the generation is over after that row; 0: never */
     const char *restore; /* a checkpoint's folder; NULL: from the seed */
     uint64_t restore_step;
     const char *save;     /* a folder to leave a checkpoint in; NULL: none */
@@ -46,6 +48,8 @@ struct ranks_result {
     uint64_t step;
     struct session_row rows[RANKS_ROWS]; /* of rank 0 */
     size_t row_count;
+    enum loop_end end;         /* of rank 0 */
+    enum status evaluation_st; /* over_at, and it evaluates: of one more evaluation of rank 0 */
 };
 
 void ranks_run(const struct ranks_options *options, struct ranks_result *out);

@@ -320,6 +320,28 @@ static void a_loss_that_is_not_finite_stops_before_the_update(void **state)
     free(result);
 }
 
+/* Alone, so that no peer's end is noticed in its place. */
+static void a_generation_that_is_over_ends_between_micro_batches(void **state)
+{
+    (void)state;
+    const char *const often[] = { "eval.every=1 steps", NULL };
+    const struct ranks_options until = {
+        .job = &mlp, .sets = often, .size = 1, .shares = { 8 }, .stop_at = 3
+    };
+    struct ranks_options over = until;
+    over.stop_at = 0;
+    over.over_at = 3;
+    struct ranks_result *a = ranks_new_well(&until);
+    struct ranks_result *b = ranks_new_well(&over);
+    assert_int_equal(a->end, LOOP_DONE);
+    assert_int_equal(b->end, LOOP_OVER);
+    assert_int_equal(b->step, 3);
+    assert_int_equal(b->evaluation_st, ST_STALE);
+    assert_string_equal(a->digest, b->digest);
+    free(a);
+    free(b);
+}
+
 static void a_batch_larger_than_the_data_is_the_users_mistake(void **state)
 {
     (void)state;
@@ -383,6 +405,7 @@ int main(void)
         IN_FOLDER(a_changed_byte_of_a_checkpoint_is_noticed),
         cmocka_unit_test(a_skipped_step_advances_the_count_and_nothing_else),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_before_the_update),
+        cmocka_unit_test(a_generation_that_is_over_ends_between_micro_batches),
         cmocka_unit_test(a_batch_larger_than_the_data_is_the_users_mistake),
         cmocka_unit_test(durations_become_steps_of_the_data_at_hand),
     };
