@@ -199,10 +199,19 @@ enum status session_set_ready(struct session *session, const struct session_read
 
 void session_add_row(struct session *session, const struct session_row *row)
 {
-    const int64_t wall_ms = clock_wall_ms(session->options.clock);
+    const int64_t wall_ms =
+        row->wall_ms != 0 ? row->wall_ms : clock_wall_ms(session->options.clock);
     (void)pthread_mutex_lock(&session->mutex);
     session_core_row(&session->core, row, wall_ms);
     (void)pthread_mutex_unlock(&session->mutex);
+}
+
+uint64_t session_rows_known(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const uint64_t step = session->core.row_known;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return step;
 }
 
 enum session_due session_due_at(struct session *session, uint64_t step)

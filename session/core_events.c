@@ -163,6 +163,7 @@ enum status session_core_assignment(const struct session_core *core, struct sess
     out->skip_count = plan->n_skip;
     out->host = plan->host;
     out->store_mark = plan->store_mark;
+    out->metric_step = plan->metric_step;
     out->data_known = plan->data_known;
     return ST_OK;
 }
@@ -426,6 +427,8 @@ static void order_met(struct session_core *core, Cairn__V1__TrainerOrder **order
 
 static void order_metric_ack(struct session_core *core, const Cairn__V1__MetricAck *ack)
 {
+    if (core->rows != NULL && ack->through_step > core->row_known)
+        core->row_known = ack->through_step;
     while (core->row_first < core->row_end &&
            core->rows[core->row_first % LIMIT_METRIC_ROWS].row.step <= ack->through_step)
         core->row_first++;

@@ -279,7 +279,8 @@ struct session_core {
      * row_first on are not acknowledged, from row_said on not said; row_end is the next free. */
     struct session_row_record *rows;
     uint64_t row_first, row_said, row_end;
-    int64_t rows_ms; /* when rows were last said */
+    uint64_t row_known; /* the highest step that was acknowledged; 0: none */
+    int64_t rows_ms;    /* when rows were last said */
 
     struct session_save_record saves[SESSION_SAVES_MAX];
     uint64_t save_order;

@@ -104,6 +104,7 @@ struct session_assignment {
     uint64_t live_step;
     const uint32_t *live_sources;
     size_t live_source_count;
+    uint64_t metric_step; /* rows up to it are known to the coordinator; 0: not said */
     char *const *nodes;   /* per rank: where it runs; NULL (not with memory): unknown */
     const uint64_t *skip; /* steps not to train on */
     size_t skip_count;
@@ -198,12 +199,15 @@ struct session_row {
         double ms;
     } phase[8];
     int phase_count;
-    bool has_eval; /* an evaluation follows */
+    int64_t wall_ms; /* when it was made; 0: now */
+    bool has_eval;   /* an evaluation follows */
     double eval_loss, eval_accuracy;
     uint64_t eval_correct, eval_count;
 };
 /* Rank 0: a row of metrics; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
 void session_add_row(struct session *session, const struct session_row *row);
+/* The step up to which the coordinator has acknowledged rows of this session; 0: none. */
+uint64_t session_rows_known(struct session *session);
 
 enum session_due {
     SESSION_DUE_NOTHING,

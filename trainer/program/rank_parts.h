@@ -5,6 +5,7 @@
  *     rank_comm.c      communicators, which an order to park aborts
  *     rank_form.c      from hello to Ready, for one that is new and for one that goes on
  *     rank_state.c     the state: from other workers, from copies, a checkpoint or the seed
+ *     rank_rows.c      rows of metrics that rank 0 may not have told
  *     rank_failure.c   what a failure is to the coordinator and to the process
  */
 #pragma once
@@ -23,20 +24,12 @@
 #include "trainer/loop/loop.h"
 #include "trainer/program/link.h"
 #include "trainer/program/rank.h"
+#include "trainer/program/rank_rows.h"
 #include "trainer/program/signals.h"
 #include "trainer/state/copy_exchange.h"
 
 #define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
 #define RANK_COMMS        2              /* the worker's, and one for the state */
-
-/* The newest rows, on every rank: those that rank 0 had not yet told when it died are told by who
- * is rank 0 next, since no step is computed again that would bring them back. Times of phases are
- * left out. Entry n lies at n modulo the size. */
-#define RANK_ROWS 256
-struct rank_rows {
-    uint64_t count; /* ever */
-    struct session_row rows[RANK_ROWS];
-};
 
 /* A communicator that an order to park aborts. */
 struct rank_comm {

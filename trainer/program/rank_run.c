@@ -59,19 +59,20 @@ static uint64_t committed_step(const struct rank *r)
 
 static void keep_row(void *arg, const struct session_row *row)
 {
-    struct rank_rows *rows = arg;
-    struct session_row *kept = &rows->rows[rows->count++ % RANK_ROWS];
-    *kept = *row;
-    memset(kept->phase, 0, sizeof(kept->phase));
-    kept->phase_count = 0;
+    rank_rows_keep(arg, row, clock_wall_ms(clock_system()));
+}
+
+static void tell_row(void *session, const struct session_row *row)
+{
+    session_add_row(session, row);
 }
 
 static void tell_rows(struct rank *r)
 {
-    const struct rank_rows *rows = &r->rows;
-    uint64_t n = rows->count > RANK_ROWS ? rows->count - RANK_ROWS : 0;
-    for (; rank_is_live(r) && r->rank == 0 && n < rows->count; n++)
-        session_add_row(r->session, &rows->rows[n % RANK_ROWS]);
+    rank_rows_begin(&r->rows, r->progress.step);
+    if (r->rank == 0) {
+        rank_rows_tell(&r->rows, r->assignment.metric_step, rank_is_live(r), tell_row, r->session);
+    }
 }
 
 static enum status train(struct rank *r, int *out_code)
@@ -180,6 +181,7 @@ static enum status leave_generation(struct rank *r)
     enum status st = session_park(r->session, &r->kept, &next);
     if (st != ST_OK)
         return st;
+    rank_rows_known(&r->rows, session_rows_known(r->session));
     st = session_retire(r->session, &r->seat->retired);
     if (st != ST_OK)
         return st;

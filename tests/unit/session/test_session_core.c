@@ -139,7 +139,9 @@ static void rows_go_in_company_and_are_kept_until_acknowledged(void **state)
     assert_int_equal(b->out.rows.rows[1]->eval->correct, 2);
     assert_string_equal(b->out.rows.rows[0]->phases[0]->name, "forward");
     assert_silent(b);
+    assert_int_equal(b->core.row_known, 0);
     hear(b, metric_ack_order(1));
+    assert_int_equal(b->core.row_known, 1);
     add_rows(b, 4, 100);
     reconnect(b);
     assert_says(b, READY);
