@@ -207,6 +207,7 @@ void core_send_park(struct core *core, struct core_job *job, uint32_t rank)
     if (of->gone || of->ended)
         return;
     core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PARK, &park);
+    core_post_point(core, "coordinator.park", rank, job->m.generation, -1);
 }
 
 void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
@@ -219,8 +220,11 @@ void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_REGROUP;
     order.regroup = &regroup;
-    if (conn)
-        core_post(core, conn, CORE_AT_ONCE, &order.base);
+    if (!conn)
+        return;
+    core_post_point(core, "coordinator.regroup", rank, job->m.generation, -1);
+    core_post(core, conn, CORE_AT_ONCE, &order.base);
+    core_post_point(core, "coordinator.regrouped", rank, job->m.generation, -1);
 }
 
 void core_send_over(struct core *core, struct core_job *job, uint32_t rank, const char *reason)
