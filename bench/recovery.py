@@ -1,16 +1,20 @@
 #!/usr/bin/python3
-"""recovery: time from SIGKILL of workers to the next new step, and what it consists of.
+"""recovery: from a failure of a worker to the next finished step, and what that time consists of.
 
-    recovery [--rounds N] [--all] [--memory] [--peer DIR] [--bin DIR]
+    recovery [--rounds N] [--block N] [--cases 2-kill,4-kill,2-stop,2-all] [--modes live,restart] [--memory]
+             [--peer DIR] [--bin DIR]
 
-Two workers train ResNet-18 on synthetic images. A worker, or with --all both, are killed; the clock runs
-until a step is finished that no worker had finished before, as the workers' flight recorders have it.
-Checkpoints every 5 steps; with --memory a copy in memory every step and no checkpoint. Prints
-JSON lines and a table.
+Workers train ResNet-18 on synthetic images. Case N-kill: of N workers one gets SIGKILL, another rank each round;
+N-stop: SIGSTOP; N-all: SIGKILL for all. The clock runs until a step is finished that no worker had finished before,
+as the workers' flight recorders have it. Modes: live, where workers that are not to blame go on, and restart
+(CAIRN_RECOVERY=restart), where all are started anew; blocks of rounds in turns. Checkpoints every 5 steps; with
+--memory a copy in memory every step and no checkpoint.
 
-Yardstick: with --all --memory 0.5 s and a step; otherwise torchrun in the same run, with two workers on Gloo and
-a state of the same size (torch_recovery.py; its stale rendezvous keys worked around), if --peer names a folder of
-Python's with PyTorch.
+Yardsticks in the same run: restart; 0.5 s and a step; torchrun with as many workers on Gloo and a state of the same
+size (torch_recovery.py; its stale rendezvous keys worked around), if --peer names a folder of Python's with PyTorch.
+It doesn't notice SIGSTOP. Parts are those of `recoveries` (docs/why.md), so detect begins with the last progress that
+was heard of, before the kill; trains: from the kill until a worker begins its first step again. Prints JSON lines, and
+a table with the load of the machine.
 """
 import argparse
 import json
@@ -26,6 +30,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GOAL_S = 0.5
+PARTS = ("detect", "end", "wait", "form", "restore")
+PATIENCE_S = 90
+HANG_MS = 3000
 
 JOB = """\
 name: recovery
@@ -33,74 +40,101 @@ model: {arch: resnet18, classes: 10}
 data: {train: {format: synthetic, samples: 4096}}
 train:
   duration: 100000 steps
-  global_batch: 16
-  lanes: 2
+  global_batch: 8
+  lanes: 4
   optimizer: {name: sgd, lr: 0.01, momentum: 0.9}
   schedule: {name: constant}
   seed: 1
-workers: {count: 2, device: cpu}
 """
 STORE = "checkpoint: {every: 5 steps, keep: {last: 2}, store: checkpoints/}\n"
 MEMORY = "checkpoint: {every: 100000 steps, memory_every: 1 step, store: checkpoints/}\n"
 
 
-def flight(home, job, generation, rank):
-    """What the flight recorder of a worker holds (common/flight.h): [(seconds, finished steps, phase)]."""
-    path = home.home / f"jobs/{job}/g{generation}/r{rank}.flight"
-    data = path.read_bytes() if path.exists() else b""
-    records = []
-    for at in range(4096, len(data) - 63, 64):
-        number, nanoseconds, step, kind, _, _, name = struct.unpack_from("<QqQIIQ24s", data, at)
-        if number and kind == 1:
-            records.append((nanoseconds / 1e9, step, name.split(b"\0")[0].decode()))
-    return sorted(records)
+def flights(home, job):
+    """What the flight recorders of a job's processes hold (common/flight.h): a list of (seconds, finished steps,
+    phase) for each."""
+    found = []
+    for path in (home.home / f"jobs/{job}").glob("g*/r*.flight"):
+        data = path.read_bytes()
+        records = []
+        for at in range(4096, len(data) - 63, 64):
+            number, nanoseconds, step, kind, _, _, name = struct.unpack_from("<QqQIIQ24s", data, at)
+            if number and kind == 1:
+                records.append((nanoseconds / 1e9, step, name.split(b"\0")[0].decode()))
+        found.append(sorted(records))
+    return found
 
 
-def both(home, job, generation):
-    return sorted(flight(home, job, generation, 0) + flight(home, job, generation, 1))
-
-
-def steps_of(records):
-    """Seconds of each step of one worker."""
+def steps_of(records, begin, end):
+    """Seconds of each step of one worker in that time."""
     first = {}
     for at, step, _ in records:
-        first.setdefault(step, at)
+        if begin < at < end:
+            first.setdefault(step, at)
     return [first[n + 1] - first[n] for n in first if n + 1 in first]
 
 
-def breakdown(records, killed, end):
-    """Where the time went, of rank 0."""
-    at = {}
-    for when, _, phase in records:
-        at.setdefault(phase, when)
-    names = ["forming", "restore", "data"]
-    marks = [killed] + [at.get(name, end) for name in names] + [end]
-    labels = ["detect and start", "form", "restore", "first step"]
-    return {label: marks[i + 1] - marks[i] for i, label in enumerate(labels)}
+def until(condition, what):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit(f"not within {PATIENCE_S} s: {what()}")
+        time.sleep(0.1)
 
 
-def one_round(home, job, everybody, memory):
-    before = home.show(job)
-    victims = before["workers"] if everybody else before["workers"][1:2]
-    killed = time.monotonic()
-    for victim in victims:
-        os.kill(victim["pid"], signal.SIGKILL)
-    generation = before["generation"] + 1
-    while True:
-        finished = max(step for _, step, _ in both(home, job, generation - 1))
-        new = [at for at, step, phase in both(home, job, generation) if step > finished]
-        if new:
-            break
-        if time.monotonic() - killed > 60:
-            raise SystemExit("no new step within 60 s: " + json.dumps(home.show(job)))
-        time.sleep(0.02)
-    records = flight(home, job, generation, 0)
-    restored = next(step for _, step, phase in records if phase == "data")
-    texts = [event["message"] for event in home.show(job)["events"] if event["generation"] == generation]
-    if memory and not any("restored from memory" in text for text in texts):
-        raise SystemExit("not restored from memory: " + json.dumps(texts))
-    return min(new) - killed, breakdown(records, killed, min(new)), finished - restored
+def hit(home, job, number, fault):
+    """A failure. What was shown before, the pids that it hit, and when."""
+    shown = home.show(job)
+    victim = number % len(shown["workers"])
+    pids = [worker["pid"] for worker in shown["workers"] if fault == "all" or worker["rank"] == victim]
+    at = time.monotonic()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP if fault == "stop" else signal.SIGKILL)
+    return shown, pids, at
 
+
+def one_round(home, job, number, fault):
+    begin = time.monotonic()
+    goal = home.show(job)["step"] + 8
+    until(lambda: home.show(job)["state"] == "RUNNING" and home.show(job)["step"] >= goal,
+          lambda: "the job trains: " + json.dumps(home.show(job)))
+    before, pids, at = hit(home, job, number, fault)
+
+    def is_over():
+        shown = home.show(job)
+        last = (shown["recoveries"] or [{"ended": 0}])[-1]
+        return (last["ended"] >= before["generation"] and last["state"] == "done" and
+                shown["step"] > last["step"] + last["steps_lost"])
+    until(is_over, lambda: "a new step: " + json.dumps(home.show(job)))
+    time.sleep(0.2)  # of the step that is now finished everybody has a record
+    after = home.show(job)
+    last = after["recoveries"][-1]
+    records = flights(home, job)
+    every = sorted(sum(records, []))
+    formed = min(when for when, _, phase in every if when > at and phase == "forming")
+    mark = max(step for when, step, _ in every if when < formed)
+    new = min(when for when, step, _ in every if when > formed and step > mark)
+    going = min(when for when, step, phase in every if when > formed and step == last["step"] and phase == "data")
+    now = {worker["pid"] for worker in after["workers"]}
+    stay = {worker["pid"] for worker in before["workers"]} - set(pids)
+    return {"seconds": new - at, "going": going - at, "steps": sum((steps_of(one, begin, at) for one in records), []),
+            "parts": {part: last["seconds"][part] for part in PARTS}, "kind": last["kind"],
+            "lost": max(mark - last["step"], last["steps_lost"]), "kept": bool(stay) and stay <= now}
+
+
+def own_rounds(args, workers, fault, mode, first, count):
+    from home import Home
+    env = {"CAIRN_HANG_MS": str(HANG_MS if fault == "stop" else 60000), "CAIRN_WATCHDOG_MS": "60000"}
+    env.update(Home.RESTART if mode == "restart" else {})
+    with Home(env=env) as home:
+        text = JOB + (MEMORY if args.memory else STORE) + f"workers: {{count: {workers}, device: cpu}}\n"
+        job = home.submit(text)
+        rounds = [one_round(home, job, first + i, fault) for i in range(count)]
+        home.cairn("kill", job)
+    return rounds
+
+
+# ---- torchrun ----
 
 def peer_steps(folder):
     """[(seconds, step, rank, pid)] of all workers that torchrun started."""
@@ -109,73 +143,111 @@ def peer_steps(folder):
     return [(float(at), int(step), int(rank), int(pid)) for at, step, rank, pid in map(str.split, lines)]
 
 
-def peer_round(folder, everybody):
-    """Seconds from the kill to the end of a step that no worker had finished."""
+def peer_round(folder, workers, fault, victim):
     begin = max((step for _, step, _, _ in peer_steps(folder)), default=0)
+    end = time.monotonic() + PATIENCE_S
     while True:
         steps = peer_steps(folder)
         newest = {rank: pid for _, _, rank, pid in steps}
-        alive = len(newest) == 2 and all(Path(f"/proc/{pid}").exists() for pid in newest.values())
+        alive = len(newest) == workers and all(Path(f"/proc/{pid}").exists() for pid in newest.values())
         if alive and all(max(step for _, step, _, p in steps if p == pid) >= begin + 8 for pid in newest.values()):
             break
-        time.sleep(0.02)
+        if time.monotonic() > end:
+            return None  # it hangs at times
+        time.sleep(0.1)
     killed = time.monotonic()
     for rank, pid in newest.items():
-        if everybody or rank == 1:
+        if fault == "all" or rank == victim:
             os.kill(pid, signal.SIGKILL)
-    while time.monotonic() - killed < 60:
+    while time.monotonic() < killed + PATIENCE_S:
         steps = peer_steps(folder)
         finished = max(step for _, step, _, pid in steps if pid in newest.values())
-        new = [at for at, step, _, pid in steps if step > finished and pid not in newest.values()]
-        if new:
-            return min(new) - killed
-        time.sleep(0.02)
-    return None  # it hangs at times
+        new = [(at, step) for at, step, _, pid in steps if pid not in newest.values()]
+        if any(step > finished for _, step in new):
+            own = [at for at, _, _, pid in steps if pid == newest[0]][-8:]
+            return {"seconds": min(at for at, step in new if step > finished) - killed,
+                    "steps": [b - a for a, b in zip(own, own[1:])], "going": None, "parts": {}, "kind": "checkpoint",
+                    "lost": finished + 1 - min(step for _, step in new), "kept": False}
+        time.sleep(0.1)
+    return None
 
 
-def peer_seconds(args):
-    """Median of torchrun's rounds, and how many of them came back."""
+def peer_rounds(args, workers, fault, first, count):
     with tempfile.TemporaryDirectory() as name:
         env = dict(os.environ, OMP_NUM_THREADS="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
         peer = subprocess.Popen([Path(args.peer) / "bin" / "python", "-m", "torch.distributed.run", "--nnodes=1",
-                                 "--nproc-per-node=2", "--max-restarts=1000", "--rdzv-backend=c10d",
+                                 f"--nproc-per-node={workers}", "--max-restarts=1000", "--rdzv-backend=c10d",
                                  "--rdzv-endpoint=localhost:0", HERE / "torch_recovery.py", name], env=env,
                                 stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            times = [peer_round(Path(name), args.all) for _ in range(min(args.rounds, 8))]
+            return [peer_round(Path(name), workers, fault, (first + i) % workers) for i in range(count)]
         finally:
             os.killpg(peer.pid, signal.SIGTERM)
             peer.wait()
-    back = [seconds for seconds in times if seconds is not None]
-    if not back:
-        raise SystemExit("torchrun never came back")
-    return statistics.median(back), len(back), len(times)
 
+
+# ---- what is said ----
 
 def line(case, value, yardstick, yardstick_value):
     print(json.dumps({"bench": "recovery", "case": case, "value": round(value, 3), "unit": "s", "yardstick": yardstick,
-                      "yardstick_value": round(yardstick_value, 3), "ratio": round(value / yardstick_value, 3)}))
+                      "yardstick_value": round(yardstick_value, 3), "ratio": round(value / yardstick_value, 3)}),
+          flush=True)
 
 
-def report(args, median, times, step, losses):
-    case = f"SIGKILL of {'all workers' if args.all else 'a worker'} to next new step"
-    print(f"recovery, {args.rounds} rounds: median {median:.3f} s, min {min(times):.3f}, max {max(times):.3f}; "
-          f"a step {step:.3f} s; finished steps that were lost, at most: {max(losses)}", file=sys.stderr)
-    if args.all and args.memory:
-        line(case + ", from memory", median, "0.5 s and a step", GOAL_S + step)
-    else:
-        line(case, median, "a step", step)
-    if args.peer:
-        seconds, back, rounds = peer_seconds(args)
-        line(case, median, "torchrun", seconds)
-        print(f"    torchrun         {seconds:.3f} s, {back} of {rounds} rounds came back: {median / seconds:.2f}",
-              file=sys.stderr)
+def summary(rounds):
+    back = [one for one in rounds if one]
+    if not back:
+        return None
+    seconds = [one["seconds"] for one in back]
+    return {"rounds": len(rounds), "back": len(back), "median": statistics.median(seconds), "min": min(seconds),
+            "max": max(seconds), "step": statistics.median(sum((one["steps"] for one in back), [])),
+            "parts": {part: statistics.median(one["parts"][part] for one in back) for part in back[0]["parts"]},
+            "going": statistics.median(one["going"] for one in back) if back[0]["going"] is not None else None,
+            "lost": max(one["lost"] for one in back), "kept": sum(one["kept"] for one in back),
+            "kinds": "/".join(sorted({one["kind"] for one in back}))}
+
+
+def report(case, rounds, load):
+    found = {mode: summary(each) for mode, each in rounds.items()}
+    print(f"\n{case}; load of the machine {load[0]:.1f} before, {os.getloadavg()[0]:.1f} after\n"
+          f"{'mode':9} {'back':>7} {'median':>7} {'min':>7} {'max':>7} {'a step':>7} {'trains':>7}  " +
+          " ".join(f"{part:>7}" for part in PARTS) + "  lost  pids kept  from", file=sys.stderr)
+    for mode, one in found.items():
+        if not one:
+            print(f"{mode:9} never came back", file=sys.stderr)
+            continue
+        parts = " ".join(f"{one['parts'][part]:7.3f}" if part in one["parts"] else " " * 7 for part in PARTS)
+        going = f"{one['going']:7.3f}" if one["going"] is not None else " " * 7
+        print(f"{mode:9} {one['back']:3}/{one['rounds']:3} {one['median']:7.3f} {one['min']:7.3f} {one['max']:7.3f} "
+              f"{one['step']:7.3f} {going}  {parts}  {one['lost']:4}  "
+              f"{one['kept']:5}/{one['back']:3}  {one['kinds']}", file=sys.stderr)
+        line(f"{case}, {mode}", one["median"], f"{GOAL_S} s and a step", GOAL_S + one["step"])
+    first = found[next(iter(found))]
+    for mode, one in list(found.items())[1:]:
+        if one and first:
+            line(f"{case}, {next(iter(found))}", first["median"], mode, one["median"])
+            print(f"          of {mode}: {first['median'] / one['median']:.2f}", file=sys.stderr)
+
+
+def run_case(args, case):
+    workers, fault = case.split("-")
+    modes = args.modes.split(",") + (["torchrun"] if args.peer and fault != "stop" else [])
+    rounds = {mode: [] for mode in modes}
+    load = os.getloadavg()
+    for first in range(0, args.rounds, args.block):
+        count = min(args.block, args.rounds - first)
+        for mode in modes:
+            rounds[mode] += (peer_rounds(args, int(workers), fault, first, count) if mode == "torchrun" else
+                             own_rounds(args, int(workers), fault, mode, first, count))
+    report(case + (", copies in memory" if args.memory else ""), rounds, load)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--all", action="store_true", help="kill all workers")
+    parser.add_argument("--rounds", type=int, default=20, help="of each mode in each case")
+    parser.add_argument("--block", type=int, default=4, help="rounds before the next mode has its turn")
+    parser.add_argument("--cases", default="2-kill,4-kill,2-stop")
+    parser.add_argument("--modes", default="live,restart")
     parser.add_argument("--memory", action="store_true", help="copies in memory instead of checkpoints")
     parser.add_argument("--peer", help="environment with PyTorch")
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
@@ -183,26 +255,8 @@ def main():
     args = parser.parse_args()
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)
-    from home import Home, until
-
-    times, steps, losses, parts = [], [], [], {}
-    with Home(env={"CAIRN_HANG_MS": "60000", "CAIRN_WATCHDOG_MS": "60000"}) as home:
-        job = home.submit(JOB + (MEMORY if args.memory else STORE))
-        for _ in range(args.rounds):
-            goal = home.show(job)["step"] + 8
-            until(lambda goal=goal: home.show(job)["step"] >= goal and len(home.show(job)["workers"]) == 2, 60,
-                  "the job trains")
-            steps += steps_of(flight(home, job, home.show(job)["generation"], 0))[1:]
-            seconds, causes, lost = one_round(home, job, args.all, args.memory)
-            times.append(seconds)
-            losses.append(lost)
-            for cause, value in causes.items():
-                parts.setdefault(cause, []).append(value)
-        home.cairn("kill", job)
-    report(args, statistics.median(times), times, statistics.median(steps), losses)
-    for cause, values in parts.items():
-        line(cause, statistics.median(values), "whole", statistics.median(times))
-        print(f"    {cause:16} {statistics.median(values):.3f} s", file=sys.stderr)
+    for case in args.cases.split(","):
+        run_case(args, case)
 
 
 main()
