@@ -371,6 +371,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.data_known = m->started_wall != 0;
     plan.nodes = places.nodes;
     plan.n_nodes = m->config.ranks;
+    plan.metric_step = job->metric_step;
     plan.heartbeat_ms = (uint32_t)core->beat_ms;
     plan.spread_ms = core_tell_spread(core);
     core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore.step);

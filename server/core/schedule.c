@@ -171,6 +171,7 @@ static bool joins_kept(struct core *core, const struct core_job *job, const stru
 {
     const struct core_node *before = NULL; /* ranks side by side share nodes */
     bool joins = true;
+    CHECK(node);
     for (uint32_t i = 0; machine_keeps(&job->m) && joins && i < job->m.config.ranks; i++) {
         const struct core_node *kept =
             job->m.ranks[i].gone ? node : core_node_at(core, job->m.ranks[i].node);

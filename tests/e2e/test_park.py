@@ -169,6 +169,8 @@ class Coordinator:
             self.save_begin(generation, rank, message.save_begin.step)
         elif kind == "save_report":
             self.save_report(generation, rank, message.save_report)
+        elif kind == "save_failed":
+            self.save_drop(generation, message.save_failed)
         elif kind == "parked":
             generation.parked[rank] = message.parked
         elif kind == "fault":
@@ -200,6 +202,14 @@ class Coordinator:
         folder = self.store / f"step-{step}.g{generation.number}"
         folder.mkdir(exist_ok=True)
         self.send(generation, rank, save_folder={"step": step, "dir": str(folder)})
+
+    def save_drop(self, generation, failed):
+        """A rank was late for it, or could not write: none of them saves that step, but who needs it does again."""
+        if failed.step in generation.saved or failed.removed:
+            return
+        generation.reports.pop(failed.step, None)
+        for to in range(generation.size):
+            self.send(generation, to, save_done={"step": failed.step, "committed": False})
 
     def save_report(self, generation, rank, report):
         reports = generation.reports.setdefault(report.step, {})

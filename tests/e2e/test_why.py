@@ -77,7 +77,7 @@ def tells(text, job, one):
     line = text[text.index("Time line"):text.index("What happened")].splitlines()
     assert re.match(r"  20\S+Z  generation 1 from step 0 on \S+: .*, to step \d+: process gone: ", line[1]), line
     assert re.match(r"  20\S+Z  recovery: process gone, rank 1 on \S+: killed by signal 9 .*; generation 2 went on from step "
-                    rf"{one['step']}, from .*; {one['steps_lost']} steps? lost; \d+\.\d\d s: detect ", line[2]), line
+                    rf"{one['step']}, (from|with) .*; {one['steps_lost']} steps? lost; \d+\.\d\d s: detect ", line[2]), line
     assert re.match(rf"  20\S+Z  generation 2 from step {one['step']} on ", line[3]), line
 
 
