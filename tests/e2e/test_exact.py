@@ -70,3 +70,16 @@ def test_two_homes_live_side_by_side(home):
         jobs = home.submit(), other.submit()
         assert home.digest(jobs[0]) == other.digest(jobs[1])
         assert home.cairn("show", jobs[1], check=False).returncode == 3
+
+
+@pytest.mark.parametrize("shares,victim", [("[2, 1, 3]", 0), ("[2, 1, 3]", 1), ("[3, 1, 2]", 2)])
+def test_survivors_with_uneven_shares_go_on_to_one_digest(shares, victim):
+    sets = {"train__lanes": 6, "checkpoint__every": "100 steps"}
+    fault = f"trainer.reduced,rank={victim},step=7:kill"  # others may have finished that step
+    with Home(slots=4) as quiet:
+        wanted = quiet.run(workers__count=1, **sets)
+    with Home(slots=4, faults=fault) as home:
+        job = home.submit(workers__count=3, workers__shares=shares, **sets)
+        assert home.digest(job) == wanted
+        recoveries = home.show(job)["recoveries"]
+        assert [(one["kind"], one["steps_lost"]) for one in recoveries] == [("live", 0)]
