@@ -162,7 +162,7 @@ def peer_round(folder, workers, fault, victim):
     while time.monotonic() < killed + PATIENCE_S:
         steps = peer_steps(folder)
         finished = max(step for _, step, _, pid in steps if pid in newest.values())
-        new = [(at, step) for at, step, _, pid in steps if pid not in newest.values()]
+        new = [(at, step) for at, step, _, pid in steps if at > killed and pid not in newest.values()]
         if any(step > finished for _, step in new):
             own = [at for at, _, _, pid in steps if pid == newest[0]][-8:]
             return {"seconds": min(at for at, step in new if step > finished) - killed,
