@@ -1,6 +1,7 @@
 /* Time, chance, chaos; and main, which runs seed after seed and prints the one that fails. */
 #include "tests/sim/sim.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -393,10 +394,20 @@ static void remove_journal(const char *path)
     }
 }
 
+/* The run that goes on: a CHECK of the program that fails is a promise that isn't kept, too. */
+static struct sim *running;
+
+static void name_seed(int signal)
+{
+    (void)signal;
+    sim_fail(running, "a CHECK failed, or the program aborted");
+}
+
 static void run_seed(const struct sim_options *options)
 {
     struct sim *sim = calloc(1, sizeof *sim);
     CHECK(sim);
+    running = sim;
     sim->options = *options;
     sim->random = options->seed;
     sim->chaos = true;
@@ -443,6 +454,7 @@ static uint64_t number(const char *text)
 
 int main(int argc, char **argv)
 {
+    (void)signal(SIGABRT, name_seed);
     struct sim_options options = { .seed = 1, .chaos_ms = CHAOS_MS };
     uint64_t count = 1;
     for (int i = 1; i < argc; i++) {

@@ -80,7 +80,9 @@ struct sim_job {
     uint32_t stepped_in;  /* the newest generation that reported a step to the coordinator */
     uint64_t stepped;
     int64_t stepped_at; /* the newest report of one */
-    uint32_t cut_off;   /* generations that ended by a node that lives, and rightly */
+    int64_t parks_since,
+        kept_since;   /* its workers; the newest time when they didn't, and weren't */
+    uint32_t cut_off; /* generations that ended by a node that lives, and rightly */
     /* Damage that was found in copies: by which generation last, in whose copies, of which step,
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
@@ -257,6 +259,7 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
 void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer);
 
 uint32_t sim_node_index(const struct sim_node *node);
+const char *sim_node_name(const struct sim_node *node);
 
 /* ---- sim_paths.c ---- */
 struct core;
@@ -284,8 +287,17 @@ const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, u
 bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
                       const struct session_assignment *plan);
 
-/* ---- sim_hang.c ---- */
 struct core_job;
+typedef struct Cairn__V1__TrainerRef Cairn__V1__TrainerRef;
+/* After each event: who counts as parked has parked, and nobody parks or is kept for long. */
+void sim_parked_look(struct sim *sim, uint32_t job, const struct core_job *of);
+/* An agent is told to end that one, a worker that its generation is over: not one that is kept. */
+void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref);
+void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view);
+/* It begins in its generation: nobody else has its rank. */
+void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view);
+
+/* ---- sim_hang.c ---- */
 struct session_progress;
 /* A rank that computes the next step for ever, and talks. */
 void sim_hang_stall(struct sim *sim, struct sim_trainer_view *view);
@@ -330,6 +342,7 @@ struct sim_trainer_view {
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */
     uint64_t step;
+    bool parked;          /* its step thread has unwound, and it heard of no next generation */
     bool whole;           /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */
 };

@@ -31,6 +31,11 @@ uint32_t sim_node_index(const struct sim_node *node)
     return node->index;
 }
 
+const char *sim_node_name(const struct sim_node *node)
+{
+    return node->name;
+}
+
 void sim_node_free(struct sim_node *node)
 {
     free(node);

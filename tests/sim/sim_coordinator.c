@@ -305,6 +305,8 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START)
         sim_paths_check_start(sim, sim->coordinator->core, order->start->ref->job,
                               order->start->ref->generation);
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END)
+        sim_parked_check_end(sim, sim->coordinator->core, order->end->ref);
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
 
@@ -319,6 +321,8 @@ static void look_at(struct sim *sim, struct sim_conn *conn, const struct core_me
     CHECK(order);
     check_order(sim, order);
     note_done(sim, conn, order);
+    if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER && conn->far_open)
+        sim_parked_check_over(sim, sim->coordinator->core, sim_trainer_view(conn->far));
     cairn__v1__trainer_order__free_unpacked(order, NULL);
 }
 

@@ -495,6 +495,8 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     t->conn = NULL;
     session_core_release(&t->core);
     t->view.start = next;
+    t->view.parked = false;
+    sim_parked_check_member(sim, &t->view);
     t->view.finished = false;
     t->connect_at = 0;
     t->progress = (struct session_progress){ .step = t->view.step, .phase = "forming" };
@@ -515,6 +517,7 @@ static bool parks(struct sim *sim, struct sim_trainer *t)
     if (t->stage == PARKING && sim->now >= t->stage_since) {
         session_core_parked(&t->core, t->view.step, t->view.whole, t->view.computed_by);
         t->stage = PARKED;
+        t->view.parked = true;
     }
     if (t->stage == PARKED)
         regroup(sim, t);
@@ -574,6 +577,7 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
     open_session(sim, t);
     sim->trainers[sim->trainer_count++] = t;
+    sim_parked_check_member(sim, &t->view);
     sim_at(sim, 50 + (int64_t)sim_below(sim, 100), tick, t, 0);
     return t;
 }

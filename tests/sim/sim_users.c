@@ -230,6 +230,7 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     check_data(sim, index, m);
     sim_silence_check(sim, index, job);
     sim_hang_check(sim, index, job);
+    sim_parked_look(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
@@ -264,6 +265,7 @@ void sim_coordinator_check(struct sim *sim)
             check_job(sim, i, job);
         } else {
             sim->jobs[i].saved_at = sim->now; /* no coordinator, or it ended: no save */
+            sim->jobs[i].parks_since = sim->jobs[i].kept_since = sim->now;
         }
     }
 }
