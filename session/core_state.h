@@ -255,19 +255,19 @@ struct session_core {
     uint32_t generation, rank, pid;
 
     bool up, ever_up, hello_said;
+    bool over;
     int64_t down_since_ms;
     char *pins;                    /* for hello; owned; NULL: hello is not yet to be said */
     Cairn__V1__MemoryCopy *copies; /* for hello; owned, as is the list of pointers to them */
     Cairn__V1__MemoryCopy **copy_list;
     size_t copy_count;
-    bool over;
     struct reason over_reason;
     struct session_park_record park;
-    bool offers_state; /* hello says what this process kept of a generation before: */
-    struct session_parked offered;
+    struct session_parked offered; /* what this process kept of a generation before */
 
     Cairn__V1__TrainerOrder *assigned; /* the order Plan; owned; NULL until it came */
 
+    bool offers_state; /* hello says what is `offered` */
     bool ready_known, ready_said;
     struct session_ready ready; /* its pins are ready_pins */
     char *ready_pins;           /* owned */

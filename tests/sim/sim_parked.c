@@ -9,8 +9,9 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
-#define PARKS_MS 45000 /* 5 s from Park to END, 15 s more for who does not die; the grace of a start */
-#define KEPT_MS  45000 /* 30 s, and what a late coordinator excuses */
+#define PARKS_MS                                                                                   \
+    45000 /* 5 s from Park to END, 15 s more for who does not die; the grace of a start */
+#define KEPT_MS 45000 /* 30 s, and what a late coordinator excuses */
 
 const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, uint32_t generation,
                                           uint32_t rank)

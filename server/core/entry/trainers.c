@@ -461,7 +461,7 @@ static bool regroups(const struct core_conn *conn)
            !m->ranks[conn->rank].joined;
 }
 
-/* It said that before it heard of its new generation: only rows count, as nobody trains them again. */
+/* Said before it heard of its new generation: only rows count, as nobody trains them again. */
 static void hear_before_regroup(struct core *core, struct core_conn *conn,
                                 const Cairn__V1__TrainerMessage *message)
 {
