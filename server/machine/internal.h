@@ -159,7 +159,7 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
 /* Those that are not to go on are ended again, as an order may be lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
-void machine_note_parked(struct machine_turn *t, uint32_t rank); /* it said so, in whatever way */
+void machine_note_parked(struct machine_turn *t, uint32_t index); /* it said so, in whatever way */
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
 /* Seats of the generation that begins: who is kept goes on there, the others are born in it. How
