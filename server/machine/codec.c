@@ -14,16 +14,13 @@ struct field {
     enum field_kind kind;
 };
 
-#define FIELD(type, member, kind)                                                                  \
+/* Under the name that the journal knows it by. */
+#define NAMED(type, member, name, kind)                                                            \
     {                                                                                              \
-#member, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind   \
+        name, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind      \
     }
-/* Of a job, under the name that the journal knows it by. */
-#define MEMBER(member, name, kind)                                                                 \
-    {                                                                                              \
-        name, offsetof(struct machine, member), sizeof(((struct machine *)0)->member),             \
-            FIELD_##kind                                                                           \
-    }
+#define FIELD(type, member, kind)  NAMED(type, member, #member, kind)
+#define MEMBER(member, name, kind) NAMED(machine, member, name, kind)
 
 static const struct field machine_fields[] = {
     FIELD(machine, state, ENUM),

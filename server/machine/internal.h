@@ -162,6 +162,8 @@ void machine_on_parked(struct machine_turn *t);
 void machine_note_parked(struct machine_turn *t, uint32_t index); /* it said so, in whatever way */
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
+/* PLACING: a kept worker went since slots were found, and there is none for its seat. */
+bool machine_is_vacated(const struct machine *m);
 /* Seats of the generation that begins: who is kept goes on there, the others are born in it. How
  * many are kept. */
 uint32_t machine_regroup(struct machine_turn *t);

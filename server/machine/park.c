@@ -154,6 +154,14 @@ uint32_t machine_vacant(const struct machine *m)
     return machine_keeps(m) ? m->gone_count : m->config.ranks;
 }
 
+bool machine_is_vacated(const struct machine *m)
+{
+    bool vacated = false;
+    for (uint32_t i = 0; m->state == MACHINE_PLACING && i < m->config.ranks; i++)
+        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
+    return vacated;
+}
+
 /* Its seat is as it was, its part in the generation that comes has not begun. */
 static void regroup(struct machine_turn *t, struct machine_rank *rank)
 {
@@ -174,7 +182,7 @@ uint32_t machine_regroup(struct machine_turn *t)
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (rank->gone) {
-            rank->birth = m->generation;
+            CHECK(rank->birth == m->generation); /* it has slots of this placing */
             continue;
         }
         CHECK(rank->parked);

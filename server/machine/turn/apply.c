@@ -349,6 +349,8 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
     const bool looks = looks_at_all(m, event);
     m->watched_at = looks ? event->now : m->watched_at;
     machine_watch(&t, looks);
+    if (machine_is_vacated(m))
+        machine_unplace(&t);
     machine_saves_tick(&t);
     machine_due_tick(&t);
     machine_damage_tick(&t);

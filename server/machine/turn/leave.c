@@ -83,7 +83,6 @@ void machine_watch_kept(struct machine_turn *t)
         machine_end_generation(t, asked ? machine_intended(m->intent) : MACHINE_RECOVERING, false);
         return;
     }
-    bool vacated = false;
     for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
@@ -98,8 +97,4 @@ void machine_watch_kept(struct machine_turn *t)
             machine_count_as_gone(t, i);
         }
     }
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
-    if (vacated && m->state == MACHINE_PLACING)
-        machine_unplace(t);
 }

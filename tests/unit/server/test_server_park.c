@@ -362,6 +362,36 @@ static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
     (void)state;
 }
 
+/* What is left of it must not be taken for the worker that comes in its place. */
+static void a_kept_worker_that_dies_while_the_store_is_asked_is_replaced(void **state)
+{
+    for (int all = 0; all < 2; all++) { /* the last one that is kept */
+        void *state_of = NULL;
+        assert_int_equal(setup_live(&state_of), 0);
+        struct bench *b = state_of;
+        lose_one(b);
+        for (uint32_t r = 0; all && r < RANKS; r += 2)
+            bench_exit(b, r, MACHINE_EXIT_SIGNAL, 9);
+        b->m.probed = false;
+        bench_place(b);
+        bench_is_state(b, "PLACING");
+        bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
+        bench_probe(b, ST_OK);
+        bench_is_state(b, "RECOVERING");
+        assert_int_equal(machine_vacant(&b->m), all ? RANKS : 2);
+        assert_true(machine_wants_slots(&b->m, b->now));
+        form_again(b);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            const bool newcomer = r == 1 || r == 3 || all;
+            assert_int_equal(b->m.ranks[r].birth, newcomer ? 2 : 1);
+            assert_false(b->m.ranks[r].parked);
+            assert_false(b->m.ranks[r].joined);
+        }
+        bench_teardown(&state_of);
+    }
+    (void)state;
+}
+
 /* Nothing that is finished is lost by it. */
 static void what_is_asked_while_they_park_or_form_waits_for_their_save(void **state)
 {
@@ -494,6 +524,7 @@ int main(void)
         LIVE(a_store_that_is_away_holds_nobody_up),
         LIVE(without_room_for_the_others_nobody_is_kept_for_ever),
         LIVE(a_kept_worker_that_dies_leaves_a_vacant_seat),
+        LIVE(a_kept_worker_that_dies_while_the_store_is_asked_is_replaced),
         LIVE(what_people_ask_meanwhile_ends_those_that_are_kept),
         LIVE(what_is_asked_while_they_park_or_form_waits_for_their_save),
         LIVE(a_node_that_leaves_meanwhile_costs_no_step),
