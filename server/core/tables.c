@@ -150,7 +150,7 @@ void core_release(struct core *core, const char *id)
 bool core_job_queues(const struct core_job *job)
 {
     const struct machine *m = &job->m;
-    return !job->unreadable[0] && (m->state == MACHINE_QUEUED || (machine_recovers(m)));
+    return !job->unreadable[0] && (m->state == MACHINE_QUEUED || machine_recovers(m));
 }
 
 /* What is due for longer than its last tick is due again in the next ms, not at once. */

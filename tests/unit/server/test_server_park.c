@@ -432,6 +432,27 @@ static void what_is_asked_while_they_park_or_form_waits_for_their_save(void **st
     (void)state;
 }
 
+/* Nobody goes on after all: it is paused once others have come as far. */
+static void a_pause_that_survivors_were_to_save_for_is_not_forgotten(void **state)
+{
+    struct bench *b = *state;
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    bench_all_exit(b);
+    form_again(b);
+    for (uint32_t r = 0; r < RANKS; r++)
+        bench_hello(b, r);
+    for (uint32_t r = 0; r < RANKS; r++)
+        bench_ready(b, r, BENCH_STEPS);
+    bench_is_state(b, "SAVING");
+    const struct machine_action *at = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(at);
+    assert_true(at->exit && at->step >= 57);
+    bench_commit(b, at->step);
+    bench_all_exit(b);
+    bench_is_state(b, "PAUSED");
+}
+
 static void a_node_that_leaves_meanwhile_costs_no_step(void **state)
 {
     struct bench *b = *state;
@@ -527,6 +548,7 @@ int main(void)
         LIVE(a_kept_worker_that_dies_while_the_store_is_asked_is_replaced),
         LIVE(what_people_ask_meanwhile_ends_those_that_are_kept),
         LIVE(what_is_asked_while_they_park_or_form_waits_for_their_save),
+        LIVE(a_pause_that_survivors_were_to_save_for_is_not_forgotten),
         LIVE(a_node_that_leaves_meanwhile_costs_no_step),
         LIVE(a_coordinator_that_comes_back_goes_on_with_them),
         LIVE(a_broken_connection_ends_nobody),
