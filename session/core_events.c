@@ -427,7 +427,9 @@ static void order_met(struct session_core *core, Cairn__V1__TrainerOrder **order
 
 static void order_metric_ack(struct session_core *core, const Cairn__V1__MetricAck *ack)
 {
-    if (core->rows != NULL && ack->through_step > core->row_known)
+    if (core->rows == NULL)
+        return;
+    if (ack->through_step > core->row_known)
         core->row_known = ack->through_step;
     while (core->row_first < core->row_end &&
            core->rows[core->row_first % LIMIT_METRIC_ROWS].row.step <= ack->through_step)
