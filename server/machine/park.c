@@ -144,7 +144,8 @@ void machine_keep(struct machine_turn *t)
 {
     struct machine *m = t->m;
     const int64_t from = m->retry_at > t->now ? m->retry_at : t->now; /* slots are wanted then */
-    m->ending = (struct machine_ending){ .kept_until = from + MACHINE_KEEP_MS };
+    m->ending = (struct machine_ending){ .ended_at = m->ending.ended_at,
+                                         .kept_until = from + MACHINE_KEEP_MS };
     for (uint32_t i = 0; i < m->config.ranks; i++)
         CHECK(m->ranks[i].gone || m->ranks[i].parked);
 }

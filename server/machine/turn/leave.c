@@ -11,8 +11,9 @@ static void tell_undying(struct machine_turn *t, uint32_t index)
                  "rank %u on node %s, slot %u, process %u: SIGKILL doesn't end it; its slot takes "
                  "no worker until it is gone",
                  index, rank->node, rank->slot, rank->pid);
-    machine_text(machine_act(t, MACHINE_ACT_OVER)->message, LIMIT_REASON,
-                 "this generation has ended");
+    struct machine_action *act = machine_act(t, MACHINE_ACT_OVER);
+    act->rank = index;
+    machine_text(act->message, LIMIT_REASON, "this generation has ended");
 }
 
 /* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
@@ -32,10 +33,11 @@ void machine_watch_ending(struct machine_turn *t)
     const bool hard = m->ending.hard_at == 0;
     for (uint32_t i = 0; i < m->config.ranks; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        bool never = hard && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
+        bool killed = hard && !rank->parked; /* who has parked is left alone */
+        bool never = killed && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = machine_is_silent(t, rank);
-        bool undying = hard && t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
+        bool undying = killed && t->now - m->ending.ended_at >= MACHINE_UNDYING_MS;
         if (rank->gone || t->now < m->grace_until)
             continue;
         if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
