@@ -327,6 +327,13 @@ MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, co
 MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
                                 enum machine_event_kind kind, const char *by);
 /*
+ * Changes how many workers the job has (`cairn set JOB workers.count=N`); those that are there go
+ * on, with other shares, as soon as the new ones are ready.
+ * Errors: ST_REFUSED  it has ended; or more workers than lanes, or fewer than workers.min: reason
+ */
+MUST_CHECK enum status core_set_workers(struct core *core, struct core_job *job, uint32_t count,
+                                        const char *by, struct reason *reason);
+/*
  * Has the job saved, if it trains; out: what to wait for (machine_save_outcome). key: idempotency
  * key, or "": a repeated call waits for the save of the first, unless that one came to nothing.
  * Errors: ST_REFUSED  there is nothing to save, nor a checkpoint of a job that rests

@@ -51,6 +51,7 @@ enum machine_event_kind {
     MACHINE_EV_DRAIN_NOW,   /* no more time: end the trainers */
     MACHINE_EV_REMOVE_CKPT, /* remove_ckpt */
     MACHINE_EV_CHECK_CKPT,  /* check_ckpt: read it, set it aside if it is damaged */
+    MACHINE_EV_SET,         /* set: another number of workers */
 };
 
 #define MACHINE_EV_FIRST_ASK MACHINE_EV_PAUSE
@@ -194,6 +195,9 @@ struct machine_event {
             uint64_t step;
             uint32_t generation;
         } check_ckpt;
+        struct {
+            uint32_t workers;
+        } set;
     };
 };
 

@@ -269,6 +269,19 @@ enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t s
     return st;
 }
 
+enum status core_set_workers(struct core *core, struct core_job *job, uint32_t count,
+                             const char *by, struct reason *reason)
+{
+    struct machine_event event = core_event(core, MACHINE_EV_SET);
+    event.by = by;
+    event.set.workers = count;
+    enum status st = core_apply(core, job, &event);
+    if (st == ST_REFUSED)
+        reason_set(reason, "job %s has ended", job->id);
+    core_schedule(core);
+    return st;
+}
+
 enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
                             uint32_t generation)
 {

@@ -327,7 +327,7 @@ static bool looks_at_all(const struct machine *m, const struct machine_event *ev
 enum status machine_apply(struct machine *m, const struct machine_event *event,
                           struct machine_actions *out)
 {
-    CHECK(event->kind <= MACHINE_EV_CHECK_CKPT);
+    CHECK(event->kind <= MACHINE_EV_SET);
     out->count = 0;
     struct machine_turn t = {
         .m = m, .ev = event, .out = out, .now = event->now, .wall = event->wall

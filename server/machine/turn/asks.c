@@ -230,6 +230,12 @@ static enum status ask_check_ckpt(struct machine_turn *t)
     return ST_OK;
 }
 
+static enum status ask_set(struct machine_turn *t)
+{
+    (void)t;
+    return ST_REFUSED;
+}
+
 enum status machine_ask(struct machine_turn *t)
 {
 #define ASK(kind) [(kind)-MACHINE_EV_FIRST_ASK]
@@ -243,6 +249,7 @@ enum status machine_ask(struct machine_turn *t)
         ASK(MACHINE_EV_DRAIN_NOW) = ask_drain_now,
         ASK(MACHINE_EV_REMOVE_CKPT) = ask_remove_ckpt,
         ASK(MACHINE_EV_CHECK_CKPT) = ask_check_ckpt,
+        ASK(MACHINE_EV_SET) = ask_set,
     };
 #undef ASK
     CHECK(t->ev->kind >= MACHINE_EV_FIRST_ASK);
