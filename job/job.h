@@ -183,3 +183,10 @@ uint64_t job_state_bytes(const struct job *job);
  * Errors: ST_INVALID  fewer lanes than workers, or over the limits
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
+
+/*
+ * The lanes of each of count workers, as many as the job has for a while: what the job file says if
+ * that is workers.count, else as job_shares spreads them.
+ * Errors: ST_INVALID  as job_shares
+ */
+MUST_CHECK enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out);

@@ -66,6 +66,14 @@ enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
     return ST_OK;
 }
 
+enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out)
+{
+    if (count != job->workers.count)
+        return job_shares(job->train.lanes, count, out);
+    memcpy(out, job->workers.shares, (size_t)count * sizeof(*out));
+    return ST_OK;
+}
+
 uint64_t job_state_bytes(const struct job *job)
 {
     const struct job_model *model = &job->model;

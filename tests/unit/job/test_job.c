@@ -415,6 +415,24 @@ static void any_lanes_on_any_workers_are_all_given_out(void **state)
     assert_int_equal(job_shares(LIMIT_LANES, LIMIT_RANKS - 1, shares), ST_OK);
 }
 
+static void other_numbers_of_workers_than_the_files_share_evenly(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    static const char *const sets[] = { "train.lanes=4", "workers={shares: [1, 3]}" };
+    parse_good(good, sets, 2, job);
+    uint32_t shares[4] = { 0 };
+    assert_int_equal(job_shares_of(job, 2, shares), ST_OK);
+    assert_int_equal(shares[0], 1);
+    assert_int_equal(shares[1], 3);
+    assert_int_equal(job_shares_of(job, 1, shares), ST_OK);
+    assert_int_equal(shares[0], 4);
+    assert_int_equal(job_shares_of(job, 3, shares), ST_OK);
+    assert_int_equal(shares[0], 2);
+    assert_int_equal(job_shares_of(job, 0, shares), ST_INVALID);
+    assert_int_equal(job_shares_of(job, 5, shares), ST_INVALID);
+}
+
 /* ---- round trip ---- */
 
 static void print_and_parse_again(const struct job *job)
@@ -551,6 +569,7 @@ int main(void)
         cmocka_unit_test(a_job_file_may_be_json),
         cmocka_unit_test(shares_are_even_and_aligned_with_the_tree_where_that_is_free),
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
+        cmocka_unit_test(other_numbers_of_workers_than_the_files_share_evenly),
         cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
