@@ -67,7 +67,7 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
 {
     bool one = request->rank__case == CAIRN__V1__STREAM_LOGS_REQUEST__RANK__RANK;
     bool fixed = request->attempt__case == CAIRN__V1__STREAM_LOGS_REQUEST__ATTEMPT__ATTEMPT;
-    uint32_t ranks = job->m.config.ranks;
+    uint32_t ranks = job->m.size;
     if ((one && request->rank >= ranks) ||
         (fixed && (request->attempt < 1 || request->attempt > job->m.generation))) {
         api_refuse(call, RPC_NOT_FOUND, "%s has ranks 0 to %u and had %u attempts", job->id,

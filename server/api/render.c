@@ -289,7 +289,7 @@ enum status render_ckpts(const struct core_job *job, size_t size, const char *to
 
 static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
 {
-    uint32_t ranks = job->m.generation > 0 ? job->m.config.ranks : 0;
+    uint32_t ranks = job->m.generation > 0 ? job->m.size : 0;
     out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
     if (!out->workers)
         return false;

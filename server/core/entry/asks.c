@@ -69,10 +69,11 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
 static enum status could_connect(const struct core *core, const struct job *spec,
                                  struct reason *reason)
 {
-    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)spec->workers.count;
+    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count +
+                      (uint64_t)(spec->workers.count + spec->workers.spares);
     for (size_t i = 0; i < core->live.count; i++) {
         const struct core_job *job = core->live.list[i].value;
-        needed += job->m.config.ranks;
+        needed += job->m.config.ranks + job->m.config.spares;
     }
     if (core->options.descriptors == 0 || needed <= core->options.descriptors)
         return ST_OK;

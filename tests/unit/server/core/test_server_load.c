@@ -302,7 +302,8 @@ static void ranks_of_an_older_journal_get_their_rows(void **state)
                "FROM ranks)); DELETE FROM ranks; ALTER TABLE generations DROP COLUMN recovery; "
                "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE "
                "ranks DROP COLUMN parked; "
-               "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=7;");
+               "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+               "number; PRAGMA user_version=7;");
     core_start(w);
     assert_int_equal(core_find(w->core, id, &job), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");
