@@ -16,7 +16,7 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     cairn__v1__trainer_hello__init(&out->hello);
     out->hello.job = unconst(core->job);
     out->hello.generation = core->generation;
-    out->hello.rank = core->rank;
+    out->hello.rank = core->number;
     out->hello.pid = core->pid;
     out->hello.version = unconst(CAIRN_VERSION);
     out->hello.attached = core->assigned != NULL || core->park.state >= SESSION_PARK_PARKED;
@@ -457,7 +457,7 @@ enum status session_core_last_words(const struct session_core *core,
     Cairn__V1__SaveReport *saves[SESSION_SAVES_MAX];
     words.job = unconst(core->job);
     words.generation = core->generation;
-    words.rank = core->rank;
+    words.rank = core->number;
     words.step = progress->step;
     words.phase = unconst(progress->phase);
     words.finished = core->finished;

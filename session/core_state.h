@@ -241,7 +241,7 @@ struct session_park_record {
     struct reason reason;         /* of the order */
     struct session_parked parked; /* from PARKED on */
     bool said;                    /* Parked, on this connection */
-    uint32_t generation, rank;    /* REGROUPED: to go on as */
+    uint32_t generation, number;  /* REGROUPED: to go on as */
     char token[SESSION_TOKEN];
 };
 
@@ -251,8 +251,9 @@ struct session_row_record {
 };
 
 struct session_core {
-    const char *job; /* borrowed */
-    uint32_t generation, rank, pid;
+    const char *job;                  /* borrowed */
+    uint32_t generation, number, pid; /* number: the worker's, of its process for life */
+    uint32_t rank;                    /* in the generation; once it is assigned */
 
     bool up, ever_up, hello_said;
     bool over;
@@ -275,8 +276,9 @@ struct session_core {
     struct session_progress progress_said;
     int64_t progress_ms;
 
-    /* A ring of LIMIT_METRIC_ROWS, by number modulo its size; NULL unless rank 0. Rows from
-     * row_first on are not acknowledged, from row_said on not said; row_end is the next free. */
+    /* A ring of LIMIT_METRIC_ROWS, by number modulo its size; NULL unless rank 0, which is ready.
+     * Rows from row_first on are not acknowledged, from row_said on not said; row_end is the next
+     * free. */
     struct session_row_record *rows;
     uint64_t row_first, row_said, row_end;
     uint64_t row_known; /* the highest step that was acknowledged; 0: none */

@@ -40,7 +40,7 @@ static bool await_regroup(struct session *session, struct session_regroup *out)
 {
     bool found = false;
     while (!found && !session->core.over) {
-        found = session_core_regrouped(&session->core, &out->generation, &out->rank, out->token);
+        found = session_core_regrouped(&session->core, &out->generation, &out->number, out->token);
         if (!found)
             (void)session_wait(session, session_deadline(1000));
     }

@@ -67,7 +67,8 @@ struct session_link {
 /* All pointers are borrowed for the session's life. */
 struct session_options {
     const char *job;
-    uint32_t generation, rank;
+    uint32_t generation;
+    uint32_t number; /* of the worker: its process's, for life; its rank says the assignment */
     const struct session_link *link;
     const struct io *io;
     const struct clock *clock;
@@ -92,7 +93,8 @@ struct session_options {
  * session_close. */
 struct session_assignment {
     char job[LIMIT_NAME];
-    uint32_t generation, size, rank;
+    uint32_t generation, size;
+    uint32_t rank;          /* of this worker in the generation; not its number */
     const uint32_t *shares; /* per rank: how many lanes it carries */
     const char *job_file;   /* normalised YAML */
     const char *restore;    /* folder of the checkpoint to begin with, or "" */
@@ -120,7 +122,7 @@ void session_close(struct session *session);
 /* ---- from one generation to the next ---- */
 
 struct session_regroup {
-    uint32_t generation, rank;
+    uint32_t generation, number; /* the worker's, as before */
     char token[SESSION_TOKEN];
 };
 

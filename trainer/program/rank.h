@@ -28,7 +28,8 @@ enum rank_exit {
 
 struct rank_options {
     const char *job;
-    uint32_t generation, rank;
+    uint32_t generation;
+    uint32_t number;         /* of the worker: flag --rank; the generation gives it a rank */
     const char *coordinator; /* target of the channel */
     const char *token;       /* the generation's: for the coordinator, and among workers */
     const char *tls_ca;      /* who may sign the coordinator's certificate; NULL: plaintext */

@@ -35,7 +35,7 @@ enum status rank_join(struct rank *r)
         return st;
     struct session_options options = { .job = o->job,
                                        .generation = r->generation,
-                                       .rank = r->rank,
+                                       .number = r->number,
                                        .link = link_table(r->link),
                                        .io = ckpt_store_io(r->store),
                                        .clock = clock_system(),
@@ -57,10 +57,15 @@ enum status rank_join(struct rank *r)
     }
     if (st != ST_OK)
         return st;
-    progress_init(&r->progress, r->session, r->flight, r->rank, r->generation);
+    progress_init(&r->progress, r->session, r->flight, r->number, r->generation);
     if (!r->goes_on)
         fault_point("trainer.start");
-    return session_join(r->session, "", JOIN_MS, &r->assignment);
+    st = session_join(r->session, "", JOIN_MS, &r->assignment);
+    if (st == ST_OK) { /* from here on people are told its rank, and fault points go by it */
+        log_set_rank(r->log, r->assignment.rank);
+        progress_rank(&r->progress, r->assignment.rank);
+    }
+    return st;
 }
 
 /* Of a process that goes on the job may have changed where a running job's may; what the worker was

@@ -70,7 +70,7 @@ static void tell_row(void *session, const struct session_row *row)
 static void tell_rows(struct rank *r)
 {
     rank_rows_begin(&r->rows, r->progress.step);
-    if (r->rank == 0) {
+    if (r->assignment.rank == 0) {
         rank_rows_tell(&r->rows, r->assignment.metric_step, rank_is_live(r), tell_row, r->session);
     }
 }
@@ -147,7 +147,7 @@ static void take_seat(struct rank *r, struct rank_seat *seat)
     r->log = &seat->log;
     *r->log = log_open("cairn-trainer");
     r->log->job = r->options->job;
-    r->log->rank = (int64_t)r->rank;
+    r->log->rank = (int64_t)r->number; /* until it has a rank: rank_join */
     r->log->generation = (int64_t)r->generation;
 }
 
@@ -198,7 +198,7 @@ static enum status leave_generation(struct rank *r)
     r->reason.text[0] = '\0';
     r->goes_on = true;
     r->generation = next.generation;
-    r->rank = next.rank;
+    r->number = next.number;
     memcpy(r->token, next.token, sizeof(r->token));
     take_seat(r, seat);
     return ST_OK;
@@ -239,7 +239,7 @@ static void open_flight(struct rank *r)
     const struct rank_options *o = r->options;
     if (o->flight_path == NULL)
         return;
-    enum status st = flight_open(o->flight_path, o->job, o->generation, o->rank, &r->flight);
+    enum status st = flight_open(o->flight_path, o->job, o->generation, o->number, &r->flight);
     if (st != ST_OK) {
         LOG_WARN(r->log, "%s: no flight recorder, ignoring: %s", o->flight_path, status_string(st));
     }
@@ -249,11 +249,11 @@ static enum status open_rank(struct rank *r)
 {
     const struct rank_options *o = r->options;
     r->generation = o->generation;
-    r->rank = o->rank;
+    r->number = o->number;
     take_seat(r, &r->seats[0]);
     buf_init(&r->pins, PINS_MAX);
     (void)pthread_mutex_init(&r->comm_mutex, NULL);
-    fault_context((int64_t)o->rank, (int64_t)o->generation, 0);
+    fault_context((int64_t)o->number, (int64_t)o->generation, 0);
     open_flight(r);
     const char *token = o->token != NULL ? o->token : "";
     if (strlen(token) >= sizeof(r->token))

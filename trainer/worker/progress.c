@@ -39,6 +39,12 @@ void progress_init(struct progress *progress, struct session *session, struct fl
     progress_phase(progress, PHASE_FORMING);
 }
 
+void progress_rank(struct progress *progress, uint32_t rank)
+{
+    progress->rank = rank;
+    progress_step(progress, progress->step);
+}
+
 void progress_phase(struct progress *progress, enum phase phase)
 {
     int64_t now = clock_mono_ns();
