@@ -153,7 +153,8 @@ enum status session_join(struct session *session, const char *pins, int64_t time
         if (!session_wait(session, deadline_ms))
             st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
     }
-    if (st == ST_OK && session_core_ended(&session->core))
+    const bool spare = session_core_is_spare(&session->core) && !session->core.over;
+    if (st == ST_OK && session_core_ended(&session->core) && !spare)
         st = ST_STALE;
     if (st == ST_OK)
         st = session_core_assignment(&session->core, out);

@@ -158,16 +158,18 @@ enum status session_core_assignment(const struct session_core *core, struct sess
     out->store_mark = plan->store_mark;
     out->metric_step = plan->metric_step;
     out->data_known = plan->data_known;
+    out->spare = plan->spare;
     return ST_OK;
 }
 
 enum status session_core_ready(struct session_core *core, const struct session_ready *ready)
 {
     CHECK(!core->ready_known);
-    if (core->rank == 0) /* never touched by most jobs beyond a few pages */
+    const bool tells_rows = core->rank == 0 && !session_core_is_spare(core);
+    if (tells_rows) /* never touched by most jobs beyond a few pages */
         core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));
     core->ready_pins = strdup(ready->pins);
-    if (core->ready_pins == NULL || (core->rank == 0 && core->rows == NULL))
+    if (core->ready_pins == NULL || (tells_rows && core->rows == NULL))
         return ST_NO_MEMORY;
     core->ready = *ready;
     core->ready.pins = core->ready_pins;
@@ -441,6 +443,10 @@ static void order_assignment(struct session_core *core, Cairn__V1__TrainerOrder 
     *order = NULL;
     const Cairn__V1__Plan *plan = core->assigned->plan;
     core->rank = plan->rank;
+    if (plan->spare) {
+        core->park.state = SESSION_PARK_ASKED;
+        return;
+    }
     for (size_t i = 0; i < plan->n_saves; i++)
         order_save_at(core, plan->saves[i]);
 }

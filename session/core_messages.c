@@ -273,9 +273,10 @@ bool session_core_next(const struct session_core *core, const struct session_pro
     if (!core->hello_said)
         return out_hello(core, progress, out);
     if (session_core_ended(core)) {
-        return out_fault(core, out) || out_rows(core, now_ms, out) ||
-               session_out_parked(core, out) || out_finished(core, out) ||
-               out_progress(core, progress, now_ms, out);
+        const bool spare = session_core_is_spare(core);
+        return out_fault(core, out) || (spare && out_ready(core, out)) ||
+               out_rows(core, now_ms, out) || session_out_parked(core, out) ||
+               out_finished(core, out) || out_progress(core, progress, now_ms, out);
     }
     return out_fault(core, out) || out_meet(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||

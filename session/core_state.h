@@ -222,6 +222,8 @@ struct session_read_record {
  *
  *     NONE      -> ASKED      [session_order_park]     as over for the step thread, but for what
  *                                                      follows; a fault is still said
+ *     NONE      -> ASKED      [order_assignment]       of a spare: it has no part in a generation,
+ *                                                      nobody asks it; Ready is still said
  *     ASKED     -> PARKED     [session_core_parked]    Parked is said, by the hello of each later
  *                                                      connection, too; the fault is forgotten
  *     PARKED    -> REGROUPED  [session_order_regroup]  handed out by session_core_regrouped
@@ -309,13 +311,19 @@ struct session_core {
 };
 
 /* Nothing of the generation is left to do for the step thread: it is over, or this rank is to
- * park. Calls that begin something return ST_STALE, and nothing is due. */
+ * park, or a spare. Calls that begin something return ST_STALE, and nothing is due. */
 static inline bool session_core_ended(const struct session_core *core)
 {
     return core->over || core->park.state != SESSION_PARK_NONE;
 }
 
-/* Park was ordered, and it is not over. */
+/* Its plan is a spare's. */
+static inline bool session_core_is_spare(const struct session_core *core)
+{
+    return core->assigned != NULL && core->assigned->plan->spare;
+}
+
+/* Park was ordered, or it is a spare, and it is not over. */
 static inline bool session_core_parks(const struct session_core *core)
 {
     return !core->over && core->park.state != SESSION_PARK_NONE;

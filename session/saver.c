@@ -177,7 +177,7 @@ void *session_saver_run(void *arg)
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
         struct saver_task task;
-        if (!prepared && session->core.ready_known) {
+        if (!prepared && session->core.ready_known && !session_core_ended(&session->core)) {
             prepared = true;
             make_writer(&saver);
             continue; /* closing may have come meanwhile */

@@ -61,7 +61,9 @@ enum status rank_join(struct rank *r)
     if (!r->goes_on)
         fault_point("trainer.start");
     st = session_join(r->session, "", JOIN_MS, &r->assignment);
-    if (st == ST_OK) { /* from here on people are told its rank, and fault points go by it */
+    if (st == ST_OK && r->assignment.spare) {
+        progress_phase(&r->progress, PHASE_SPARE);
+    } else if (st == ST_OK) { /* from here on people are told its rank; fault points go by it */
         log_set_rank(r->log, r->assignment.rank);
         progress_rank(&r->progress, r->assignment.rank);
     }
@@ -143,7 +145,7 @@ enum status rank_form(struct rank *r)
         st = worker_regroup(r->worker, r->assignment.rank, r->assignment.size, r->assignment.shares,
                             &r->reason);
     }
-    return st == ST_OK ? rank_connect(r) : st;
+    return st == ST_OK && !r->assignment.spare ? rank_connect(r) : st;
 }
 
 /* ---- ready ---- */
@@ -209,6 +211,23 @@ void rank_stop_exchange(struct rank *r, bool waits)
 {
     copy_exchange_close(r->exchange, waits);
     r->exchange = NULL;
+}
+
+enum status rank_get_warm(struct rank *r)
+{
+    fault_point("trainer.spare");
+    enum status st = worker_warm(r->worker, &r->reason);
+    if (st == ST_OK)
+        st = worker_pins(r->worker, &r->pins);
+    if (st != ST_OK)
+        return st;
+    const struct settings *s = &r->worker->settings;
+    const struct session_ready ready = { .total_steps = s->total_steps,
+                                         .steps_per_epoch = s->steps_per_epoch,
+                                         .parameters = r->worker->layout.param_count,
+                                         .state_bytes = state_bytes(r->worker),
+                                         .pins = r->pins.data };
+    return session_set_warm(r->session, &ready);
 }
 
 enum status rank_get_ready(struct rank *r)

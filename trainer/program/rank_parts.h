@@ -122,6 +122,8 @@ void rank_abort_communication(void *arg, const char *reason);
 MUST_CHECK enum status rank_join(struct rank *r);
 MUST_CHECK enum status rank_form(struct rank *r);
 MUST_CHECK enum status rank_get_ready(struct rank *r);
+/* The same of a spare, after rank_form. */
+MUST_CHECK enum status rank_get_warm(struct rank *r);
 /* Copies to other nodes. */
 void rank_start_exchange(struct rank *r);
 void rank_stop_exchange(struct rank *r, bool waits);

@@ -114,6 +114,10 @@ static enum status run_generation(struct rank *r, int *out_code)
     enum status st = rank_join(r);
     if (st == ST_OK)
         st = rank_form(r);
+    if (st == ST_OK && r->assignment.spare) {
+        *out_code = RANK_OVER; /* from here on as one that parks */
+        return rank_get_warm(r);
+    }
     if (st == ST_OK)
         st = rank_fill_state(r);
     if (st == ST_OK)
@@ -175,8 +179,12 @@ static enum status leave_generation(struct rank *r)
     rank_stop_exchange(r, false);
     rank_disconnect(r);
     signals_tell(r->signals, NULL);
-    LOG_INFO(r->log, "parked: %s state of step %llu", r->kept.whole ? "has the" : "has no whole",
-             (unsigned long long)r->kept.step);
+    if (r->assignment.spare) {
+        LOG_INFO(r->log, "a spare, ready to take a seat");
+    } else {
+        LOG_INFO(r->log, "parked: %s state of step %llu",
+                 r->kept.whole ? "has the" : "has no whole", (unsigned long long)r->kept.step);
+    }
     fault_point("trainer.parked");
     enum status st = session_park(r->session, &r->kept, &next);
     if (st != ST_OK)

@@ -19,6 +19,7 @@ static const char *phase_name(enum phase phase)
         [PHASE_SAVE] = "save",
         [PHASE_EVALUATION] = "evaluation",
         [PHASE_FINISHING] = "finishing",
+        [PHASE_SPARE] = "spare",
     };
     CHECK(phase < PHASE_COUNT);
     return names[phase];

@@ -28,6 +28,7 @@ enum phase {
     PHASE_SAVE,   /* snapshot stall */
     PHASE_EVALUATION,
     PHASE_FINISHING,
+    PHASE_SPARE, /* of a spare, instead of forming */
     PHASE_COUNT,
 };
 struct progress {
