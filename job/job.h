@@ -107,7 +107,9 @@ struct job {
     } train;
     struct job_duration eval_every; /* value 0: at the end only */
     struct {
-        int64_t count, min, spares, threads;
+        int64_t count, min; /* it trains with any number from min to count */
+        int64_t spares;     /* started besides, to take the seat of one that dies */
+        int64_t threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
         enum job_device device;
         enum job_memory memory;

@@ -433,6 +433,24 @@ static void other_numbers_of_workers_than_the_files_share_evenly(void **state)
     assert_int_equal(job_shares_of(job, 5, shares), ST_INVALID);
 }
 
+static void fewer_workers_are_for_who_asks_for_them(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    static const char *const three[] = { "workers.count=3" };
+    parse_good(good, three, 1, job);
+    assert_int_equal(job->workers.min, 3);
+    assert_int_equal(job->workers.spares, 0);
+    static const char *const asked[] = { "workers={shares: [3, 5], min: 1, spares: 2}" };
+    parse_good(good, asked, 1, job);
+    assert_int_equal(job->workers.count, 2);
+    assert_int_equal(job->workers.min, 1);
+    assert_int_equal(job->workers.spares, 2);
+    static const char *const fast[] = { "workers={count: 2, min: 2, spares: 1, device: cuda}",
+                                        "parallel.reduction=fast" };
+    parse_good(good, fast, 2, job);
+}
+
 /* ---- round trip ---- */
 
 static void print_and_parse_again(const struct job *job)
@@ -570,6 +588,7 @@ int main(void)
         cmocka_unit_test(shares_are_even_and_aligned_with_the_tree_where_that_is_free),
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
         cmocka_unit_test(other_numbers_of_workers_than_the_files_share_evenly),
+        cmocka_unit_test(fewer_workers_are_for_who_asks_for_them),
         cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
