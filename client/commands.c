@@ -212,6 +212,12 @@ static const struct command rows[] = {
       "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop },
     { NULL, "kill", OPERAND_JOB, 1, 1, false, "JOB", "end a job at once, without a checkpoint",
       NULL, "kill resnet18-fashion", steer_options, cmd_kill },
+    { NULL, "set", OPERAND_SETTING, 2, ARGUMENTS_OPERANDS_MAX, false, "JOB KEY=VALUE...",
+      "change the number of workers of a job while it trains",
+      "The one key is workers.count, from the job's workers.min to its train.lanes. Workers that\n"
+      "are there go on with other shares when the new ones are ready; nothing is trained again,\n"
+      "and the result is the same, bit for bit. Returns at once; 'cairn show' says how far it is.",
+      "set resnet18-fashion workers.count=4", NULL, cmd_set },
     { NULL, "save", OPERAND_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step",
       NULL, "save resnet18-fashion", timeout_options, cmd_save },
     { "ckpt", "ls", OPERAND_CHECKPOINT, 1, 1, false, "JOB|STORE",

@@ -107,7 +107,9 @@ struct job {
     } train;
     struct job_duration eval_every; /* value 0: at the end only */
     struct {
-        int64_t count, min, spares, threads;
+        int64_t count, min; /* it trains with any number from min to count */
+        int64_t spares;     /* started besides, to take the seat of one that dies */
+        int64_t threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
         enum job_device device;
         enum job_memory memory;
@@ -167,6 +169,19 @@ MUST_CHECK enum status job_parse_within(const struct job_origin *origin, const c
                                         struct job *out, struct buf *out_errors);
 /* Whether a text can be `allowed`. */
 bool job_allowed_valid(const char *allowed);
+
+/* What `cairn set` can change in a job that runs. */
+struct job_change {
+    int64_t workers; /* their number */
+};
+
+/*
+ * Reads `key=value` settings for a job that was submitted already; places of mistakes are
+ * "set:NUMBER:COLUMN". Whether the values fit the job is for the caller to see.
+ * Errors: ST_CONFIG  the errors are in out_errors: also a key that can't be changed, and no setting
+ */
+MUST_CHECK enum status job_parse_change(const char *const *sets, size_t set_count,
+                                        struct job_change *out, struct buf *out_errors);
 
 /* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
 MUST_CHECK enum status job_print(const struct job *job, struct buf *out);

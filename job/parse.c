@@ -233,6 +233,17 @@ static void clear_unused(struct reader *reader)
 
 /* ---- the file ---- */
 
+/* ST_OK also where there are mistakes in them. */
+static enum status set_all(struct reader *reader, size_t set_count)
+{
+    for (size_t i = 0; i < set_count; i++) {
+        enum status st = tree_set(&reader->tree, (uint32_t)i + 1, &reader->report);
+        if (st != ST_OK && st != ST_CONFIG)
+            return st;
+    }
+    return ST_OK;
+}
+
 static enum status read_sources(struct reader *reader, size_t set_count)
 {
     enum status st = tree_read_yaml(&reader->tree, 0, 0, &reader->report, &reader->tree.root);
@@ -251,12 +262,7 @@ static enum status read_sources(struct reader *reader, size_t set_count)
                        "a job file is a list of keys with values");
         return ST_CONFIG;
     }
-    for (size_t i = 0; i < set_count; i++) {
-        st = tree_set(&reader->tree, (uint32_t)i + 1, &reader->report);
-        if (st != ST_OK && st != ST_CONFIG)
-            return st;
-    }
-    return ST_OK;
+    return set_all(reader, set_count);
 }
 
 static enum status read_job(struct reader *reader, size_t set_count)
@@ -274,20 +280,53 @@ static enum status read_job(struct reader *reader, size_t set_count)
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
 }
 
-static enum status parse_sources(const char *allowed, const struct job_source *sources,
-                                 size_t set_count, const char *base_dir, struct job *out,
+/* As read_job, of settings alone. */
+static enum status read_change(struct reader *reader, size_t set_count)
+{
+    reader->tree.root = tree_add(&reader->tree, TREE_MAP, (struct job_place){ 0 });
+    if (reader->tree.root == NULL)
+        return ST_NO_MEMORY;
+    enum status st = set_all(reader, set_count);
+    if (st != ST_OK)
+        return st;
+    read_section(reader, "", reader->tree.root);
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct tree_node *node = reader->given[i].node;
+        if (node == NULL || strcmp(fields[i].path, "workers.count") == 0)
+            continue;
+        job_report_add(&reader->report, node->key_place,
+                       "workers.count can; with other values submit another job",
+                       "%s can't be changed in a running job", fields[i].path);
+    }
+    if (job_report_empty(&reader->report) && !reader_has(reader, "workers.count")) {
+        job_report_add(&reader->report, (struct job_place){ 0 }, "write workers.count=NUMBER",
+                       "nothing is to be changed");
+    }
+    return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
+}
+
+struct parsing {
+    const struct job_source *sources;
+    size_t set_count;
+    const char *base_dir, *allowed;
+    enum status (*read)(struct reader *reader, size_t set_count);
+};
+
+static enum status parse_sources(const struct parsing *parsing, struct job *out,
                                  struct buf *out_errors)
 {
     struct reader *reader = calloc(1, sizeof(*reader));
     if (reader == NULL)
         return ST_NO_MEMORY;
-    reader->base_dir = base_dir;
-    reader->allowed = allowed;
+    reader->base_dir = parsing->base_dir;
+    reader->allowed = parsing->allowed;
     enum status st = tree_init(&reader->tree);
     if (st == ST_OK)
-        st = job_report_init(&reader->report, sources, set_count + 1);
+        st = job_report_init(&reader->report, parsing->sources, parsing->set_count + 1);
     if (st == ST_OK)
-        st = read_job(reader, set_count);
+        st = parsing->read(reader, parsing->set_count);
     if (st == ST_CONFIG) {
         enum status printed = job_report_print(&reader->report, out_errors);
         if (printed == ST_NO_MEMORY)
@@ -309,37 +348,66 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
     return job_parse_within(&origin, text, size, sets, set_count, out, out_errors);
 }
 
-enum status job_parse_within(const struct job_origin *origin, const char *text, size_t size,
-                             const char *const *sets, size_t set_count, struct job *out,
-                             struct buf *out_errors)
+/* The sources: first, then the settings, each under the name set_name. */
+static enum status parse_within(struct parsing *parsing, const struct job_source *first,
+                                const char *set_name, const char *const *sets, struct job *out,
+                                struct buf *out_errors)
 {
-    const char *const file_name = origin->file_name, *const base_dir = origin->base_dir;
-    if (base_dir[0] != '/')
-        return ST_INVALID;
+    const size_t set_count = parsing->set_count;
     if (set_count > JOB_SETS_MAX) {
         enum status said = buf_printf(out_errors, "%s:1:1: a job takes at most %d settings\n",
-                                      file_name, JOB_SETS_MAX);
+                                      first->name, JOB_SETS_MAX);
         return said == ST_NO_MEMORY ? said : ST_CONFIG;
     }
     struct job_source *sources = calloc(set_count + 1, sizeof(*sources));
     if (sources == NULL)
         return ST_NO_MEMORY;
-    sources[0] = (struct job_source){ .name = file_name, .text = text, .size = size, .line = 1 };
+    sources[0] = *first;
+    bool bounded = first->size <= (size_t)LIMIT_JOB_FILE_BYTES;
     for (size_t i = 0; i < set_count; i++) {
         sources[i + 1] = (struct job_source){
-            .name = "--set", .text = sets[i], .size = strlen(sets[i]), .line = i + 1
+            .name = set_name, .text = sets[i], .size = strlen(sets[i]), .line = i + 1
         };
-    }
-    bool bounded = size <= (size_t)LIMIT_JOB_FILE_BYTES;
-    for (size_t i = 0; i < set_count; i++)
         bounded = bounded && sources[i + 1].size <= JOB_SET_BYTES;
+    }
+    parsing->sources = sources;
     enum status st = ST_CONFIG;
     if (bounded) {
-        st = parse_sources(origin->allowed, sources, set_count, base_dir, out, out_errors);
+        st = parse_sources(parsing, out, out_errors);
     } else if (buf_printf(out_errors, "%s:1:1: a job file has at most %d bytes, a --set %d\n",
-                          file_name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
+                          first->name, LIMIT_JOB_FILE_BYTES, JOB_SET_BYTES) == ST_NO_MEMORY) {
         st = ST_NO_MEMORY;
     }
     free(sources);
+    return st;
+}
+
+enum status job_parse_within(const struct job_origin *origin, const char *text, size_t size,
+                             const char *const *sets, size_t set_count, struct job *out,
+                             struct buf *out_errors)
+{
+    if (origin->base_dir[0] != '/')
+        return ST_INVALID;
+    const struct job_source file = {
+        .name = origin->file_name, .text = text, .size = size, .line = 1
+    };
+    struct parsing parsing = { .set_count = set_count,
+                               .base_dir = origin->base_dir,
+                               .allowed = origin->allowed,
+                               .read = read_job };
+    return parse_within(&parsing, &file, "--set", sets, out, out_errors);
+}
+
+enum status job_parse_change(const char *const *sets, size_t set_count, struct job_change *out,
+                             struct buf *out_errors)
+{
+    struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return ST_NO_MEMORY;
+    const struct job_source none = { .name = "set", .text = "", .line = 1 };
+    struct parsing parsing = { .set_count = set_count, .base_dir = "/", .read = read_change };
+    const enum status st = parse_within(&parsing, &none, "set", sets, job, out_errors);
+    out->workers = job->workers.count;
+    free(job);
     return st;
 }

@@ -143,6 +143,44 @@ static void check_shares(struct reader *reader, bool lanes_known)
     }
 }
 
+/* With fewer workers than `count` it trains only where the file says so; then its state must not
+ * depend on who dies. */
+static void resolve_min(struct reader *reader)
+{
+    struct job *job = &reader->job;
+    const long long count = job->workers.count;
+    if (!reader_has(reader, "workers.min"))
+        job->workers.min = count;
+    const long long min = job->workers.min;
+    char way_out[LIMIT_REASON];
+    if (min > count) {
+        (void)snprintf(way_out, sizeof(way_out),
+                       "set workers.min to %lld or less, or workers.count to %lld or more", count,
+                       min);
+        mistake(reader, "workers.min", way_out,
+                "workers.min: %lld is more than workers.count: %lld", min, count);
+    } else if (min < count && job->parallel.reduction == JOB_REDUCTION_FAST &&
+               job->workers.device == JOB_DEVICE_CUDA) {
+        mistake(reader, "workers.min", "remove this key, or set parallel.reduction to exact",
+                "workers.min: %lld is less than workers.count: %lld, but with parallel.reduction: "
+                "fast the state would depend on which workers die",
+                min, count);
+    }
+}
+
+static void check_spares(struct reader *reader)
+{
+    const struct job *job = &reader->job;
+    const long long most = LIMIT_RANKS - job->workers.count;
+    if (!reader_has(reader, "workers.spares") || job->workers.spares <= most)
+        return;
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "set workers.spares to %lld or less", most);
+    mistake(reader, "workers.spares", way_out,
+            "%lld workers and %lld spares are more than the %d processes that a job may have",
+            (long long)job->workers.count, (long long)job->workers.spares, LIMIT_RANKS);
+}
+
 static void resolve_workers(struct reader *reader, bool lanes_known)
 {
     struct job *job = &reader->job;
@@ -153,6 +191,8 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
     bool has_shares = reader_has(reader, "workers.shares");
     if (has_shares)
         check_shares(reader, lanes_known);
+    resolve_min(reader);
+    check_spares(reader);
     if (!lanes_known || has_shares)
         return;
     if (job->workers.count > job->train.lanes) {
@@ -354,16 +394,20 @@ static void check_state(struct reader *reader)
         if (!reader_is_good(reader, used[i]))
             return;
     }
-    const uint64_t workers = (uint64_t)job->workers.count;
+    const uint64_t workers = (uint64_t)job->workers.min; /* shares are largest then */
     const uint64_t state = job_state_bytes(job), most = LIMIT_SHARE_BYTES;
-    const uint64_t least_workers = state / most + 1;
-    if (!reader_is_good(reader, "workers.count") || workers == 0 || state / workers <= most)
+    const unsigned long long least = state / most + 1;
+    if (!reader_is_good(reader, "workers.count") || !reader_is_good(reader, "workers.min") ||
+        workers == 0 || state / workers <= most)
         return;
+    const char *at = reader_has(reader, "workers.min")     ? "workers.min"
+                     : reader_has(reader, "workers.count") ? "workers.count"
+                                                           : "model.arch";
     const double gib = 1024.0 * 1024.0 * 1024.0;
     char way_out[LIMIT_REASON];
     (void)snprintf(way_out, sizeof(way_out), "use at least %llu workers, or a smaller model",
-                   (unsigned long long)least_workers);
-    mistake(reader, reader_has(reader, "workers.count") ? "workers.count" : "model.arch", way_out,
+                   least);
+    mistake(reader, at, way_out,
             "a worker's share of the training state is %.2f GiB of %.2f GiB, but one of more than "
             "%.2f GiB can't be saved",
             (double)state / (double)workers / gib, (double)state / gib, (double)most / gib);

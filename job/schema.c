@@ -140,9 +140,8 @@ static const struct field fields[] = {
       .example = "every: 1 epoch" },
 
     { "workers.count", FIELD_INT, 0, AT(workers.count), 1, LIMIT_RANKS },
-    { "workers.min", FIELD_INT, FIELD_UNBUILT, AT(workers.min), 1, LIMIT_RANKS, .fallback = "1" },
-    { "workers.spares", FIELD_INT, FIELD_UNBUILT, AT(workers.spares), 0, LIMIT_RANKS,
-      .fallback = "0" },
+    { "workers.min", FIELD_INT, 0, AT(workers.min), 1, LIMIT_RANKS },
+    { "workers.spares", FIELD_INT, 0, AT(workers.spares), 0, LIMIT_RANKS - 1, .fallback = "0" },
     { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .example = "[3, 1]" },
     { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = JOB_WORDS(JOB_DEVICES),
       .fallback = "cpu" },

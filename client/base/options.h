@@ -68,7 +68,8 @@ enum operand_kind {
     OPERAND_FILE,
     OPERAND_CHECKPOINT,
     OPERAND_SHELL,
-    OPERAND_NODE
+    OPERAND_NODE,
+    OPERAND_SETTING /* a job, then key=value */
 };
 
 struct client;

@@ -60,6 +60,8 @@ static const char *candidates(enum operand_kind kind)
         return "$(cairn ps -o name 2>/dev/null)";
     case OPERAND_NODE:
         return "$(cairn node ls -o name 2>/dev/null)";
+    case OPERAND_SETTING:
+        return "$(cairn ps -o name 2>/dev/null) workers.count=";
     case OPERAND_SHELL:
         return "bash zsh fish";
     case OPERAND_NONE:
@@ -213,11 +215,13 @@ static enum status put_fish_command(const struct command *command, struct buf *o
         st = buf_printf(out, "complete -c cairn -n '%s' -l %s%s -d '%s'\n", seen, option->name,
                         option->kind == OPTION_FLAG ? "" : " -x", option->help);
     }
-    if (st == ST_OK &&
-        (command->operand == OPERAND_JOB || command->operand == OPERAND_CHECKPOINT)) {
+    if (st == ST_OK && (command->operand == OPERAND_JOB || command->operand == OPERAND_CHECKPOINT ||
+                        command->operand == OPERAND_SETTING)) {
         st = buf_printf(out, "complete -c cairn -n '%s' -a '(cairn ps -o name 2>/dev/null)'\n",
                         seen);
     }
+    if (st == ST_OK && command->operand == OPERAND_SETTING)
+        st = buf_printf(out, "complete -c cairn -n '%s' -a 'workers.count='\n", seen);
     if (st == ST_OK && command->operand == OPERAND_NODE) {
         st = buf_printf(out,
                         "complete -c cairn -f -n '%s' -a '(cairn node ls -o name "

@@ -173,6 +173,67 @@ const struct column worker_columns[] = {
     { 0 },
 };
 
+#define SPARE(member) .offset = offsetof(Cairn__V1__Spare, member)
+
+const struct column spare_columns[] = {
+    { "SPARE", SPARE(number), .cell = cell_u32, .right = true },
+    { "NODE", SPARE(node), .cell = cell_text },
+    { "PID", SPARE(pid), .cell = cell_u32, .right = true },
+    { "SLOT", SPARE(slot), .cell = cell_u32, .right = true },
+    { "STATE", SPARE(state), .cell = cell_text },
+    { 0 },
+};
+
+/* " (1 warm, 1 starting, 1 waits for a slot)" */
+static void put_spares(const Cairn__V1__Job *job, char *out, size_t capacity)
+{
+    const size_t asked = job->workers_spares;
+    size_t warm = 0, used = 0;
+    for (size_t i = 0; i < job->n_spares; i++)
+        warm += strcmp(job->spares[i]->state, "warm") == 0;
+    const size_t waits = asked > job->n_spares ? asked - job->n_spares : 0;
+    const struct {
+        size_t count;
+        const char *one, *more;
+    } parts[] = { { warm, "warm", "warm" },
+                  { job->n_spares - warm, "starting", "starting" },
+                  { waits, "waits for a slot", "wait for slots" } };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && used < capacity; i++) {
+        if (parts[i].count == 0)
+            continue;
+        const char *before = used == 0 ? " (" : ", ";
+        const char *word = parts[i].count == 1 ? parts[i].one : parts[i].more;
+        int size =
+            asked == 1 && job->n_spares <= 1
+                ? snprintf(out + used, capacity - used, "%s%s", before, word)
+                : snprintf(out + used, capacity - used, "%s%zu %s", before, parts[i].count, word);
+        used += size > 0 ? (size_t)size : 0;
+    }
+    if (used > 0 && used < capacity)
+        (void)snprintf(out + used, capacity - used, ")");
+}
+
+void job_workers(const Cairn__V1__Job *job, char *out, size_t capacity)
+{
+    char of[32] = "", min[32] = "", spares[64] = "", states[96] = "";
+    size_t there = 0;
+    for (size_t i = 0; i < job->n_workers; i++)
+        there += strcmp(job->workers[i]->state, "gone") != 0;
+    const uint32_t count = job->workers_count, asked = job->workers_spares;
+    out[0] = '\0';
+    if (count == 0)
+        return; /* a coordinator of before */
+    if (there > 0 && there != count)
+        (void)snprintf(of, sizeof(of), "%zu of ", there);
+    if (job->workers_min < count)
+        (void)snprintf(min, sizeof(min), " (min %u)", job->workers_min);
+    if (asked > 0)
+        (void)snprintf(spares, sizeof(spares), ", %u spare%s", asked, asked == 1 ? "" : "s");
+    if (asked > 0 && there > 0)
+        put_spares(job, states, sizeof(states));
+    (void)snprintf(out, capacity, "%s%u%s%s%s", of, count, min, spares, states);
+}
+
 /* ---- one job ---- */
 
 static enum status show_line(struct buf *out, const char *title, const char *text)
@@ -260,6 +321,9 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
         st = show_line(out, "left", text);
     if (st == ST_OK && job->samples_per_s > 0)
         st = buf_printf(out, "%-12s %.0f samples/s\n", "speed", job->samples_per_s);
+    job_workers(job, text, sizeof(text));
+    if (st == ST_OK)
+        st = show_line(out, "workers", text);
     if (st == ST_OK)
         st = buf_printf(out, "%-12s %u, %u restarts\n", "attempt", job->generation, job->restarts);
     if (st == ST_OK)
@@ -295,18 +359,24 @@ enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job)
     bool wide = client->args.output == OUTPUT_WIDE;
     auto_buf struct buf out;
     buf_init(&out, SHOW_BYTES_MAX);
+    const struct {
+        const struct column *columns;
+        size_t count;
+        void *rows;
+    } tables[] = {
+        { worker_columns, job->n_workers, job->workers },
+        { spare_columns, job->n_spares, job->spares },
+        { checkpoint_columns, job->n_checkpoints, job->checkpoints },
+    };
     enum status st = show_facts(client, job, &out);
-    if (st == ST_OK && job->n_workers > 0)
+    for (size_t i = 0; st == ST_OK && i < sizeof(tables) / sizeof(tables[0]); i++) {
+        if (tables[i].count == 0)
+            continue;
         st = buf_append_text(&out, "\n");
-    if (st == ST_OK && job->n_workers > 0) {
-        st = output_table(worker_columns, wide, true, (ProtobufCMessage *const *)job->workers,
-                          job->n_workers, &out);
-    }
-    if (st == ST_OK && job->n_checkpoints > 0)
-        st = buf_append_text(&out, "\n");
-    if (st == ST_OK && job->n_checkpoints > 0) {
-        st = output_table(checkpoint_columns, wide, true,
-                          (ProtobufCMessage *const *)job->checkpoints, job->n_checkpoints, &out);
+        if (st == ST_OK) {
+            st = output_table(tables[i].columns, wide, true,
+                              (ProtobufCMessage *const *)tables[i].rows, tables[i].count, &out);
+        }
     }
     if (st == ST_OK)
         st = show_events(job, wide ? SIZE_MAX : 10, &out);

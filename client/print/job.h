@@ -18,6 +18,11 @@ extern const struct column job_columns[];               /* of Job */
 extern const struct column checkpoint_columns[];        /* of Checkpoint */
 extern const struct column stored_checkpoint_columns[]; /* likewise, of several jobs */
 extern const struct column worker_columns[];            /* of Worker */
+extern const struct column spare_columns[];             /* of Spare */
+
+/* "3 of 4 (min 2), 1 spare (warm)": workers that are there, of those asked for, and spares; "" where
+ * the coordinator doesn't say. */
+void job_workers(const Cairn__V1__Job *job, char *out, size_t capacity);
 
 /* Prints a job in the format asked for. */
 enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job);

@@ -151,9 +151,19 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
 /* As api_job, where something is to be done with it: NULL also where it can't be read. */
 struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
+/* Answers with the job as it is. */
+void api_reply_job(struct api *api, struct core_job *job, bool events, Cairn__V1__Job_Closure reply,
+                   void *call);
+/* A call with that key was about this job before: it is answered, not done again. */
+bool api_is_repeated(struct api *api, const char *key, const char *job);
 /* NULL, and the call ended: there are too many, or the coordinator ends. */
 struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
                                   const char *job);
+
+/* ---- set.c ---- */
+
+void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobRequest *in,
+                 Cairn__V1__Job_Closure reply, void *call);
 
 /* ---- list.c ---- */
 

@@ -1,9 +1,12 @@
-/* What all handlers use: refusing a call, the job that it names, calls that are answered later. */
+/* What all handlers use: refusing a call, the job that it names, a job as the answer, calls that are
+ * answered later. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/api/api.h"
+#include "server/api/render.h"
 
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
 {
@@ -48,6 +51,27 @@ struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const
         return job;
     api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s): %s", job->name, job->id, job->unreadable);
     return NULL;
+}
+
+void api_reply_job(struct api *api, struct core_job *job, bool events, Cairn__V1__Job_Closure reply,
+                   void *call)
+{
+    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
+    if (!out || (events && !render_recoveries(api->core, job, out))) {
+        cairn__v1__job__free_unpacked(out, NULL);
+        api_refuse(call, RPC_INTERNAL, "no memory");
+        return;
+    }
+    reply(out, call);
+    cairn__v1__job__free_unpacked(out, NULL);
+}
+
+bool api_is_repeated(struct api *api, const char *key, const char *job)
+{
+    char what[32];
+    return key[0] &&
+           journal_get_key(core_options(api->core)->journal, key, what, sizeof what) == ST_OK &&
+           strcmp(what, job) == 0;
 }
 
 /* ---- calls that are answered later ---- */

@@ -24,19 +24,6 @@ static struct api *api_of(Cairn__V1__Control_Service *service)
 
 /* ---- one job ---- */
 
-static void reply_job(struct api *api, struct core_job *job, bool events,
-                      Cairn__V1__Job_Closure reply, void *call)
-{
-    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
-    if (!out || (events && !render_recoveries(api->core, job, out))) {
-        cairn__v1__job__free_unpacked(out, NULL);
-        api_refuse(call, RPC_INTERNAL, "no memory");
-        return;
-    }
-    reply(out, call);
-    cairn__v1__job__free_unpacked(out, NULL);
-}
-
 static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__SubmitJobRequest *in,
                        Cairn__V1__SubmitJobReply_Closure reply, void *call)
 {
@@ -100,16 +87,7 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     struct api *api = api_of(service);
     struct core_job *job = api_job(api, call, in->job);
     if (job)
-        reply_job(api, job, true, reply, call);
-}
-
-/* A repeated call with the same key is answered, not done again. */
-static bool is_repeated(struct api *api, const char *key, const char *job)
-{
-    char what[32];
-    return key[0] &&
-           journal_get_key(core_options(api->core)->journal, key, what, sizeof what) == ST_OK &&
-           strcmp(what, job) == 0;
+        api_reply_job(api, job, true, reply, call);
 }
 
 static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
@@ -123,7 +101,7 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    if (!is_repeated(api, in->idempotency_key, job->id))
+    if (!api_is_repeated(api, in->idempotency_key, job->id))
         st = core_ask(api->core, job, kind, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s", job->name, job->id,
@@ -135,7 +113,7 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         return;
     }
     core_remember(api->core, in->idempotency_key, job->id);
-    reply_job(api, job, false, reply, call);
+    api_reply_job(api, job, false, reply, call);
 }
 
 static void pause_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
@@ -296,7 +274,7 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    if (!is_repeated(api, in->idempotency_key, job->id))
+    if (!api_is_repeated(api, in->idempotency_key, job->id))
         st = core_remove_ckpt(api->core, job, in->step, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s goes on from the checkpoint of step %llu",
@@ -552,6 +530,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .resume_job = resume_job,
                      .stop_job = stop_job,
                      .kill_job = kill_job,
+                     .set_job = api_set_job,
                      .save_checkpoint = save_checkpoint,
                      .list_checkpoints = list_checkpoints,
                      .remove_checkpoint = remove_checkpoint,

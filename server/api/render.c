@@ -403,6 +403,9 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->job_file = render_text(job->job_file);
     if (job->unreadable[0])
         return; /* what its file would say */
+    out->workers_count = (uint32_t)job->spec->workers.count;
+    out->workers_min = (uint32_t)job->spec->workers.min;
+    out->workers_spares = (uint32_t)job->spec->workers.spares;
     out->model = render_text(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);

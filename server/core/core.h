@@ -331,7 +331,8 @@ MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
 /*
  * Changes how many workers the job has (`cairn set JOB workers.count=N`); those that are there go
  * on, with other shares, as soon as the new ones are ready.
- * Errors: ST_REFUSED  it has ended; or more workers than lanes, or fewer than workers.min: reason
+ * Errors: ST_REFUSED  it has ended; or more workers than lanes, fewer than workers.min, or another
+ *                     reason of its file: reason
  */
 MUST_CHECK enum status core_set_workers(struct core *core, struct core_job *job, uint32_t count,
                                         const char *by, struct reason *reason);

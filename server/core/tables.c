@@ -28,7 +28,7 @@ static struct machine_config config_of(const struct core *core, const struct job
     const int64_t count = spec->workers.count, min = spec->workers.min;
     struct machine_config config = { .ranks = (uint32_t)count,
                                      .most = (uint32_t)(lanes > count ? lanes : count),
-                                     .min = (uint32_t)(min > 1 && min < count ? min : 0),
+                                     .min = (uint32_t)(min < count ? min : 0),
                                      .spares = (uint32_t)spec->workers.spares,
                                      .keep_last = (uint64_t)spec->checkpoint.keep_last,
                                      .best_metric = metric_of(spec->checkpoint.keep_best.metric),

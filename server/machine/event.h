@@ -200,6 +200,7 @@ struct machine_event {
         } check_ckpt;
         struct {
             uint32_t workers;
+            bool evens; /* the job file's own shares are for another number of workers */
         } set;
     };
 };

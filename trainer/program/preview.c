@@ -55,27 +55,35 @@ static void open_preview_device(struct preview *p)
     p->has_device = device_open(&options, &p->device, &p->no_device) == ST_OK;
 }
 
-/* The worker whose reduction holds the most copies. */
-static struct memory_need_options largest_worker(const struct preview *p)
+/* The worker whose reduction holds the most copies, of all numbers of workers that the job may
+ * train with. out_workers: how many they are then. */
+static enum status largest_worker(const struct preview *p, struct memory_need_options *out,
+                                  int64_t *out_workers)
 {
-    struct memory_need_options o = { .tape = p->tape,
-                                     .settings = &p->settings,
-                                     .table = p->device.table,
-                                     .backend = p->device.backend,
-                                     .evaluates = p->eval != NULL };
+    *out = (struct memory_need_options){ .tape = p->tape,
+                                         .settings = &p->settings,
+                                         .table = p->device.table,
+                                         .backend = p->device.backend,
+                                         .evaluates = p->eval != NULL };
+    uint32_t shares[LIMIT_RANKS];
     int most = 0;
-    uint32_t first = 0;
-    for (int64_t r = 0; r < p->job->workers.count; r++) {
-        uint32_t lanes = p->job->workers.shares[r];
-        int copies = exact_gradient_buffers(first, lanes, p->settings.lanes);
-        if (copies > most) {
-            most = copies;
-            o.lane_first = first;
-            o.lane_count = lanes;
+    for (int64_t count = p->job->workers.min; count <= p->job->workers.count; count++) {
+        const enum status st = job_shares_of(p->job, count, shares);
+        if (st != ST_OK)
+            return preview_fail(p, st, "sharing the lanes");
+        uint32_t first = 0;
+        for (int64_t r = 0; r < count; r++) {
+            const int copies = exact_gradient_buffers(first, shares[r], p->settings.lanes);
+            if (copies > most) {
+                most = copies;
+                out->lane_first = first;
+                out->lane_count = shares[r];
+                *out_workers = count;
+            }
+            first += shares[r];
         }
-        first += lanes;
     }
-    return o;
+    return ST_OK;
 }
 
 static enum status choose_micro_batch(struct preview *p)
@@ -84,9 +92,13 @@ static enum status choose_micro_batch(struct preview *p)
     uint64_t bytes = 0;
     if (s->micro_batch > 0 || !p->has_device || device_total_bytes(&p->device, &bytes) != ST_OK)
         return ST_OK;
-    struct memory_need_options options = largest_worker(p);
+    struct memory_need_options options;
     struct memory_need need;
-    enum status st = memory_need_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
+    int64_t workers = 0;
+    enum status st = largest_worker(p, &options, &workers);
+    if (st != ST_OK)
+        return st;
+    st = memory_need_fit(&options, s->lane_size, bytes, &s->micro_batch, &need);
     if (st != ST_OK)
         return preview_fail(p, st, "train.micro_batch: auto");
     s->accumulate = s->lane_size / s->micro_batch;
@@ -94,6 +106,21 @@ static enum status choose_micro_batch(struct preview *p)
 }
 
 /* ---- printing ---- */
+
+/* "2 to 4, 1 spare: 5 slots" */
+static enum status print_workers(const struct preview *p)
+{
+    const long long count = p->job->workers.count, min = p->job->workers.min,
+                    spares = p->job->workers.spares, slots = count + spares;
+    enum status st = buf_append_text(p->out, "workers    ");
+    if (st == ST_OK && min < count)
+        st = buf_printf(p->out, "%lld to ", min);
+    if (st == ST_OK)
+        st = buf_printf(p->out, "%lld", count);
+    if (st == ST_OK && spares > 0)
+        st = buf_printf(p->out, ", %lld spare%s", spares, spares == 1 ? "" : "s");
+    return st == ST_OK ? buf_printf(p->out, ": %lld slot%s\n", slots, slots == 1 ? "" : "s") : st;
+}
 
 static enum status print_job(const struct preview *p)
 {
@@ -158,8 +185,7 @@ static size_t share_bytes(const struct preview *p, uint32_t ranks)
 /* Host memory for checkpoints, and what checkpoint.memory means for it. */
 static enum status print_saving(const struct preview *p)
 {
-    const struct session_wish wish = { .share_bytes =
-                                           share_bytes(p, (uint32_t)p->job->workers.count),
+    const struct session_wish wish = { .share_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
                                        .threads = (uint32_t)p->job->checkpoint.threads,
                                        .every = p->job->checkpoint.memory_every > 0,
                                        .differs = p->job->checkpoint.delta,
@@ -201,17 +227,36 @@ static enum status print_saving(const struct preview *p)
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
+#define LANES_BYTES 96
+
+/* "4 lanes", with `workers.min` "4 lanes, one of 2 workers". */
+static const char *lanes_text(const struct preview *p, const struct memory_need_options *worker,
+                              int64_t workers, char out[LANES_BYTES])
+{
+    const bool fixed = p->job->workers.min == p->job->workers.count;
+    int size = snprintf(out, LANES_BYTES, "%u lanes", worker->lane_count);
+    if (!fixed && size > 0)
+        (void)snprintf(out + size, LANES_BYTES - (size_t)size, ", one of %lld worker%s",
+                       (long long)workers, workers == 1 ? "" : "s");
+    return out;
+}
+
 static enum status print_memory(const struct preview *p)
 {
-    struct memory_need_options options = largest_worker(p);
+    struct memory_need_options options;
     struct memory_need need;
-    char text[256];
-    enum status st = memory_need_measure(&options, p->settings.micro_batch, &need);
+    char text[256], lanes[LANES_BYTES];
+    int64_t workers = 0;
+    enum status st = largest_worker(p, &options, &workers);
+    if (st != ST_OK)
+        return st;
+    st = memory_need_measure(&options, p->settings.micro_batch, &need);
     if (st != ST_OK)
         return preview_fail(p, st, "preparing the model");
     memory_need_print(&need, text, sizeof(text));
-    return buf_printf(p->out, "worker     %.1f MiB with %u lanes: %s\n",
-                      (double)memory_need_total(&need) / MIB, options.lane_count, text);
+    return buf_printf(p->out, "worker     %.1f MiB with %s: %s\n",
+                      (double)memory_need_total(&need) / MIB,
+                      lanes_text(p, &options, workers, lanes), text);
 }
 
 static enum status print_plan(const struct preview *p)
@@ -263,12 +308,16 @@ static enum status print_tape(const struct preview *p)
     const struct optimizer_options *optimizer = &p->settings.optimizer;
     size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
     double params = (double)p->tape->param_elements * sizeof(float) / MIB;
-    struct memory_need_options worker = largest_worker(p);
+    struct memory_need_options worker;
+    char lanes[LANES_BYTES];
+    int64_t workers = 0;
+    enum status st = largest_worker(p, &worker, &workers);
+    if (st != ST_OK)
+        return st;
     int copies = exact_gradient_buffers(worker.lane_first, worker.lane_count, p->settings.lanes);
-    enum status st = buf_printf(
-        p->out,
-        "worker     with %u lanes: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
-        worker.lane_count, params, params * (double)moments, params * copies);
+    st = buf_printf(
+        p->out, "worker     with %s: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
+        lanes_text(p, &worker, workers, lanes), params, params * (double)moments, params * copies);
     if (st == ST_OK) {
         st = buf_printf(p->out,
                         "not known without the device: activations, kernel caches, implementations"
@@ -299,6 +348,8 @@ static enum status print_all(struct preview *p)
     st = choose_micro_batch(p);
     if (st == ST_OK)
         st = print_job(p);
+    if (st == ST_OK)
+        st = print_workers(p);
     if (st == ST_OK)
         st = print_saving(p);
     if (st != ST_OK || !p->has_device)

@@ -65,15 +65,16 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
     return ST_REFUSED;
 }
 
-/* Each worker of a job that isn't over may have a session open. */
-static enum status could_connect(const struct core *core, const struct job *spec,
-                                 struct reason *reason)
+/* Each process of a job that isn't over may have a session open. changed: it is to have `processes`;
+ * NULL: a new job is. */
+static enum status could_connect(const struct core *core, const struct core_job *changed,
+                                 int64_t processes, struct reason *reason)
 {
-    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count +
-                      (uint64_t)(spec->workers.count + spec->workers.spares);
+    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)processes;
     for (size_t i = 0; i < core->live.count; i++) {
         const struct core_job *job = core->live.list[i].value;
-        needed += job->m.config.ranks + job->m.config.spares;
+        if (job != changed)
+            needed += job->m.config.ranks + (uint64_t)job->spec->workers.spares;
     }
     if (core->options.descriptors == 0 || needed <= core->options.descriptors)
         return ST_OK;
@@ -81,9 +82,10 @@ static enum status could_connect(const struct core *core, const struct job *spec
         reason,
         "with this job's %lld workers the coordinator would need %llu open files, and it may "
         "have %llu: raise its limit (ulimit -n, or LimitNOFILE= of its service) and start it "
-        "again, or submit a smaller job",
-        (long long)spec->workers.count, (unsigned long long)needed,
-        (unsigned long long)core->options.descriptors);
+        "again, or %s",
+        (long long)processes, (unsigned long long)needed,
+        (unsigned long long)core->options.descriptors,
+        changed ? "ask for fewer workers" : "submit a smaller job");
     return ST_REFUSED;
 }
 
@@ -174,7 +176,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         return st;
     st = could_run(core, spec, reason);
     if (st == ST_OK)
-        st = could_connect(core, spec, reason);
+        st = could_connect(core, NULL, spec->workers.count + spec->workers.spares, reason);
     if (st == ST_OK)
         st = make_room(core);
     struct core_job *job;
@@ -270,15 +272,58 @@ enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t s
     return st;
 }
 
+/* Whether a job can have so many workers, by what its file says. */
+static enum status could_set(const struct job *spec, uint32_t count, struct reason *reason)
+{
+    const long long lanes = spec->train.lanes, spares = spec->workers.spares;
+    /* A min that is the count is that of whatever count there is (struct machine_config). */
+    const long long min = spec->workers.min < spec->workers.count ? spec->workers.min : 1;
+    if (count > lanes) {
+        reason_set(reason, "%u workers can't share %lld lanes: each carries at least one", count,
+                   lanes);
+    } else if (count < min) {
+        reason_set(reason,
+                   "%u workers are fewer than workers.min of the job, %lld: a job that may shrink "
+                   "further is submitted with a smaller one",
+                   count, min);
+    } else if (count + spares > LIMIT_RANKS) {
+        reason_set(reason, "%u workers and %lld spares are more than the %d processes of a job",
+                   count, spares, LIMIT_RANKS);
+    } else if (count != spec->workers.count && spec->parallel.reduction == JOB_REDUCTION_FAST) {
+        reason_set(reason, "with parallel.reduction: fast the job's state depends on the number of "
+                           "workers, so that it stays");
+    } else {
+        return ST_OK;
+    }
+    return ST_REFUSED;
+}
+
+/* Shares that the file gives, for its own number of workers, can't be those of another number. */
+static bool shares_change(const struct job *spec, uint32_t count)
+{
+    uint32_t even[LIMIT_RANKS];
+    return count != spec->workers.count &&
+           job_shares(spec->train.lanes, spec->workers.count, even) == ST_OK &&
+           memcmp(even, spec->workers.shares, (size_t)spec->workers.count * sizeof *even) != 0;
+}
+
 enum status core_set_workers(struct core *core, struct core_job *job, uint32_t count,
                              const char *by, struct reason *reason)
 {
     struct machine_event event = core_event(core, MACHINE_EV_SET);
     event.by = by;
     event.set.workers = count;
-    enum status st = core_apply(core, job, &event);
+    event.set.evens = shares_change(job->spec, count);
+    enum status st = ST_OK;
+    if (!machine_state_final(job->m.state))
+        st = could_set(job->spec, count, reason);
+    if (st == ST_OK)
+        st = could_connect(core, job, count + job->spec->workers.spares, reason);
+    if (st != ST_OK)
+        return st;
+    st = core_apply(core, job, &event);
     if (st == ST_REFUSED)
-        reason_set(reason, "job %s has ended", job->id);
+        reason_set(reason, "it is %s", machine_state_name(job->m.state));
     core_schedule(core);
     return st;
 }

@@ -97,6 +97,7 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
         { { "ps", "-o" }, "-o needs a value: FORMAT" },
         { { "show" }, "something is missing: cairn show JOB" },
         { { "show", "a", "b" }, "'b' is one argument too many" },
+        { { "set", "a" }, "something is missing: cairn set JOB KEY=VALUE..." },
         { { "logs", "a", "--rank", "-3" }, "--rank needs a whole number, not '-3'" },
         { { "logs", "a", "--follow=yes" }, "--follow takes no value" },
         { { "watch", "a", "--timeout", "soon" },
@@ -378,6 +379,59 @@ static void a_table_is_aligned_and_wide_shows_more(void **state)
         strstr(out.data, "  no  2.5  -  -  1.6ms  2.0s  0.0ms  0.0ms  0.0ms  12.0ms  0123"));
 }
 
+static void workers_that_are_there_and_spares_fit_a_line(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t count, min, asked;
+        const char *workers[5], *spares[3];
+        const char *line;
+    } cases[] = {
+        { 0, 0, 0, { "running" }, { NULL }, "" },
+        { 2, 2, 0, { "running", "running" }, { NULL }, "2" },
+        { 2, 1, 1, { NULL }, { NULL }, "2 (min 1), 1 spare" },
+        { 2, 2, 2, { "gone", "gone" }, { NULL }, "2, 2 spares" },
+        { 4,
+          2,
+          1,
+          { "running", "gone", "running", "forming" },
+          { "warm" },
+          "3 of 4 (min 2), 1 spare (warm)" },
+        { 2, 2, 1, { "running", "running" }, { NULL }, "2, 1 spare (waits for a slot)" },
+        { 2, 2, 2, { "running", "running" }, { NULL }, "2, 2 spares (2 wait for slots)" },
+        { 1,
+          1,
+          3,
+          { "running" },
+          { "warm", "starting" },
+          "1, 3 spares (1 warm, 1 starting, 1 waits for a slot)" },
+        { 1, 1, 0, { "running", "running" }, { NULL }, "2 of 1" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Cairn__V1__Worker workers[5], *worker_list[5];
+        Cairn__V1__Spare spares[3], *spare_list[3];
+        Cairn__V1__Job job = CAIRN__V1__JOB__INIT;
+        job.workers_count = cases[i].count;
+        job.workers_min = cases[i].min;
+        job.workers_spares = cases[i].asked;
+        job.workers = worker_list;
+        job.spares = spare_list;
+        for (size_t w = 0; w < 5 && cases[i].workers[w] != NULL; w++) {
+            cairn__v1__worker__init(&workers[w]);
+            workers[w].state = (char *)cases[i].workers[w];
+            worker_list[job.n_workers++] = &workers[w];
+        }
+        for (size_t w = 0; w < 3 && cases[i].spares[w] != NULL; w++) {
+            cairn__v1__spare__init(&spares[w]);
+            spares[w].state = (char *)cases[i].spares[w];
+            spare_list[job.n_spares++] = &spares[w];
+        }
+        char line[OUTPUT_CELL_BYTES];
+        job_workers(&job, line, sizeof(line));
+        assert_string_equal(line, cases[i].line);
+    }
+}
+
 /* ---- lists ---- */
 
 static Cairn__V1__ListCheckpointsReply *page_of(uint64_t first, size_t count)
@@ -468,6 +522,7 @@ int main(void)
         cmocka_unit_test(the_time_left_comes_from_steps_of_this_attempt_only),
         cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
         cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
+        cmocka_unit_test(workers_that_are_there_and_spares_fit_a_line),
         cmocka_unit_test(pages_become_one_list_in_their_order),
         cmocka_unit_test(restarts_wait_longer_each_time_and_forget_after_a_healthy_life),
         cmocka_unit_test(completion_scripts_know_every_command_and_option),

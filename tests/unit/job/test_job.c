@@ -374,65 +374,6 @@ static void a_job_file_may_be_json(void **state)
     assert_true(job->train.optimizer.momentum == 0);
 }
 
-static void shares_are_even_and_aligned_with_the_tree_where_that_is_free(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t lanes, count;
-        uint32_t shares[8];
-    } cases[] = {
-        { 4, 3, { 2, 1, 1 } }, { 4, 2, { 2, 2 } },
-        { 8, 3, { 3, 3, 2 } }, { 8, 5, { 2, 2, 2, 1, 1 } },
-        { 5, 2, { 2, 3 } },    { 6, 4, { 2, 2, 1, 1 } },
-        { 1, 1, { 1 } },       { 7, 3, { 2, 2, 3 } },
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        uint32_t shares[8] = { 0 };
-        assert_int_equal(job_shares(cases[i].lanes, cases[i].count, shares), ST_OK);
-        for (int64_t w = 0; w < cases[i].count; w++)
-            assert_int_equal(shares[w], cases[i].shares[w]);
-    }
-    uint32_t one = 0;
-    assert_int_equal(job_shares(2, 3, &one), ST_INVALID);
-    assert_int_equal(job_shares(LIMIT_LANES + 1, 1, &one), ST_INVALID);
-}
-
-static void any_lanes_on_any_workers_are_all_given_out(void **state)
-{
-    (void)state;
-    static uint32_t shares[LIMIT_RANKS];
-    for (int64_t lanes = 1; lanes <= 70; lanes++) {
-        for (int64_t count = 1; count <= lanes; count++) {
-            assert_int_equal(job_shares(lanes, count, shares), ST_OK);
-            int64_t sum = 0;
-            for (int64_t w = 0; w < count; w++) {
-                assert_in_range(shares[w], lanes / count, lanes / count + 1);
-                sum += shares[w];
-            }
-            assert_int_equal(sum, lanes);
-        }
-    }
-    assert_int_equal(job_shares(LIMIT_LANES, LIMIT_RANKS - 1, shares), ST_OK);
-}
-
-static void other_numbers_of_workers_than_the_files_share_evenly(void **state)
-{
-    (void)state;
-    struct job *job auto_free = calloc(1, sizeof(*job));
-    static const char *const sets[] = { "train.lanes=4", "workers={shares: [1, 3]}" };
-    parse_good(good, sets, 2, job);
-    uint32_t shares[4] = { 0 };
-    assert_int_equal(job_shares_of(job, 2, shares), ST_OK);
-    assert_int_equal(shares[0], 1);
-    assert_int_equal(shares[1], 3);
-    assert_int_equal(job_shares_of(job, 1, shares), ST_OK);
-    assert_int_equal(shares[0], 4);
-    assert_int_equal(job_shares_of(job, 3, shares), ST_OK);
-    assert_int_equal(shares[0], 2);
-    assert_int_equal(job_shares_of(job, 0, shares), ST_INVALID);
-    assert_int_equal(job_shares_of(job, 5, shares), ST_INVALID);
-}
-
 /* ---- round trip ---- */
 
 static void print_and_parse_again(const struct job *job)
@@ -567,9 +508,6 @@ int main(void)
         cmocka_unit_test(settings_replace_add_and_are_read_as_yaml),
         cmocka_unit_test(when_checkpoints_are_taken_and_what_they_may_take_has_units),
         cmocka_unit_test(a_job_file_may_be_json),
-        cmocka_unit_test(shares_are_even_and_aligned_with_the_tree_where_that_is_free),
-        cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
-        cmocka_unit_test(other_numbers_of_workers_than_the_files_share_evenly),
         cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
