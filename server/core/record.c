@@ -12,11 +12,17 @@ static enum status record_generation(struct core *core, struct core_job *job, in
 {
     struct machine *m = &job->m;
     auto_buf struct buf nodes;
+    auto_buf struct buf numbers;
     buf_init(&nodes, (size_t)LIMIT_RANKS * LIMIT_NAME);
+    buf_init(&numbers, (size_t)LIMIT_RANKS * 8);
+    bool own = true; /* each is known by its rank */
     for (uint32_t i = 0; i < m->size; i++) {
         enum status st = buf_printf(&nodes, "%s%s", i ? "," : "", m->ranks[i].node);
+        if (st == ST_OK)
+            st = buf_printf(&numbers, "%s%u", i ? "," : "", m->ranks[i].number);
         if (st != ST_OK)
             return st;
+        own = own && m->ranks[i].number == i;
     }
     auto_buf struct buf recovery;
     buf_init(&recovery, RECOVERY_BYTES_MAX);
@@ -29,6 +35,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
                                       .begin_ms = wall,
                                       .restore_step = m->restore.step,
                                       .nodes = nodes.data ? nodes.data : "",
+                                      .numbers = own || !numbers.data ? "" : numbers.data,
                                       .recovery = recovery.data ? recovery.data : "" };
     return journal_put_generation(core->options.journal, job->id, &row);
 }

@@ -144,6 +144,7 @@ static const char upgrade_to_11[] =
     "BEGIN;"
     "ALTER TABLE ranks ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
     "UPDATE ranks SET number=rank;"
+    "ALTER TABLE generations ADD COLUMN numbers TEXT NOT NULL DEFAULT '';"
     "PRAGMA user_version=11;"
     "COMMIT;";
 

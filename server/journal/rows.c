@@ -56,9 +56,9 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
 enum status journal_put_generation(struct journal *journal, const char *id,
                                    const struct journal_generation *row)
 {
-    return journal_run(journal, SQL_PUT_GENERATION, "tiiiitt", id, (int64_t)row->generation,
+    return journal_run(journal, SQL_PUT_GENERATION, "tiiiittt", id, (int64_t)row->generation,
                        row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step,
-                       row->nodes, row->recovery);
+                       row->nodes, row->recovery, row->numbers);
 }
 
 enum status journal_end_generation(struct journal *journal, const char *id,
@@ -101,7 +101,8 @@ enum status journal_each_generation(struct journal *journal, const char *id,
                                         .nodes = journal_text_at(row, 5),
                                         .cause = journal_text_at(row, 6),
                                         .message = journal_text_at(row, 7),
-                                        .recovery = journal_text_at(row, 8) };
+                                        .recovery = journal_text_at(row, 8),
+                                        .numbers = journal_text_at(row, 9) };
         more = fn(arg, &g);
     }
     return end_rows(row, st);

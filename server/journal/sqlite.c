@@ -60,7 +60,7 @@ static const char *const sql_texts[SQL_COUNT] = {
         "job=?1 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(LIMIT_EVENTS_PER_JOB) ")",
     [SQL_PUT_GENERATION] =
         "INSERT OR REPLACE INTO generations(job,generation,begin_ms,end_ms,restore_step,end_step,"
-        "nodes,cause,message,recovery) VALUES(?,?,?,0,?,?,?,'','',?)",
+        "nodes,cause,message,recovery,numbers) VALUES(?,?,?,0,?,?,?,'','',?,?)",
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
@@ -117,8 +117,9 @@ static const char *const sql_texts[SQL_COUNT] = {
         "ORDER BY step, generation",
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
-    [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
-                            "message,recovery FROM generations WHERE job=? ORDER BY generation",
+    [SQL_EACH_GENERATION] =
+        "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
+        "message,recovery,numbers FROM generations WHERE job=? ORDER BY generation",
     [SQL_EACH_RECOVERY] =
         "SELECT * FROM (SELECT generation,recovery FROM generations WHERE job=? AND recovery<>'' "
         "ORDER BY generation DESC LIMIT ?) ORDER BY generation",

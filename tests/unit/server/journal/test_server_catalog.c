@@ -58,7 +58,8 @@ static void make_old(const char *path)
                      SQLITE_OK);
     static const char ended[] =
         "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE jobs "
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE jobs "
         "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
         "birth; ALTER TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
@@ -114,7 +115,8 @@ static void the_metrics_of_an_older_journal_stay(void **state)
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1000) "
         "INSERT INTO metrics SELECT j.id, i, i%100=0, CAST(CASE WHEN i%100=0 THEN 'eval' ELSE "
         "'loss' END AS BLOB) FROM n, (SELECT 'j-1' AS id UNION SELECT 'j-2') AS j;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE ranks DROP COLUMN birth; ALTER "
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE ranks DROP COLUMN birth; ALTER "
         "TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
         "number; PRAGMA user_version=6";

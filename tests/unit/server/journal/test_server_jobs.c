@@ -249,7 +249,8 @@ static void make_version_4(const char *path)
 {
     static const char sql[] =
         "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE jobs DROP COLUMN ended;"
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE jobs DROP COLUMN ended;"
         "DROP TABLE summaries; DROP TABLE forgotten;"
         "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
