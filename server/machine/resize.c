@@ -119,6 +119,16 @@ static bool may_resize(const struct machine *m)
            m->intent == MACHINE_INTENT_NONE && m->window_until == 0 && !leaves(m);
 }
 
+/* Nobody who is to park, or to take a seat, is away: after a restart of the coordinator they come
+ * back first. */
+static bool are_all_heard(const struct machine *m)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < m->count; i++)
+        all = all && (m->ranks[i].session || m->ranks[i].gone || m->ranks[i].ended);
+    return all;
+}
+
 /* Those that are missing are all ready, or those are that find a slot. */
 static bool has_enough(const struct machine *m, int64_t now)
 {
@@ -132,7 +142,7 @@ static bool has_enough(const struct machine *m, int64_t now)
 void machine_resize_tick(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->size == m->config.ranks || !may_resize(m) || t->now < m->grace_until)
+    if (m->size == m->config.ranks || !may_resize(m) || !are_all_heard(m))
         return;
     if (m->config.restarts) {
         if (m->size > m->config.ranks || m->resizes) /* fewer because there was no room: it stays */
@@ -145,6 +155,7 @@ void machine_resize_tick(struct machine_turn *t)
     const uint32_t there = m->size + machine_spares_ready(m);
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
     machine_tell(t, "resizing", "from %u workers to %u", m->size, next);
+    machine_set_reason(m, "goes on with %u workers instead of %u", next, m->size);
     machine_park_all(t);
 }
 

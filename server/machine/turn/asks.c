@@ -239,7 +239,7 @@ static enum status ask_set(struct machine_turn *t)
         return ST_REFUSED;
     if (asked == m->config.ranks)
         return ST_OK;
-    machine_tell(t, "workers", "%u from now on, not %u%s; asked by %s", asked, m->config.ranks,
+    machine_tell(t, "set", "%u workers from now on, not %u%s; asked by %s", asked, m->config.ranks,
                  t->ev->set.evens ? ", with even shares" : "", machine_asker(t->ev->by));
     m->config.ranks = asked;
     if (m->config.min_follows)
