@@ -6,11 +6,12 @@
 
 Workers train ResNet-18 on synthetic images. Case N-kill: of N workers one gets SIGKILL, another rank each round;
 N-stop: SIGSTOP; N-all: SIGKILL for all. The clock runs until a step is finished that no worker had finished before,
-as the workers' flight recorders have it. Modes: live, where workers that are not to blame go on, and restart
+as the workers' flight recorders have it. Modes: live, where workers that are not to blame go on; spare, the same with
+a warm one that takes the seat; fewer, where the others take over its lanes (workers.min); restart
 (CAIRN_RECOVERY=restart), where all are started anew; blocks of rounds in turns. Checkpoints every 5 steps; with
 --memory a copy in memory every step and no checkpoint.
 
-Yardsticks in the same run: restart; 0.5 s and a step; torchrun with as many workers on Gloo and a state of the same
+Yardsticks in the same run: restart; 0.5 s and a step, 0.15 s and a step for spare and fewer; torchrun with as many workers on Gloo and a state of the same
 size (torch_recovery.py; its stale rendezvous keys worked around), if --peer names a folder of Python's with PyTorch.
 It doesn't notice SIGSTOP. Parts are those of `recoveries` (docs/why.md), so detect begins with the last progress that
 was heard of, before the kill; trains: from the kill until a worker begins its first step again. Prints JSON lines, and
@@ -29,6 +30,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+GOALS_S = {"spare": 0.15, "fewer": 0.15}
 GOAL_S = 0.5
 PARTS = ("detect", "end", "wait", "form", "restore")
 PATIENCE_S = 90
@@ -93,10 +95,16 @@ def hit(home, job, number, fault):
     return shown, pids, at
 
 
+def is_whole(shown):
+    warm = [spare for spare in shown["spares"] if spare["state"] == "warm"]
+    return (shown["state"] == "RUNNING" and len(shown["workers"]) == shown["workers_count"] and
+            len(warm) == shown["workers_spares"])
+
+
 def one_round(home, job, number, fault):
     begin = time.monotonic()
     goal = home.show(job)["step"] + 8
-    until(lambda: home.show(job)["state"] == "RUNNING" and home.show(job)["step"] >= goal,
+    until(lambda: home.show(job)["step"] >= goal and is_whole(home.show(job)),
           lambda: "the job trains: " + json.dumps(home.show(job)))
     before, pids, at = hit(home, job, number, fault)
 
@@ -126,8 +134,9 @@ def own_rounds(args, workers, fault, mode, first, count):
     from home import Home
     env = {"CAIRN_HANG_MS": str(HANG_MS if fault == "stop" else 60000), "CAIRN_WATCHDOG_MS": "60000"}
     env.update(Home.RESTART if mode == "restart" else {})
-    with Home(env=env) as home:
-        text = JOB + (MEMORY if args.memory else STORE) + f"workers: {{count: {workers}, device: cpu}}\n"
+    more = {"spare": ", spares: 1", "fewer": f", min: {max(workers - 1, 1)}"}.get(mode, "")
+    with Home(env=env, slots=workers + (mode == "spare")) as home:
+        text = JOB + (MEMORY if args.memory else STORE) + f"workers: {{count: {workers}{more}, device: cpu}}\n"
         job = home.submit(text)
         rounds = [one_round(home, job, first + i, fault) for i in range(count)]
         home.cairn("kill", job)
@@ -221,7 +230,8 @@ def report(case, rounds, load):
         print(f"{mode:9} {one['back']:3}/{one['rounds']:3} {one['median']:7.3f} {one['min']:7.3f} {one['max']:7.3f} "
               f"{one['step']:7.3f} {going}  {parts}  {one['lost']:4}  "
               f"{one['kept']:5}/{one['back']:3}  {one['kinds']}", file=sys.stderr)
-        line(f"{case}, {mode}", one["median"], f"{GOAL_S} s and a step", GOAL_S + one["step"])
+        goal = GOALS_S.get(mode, GOAL_S)
+        line(f"{case}, {mode}", one["median"], f"{goal} s and a step", goal + one["step"])
     first = found[next(iter(found))]
     for mode, one in list(found.items())[1:]:
         if one and first:
@@ -247,7 +257,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20, help="of each mode in each case")
     parser.add_argument("--block", type=int, default=4, help="rounds before the next mode has its turn")
     parser.add_argument("--cases", default="2-kill,4-kill,2-stop")
-    parser.add_argument("--modes", default="live,restart")
+    parser.add_argument("--modes", default="live,spare,fewer,restart")
     parser.add_argument("--memory", action="store_true", help="copies in memory instead of checkpoints")
     parser.add_argument("--peer", help="environment with PyTorch")
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
