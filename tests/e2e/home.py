@@ -33,14 +33,15 @@ checkpoint: {every: 4 steps, keep: {last: 2}, store: checkpoints/}
 
 def until(condition, seconds, what):
     """The first true value of condition(); fails after so many seconds."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.02
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.1, 1.1 * pause)  # who asks by a program would keep a core busy
 
 
 def alive(pid):
