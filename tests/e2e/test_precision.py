@@ -55,7 +55,7 @@ def write_text(home):
 
 
 def run(job, workers, precision, faults=None):
-    with Home(env={"CAIRN_HANG_MS": "20000"}, faults=faults) as home:  # no hang is tested here
+    with Home(faults=faults) as home:
         write_text(home)
         digest = home.run(job, seconds=120, workers__count=workers, train__precision=precision)
         restarts = home.show(home.cairn("ps", "-o", "name").stdout.split()[0])["restarts"]

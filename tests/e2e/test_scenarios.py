@@ -65,7 +65,7 @@ def turns():
 @pytest.mark.parametrize("turn", turns())
 def test_ranks_fail_one_after_the_other_in_all_ways(turn, quiet):
     failures = four_failures(turn)
-    with Home(faults=";".join(f"{point}:{kind}" for point, _, kind in failures)) as home:
+    with Home(env=Home.HANGS, faults=";".join(f"{point}:{kind}" for point, _, kind in failures)) as home:
         job = home.submit(workers__count=4)
         assert home.digest(job, seconds=120) == quiet
         for point, _, _ in failures:
@@ -115,7 +115,7 @@ def cut_between(first, second):
 
 @pytest.mark.parametrize("point", ["trainer.reduce", "comm.exchange", "trainer.refresh"])
 def test_a_collective_that_fails_costs_nobody_his_process(point, quiet):
-    with Home(env={"CAIRN_HANG_MS": "20000"}, faults=f"{point},rank=1,step=6:wait") as home:
+    with Home(faults=f"{point},rank=1,step=6:wait") as home:
         job = home.submit(workers__count=3)
         home.wait_hit(point)
         before = {worker["rank"]: worker["pid"] for worker in home.show(job)["workers"]}
