@@ -59,7 +59,8 @@ class Generation:
         self.size = len(shares)
         self.hellos, self.streams, self.meets, self.ready = {}, {}, {}, {}
         self.parked, self.faults, self.finished = {}, [], set()
-        self.reports, self.saved, self.dropped = {}, {}, set()
+        self.reports, self.saved = {}, {}  # {step: {rank: report}}
+        self.begun, self.newest, self.dropped = {}, {}, set()
         self.silent = set()  # meetings that are not answered
 
 
@@ -170,7 +171,7 @@ class Coordinator:
         elif kind == "save_report":
             self.save_report(generation, rank, message.save_report)
         elif kind == "save_failed":
-            self.save_drop(generation, message.save_failed)
+            self.save_failed(generation, message.save_failed)
         elif kind == "parked":
             generation.parked[rank] = message.parked
         elif kind == "fault":
@@ -199,28 +200,43 @@ class Coordinator:
                 "items": b"".join(parts[r].items[to * width:(to + 1) * width] for r in range(size))})
 
     def save_begin(self, generation, rank, step):
+        generation.newest[rank] = step
+        generation.begun.setdefault(step, set()).add(rank)
+        for older in [older for older in generation.reports if self.given_up(generation, older)]:
+            self.save_drop(generation, older)
         folder = self.store / f"step-{step}.g{generation.number}"
         folder.mkdir(exist_ok=True)
         self.send(generation, rank, save_folder={"step": step, "dir": str(folder)})
 
-    def save_drop(self, generation, failed):
-        """A rank had no time for it, or could not write: none of them saves that step; the last one they do again."""
-        if failed.step in generation.saved or failed.message == "removed":  # it does as it was told
-            return
-        generation.reports.pop(failed.step, None)
-        if failed.step < STEPS:
-            generation.dropped.add(failed.step)
+    @staticmethod
+    def given_up(generation, step):
+        """A rank had no time for it, and says so, or begins a newer one."""
+        begun = generation.begun.get(step, ())
+        return step in generation.dropped or any(
+            newest > step and rank not in begun for rank, newest in generation.newest.items())
+
+    def save_failed(self, generation, failed):
+        if failed.step not in generation.saved and failed.message != "removed":  # that is what it was told to do
+            self.save_drop(generation, failed.step)
+
+    def save_drop(self, generation, step):
+        """None of them saves that step; the last one they do again."""
+        generation.reports.pop(step, None)
+        if step < STEPS:
+            generation.dropped.add(step)
         for to in range(generation.size):
-            self.send(generation, to, save_done={"step": failed.step, "committed": False})
+            self.send(generation, to, save_done={"step": step, "committed": False})
 
     def save_report(self, generation, rank, report):
-        if report.step in generation.dropped:
+        if report.step not in generation.saved and self.given_up(generation, report.step):
             self.send(generation, rank, save_done={"step": report.step, "committed": False})
             return
         reports = generation.reports.setdefault(report.step, {})
         reports[rank] = report
         if len(reports) == generation.size and report.step not in generation.saved:
             generation.saved[report.step] = dict(reports)
+        if report.step in generation.saved:  # it comes again until it is answered
+            del generation.reports[report.step]
             for to in range(generation.size):
                 self.send(generation, to, save_done={"step": report.step, "committed": True})
 
