@@ -40,6 +40,7 @@ import rooms
 SHORT = {"minutes": 0.6, "rate": 24, "scale": 0.1}
 SHORT_SEEDS = (1, 2, 3, 5, 8, 13, 21, 34)
 SETTLE_S = 30
+DISK_S = 30  # between two looks at what the programs wrote
 SKIPPED = 77
 
 
@@ -58,6 +59,7 @@ class Run:
         self.held = set()
         self.todo, self.serial = [], itertools.count()  # (when, serial, function)
         self.daemons, self.killed, self.askers = {}, set(), []
+        self.measured = -DISK_S
 
     def later(self, when, function):
         heapq.heappush(self.todo, (when, next(self.serial), function))
@@ -113,6 +115,9 @@ class Run:
         for pid, program in now.items():
             if program == "cairnd":
                 self.memory.sample(self.report.now(), pid)
+        if self.report.now() >= self.measured + DISK_S:
+            self.measured = self.report.now()
+            self.report.disk_mib.append(self.world.disk_mib())
 
     def loop(self, until):
         """Does what is due until a condition is true."""
@@ -168,14 +173,17 @@ class Run:
         bad = {job.id for job in jobs if not job.good}
         checks = {
             "processes": lambda: leftovers.processes(self.world),
-            "files": lambda: leftovers.files(self.world, ids),
+            "copies in memory": lambda: leftovers.copies(self.world),
+            "folders and records": lambda: leftovers.files(self.world, ids),
             "sockets": lambda: leftovers.sockets(self.world),
-            "store": lambda: leftovers.store(self.world, ids, bad),
+            "checkpoints": lambda: leftovers.store(self.world, ids, bad),
             "descriptors": lambda: leftovers.more_descriptors(before, leftovers.of_daemons(self.world, DAEMONS)),
         }
-        for check in checks.values():
+        for name, check in checks.items():
             quiet_for(SETTLE_S, lambda check=check: not check())
-            for line in check():
+            lines = check()
+            self.report.left_over[name] = len(lines)
+            for line in lines:
                 self.report.violation(f"left over: {line}")
         for line in leftovers.unknown_jobs(self.world, ids):
             self.report.violation(line)
@@ -253,7 +261,9 @@ def in_world(world, report, args):
                  "world": world.name, "seconds": round(report.now(), 1), "command": command_of(args, world.name)},
                 jobs, run.memory.numbers(), [kind.name for kind in run.kinds], run.skipped)
     quiet_for(SETTLE_S, lambda: not world.remains() and not descendants())
-    for what in (*world.remains(), *(f"process {pid} ({name})" for pid, name in descendants().items())):
+    remains = [*world.remains(), *(f"process {pid} ({name})" for pid, name in descendants().items())]
+    report.left_over["after the end"] = len(remains)
+    for what in remains:
         report.violation(f"left over after the end: {what}")
     return summary
 

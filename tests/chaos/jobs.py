@@ -47,7 +47,8 @@ class JobFile:
     def __init__(self, arch, row, scale, store):
         kind, self.workers, parts, rest = row
         self.arch, self.name, self.store = arch, f"{arch}-{kind}", store
-        self.steps = max(parts, round(MODELS[arch]["steps"] * scale))
+        # All files of a model have as many, as their digests are one.
+        self.steps = max(round(MODELS[arch]["steps"] * scale), *(each[2] for each in FILES[arch]))
         self.checkpoint = f"every: {max(2, self.steps // parts)} steps, {rest}"
 
     def text(self, name):

@@ -47,11 +47,15 @@ def processes(world):
     return lines
 
 
+def copies(world):
+    return [f"where copies in memory lay: {path}" for folder in world.places()[0] if folder.is_dir()
+            for path in folder.rglob("*")]
+
+
 def files(world, jobs):
     """jobs: {id: (name, what `show` said last)}, all of them over."""
-    copies, homes = world.places()
-    lines = [f"where copies in memory lay: {path}" for folder in copies if folder.is_dir() for path in folder.rglob("*")]
-    for home in homes:
+    lines = []
+    for home in world.places()[1]:
         lines += [f"the record of a worker: {path}" for path in home.glob("agent/*.json")]
         lines += [f"the folder of no job: {path}" for path in home.glob("jobs/*") if path.name not in jobs]
     return lines

@@ -17,6 +17,8 @@ class Report:
         self.lock = threading.Lock()
         self.log = (folder / "chaos.log").open("w", encoding="utf-8")
         self.faults, self.nobody, self.violations, self.jobs, self.asked = Counter(), Counter(), [], [], Counter()
+        self.left_over = {}  # {what: how many}
+        self.disk_mib = []
 
     def now(self):
         return time.monotonic() - self.begin
@@ -66,13 +68,17 @@ class Report:
             "generations": sum(job.shown["generation"] for job in self.jobs),
             "job_seconds": round(seconds, 1), "lost_seconds": {part: round(value, 1) for part, value in lost.items()},
             "goodput": round(1 - sum(lost.values()) / seconds, 4) if seconds else None,
-            "coordinator_memory": memory, "violations": self.violations,
+            "coordinator_memory": memory, "left_over": self.left_over,
+            "disk_mib": {"start": self.disk_mib[0], "end": self.disk_mib[-1], "most": max(self.disk_mib)}
+                        if self.disk_mib else {},
+            "violations": self.violations,
         }
 
     def write(self, summary):
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
         text = "\n".join(text_of(summary)) + "\n"
         (self.folder / "summary.txt").write_text(text, encoding="utf-8")
+        (self.folder / "summary.md").write_text("\n".join(markdown_of(summary)) + "\n", encoding="utf-8")
         print(text, flush=True)
         self.log.close()
 
@@ -95,6 +101,10 @@ def text_of(s):
         yield (f"coordinator's memory, {m['lives']} lives: {m['start_mib']} MiB at first, {m['end_mib']} at last, "
                f"{m['most_mib']} at most; {m['slope_mib_per_min']} MiB a minute within lives, "
                f"{m['level_mib_per_min']} across them")
+    if s["disk_mib"]:
+        yield f"written beside the store: {s['disk_mib']['start']} MiB at first, {s['disk_mib']['end']} at last"
+    if s["left_over"]:
+        yield "left over: " + ", ".join(f"{name} {count}" for name, count in s["left_over"].items())
     for title, rows in (("faults", s["faults_by_kind"]), ("recoveries from", s["recoveries_by_kind"]),
                         ("failures as told", s["failures_by_cause"]), ("people asked", s["asked"]),
                         ("nobody to do it to", s["nobody_to_hit"]), ("skipped", s["skipped"])):
@@ -104,3 +114,23 @@ def text_of(s):
                         for name, count in rows.items())
     yield from (f"VIOLATION: {text}" for text in s["violations"])
     yield f"repeat: {s['command']}"
+
+
+def markdown_of(s):
+    """As docs/chaos.md has it: a row for its table, then what was done and what came of it."""
+    kinds = sum(count > 0 for count in s["faults_by_kind"].values())
+    equal = f"{s['jobs_succeeded']} of {s['jobs_submitted']} succeeded, digests equal"
+    goodput = f"{s['goodput']:.1%}" if s["goodput"] is not None else "-"
+    m = s["coordinator_memory"]
+    memory = (f"{m['start_mib']} MiB at first, {m['end_mib']} at last, {m['most_mib']} at most, {m['lives']} lives"
+              if m["samples"] else "-")
+    yield "| run | faults | failures that a job told | jobs | goodput | coordinator's memory |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    yield (f"| `--minutes {s['minutes']} --seed {s['seed']} --rate {s['rate']}`, {s['world']} | "
+           f"{s['faults']} of {kinds} kinds | {sum(s['failures_by_cause'].values())} | "
+           f"{equal} | {goodput} | {memory} |")
+    for title, rows in (("fault", s["faults_by_kind"]), ("recovery from", s["recoveries_by_kind"]),
+                        ("left over", s["left_over"])):
+        yield from ("", f"| {title} | |", "| --- | --- |", *(f"| {name} | {count} |" for name, count in rows.items()))
+    yield ""
+    yield f"{len(s['violations'])} violations."

@@ -13,7 +13,7 @@ import leftovers
 from jobs import Job, Keeper, cause, job_files, recoveries
 from kinds import KINDS
 from memory import JUDGED_S, YOUNG_S, Memory
-from report import Report, text_of
+from report import Report, markdown_of, text_of
 from schedule import schedule
 
 
@@ -35,8 +35,9 @@ def test_kinds_have_names_of_their_own_and_known_needs():
     assert {kind.needs for kind in KINDS} <= {"", "points", "network", "delay", "faulty store", "small store"}
 
 
-def test_files_of_a_model_differ_in_nothing_that_changes_digests():
-    for row in job_files(1, "/s", None).values():
+@pytest.mark.parametrize("scale", [1, 0.01])
+def test_files_of_a_model_differ_in_nothing_that_changes_digests(scale):
+    for row in job_files(scale, "/s", None).values():
         assert len(row) > 1 and len({file.name for file in row}) == len(row)
         texts = [file.text("x").split("workers:")[0] for file in row]
         assert len(set(texts)) == 1
@@ -85,10 +86,11 @@ def a_world(tmp_path):
 def test_files_that_stay_are_found(world):
     jobs = {"j-1": "one"}
     assert leftovers.files(world, jobs) + leftovers.store(world, jobs) + leftovers.sockets(world) == []
+    assert leftovers.copies(world) == []
     (world.folder / "copies" / "j-1").mkdir()
     (world.folder / "home" / "jobs" / "j-2").mkdir()
     (world.folder / "home" / "agent" / "j-1.g1.r0.json").touch()
-    assert len(leftovers.files(world, jobs)) == 3
+    assert len(leftovers.files(world, jobs)) == 2 and len(leftovers.copies(world)) == 1
     (world.store / "j-1").mkdir()
     (world.store / "j-1" / "store-mark").touch()
     assert leftovers.store(world, jobs) == []
@@ -153,3 +155,6 @@ def test_the_summary_counts(tmp_path):
     assert summary["goodput"] == 0.9 and summary["jobs_succeeded"] == 1
     assert summary["failures_by_cause"] == {cause(SHOWN["events"][-1]["message"]): 1}
     assert "repeat: again" in list(text_of(summary))
+    rows = list(markdown_of(summary))
+    assert "| worker-kill | 1 |" in rows and "| memory | 1 |" in rows and rows[-1] == "0 violations."
+    assert "1 of 1 succeeded, digests equal" in rows[2]

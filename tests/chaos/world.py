@@ -173,6 +173,17 @@ class World:
         for name in ("foreign", "rest"):
             (self.store / name).unlink(missing_ok=True)
 
+    def disk_mib(self):
+        """What was written beside the store: journals, logs, what is known of jobs."""
+        total = 0
+        for folder in self.places()[1]:
+            for path in folder.rglob("*"):
+                try:
+                    total += path.lstat().st_size
+                except OSError:
+                    pass
+        return round(total / 2**20, 1)
+
     def logs(self):
         patterns = ("*.log", "**/log/*.log", "**/jobs/*/*/*.log")
         return sorted(path for pattern in patterns for path in self.folder.glob(pattern))

@@ -33,14 +33,15 @@ checkpoint: {every: 4 steps, keep: {last: 2}, store: checkpoints/}
 
 def until(condition, seconds, what):
     """The first true value of condition(); fails after so many seconds."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.02
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.1, 1.1 * pause)  # who asks by a program would keep a core busy
 
 
 def alive(pid):
@@ -53,7 +54,9 @@ def alive(pid):
 
 
 class Home:
-    RESTART = {"CAIRN_RECOVERY": "restart"}  # env: no worker outlives a failure
+    # For env
+    RESTART = {"CAIRN_RECOVERY": "restart"}  # no worker outlives a failure
+    HANGS = {"CAIRN_HANG_MS": "2500", "CAIRN_WATCHDOG_MS": "3000"}  # where somebody is stopped: who hangs is told soon
 
     def __init__(self, env=None, faults=None, slots=4):
         self.dir = Path(tempfile.mkdtemp(prefix="cairn-e2e-"))
@@ -64,7 +67,7 @@ class Home:
         self.copies = Path("/dev/shm") / self.dir.name  # of states, in memory
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CAIRN_")}
         self.env.update(CAIRN_HOME=str(self.home), CAIRN_FAULT_DIR=str(self.faults),
-                        CAIRN_COPIES=str(self.copies), CAIRN_HANG_MS="2500", CAIRN_WATCHDOG_MS="3000")
+                        CAIRN_COPIES=str(self.copies), CAIRN_HANG_MS="20000", CAIRN_WATCHDOG_MS="20000")
         self.env.update(env or {})
         if faults:
             self.env["CAIRN_FAULT"] = faults

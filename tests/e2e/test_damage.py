@@ -12,7 +12,7 @@ import pytest
 
 from home import Home, until
 
-LONG = {"train__duration": "2000 steps", "checkpoint__every": "100 steps", "checkpoint__keep__last": 3}
+LONG = {"train__duration": "1000 steps", "checkpoint__every": "50 steps", "checkpoint__keep__last": 3}
 
 
 def flip(path, at, rng):
@@ -60,7 +60,7 @@ def quiet_digest(home):
 def paused_job(home, count=2, **sets):
     """A job with at least so many checkpoints that waits to be resumed: its folders, newest first."""
     for _ in range(10):  # on a busy machine it may be through before it is paused
-        job = home.submit(**LONG, **sets)
+        job = home.submit(**{**LONG, **sets})
         until(lambda: len(home.show(job)["checkpoints"]) >= count, 30, f"{count} checkpoints")
         home.cairn("pause", job, check=False)
         shown = home.wait_state(job, "PAUSED", "SUCCEEDED")
@@ -192,20 +192,23 @@ def test_scrub_of_a_job_that_waits_sets_damage_aside_and_nothing_else(home, quie
 
 
 def test_scrub_of_a_job_that_runs_keeps_its_recovery_from_the_damage(home):
-    for _ in range(10):  # on a busy machine it may be through before it is scrubbed
+    for _ in range(10):  # on a busy machine it may be through before it is scrubbed, or before it is killed
         job = home.submit(**{**LONG, "train__duration": "20000 steps", "checkpoint__every": "20000 steps"})
         until(lambda: int(home.show(job)["step"]) > 20, 30, "the job trains")
         home.cairn("save", job)
         folder = Path(home.show(job)["checkpoints"][0]["path"])
         flip(shards(folder)[1], 5000, random.Random(11))
         done = home.cairn("ckpt", "scrub", job, check=False)
-        if home.show(job)["state"] == "RUNNING":
+        if home.show(job)["state"] != "RUNNING":
+            continue
+        home.kill("cairn-trainer")
+        shown = until(lambda: ((s := home.show(job))["generation"] == 2 or s["state"] == "SUCCEEDED") and s, 60,
+                      "it recovers")
+        if shown["generation"] == 2:
             break
     assert done.returncode == 8 and f"DAMAGED  {folder}" in done.stdout, done
     assert f"set aside as {folder.with_name('bad-' + folder.name)}" in done.stdout, done
     assert "(1 set aside now)" in done.stderr and not folder.exists(), done
-    home.kill("cairn-trainer")
-    until(lambda: home.show(job)["generation"] == 2, 30, "it recovers")
     assert tries(home.show(job), folder) == 0, said(home.show(job))
     home.cairn("kill", job)
 
@@ -247,7 +250,7 @@ def parent_of(folder):
 def paused_at_a_difference(home):
     """As paused_job. A base must have been read back, which a busy machine may leave for later."""
     for _ in range(10):
-        job, folders = paused_job(home, 3, checkpoint__delta="true")
+        job, folders = paused_job(home, 3, checkpoint__delta="true", checkpoint__every="100 steps")
         if parent_of(folders[0]) is not None:
             return job, folders
         home.cairn("kill", job)

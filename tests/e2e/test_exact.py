@@ -10,6 +10,14 @@ def one_home():
         yield home
 
 
+LONG = {"train__duration": "4000 steps", "checkpoint__every": "1000 steps"}
+
+
+@pytest.fixture(scope="module", name="quiet")
+def quiet_digest(home):
+    return home.run(**LONG)
+
+
 @pytest.mark.parametrize("lanes,spreads", [
     (4, [(1, "[4]"), (2, "[2, 2]"), (2, "[3, 1]"), (2, "[1, 3]"), (3, "[2, 1, 1]"), (3, "[1, 2, 1]"),
          (4, "[1, 1, 1, 1]")]),
@@ -43,9 +51,8 @@ def test_a_restart_of_everything_changes_nothing(home):
     assert home.run() == first
 
 
-def test_down_saves_and_up_resumes(home):
-    quiet = home.run(train__duration="4000 steps", checkpoint__every="1000 steps")
-    job = home.submit(train__duration="4000 steps", checkpoint__every="1000 steps")
+def test_down_saves_and_up_resumes(home, quiet):
+    job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
     home.cairn("down", timeout=40)
     until(lambda: not home.pids(), 10, "no process is left after down")
@@ -53,9 +60,8 @@ def test_down_saves_and_up_resumes(home):
     assert home.digest(job) == quiet
 
 
-def test_pause_and_resume_change_nothing(home):
-    quiet = home.run(train__duration="4000 steps", checkpoint__every="1000 steps")
-    job = home.submit(train__duration="4000 steps", checkpoint__every="1000 steps")
+def test_pause_and_resume_change_nothing(home, quiet):
+    job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 20, 30, "the job trains")
     home.cairn("pause", job)
     shown = home.wait_state(job, "PAUSED")
@@ -73,13 +79,12 @@ def test_two_homes_live_side_by_side(home):
 
 
 @pytest.mark.parametrize("shares,victim", [("[2, 1, 3]", 0), ("[2, 1, 3]", 1), ("[3, 1, 2]", 2)])
-def test_survivors_with_uneven_shares_go_on_to_one_digest(shares, victim):
+def test_survivors_with_uneven_shares_go_on_to_one_digest(home, shares, victim):
     sets = {"train__lanes": 6, "checkpoint__every": "100 steps"}
     fault = f"trainer.reduced,rank={victim},step=7:kill"  # others may have finished that step
-    with Home(slots=4) as quiet:
-        wanted = quiet.run(workers__count=1, **sets)
-    with Home(slots=4, faults=fault) as home:
-        job = home.submit(workers__count=3, workers__shares=shares, **sets)
-        assert home.digest(job) == wanted
-        recoveries = home.show(job)["recoveries"]
+    wanted = home.run(workers__count=1, **sets)
+    with Home(slots=4, faults=fault) as other:
+        job = other.submit(workers__count=3, workers__shares=shares, **sets)
+        assert other.digest(job) == wanted
+        recoveries = other.show(job)["recoveries"]
         assert [(one["kind"], one["steps_lost"]) for one in recoveries] == [("live", 0)]

@@ -11,7 +11,7 @@ from home import Home, until
 
 CLONE_NEWNS = 0x00020000
 SIZE_MB = 64
-EVERY = 60  # steps from save to save
+EVERY = 30  # steps from save to save
 
 # About 13 MB of state, a dozen checkpoints of it a few tenths of a second apart.
 JOB = f"""\

@@ -17,7 +17,7 @@ def quiet():
 
 def blamed(point, rank, quiet):
     """What `cairn why` says of a job of three whose rank hangs at that point."""
-    with Home(faults=f"{point},rank={rank},step=6:wait") as home:
+    with Home(env=Home.HANGS, faults=f"{point},rank={rank},step=6:wait") as home:
         job = home.submit(TINY, **THREE)
         home.wait_hit(point)
         assert home.digest(job, seconds=90) == quiet

@@ -322,11 +322,11 @@ def test_an_agent_renews_its_certificate_in_time(home):
 
 def test_a_certificate_that_falls_due_while_the_agent_is_there(home):
     since = time.strftime("%y%m%d%H%M%SZ", time.gmtime(time.time() - 50))
-    cert = short_certificate(home, 30, since)  # two thirds of 80 s are over 3 s from now
+    cert = short_certificate(home, 40, since)  # two thirds of 90 s are over 10 s from now
     before = serial(home, cert)
     home.start_agent(*home.files("node-n2"))
     until(lambda: state(home, "n2") == "ready" and serial(home, cert) == before, 20, "it is there with the old one")
-    until(lambda: "is renewed" in home.log_of("cairn-agent"), 29, "then it is renewed")
+    until(lambda: "is renewed" in home.log_of("cairn-agent"), 39, "then it is renewed")
     until(lambda: home.log_of("cairn-agent").count("connected to the coordinator") == 2, 20, "it connects with it")
 
 

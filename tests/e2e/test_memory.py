@@ -64,7 +64,7 @@ def killed_at(home, step):
 
 @pytest.mark.parametrize("every", ["1 step", "none"])
 def test_a_store_that_hangs_stops_no_training_and_is_no_hang(every):
-    with Home(env=Home.RESTART, faults="save.write,rank=1:wait") as home:
+    with Home(env={**Home.RESTART, **Home.HANGS}, faults="save.write,rank=1:wait") as home:
         job = home.submit(train__duration="1500 steps", eval__every="1500 steps", checkpoint__every="300 steps",
                           checkpoint__keep__last="9", checkpoint__memory_every=every)
         home.wait_hit("save.write")

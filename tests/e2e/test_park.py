@@ -59,7 +59,8 @@ class Generation:
         self.size = len(shares)
         self.hellos, self.streams, self.meets, self.ready = {}, {}, {}, {}
         self.parked, self.faults, self.finished = {}, [], set()
-        self.begun, self.reports, self.saved = {}, {}, {}
+        self.reports, self.saved = {}, {}  # {step: {rank: report}}
+        self.begun, self.newest, self.dropped = {}, {}, set()
         self.silent = set()  # meetings that are not answered
 
 
@@ -170,7 +171,7 @@ class Coordinator:
         elif kind == "save_report":
             self.save_report(generation, rank, message.save_report)
         elif kind == "save_failed":
-            self.save_drop(generation, message.save_failed)
+            self.save_failed(generation, message.save_failed)
         elif kind == "parked":
             generation.parked[rank] = message.parked
         elif kind == "fault":
@@ -199,29 +200,49 @@ class Coordinator:
                 "items": b"".join(parts[r].items[to * width:(to + 1) * width] for r in range(size))})
 
     def save_begin(self, generation, rank, step):
+        generation.newest[rank] = step
+        generation.begun.setdefault(step, set()).add(rank)
+        for older in [older for older in generation.reports if self.given_up(generation, older)]:
+            self.save_drop(generation, older)
         folder = self.store / f"step-{step}.g{generation.number}"
         folder.mkdir(exist_ok=True)
         self.send(generation, rank, save_folder={"step": step, "dir": str(folder)})
 
-    def save_drop(self, generation, failed):
-        """A rank was late for it, or could not write: none of them saves that step, but who needs it does again."""
-        if failed.step in generation.saved or failed.removed:
-            return
-        generation.reports.pop(failed.step, None)
+    @staticmethod
+    def given_up(generation, step):
+        """A rank had no time for it, and says so, or begins a newer one."""
+        begun = generation.begun.get(step, ())
+        return step in generation.dropped or any(
+            newest > step and rank not in begun for rank, newest in generation.newest.items())
+
+    def save_failed(self, generation, failed):
+        if failed.step not in generation.saved and failed.message != "removed":  # that is what it was told to do
+            self.save_drop(generation, failed.step)
+
+    def save_drop(self, generation, step):
+        """None of them saves that step; the last one they do again."""
+        generation.reports.pop(step, None)
+        if step < STEPS:
+            generation.dropped.add(step)
         for to in range(generation.size):
-            self.send(generation, to, save_done={"step": failed.step, "committed": False})
+            self.send(generation, to, save_done={"step": step, "committed": False})
 
     def save_report(self, generation, rank, report):
+        if report.step not in generation.saved and self.given_up(generation, report.step):
+            self.send(generation, rank, save_done={"step": report.step, "committed": False})
+            return
         reports = generation.reports.setdefault(report.step, {})
         reports[rank] = report
         if len(reports) == generation.size and report.step not in generation.saved:
             generation.saved[report.step] = dict(reports)
+        if report.step in generation.saved:  # it comes again until it is answered
+            del generation.reports[report.step]
             for to in range(generation.size):
                 self.send(generation, to, save_done={"step": report.step, "committed": True})
 
     # ---- what a test does ----
 
-    def await_(self, what, seconds=20):
+    def await_(self, what, seconds=60):
         end = time.monotonic() + seconds
         with self.lock:
             while not what():
@@ -232,12 +253,18 @@ class Coordinator:
                 assert left > 0, self.errors
                 self.lock.wait(left)
 
-    def park(self, generation, ranks):
+    def ask_to_park(self, generation, ranks):
         with self.lock:
             for rank in ranks:
                 self.send(generation, rank, park={"reason": "a worker died"})
+
+    def await_parked(self, generation, ranks):
         self.await_(lambda: all(rank in generation.parked for rank in ranks))
         return {rank: generation.parked[rank] for rank in ranks}
+
+    def park(self, generation, ranks):
+        self.ask_to_park(generation, ranks)
+        return self.await_parked(generation, ranks)
 
     def regroup(self, generation, to, ranks):
         """ranks: {rank in generation: rank in the next}"""
@@ -250,7 +277,7 @@ class Coordinator:
         """All processes have ended well, but for those that were killed."""
         self.await_(lambda: STEPS in generation.saved)
         for child in self.children:
-            assert child.wait(30) in (0, -signal.SIGKILL)
+            assert child.wait(60) in (0, -signal.SIGKILL)
 
     def bits(self):
         """Of each step, of the last row that came: what doesn't depend on time or processes."""
@@ -287,15 +314,15 @@ def quiet_run(pb, tmp_path_factory):
         children = [coordinator.start(generation, rank) for rank in range(2)]
         coordinator.await_end(generation)
         for child in children:
-            assert child.wait(30) == 0
+            assert child.wait(60) == 0
         return coordinator.bits(), coordinator.last_pieces(generation)
     finally:
         coordinator.close()
 
 
-def lose(coordinator, generation, victim, fault):
-    """Starts all; one dies of the fault. Returns the processes, and who parked with what."""
-    children = [coordinator.start(generation, rank, fault if rank == victim else None)
+def lose(coordinator, generation, victim, fault, later=None):
+    """Starts all; one dies of the fault. later: a fault of the others. Returns the processes, and who parked with what."""
+    children = [coordinator.start(generation, rank, fault if rank == victim else later)
                 for rank in range(generation.size)]
     assert children[victim].wait(60) == -signal.SIGKILL
     others = [rank for rank in range(generation.size) if rank != victim]
@@ -322,7 +349,7 @@ def test_survivor_and_newcomer_end_as_if_nothing_had_happened(coordinator, quiet
     coordinator.regroup(first, second, {0: 0})
     newcomer = coordinator.start(second, 1)
     coordinator.await_end(second)
-    assert children[0].wait(30) == 0 and newcomer.wait(30) == 0
+    assert children[0].wait(60) == 0 and newcomer.wait(60) == 0
     assert second.hellos[0].pid == children[0].pid  # the same process
     assert second.hellos[0].parked.step == step and not second.hellos[0].attached
     assert not second.hellos[1].HasField("parked")
@@ -335,18 +362,24 @@ def test_survivor_and_newcomer_end_as_if_nothing_had_happened(coordinator, quiet
 
 def test_survivors_go_on_with_fewer_and_get_back_to_three(coordinator, quiet):
     first = coordinator.form(1, [2, 2, 2])
-    children, parked = lose(coordinator, first, 0, "trainer.forward,rank=0,step=5:kill")
+    point = "trainer.backward"  # there one of the two waits, so that they aren't through before the third is there
+    children, parked = lose(coordinator, first, 0, "trainer.forward,rank=0,step=5:kill",
+                            later=f"{point},generation=2,rank=0,step=7:wait")
     step, sources = live(parked)
     second = coordinator.form(2, [3, 3], live={"step": step, "sources": [s - 1 for s in sources]})
     coordinator.regroup(first, second, {1: 0, 2: 1})
-    coordinator.await_(lambda: len(second.ready) == 2)
-    again = coordinator.park(second, [0, 1])  # a third is there
+    until((coordinator.folder / f"{point}.hit").exists, 60, "the two train")
+    coordinator.ask_to_park(second, [0, 1])  # a third is there
+    coordinator.await_(lambda: 1 in second.parked)  # it waited for the other one
+    (coordinator.folder / f"{point}.go").touch()
+    again = coordinator.await_parked(second, [0, 1])
     step, sources = live(again)
+    assert step == 7
     third = coordinator.form(3, [1, 2, 3], live={"step": step, "sources": sources})
     coordinator.regroup(second, third, {0: 0, 1: 1})
     newcomer = coordinator.start(third, 2)
     coordinator.await_end(third)
-    assert [child.wait(30) for child in (children[1], children[2], newcomer)] == [0, 0, 0]
+    assert [child.wait(60) for child in (children[1], children[2], newcomer)] == [0, 0, 0]
     assert {third.hellos[r].pid for r in range(3)} == {children[1].pid, children[2].pid, newcomer.pid}
     assert coordinator.bits() == quiet[0]
 
@@ -359,7 +392,7 @@ def test_a_survivor_that_restores_is_as_new(coordinator, quiet):
     coordinator.regroup(first, second, {0: 0})
     newcomer = coordinator.start(second, 1)
     coordinator.await_end(second)
-    assert children[0].wait(30) == 0 and newcomer.wait(30) == 0
+    assert children[0].wait(60) == 0 and newcomer.wait(60) == 0
     assert coordinator.bits() == quiet[0]
     assert coordinator.last_pieces(second) == quiet[1]
 
@@ -379,7 +412,7 @@ def test_one_that_waits_for_its_peers_parks_with_what_it_had(coordinator, quiet)
     third = coordinator.form(3, [6], live={"step": step, "sources": [0]})  # alone
     coordinator.regroup(second, third, {0: 0})
     coordinator.await_end(third)
-    assert children[0].wait(30) == 0
+    assert children[0].wait(60) == 0
     assert coordinator.bits() == quiet[0]
 
 
@@ -393,7 +426,7 @@ def test_newcomers_that_park_before_they_have_a_state_are_not_whole(coordinator)
     second = coordinator.form(2, [4, 2])
     coordinator.regroup(first, second, {0: 1, 1: 0})  # places changed
     coordinator.await_end(second)
-    assert [child.wait(30) for child in children] == [0, 0]
+    assert [child.wait(60) for child in children] == [0, 0]
 
 
 def test_over_ends_one_that_is_parked(coordinator):
@@ -401,4 +434,4 @@ def test_over_ends_one_that_is_parked(coordinator):
     children, _ = lose(coordinator, first, 1, "trainer.forward,rank=1,step=6:kill")
     with coordinator.lock:
         coordinator.send(first, 0, over={"reason": "enough"})
-    assert children[0].wait(30) == 4
+    assert children[0].wait(60) == 4

@@ -3,7 +3,8 @@ from pathlib import Path
 
 from home import Home, until
 
-LONG = {"train__duration": "9000 steps", "checkpoint__every": "500 steps", "checkpoint__keep__last": 1}
+LONG = {"train__duration": "5000 steps", "checkpoint__every": "500 steps", "checkpoint__keep__last": 1}
+SHORTER = {**LONG, "train__duration": "2500 steps"}
 
 
 def events(home, job, kind):
@@ -24,9 +25,9 @@ def test_the_workers_read_it_back_and_older_ones_go():
 
 def test_a_flipped_byte_is_found_by_the_other_worker_and_read_again_by_the_coordinator():
     with Home() as home:
-        quiet = home.run(**LONG)
-    with Home(faults="readback.file,rank=1:wait") as home:
-        job = home.submit(**LONG)
+        quiet = home.run(**SHORTER)
+    with Home(faults="readback.file,rank=1:wait;trainer.forward,rank=0,step=2200:wait") as home:  # so that it isn't over
+        job = home.submit(**SHORTER)
         home.wait_hit("readback.file")
         asked = home.cairn("why", job).stdout
         assert "is read back by the workers: " in asked, asked
@@ -37,7 +38,8 @@ def test_a_flipped_byte_is_found_by_the_other_worker_and_read_again_by_the_coord
         data[len(data) // 2] ^= 1
         shard.write_bytes(bytes(data))
         home.go("readback.file")
-        until(lambda: events(home, job, "damaged"), 30, "it is set aside")
+        until(lambda: events(home, job, "damaged"), 60, "it is set aside")
+        home.go("trainer.forward")
         disputed = events(home, job, "read-back")
         assert len(disputed) == 1 and disputed[0].startswith("rank 1 reads damage"), disputed
         assert home.digest(job) == quiet

@@ -7,7 +7,7 @@ import pytest
 
 from home import Home, until
 
-LONG = {"train__duration": "9000 steps", "checkpoint__every": "9000 steps"}
+LONG = {"train__duration": "4000 steps", "checkpoint__every": "4000 steps"}
 
 
 @pytest.fixture(scope="module", name="home")
@@ -47,7 +47,7 @@ def workers(home, job):
 
 
 def test_checkpoints_by_time_come_again_and_again(home, quiet):
-    job = home.submit(train__duration="9000 steps", checkpoint__every="300 ms",
+    job = home.submit(train__duration="4000 steps", checkpoint__every="300 ms",
                       checkpoint__keep__last=100)
     assert home.digest(job) == quiet
     assert len(steps(home, job)) >= 2, steps(home, job)
@@ -55,7 +55,7 @@ def test_checkpoints_by_time_come_again_and_again(home, quiet):
 
 
 def test_auto_says_what_it_goes_by(home, quiet):
-    job = home.submit(train__duration="9000 steps", checkpoint__every="auto")
+    job = home.submit(train__duration="4000 steps", checkpoint__every="auto")
     training(home, job)
     home.cairn("save", job, timeout=60)  # measured by this one
     until(lambda: events(home, job, "interval"), 30, "the interval follows from a measurement")
@@ -90,7 +90,7 @@ def test_the_last_the_best_and_every_so_many_stay(home):
 
 
 def test_differences_keep_what_they_are_read_through(home, quiet):
-    job = home.submit(train__duration="9000 steps", checkpoint__every="400 steps",
+    job = home.submit(train__duration="4000 steps", checkpoint__every="400 steps",
                       checkpoint__delta="true", checkpoint__keep__last=1)
     assert home.digest(job) == quiet
     shown = home.show(job)["checkpoints"]
@@ -132,7 +132,7 @@ def test_sigterm_saves_leaves_and_goes_on(home, quiet):
 def test_sigusr1_saves_and_stays(home, quiet):
     def early(job):
         saved = steps(home, job)
-        return saved and saved[0] < 9000
+        return saved and saved[0] < 4000
 
     job, pids = told(home, 0, signal.SIGUSR1, early)
     if home.show(job)["state"] == "RUNNING":

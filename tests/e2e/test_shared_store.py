@@ -92,7 +92,7 @@ def test_a_file_server_that_goes_away_is_waited_for(quiet_long):
 
 @needed
 def test_training_goes_on_while_a_save_hangs(quiet_long):
-    with Home() as home, store_of(home) as mount:
+    with Home(env=Home.HANGS) as home, store_of(home) as mount:
         mount.set(f"fsync shard-00001 hang {HANG_S}")
         job = submit(home, mount, **LONG)
         assert home.digest(job, seconds=120 + 8 * HANG_S) == quiet_long
@@ -105,7 +105,7 @@ def test_training_goes_on_while_a_save_hangs(quiet_long):
 @needed
 @pytest.mark.parametrize("op, seconds", [("close", 90), pytest.param("fsync", 300, marks=full)])
 def test_a_worker_that_hangs_in_the_store_is_unkillable_and_the_job_goes_on(quiet, op, seconds):
-    with Home(slots=3) as home, store_of(home) as mount:
+    with Home(env=Home.HANGS, slots=3) as home, store_of(home) as mount:
         mount.set(f"{op} g1/shard-00001 hang 600")
         job = submit(home, mount)
         until(lambda: mount.hits(op), 30, "a save that hangs")

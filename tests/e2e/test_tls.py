@@ -173,10 +173,10 @@ def brief_certificate(home, seconds, since="20200101000000Z", stem="node-brief",
 
 def test_a_session_ends_with_its_certificate(home):
     (home.tls / "ca.key").rename(home.dir / "ca.key")  # else it would be renewed
-    brief_certificate(home, 8)
+    brief_certificate(home, 15)
     home.start_agent(*home.files("node-brief"))
-    until(lambda: "n2" in home.cairn("node", "ls").stdout, 7, "the agent joined")
-    until(lambda: "expired since it connected" in home.log_of("cairn-agent"), 20, "its session ended")
+    until(lambda: "n2" in home.cairn("node", "ls").stdout, 14, "the agent joined")
+    until(lambda: "expired since it connected" in home.log_of("cairn-agent"), 40, "its session ended")
     (home.tls / "node-brief.crt").write_bytes((home.tls / "node-n2.crt").read_bytes())
     until(lambda: home.log_of("cairn-agent").count("connected to the coordinator") >= 2 and "the files of TLS have changed"
           in home.log_of("cairn-agent"), 20, "with a new one it is back by itself")
