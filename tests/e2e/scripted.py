@@ -292,8 +292,8 @@ class Coordinator:
 
     def last_hashes(self, generation):
         """The same, whoever saved them."""
-        return {(buffer, first + i): hashes[16 * i:16 * i + 16] for buffer, first, hashes in self.last_pieces(generation)
-                for i in range(len(hashes) // 16)}
+        return {(buffer, first + i): hashes[16 * i:16 * i + 16]
+                for buffer, first, hashes in self.last_pieces(generation) for i in range(len(hashes) // 16)}
 
     def last_pieces(self, generation):
         """Hashes of the final state's pieces."""

@@ -40,7 +40,8 @@ def test_a_spare_takes_the_seat_of_one_that_died(coordinator, quiet, goes_on):
     assert first.ready[name].state_bytes == first.ready[0].state_bytes
     assert first.ready[name].total_steps == first.ready[0].total_steps
     step, sources = live(parked)
-    second = coordinator.form(2, [4, 2], **({"live": {"step": step, "sources": sources}} if goes_on == "live" else {}))
+    plan = {"live": {"step": step, "sources": sources}} if goes_on == "live" else {}
+    second = coordinator.form(2, [4, 2], **plan)
     coordinator.regroup(first, second, {0: 0, name: 1})
     coordinator.await_end(second)
     assert children[0].wait(30) == 0 and spare.wait(30) == 0
@@ -100,7 +101,8 @@ def test_over_ends_a_spare_while_it_builds(coordinator):
 
 
 def test_a_spare_that_fails_says_why_and_ends(coordinator):
-    coordinator.job = coordinator.job.replace("{{format: synthetic, samples: 150}}", "{{format: idx, images: /nowhere, labels: /nowhere}}")
+    coordinator.job = coordinator.job.replace("{{format: synthetic, samples: 150}}",
+                                              "{{format: idx, images: /nowhere, labels: /nowhere}}")
     first = coordinator.form(1, [3, 3])
     first.spares[SPARE] = 0
     spare = coordinator.start(first, SPARE)
