@@ -22,6 +22,7 @@ static void order_plan(struct coordinator *c, uint32_t rank)
     uint32_t share = 1;
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     plan.job_file = (char *)(uintptr_t) "name: x";
+    plan.spare = c->plans_spare;
     put_order(c, plan_order(&plan, c->generation, rank, &share, 1));
 }
 

@@ -33,6 +33,7 @@ struct coordinator {
 
     /* What it does by itself. */
     bool gives_folders, commits;
+    bool plans_spare; /* who says hello is a spare */
 
     /* What it heard. */
     uint32_t generation; /* of the last hello */

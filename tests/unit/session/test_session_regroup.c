@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "session/internal.h"
 #include "tests/unit/session/session_world.h"
 
 /* The step thread, while it is parked. */
@@ -255,6 +256,46 @@ static void work_that_is_counted_outside_is_progress(void **state)
     world_free(w);
 }
 
+/* ---- a spare ---- */
+
+static void a_spare_waits_from_the_start_and_goes_on_with_a_seat(void **state)
+{
+    (void)state;
+    const struct session_ready ready = { .total_steps = 20, .pins = "{}" };
+    struct session_assignment assignment;
+    struct parking p;
+    struct world *w = world_new(0);
+    w->c.plans_spare = true;
+    assert_int_equal(session_join(w->session, "{}", LONG_MS, &assignment), ST_OK);
+    assert_true(assignment.spare);
+    (void)pthread_mutex_lock(&w->c.mutex);
+    order_park(&w->c); /* it has no part in what ends */
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    assert_int_equal(session_set_warm(w->session, &ready), ST_OK);
+    begin_parking(&p, w->session, 0);
+    await(w, &w->c.parks, 1);
+    assert_int_equal(w->c.ready_total, 20); /* before it */
+    (void)pthread_mutex_lock(&w->c.mutex);
+    lose(&w->c);
+    (void)pthread_mutex_unlock(&w->c.mutex);
+    await(w, &w->c.parks, 2);
+    assert_int_equal(w->c.attached, 1);
+    assert_int_equal(w->session->copies.file_count, 0); /* it saves and copies nothing */
+    w->c.plans_spare = false;
+    tell_to_go_on(w, 4);
+    assert_int_equal(pthread_join(p.thread, NULL), 0);
+    assert_int_equal(p.status, ST_OK);
+    assert_int_equal(w->c.park_calls, 0);
+    struct session_retired *retired = NULL;
+    assert_int_equal(session_retire(w->session, &retired), ST_OK);
+    const struct session_parked kept = { 0 };
+    w->session = next_session(w, 4, &kept);
+    session_retired_join(retired);
+    assert_false(session_is_over(w->session));
+    get_ready(w);
+    world_free(w);
+}
+
 /* ---- a store that stands still ---- */
 
 static pthread_mutex_t store_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -377,6 +418,7 @@ int main(void)
         cmocka_unit_test(whoever_waits_is_let_go),
         cmocka_unit_test(without_the_callback_park_is_as_over),
         cmocka_unit_test(work_that_is_counted_outside_is_progress),
+        cmocka_unit_test(a_spare_waits_from_the_start_and_goes_on_with_a_seat),
         cmocka_unit_test(a_shard_that_is_being_written_holds_nobody_up),
         cmocka_unit_test(parked_is_said_when_the_copier_no_longer_reads_the_state),
     };
