@@ -65,8 +65,8 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
     return ST_REFUSED;
 }
 
-/* Each process of a job that isn't over may have a session open. changed: it is to have `processes`;
- * NULL: a new job is. */
+/* Each process of a job that isn't over may have a session open. changed: it is to have
+ * `processes`; NULL: a new job is. */
 static enum status could_connect(const struct core *core, const struct core_job *changed,
                                  int64_t processes, struct reason *reason)
 {
@@ -282,8 +282,8 @@ static enum status could_set(const struct job *spec, uint32_t count, struct reas
                    lanes);
     } else if (count < min) {
         reason_set(reason,
-                   "%u workers are fewer than workers.min of the job, %lld: a job that may shrink "
-                   "further is submitted with a smaller one",
+                   "workers.count: %u is less than workers.min: %lld; a job that is submitted with "
+                   "a smaller workers.min can go on with fewer",
                    count, min);
     } else if (count + spares > LIMIT_RANKS) {
         reason_set(reason, "%u workers and %lld spares are more than the %d processes of a job",
