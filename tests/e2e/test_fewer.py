@@ -8,7 +8,7 @@ import pytest
 
 from elastic import (ENDLESS, LONG, LONGER, held_home, line, no_process_is_left, quiet, recoveries, sizes, trains_with,
                      warm, workers)
-from home import BIN, alive, until
+from home import BIN, TINY, alive, until
 
 HELD = "trainer.forward,step=5:wait"
 LATE = "trainer.update,step=300:wait"
@@ -139,6 +139,17 @@ def test_a_job_starts_with_what_is_there_and_grows(longer_digest):
             home.go("trainer.reduce")
             assert home.digest(job) == longer_digest
             assert sizes(home, job) == [3, 4] and recoveries(home, job) == [("live", 0)]
+
+
+def test_plan_says_how_many_they_are_and_what_the_largest_share_takes():
+    with held_home() as home:
+        (home.dir / "job.yaml").write_text(TINY, encoding="utf-8")
+        told = home.cairn("plan", "job.yaml", "--set", "workers={count: 4, min: 2, spares: 1}").stdout
+        assert "workers    2 to 4, 1 spare: 5 slots\n" in told and "with 2 lanes, one of 2 workers" in told
+        told = home.cairn("plan", "job.yaml").stdout
+        assert "workers    2: 2 slots\n" in told and "with 2 lanes:" in told
+        done = home.cairn("plan", "job.yaml", "--set", "workers.min=3", check=False)
+        assert done.returncode == 2 and "workers.min: 3 is more than workers.count: 2" in done.stderr
 
 
 def test_with_fewer_slots_than_min_it_waits():
