@@ -81,7 +81,7 @@ static double plain_rate(const uint8_t *from, uint8_t *to, size_t bytes)
 }
 
 /* Of a rank whose communicator is open. memory is written to on all but the source. */
-// NOLINTNEXTLINE(readability-non-const-parameter)
+/* NOLINTNEXTLINE(readability-non-const-parameter) */
 static double stream_rank(struct shared_rendezvous *shared, int rank, uint8_t *memory, size_t bytes)
 {
     static const uint32_t sources[] = { 0 };

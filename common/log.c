@@ -28,6 +28,11 @@ struct log log_open(const char *program)
     return log;
 }
 
+void log_set_rank(struct log *log, int64_t rank)
+{
+    __atomic_store_n(&log->rank, rank, __ATOMIC_RELAXED);
+}
+
 /* A line that is being built; its tail is kept free for the closing. */
 struct log_line {
     char text[LIMIT_LOG_LINE];
@@ -113,7 +118,7 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     log_put_text(&line, "program", log->program);
     log_put_text(&line, "node", log->node);
     log_put_text(&line, "job", log->job);
-    log_put_number(&line, "rank", log->rank);
+    log_put_number(&line, "rank", __atomic_load_n(&log->rank, __ATOMIC_RELAXED));
     log_put_number(&line, "generation", log->generation);
     log_put(&line, ",\"msg\":\"");
     log_put_escaped(&line, message);

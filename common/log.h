@@ -24,9 +24,12 @@ struct log {
     const char *program;  /* borrowed for the log's life, as are node and job */
     const char *node;     /* or NULL */
     const char *job;      /* or NULL */
-    int64_t rank;         /* or -1 */
+    int64_t rank;         /* or -1; log_set_rank changes it */
     int64_t generation;   /* or -1 */
 };
+
+/* Any thread, also while others log. */
+void log_set_rank(struct log *log, int64_t rank);
 
 /* fd 2, level from CAIRN_LOG (debug, info, warn, error; default info). */
 struct log log_open(const char *program);

@@ -48,7 +48,7 @@ static enum status session_start(struct session *session)
     session->out = calloc(1, sizeof(*session->out));
     if (session->out == NULL)
         return ST_NO_MEMORY;
-    enum status st = session_core_init(&session->core, o->job, o->generation, o->rank,
+    enum status st = session_core_init(&session->core, o->job, o->generation, o->number,
                                        (uint32_t)getpid(), session_now(session));
     if (st == ST_OK && o->kept != NULL)
         session_core_offer_state(&session->core, o->kept);
@@ -153,11 +153,13 @@ enum status session_join(struct session *session, const char *pins, int64_t time
         if (!session_wait(session, deadline_ms))
             st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
     }
-    if (st == ST_OK && session_core_ended(&session->core))
+    const bool spare = session_core_is_spare(&session->core) && !session->core.over;
+    if (st == ST_OK && session_core_ended(&session->core) && !spare)
         st = ST_STALE;
     if (st == ST_OK)
         st = session_core_assignment(&session->core, out);
     if (st == ST_OK) {
+        session->rank = out->rank;
         session->size = out->size;
         session->copies.restored = out->memory;
     }

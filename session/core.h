@@ -20,7 +20,7 @@
 /* ---- lifecycle, link ---- */
 
 MUST_CHECK enum status session_core_init(struct session_core *core, const char *job,
-                                         uint32_t generation, uint32_t rank, uint32_t pid,
+                                         uint32_t generation, uint32_t number, uint32_t pid,
                                          int64_t now_ms);
 void session_core_release(struct session_core *core);
 
@@ -82,7 +82,7 @@ void session_core_parked(struct session_core *core, uint64_t step, bool whole,
                          uint32_t computed_by);
 /* Where this process goes on; token: [SESSION_TOKEN]. false: it is not known yet, or over. */
 bool session_core_regrouped(const struct session_core *core, uint32_t *out_generation,
-                            uint32_t *out_rank, char *out_token);
+                            uint32_t *out_number, char *out_token);
 
 /* ---- saves ---- */
 

@@ -9,23 +9,17 @@
 /* ---- lifecycle ---- */
 
 enum status session_core_init(struct session_core *core, const char *job, uint32_t generation,
-                              uint32_t rank, uint32_t pid, int64_t now_ms)
+                              uint32_t number, uint32_t pid, int64_t now_ms)
 {
     memset(core, 0, sizeof(*core));
     core->job = job;
     core->generation = generation;
-    core->rank = rank;
+    core->number = number;
     core->pid = pid;
     core->down_since_ms = now_ms;
     core->now_ms = now_ms;
     core->progress_said.phase = "";
     session_core_files(core, 1, 1);
-    if (rank == 0) {
-        /* Never touched by most jobs beyond a few pages. */
-        core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));
-        if (core->rows == NULL)
-            return ST_NO_MEMORY;
-    }
     return ST_OK;
 }
 
@@ -113,10 +107,9 @@ enum status session_core_assignment(const struct session_core *core, struct sess
 {
     CHECK(core->assigned != NULL);
     const Cairn__V1__Plan *plan = core->assigned->plan;
-    bool sound = plan->size >= 1 && plan->size <= LIMIT_RANKS && plan->rank == core->rank &&
-                 plan->rank < plan->size && plan->generation == core->generation &&
-                 plan->n_shares == plan->size && strcmp(plan->job, core->job) == 0 &&
-                 strlen(plan->job) < LIMIT_NAME;
+    bool sound = plan->size >= 1 && plan->size <= LIMIT_RANKS && plan->rank < plan->size &&
+                 plan->generation == core->generation && plan->n_shares == plan->size &&
+                 strcmp(plan->job, core->job) == 0 && strlen(plan->job) < LIMIT_NAME;
     const Cairn__V1__MemoryRestore *memory = plan->memory;
     if (memory != NULL) {
         sound = sound && memory->size >= 1 && memory->size <= LIMIT_RANKS &&
@@ -165,14 +158,18 @@ enum status session_core_assignment(const struct session_core *core, struct sess
     out->store_mark = plan->store_mark;
     out->metric_step = plan->metric_step;
     out->data_known = plan->data_known;
+    out->spare = plan->spare;
     return ST_OK;
 }
 
 enum status session_core_ready(struct session_core *core, const struct session_ready *ready)
 {
     CHECK(!core->ready_known);
+    const bool tells_rows = core->rank == 0 && !session_core_is_spare(core);
+    if (tells_rows) /* never touched by most jobs beyond a few pages */
+        core->rows = calloc(LIMIT_METRIC_ROWS, sizeof(*core->rows));
     core->ready_pins = strdup(ready->pins);
-    if (core->ready_pins == NULL)
+    if (core->ready_pins == NULL || (tells_rows && core->rows == NULL))
         return ST_NO_MEMORY;
     core->ready = *ready;
     core->ready.pins = core->ready_pins;
@@ -445,6 +442,11 @@ static void order_assignment(struct session_core *core, Cairn__V1__TrainerOrder 
     core->assigned = *order;
     *order = NULL;
     const Cairn__V1__Plan *plan = core->assigned->plan;
+    core->rank = plan->rank;
+    if (plan->spare) {
+        core->park.state = SESSION_PARK_ASKED;
+        return;
+    }
     for (size_t i = 0; i < plan->n_saves; i++)
         order_save_at(core, plan->saves[i]);
 }

@@ -16,7 +16,7 @@ static bool out_hello(const struct session_core *core, const struct session_prog
     cairn__v1__trainer_hello__init(&out->hello);
     out->hello.job = unconst(core->job);
     out->hello.generation = core->generation;
-    out->hello.rank = core->rank;
+    out->hello.rank = core->number;
     out->hello.pid = core->pid;
     out->hello.version = unconst(CAIRN_VERSION);
     out->hello.attached = core->assigned != NULL || core->park.state >= SESSION_PARK_PARKED;
@@ -273,9 +273,10 @@ bool session_core_next(const struct session_core *core, const struct session_pro
     if (!core->hello_said)
         return out_hello(core, progress, out);
     if (session_core_ended(core)) {
-        return out_fault(core, out) || out_rows(core, now_ms, out) ||
-               session_out_parked(core, out) || out_finished(core, out) ||
-               out_progress(core, progress, now_ms, out);
+        const bool spare = session_core_is_spare(core);
+        return out_fault(core, out) || (spare && out_ready(core, out)) ||
+               out_rows(core, now_ms, out) || session_out_parked(core, out) ||
+               out_finished(core, out) || out_progress(core, progress, now_ms, out);
     }
     return out_fault(core, out) || out_meet(core, out) || out_ready(core, out) ||
            out_rows(core, now_ms, out) || session_out_save(core, now_ms, out) ||
@@ -457,7 +458,7 @@ enum status session_core_last_words(const struct session_core *core,
     Cairn__V1__SaveReport *saves[SESSION_SAVES_MAX];
     words.job = unconst(core->job);
     words.generation = core->generation;
-    words.rank = core->rank;
+    words.rank = core->number;
     words.step = progress->step;
     words.phase = unconst(progress->phase);
     words.finished = core->finished;

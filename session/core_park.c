@@ -38,13 +38,13 @@ void session_core_parked(struct session_core *core, uint64_t step, bool whole, u
 }
 
 bool session_core_regrouped(const struct session_core *core, uint32_t *out_generation,
-                            uint32_t *out_rank, char *out_token)
+                            uint32_t *out_number, char *out_token)
 {
     const struct session_park_record *park = &core->park;
     if (core->over || park->state != SESSION_PARK_REGROUPED)
         return false;
     *out_generation = park->generation;
-    *out_rank = park->rank;
+    *out_number = park->number;
     memcpy(out_token, park->token, sizeof(park->token));
     return true;
 }
@@ -80,7 +80,7 @@ void session_order_regroup(struct session_core *core, const Cairn__V1__Regroup *
     }
     park->state = SESSION_PARK_REGROUPED;
     park->generation = regroup->generation;
-    park->rank = regroup->rank;
+    park->number = regroup->rank;
     memcpy(park->token, regroup->token, strlen(regroup->token) + 1);
 }
 

@@ -222,6 +222,8 @@ struct session_read_record {
  *
  *     NONE      -> ASKED      [session_order_park]     as over for the step thread, but for what
  *                                                      follows; a fault is still said
+ *     NONE      -> ASKED      [order_assignment]       of a spare: it has no part in a generation,
+ *                                                      nobody asks it; Ready is still said
  *     ASKED     -> PARKED     [session_core_parked]    Parked is said, by the hello of each later
  *                                                      connection, too; the fault is forgotten
  *     PARKED    -> REGROUPED  [session_order_regroup]  handed out by session_core_regrouped
@@ -241,7 +243,7 @@ struct session_park_record {
     struct reason reason;         /* of the order */
     struct session_parked parked; /* from PARKED on */
     bool said;                    /* Parked, on this connection */
-    uint32_t generation, rank;    /* REGROUPED: to go on as */
+    uint32_t generation, number;  /* REGROUPED: to go on as */
     char token[SESSION_TOKEN];
 };
 
@@ -251,8 +253,9 @@ struct session_row_record {
 };
 
 struct session_core {
-    const char *job; /* borrowed */
-    uint32_t generation, rank, pid;
+    const char *job;                  /* borrowed */
+    uint32_t generation, number, pid; /* number: the worker's, of its process for life */
+    uint32_t rank;                    /* in the generation; once it is assigned */
 
     bool up, ever_up, hello_said;
     bool over;
@@ -275,8 +278,9 @@ struct session_core {
     struct session_progress progress_said;
     int64_t progress_ms;
 
-    /* A ring of LIMIT_METRIC_ROWS, by number modulo its size; NULL unless rank 0. Rows from
-     * row_first on are not acknowledged, from row_said on not said; row_end is the next free. */
+    /* A ring of LIMIT_METRIC_ROWS, by number modulo its size; NULL unless rank 0, which is ready.
+     * Rows from row_first on are not acknowledged, from row_said on not said; row_end is the next
+     * free. */
     struct session_row_record *rows;
     uint64_t row_first, row_said, row_end;
     uint64_t row_known; /* the highest step that was acknowledged; 0: none */
@@ -307,13 +311,19 @@ struct session_core {
 };
 
 /* Nothing of the generation is left to do for the step thread: it is over, or this rank is to
- * park. Calls that begin something return ST_STALE, and nothing is due. */
+ * park, or a spare. Calls that begin something return ST_STALE, and nothing is due. */
 static inline bool session_core_ended(const struct session_core *core)
 {
     return core->over || core->park.state != SESSION_PARK_NONE;
 }
 
-/* Park was ordered, and it is not over. */
+/* Its plan is a spare's. */
+static inline bool session_core_is_spare(const struct session_core *core)
+{
+    return core->assigned != NULL && core->assigned->plan->spare;
+}
+
+/* Park was ordered, or it is a spare, and it is not over. */
 static inline bool session_core_parks(const struct session_core *core)
 {
     return !core->over && core->park.state != SESSION_PARK_NONE;

@@ -56,11 +56,11 @@ struct session {
     pthread_cond_t changed; /* of anything under mutex */
     struct session_core core;
     struct session_copies copies;
-    uint32_t size;    /* ranks; known with the assignment */
-    bool closing;     /* session_close or session_retire was called: the threads end */
-    bool over_called; /* options.over was */
-    bool park_called; /* options.park was */
-    bool retired;     /* nothing is left as last words any more; under last_words_mutex */
+    uint32_t rank, size; /* in the generation; known with the assignment */
+    bool closing;        /* session_close or session_retire was called: the threads end */
+    bool over_called;    /* options.over was */
+    bool park_called;    /* options.park was */
+    bool retired;        /* nothing is left as last words any more; under last_words_mutex */
 
     pthread_mutex_t last_words_mutex;
     uint64_t last_words_written; /* core.last_words_version that the file holds */

@@ -72,7 +72,8 @@ static void link_park(struct session *session)
 {
     const struct session_options *o = &session->options;
     (void)pthread_mutex_lock(&session->mutex);
-    const bool tell = session_core_parks(&session->core) && !session->park_called;
+    const bool tell = session_core_parks(&session->core) && !session->park_called &&
+                      !session_core_is_spare(&session->core); /* it communicates with nobody */
     session->park_called = session->park_called || tell;
     if (tell && o->park == NULL)
         session_core_end(&session->core, session->core.park.reason.text);

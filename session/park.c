@@ -1,6 +1,7 @@
 /* From one generation to the next: what the step thread calls when Park came. */
 #include <stdlib.h>
 
+#include "common/check.h"
 #include "session/internal.h"
 
 struct session_retired {
@@ -35,12 +36,23 @@ enum status session_await_end(struct session *session, int64_t timeout_ms)
     return st;
 }
 
+enum status session_set_warm(struct session *session, const struct session_ready *ready)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    CHECK(session_core_is_spare(&session->core));
+    const enum status st =
+        session->core.over ? ST_STALE : session_core_ready(&session->core, ready);
+    session_wake(session);
+    (void)pthread_mutex_unlock(&session->mutex);
+    return st;
+}
+
 /* Under mutex. */
 static bool await_regroup(struct session *session, struct session_regroup *out)
 {
     bool found = false;
     while (!found && !session->core.over) {
-        found = session_core_regrouped(&session->core, &out->generation, &out->rank, out->token);
+        found = session_core_regrouped(&session->core, &out->generation, &out->number, out->token);
         if (!found)
             (void)session_wait(session, session_deadline(1000));
     }
@@ -50,8 +62,8 @@ static bool await_regroup(struct session *session, struct session_regroup *out)
 enum status session_park(struct session *session, const struct session_parked *kept,
                          struct session_regroup *out)
 {
-    session_mark(session, kept->step, "parked");
     (void)pthread_mutex_lock(&session->mutex);
+    session_mark(session, kept->step, session_core_is_spare(&session->core) ? "spare" : "parked");
     while (session->copies.given) /* the copier reads the state, or the host's copy of it */
         (void)session_wait(session, session_deadline(1000));
     session_core_parked(&session->core, kept->step, kept->whole, kept->computed_by);

@@ -62,8 +62,8 @@ static enum status write_file(struct saver *saver, const struct saver_task *task
     if (st != ST_OK)
         return st;
     options.base = open_base(o, task->base_dir);
-    st = ckpt_writer_write(saver->writer, o->io, task->dir, state, o->rank, session->size, &options,
-                           out);
+    st = ckpt_writer_write(saver->writer, o->io, task->dir, state, session->rank, session->size,
+                           &options, out);
     ckpt_close(options.base);
     if (st == ST_OK && out->mistakes > 0) {
         LOG_ERROR(o->log,
@@ -112,7 +112,7 @@ static void remove_shard(struct session *session, const struct saver_task *task)
 {
     const struct session_options *o = &session->options;
     char name[64], path[LIMIT_PATH];
-    ckpt_shard_name(o->rank, session->size, name);
+    ckpt_shard_name(session->rank, session->size, name);
     enum status st = ckpt_path(task->dir, name, path);
     if (st == ST_OK)
         st = o->io->unlink(o->io->self, path);
@@ -177,7 +177,7 @@ void *session_saver_run(void *arg)
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
         struct saver_task task;
-        if (!prepared && session->core.ready_known) {
+        if (!prepared && session->core.ready_known && !session_core_ended(&session->core)) {
             prepared = true;
             make_writer(&saver);
             continue; /* closing may have come meanwhile */

@@ -14,6 +14,9 @@
  * the link thread, and from then on every call below behaves as if all were over. The step thread
  * unwinds, calls session_park and session_retire, and opens a session of the next generation.
  *
+ * A spare (assignment.spare) is as one that parks from the start: after session_join it calls
+ * session_set_warm and session_park, and nothing else of a generation.
+ *
  * Losing the link ends nothing: the session opens it again every 0.1 to 1 s, says hello with
  * attached = true and repeats what was not answered. An Over order, or a refusal as stale,
  * calls `over` from the link thread: the generation is dead; abort communication and leave.
@@ -67,7 +70,8 @@ struct session_link {
 /* All pointers are borrowed for the session's life. */
 struct session_options {
     const char *job;
-    uint32_t generation, rank;
+    uint32_t generation;
+    uint32_t number; /* of the worker: its process's, for life; its rank says the assignment */
     const struct session_link *link;
     const struct io *io;
     const struct clock *clock;
@@ -92,7 +96,8 @@ struct session_options {
  * session_close. */
 struct session_assignment {
     char job[LIMIT_NAME];
-    uint32_t generation, size, rank;
+    uint32_t generation, size;
+    uint32_t rank;          /* of this worker in the generation; not its number */
     const uint32_t *shares; /* per rank: how many lanes it carries */
     const char *job_file;   /* normalised YAML */
     const char *restore;    /* folder of the checkpoint to begin with, or "" */
@@ -108,8 +113,11 @@ struct session_assignment {
     char *const *nodes;   /* per rank: where it runs; NULL (not with memory): unknown */
     const uint64_t *skip; /* steps not to train on */
     size_t skip_count;
-    const char *host;       /* address to bind for talking to the other ranks */
-    bool data_known;        /* the job trained on its data before */
+    const char *host; /* address to bind for talking to the other ranks */
+    bool data_known;  /* the job trained on its data before */
+    /* It has no part in this generation: rank, size, shares and nodes are those of a seat that it
+     * may get in a later one. */
+    bool spare;
     const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
 
@@ -120,11 +128,11 @@ void session_close(struct session *session);
 /* ---- from one generation to the next ---- */
 
 struct session_regroup {
-    uint32_t generation, rank;
+    uint32_t generation, number; /* the worker's, as before */
     char token[SESSION_TOKEN];
 };
 
-/* Park came; session_park is to be called. */
+/* Park came, or it is a spare; session_park is to be called. */
 bool session_parks(const struct session *session);
 /*
  * Of the step thread, which has a failure to tell of that others will hear of, too: waits until the
@@ -177,6 +185,9 @@ struct session_ready {
 /* ST_FULL: memory_bytes_max is below the least that session_budget says. */
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);
+
+/* The same of a spare, which saves nothing: only totals, sizes and pins are looked at. ST_STALE */
+MUST_CHECK enum status session_set_warm(struct session *session, const struct session_ready *ready);
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);

@@ -114,7 +114,7 @@ enum status session_snapshot_begin(struct session *session, const struct session
     if (st != ST_OK)
         return st;
     /* The file is this thread's until it is given to the copier. */
-    st = copy_file_begin(&copies->files[copies->file], snapshot->state, session->options.rank,
+    st = copy_file_begin(&copies->files[copies->file], snapshot->state, session->rank,
                          session->size);
     if (st == ST_OK && snapshot->start != NULL)
         st = snapshot->start(snapshot->arg);
@@ -162,10 +162,10 @@ static enum status make_file(struct session *session, int number, struct copy_fi
     if (o->copies == NULL)
         return copy_file_open(NULL, bytes, out);
     const int length = snprintf(path, sizeof(path), "%s/g%u-r%u-%d.copy", o->copies, o->generation,
-                                o->rank, number);
+                                session->rank, number);
     enum status st = length > 0 && (size_t)length < sizeof(path) ? ST_OK : ST_FULL;
     if (st == ST_OK) {
-        (void)copy_folder_reuse(o->copies, o->generation, o->rank,
+        (void)copy_folder_reuse(o->copies, o->generation, session->rank,
                                 restored->generation > 0 ? restored : NULL, copy_file_bytes(bytes),
                                 path);
         st = copy_file_open(path, bytes, out);
@@ -188,7 +188,7 @@ static void make_files(struct session *session)
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < count; i++)
         st = make_file(session, i, &files[i]);
-    copy_folder_clean(o->copies, o->generation, o->rank,
+    copy_folder_clean(o->copies, o->generation, session->rank,
                       restored->generation > 0 ? restored : NULL);
     (void)pthread_mutex_lock(&session->mutex);
     memcpy(session->copies.files, files, sizeof(files)); /* no pointer leads into it yet */

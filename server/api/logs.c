@@ -67,7 +67,7 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
 {
     bool one = request->rank__case == CAIRN__V1__STREAM_LOGS_REQUEST__RANK__RANK;
     bool fixed = request->attempt__case == CAIRN__V1__STREAM_LOGS_REQUEST__ATTEMPT__ATTEMPT;
-    uint32_t ranks = job->m.config.ranks;
+    uint32_t ranks = job->m.config.most;
     if ((one && request->rank >= ranks) ||
         (fixed && (request->attempt < 1 || request->attempt > job->m.generation))) {
         api_refuse(call, RPC_NOT_FOUND, "%s has ranks 0 to %u and had %u attempts", job->id,
@@ -102,21 +102,32 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
 
 struct find_node {
     uint32_t generation, rank;
-    char name[LIMIT_NAME];
+    bool known;            /* the generation's row is there */
+    char name[LIMIT_NAME]; /* "": it has no such rank */
+    uint32_t number;       /* of the worker */
 };
+
+/* The n-th of a list with commas; "": there are fewer. */
+static void nth_of(const char *list, uint32_t n, char *out, size_t capacity)
+{
+    const char *at = list;
+    for (uint32_t i = 0; i < n && at; i++) {
+        at = strchr(at, ',');
+        at = at ? at + 1 : NULL;
+    }
+    (void)snprintf(out, capacity, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
+}
 
 static bool find_node(void *arg, const struct journal_generation *row)
 {
     struct find_node *find = arg;
     if (row->generation != find->generation)
         return true;
-    const char *at = row->nodes;
-    for (uint32_t i = 0; i < find->rank && at; i++) {
-        at = strchr(at, ',');
-        at = at ? at + 1 : NULL;
-    }
-    size_t size = at ? strcspn(at, ",") : 0;
-    (void)snprintf(find->name, sizeof find->name, "%.*s", (int)size, at ? at : "");
+    char number[16];
+    find->known = true;
+    nth_of(row->nodes, find->rank, find->name, sizeof find->name);
+    nth_of(row->numbers, find->rank, number, sizeof number);
+    find->number = number[0] ? (uint32_t)strtoul(number, NULL, 10) : find->rank;
     return false;
 }
 
@@ -256,8 +267,13 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     struct find_node find = { .generation = logs->generation, .rank = rank };
     if (journal_each_generation(core_options(api->core)->journal, job->id, find_node, &find) !=
         ST_OK)
-        find.name[0] = '\0';
-    if (!find.name[0]) {
+        find.known = false;
+    if (find.known && !find.name[0]) { /* it had fewer workers than the job has had at most */
+        logs->at = logs->count;
+        stream->at = now;
+        return;
+    }
+    if (!find.known) {
         api_refuse(stream->call, RPC_NOT_FOUND,
                    "where attempt %u of %s ran is not known any more: of jobs that ended long ago "
                    "the newest %d attempts are",
@@ -268,7 +284,7 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;
     ref.generation = logs->generation;
-    ref.rank = rank;
+    ref.rank = find.number;
     Cairn__V1__LogRequest request = CAIRN__V1__LOG_REQUEST__INIT;
     request.id = ++api->log_id;
     request.ref = &ref;

@@ -105,7 +105,7 @@ static const char *worker_state(const struct machine *m, const struct machine_ra
     return rank->ready ? "running" : "forming";
 }
 
-static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index)
+static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index, uint32_t share)
 {
     const struct machine_rank *rank = &job->m.ranks[index];
     Cairn__V1__Worker *out = malloc(sizeof *out);
@@ -115,10 +115,24 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
     out->rank = index;
     out->node = render_text(rank->node);
     out->pid = rank->pid;
-    out->share = job->spec->workers.shares[index];
+    out->share = share;
     out->step = rank->step;
     out->phase = render_text(rank->phase);
     out->state = render_text(worker_state(&job->m, rank));
+    return out;
+}
+
+static Cairn__V1__Spare *render_spare(const struct machine_rank *rank)
+{
+    Cairn__V1__Spare *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__spare__init(out);
+    out->node = render_text(rank->node);
+    out->pid = rank->pid;
+    out->slot = rank->slot;
+    out->number = rank->number;
+    out->state = render_text(rank->ended ? "ending" : rank->parked ? "warm" : "starting");
     return out;
 }
 
@@ -289,15 +303,34 @@ enum status render_ckpts(const struct core_job *job, size_t size, const char *to
 
 static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
 {
-    uint32_t ranks = job->m.generation > 0 ? job->m.config.ranks : 0;
+    uint32_t ranks = job->m.generation > 0 ? job->m.size : 0;
     out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
     if (!out->workers)
         return false;
+    uint32_t shares[LIMIT_RANKS] = { 0 };
+    if (ranks > 0 && job_shares_of(job->spec, ranks, shares) != ST_OK)
+        shares[0] = 0; /* its file can't be read */
     for (uint32_t i = 0; i < ranks; i++) {
-        Cairn__V1__Worker *worker = render_worker(job, i);
+        Cairn__V1__Worker *worker = render_worker(job, i, shares[i]);
         if (!worker)
             return false;
         out->workers[out->n_workers++] = worker;
+    }
+    return true;
+}
+
+static bool add_spares(const struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct machine *m = &job->m;
+    out->spares = calloc(m->count - m->size + 1, sizeof(void *));
+    if (!out->spares)
+        return false;
+    for (uint32_t i = m->size; i < m->count; i++) {
+        Cairn__V1__Spare *spare = m->ranks[i].gone ? NULL : render_spare(&m->ranks[i]);
+        if (spare)
+            out->spares[out->n_spares++] = spare;
+        else if (!m->ranks[i].gone)
+            return false;
     }
     return true;
 }
@@ -403,8 +436,8 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->job_file = render_text(job->job_file);
     if (job->unreadable[0])
         return; /* what its file would say */
-    out->workers_count = (uint32_t)job->spec->workers.count;
-    out->workers_min = (uint32_t)job->spec->workers.min;
+    out->workers_count = m->config.ranks;
+    out->workers_min = m->config.min;
     out->workers_spares = (uint32_t)job->spec->workers.spares;
     out->model = render_text(job_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
@@ -422,8 +455,8 @@ Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts
     add_scalars(core, job, out);
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
-              add_workers(job, out) && add_lost(job, out) && add_plan(job, out) &&
-              (!with_events || add_events(core, job, out));
+              add_workers(job, out) && add_spares(job, out) && add_lost(job, out) &&
+              add_plan(job, out) && (!with_events || add_events(core, job, out));
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

@@ -194,7 +194,7 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     }
     (void)core_jobs(api->core, jobs, count);
     for (size_t i = 0; i < count; i++) {
-        for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
+        for (uint32_t r = 0; r < jobs[i]->m.count; r++)
             stream->drain.trainers += machine_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);
@@ -215,7 +215,7 @@ static void drain_reply(struct api *api, struct api_stream *stream)
         (void)core_jobs(api->core, jobs, count);
     uint32_t left = 0;
     for (size_t i = 0; jobs && i < count; i++) {
-        for (uint32_t r = 0; r < jobs[i]->m.config.ranks; r++)
+        for (uint32_t r = 0; r < jobs[i]->m.count; r++)
             left += machine_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);

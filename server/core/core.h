@@ -48,7 +48,8 @@ struct core_conn {
     bool regroups; /* of a worker that was told its new generation: it comes again */
     struct core_node *node;
     struct core_job *job;
-    uint32_t generation, rank;
+    bool spare; /* of a worker without a part in the generation, or not told of its part yet */
+    uint32_t generation, rank, number; /* rank: its place in the machine's ranks */
 };
 
 /* A message as it was packed. */
@@ -120,6 +121,7 @@ struct core_part {
 struct core_meeting {
     struct core_meeting *next;
     char name[RENDEZVOUS_NAME];
+    uint32_t size;    /* ranks of the generation */
     uint32_t came;    /* parts that are here */
     size_t item_size; /* of every rank's items */
     struct core_meeting_rank {
@@ -184,7 +186,7 @@ struct core_job {
     int64_t ticked_at;  /* the last one */
     struct core_seats {
         enum machine_state state, end_to;
-        uint32_t generation, gone_count;
+        uint32_t generation, gone_count, spare_moves;
     } seats; /* as they were when the ranks' places were looked at */
 };
 

@@ -83,6 +83,7 @@ struct core {
     struct table jobs_by_id, nodes_by_name;
     struct ordered live;               /* jobs that are not over, by seq */
     struct ordered queue;              /* those that want slots, now or soon, by seq */
+    struct ordered hungry;             /* those that want slots for more workers, by seq */
     const struct core_job *holds_back; /* of the queue: those behind it wait */
     struct timers job_timers, node_timers;
     int64_t seq_last;
@@ -132,7 +133,7 @@ static inline struct core_node *core_node_of(struct timer *timer)
     return (struct core_node *)((char *)timer - offsetof(struct core_node, timer));
 }
 
-/* ---- tables.c: jobs and nodes ---- */
+/* ---- base.c, fleet_tables.c, tables.c: giving up, nodes, jobs ---- */
 
 /* Gives up: nothing leaves any more, and the process ends. */
 void core_fail(struct core *core, enum status st, const char *doing);
@@ -177,6 +178,8 @@ static inline uint32_t core_rank_number(const struct core_rank *rank)
 {
     return (uint32_t)(rank - rank->job->ranks);
 }
+/* A generation begins: its sessions are where its workers are. */
+void core_reseat(struct core *core, struct core_job *job);
 /* Forgets the meetings of a generation. */
 void core_forget_meetings(struct core_job *job);
 /* Ends what the job knows of a session, where it is still this one. The stream may go on. */
@@ -310,6 +313,14 @@ uint32_t core_tell_spread(struct core *core);
 /* All but one of a few beats were missed. */
 int64_t core_quiet_ms(const struct core *core);
 
+/* ---- record.c: what the journal gets ---- */
+
+/* What is left to do for it may have changed without its state having. */
+void core_note_ended(struct core_job *job);
+/* The rows that core->actions are; the state follows with the group. */
+MUST_CHECK enum status core_record_turn(struct core *core, struct core_job *job,
+                                        const struct machine_event *event);
+
 /* ---- apply.c: event, journal, actions ---- */
 
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
@@ -337,7 +348,7 @@ static inline bool core_node_takes(const struct core_node *node)
     return node->stay == CORE_STAYS && !node->drains;
 }
 
-/* ---- schedule.c: who gets slots, and who gives them back ---- */
+/* ---- leaving.c, schedule.c: who gives slots back, and who gets them ---- */
 
 /* At the end of every entry: places jobs if slots changed; commits a group that has grown large. */
 void core_schedule(struct core *core);

@@ -47,7 +47,7 @@ static enum status parse_spec(const char *id, const char *text, struct job **out
 static bool load_rank(void *arg, uint32_t rank, const struct machine_rank_row *row)
 {
     struct load *load = arg;
-    if (rank >= load->job->m.config.ranks) {
+    if (rank >= machine_capacity(&load->job->m)) {
         load->status = ST_CORRUPT;
         return false;
     }
@@ -233,7 +233,7 @@ static enum status load_rest(struct core *core, struct core_job *job)
 /* Nodes that jobs ran on are waited for before they are called silent. */
 static void await_nodes(struct core *core, const struct core_job *job)
 {
-    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+    for (uint32_t i = 0; i < job->m.count; i++) {
         const struct machine_rank *rank = &job->m.ranks[i];
         struct core_node *node =
             machine_holds_slot(&job->m, i) ? core_node_at(core, rank->node) : NULL;
@@ -296,7 +296,7 @@ static bool may_go(const struct core_job *job)
 {
     bool used = job->ended == JOURNAL_LIVE || job->dirty || job->tasks > 0 || job->held > 0 ||
                 job->rows.count > 0 || core_is_kept(job);
-    for (uint32_t i = 0; !used && i < job->m.config.ranks; i++)
+    for (uint32_t i = 0; !used && i < machine_capacity(&job->m); i++)
         used = job->ranks[i].conn != NULL;
     return !used;
 }

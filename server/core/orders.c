@@ -22,13 +22,14 @@ static Cairn__V1__TrainerRef ref_of(struct core_job *job, uint32_t rank)
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;
     ref.generation = job->m.ranks[rank].birth; /* what its agent knows it by */
-    ref.rank = rank;
+    ref.rank = job->m.ranks[rank].number;
     return ref;
 }
 
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
 {
-    if (job->m.ranks[rank].birth != job->m.generation) {
+    const bool spare = machine_is_spare(&job->m, rank);
+    if (!spare && job->m.ranks[rank].birth != job->m.generation) {
         core_send_regroup(core, job, rank, job->ranks[rank].conn);
         return;
     }
@@ -39,7 +40,7 @@ void core_send_start(struct core *core, struct core_job *job, uint32_t rank)
     Cairn__V1__StartTrainer start = CAIRN__V1__START_TRAINER__INIT;
     start.ref = &ref;
     start.slot = job->m.ranks[rank].slot;
-    start.token = job->m.token;
+    start.token = spare ? job->m.spares.token : job->m.token;
     start.threads = (uint32_t)job->spec->workers.threads;
     start.device = (char *)job_device_word(job->spec->workers.device);
     Cairn__V1__AgentOrder order = CAIRN__V1__AGENT_ORDER__INIT;
@@ -152,7 +153,7 @@ static bool needs_copies(const struct core_job *job, const struct core_node *nod
     if (!machine_alive_rank(m, MACHINE_ALL_RANKS))
         return false;
     bool needs = !m->committed;
-    for (uint32_t r = 0; r < m->config.ranks && !needs; r++)
+    for (uint32_t r = 0; r < m->count && !needs; r++)
         needs = strcmp(m->ranks[r].node, node->name) == 0;
     return needs;
 }
@@ -215,7 +216,7 @@ void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
 {
     Cairn__V1__Regroup regroup = CAIRN__V1__REGROUP__INIT;
     regroup.generation = job->m.generation;
-    regroup.rank = rank;
+    regroup.rank = job->m.ranks[rank].number;
     regroup.token = job->m.token;
     Cairn__V1__TrainerOrder order = CAIRN__V1__TRAINER_ORDER__INIT;
     order.body_case = CAIRN__V1__TRAINER_ORDER__BODY_REGROUP;
@@ -229,9 +230,11 @@ void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
 
 void core_send_over(struct core *core, struct core_job *job, uint32_t rank, const char *reason)
 {
-    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+    const uint32_t first = rank == MACHINE_ALL_RANKS ? 0 : rank;
+    const uint32_t end = rank == MACHINE_ALL_RANKS ? job->m.size : rank + 1;
+    for (uint32_t i = first; i < end; i++) {
         struct core_conn *conn = job->ranks[i].conn;
-        if (!conn || (rank != MACHINE_ALL_RANKS && rank != i))
+        if (!conn)
             continue;
         core_detach(conn);
         core_send_over_to(core, conn, reason);
@@ -245,7 +248,7 @@ static const char *host_of(struct core *core, const struct core_job *job, uint32
 {
     const struct machine *m = &job->m;
     bool one = true;
-    for (uint32_t i = 1; i < m->config.ranks && one; i++)
+    for (uint32_t i = 1; i < m->size && one; i++)
         one = strcmp(m->ranks[i].node, m->ranks[0].node) == 0;
     const struct core_node *node = core_node_at(core, m->ranks[rank].node);
     return one || !node || !node->host[0] ? "127.0.0.1" : node->host;
@@ -279,6 +282,7 @@ struct places {
     char **nodes; /* names: the machine's */
     uint32_t *holders;
     uint32_t *sources;
+    uint32_t *shares; /* lanes */
     size_t source_count;
 };
 
@@ -287,17 +291,21 @@ static void release_places(struct places *places)
     free(places->nodes);
     free(places->holders);
     free(places->sources);
+    free(places->shares);
 }
 
-static enum status list_places(struct machine *m, struct places *out)
+static enum status list_places(struct core_job *job, struct places *out)
 {
-    const uint32_t ranks = m->config.ranks;
+    struct machine *m = &job->m;
+    const uint32_t ranks = m->size;
     struct places places = {
         .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
         .holders = calloc(ranks, sizeof *places.holders),
         .sources = calloc(ranks, sizeof *places.sources),
+        .shares = calloc(ranks, sizeof *places.shares),
     };
-    if (!places.nodes || !places.holders || !places.sources) {
+    if (!places.nodes || !places.holders || !places.sources || !places.shares ||
+        job_shares_of(job->spec, ranks, places.shares) != ST_OK) {
         release_places(&places);
         return ST_NO_MEMORY;
     }
@@ -316,9 +324,9 @@ static Cairn__V1__MemoryRestore restore_of(const struct machine *m, const struct
     Cairn__V1__MemoryRestore memory = CAIRN__V1__MEMORY_RESTORE__INIT;
     memory.generation = m->restore.memory_generation;
     memory.step = m->restore.memory_step;
-    memory.size = m->config.ranks;
+    memory.size = m->size;
     memory.holders = places->holders;
-    memory.n_holders = m->config.ranks;
+    memory.n_holders = m->size;
     return memory;
 }
 
@@ -331,8 +339,46 @@ static Cairn__V1__LiveRestore live_of(const struct machine *m, const struct plac
     return live;
 }
 
+/* What all get alike. */
+static void fill_plan(struct core *core, struct core_job *job, const struct places *places,
+                      Cairn__V1__Plan *plan)
+{
+    const struct machine *m = &job->m;
+    plan->job = job->id;
+    plan->size = m->size;
+    plan->shares = places->shares;
+    plan->n_shares = m->size;
+    plan->job_file = job->job_file;
+    plan->store_mark = (char *)m->store_mark;
+    plan->data_known = m->started_wall != 0;
+    plan->nodes = places->nodes;
+    plan->n_nodes = m->size;
+    plan->heartbeat_ms = (uint32_t)core->beat_ms;
+    plan->spread_ms = core_tell_spread(core);
+}
+
+/* It makes ready for a seat like the last one. */
+static void send_spare_plan(struct core *core, struct core_job *job, uint32_t rank)
+{
+    struct places places;
+    if (list_places(job, &places) != ST_OK)
+        return;
+    Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
+    fill_plan(core, job, &places, &plan);
+    plan.spare = true;
+    plan.generation = job->m.ranks[rank].birth;
+    plan.rank = job->m.size - 1;
+    plan.host = (char *)host_of(core, job, rank);
+    core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
+    release_places(&places);
+}
+
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank)
 {
+    if (machine_is_spare(&job->m, rank)) {
+        send_spare_plan(core, job, rank);
+        return;
+    }
     struct machine *m = &job->m;
     const struct machine_ckpt *newest = m->restore.live ? machine_newest(m) : NULL;
     char dir[LIMIT_PATH] = "";
@@ -342,20 +388,16 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     if (newest && core_ckpt_dir(job, newest->step, newest->generation, dir, sizeof dir) != ST_OK)
         return;
     struct places places;
-    if (list_places(m, &places) != ST_OK)
+    if (list_places(job, &places) != ST_OK)
         return;
     Cairn__V1__SaveAt saves[MACHINE_ANNOUNCED_MAX];
     Cairn__V1__SaveAt *save_list[MACHINE_ANNOUNCED_MAX];
     Cairn__V1__MemoryRestore memory = restore_of(m, &places);
     Cairn__V1__LiveRestore live = live_of(m, &places);
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
-    plan.job = job->id;
+    fill_plan(core, job, &places, &plan);
     plan.generation = m->generation;
-    plan.size = m->config.ranks;
     plan.rank = rank;
-    plan.shares = job->spec->workers.shares;
-    plan.n_shares = m->config.ranks;
-    plan.job_file = job->job_file;
     plan.restore = dir;
     plan.restore_step = m->restore.step;
     if (m->restore.live) /* what is in the store: saves of later steps are still to be made */
@@ -367,13 +409,7 @@ void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank
     plan.n_saves = list_saves(m, saves, save_list);
     plan.saves = save_list;
     plan.host = (char *)host_of(core, job, rank);
-    plan.store_mark = m->store_mark;
-    plan.data_known = m->started_wall != 0;
-    plan.nodes = places.nodes;
-    plan.n_nodes = m->config.ranks;
     plan.metric_step = job->metric_step;
-    plan.heartbeat_ms = (uint32_t)core->beat_ms;
-    plan.spread_ms = core_tell_spread(core);
     core_post_point(core, "coordinator.plan", rank, m->generation, (int64_t)m->restore.step);
     core_send_order(core, job, rank, CORE_AT_ONCE, CAIRN__V1__TRAINER_ORDER__BODY_PLAN, &plan);
     release_places(&places);

@@ -29,7 +29,7 @@ static struct core_meeting *find_meeting(const struct core_job *job, const char 
 static enum status meeting_of(struct core_job *job, const Cairn__V1__Meet *meet,
                               struct core_meeting **out)
 {
-    const uint32_t ranks = job->m.config.ranks;
+    const uint32_t ranks = job->m.size;
     const size_t item_size = meet->items.len / ranks;
     size_t count;
     if (!meet->name[0] || strlen(meet->name) >= RENDEZVOUS_NAME ||
@@ -46,6 +46,7 @@ static enum status meeting_of(struct core_job *job, const Cairn__V1__Meet *meet,
     meeting = calloc(1, sizeof *meeting + ranks * sizeof meeting->ranks[0]);
     if (!meeting)
         return ST_NO_MEMORY;
+    meeting->size = ranks;
     meeting->item_size = item_size;
     (void)snprintf(meeting->name, sizeof meeting->name, "%s", meet->name);
     meeting->next = job->meetings;
@@ -79,7 +80,7 @@ static enum status take_part(struct core_meeting *meeting, uint32_t rank,
 static enum status answer(struct core *core, struct core_job *job,
                           const struct core_meeting *meeting, uint32_t first, uint32_t end)
 {
-    const uint32_t ranks = job->m.config.ranks;
+    const uint32_t ranks = job->m.size;
     const size_t item_size = meeting->item_size;
     auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof *commons);
     auto_free uint8_t *items = malloc(ranks * item_size + 1);
@@ -118,7 +119,7 @@ static void refuse(struct core *core, struct core_job *job, uint32_t rank, const
 
 void core_meet(struct core *core, struct core_job *job, uint32_t rank, const Cairn__V1__Meet *meet)
 {
-    const uint32_t ranks = job->m.config.ranks;
+    const uint32_t ranks = job->m.size;
     struct core_meeting *meeting = NULL;
     enum status st = meeting_of(job, meet, &meeting);
     const uint32_t before = st == ST_OK ? meeting->came : 0;

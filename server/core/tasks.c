@@ -77,7 +77,7 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     if (st == ST_OK && task->kind == MACHINE_TASK_SWEEP)
         st = list_kept(job, task);
     (void)snprintf(task->journal, sizeof task->journal, "%s", journal_path(core->options.journal));
-    task->ranks = job->m.config.ranks;
+    task->ranks = job->m.size;
     if (st == ST_OK && task->kind == MACHINE_TASK_PUBLISH)
         st = load_decision(core, job, task);
     if (st != ST_OK) { /* our own records contradict each other */

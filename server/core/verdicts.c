@@ -163,7 +163,7 @@ static void suspect(struct core *core, const char *a, const char *b)
 static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_MAX + 1])
 {
     size_t count = 0;
-    for (uint32_t r = 0; r < job->m.config.ranks && count <= ALL_PAIRS_MAX; r++) {
+    for (uint32_t r = 0; r < job->m.size && count <= ALL_PAIRS_MAX; r++) {
         const char *node = job->m.ranks[r].node;
         bool listed = false;
         for (size_t i = 0; i < count && !listed; i++)
@@ -179,7 +179,7 @@ static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_M
 static void suspect_some(struct core *core, const struct core_job *job)
 {
     const struct machine *m = &job->m;
-    const uint32_t ranks = m->config.ranks;
+    const uint32_t ranks = m->size;
     const uint32_t blamed = m->cause.kind == MACHINE_FAULT_NONE ? ranks : m->cause.rank;
     for (uint32_t r = 0; r < ranks && blamed < ranks; r++)
         suspect(core, m->ranks[blamed].node, m->ranks[r].node);
@@ -206,7 +206,7 @@ void core_paths_suspect(struct core *core, const struct core_job *job)
 bool core_has_node(const struct core_job *job, const char *node)
 {
     bool has = false;
-    for (uint32_t r = 0; r < job->m.config.ranks && !has; r++)
+    for (uint32_t r = 0; r < job->m.size && !has; r++)
         has = strcmp(job->m.ranks[r].node, node) == 0;
     return has;
 }
@@ -288,7 +288,7 @@ static uint32_t spread_ms(const struct core *core)
     size_t count = count_agents(core);
     for (size_t i = 0; i < core->live.count; i++) {
         const struct core_job *job = core->live.list[i].value;
-        count += machine_alive_rank(&job->m, MACHINE_ALL_RANKS) ? job->m.config.ranks : 0;
+        count += machine_alive_rank(&job->m, MACHINE_ALL_RANKS) ? job->m.size : 0;
     }
     const size_t ms = count * 1000 / CORE_SPREAD_RATE;
     if (ms < CORE_SPREAD_MS)

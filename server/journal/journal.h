@@ -133,7 +133,8 @@ struct journal_generation {
     uint32_t generation;
     int64_t begin_ms, end_ms; /* wall; end 0: not yet */
     uint64_t restore_step, end_step;
-    const char *nodes; /* names, comma separated, by rank */
+    const char *nodes;   /* names, comma separated, by rank */
+    const char *numbers; /* of the workers, likewise; "": each is its rank */
     const char *cause, *message;
     const char *recovery; /* how the job came to it (server/machine/codec.h); "": it is the first,
                            * or nobody knows */

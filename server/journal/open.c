@@ -1,8 +1,8 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 10 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 9) gets
- * the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
+ * user_version is 11 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 10)
+ * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
  */
@@ -139,6 +139,15 @@ static const char upgrade_to_10[] =
     "PRAGMA user_version=10;"
     "COMMIT;";
 
+/* Workers have numbers, which had been their ranks. */
+static const char upgrade_to_11[] =
+    "BEGIN;"
+    "ALTER TABLE ranks ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE ranks SET number=rank;"
+    "ALTER TABLE generations ADD COLUMN numbers TEXT NOT NULL DEFAULT '';"
+    "PRAGMA user_version=11;"
+    "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -264,6 +273,8 @@ static enum status open_db(struct journal *journal, const char *path)
         st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_9, NULL, NULL, NULL));
     if (st == ST_OK && version < 10)
         st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_10, NULL, NULL, NULL));
+    if (st == ST_OK && version < 11)
+        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_11, NULL, NULL, NULL));
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

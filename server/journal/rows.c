@@ -56,9 +56,9 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
 enum status journal_put_generation(struct journal *journal, const char *id,
                                    const struct journal_generation *row)
 {
-    return journal_run(journal, SQL_PUT_GENERATION, "tiiiitt", id, (int64_t)row->generation,
+    return journal_run(journal, SQL_PUT_GENERATION, "tiiiittt", id, (int64_t)row->generation,
                        row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step,
-                       row->nodes, row->recovery);
+                       row->nodes, row->recovery, row->numbers);
 }
 
 enum status journal_end_generation(struct journal *journal, const char *id,
@@ -101,7 +101,8 @@ enum status journal_each_generation(struct journal *journal, const char *id,
                                         .nodes = journal_text_at(row, 5),
                                         .cause = journal_text_at(row, 6),
                                         .message = journal_text_at(row, 7),
-                                        .recovery = journal_text_at(row, 8) };
+                                        .recovery = journal_text_at(row, 8),
+                                        .numbers = journal_text_at(row, 9) };
         more = fn(arg, &g);
     }
     return end_rows(row, st);
@@ -112,9 +113,10 @@ enum status journal_each_generation(struct journal *journal, const char *id,
 enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
                              const struct machine_rank_row *row)
 {
-    return journal_run(journal, SQL_PUT_RANK, "titiiiiii", id, (int64_t)rank, row->node,
+    return journal_run(journal, SQL_PUT_RANK, "titiiiiiii", id, (int64_t)rank, row->node,
                        (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone,
-                       (int64_t)row->birth, (int64_t)row->parked, (int64_t)row->source);
+                       (int64_t)row->birth, (int64_t)row->parked, (int64_t)row->source,
+                       (int64_t)row->number);
 }
 
 enum status journal_each_rank(struct journal *journal, const char *id, journal_rank_fn fn,
@@ -129,7 +131,8 @@ enum status journal_each_rank(struct journal *journal, const char *id, journal_r
                                          .gone = sqlite3_column_int(row, 4) != 0,
                                          .birth = (uint32_t)sqlite3_column_int64(row, 5),
                                          .parked = sqlite3_column_int(row, 6) != 0,
-                                         .source = sqlite3_column_int(row, 7) != 0 };
+                                         .source = sqlite3_column_int(row, 7) != 0,
+                                         .number = (uint32_t)sqlite3_column_int64(row, 8) };
         const char *node = journal_text_at(row, 1);
         if (strlen(node) >= sizeof rank.node) {
             st = ST_CORRUPT;

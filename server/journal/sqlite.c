@@ -60,13 +60,13 @@ static const char *const sql_texts[SQL_COUNT] = {
         "job=?1 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(LIMIT_EVENTS_PER_JOB) ")",
     [SQL_PUT_GENERATION] =
         "INSERT OR REPLACE INTO generations(job,generation,begin_ms,end_ms,restore_step,end_step,"
-        "nodes,cause,message,recovery) VALUES(?,?,?,0,?,?,?,'','',?)",
+        "nodes,cause,message,recovery,numbers) VALUES(?,?,?,0,?,?,?,'','',?,?)",
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
     [SQL_PUT_RECOVERY] =
         "UPDATE generations SET restore_step=?3, recovery=?4 WHERE job=?1 AND generation=?2",
-    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?,?)",
     [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
@@ -101,8 +101,9 @@ static const char *const sql_texts[SQL_COUNT] = {
         " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=3 ORDER BY seq LIMIT 1))"
         " ORDER BY seq LIMIT 1",
     [SQL_NEXT_LEFT] = "SELECT id,seq FROM jobs WHERE ended=1 AND seq>? ORDER BY seq LIMIT 1",
-    [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone,birth,parked,source FROM ranks WHERE "
-                      "job=? ORDER BY rank",
+    [SQL_EACH_RANK] =
+        "SELECT rank,node,slot,holder,gone,birth,parked,source,number FROM ranks WHERE "
+        "job=? ORDER BY rank",
     [SQL_EACH_SAVE] =
         "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"
         "base_step,base_generation,parent_step,parent_generation,retry FROM saves WHERE "
@@ -116,8 +117,9 @@ static const char *const sql_texts[SQL_COUNT] = {
         "ORDER BY step, generation",
     [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
                        "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
-    [SQL_EACH_GENERATION] = "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
-                            "message,recovery FROM generations WHERE job=? ORDER BY generation",
+    [SQL_EACH_GENERATION] =
+        "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
+        "message,recovery,numbers FROM generations WHERE job=? ORDER BY generation",
     [SQL_EACH_RECOVERY] =
         "SELECT * FROM (SELECT generation,recovery FROM generations WHERE job=? AND recovery<>'' "
         "ORDER BY generation DESC LIMIT ?) ORDER BY generation",

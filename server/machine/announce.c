@@ -173,11 +173,11 @@ static uint32_t count_nodes(const struct machine *m)
 {
     const char *names[LIMIT_RANKS];
     uint32_t count = 0;
-    CHECK(m->config.ranks <= LIMIT_RANKS);
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    CHECK(m->size <= LIMIT_RANKS);
+    for (uint32_t i = 0; i < m->size; i++)
         names[i] = m->ranks[i].node;
-    qsort(names, m->config.ranks, sizeof names[0], compare_names);
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    qsort(names, m->size, sizeof names[0], compare_names);
+    for (uint32_t i = 0; i < m->size; i++)
         count += i == 0 || strcmp(names[i - 1], names[i]) != 0;
     return count;
 }

@@ -156,7 +156,7 @@ bool machine_every_rank(const struct machine *m, int index, uint8_t flag)
 {
     CHECK(index >= 0);
     CHECK(index < MACHINE_SAVES_MAX);
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!(m->ranks[i].save_flags[index] & flag))
             return false;
     }

@@ -79,6 +79,11 @@ static const struct field machine_fields[] = {
     FIELD(machine, reason, TEXT),
     FIELD(machine, final_digest, TEXT),
     FIELD(machine, store_mark, TEXT),
+    MEMBER(config.ranks, "workers", U32),
+    FIELD(machine, size, U32),
+    FIELD(machine, count, U32),
+    MEMBER(spares.token, "token_spare", TEXT),
+    MEMBER(spares.number, "number_next", U32),
 };
 
 static const struct field fault_fields[] = {
@@ -356,8 +361,8 @@ static bool decode_shunned(const json_t *root, struct machine *m)
 static bool decode_ranks(const json_t *root, struct machine *m)
 {
     const json_t *in = json_object_get(root, "ranks");
-    return !in || decode_all(in, m->ranks, sizeof m->ranks[0], m->config.ranks, rank_fields,
-                             COUNT(rank_fields));
+    return !in ||
+           decode_all(in, m->ranks, sizeof m->ranks[0], m->size, rank_fields, COUNT(rank_fields));
 }
 
 static bool is_recovery(const struct recovery *r)
@@ -382,6 +387,11 @@ static bool decode_machine(const json_t *root, struct machine *m)
         if (list->count_offset)
             memcpy((char *)m + list->count_offset, &n, sizeof n);
     }
+    if (m->config.ranks < 1 || m->config.ranks > m->config.most || m->size < 1 ||
+        m->size > m->config.most || m->count < m->size || m->count > machine_capacity(m))
+        return false;
+    if (m->config.min_follows)
+        m->config.min = m->config.ranks;
     return decode_ranks(root, m) && decode_shunned(root, m) && m->state > MACHINE_NONE &&
            m->state <= MACHINE_KILLED && m->ending.to <= MACHINE_KILLED &&
            is_recovery(&m->recovery);
@@ -391,6 +401,10 @@ size_t machine_encoded_ranks(const char *text)
 {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     size_t count = json_array_size(json_object_get(root, "ranks"));
+    const size_t places = (size_t)json_integer_value(json_object_get(root, "count"));
+    const size_t asked = (size_t)json_integer_value(json_object_get(root, "workers"));
+    count = count > places ? count : places;
+    count = count > asked ? count : asked;
     json_decref(root);
     return count;
 }
@@ -404,8 +418,8 @@ enum status machine_decode(struct machine *m, const char *text)
     bool ok = decode_machine(root, m);
     json_decref(root);
     m->gone_count = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        m->gone_count += m->ranks[i].gone;
+    for (uint32_t i = 0; ok && i < m->count; i++) {
+        m->gone_count += i < m->size && m->ranks[i].gone;
         m->ranks[i].birth = m->generation; /* of an older version's; else the rows say it */
     }
     m->dirty = false;
@@ -432,11 +446,12 @@ enum status machine_decode_recovery(struct recovery *r, const char *text)
 
 struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
 {
-    CHECK(rank < m->config.ranks);
+    CHECK(rank < machine_capacity(m));
     const struct machine_rank *of = &m->ranks[rank];
     struct machine_rank_row row = { .slot = of->slot,
                                     .holder = of->holder,
                                     .birth = of->birth,
+                                    .number = of->number,
                                     .gone = of->gone,
                                     .parked = of->parked,
                                     .source = of->source };
@@ -447,20 +462,23 @@ struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b)
 {
     return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
-           a->birth == b->birth && a->parked == b->parked && a->source == b->source &&
-           strcmp(a->node, b->node) == 0;
+           a->birth == b->birth && a->number == b->number && a->parked == b->parked &&
+           a->source == b->source && strcmp(a->node, b->node) == 0;
 }
 
 void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row)
 {
-    CHECK(rank < m->config.ranks);
+    CHECK(rank < machine_capacity(m));
+    if (rank >= m->count)
+        return; /* a place that isn't used any more */
     struct machine_rank *of = &m->ranks[rank];
-    m->gone_count -= of->gone;
-    m->gone_count += row->gone;
+    m->gone_count -= rank < m->size && of->gone;
+    m->gone_count += rank < m->size && row->gone;
     memcpy(of->node, row->node, sizeof of->node);
     of->slot = row->slot;
     of->holder = row->holder;
     of->birth = row->birth > 0 ? row->birth : m->generation; /* 0: of an older version */
+    of->number = row->number;
     of->parked = row->parked;
     of->source = row->source;
     of->gone = row->gone;

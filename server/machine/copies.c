@@ -27,7 +27,7 @@ static void start_at(struct machine *m, uint64_t step)
         m->progressed = true;
     }
     m->replay_until = m->step_max;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].step = step;
 }
 
@@ -55,7 +55,7 @@ static bool has_run(const struct machine *m, uint32_t generation)
  * it is trained again, so that it is saved. */
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
-    return copy->size == m->config.ranks && copy->rank < copy->size && copy->generation > 0 &&
+    return copy->size == m->size && copy->rank < copy->size && copy->generation > 0 &&
            copy->generation >= m->restore.memory_from && copy->generation < m->generation &&
            has_run(m, copy->generation) && copy->step > m->restore.step &&
            (m->total_steps == 0 || copy->step < m->total_steps);
@@ -64,7 +64,7 @@ static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 void machine_copies_hear(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    const size_t capacity = (size_t)m->config.ranks * COPIES_PER_RANK;
+    const size_t capacity = (size_t)m->size * COPIES_PER_RANK;
     if (m->restore.decided || m->state != MACHINE_FORMING)
         return;
     if (t->ev->hello.copy_count > 0 && !m->copies)
@@ -110,7 +110,7 @@ static bool next_older(const struct machine *m, uint64_t *step, uint32_t *genera
 /* Notes who holds each share of that state; false: one is missing. */
 static bool find_holders(struct machine *m, uint64_t step, uint32_t generation)
 {
-    for (uint32_t r = 0; r < m->config.ranks; r++) {
+    for (uint32_t r = 0; r < m->size; r++) {
         const struct machine_copy *copy = find_copy(m, generation, step, r);
         if (!copy)
             return false;
@@ -131,7 +131,7 @@ static bool is_live(const struct machine *m, const struct machine_kept *kept)
 static bool find_live(const struct machine *m, uint64_t *out_step)
 {
     bool found = false;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_kept *kept = &m->ranks[i].kept;
         if (!is_live(m, kept) || (found && kept->step <= *out_step))
             continue;
@@ -146,7 +146,7 @@ static void go_on_live(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
     uint32_t sources = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->source = is_live(m, &rank->kept) && rank->kept.step == step;
         sources += rank->source;
@@ -154,7 +154,7 @@ static void go_on_live(struct machine_turn *t, uint64_t step)
     m->restore.live = true;
     start_at(m, step);
     machine_tell(t, "live", "goes on from step %llu, which %u of %u workers have",
-                 (unsigned long long)step, sources, m->config.ranks);
+                 (unsigned long long)step, sources, m->size);
 }
 
 void machine_copies_choose(struct machine_turn *t)

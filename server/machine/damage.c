@@ -58,7 +58,7 @@ static void clear_suspicion(struct machine_turn *t)
     }
     m->damage_suspected = false;
     machine_act(t, MACHINE_ACT_SCHEDULE);
-    const char *node = m->cause.rank < m->config.ranks ? m->ranks[m->cause.rank].node : "";
+    const char *node = m->cause.rank < m->size ? m->ranks[m->cause.rank].node : "";
     if (m->damage_waited && m->cause.kind == MACHINE_FAULT_STORE) {
         machine_tell(t, "verified", "the checkpoint of step %llu can be read again",
                      (unsigned long long)m->restore.step);
@@ -136,7 +136,7 @@ static struct machine_ckpt *read_back_of(struct machine *m, uint64_t step, uint3
 static void count_readers(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].read_done)
             return;
     }
@@ -165,8 +165,7 @@ void machine_on_read_back(struct machine_turn *t)
         return;
     /* A rank stops at the first bad file: of more than one it hasn't read the others. */
     bool damaged = is_damage(said->status) && said->shard < ckpt->shards &&
-                   ckpt->shards <= m->config.ranks &&
-                   machine_reader_of(m, said->shard) == t->ev->rank;
+                   ckpt->shards <= m->size && machine_reader_of(m, said->shard) == t->ev->rank;
     if (said->status != ST_OK && !damaged) {
         machine_read_back_end(t, said->message);
         return;

@@ -85,7 +85,7 @@ int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_st
     m->saves[index] = (struct machine_save){
         .state = state, .step = step, .generation = m->generation, .since = t->now
     };
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].save_flags[index] = 0;
     return index;
 }
@@ -108,7 +108,7 @@ void machine_save_remove(struct machine_turn *t, int index)
     CHECK(save->state == MACHINE_SAVE_DROPPING);
     if (save->removing)
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (may_have_file(&m->ranks[i], index))
             return;
     }
@@ -126,7 +126,7 @@ void machine_save_drop(struct machine_turn *t, int index, const char *why, bool 
     machine_save_set_state(t, save, MACHINE_SAVE_DROPPING);
     if (tell)
         machine_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         uint8_t *flags = &m->ranks[i].save_flags[index];
         if (*flags & MACHINE_RANK_BEGUN)
             *flags |= MACHINE_RANK_KNOWS_DROP;
@@ -172,7 +172,7 @@ void machine_on_drop_done(struct machine_turn *t)
 static bool every_rank_holds_on(const struct machine *m, int index)
 {
     bool every = true;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         bool assumed = m->ranks[i].save_flags[index] & MACHINE_RANK_ASSUMED;
         every = every && may_have_file(&m->ranks[i], index) && !assumed;
     }
@@ -196,7 +196,7 @@ static void give_up_on(struct machine_turn *t, int index)
         (void)machine_unsaved(t, save->message);
         return;
     }
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_rank *rank = &m->ranks[i];
         if (!may_have_file(rank, index))
             continue;
@@ -214,7 +214,7 @@ static void give_up_on(struct machine_turn *t, int index)
 /* How long ranks have for saying that their files are gone. */
 static int64_t patience_ms(const struct machine *m, int index)
 {
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         bool assumed = m->ranks[i].save_flags[index] & MACHINE_RANK_ASSUMED;
         if (may_have_file(&m->ranks[i], index) && !assumed)
             return MACHINE_REMOVE_MS;

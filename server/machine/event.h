@@ -22,6 +22,7 @@ enum machine_event_kind {
     MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more */
     MACHINE_EV_NOTE,    /* note            something that people should know */
     MACHINE_EV_PATH,    /* path            two of its generation's nodes can't reach each other */
+    MACHINE_EV_SPARE,   /* placed          a slot for one worker more */
     /* of a rank's process, from its agent */
     MACHINE_EV_STARTED, /* started */
     MACHINE_EV_MISSING, /* -               the agent's hello does not list it */
@@ -56,10 +57,12 @@ enum machine_event_kind {
 
 #define MACHINE_EV_FIRST_ASK MACHINE_EV_PAUSE
 
-/* Nodes and slots by rank; the token of the generation to come. */
+/* As many slots as machine_vacant says, or fewer, but machine_least of them; and the token of the
+ * generation to come, or of spares. */
 struct machine_placed {
     const char *const *nodes;
     const uint32_t *slots;
+    uint32_t count;
     const char *token;
 };
 

@@ -146,8 +146,11 @@ void machine_recovery_tick(struct machine_turn *t);
 void machine_recovery_resume(struct machine_turn *t);
 /* PLACING: the slots are given back, and the scheduler places the job again. */
 void machine_unplace(struct machine_turn *t);
+/* Spares that live; of them, those that are ready to take a seat. */
+uint32_t machine_spares_live(const struct machine *m);
+uint32_t machine_spares_ready(const struct machine *m);
 /* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
-void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
+void machine_end_ranks(struct machine_turn *t, enum machine_state to, bool gently);
 /* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
 void machine_rest(struct machine_turn *t, enum machine_state to);
 
@@ -156,6 +159,8 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
+/* The same without a failure: all are kept. */
+void machine_park_all(struct machine_turn *t);
 /* Those that are not to go on are ended again, as an order may be lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
@@ -167,6 +172,29 @@ bool machine_is_vacated(const struct machine *m);
 /* Seats of the generation that begins: who is kept goes on there, the others are born in it. How
  * many are kept. */
 uint32_t machine_regroup(struct machine_turn *t);
+
+/* ---- spares.c: workers without a part in the generation ---- */
+
+/* The generation ends (life.c), and spares are to go with it. */
+void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
+/* They are to go, all of them: the job ends, or starts anew; the same of one. */
+void machine_dismiss_spares(struct machine_turn *t);
+void machine_dismiss(struct machine_turn *t, uint32_t index);
+/* One that had a seat, and has none in the generation that comes: it goes. */
+void machine_let_go(struct machine_turn *t, uint32_t index);
+/* What it is sent so that it goes. */
+void machine_end_spare(struct machine_turn *t, uint32_t index);
+/* A number that no worker has. wanted: that one, if it is free. */
+uint32_t machine_new_number(struct machine *m, uint32_t wanted);
+
+/* ---- resize.c: another number of workers ---- */
+
+/* Before a generation begins: its ranks, from those that are kept, those that have slots, and
+ * spares. */
+void machine_seat(struct machine_turn *t);
+/* After every event: whether the generation is to be followed by one with another size. */
+void machine_resize_tick(struct machine_turn *t);
+int64_t machine_resize_deadline(const struct machine *m);
 
 /* ---- announce.c: saves to come ---- */
 
@@ -309,6 +337,14 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
 void machine_rank_heard(struct machine_turn *t, uint32_t rank);
 /* looks: at what ranks are silent about, too. */
 void machine_watch(struct machine_turn *t, bool looks);
+
+/* ---- turn/spares.c: what becomes of spares ---- */
+
+void machine_on_spare(struct machine_turn *t);
+/* Of an event about one of them. */
+void machine_on_spare_event(struct machine_turn *t);
+/* Those that are lost, hang, or were ended. */
+void machine_watch_spares(struct machine_turn *t);
 
 /* ---- turn/asks.c: what people ask ---- */
 

@@ -61,14 +61,14 @@ void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt)
 
 uint32_t machine_reader_of(const struct machine *m, uint32_t shard)
 {
-    return (uint32_t)(((uint64_t)shard + 1) % m->config.ranks);
+    return (uint32_t)(((uint64_t)shard + 1) % m->size);
 }
 
 /* Half of the time between the last two, so that it is over before the next. */
 int64_t machine_spread_ms(const struct machine *m, const struct machine_ckpt *ckpt)
 {
     const struct machine_ckpt *before = ckpt > m->catalog ? ckpt - 1 : NULL;
-    int64_t thin = (int64_t)(ckpt->bytes / m->config.ranks / MACHINE_READ_PACE);
+    int64_t thin = (int64_t)(ckpt->bytes / m->size / MACHINE_READ_PACE);
     int64_t half = before ? (ckpt->wall_ms - before->wall_ms) / 2 : 0;
     if (half < 0)
         half = 0;
@@ -84,7 +84,7 @@ bool machine_reading(const struct machine *m, uint64_t *out_read, uint64_t *out_
         return false;
     *out_bytes = ckpt->bytes;
     *out_read = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         *out_read += m->ranks[i].read_bytes;
     return true;
 }
@@ -109,7 +109,7 @@ static void read_back(struct machine_turn *t, struct machine_ckpt *ckpt)
                                           .since = t->now,
                                           .moved_at = t->now,
                                           .in_vain = it->in_vain };
-        for (uint32_t i = 0; i < m->config.ranks; i++) {
+        for (uint32_t i = 0; i < m->size; i++) {
             m->ranks[i].read_bytes = 0;
             m->ranks[i].read_done = false;
         }
@@ -301,7 +301,7 @@ const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step)
     for (size_t i = m->catalog_count; i > 0; i--) {
         struct machine_ckpt *ckpt = &m->catalog[i - 1];
         if (ckpt->state != MACHINE_CKPT_GOOD || !ckpt->verified || ckpt->step >= step ||
-            ckpt->shards != m->config.ranks)
+            ckpt->shards != m->size)
             continue;
         uint32_t length = 0;
         for (const struct machine_ckpt *c = ckpt; c && length <= MACHINE_CHAIN_MAX;

@@ -120,17 +120,38 @@ void machine_set_reason(struct machine *m, const char *format, ...)
 
 /* ---- what a state means ---- */
 
+static bool is_ready_spare(const struct machine_rank *spare)
+{
+    return !spare->gone && spare->parked && !spare->ended;
+}
+
+uint32_t machine_spares_live(const struct machine *m)
+{
+    uint32_t live = 0;
+    for (uint32_t i = m->size; i < m->count; i++)
+        live += !m->ranks[i].gone;
+    return live;
+}
+
+uint32_t machine_spares_ready(const struct machine *m)
+{
+    uint32_t ready = 0;
+    for (uint32_t i = m->size; i < m->count; i++)
+        ready += is_ready_spare(&m->ranks[i]);
+    return ready;
+}
+
 bool machine_alive(const struct machine *m)
 {
     return m->state == MACHINE_FORMING || m->state == MACHINE_RUNNING ||
            m->state == MACHINE_SAVING || (m->state == MACHINE_RECOVERING && machine_ends(m)) ||
-           machine_keeps(m);
+           machine_holds(m);
 }
 
 bool machine_spans(const struct machine *m)
 {
     bool spans = false;
-    for (uint32_t i = 1; i < m->config.ranks && !spans; i++)
+    for (uint32_t i = 1; i < m->size && !spans; i++)
         spans = strcmp(m->ranks[i].node, m->ranks[0].node) != 0;
     return spans;
 }
@@ -142,15 +163,15 @@ bool machine_trains(const struct machine *m)
 
 bool machine_all_gone(const struct machine *m)
 {
-    return m->gone_count == m->config.ranks;
+    return m->gone_count == m->size;
 }
 
 bool machine_all_left(const struct machine *m)
 {
     uint32_t left = m->gone_count;
-    for (uint32_t i = 0; m->ending.parks && i < m->config.ranks; i++)
+    for (uint32_t i = 0; m->ending.parks && i < m->size; i++)
         left += m->ranks[i].parked && !m->ranks[i].gone;
-    return left == m->config.ranks;
+    return left == m->size;
 }
 
 bool machine_keeps(const struct machine *m)
@@ -159,34 +180,39 @@ bool machine_keeps(const struct machine *m)
            !machine_all_gone(m);
 }
 
+bool machine_holds(const struct machine *m)
+{
+    const bool rests = m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING;
+    return rests && !machine_ends(m) && (!machine_all_gone(m) || machine_spares_live(m) > 0);
+}
+
 bool machine_goes_on(const struct machine *m)
 {
     bool survivors = false;
-    for (uint32_t i = 0; m->state == MACHINE_FORMING && !machine_ends(m) && i < m->config.ranks;
-         i++)
+    for (uint32_t i = 0; m->state == MACHINE_FORMING && !machine_ends(m) && i < m->size; i++)
         survivors = survivors || (!m->ranks[i].gone && m->ranks[i].birth < m->generation);
     return survivors || m->ending.parks || machine_keeps(m);
 }
 
 void machine_rank_gone(struct machine *m, uint32_t rank)
 {
-    m->gone_count += !m->ranks[rank].gone;
+    m->gone_count += rank < m->size && !m->ranks[rank].gone;
     m->ranks[rank].gone = true;
 }
 
 bool machine_alive_rank(const struct machine *m, uint32_t rank)
 {
     if (rank == MACHINE_ALL_RANKS)
-        return machine_alive(m) && !machine_all_gone(m);
-    CHECK(rank < m->config.ranks);
+        return machine_alive(m) && (!machine_all_gone(m) || machine_spares_live(m) > 0);
+    CHECK(rank < m->count);
     return machine_alive(m) && !m->ranks[rank].gone;
 }
 
 bool machine_holds_slot(const struct machine *m, uint32_t rank)
 {
-    if (m->state == MACHINE_PLACING)
-        return true;
-    return machine_alive(m) && !m->ranks[rank].gone;
+    const struct machine_rank *of = &m->ranks[rank];
+    const bool born = m->state == MACHINE_PLACING && of->birth > m->generation;
+    return rank < m->count && (born || (machine_alive(m) && !of->gone));
 }
 
 bool machine_wants_slots(const struct machine *m, int64_t now)
@@ -203,7 +229,7 @@ uint64_t machine_step_now(const struct machine *m)
         return m->state == MACHINE_FORMING ? m->restore.step : m->step_max;
     uint64_t step = m->restore.step;
     bool heard = false;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         heard = heard || m->ranks[i].joined;
         if (m->ranks[i].step > step)
             step = m->ranks[i].step;
@@ -216,7 +242,7 @@ const char *machine_health(const struct machine *m)
     if (m->state == MACHINE_RECOVERING)
         return "recovering";
     if (machine_alive(m)) {
-        for (uint32_t i = 0; i < m->config.ranks; i++) {
+        for (uint32_t i = 0; i < m->size; i++) {
             const enum machine_agent agent = m->ranks[i].agent;
             if (!m->ranks[i].gone && agent >= MACHINE_AGENT_SILENT)
                 return "unsupervised";
@@ -383,7 +409,7 @@ static void close_recovery(struct machine_turn *t, bool done, int64_t late_ms)
 void machine_recovery_mend(struct machine *m)
 {
     const struct machine_fault *cause = &m->cause;
-    const bool blamed = cause->rank < m->config.ranks;
+    const bool blamed = cause->rank < m->size;
     if (m->recovery.state != RECOVERY_ENDING || cause->kind == MACHINE_FAULT_NONE)
         return;
     recovery_blame(&m->recovery, (uint32_t)cause->kind, cause->rank,
@@ -393,7 +419,7 @@ void machine_recovery_mend(struct machine *m)
 /* Steps of which nobody heard before the workers' last words. */
 static void hear_last_words(struct machine *m)
 {
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (m->ranks[i].step <= m->step_max)
             continue;
         m->step_max = m->ranks[i].step;
@@ -438,7 +464,7 @@ void machine_recovery_form(struct machine_turn *t)
 static bool is_caught_up(const struct machine *m)
 {
     bool caught_up = false;
-    for (uint32_t i = 0; i < m->config.ranks && !caught_up; i++)
+    for (uint32_t i = 0; i < m->size && !caught_up; i++)
         caught_up = m->ranks[i].joined && m->ranks[i].step >= m->recovery.mark;
     return caught_up;
 }
@@ -446,7 +472,7 @@ static bool is_caught_up(const struct machine *m)
 static bool is_any_joined(const struct machine *m)
 {
     bool joined = false;
-    for (uint32_t i = 0; i < m->config.ranks && !joined; i++)
+    for (uint32_t i = 0; i < m->size && !joined; i++)
         joined = m->ranks[i].joined;
     return joined;
 }
@@ -497,13 +523,13 @@ void machine_unplace(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
-void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently)
+void machine_end_ranks(struct machine_turn *t, enum machine_state to, bool gently)
 {
     struct machine *m = t->m;
     bool again = machine_ends(m);
     CHECK(machine_alive(m));
-    const bool parked = m->ending.parks || machine_keeps(m);
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    const bool parked = m->ending.parks || machine_holds(m);
+    for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].parked = false; /* they are ended with the others */
     m->ending.parks = false;
     m->ending.to = to;
@@ -538,7 +564,8 @@ void machine_rest(struct machine_turn *t, enum machine_state to)
     struct machine *m = t->m;
     CHECK(to < sizeof events / sizeof events[0]);
     CHECK(events[to]);
-    CHECK(machine_all_gone(m)); /* invariant 5 */
+    CHECK(machine_all_gone(m) && machine_spares_live(m) == 0); /* invariant 5 */
+    m->count = m->size;
     m->state = to;
     m->ending = (struct machine_ending){ 0 };
     m->intent = MACHINE_INTENT_NONE;

@@ -15,6 +15,7 @@
  *   4 A new generation starts only when every trainer of the old one is gone, or has parked and
  *     computes nothing (park.c), and no save of it can still commit.
  *   5 A job in a final state has no trainer.
+ *   6 A worker has one place in `ranks`, and no two that live have one number.
  *
  * Gone is a trainer whose process ended, or was lost with its node, or was killed and can't die
  * (it waits in the kernel): of the latter two the slot stays held until they were seen to be gone.
@@ -122,6 +123,18 @@ struct machine_room {
     bool late_reported; /* saves since the newest one came too early; an event said so */
 };
 
+/* Workers without a part in the generation (spares.c). */
+struct machine_spares {
+    char token[72];  /* of their sessions: of no generation; "": there was none yet */
+    uint32_t number; /* the next worker that isn't known by its rank gets it */
+
+    uint32_t failures; /* in a row: that ended before they could take a seat */
+    int64_t retry_at;  /* none is started before */
+    int64_t again_at;  /* those that are to go are ended again */
+    int64_t ready_at;  /* the newest is ready since then */
+    uint32_t moves;    /* rises when one takes a slot, or gives one back */
+};
+
 /* Where the time went. */
 struct machine_accounts {
     int64_t lost_ms[MACHINE_LOST_COUNT], train_ms;
@@ -175,7 +188,14 @@ struct machine {
     char reason[LIMIT_REASON];
     char final_digest[33];
     char store_mark[33]; /* what the store that the checkpoints are in is known by; "": not yet */
-    struct machine_rank *ranks; /* config.ranks of them; owned */
+    /*
+     * [0, size): the ranks of the generation, or of the one that ended last; of a job that never
+     * ran, as many as it is to have. [size, count): spares, and places of some that are gone.
+     * machine_capacity at most; owned.
+     */
+    struct machine_rank *ranks;
+    uint32_t size, count;
+    struct machine_spares spares;
 
     /* journalled in rows of their own */
     struct machine_save saves[MACHINE_SAVES_MAX];
@@ -194,8 +214,9 @@ struct machine {
     bool probed;          /* the store took a file */
     bool probing;
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
-    uint32_t gone_count;   /* ranks that are gone */
+    uint32_t gone_count;   /* ranks below size that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
+    bool resizes;          /* another number of workers was asked for, and all start anew */
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t started_at;    /* of the generation's formation */
@@ -282,8 +303,27 @@ static inline bool machine_recovers(const struct machine *m)
 }
 /* Its generation has ended, and workers of it wait for the next one. */
 bool machine_keeps(const struct machine *m);
-/* How many slots it needs: all, or those of the workers that are gone. */
+/* ... or only spares do. */
+bool machine_holds(const struct machine *m);
+/* How many slots it wants for the next generation: for all, but for those who are there. 0: who is
+ * there goes on, be it fewer than the job is to have. */
 uint32_t machine_vacant(const struct machine *m);
+/* With so many of them it would form, too. */
+uint32_t machine_least(const struct machine *m);
+/* How many workers it has room for: ranks and spares. */
+uint32_t machine_capacity(const struct machine *m);
+/* It wants a slot for one worker more, that has no part in the generation yet. */
+bool machine_wants_spare(const struct machine *m, int64_t now);
+/* ... now or soon. */
+bool machine_hungers(const struct machine *m);
+/* ... for one that the job is to have, and not only as a spare. */
+bool machine_is_short(const struct machine *m);
+/* The worker that has that number and lives, below `end`; MACHINE_ALL_RANKS: there is none. */
+uint32_t machine_find_number(const struct machine *m, uint32_t number, uint32_t end);
+static inline bool machine_is_spare(const struct machine *m, uint32_t rank)
+{
+    return rank >= m->size && rank < m->count;
+}
 /* It waits for slots: QUEUED, or RECOVERING and ready to go on. */
 bool machine_wants_slots(const struct machine *m, int64_t now);
 /* The rank's slot is taken. */

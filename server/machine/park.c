@@ -29,7 +29,8 @@
  * good as they are. */
 static bool is_culprit(const struct machine_fault *fault, uint32_t rank)
 {
-    return fault->rank == rank && fault->kind != MACHINE_FAULT_COMMUNICATION;
+    return fault->rank == rank && fault->kind != MACHINE_FAULT_COMMUNICATION &&
+           fault->kind != MACHINE_FAULT_NONE;
 }
 
 /* A newcomer that doesn't fit (its pins, its data, what it lacks): that is not the survivors'. */
@@ -37,7 +38,7 @@ static bool is_of_newcomer(const struct machine *m, const struct machine_fault *
 {
     const bool unfit = fault->kind == MACHINE_FAULT_PINS || fault->kind == MACHINE_FAULT_DATA ||
                        fault->kind == MACHINE_FAULT_USER;
-    return unfit && fault->rank < m->config.ranks && m->ranks[fault->rank].birth == m->generation;
+    return unfit && fault->rank < m->size && m->ranks[fault->rank].birth == m->generation;
 }
 
 /* Not to be kept. */
@@ -54,7 +55,7 @@ static bool may_park(const struct machine *m, const struct machine_fault *fault)
     if (m->config.restarts || !outlived || !(ran || forms) ||
         m->budget.barren >= MACHINE_LIVE_TRIES)
         return false;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].gone && !is_to_go(m, fault, i))
             return true;
     }
@@ -80,15 +81,9 @@ static bool is_moving(const struct machine *m)
 
 /* ---- parking ---- */
 
-void machine_end_or_park(struct machine_turn *t, enum machine_state to,
-                         const struct machine_fault *fault)
+static void park(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    /* A pause is one of the generation that follows: it saves first. */
-    if ((to != MACHINE_RECOVERING && to != MACHINE_PAUSED) || !may_park(m, fault)) {
-        machine_end_generation(t, to, false);
-        return;
-    }
     m->ending = (struct machine_ending){ .to = MACHINE_RECOVERING,
                                          .parks = true,
                                          .hard_at = t->now + park_ms(m),
@@ -98,7 +93,7 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
     m->state = MACHINE_RECOVERING;
     m->window_until = 0;
     m->dirty = true;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->ended = !rank->gone && is_to_go(m, fault, i);
         if (!rank->ended)
@@ -111,11 +106,39 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
     machine_act(t, MACHINE_ACT_PARK);
 }
 
+/* Nobody of the generation goes on, but spares may take their places. */
+static bool spares_stay(const struct machine *m, enum machine_state to,
+                        const struct machine_fault *fault)
+{
+    return to == MACHINE_RECOVERING && !m->config.restarts && machine_fault_outlived(fault) &&
+           m->budget.barren < MACHINE_LIVE_TRIES;
+}
+
+void machine_end_or_park(struct machine_turn *t, enum machine_state to,
+                         const struct machine_fault *fault)
+{
+    /* A pause is one of the generation that follows: it saves first. */
+    const bool goes_on = to == MACHINE_RECOVERING || to == MACHINE_PAUSED;
+    if (goes_on && may_park(t->m, fault)) {
+        park(t, fault);
+    } else if (spares_stay(t->m, to, fault)) {
+        machine_end_ranks(t, to, false);
+    } else {
+        machine_end_generation(t, to, false);
+    }
+}
+
+void machine_park_all(struct machine_turn *t)
+{
+    const struct machine_fault none = { .kind = MACHINE_FAULT_NONE };
+    park(t, &none);
+}
+
 void machine_park_again(struct machine_turn *t)
 {
     struct machine *m = t->m;
     m->ending.again_at = t->now + MACHINE_END_AGAIN_MS;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->ended = rank->ended || (!rank->parked && is_culprit(&m->cause, i));
         if (rank->ended && !rank->gone && t->out->count < MACHINE_ACTIONS_MAX / 2)
@@ -146,21 +169,36 @@ void machine_keep(struct machine_turn *t)
     const int64_t from = m->retry_at > t->now ? m->retry_at : t->now; /* slots are wanted then */
     m->ending = (struct machine_ending){ .ended_at = m->ending.ended_at,
                                          .kept_until = from + MACHINE_KEEP_MS };
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         CHECK(m->ranks[i].gone || m->ranks[i].parked);
+}
+
+/* Those that go on, and spares that can take a seat. */
+static uint32_t count_there(const struct machine *m)
+{
+    return (machine_keeps(m) ? m->size - m->gone_count : 0) + machine_spares_ready(m);
 }
 
 uint32_t machine_vacant(const struct machine *m)
 {
-    return machine_keeps(m) ? m->gone_count : m->config.ranks;
+    const uint32_t there = count_there(m);
+    if (there >= m->config.ranks || (there > 0 && there >= m->config.min))
+        return 0;
+    return m->config.ranks - there;
+}
+
+uint32_t machine_least(const struct machine *m)
+{
+    const uint32_t there = count_there(m);
+    return there < m->config.min ? m->config.min - there : 0;
 }
 
 bool machine_is_vacated(const struct machine *m)
 {
-    bool vacated = false;
-    for (uint32_t i = 0; m->state == MACHINE_PLACING && i < m->config.ranks; i++)
-        vacated = vacated || (m->ranks[i].gone && m->ranks[i].birth <= m->generation);
-    return vacated;
+    uint32_t there = count_there(m);
+    for (uint32_t i = 0; m->state == MACHINE_PLACING && i < m->count; i++)
+        there += m->ranks[i].gone && m->ranks[i].birth > m->generation;
+    return m->state == MACHINE_PLACING && there < m->config.min;
 }
 
 /* Its seat is as it was, its part in the generation that comes has not begun. */
@@ -168,6 +206,7 @@ static void regroup(struct machine_turn *t, struct machine_rank *rank)
 {
     struct machine_rank kept = { .slot = rank->slot,
                                  .birth = rank->birth,
+                                 .number = rank->number,
                                  .pid = rank->pid,
                                  .started = rank->started,
                                  .agent = rank->agent,
@@ -180,7 +219,7 @@ uint32_t machine_regroup(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (rank->gone) {
             CHECK(rank->birth == m->generation); /* it has slots of this placing */

@@ -64,7 +64,10 @@ enum machine_metric {
 
 /* Fixed at submission. */
 struct machine_config {
-    uint32_t ranks;
+    uint32_t ranks; /* that it is to have; the one thing that people may change */
+    uint32_t most;  /* ... as many at most: the lanes; 0: as many as ranks */
+    uint32_t min;   /* with fewer no generation forms; 0: with fewer than ranks, however many */
+    uint32_t spares;
     uint64_t keep_last; /* 0: all */
     enum machine_metric best_metric;
     uint64_t keep_best, keep_every; /* 0: off; every: steps */
@@ -78,6 +81,7 @@ struct machine_config {
     int64_t silent_ms;     /* an agent or a trainer without a sign for so long is silent; 0: 5 s */
     int64_t spread_ms;     /* a session that is lost may be opened again so late; 0: at once */
     bool restarts;         /* after a failure no worker goes on: all are started anew */
+    bool min_follows;      /* min is what ranks are, whatever is asked for (machine_init) */
 };
 
 /* Where a second went that was no training. */
@@ -161,7 +165,7 @@ enum machine_agent {
 /* What the journal has of a rank, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
-    uint32_t slot, holder, birth;
+    uint32_t slot, holder, birth, number;
     bool gone, parked, source;
 };
 
@@ -169,16 +173,20 @@ struct machine_rank {
     /* journalled */
     char node[LIMIT_NAME];
     uint32_t slot;
-    uint32_t birth; /* the generation that its process was started for: it may outlive that */
-    bool gone;      /* it has no process any more */
-    bool parked;    /* its process has left the generation, and waits for the next one */
-    bool source;    /* with restore.live: it has the state, and gives it to the others */
+    uint32_t birth;  /* the generation that its process was started in: it may outlive that */
+    uint32_t number; /* what its process is known by, with birth: for its life */
+    bool gone;       /* it has no process any more */
+    bool parked;     /* its process has left the generation, and waits for the next one; of a spare:
+                     * it is ready to take a seat */
+    bool source;     /* with restore.live: it has the state, and gives it to the others */
     uint32_t
         holder; /* of a restore from memory: the rank on whose node the share of this one lies */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
-    bool ended;           /* of a generation that parks: this one is not to */
+    bool ended;           /* of a generation that parks: this one is not to; of a spare: it is to
+                           * go */
+    int64_t ended_at;     /* of a spare */
     struct machine_kept { /* what it brought along, said with its hello */
         bool whole;       /* it has the state after `step` */
         uint64_t step;

@@ -36,7 +36,7 @@
 /* It lacks what the job needs (files, a device's module). */
 static bool is_lacking(const struct machine *m, const struct machine_fault *fault)
 {
-    return fault->kind == MACHINE_FAULT_USER && fault->of_node && fault->rank < m->config.ranks;
+    return fault->kind == MACHINE_FAULT_USER && fault->of_node && fault->rank < m->size;
 }
 
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault)
@@ -48,7 +48,7 @@ void machine_report_fault(struct machine_turn *t, const struct machine_fault *fa
                        t->wall);
         m->dirty = true;
     }
-    if (machine_ends(m) || machine_keeps(m))
+    if (machine_ends(m) || machine_holds(m))
         return;
     CHECK(fault->kind != MACHINE_FAULT_NONE);
     if (machine_fault_weight(fault) > machine_fault_weight(&m->candidate))
@@ -128,7 +128,7 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
 static void tell_fault(struct machine_turn *t, const struct machine_fault *fault)
 {
     char who[32] = "";
-    if (fault->rank < t->m->config.ranks)
+    if (fault->rank < t->m->size)
         (void)snprintf(who, sizeof who, "rank %u: ", fault->rank);
     machine_tell(t, "fault", "%s: %s%.400s", machine_fault_name(fault->kind), who, fault->message);
 }
@@ -219,7 +219,7 @@ enum verdict {
 static enum verdict judge_node(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (!fault->of_node || fault->rank >= m->config.ranks)
+    if (!fault->of_node || fault->rank >= m->size)
         return VERDICT_OPEN;
     const char *node = m->ranks[fault->rank].node;
     bool added = shun_add(&m->shunned, node, SHUN_FAILED, (uint32_t)fault->kind, t->wall);
@@ -239,7 +239,7 @@ static void name_differing(const struct machine *m, char *out, size_t capacity)
 {
     size_t used = 0;
     out[0] = '\0';
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         bool named = !m->ranks[i].differs;
         for (uint32_t j = 0; j < i && !named; j++)
             named = m->ranks[j].differs && strcmp(m->ranks[j].node, m->ranks[i].node) == 0;
@@ -277,7 +277,7 @@ void machine_pins_tick(struct machine_turn *t)
     const struct machine *m = t->m;
     if (m->candidate.kind != MACHINE_FAULT_PINS || machine_ends(m))
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].ready && !m->ranks[i].differs)
             return;
     }
@@ -347,7 +347,7 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
 static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fault, int64_t delay)
 {
     struct machine *m = t->m;
-    if (fault->rank < m->config.ranks)
+    if (fault->rank < m->size)
         (void)shun_add(&m->shunned, m->ranks[fault->rank].node, SHUN_DATA, 0, t->wall);
     return delay < MACHINE_DATA_MS ? delay : MACHINE_DATA_MS;
 }
@@ -355,7 +355,7 @@ static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fa
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
-    if (machine_ends(m) || machine_keeps(m) || !machine_alive(m))
+    if (machine_ends(m) || machine_holds(m) || !machine_alive(m))
         return;
     struct machine_fault copy = *reported;
     const struct machine_fault *fault = &copy;
@@ -491,7 +491,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
 void machine_on_path(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->ending.parks || machine_keeps(m)) /* they would meet it again where they are */
+    if (m->ending.parks || machine_holds(m)) /* they would meet it again where they are */
         machine_end_generation(t, MACHINE_RECOVERING, false);
     if (machine_ends(m) || !machine_alive(m)) {
         if (m->state == MACHINE_RECOVERING || m->ending.to == MACHINE_FAILED)
@@ -532,7 +532,7 @@ void machine_on_nowhere(struct machine_turn *t)
             m->restarts--; /* no generation followed */
         machine_set_reason(m, "%.250s%s%s", m->cause.message, alone ? "" : "; it failed ",
                            alone ? "" : where.text);
-        if (machine_keeps(m)) {
+        if (machine_holds(m)) {
             machine_end_generation(t, MACHINE_FAILED, false);
         } else {
             machine_rest(t, MACHINE_FAILED);

@@ -70,7 +70,7 @@ static void save_again(struct machine_turn *t, int index)
         return;
     if (save->wanted) {
         save->wanted = false;
-        for (uint32_t i = 0; i < m->config.ranks; i++) {
+        for (uint32_t i = 0; i < m->size; i++) {
             uint8_t *flags = &m->ranks[i].save_flags[index];
             *flags = (*flags & MACHINE_RANK_BEGUN) && !(*flags & MACHINE_RANK_KNOWS_DROP)
                          ? MACHINE_RANK_BEGUN
@@ -484,7 +484,7 @@ void machine_load_save(struct machine *m, const struct machine_save *row)
             continue;
         m->saves[i] = *row;
         /* Who began it is not journalled: everybody may have a file there. */
-        for (uint32_t r = 0; r < m->config.ranks; r++)
+        for (uint32_t r = 0; r < m->size; r++)
             m->ranks[r].save_flags[i] = MACHINE_RANK_BEGUN | MACHINE_RANK_ASSUMED;
         return;
     }
@@ -493,6 +493,6 @@ void machine_load_save(struct machine *m, const struct machine_save *row)
 void machine_load_report(struct machine *m, uint64_t step, uint32_t generation, uint32_t rank)
 {
     int index = machine_save_index(m, step, generation);
-    if (index >= 0 && rank < m->config.ranks)
+    if (index >= 0 && rank < m->size)
         m->ranks[rank].save_flags[index] |= MACHINE_RANK_REPORTED;
 }

@@ -105,7 +105,7 @@ static enum status take_option(struct arguments *a, int option, const char *text
         break;
     case 'r':
         st = parse_number(text, UINT32_MAX, &n);
-        a->rank.rank = (uint32_t)n;
+        a->rank.number = (uint32_t)n;
         break;
     case 't':
         st = parse_number(text, INT32_MAX, &n);

@@ -7,6 +7,9 @@
  *   ready     session_set_ready; copies to other nodes begin
  *   train     the step loop, until it is done, left or over
  *
+ * A spare: join, form without a communicator, warm (the data are loaded, the model is prepared);
+ * then it waits, as one that has parked, for the generation in which it gets a seat.
+ *
  * A failure is reported to the coordinator first, with its kind; then the process waits, 10 s at
  * most, to be told that the generation is over. Whenever it is told so, it leaves at once from
  * where it is: files of its own that are half written belong to a save that cannot commit any more.
@@ -28,7 +31,8 @@ enum rank_exit {
 
 struct rank_options {
     const char *job;
-    uint32_t generation, rank;
+    uint32_t generation;
+    uint32_t number;         /* of the worker: flag --rank; the generation gives it a rank */
     const char *coordinator; /* target of the channel */
     const char *token;       /* the generation's: for the coordinator, and among workers */
     const char *tls_ca;      /* who may sign the coordinator's certificate; NULL: plaintext */

@@ -85,7 +85,8 @@ int rank_report_failure(struct rank *r, enum status st)
         reason_set(&named, "%.200s: %.280s", message, comm->table->why(comm->comm));
         message = named.text;
     }
-    if ((st == ST_CHANGED || (st == ST_CONFIG && fault.of_node)) && r->assignment.nodes != NULL) {
+    const bool node_known = r->assignment.nodes != NULL && !r->assignment.spare;
+    if ((st == ST_CHANGED || (st == ST_CONFIG && fault.of_node)) && node_known) {
         reason_set(&named, "node %s: %.380s", r->assignment.nodes[r->assignment.rank], message);
         message = named.text;
     }
@@ -99,5 +100,7 @@ int rank_report_failure(struct rank *r, enum status st)
 
 bool rank_can_park(const struct rank *r, enum status st)
 {
+    if (r->assignment.spare)
+        return false; /* what fails there is its own */
     return st == ST_PEER || st == ST_STALE || (st == ST_TIMED_OUT && !r->at_store);
 }

@@ -35,7 +35,7 @@ enum status rank_join(struct rank *r)
         return st;
     struct session_options options = { .job = o->job,
                                        .generation = r->generation,
-                                       .rank = r->rank,
+                                       .number = r->number,
                                        .link = link_table(r->link),
                                        .io = ckpt_store_io(r->store),
                                        .clock = clock_system(),
@@ -57,10 +57,17 @@ enum status rank_join(struct rank *r)
     }
     if (st != ST_OK)
         return st;
-    progress_init(&r->progress, r->session, r->flight, r->rank, r->generation);
+    progress_init(&r->progress, r->session, r->flight, r->number, r->generation);
     if (!r->goes_on)
         fault_point("trainer.start");
-    return session_join(r->session, "", JOIN_MS, &r->assignment);
+    st = session_join(r->session, "", JOIN_MS, &r->assignment);
+    if (st == ST_OK && r->assignment.spare) {
+        progress_phase(&r->progress, PHASE_SPARE);
+    } else if (st == ST_OK) { /* from here on people are told its rank; fault points go by it */
+        log_set_rank(r->log, r->assignment.rank);
+        progress_rank(&r->progress, r->assignment.rank);
+    }
+    return st;
 }
 
 /* Of a process that goes on the job may have changed where a running job's may; what the worker was
@@ -138,7 +145,7 @@ enum status rank_form(struct rank *r)
         st = worker_regroup(r->worker, r->assignment.rank, r->assignment.size, r->assignment.shares,
                             &r->reason);
     }
-    return st == ST_OK ? rank_connect(r) : st;
+    return st == ST_OK && !r->assignment.spare ? rank_connect(r) : st;
 }
 
 /* ---- ready ---- */
@@ -204,6 +211,23 @@ void rank_stop_exchange(struct rank *r, bool waits)
 {
     copy_exchange_close(r->exchange, waits);
     r->exchange = NULL;
+}
+
+enum status rank_get_warm(struct rank *r)
+{
+    fault_point("trainer.spare");
+    enum status st = worker_warm(r->worker, &r->reason);
+    if (st == ST_OK)
+        st = worker_pins(r->worker, &r->pins);
+    if (st != ST_OK)
+        return st;
+    const struct settings *s = &r->worker->settings;
+    const struct session_ready ready = { .total_steps = s->total_steps,
+                                         .steps_per_epoch = s->steps_per_epoch,
+                                         .parameters = r->worker->layout.param_count,
+                                         .state_bytes = state_bytes(r->worker),
+                                         .pins = r->pins.data };
+    return session_set_warm(r->session, &ready);
 }
 
 enum status rank_get_ready(struct rank *r)

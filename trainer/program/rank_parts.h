@@ -61,10 +61,11 @@ struct rank {
     struct session_parked kept; /* the state that it has */
     struct loop_rest rest;      /* of kept.step */
     struct rank_rows rows;
-    bool goes_on; /* it was of a generation before */
+    bool goes_on;    /* it was of a generation before */
+    uint32_t number; /* of the worker; its rank is in the assignment */
 
     /* Of the generation. */
-    uint32_t generation, rank;
+    uint32_t generation;
     char token[SESSION_TOKEN];
     struct rank_seat seats[RANK_SEATS];
     struct rank_seat *seat; /* of this generation */
@@ -78,7 +79,7 @@ struct rank {
     bool at_store;    /* what fails now fails at the checkpoint store */
     bool of_node;     /* what failed is this node's device, its files, its rights */
     uint32_t damaged; /* 1 + the file of the checkpoint that read damaged; 0: none */
-    uint32_t blamed;  /* 1 + the worker whose state came damaged; 0: none */
+    uint32_t blamed;  /* 1 + the rank whose state came damaged; 0: none */
     struct reason reason;
 
     pthread_mutex_t comm_mutex;
@@ -121,6 +122,8 @@ void rank_abort_communication(void *arg, const char *reason);
 MUST_CHECK enum status rank_join(struct rank *r);
 MUST_CHECK enum status rank_form(struct rank *r);
 MUST_CHECK enum status rank_get_ready(struct rank *r);
+/* The same of a spare, after rank_form. */
+MUST_CHECK enum status rank_get_warm(struct rank *r);
 /* Copies to other nodes. */
 void rank_start_exchange(struct rank *r);
 void rank_stop_exchange(struct rank *r, bool waits);

@@ -70,7 +70,7 @@ static void tell_row(void *session, const struct session_row *row)
 static void tell_rows(struct rank *r)
 {
     rank_rows_begin(&r->rows, r->progress.step);
-    if (r->rank == 0) {
+    if (r->assignment.rank == 0) {
         rank_rows_tell(&r->rows, r->assignment.metric_step, rank_is_live(r), tell_row, r->session);
     }
 }
@@ -114,6 +114,10 @@ static enum status run_generation(struct rank *r, int *out_code)
     enum status st = rank_join(r);
     if (st == ST_OK)
         st = rank_form(r);
+    if (st == ST_OK && r->assignment.spare) {
+        *out_code = RANK_OVER; /* from here on as one that parks */
+        return rank_get_warm(r);
+    }
     if (st == ST_OK)
         st = rank_fill_state(r);
     if (st == ST_OK)
@@ -147,7 +151,7 @@ static void take_seat(struct rank *r, struct rank_seat *seat)
     r->log = &seat->log;
     *r->log = log_open("cairn-trainer");
     r->log->job = r->options->job;
-    r->log->rank = (int64_t)r->rank;
+    r->log->rank = (int64_t)r->number; /* until it has a rank: rank_join */
     r->log->generation = (int64_t)r->generation;
 }
 
@@ -175,8 +179,12 @@ static enum status leave_generation(struct rank *r)
     rank_stop_exchange(r, false);
     rank_disconnect(r);
     signals_tell(r->signals, NULL);
-    LOG_INFO(r->log, "parked: %s state of step %llu", r->kept.whole ? "has the" : "has no whole",
-             (unsigned long long)r->kept.step);
+    if (r->assignment.spare) {
+        LOG_INFO(r->log, "a spare, ready to take a seat");
+    } else {
+        LOG_INFO(r->log, "parked: %s state of step %llu",
+                 r->kept.whole ? "has the" : "has no whole", (unsigned long long)r->kept.step);
+    }
     fault_point("trainer.parked");
     enum status st = session_park(r->session, &r->kept, &next);
     if (st != ST_OK)
@@ -198,7 +206,7 @@ static enum status leave_generation(struct rank *r)
     r->reason.text[0] = '\0';
     r->goes_on = true;
     r->generation = next.generation;
-    r->rank = next.rank;
+    r->number = next.number;
     memcpy(r->token, next.token, sizeof(r->token));
     take_seat(r, seat);
     return ST_OK;
@@ -239,7 +247,7 @@ static void open_flight(struct rank *r)
     const struct rank_options *o = r->options;
     if (o->flight_path == NULL)
         return;
-    enum status st = flight_open(o->flight_path, o->job, o->generation, o->rank, &r->flight);
+    enum status st = flight_open(o->flight_path, o->job, o->generation, o->number, &r->flight);
     if (st != ST_OK) {
         LOG_WARN(r->log, "%s: no flight recorder, ignoring: %s", o->flight_path, status_string(st));
     }
@@ -249,11 +257,11 @@ static enum status open_rank(struct rank *r)
 {
     const struct rank_options *o = r->options;
     r->generation = o->generation;
-    r->rank = o->rank;
+    r->number = o->number;
     take_seat(r, &r->seats[0]);
     buf_init(&r->pins, PINS_MAX);
     (void)pthread_mutex_init(&r->comm_mutex, NULL);
-    fault_context((int64_t)o->rank, (int64_t)o->generation, 0);
+    fault_context((int64_t)o->number, (int64_t)o->generation, 0);
     open_flight(r);
     const char *token = o->token != NULL ? o->token : "";
     if (strlen(token) >= sizeof(r->token))

@@ -276,7 +276,7 @@ static enum status repair(struct stream_state *s, uint32_t *out_blamed, struct r
         st = ST_CORRUPT;
     }
     if (st == ST_CORRUPT) {
-        reason_set(reason, "the state that came from worker %u is damaged: %llu chunks of %llu",
+        reason_set(reason, "the state that came from rank %u is damaged: %llu chunks of %llu",
                    *out_blamed, (unsigned long long)s->own.count,
                    (unsigned long long)s->chunk_count);
     }

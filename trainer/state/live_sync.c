@@ -87,7 +87,7 @@ static enum status greet(struct live *l)
 static enum status blame(const struct live *l, enum status st, uint32_t rank, const char *cause)
 {
     *l->blamed = rank;
-    reason_set(l->reason, "the state of step %llu from other workers: worker %u %s",
+    reason_set(l->reason, "the state of step %llu from other workers: rank %u %s",
                (unsigned long long)l->options->assignment->live_step, rank, cause);
     return st;
 }

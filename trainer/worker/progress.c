@@ -19,6 +19,7 @@ static const char *phase_name(enum phase phase)
         [PHASE_SAVE] = "save",
         [PHASE_EVALUATION] = "evaluation",
         [PHASE_FINISHING] = "finishing",
+        [PHASE_SPARE] = "spare",
     };
     CHECK(phase < PHASE_COUNT);
     return names[phase];
@@ -37,6 +38,12 @@ void progress_init(struct progress *progress, struct session *session, struct fl
     atomic_store(&progress->stopped, false);
     progress_step(progress, 0);
     progress_phase(progress, PHASE_FORMING);
+}
+
+void progress_rank(struct progress *progress, uint32_t rank)
+{
+    progress->rank = rank;
+    progress_step(progress, progress->step);
 }
 
 void progress_phase(struct progress *progress, enum phase phase)

@@ -28,6 +28,7 @@ enum phase {
     PHASE_SAVE,   /* snapshot stall */
     PHASE_EVALUATION,
     PHASE_FINISHING,
+    PHASE_SPARE, /* of a spare, instead of forming */
     PHASE_COUNT,
 };
 struct progress {
@@ -45,9 +46,11 @@ struct progress {
     atomic_bool stopped; /* this generation is over */
 };
 
-/* At the beginning, all zero, and of each generation: ticks go on. */
+/* At the beginning, all zero, and of each generation: ticks go on. rank: for fault points, until
+ * progress_rank says another. */
 void progress_init(struct progress *progress, struct session *session, struct flight *flight,
                    uint32_t rank, uint32_t generation);
+void progress_rank(struct progress *progress, uint32_t rank);
 /* The next phase begins; the time since the last call counts for the one before. */
 void progress_phase(struct progress *progress, enum phase phase);
 /* `step` steps are finished now. Fault points compare with it, too. */

@@ -497,7 +497,7 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
     return feed_open(&w->device, &options, &w->eval_batches);
 }
 
-enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
+enum status worker_warm(struct worker *worker, struct reason *reason)
 {
     struct worker *w = worker;
     enum status st = note_of_node(w, join_loader(w, &w->train, reason));
@@ -522,8 +522,16 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
         st = start_evaluation(w, &options);
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the inputs", reason);
-    if (st == ST_OK)
-        st = scaling_write(w);
+    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the inputs", reason);
+}
+
+enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
+{
+    struct worker *w = worker;
+    enum status st = worker_warm(w, reason);
+    if (st != ST_OK)
+        return st;
+    st = scaling_write(w);
     if (st == ST_OK)
         st = plan_refresh(w->plan, optimizer_params(w->optimizer));
     if (st != ST_OK)

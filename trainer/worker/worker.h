@@ -11,6 +11,9 @@
  *      worker_disconnect   wherever the worker is, once its generation has ended
  *      worker_regroup      in the next one; from there as above, from worker_connect on
  *
+ *      A spare has neither a communicator nor a state: worker_warm after worker_open, and
+ *      worker_regroup when it gets a seat.
+ *
  * What stays from one generation to the next: data, what was prefetched of them, model, plans and
  * what the device recorded of them, optimizer and state, the buffers of the reduction.
  *
@@ -128,6 +131,8 @@ MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 
+/* What worker_start can do without a state: waits for the data, allocates the inputs. */
+MUST_CHECK enum status worker_warm(struct worker *worker, struct reason *reason);
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);
 

@@ -275,8 +275,9 @@ enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t s
 /* Whether a job can have so many workers, by what its file says. */
 static enum status could_set(const struct job *spec, uint32_t count, struct reason *reason)
 {
-    const long long lanes = spec->train.lanes, min = spec->workers.min,
-                    spares = spec->workers.spares;
+    const long long lanes = spec->train.lanes, spares = spec->workers.spares;
+    /* A min that is the count is that of whatever count there is (struct machine_config). */
+    const long long min = spec->workers.min < spec->workers.count ? spec->workers.min : 1;
     if (count > lanes) {
         reason_set(reason, "%u workers can't share %lld lanes: each carries at least one", count,
                    lanes);

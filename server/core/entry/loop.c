@@ -47,6 +47,7 @@ void core_free(struct core *core)
     table_release(&core->nodes_by_name);
     ordered_release(&core->live);
     ordered_release(&core->queue);
+    ordered_release(&core->hungry);
     timers_release(&core->job_timers);
     timers_release(&core->node_timers);
     pairs_close(&core->pairs);
@@ -64,7 +65,7 @@ int64_t core_deadline(struct core *core)
     if (look_at < now)
         look_at = now; /* nothing that was promised before */
     /* What keeps a job from a node passes with time, too. */
-    if (core->queue.count > 0 && look_at < at)
+    if (core->queue.count + core->hungry.count > 0 && look_at < at)
         at = look_at;
     if (timers_at(&core->node_timers) < at)
         at = timers_at(&core->node_timers);
@@ -123,7 +124,7 @@ void core_tick(struct core *core)
         struct core_job *job = core_job_of(timers_first(&core->job_timers));
         tick_job(core, job, now);
     }
-    if (core->queue.count > 0 && now >= core->looked_at + CORE_LOOK_MS)
+    if (core->queue.count + core->hungry.count > 0 && now >= core->looked_at + CORE_LOOK_MS)
         core->schedule_needed = true;
     core_chores_tick(core);
     core_schedule(core);
@@ -134,11 +135,11 @@ void core_tick(struct core *core)
 static void check_seats(struct core *core, struct core_job *job)
 {
     uint32_t gone = 0;
-    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+    for (uint32_t i = 0; i < machine_capacity(&job->m); i++) {
         const struct machine_rank *of = &job->m.ranks[i];
         const bool holds = machine_holds_slot(&job->m, i);
         const struct core_node *node = holds ? core_node_at(core, of->node) : NULL;
-        gone += of->gone;
+        gone += i < job->m.size && of->gone;
         CHECK(job->ranks[i].node == node);
         CHECK(!node || job->ranks[i].slot == of->slot);
     }
@@ -153,6 +154,8 @@ static void check_job(struct core *core, struct core_job *job)
     CHECK(is_live == !machine_state_final(job->m.state));
     const bool queues = ordered_get(&core->queue, job->seq) == job;
     CHECK(queues == core_job_queues(job));
+    const bool hungers = ordered_get(&core->hungry, job->seq) == job;
+    CHECK(hungers == (!job->unreadable[0] && machine_hungers(&job->m)));
     CHECK(queues || core->holds_back != job);
     check_seats(core, job);
 }

@@ -8,16 +8,20 @@
 
 /* ---- reconciliation ---- */
 
-/* The job, if the trainer is one of its current workers on that node; else NULL. */
+/* The job, if the trainer is one of its current workers on that node, and its place there; else
+ * NULL. */
 static struct core_job *job_of_trainer(struct core *core, const struct core_node *node,
-                                       const Cairn__V1__TrainerRef *ref)
+                                       const Cairn__V1__TrainerRef *ref, uint32_t *out_rank)
 {
     struct core_job *job = ref ? core_job_at(core, ref->job) : NULL;
-    if (!job || ref->rank >= job->m.config.ranks || ref->generation == 0 ||
-        ref->generation != job->m.ranks[ref->rank].birth ||
-        strcmp(job->m.ranks[ref->rank].node, node->name) != 0)
-        return NULL;
-    return job;
+    bool found = false;
+    for (uint32_t i = 0; job && i < job->m.count && ref->generation > 0 && !found; i++) {
+        const struct machine_rank *rank = &job->m.ranks[i];
+        found = rank->birth == ref->generation && rank->number == ref->rank &&
+                strcmp(rank->node, node->name) == 0;
+        *out_rank = i;
+    }
+    return found ? job : NULL;
 }
 
 /* The agent says that it runs there. Whom no job has any more is ended, and holds its slot until it
@@ -28,20 +32,21 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
     const struct core_job *named = ref ? core_job_at(core, ref->job) : NULL;
     if (named && core_is_kept(named))
         return; /* it may be one of this generation */
-    struct core_job *job = job_of_trainer(core, node, ref);
-    if (!job || !machine_alive_rank(&job->m, ref->rank)) {
+    uint32_t at = 0;
+    struct core_job *job = job_of_trainer(core, node, ref, &at);
+    if (!job || !machine_alive_rank(&job->m, at)) {
         if (ref)
             core_stray_add(core, node, ref, slot, core_now(core));
         if (ref && node->conn)
             core_send_end_of(core, node->conn, ref);
         return;
     }
-    struct machine_event event =
-        core_event_of(core, MACHINE_EV_STARTED, job->m.generation, ref->rank);
+    struct machine_event event = core_event_of(core, MACHINE_EV_STARTED, job->m.generation, at);
     event.started.pid = pid;
     (void)core_apply(core, job, &event);
-    const struct machine_rank *rank = &job->m.ranks[ref->rank];
-    if ((machine_ends_hard(&job->m) || rank->ended) && !rank->parked && node->conn)
+    const struct machine_rank *rank = &job->m.ranks[at];
+    const bool ends = machine_ends_hard(&job->m) && !machine_is_spare(&job->m, at);
+    if ((ends || rank->ended) && !rank->parked && node->conn)
         core_send_end_of(core, node->conn, ref);
 }
 
@@ -66,10 +71,11 @@ static void take_absent(struct core *core, struct core_node *node,
         struct core_job *job = ranks[i]->job;
         const uint32_t r = core_rank_number(ranks[i]);
         if (job->unreadable[0] || ranks[i]->node != node || !machine_alive_rank(&job->m, r) ||
-            is_listed(hello, job->id, job->m.ranks[r].birth, r))
+            is_listed(hello, job->id, job->m.ranks[r].birth, job->m.ranks[r].number))
             continue;
         const bool born = job->m.ranks[r].birth == job->m.generation; /* else it was there */
-        if (job->m.state == MACHINE_FORMING && !job->m.ranks[r].started && born &&
+        const bool forms = job->m.state == MACHINE_FORMING || machine_is_spare(&job->m, r);
+        if (forms && !job->m.ranks[r].started && born && !job->m.ranks[r].ended &&
             node->stay == CORE_STAYS) { /* one that leaves starts nothing more */
             core_send_start(core, job, r);
             continue;
@@ -290,22 +296,22 @@ static enum machine_exit exit_of(const Cairn__V1__TrainerExited *exited)
     return MACHINE_EXIT_UNKNOWN;
 }
 
-static void apply_exit(struct core *core, struct core_job *job,
+static void apply_exit(struct core *core, struct core_job *job, uint32_t rank,
                        const Cairn__V1__TrainerExited *exited)
 {
-    const Cairn__V1__TrainerRef *ref = exited->ref;
     const Cairn__V1__LastWords *words =
         exited->words__case == CAIRN__V1__TRAINER_EXITED__WORDS__WORDS ? exited->words : NULL;
     if (words && words->generation != job->m.generation)
         words = NULL; /* of a generation that it has outlived */
-    if (words && ref->rank == 0)
+    if (words && machine_is_spare(&job->m, rank))
+        words = NULL;
+    if (words && rank == 0)
         core_take_rows(core, job, words->rows, words->n_rows);
     for (size_t i = 0; words && i < words->n_saves; i++) /* what it had written still counts */
-        core_take_report(core, job, ref->rank, words->saves[i]);
+        core_take_report(core, job, rank, words->saves[i]);
     struct reason message;
     explain_exit(exited, &message);
-    struct machine_event event =
-        core_event_of(core, MACHINE_EV_EXITED, job->m.generation, ref->rank);
+    struct machine_event event = core_event_of(core, MACHINE_EV_EXITED, job->m.generation, rank);
     enum machine_exit how = exit_of(exited);
     event.exited = (struct machine_exited){
         .how = how,
@@ -329,9 +335,10 @@ static void take_exit(struct core *core, struct core_node *node,
     const struct core_job *named = exited->ref ? core_job_at(core, exited->ref->job) : NULL;
     if (!exited->ref || (named && core_is_kept(named)))
         return; /* not acknowledged: it is said again to who can read the job */
-    struct core_job *job = job_of_trainer(core, node, exited->ref);
+    uint32_t rank = 0;
+    struct core_job *job = job_of_trainer(core, node, exited->ref, &rank);
     if (job)
-        apply_exit(core, job, exited);
+        apply_exit(core, job, rank, exited);
     core_stray_gone(core, node, exited->ref);
     if (core->failed != ST_OK || !node->conn)
         return;

@@ -285,7 +285,7 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
 static bool is_remote(const struct core_job *job)
 {
     bool found = false;
-    for (uint32_t r = 0; r < job->m.config.ranks && !found; r++) {
+    for (uint32_t r = 0; r < job->m.count && !found; r++) {
         const struct core_node *on = job->ranks[r].node;
         found = on && on->known && !on->local;
     }
@@ -301,7 +301,7 @@ static void excuse_remote(struct core *core, int64_t ms, const char *message)
         if (!is_remote(job))
             continue;
         machine_excuse(&job->m, ms);
-        for (uint32_t r = 0; r < job->m.config.ranks; r++) {
+        for (uint32_t r = 0; r < job->m.count; r++) {
             /* Those that were heard nevertheless are not ahead of the time. */
             struct machine_rank *rank = &job->m.ranks[r];
             rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;

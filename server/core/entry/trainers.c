@@ -77,7 +77,7 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 
 static void take_rows(struct core *core, struct core_conn *conn, const Cairn__V1__MetricRows *rows)
 {
-    if (conn->rank != 0)
+    if (conn->rank != 0 || conn->spare)
         return;
     core_take_rows(core, conn->job, rows->rows, rows->n_rows);
     conn->job->metrics_from = conn;
@@ -112,19 +112,61 @@ static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello,
     return list;
 }
 
-/* It was kept for the generation that forms, and has not heard of it, or lost what it heard: it is
- * told again. */
-static bool is_kept(const struct core_job *job, const struct core_conn *conn,
-                    const Cairn__V1__TrainerHello *hello)
+/*
+ * Its rank in the generation that forms, if it has one and has not heard of it, or lost what it
+ * heard: it was kept, or was a spare. Else MACHINE_ALL_RANKS.
+ */
+static uint32_t find_regrouping(const struct core_job *job, const struct core_conn *conn,
+                                const Cairn__V1__TrainerHello *hello)
 {
     const struct machine *m = &job->m;
-    return hello->parked && (m->state == MACHINE_FORMING || m->ending.parks) &&
-           hello->generation + 1 == m->generation && hello->rank < m->config.ranks &&
-           machine_alive_rank(m, hello->rank) && m->ranks[hello->rank].birth < m->generation &&
-           !m->ranks[hello->rank].joined && same_token(conn->token, m->token_before);
+    const uint32_t at = machine_find_number(m, hello->rank, m->size);
+    if (at == MACHINE_ALL_RANKS || !(m->state == MACHINE_FORMING || m->ending.parks))
+        return MACHINE_ALL_RANKS;
+    const struct machine_rank *of = &m->ranks[at];
+    const bool kept = hello->parked && hello->generation + 1 == m->generation &&
+                      same_token(conn->token, m->token_before);
+    const bool spare = hello->generation == of->birth && same_token(conn->token, m->spares.token);
+    return (kept || spare) && of->birth < m->generation && !of->joined ? at : MACHINE_ALL_RANKS;
 }
 
-/* NULL: it may have a session; else it was told why not. */
+/* Its place among the spares; MACHINE_ALL_RANKS: it is none, or none any more. */
+static uint32_t find_spare(const struct core_job *job, const struct core_conn *conn,
+                           const Cairn__V1__TrainerHello *hello)
+{
+    const struct machine *m = &job->m;
+    const uint32_t at = machine_find_number(m, hello->rank, m->count);
+    const bool is_one = at != MACHINE_ALL_RANKS && machine_is_spare(m, at) && !m->ranks[at].ended &&
+                        hello->generation == m->ranks[at].birth;
+    return is_one && same_token(conn->token, m->spares.token) ? at : MACHINE_ALL_RANKS;
+}
+
+/* A worker of the generation; false: it was told why it may have no session. */
+static bool admit_member(struct core *core, struct core_conn *conn, const struct core_job *job,
+                         const Cairn__V1__TrainerHello *hello)
+{
+    const struct machine *m = &job->m;
+    const uint32_t at = machine_find_number(m, hello->rank, m->size);
+    if (hello->generation != m->generation || at == MACHINE_ALL_RANKS ||
+        !machine_alive_rank(m, at)) {
+        core_send_over_to(core, conn, "this generation is over");
+        return false;
+    }
+    if (!same_token(conn->token, m->token)) {
+        core_hang_up(core, conn, RPC_UNAUTHENTICATED,
+                     "not the token of this job and generation: workers get theirs from the agent "
+                     "that starts them");
+        return false;
+    }
+    if (machine_ends_hard(m) && !m->ranks[at].parked) {
+        core_send_over_to(core, conn, "this generation has ended");
+        return false;
+    }
+    conn->rank = at;
+    return true;
+}
+
+/* The job of the worker at conn->rank, which may have a session; NULL: it was told why not. */
 static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                                       const Cairn__V1__TrainerHello *hello)
 {
@@ -138,27 +180,23 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
         core_hang_up(core, conn, RPC_UNAVAILABLE, job->unreadable);
         return NULL;
     }
-    if (job && is_kept(job, conn, hello)) {
+    const uint32_t regroups = job ? find_regrouping(job, conn, hello) : MACHINE_ALL_RANKS;
+    if (regroups != MACHINE_ALL_RANKS) {
         conn->regroups = true;
-        core_send_regroup(core, job, hello->rank, conn);
+        core_send_regroup(core, job, regroups, conn);
         return NULL;
     }
-    if (!job || hello->generation != job->m.generation || hello->rank >= job->m.config.ranks ||
-        !machine_alive_rank(&job->m, hello->rank)) {
+    const uint32_t spare = job ? find_spare(job, conn, hello) : MACHINE_ALL_RANKS;
+    if (spare != MACHINE_ALL_RANKS) {
+        conn->spare = true;
+        conn->rank = spare;
+        return job;
+    }
+    if (!job) {
         core_send_over_to(core, conn, "this generation is over");
         return NULL;
     }
-    if (!same_token(conn->token, job->m.token)) {
-        core_hang_up(core, conn, RPC_UNAUTHENTICATED,
-                     "not the token of this job and generation: workers get theirs from the agent "
-                     "that starts them");
-        return NULL;
-    }
-    if (machine_ends_hard(&job->m) && !job->m.ranks[hello->rank].parked) {
-        core_send_over_to(core, conn, "this generation has ended");
-        return NULL;
-    }
-    return job;
+    return admit_member(core, conn, job, hello) ? job : NULL;
 }
 
 /*
@@ -166,43 +204,43 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
  * its bits all the same, so that in a generation all are of the same version: of the coordinator's,
  * if one of them is. A job goes on with another one in a later generation.
  */
-static bool version_fits(const struct core_job *job, const Cairn__V1__TrainerHello *hello,
-                         struct machine_fault *out)
+static bool version_fits(const struct core_job *job, uint32_t at,
+                         const Cairn__V1__TrainerHello *hello, struct machine_fault *out)
 {
     const struct machine_rank *nodes = job->m.ranks;
     const char *said = core_version_said(hello->version);
     uint32_t other = 0;
-    out->rank = hello->rank;
+    out->rank = at;
     if (!core_version_fits(hello->version)) {
         (void)snprintf(out->message, sizeof out->message,
                        "this coordinator is of version %s, cairn-trainer on node %s of version "
                        "%.31s: install the same on both",
-                       CAIRN_VERSION, nodes[hello->rank].node, said);
+                       CAIRN_VERSION, nodes[at].node, said);
         return false;
     }
-    while (other < job->m.config.ranks && (job->ranks[other].version_of != hello->generation ||
-                                           strcmp(job->ranks[other].version, said) == 0))
+    while (other < job->m.size && (job->ranks[other].version_of != hello->generation ||
+                                   strcmp(job->ranks[other].version, said) == 0))
         other++;
-    if (other == job->m.config.ranks)
+    if (other == job->m.size)
         return true;
-    out->rank = strcmp(said, CAIRN_VERSION) == 0 ? other : hello->rank;
+    out->rank = strcmp(said, CAIRN_VERSION) == 0 ? other : at;
     (void)snprintf(out->message, sizeof out->message,
                    "cairn-trainer is of version %.31s on node %.100s and %.31s on node %.100s: "
                    "install the same on both",
-                   said, nodes[hello->rank].node, job->ranks[other].version, nodes[other].node);
+                   said, nodes[at].node, job->ranks[other].version, nodes[other].node);
     return false;
 }
 
 /* Ends the generation: the reason is the job's to show. It waits until the versions are equal, as
  * they will be at the end of a rolling upgrade. */
 static void refuse_version(struct core *core, struct core_conn *conn, struct core_job *job,
-                           const Cairn__V1__TrainerHello *hello, struct machine_fault fault)
+                           struct machine_fault fault)
 {
     fault.kind = MACHINE_FAULT_FORMATION;
     fault.of_node = fault.waits = true;
     (void)snprintf(fault.phase, sizeof fault.phase, "hello");
     struct machine_event event =
-        core_event_of(core, MACHINE_EV_FAULT, hello->generation, hello->rank);
+        core_event_of(core, MACHINE_EV_FAULT, job->m.generation, conn->rank);
     event.fault = &fault;
     (void)core_apply(core, job, &event);
     core_send_over_to(core, conn, fault.message);
@@ -214,12 +252,12 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     struct core_job *job = admit_trainer(core, conn, hello);
     if (!job)
         return;
-    struct machine_fault fault = { .rank = hello->rank };
-    if (!version_fits(job, hello, &fault)) {
-        refuse_version(core, conn, job, hello, fault);
+    struct machine_fault fault = { .rank = conn->rank };
+    if (!version_fits(job, conn->rank, hello, &fault)) {
+        refuse_version(core, conn, job, fault);
         return;
     }
-    struct core_rank *rank = &job->ranks[hello->rank];
+    struct core_rank *rank = &job->ranks[conn->rank];
     if (hello->attached && rank->version_of != hello->generation)
         core->hello_at = core_now(core); /* it is back: there was no hello of it since the start */
     rank->version_of = hello->generation;
@@ -231,12 +269,12 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     }
     conn->job = job;
     conn->generation = hello->generation;
-    conn->rank = hello->rank;
+    conn->number = hello->rank;
     rank->conn = conn;
     size_t copy_count;
     struct machine_copy *copies = copies_offered(hello, &copy_count);
     struct machine_event event =
-        core_event_of(core, MACHINE_EV_HELLO, hello->generation, hello->rank);
+        core_event_of(core, MACHINE_EV_HELLO, job->m.generation, conn->rank);
     event.hello = (struct machine_hello){ .pid = hello->pid,
                                           .attached = hello->attached,
                                           .step = hello->step,
@@ -316,7 +354,7 @@ static bool is_first(const struct core_job *job)
 {
     if (!job->pins[0])
         return true;
-    for (uint32_t i = 0; i < job->m.config.ranks; i++) {
+    for (uint32_t i = 0; i < job->m.size; i++) {
         if (job->m.ranks[i].ready)
             return false;
     }
@@ -359,7 +397,7 @@ static void trainer_ready(struct core *core, struct core_conn *conn, const Cairn
 {
     struct reason difference;
     struct machine_event event =
-        core_event_of(core, MACHINE_EV_READY, conn->generation, conn->rank);
+        core_event_of(core, MACHINE_EV_READY, conn->job->m.generation, conn->rank);
     event.ready = (struct machine_ready){
         .total_steps = ready->total_steps,
         .steps_per_epoch = ready->steps_per_epoch,
@@ -440,7 +478,8 @@ static void apply_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message)
 {
     struct machine_fault fault;
-    struct machine_event event = core_event_of(core, MACHINE_EV_TICK, conn->generation, conn->rank);
+    struct machine_event event =
+        core_event_of(core, MACHINE_EV_TICK, conn->job->m.generation, conn->rank);
     if (read_event(message, &event, &fault))
         (void)core_apply(core, conn->job, &event);
 }
@@ -448,7 +487,7 @@ static void apply_message(struct core *core, struct core_conn *conn,
 static void note_heard(struct core *core, const struct core_conn *conn)
 {
     const struct core_node *on = conn->job ? conn->job->ranks[conn->rank].node : NULL;
-    if (on && !on->local && conn->generation == conn->job->m.generation)
+    if (on && !on->local && (conn->spare || conn->generation == conn->job->m.generation))
         outage_heard(&core->outage);
 }
 
@@ -456,9 +495,20 @@ static void note_heard(struct core *core, const struct core_conn *conn)
 static bool regroups(const struct core_conn *conn)
 {
     const struct machine *m = &conn->job->m;
-    return (m->state == MACHINE_FORMING || m->ending.parks) &&
-           conn->generation + 1 == m->generation && m->ranks[conn->rank].birth < m->generation &&
-           !m->ranks[conn->rank].joined;
+    const bool before = conn->spare || conn->generation + 1 == m->generation;
+    return conn->rank < m->size && (m->state == MACHINE_FORMING || m->ending.parks) && before &&
+           m->ranks[conn->rank].birth < m->generation && !m->ranks[conn->rank].joined;
+}
+
+/* Of a worker without a part in the generation: what is of a generation it doesn't say. */
+static void hear_spare(struct core *core, struct core_conn *conn,
+                       const Cairn__V1__TrainerMessage *message)
+{
+    if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_READY) {
+        trainer_ready(core, conn, message->ready);
+    } else {
+        apply_message(core, conn, message);
+    }
 }
 
 /* Said before it heard of its new generation: only rows count, as nobody trains them again. */
@@ -481,7 +531,9 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
     } else if (!conn->job || regroups(conn)) {
         hear_before_regroup(core, conn, message);
-    } else if (conn->generation != conn->job->m.generation) {
+    } else if (conn->spare && machine_is_spare(&conn->job->m, conn->rank)) {
+        hear_spare(core, conn, message);
+    } else if (conn->spare || conn->generation != conn->job->m.generation) {
         core_detach(conn);
         core_send_over_to(core, conn, "this generation is over");
     } else if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_MEET) {
@@ -506,8 +558,9 @@ void core_trainer_closed(struct core *core, struct core_conn *conn)
     core_detach(conn);
     if (!job)
         return;
-    struct machine_event event =
-        core_event_of(core, MACHINE_EV_SESSION_LOST, conn->generation, conn->rank);
+    const bool spare = conn->spare && machine_is_spare(&job->m, conn->rank);
+    struct machine_event event = core_event_of(
+        core, MACHINE_EV_SESSION_LOST, spare ? job->m.generation : conn->generation, conn->rank);
     (void)core_apply(core, job, &event);
     core_schedule(core);
 }

@@ -13,9 +13,11 @@
 enum status machine_init(struct machine *m, const char *id, const struct machine_config *config,
                          int64_t now, int64_t wall)
 {
-    if (config->ranks < 1 || config->ranks > LIMIT_RANKS)
+    const uint32_t most = config->most > 0 ? config->most : config->ranks;
+    if (config->ranks < 1 || config->ranks > most || most > LIMIT_RANKS ||
+        config->min > config->ranks || config->spares > LIMIT_RANKS)
         return ST_INVALID;
-    struct machine_rank *ranks = calloc(config->ranks, sizeof *ranks);
+    struct machine_rank *ranks = calloc((size_t)most + config->spares, sizeof *ranks);
     if (!ranks)
         return ST_NO_MEMORY;
     *m = (struct machine){ .config = *config,
@@ -23,12 +25,21 @@ enum status machine_init(struct machine *m, const char *id, const struct machine
                            .dirty = true,
                            .submitted_wall = wall,
                            .accounts.at = now,
-                           .ranks = ranks };
+                           .ranks = ranks,
+                           .size = config->ranks,
+                           .count = config->ranks };
+    m->config.most = most;
+    m->config.min_follows = config->min == 0;
+    if (config->min == 0)
+        m->config.min = config->ranks;
     if (m->config.silent_ms == 0)
         m->config.silent_ms = MACHINE_SILENT_MS;
     machine_text(m->id, sizeof m->id, id);
-    for (uint32_t i = 0; i < config->ranks; i++)
-        machine_rank_gone(m, i);
+    m->gone_count = m->size;
+    for (uint32_t i = 0; i < machine_capacity(m); i++) {
+        ranks[i].gone = true;
+        ranks[i].number = i;
+    }
     return ST_OK;
 }
 
@@ -66,6 +77,10 @@ static void close_generation(struct machine_turn *t)
         machine_end_generation(t, to, false);
         return;
     }
+    if (to != MACHINE_RECOVERING && machine_spares_live(m) > 0) {
+        machine_dismiss_spares(t);
+        return;
+    }
     machine_recovery_end(t, to);
     machine_act(t, MACHINE_ACT_GEN_END);
     if (to == MACHINE_RECOVERING) {
@@ -89,7 +104,8 @@ static void end_turn(struct machine_turn *t)
     machine_recovery_tick(t);
     machine_read_back_tick(t);
     machine_sweep(t);
-    CHECK(!machine_state_final(m->state) || machine_all_gone(m)); /* invariant 5 */
+    CHECK(!machine_state_final(m->state) ||
+          (machine_all_gone(m) && machine_spares_live(m) == 0)); /* invariant 5 */
     CHECK(!machine_ends(m) || machine_alive(m));
 }
 
@@ -183,10 +199,10 @@ static void on_finished(struct machine_turn *t)
     rank->finished = true;
     if (t->ev->finished.step > rank->step)
         rank->step = t->ev->finished.step;
-    if (machine_ends(m) || machine_keeps(m) || m->total_steps != 0 ||
+    if (machine_ends(m) || machine_holds(m) || m->total_steps != 0 ||
         m->intent != MACHINE_INTENT_NONE)
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].finished)
             return;
     }
@@ -289,6 +305,7 @@ static const struct {
     [MACHINE_EV_LEAVING] = { CORE, machine_on_leaving },
     [MACHINE_EV_NOTE] = { CORE, on_note },
     [MACHINE_EV_PATH] = { CORE, machine_on_path },
+    [MACHINE_EV_SPARE] = { CORE, machine_on_spare },
     [MACHINE_EV_STARTED] = { FLEET, on_started },
     [MACHINE_EV_MISSING] = { FLEET, on_missing },
     [MACHINE_EV_EXITED] = { FLEET, on_exited },
@@ -313,7 +330,7 @@ static bool is_fenced(const struct machine *m, const struct machine_event *ev)
 {
     if (ev->kind >= MACHINE_EV_FIRST_ASK || events[ev->kind].sender == CORE)
         return false;
-    return ev->generation != m->generation || ev->rank >= m->config.ranks || !machine_alive(m);
+    return ev->generation != m->generation || ev->rank >= m->count || !machine_alive(m);
 }
 
 /* The rules of silence are about all ranks. What a trainer says is a sign of life and makes none of
@@ -343,17 +360,22 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
     } else {
         if (events[event->kind].sender == TRAINER)
             m->ranks[event->rank].heard_at = event->now;
-        if (events[event->kind].handle)
+        if (machine_is_spare(m, event->rank)) {
+            machine_on_spare_event(&t);
+        } else if (events[event->kind].handle) {
             events[event->kind].handle(&t);
+        }
     }
     const bool looks = looks_at_all(m, event);
     m->watched_at = looks ? event->now : m->watched_at;
+    machine_watch_spares(&t);
     machine_watch(&t, looks);
     if (machine_is_vacated(m))
         machine_unplace(&t);
     machine_saves_tick(&t);
     machine_due_tick(&t);
     machine_damage_tick(&t);
+    machine_resize_tick(&t);
     end_turn(&t);
     return ST_OK;
 }
@@ -371,7 +393,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     m->replay_until = m->step_max;
     if (m->state == MACHINE_PLACING)
         m->state = m->generation == 0 ? MACHINE_QUEUED : MACHINE_RECOVERING;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->count; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (!machine_alive(m))
             machine_rank_gone(m, i);
@@ -379,8 +401,10 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
         rank->counter_at = m->grace_until;
         rank->saving_at = m->grace_until;
         rank->step = m->restore.step;
+        rank->ended_at = now;
     }
     m->stepped_at = 0;
+    m->spares.again_at = now;
     bool gently = machine_ends(m) && m->ending.to != MACHINE_RECOVERING &&
                   m->ending.to != MACHINE_FAILED && m->ending.to != MACHINE_KILLED;
     m->ending.kept_until = m->grace_until + MACHINE_KEEP_MS;
@@ -408,8 +432,11 @@ void machine_restored(struct machine *m)
         return;
     m->generation += MACHINE_RESTORE_GAP;
     m->restore.memory_from = m->generation;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
-        m->ranks[i].birth = m->generation; /* whoever is there was born before, and is nobody's */
+    for (uint32_t i = 0; i < m->count; i++) { /* whoever is there was born before */
+        m->ranks[i].birth = m->generation;
+        if (machine_is_spare(m, i))
+            machine_rank_gone(m, i);
+    }
     m->restore.live = false;
     m->restore.decided = m->restore.decided && m->state != MACHINE_FORMING;
     m->dirty = true;
@@ -422,7 +449,7 @@ void machine_abandon(struct machine *m, int64_t wall, const char *by, struct mac
     machine_tell(&t, "kill", "asked by %s", machine_asker(by));
     if (machine_alive(m))
         machine_act(&t, MACHINE_ACT_GEN_END);
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->count; i++)
         machine_rank_gone(m, i);
     machine_rest(&t, MACHINE_KILLED);
 }
@@ -440,7 +467,7 @@ void machine_excuse(struct machine *m, int64_t ms)
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->count; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->heard_at += ms;
         rank->counter_at += ms;
@@ -454,7 +481,7 @@ void machine_excuse(struct machine *m, int64_t ms)
 
 void machine_extend_grace(struct machine *m, int64_t ms)
 {
-    for (uint32_t i = 0; machine_alive(m) && i < m->config.ranks; i++) {
+    for (uint32_t i = 0; machine_alive(m) && i < m->count; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->heard_at += rank->heard_at >= m->grace_until ? ms : 0;
         rank->counter_at += rank->counter_at >= m->grace_until ? ms : 0;

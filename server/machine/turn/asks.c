@@ -25,7 +25,7 @@ static bool is_news(const struct machine *m, enum machine_intent intent, enum ma
  * kept for it. */
 static void end_or_rest(struct machine_turn *t, enum machine_state to)
 {
-    if (machine_keeps(t->m)) {
+    if (machine_holds(t->m)) {
         machine_end_generation(t, to, false);
     } else {
         machine_rest(t, to);
@@ -232,8 +232,24 @@ static enum status ask_check_ckpt(struct machine_turn *t)
 
 static enum status ask_set(struct machine_turn *t)
 {
-    (void)t;
-    return ST_REFUSED;
+    struct machine *m = t->m;
+    const uint32_t asked = t->ev->set.workers;
+    const uint32_t least = m->config.min_follows ? 1 : m->config.min;
+    if (machine_state_final(m->state) || asked < least || asked > m->config.most)
+        return ST_REFUSED;
+    if (asked == m->config.ranks)
+        return ST_OK;
+    machine_tell(t, "workers", "%u from now on, not %u%s; asked by %s", asked, m->config.ranks,
+                 t->ev->set.evens ? ", with even shares" : "", machine_asker(t->ev->by));
+    m->config.ranks = asked;
+    if (m->config.min_follows)
+        m->config.min = asked;
+    m->resizes = m->config.restarts;
+    m->dirty = true;
+    if (m->state == MACHINE_PLACING)
+        machine_unplace(t);
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+    return ST_OK;
 }
 
 enum status machine_ask(struct machine_turn *t)

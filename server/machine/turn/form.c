@@ -15,6 +15,7 @@ static void form_generation(struct machine_turn *t)
     const struct machine_ckpt *ckpt = machine_newest(m);
     machine_text(m->token_before, sizeof m->token_before, m->token);
     machine_text(m->token, sizeof m->token, m->token_next);
+    machine_seat(t);
     m->generation++;
     m->ran <<= 1;
     m->state = MACHINE_FORMING;
@@ -54,7 +55,8 @@ static void form_generation(struct machine_turn *t)
         m->intent = MACHINE_INTENT_NONE;
     m->due.moves = m->due.moves && kept > 0;
     m->gone_count = 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
+        CHECK(machine_find_number(m, m->ranks[i].number, i) == MACHINE_ALL_RANKS); /* invariant 6 */
         m->ranks[i].gone = false;
         m->ranks[i].step = m->restore.step;
         m->ranks[i].counter_at = t->now;
@@ -62,16 +64,45 @@ static void form_generation(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_GEN_BEGIN);
     if (kept > 0) {
         machine_tell(t, "forming", "generation %u with %u workers, %u of them go on", m->generation,
-                     m->config.ranks, kept);
+                     m->size, kept);
     } else if (ckpt) {
         machine_tell(t, "forming",
                      "generation %u with %u workers, from the checkpoint of step %llu",
-                     m->generation, m->config.ranks, (unsigned long long)ckpt->step);
+                     m->generation, m->size, (unsigned long long)ckpt->step);
     } else {
         machine_tell(t, "forming", "generation %u with %u workers, from the beginning",
-                     m->generation, m->config.ranks);
+                     m->generation, m->size);
     }
     machine_act(t, MACHINE_ACT_START);
+}
+
+static void give_slot(struct machine_turn *t, uint32_t index, uint32_t slot)
+{
+    struct machine *m = t->m;
+    const uint32_t number = machine_new_number(m, index);
+    m->ranks[index] = (struct machine_rank){ .gone = true,
+                                             .birth = m->generation + 1,
+                                             .number = number,
+                                             .slot = t->ev->placed.slots[slot] };
+    machine_text(m->ranks[index].node, sizeof m->ranks[index].node, t->ev->placed.nodes[slot]);
+}
+
+/* To those whose seats are vacant, then to more; those of an earlier placing were given back. */
+static void give_slots(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const uint32_t count = t->ev->placed.count;
+    uint32_t given = 0;
+    for (uint32_t i = 0; i < m->count; i++)
+        m->ranks[i].birth = m->ranks[i].gone ? 0 : m->ranks[i].birth;
+    for (uint32_t i = 0; i < m->count && given < count; i++) {
+        if (m->ranks[i].gone)
+            give_slot(t, i, given++);
+    }
+    while (given < count) {
+        CHECK(m->count < machine_capacity(m));
+        give_slot(t, m->count++, given++);
+    }
 }
 
 void machine_on_placed(struct machine_turn *t)
@@ -79,15 +110,7 @@ void machine_on_placed(struct machine_turn *t)
     struct machine *m = t->m;
     if (!machine_wants_slots(m, t->now))
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
-        struct machine_rank *rank = &m->ranks[i];
-        if (!rank->gone)
-            continue; /* it is kept, where it is */
-        *rank = (struct machine_rank){ .gone = true,
-                                       .birth = m->generation + 1,
-                                       .slot = t->ev->placed.slots[i] };
-        machine_text(rank->node, sizeof rank->node, t->ev->placed.nodes[i]);
-    }
+    give_slots(t);
     machine_text(m->token_next, sizeof m->token_next, t->ev->placed.token);
     m->state = MACHINE_PLACING;
     if (m->probed) {
@@ -138,15 +161,15 @@ void machine_on_probed(struct machine_turn *t)
 static void send_assignments(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].joined)
             return;
     }
     machine_copies_choose(t);
-    bool in_one = m->config.ranks > MACHINE_ACTIONS_MAX / 2; /* else one action each, if at all */
+    bool in_one = m->size > MACHINE_ACTIONS_MAX / 2; /* else one action each, if at all */
     if (in_one)
         machine_act(t, MACHINE_ACT_ASSIGN)->rank = MACHINE_ALL_RANKS;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (!rank->assigned && !in_one)
             machine_act(t, MACHINE_ACT_ASSIGN)->rank = i;
@@ -208,7 +231,7 @@ void machine_on_hello(struct machine_turn *t)
     rank->joined = true;
     if (machine_ends_hard(m) && !rank->parked)
         return; /* the generation is being ended; the core answers Over before it comes to this */
-    if (m->ending.parks || machine_keeps(m)) {
+    if (m->ending.parks || machine_holds(m)) {
         meet_parked(t);
         return;
     }
@@ -249,13 +272,15 @@ void machine_enter_running(struct machine_turn *t)
         m->started_wall = t->wall;
         m->unstarted_ms = machine_lost_total(m);
     }
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].ready = true;
     machine_due_from(t);
     m->read_back.in_vain = 0;
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
                  (double)(t->now - m->started_at) / 1000.0);
+    if (machine_hungers(m))
+        machine_act(t, MACHINE_ACT_SCHEDULE);
     if (m->intent != MACHINE_INTENT_NONE) { /* the generation before failed before it had saved */
         m->state = MACHINE_SAVING;
         machine_announce_from(t, m->replay_until, true);
@@ -276,7 +301,7 @@ static bool steps_differ(const struct machine_turn *t)
     const struct machine *m = t->m;
     const struct machine_ready *ready = &t->ev->ready;
     bool told = !m->config.relaxed;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         told = told || (i != t->ev->rank && m->ranks[i].ready);
     return told && m->total_steps > 0 && ready->total_steps > 0 &&
            (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch);
@@ -327,7 +352,7 @@ void machine_on_ready(struct machine_turn *t)
     rank->ready = true;
     if (m->state != MACHINE_FORMING || machine_ends(m))
         return;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (!m->ranks[i].ready) {
             machine_pins_tick(t);
             return;

@@ -31,7 +31,7 @@ void machine_watch_ending(struct machine_turn *t)
     if (m->ending.hard_at != 0 && !m->ending.parks)
         return;
     const bool hard = m->ending.hard_at == 0;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         bool killed = hard && !rank->parked; /* who has parked is left alone */
         bool never = killed && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
@@ -85,7 +85,7 @@ void machine_watch_kept(struct machine_turn *t)
         machine_end_generation(t, asked ? machine_intended(m->intent) : MACHINE_RECOVERING, false);
         return;
     }
-    for (uint32_t i = 0; i < m->config.ranks && t->now >= m->grace_until; i++) {
+    for (uint32_t i = 0; i < m->size && t->now >= m->grace_until; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (t->out->count >= MACHINE_ACTIONS_MAX / 2) {
             m->watched_at = t->now - MACHINE_WATCH_MS; /* the others as soon as these are done */

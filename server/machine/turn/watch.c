@@ -142,7 +142,7 @@ static bool is_one_heard(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
     bool heard = false;
-    for (uint32_t i = 0; i < m->config.ranks && !heard; i++)
+    for (uint32_t i = 0; i < m->size && !heard; i++)
         heard = !m->ranks[i].gone && !machine_is_silent(t, &m->ranks[i]);
     return heard;
 }
@@ -153,7 +153,7 @@ static int64_t got_on_at(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
     int64_t at = m->stepped_at;
-    for (uint32_t i = 0; i < m->config.ranks && at < t->now - MACHINE_WATCH_MS; i++) {
+    for (uint32_t i = 0; i < m->size && at < t->now - MACHINE_WATCH_MS; i++) {
         const struct machine_rank *rank = &m->ranks[i];
         if (!rank->gone && !machine_is_silent(t, rank) && rank->counter_at > at)
             at = rank->counter_at;
@@ -274,7 +274,7 @@ static void watch_hang(struct machine_turn *t)
     uint32_t first = MACHINE_ALL_RANKS;
     struct hang hang;
     hang_init(&hang);
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (rank->gone || !rank->assigned || rank->finished)
             continue;
@@ -318,8 +318,8 @@ static void watch_paths(struct machine_turn *t)
  * floor of a hang, ten times what saves took, and an fsync of all that it wrote gives no sign. */
 static int64_t stuck_ms(const struct machine *m)
 {
-    CHECK(m->config.ranks > 0);
-    int64_t share = (int64_t)(m->state_bytes / m->config.ranks);
+    CHECK(m->size > 0);
+    int64_t share = (int64_t)(m->state_bytes / m->size);
     int64_t limit = 4 * m->config.hang_ms;
     if (limit < 10 * m->due.write_ms)
         limit = 10 * m->due.write_ms;
@@ -332,7 +332,7 @@ static uint32_t find_late(const struct machine_turn *t, int index, int64_t ms)
 {
     const struct machine *m = t->m;
     const struct machine_save *save = &m->saves[index];
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_rank *rank = &m->ranks[i];
         uint8_t flags = rank->save_flags[index];
         bool there = (flags & MACHINE_RANK_BEGUN) || rank->step >= save->step;
@@ -346,7 +346,7 @@ static uint32_t find_late(const struct machine_turn *t, int index, int64_t ms)
 static bool some_reported(const struct machine *m, int index)
 {
     bool some = false;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         some = some || (m->ranks[i].save_flags[index] & MACHINE_RANK_REPORTED);
     return some;
 }
@@ -401,7 +401,7 @@ static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
     const struct machine_rank *rank = &m->ranks[index];
     if (rank->gone || !rank->at_store || t->now - rank->saving_at < ms)
         return false;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_rank *other = &m->ranks[i];
         if (!other->gone && !other->at_store && !other->save_failed)
             return true;
@@ -420,9 +420,9 @@ static void watch_stuck(struct machine_turn *t)
     struct machine *m = t->m;
     const int64_t ms = MACHINE_STUCK_TIMES * stuck_ms(m);
     uint32_t stuck = 0;
-    while (stuck < m->config.ranks && !is_stuck(t, stuck, ms))
+    while (stuck < m->size && !is_stuck(t, stuck, ms))
         stuck++;
-    if (stuck == m->config.ranks) {
+    if (stuck == m->size) {
         m->probe_at = 0;
         return;
     }
@@ -462,7 +462,7 @@ void machine_watch(struct machine_turn *t, bool looks)
         machine_watch_ending(t);
         return;
     }
-    if (machine_keeps(m)) {
+    if (machine_holds(m)) {
         machine_watch_kept(t);
         return;
     }
@@ -477,7 +477,7 @@ void machine_watch(struct machine_turn *t, bool looks)
     if (t->now < m->grace_until || !looks)
         return;
     bool held = false;
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->size; i++) {
         if (watch_rank(t, i, &held))
             return;
     }
@@ -502,8 +502,13 @@ int64_t machine_deadline(const struct machine *m)
 {
     int64_t at = machine_saves_deadline(m);
     int64_t due = machine_due_deadline(m);
+    const int64_t resize = machine_resize_deadline(m);
     if (due < at)
         at = due;
+    if (resize < at)
+        at = resize;
+    if (machine_alive(m) && m->spares.retry_at != 0 && m->spares.retry_at < at)
+        at = m->spares.retry_at;
     if (backs_off(m) && m->retry_at < at)
         at = m->retry_at;
     if (machine_alive(m) && m->window_until != 0 && m->window_until < at)

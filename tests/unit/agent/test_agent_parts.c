@@ -357,12 +357,12 @@ static void words_of_somebody_else_or_damaged_are_none(void **state)
     uint8_t bytes[128];
     size_t size = cairn__v1__last_words__pack(&words, bytes);
     put(f, bytes, size);
-    Cairn__V1__LastWords *back = last_words_read(io_system(), f->file, &ref);
-    assert_non_null(back);
-    assert_true(back->finished);
-    last_words_free(back);
-    const struct ref other = { .job = "j-a", .generation = 3, .rank = 1 };
-    assert_null(last_words_read(io_system(), f->file, &other));
+    for (uint32_t g = 1; g <= 3; g++) { /* that of generation 1 may go on as 2 */
+        const struct ref one = { .job = "j-a", .generation = g, .rank = 1 };
+        const Cairn__V1__LastWords *back = last_words_read(io_system(), f->file, &one);
+        assert_true((back != NULL && back->finished) == (g <= 2));
+        last_words_free(back);
+    }
     put(f, "\xff\xff\xff", 3);
     assert_null(last_words_read(io_system(), f->file, &ref));
     assert_int_equal(unlink(f->file), 0);

@@ -159,11 +159,17 @@ static void send(struct bench *b, struct machine_event event)
 
 void bench_place_on(struct bench *b, const char *const *nodes)
 {
-    uint32_t slots[LIMIT_RANKS];
-    for (uint32_t i = 0; i < b->m.config.ranks; i++)
-        slots[i] = i;
-    send(b,
-         (struct machine_event){ .kind = MACHINE_EV_PLACED, .placed = { nodes, slots, "token" } });
+    const char *names[LIMIT_RANKS];
+    uint32_t slots[LIMIT_RANKS], count = 0;
+    const uint32_t vacant = machine_vacant(&b->m);
+    for (uint32_t i = 0; i < b->m.config.ranks && count < vacant; i++) {
+        if (i < b->m.size && !b->m.ranks[i].gone)
+            continue;
+        names[count] = nodes[i];
+        slots[count++] = i;
+    }
+    send(b, (struct machine_event){ .kind = MACHINE_EV_PLACED,
+                                    .placed = { names, slots, count, "token" } });
 }
 
 void bench_place(struct bench *b)

@@ -327,7 +327,7 @@ struct world *world_new(int64_t orphan_ms)
     c->generation = 3;
     w->options = (struct session_options){ .job = JOB,
                                            .generation = 3,
-                                           .rank = 0,
+                                           .number = 0,
                                            .link = &w->link,
                                            .io = &w->io,
                                            .clock = clock_system(),

@@ -54,10 +54,6 @@ static void a_plan_is_checked_before_it_is_used(void **state)
     assert_int_equal(assignment.shares[3], 4);
     bench_free(b);
     b = bench_new(1);
-    hear_plan(b, 2, 4, 0); /* somebody else's */
-    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_INVALID);
-    bench_free(b);
-    b = bench_new(1);
     hear_plan(b, 1, 1, 0); /* no such rank in it */
     assert_int_equal(session_core_assignment(&b->core, &assignment), ST_INVALID);
     bench_free(b);

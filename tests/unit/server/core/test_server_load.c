@@ -300,9 +300,12 @@ static void ranks_of_an_older_journal_get_their_rows(void **state)
     run_sql(w, "UPDATE jobs SET state=json_set(state, '$.ranks', (SELECT json_group_array("
                "json_object('node', node, 'slot', slot, 'gone', json('false'), 'holder', holder)) "
                "FROM ranks)); DELETE FROM ranks; ALTER TABLE generations DROP COLUMN recovery; "
+               "ALTER TABLE "
+               "generations DROP COLUMN numbers; "
                "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE "
                "ranks DROP COLUMN parked; "
-               "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=7;");
+               "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+               "number; PRAGMA user_version=7;");
     core_start(w);
     assert_int_equal(core_find(w->core, id, &job), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");

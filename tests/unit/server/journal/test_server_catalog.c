@@ -56,11 +56,14 @@ static void make_old(const char *path)
     }
     assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
                      SQLITE_OK);
-    static const char ended[] = "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-                                "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE jobs "
-                                "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
-                                "birth; ALTER TABLE ranks DROP COLUMN parked; "
-                                "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=2";
+    static const char ended[] =
+        "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE jobs "
+        "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
+        "birth; ALTER TABLE ranks DROP COLUMN parked; "
+        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+        "number; PRAGMA user_version=2";
     assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
     static const char map[] = "CREATE TABLE kv(job TEXT, generation INTEGER, key TEXT, value BLOB, "
                               "PRIMARY KEY(job, generation, key)) WITHOUT ROWID;"
@@ -112,9 +115,11 @@ static void the_metrics_of_an_older_journal_stay(void **state)
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1000) "
         "INSERT INTO metrics SELECT j.id, i, i%100=0, CAST(CASE WHEN i%100=0 THEN 'eval' ELSE "
         "'loss' END AS BLOB) FROM n, (SELECT 'j-1' AS id UNION SELECT 'j-2') AS j;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE ranks DROP COLUMN birth; ALTER "
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE ranks DROP COLUMN birth; ALTER "
         "TABLE ranks DROP COLUMN parked; "
-        "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=6";
+        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+        "number; PRAGMA user_version=6";
     sqlite3 *db = NULL;
     journal_close(f->journal);
     assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);

@@ -249,10 +249,12 @@ static void make_version_4(const char *path)
 {
     static const char sql[] =
         "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE jobs DROP COLUMN ended;"
+        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+        "generations DROP COLUMN numbers; ALTER TABLE jobs DROP COLUMN ended;"
         "DROP TABLE summaries; DROP TABLE forgotten;"
         "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
-        "ALTER TABLE ranks DROP COLUMN source; PRAGMA user_version=4";
+        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+        "number; PRAGMA user_version=4";
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);

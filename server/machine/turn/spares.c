@@ -1,0 +1,269 @@
+/*
+ * Spares: workers that have no part in the generation, and are there to take one.
+ *
+ *   (a slot is free)  -> STARTING  [machine_on_spare]  started in this generation
+ *   STARTING          -> READY     [on_parked]         model and data are there: `parked`
+ *   STARTING, READY   -> GOING     [give_up]           lost, unfit, stuck
+ *   any               -> (gone)    [spare_gone]        its process ended, or counts as gone
+ *
+ * One that is READY takes a seat of the next generation (server/machine/resize.c). With the job, or
+ * where all start anew, they go, too (server/machine/spares.c).
+ *
+ * There are as many as the job wants beside those that it trains with, and one for each worker that
+ * a generation is short of. A spare is no part of anything: that one dies ends nothing,
+ * and what is wrong with it is not held against the job. After failures in a row the next one
+ * waits, as those of the job do.
+ *
+ * Its session is of no generation, and has a token that is the spares' alone: it outlives
+ * generations until it takes a seat, by an order to regroup, as workers do that were kept.
+ */
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+#define READY_STREAK_MS 60000 /* one that was ready for so long failed by no fault in starting */
+
+/* ---- starting ---- */
+
+static uint32_t find_place(struct machine *m)
+{
+    for (uint32_t i = m->size; i < m->count; i++) {
+        if (m->ranks[i].gone)
+            return i;
+    }
+    CHECK(m->count < machine_capacity(m));
+    return m->count++;
+}
+
+void machine_on_spare(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const struct machine_placed *placed = &t->ev->placed;
+    if (!machine_wants_spare(m, t->now))
+        return;
+    CHECK(placed->count == 1);
+    if (!m->spares.token[0])
+        machine_text(m->spares.token, sizeof m->spares.token, placed->token);
+    const uint32_t number = machine_new_number(m, MACHINE_ALL_RANKS);
+    const uint32_t at = find_place(m);
+    m->ranks[at] = (struct machine_rank){ .slot = placed->slots[0],
+                                          .birth = m->generation,
+                                          .number = number,
+                                          .heard_at = t->now,
+                                          .counter_at = t->now };
+    machine_text(m->ranks[at].node, sizeof m->ranks[at].node, placed->nodes[0]);
+    m->spares.moves++;
+    m->dirty = true;
+    machine_tell(t, "spare", "worker %u starts on node %s, to take a seat", number,
+                 m->ranks[at].node);
+    machine_act(t, MACHINE_ACT_START)->rank = at;
+}
+
+/* ---- failing ---- */
+
+/* As failures of the job: the second in a row waits 1 s, and so on. */
+static void back_off(struct machine_turn *t)
+{
+    struct machine_spares *spares = &t->m->spares;
+    int64_t ms = spares->failures == 0 ? 0 : 500;
+    for (uint32_t i = 0; i < spares->failures && ms > 0 && ms < MACHINE_BACKOFF_MAX_MS; i++)
+        ms *= 2;
+    if (ms > MACHINE_BACKOFF_MAX_MS)
+        ms = MACHINE_BACKOFF_MAX_MS;
+    spares->failures++;
+    spares->retry_at = t->now + ms;
+}
+
+static void fail_spare(struct machine_turn *t, uint32_t index, const char *why)
+{
+    const struct machine_rank *spare = &t->m->ranks[index];
+    if (spare->ended)
+        return;
+    if (spare->parked && t->now - t->m->spares.ready_at >= READY_STREAK_MS)
+        t->m->spares.failures = 0;
+    machine_tell(t, "spare", "worker %u on node %s, without a seat: %.350s", spare->number,
+                 spare->node, why);
+    back_off(t);
+}
+
+static void spare_gone(struct machine_turn *t, uint32_t index, const char *why)
+{
+    struct machine *m = t->m;
+    fail_spare(t, index, why);
+    machine_rank_gone(m, index);
+    m->ranks[index].parked = m->ranks[index].session = false;
+    m->spares.moves++;
+    m->dirty = true;
+    machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
+static void give_up(struct machine_turn *t, uint32_t index, const char *why)
+{
+    fail_spare(t, index, why);
+    machine_dismiss(t, index);
+}
+
+/* ---- what it and its agent say ---- */
+
+static void on_hello(struct machine_turn *t, struct machine_rank *spare)
+{
+    spare->session = spare->started = spare->joined = true;
+    spare->lost_at = spare->missing_at = 0;
+    spare->pid = t->ev->hello.pid;
+    if (!t->ev->hello.attached && !spare->ended)
+        machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
+}
+
+/* It is not one that the job could go on with: another node may have one. */
+static void on_ready(struct machine_turn *t, struct machine_rank *spare)
+{
+    struct machine *m = t->m;
+    const struct machine_ready *ready = &t->ev->ready;
+    if (m->config.relaxed)
+        return;
+    if (ready->pins_differ) {
+        (void)shun_add(&m->shunned, spare->node, SHUN_PINS, 0, t->wall);
+        give_up(t, t->ev->rank, ready->pins_differ);
+    } else if (ready->data_differ) {
+        (void)shun_add(&m->shunned, spare->node, SHUN_DATA, 0, t->wall);
+        give_up(t, t->ev->rank, ready->data_differ);
+    } else if (m->total_steps > 0 && (ready->total_steps != m->total_steps ||
+                                      ready->steps_per_epoch != m->steps_per_epoch)) {
+        (void)shun_add(&m->shunned, spare->node, SHUN_DATA, 0, t->wall);
+        give_up(t, t->ev->rank, "its data make another number of steps");
+    }
+}
+
+static void on_parked(struct machine_turn *t, struct machine_rank *spare)
+{
+    if (spare->parked || spare->ended)
+        return;
+    spare->parked = true;
+    t->m->spares.ready_at = t->now;
+    t->m->dirty = true;
+    machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
+                 spare->node);
+}
+
+static void on_fault(struct machine_turn *t, struct machine_rank *spare)
+{
+    if (t->ev->fault->of_node) {
+        (void)shun_add(&t->m->shunned, spare->node, SHUN_FAILED, (uint32_t)t->ev->fault->kind,
+                       t->wall);
+    }
+    give_up(t, t->ev->rank, t->ev->fault->message);
+}
+
+static void on_progress(struct machine_turn *t, struct machine_rank *spare)
+{
+    const struct machine_progress *said = &t->ev->progress;
+    if (said->counter != spare->counter)
+        spare->counter_at = t->now;
+    spare->counter = said->counter;
+    machine_text(spare->phase, sizeof spare->phase, said->phase);
+}
+
+void machine_on_spare_event(struct machine_turn *t)
+{
+    struct machine_rank *spare = &t->m->ranks[t->ev->rank];
+    if (spare->gone)
+        return;
+    switch ((int)t->ev->kind) { /* of the others none is about a spare */
+    case MACHINE_EV_STARTED:
+        spare->started = true;
+        spare->missing_at = 0;
+        spare->pid = t->ev->started.pid;
+        break;
+    case MACHINE_EV_MISSING:
+        spare->missing_at = spare->missing_at != 0 ? spare->missing_at : t->now;
+        break;
+    case MACHINE_EV_EXITED:
+        spare_gone(t, t->ev->rank, t->ev->exited.message);
+        break;
+    case MACHINE_EV_AGENT:
+        if (t->ev->agent.state == MACHINE_AGENT_HEARD && spare->agent != MACHINE_AGENT_HEARD)
+            machine_rank_heard(t, t->ev->rank);
+        spare->agent = t->ev->agent.state;
+        break;
+    case MACHINE_EV_LEAVING:
+        give_up(t, t->ev->rank, t->ev->leaving.why);
+        break;
+    case MACHINE_EV_HELLO:
+        on_hello(t, spare);
+        break;
+    case MACHINE_EV_SESSION_LOST:
+        spare->session = false;
+        spare->lost_at = t->now;
+        break;
+    case MACHINE_EV_READY:
+        on_ready(t, spare);
+        break;
+    case MACHINE_EV_PARKED:
+        on_parked(t, spare);
+        break;
+    case MACHINE_EV_PROGRESS:
+        on_progress(t, spare);
+        break;
+    case MACHINE_EV_FAULT:
+        on_fault(t, spare);
+        break;
+    }
+}
+
+/* ---- silence ---- */
+
+/* NULL: nothing is wrong with it. */
+static const char *trouble_of(const struct machine_turn *t, const struct machine_rank *spare)
+{
+    const struct machine *m = t->m;
+    if (!spare->joined && t->now - spare->counter_at >= MACHINE_HELLO_MS)
+        return "it did not say hello";
+    if (spare->joined && !spare->session && spare->lost_at != 0 &&
+        t->now - spare->lost_at >= machine_session_ms(m))
+        return "its session was lost";
+    if (spare->session && t->now - spare->heard_at >= machine_mute_ms(m))
+        return "it is silent while its process lives";
+    if (spare->joined && !spare->parked && t->now - spare->counter_at >= 2 * m->config.hang_ms)
+        return "it gets no further";
+    return NULL;
+}
+
+static void watch_spare(struct machine_turn *t, uint32_t index)
+{
+    struct machine *m = t->m;
+    struct machine_rank *spare = &m->ranks[index];
+    const bool missing = spare->missing_at != 0 && t->now - spare->missing_at >= MACHINE_MISSING_MS;
+    const bool lost = machine_is_silent(t, spare);
+    const bool undying = spare->ended && t->now - spare->ended_at >= MACHINE_UNDYING_MS;
+    if (missing) {
+        spare_gone(t, index, "its agent came back without it");
+    } else if (lost || undying) {
+        machine_act(t, MACHINE_ACT_UNSEEN)->rank = index;
+        spare_gone(t, index, MACHINE_NODE_LOST);
+    } else if (!spare->ended && trouble_of(t, spare)) {
+        give_up(t, index, trouble_of(t, spare));
+    }
+}
+
+void machine_watch_spares(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const bool again = m->spares.again_at != 0 && t->now >= m->spares.again_at;
+    bool ends = false;
+    if (!machine_alive(m))
+        return;
+    if (m->spares.retry_at != 0 && t->now >= m->spares.retry_at) {
+        m->spares.retry_at = 0;
+        machine_act(t, MACHINE_ACT_SCHEDULE);
+    }
+    for (uint32_t i = m->size; i < m->count && t->now >= m->grace_until; i++) {
+        if (t->out->count >= MACHINE_ACTIONS_MAX / 2)
+            return; /* the others at the next look */
+        if (!m->ranks[i].gone)
+            watch_spare(t, i);
+        ends = ends || (!m->ranks[i].gone && m->ranks[i].ended);
+        if (again && !m->ranks[i].gone && m->ranks[i].ended)
+            machine_end_spare(t, i);
+    }
+    if (again)
+        m->spares.again_at = ends ? t->now + MACHINE_END_AGAIN_MS : 0;
+}
