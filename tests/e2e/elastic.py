@@ -33,7 +33,7 @@ def warm(home, job, count=1, but=()):
     def found():
         shown = home.try_show(job)
         pids = [one["pid"] for one in (shown or {"spares": []})["spares"]
-                if one["state"] == "warm" and one["pid"] not in but]
+                if one["state"] == "warm" and one["pid"] not in (0, *but)]  # 0: a coordinator that hasn't heard of it
         return pids if len(pids) >= count else None
     return until(found, 30, f"{count} warm spares")
 

@@ -73,7 +73,7 @@ def test_without_a_free_slot_the_survivors_go_on(digest):
 
 def test_they_give_the_lanes_back_when_the_replacement_is_ready(longer_digest):
     dies = "trainer.backward,rank=3,step=9,generation=1:kill"
-    with held_home(HELD, dies, LATE, "trainer.reduce,generation=3:wait") as home:
+    with held_home(HELD, dies, "trainer.update,generation=2:wait", "trainer.reduce,generation=3:wait") as home:
         job = home.submit(**LONGER, workers__count=4, workers__min=3)
         home.wait_hit("trainer.forward")
         before = workers(home.show(job))

@@ -69,8 +69,8 @@ def test_shares_of_the_file_become_even(longer_digest):
         home.wait_hit("trainer.reduce")
         shown = home.show(job)
         assert [one["share"] for one in shown["workers"]] == [2, 1, 1]
-        told = [event["message"] for event in shown["events"] if event["kind"] == "set"]
-        assert len(told) == 1 and "3 workers" in told[0] and "shares" in told[0]
+        told = [event["message"] for event in shown["events"] if event["kind"] == "workers"]
+        assert len(told) == 1 and told[0].startswith("3 from now on, not 2, with even shares; asked by ")
         home.go("trainer.reduce")
         assert home.digest(job) == longer_digest
 
@@ -161,12 +161,12 @@ REFUSALS = [
 
 def test_what_does_not_fit_is_refused_with_the_reason_and_changes_nothing():
     with Home() as home:
-        job = home.submit(**ENDLESS)
+        job = home.submit(**ENDLESS, workers__count=3, workers__min=2)
         for setting, code, said in REFUSALS:
             done = home.cairn("set", job, setting, check=False)
             assert done.returncode == code and said in done.stderr, (setting, done.returncode, done.stderr)
         assert home.cairn("set", "nobody", "workers.count=2", check=False).returncode == 3
-        assert home.show(job)["workers_count"] == 2
+        assert home.show(job)["workers_count"] == 3
         home.cairn("kill", job)
         home.wait_state(job, "KILLED")
         done = home.cairn("set", job, "workers.count=3", check=False)
