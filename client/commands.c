@@ -214,7 +214,7 @@ static const struct command rows[] = {
       NULL, "kill resnet18-fashion", steer_options, cmd_kill },
     { NULL, "set", OPERAND_SETTING, 2, ARGUMENTS_OPERANDS_MAX, false, "JOB KEY=VALUE...",
       "change the number of workers of a job while it trains",
-      "The one key is workers.count, from the job's workers.min to its train.lanes. Workers that\n"
+      "The one key is workers.count, at most the job's train.lanes. Workers that\n"
       "are there go on with other shares when the new ones are ready; nothing is trained again,\n"
       "and the result is the same, bit for bit. Returns at once; 'cairn show' says how far it is.",
       "set resnet18-fashion workers.count=4", NULL, cmd_set },

@@ -188,15 +188,18 @@ const struct column spare_columns[] = {
 static void put_spares(const Cairn__V1__Job *job, char *out, size_t capacity)
 {
     const size_t asked = job->workers_spares;
-    size_t warm = 0, used = 0;
-    for (size_t i = 0; i < job->n_spares; i++)
+    size_t warm = 0, starting = 0, used = 0;
+    for (size_t i = 0; i < job->n_spares; i++) {
         warm += strcmp(job->spares[i]->state, "warm") == 0;
+        starting += strcmp(job->spares[i]->state, "starting") == 0;
+    }
     const size_t waits = asked > job->n_spares ? asked - job->n_spares : 0;
     const struct {
         size_t count;
         const char *one, *more;
     } parts[] = { { warm, "warm", "warm" },
-                  { job->n_spares - warm, "starting", "starting" },
+                  { starting, "starting", "starting" },
+                  { job->n_spares - warm - starting, "ending", "ending" },
                   { waits, "waits for a slot", "wait for slots" } };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && used < capacity; i++) {
         if (parts[i].count == 0)

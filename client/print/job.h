@@ -20,8 +20,8 @@ extern const struct column stored_checkpoint_columns[]; /* likewise, of several 
 extern const struct column worker_columns[];            /* of Worker */
 extern const struct column spare_columns[];             /* of Spare */
 
-/* "3 of 4 (min 2), 1 spare (warm)": workers that are there, of those asked for, and spares; "" where
- * the coordinator doesn't say. */
+/* "3 of 4 (min 2), 1 spare (warm)": workers that are there, of those asked for, and spares; ""
+ * where the coordinator doesn't say. */
 void job_workers(const Cairn__V1__Job *job, char *out, size_t capacity);
 
 /* Prints a job in the format asked for. */

@@ -1,5 +1,5 @@
-/* SetJob: another value for a job that was submitted. The one value that can change is the number of
- * its workers. */
+/* SetJob: another value for a job that was submitted. The one that can change is the number of its
+ * workers. */
 #include "server/api/api.h"
 
 void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobRequest *in,

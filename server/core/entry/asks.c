@@ -65,12 +65,12 @@ static enum status could_run(struct core *core, const struct job *spec, struct r
     return ST_REFUSED;
 }
 
-/* Each process of a job that isn't over may have a session open. changed: it is to have `processes`;
- * NULL: a new job is. */
+/* Each process of a job that isn't over may have a session open. changed: it is to have so many
+ * workers; NULL: a new job is. */
 static enum status could_connect(const struct core *core, const struct core_job *changed,
-                                 int64_t processes, struct reason *reason)
+                                 int64_t workers, int64_t spares, struct reason *reason)
 {
-    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)processes;
+    uint64_t needed = CORE_DESCRIPTORS_OWN + core->node_count + (uint64_t)(workers + spares);
     for (size_t i = 0; i < core->live.count; i++) {
         const struct core_job *job = core->live.list[i].value;
         if (job != changed)
@@ -80,10 +80,10 @@ static enum status could_connect(const struct core *core, const struct core_job 
         return ST_OK;
     reason_set(
         reason,
-        "with this job's %lld workers the coordinator would need %llu open files, and it may "
+        "with this job's %lld workers%s the coordinator would need %llu open files, and it may "
         "have %llu: raise its limit (ulimit -n, or LimitNOFILE= of its service) and start it "
         "again, or %s",
-        (long long)processes, (unsigned long long)needed,
+        (long long)(workers + spares), spares > 0 ? " and spares" : "", (unsigned long long)needed,
         (unsigned long long)core->options.descriptors,
         changed ? "ask for fewer workers" : "submit a smaller job");
     return ST_REFUSED;
@@ -176,7 +176,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         return st;
     st = could_run(core, spec, reason);
     if (st == ST_OK)
-        st = could_connect(core, NULL, spec->workers.count + spec->workers.spares, reason);
+        st = could_connect(core, NULL, spec->workers.count, spec->workers.spares, reason);
     if (st == ST_OK)
         st = make_room(core);
     struct core_job *job;
@@ -283,8 +283,8 @@ static enum status could_set(const struct job *spec, uint32_t count, struct reas
                    lanes);
     } else if (count < min) {
         reason_set(reason,
-                   "%u workers are fewer than workers.min of the job, %lld: a job that may shrink "
-                   "further is submitted with a smaller one",
+                   "workers.count: %u is less than workers.min: %lld; a job that is submitted with "
+                   "a smaller workers.min can go on with fewer",
                    count, min);
     } else if (count + spares > LIMIT_RANKS) {
         reason_set(reason, "%u workers and %lld spares are more than the %d processes of a job",
@@ -318,7 +318,7 @@ enum status core_set_workers(struct core *core, struct core_job *job, uint32_t c
     if (!machine_state_final(job->m.state))
         st = could_set(job->spec, count, reason);
     if (st == ST_OK)
-        st = could_connect(core, job, count + job->spec->workers.spares, reason);
+        st = could_connect(core, job, count, job->spec->workers.spares, reason);
     if (st != ST_OK)
         return st;
     st = core_apply(core, job, &event);
