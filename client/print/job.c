@@ -227,19 +227,18 @@ static enum status show_recoveries(const Cairn__V1__Job *job, struct buf *out)
 /* Between saves. */
 static enum status show_copies(const Cairn__V1__Job *job, struct buf *out)
 {
-    char each[32], all[32];
+    char often[48], each[32], all[32];
     if (job->memory_every == 0 && job->memory_reason[0] == '\0')
         return ST_OK;
     if (job->memory_every == 0)
         return buf_printf(out, "%-12s none in memory: %s\n", "copies", job->memory_reason);
-    enum status st = buf_printf(out, "%-12s in memory every ", "copies");
-    if (st == ST_OK && job->memory_every > 1)
-        st = buf_printf(out, "%llu steps", (unsigned long long)job->memory_every);
-    if (st == ST_OK && job->memory_every == 1)
-        st = buf_append_text(out, "step");
-    if (st != ST_OK)
-        return st;
-    return buf_printf(out, ", %s per worker, %s in all\n",
+    if (job->memory_every == 1) {
+        (void)snprintf(often, sizeof(often), "after every step");
+    } else {
+        (void)snprintf(often, sizeof(often), "after every %llu steps",
+                       (unsigned long long)job->memory_every);
+    }
+    return buf_printf(out, "%-12s in memory %s, %s per worker, %s in all\n", "copies", often,
                       format_bytes(job->memory_bytes, each, sizeof(each)),
                       format_bytes(job->memory_bytes * job->n_workers, all, sizeof(all)));
 }

@@ -189,8 +189,11 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
         wish->every = true;
         if (session_budget(wish, &budget) != ST_OK)
             return ST_OK; /* print_saving refuses it */
-        (void)snprintf(often, sizeof(often), "every %lld step%s", (long long)every,
-                       every == 1 ? "" : "s");
+        if (every == 1) {
+            (void)snprintf(often, sizeof(often), "after every step");
+        } else {
+            (void)snprintf(often, sizeof(often), "after every %lld steps", (long long)every);
+        }
     }
     const double each = (double)session_budget_copies(&budget) / MIB;
     return buf_printf(p->out, "copies     in memory %s: %.1f MiB per worker, %.1f in all, in %s\n",
