@@ -39,7 +39,7 @@ train:
   seed: 5
 eval: {{every: 4 steps}}
 workers: {{count: 2}}
-checkpoint: {{store: {store}, every: 4 steps, memory_every: none}}
+checkpoint: {{store: {store}, every: 4 steps}}
 """
 
 

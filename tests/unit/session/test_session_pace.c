@@ -1,4 +1,4 @@
-/* checkpoint.memory_every: auto: how often copies pay, what all ranks agree on, where there is room. */
+/* checkpoint.memory_every: auto: how often copies pay, what ranks agree on, where there is room. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
