@@ -78,35 +78,6 @@ static void ready_is_said_again_on_every_connection(void **state)
     bench_free(b);
 }
 
-static void how_often_copies_are_taken_is_said_and_what_they_take(void **state)
-{
-    (void)state;
-    struct bench *b = bench_new(1);
-    struct session_ready ready = ready_of_100;
-    char why[] = "node a: full";
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
-    assert_says(b, HELLO);
-    hear_plan(b, 1, 4, 0);
-    ready.memory_every = 4;
-    ready.memory_reason = why;
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
-    why[0] = 'x';
-    b->core.memory_bytes = 77;
-    assert_says(b, READY);
-    assert_int_equal(b->out.ready.memory_every, 4);
-    assert_int_equal(b->out.ready.memory_bytes, 77);
-    assert_string_equal(b->out.ready.memory_reason, "node a: full");
-    b->core.ready.memory_every = 8; /* session_set_memory_every */
-    assert_int_equal(session_core_due(&b->core, 4), SESSION_DUE_NOTHING);
-    assert_int_equal(session_core_due(&b->core, 8), SESSION_DUE_COPY);
-    b->now_ms += SESSION_HEARTBEAT_MS;
-    assert_non_null(say(b));
-    assert_int_equal(b->out.kind, SESSION_OUT_PROGRESS);
-    assert_int_equal(b->out.progress_message.memory_every, 8);
-    bench_free(b);
-}
-
 static void progress_is_told_twice_a_second_while_it_changes_and_once_while_not(void **state)
 {
     (void)state;
@@ -589,7 +560,6 @@ int main(void)
         cmocka_unit_test(a_message_that_was_not_taken_is_offered_again),
         cmocka_unit_test(a_plan_is_checked_before_it_is_used),
         cmocka_unit_test(ready_is_said_again_on_every_connection),
-        cmocka_unit_test(how_often_copies_are_taken_is_said_and_what_they_take),
         cmocka_unit_test(progress_is_told_twice_a_second_while_it_changes_and_once_while_not),
         cmocka_unit_test(where_it_is_among_the_collectives_is_told_as_soon_as_any_progress),
         cmocka_unit_test(rows_go_in_company_and_are_kept_until_acknowledged),
