@@ -48,7 +48,7 @@ train:
   schedule: {name: constant}
   seed: 1
 """
-STORE = "checkpoint: {every: 5 steps, keep: {last: 2}, store: checkpoints/}\n"
+STORE = "checkpoint: {every: 5 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}\n"
 MEMORY = "checkpoint: {every: 100000 steps, memory_every: 1 step, store: checkpoints/}\n"
 
 

@@ -53,7 +53,7 @@ train:
 workers: {{count: 1, device: cpu, threads: 1}}
 checkpoint: {{{when}, keep: {{last: 1}}, store: checkpoints/}}
 """
-SAVES = f"every: {2 * EVERY} steps"
+SAVES = f"every: {2 * EVERY} steps, memory_every: none"
 COPIES = "every: 1000000 steps, memory_every: 4 steps"
 AT_PEERS = "every: 1000000 steps, memory_every: 1 step, peers: 1"
 

@@ -27,7 +27,7 @@ train:
   schedule: {{name: constant}}
   seed: 1
 workers: {{count: {count}, device: cpu}}
-checkpoint: {{every: 100000 steps, keep: {{last: 1}}, store: checkpoints/}}
+checkpoint: {{every: 100000 steps, keep: {{last: 1}}, store: checkpoints/, memory_every: none}}
 """
 
 

@@ -210,14 +210,22 @@ static enum status check_range(const struct field *field, size_t unit, double co
     return ST_OK;
 }
 
+/* What a word of the field's stands for. */
+static struct job_duration amount_of_word(const struct field *field, const char *word)
+{
+    bool built = false;
+    if (field->kind == FIELD_AMOUNT)
+        return (struct job_duration){ JOB_STEPS, 1 - (double)schema_word(field, word, &built) };
+    return (struct job_duration){ strcmp(word, "auto") == 0 ? JOB_AUTO : JOB_STEPS, 0 };
+}
+
 enum status amount_parse(const struct field *field, const char *text, struct job_duration *out,
                          struct refusal *refusal)
 {
     double count = 0;
     char *end = NULL;
     if (schema_has_word(field, text)) {
-        bool automatic = field->kind == FIELD_DURATION && strcmp(text, "auto") == 0;
-        *out = (struct job_duration){ automatic ? JOB_AUTO : JOB_STEPS, 0 };
+        *out = amount_of_word(field, text);
         return ST_OK;
     }
     if (!number_real(text, &end, &count)) {
@@ -273,10 +281,14 @@ enum status amount_print(const struct field *field, const struct job_duration *a
                          struct buf *out)
 {
     unsigned group = field->kind == FIELD_AMOUNT ? field->units : group_of_duration(amount->unit);
-    char text[64];
-    schema_words(field, text, sizeof(text));
-    bool word = field->kind == FIELD_AMOUNT ? amount->value == 0 : amount->unit == JOB_AUTO;
-    if (!word || text[0] == '\0')
+    bool word = field->kind == FIELD_AMOUNT ? amount->value <= 0 : amount->unit == JOB_AUTO;
+    char text[FIELD_WORD_BYTES];
+    const char *at = field->words;
+    bool built = true;
+    bool found = word && schema_next_word(&at, &built, text, sizeof(text));
+    if (found && field->kind == FIELD_AMOUNT && amount->value < 0)
+        found = schema_next_word(&at, &built, text, sizeof(text));
+    if (!found)
         say_amount(group, amount->value, text, sizeof(text));
     return buf_append_text(out, text);
 }

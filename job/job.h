@@ -42,8 +42,9 @@
 /* `micro_batch: auto` on CPU: the largest divisor of a lane's samples up to this many. */
 #define JOB_AUTO_TOKENS 4096
 #define JOB_AUTO_IMAGES 32
-#define JOB_SETS_MAX    256  /* --set of one job */
-#define JOB_SET_BYTES   8192 /* one of them */
+#define JOB_EVERY_AUTO  INT64_C(-1) /* of checkpoint.memory_every */
+#define JOB_SETS_MAX    256         /* --set of one job */
+#define JOB_SET_BYTES   8192        /* one of them */
 
 struct job_duration {
     enum job_unit { JOB_STEPS, JOB_EPOCHS, JOB_MS, JOB_AUTO } unit;
@@ -133,7 +134,8 @@ struct job {
         enum job_level level;
         bool delta;           /* differences to the checkpoint before */
         int64_t memory_bytes; /* most host memory for snapshots and encoders; 0: what they want */
-        int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints */
+        int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints;
+                               * JOB_EVERY_AUTO: as often as they cost next to nothing */
         int64_t peers;        /* other nodes that hold each copy: 0, 1 */
         int64_t threads;      /* that encode */
         int64_t grace_ms;     /* what a worker told to go (SIGTERM) has for a checkpoint */

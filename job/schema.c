@@ -176,7 +176,7 @@ static const struct field fields[] = {
     { "checkpoint.memory", FIELD_AMOUNT, 0, AT(checkpoint.memory_bytes), 0x1p24, 0x1p50,
       .units = UNIT_BYTES, .words = "auto", .fallback = "auto" },
     { "checkpoint.memory_every", FIELD_AMOUNT, 0, AT(checkpoint.memory_every), 0, 1e9,
-      .units = UNIT_STEPS, .words = "none", .fallback = "none" },
+      .units = UNIT_STEPS, .words = "none auto", .fallback = "auto" },
     { "checkpoint.peers", FIELD_INT, 0, AT(checkpoint.peers), 0, 1, .fallback = "0" },
     { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3, .units = UNIT_TIME,
       .fallback = "30 s" },

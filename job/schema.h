@@ -26,7 +26,8 @@ enum field_kind {
     FIELD_REAL,     /* double; as FIELD_INT */
     FIELD_BOOL,     /* bool */
     FIELD_DURATION, /* struct job_duration; words are accepted besides */
-    FIELD_AMOUNT,   /* int64_t in the base of its one unit: steps, ms, bytes; words are 0 */
+    FIELD_AMOUNT,   /* int64_t in the base of its one unit: steps, ms, bytes; the first
+                     * word is 0, a second one -1 */
     FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
     FIELD_STORE,    /* as FIELD_PATH, or s3://bucket/prefix as it is */
     FIELD_ENV,      /* struct job_env[JOB_ENV_MAX]: names that begin with words, and their values */

@@ -167,18 +167,22 @@ enum status session_join(struct session *session, const char *pins, int64_t time
     return st;
 }
 
+struct session_wish session_wish_of(const struct session_ready *ready)
+{
+    return (struct session_wish){ .share_bytes = ready->snapshot_bytes_max,
+                                  .threads = ready->threads,
+                                  .every = ready->memory_every > 0,
+                                  .differs = ready->differs,
+                                  .state_bytes = (size_t)ready->state_bytes,
+                                  .object = ready->object,
+                                  .peers = ready->peers,
+                                  .wards = ready->wards,
+                                  .bytes_max = ready->memory_bytes_max };
+}
+
 enum status session_set_ready(struct session *session, const struct session_ready *ready)
 {
-    const bool every = ready->memory_every > 0;
-    const struct session_wish wish = { .share_bytes = ready->snapshot_bytes_max,
-                                       .threads = ready->threads,
-                                       .every = every,
-                                       .differs = ready->differs,
-                                       .state_bytes = (size_t)ready->state_bytes,
-                                       .object = ready->object,
-                                       .peers = ready->peers,
-                                       .wards = ready->wards,
-                                       .bytes_max = ready->memory_bytes_max };
+    const struct session_wish wish = session_wish_of(ready);
     struct session_ready planned = *ready;
     struct session_budget budget;
     enum status st = session_budget(&wish, &budget);
@@ -195,6 +199,37 @@ enum status session_set_ready(struct session *session, const struct session_read
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
+}
+
+/* ---- how often copies are taken ---- */
+
+void session_note_step(struct session *session, double step_ms)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session_pace_note(&session->copies.pace.step_ms, step_ms);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+struct session_pace session_pace(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    const struct session_pace pace = session->copies.pace;
+    (void)pthread_mutex_unlock(&session->mutex);
+    return pace;
+}
+
+void session_set_memory_every(struct session *session, uint64_t every)
+{
+    CHECK(every > 0);
+    (void)pthread_mutex_lock(&session->mutex);
+    const uint64_t before = session->core.ready.memory_every;
+    CHECK(before > 0); /* there are files for them */
+    session->core.ready.memory_every = every;
+    (void)pthread_mutex_unlock(&session->mutex);
+    if (every != before && session->rank == 0) {
+        LOG_INFO(session->options.log, "copies in memory: after every %llu steps from now on",
+                 (unsigned long long)every);
+    }
 }
 
 /* ---- rows, saves ---- */

@@ -173,6 +173,9 @@ enum status session_core_ready(struct session_core *core, const struct session_r
         return ST_NO_MEMORY;
     core->ready = *ready;
     core->ready.pins = core->ready_pins;
+    reason_set(&core->memory_reason, "%s",
+               ready->memory_reason != NULL ? ready->memory_reason : "");
+    core->ready.memory_reason = core->memory_reason.text;
     core->ready_known = true;
     core->due_step = ready->step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {

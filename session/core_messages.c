@@ -90,6 +90,9 @@ static bool out_ready(const struct session_core *core, struct session_out *out)
     out->ready.state_bytes = core->ready.state_bytes;
     out->ready.pins = core->ready_pins;
     out->ready.step = core->ready.step;
+    out->ready.memory_every = core->ready.memory_every;
+    out->ready.memory_bytes = core->memory_bytes;
+    out->ready.memory_reason = unconst(core->ready.memory_reason);
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_READY;
     out->message.ready = &out->ready;
     out->kind = SESSION_OUT_READY;
@@ -252,6 +255,7 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.counter = progress->counter;
     out->progress_message.saving = progress->saving;
     out->progress_message.at_store = session_core_at_store(core);
+    out->progress_message.memory_every = core->ready_known ? core->ready.memory_every : 0;
     if (progress->collective != NULL) {
         out->progress_message.collectives = progress->collectives;
         out->progress_message.collective = unconst(progress->collective);

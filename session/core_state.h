@@ -272,8 +272,10 @@ struct session_core {
 
     bool offers_state; /* hello says what is `offered` */
     bool ready_known, ready_said;
-    struct session_ready ready; /* its pins are ready_pins */
+    struct session_ready ready; /* its pins are ready_pins, its reason is memory_reason */
     char *ready_pins;           /* owned */
+    struct reason memory_reason;
+    uint64_t memory_bytes; /* that copy files take */
 
     struct session_progress progress_said;
     int64_t progress_ms;

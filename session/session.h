@@ -38,8 +38,9 @@
 #include "common/log.h"
 #include "common/rendezvous.h"
 #include "common/status.h"
-#include "session/budget.h"
 #include "session/copies/copy_folder.h"
+#include "session/memory/budget.h"
+#include "session/memory/pace.h"
 
 struct session;
 
@@ -172,16 +173,20 @@ struct session_ready {
     uint64_t step;         /* the restored one */
     uint64_t save_every;   /* saves at multiples of it, and at total_steps; 0: only at the end */
     uint64_t memory_every; /* copies in memory at multiples of it; 0: only those of saves */
-    const char *pins;      /* complete; copied */
-    enum ckpt_level level; /* of what is saved */
-    uint32_t threads;      /* that encode it, beside the saver */
-    bool differs;          /* saves may be differences to an earlier one */
-    bool object;           /* the store is S3 */
+    const char *memory_reason; /* why there are none; NULL: as the job says; copied */
+    struct session_pace pace;  /* what was measured in the generation before */
+    const char *pins;          /* complete; copied */
+    enum ckpt_level level;     /* of what is saved */
+    uint32_t threads;          /* that encode it, beside the saver */
+    bool differs;              /* saves may be differences to an earlier one */
+    bool object;               /* the store is S3 */
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
     size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
+/* What that asks of host memory. */
+struct session_wish session_wish_of(const struct session_ready *ready);
 /* ST_FULL: memory_bytes_max is below the least that session_budget says. */
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);
@@ -191,6 +196,13 @@ MUST_CHECK enum status session_set_warm(struct session *session, const struct se
 
 /* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);
+/* How long a step took, with what its snapshot cost. */
+void session_note_step(struct session *session, double step_ms);
+/* What was measured of copies and steps, with what session_set_ready was told. */
+struct session_pace session_pace(struct session *session);
+/* Copies at multiples of `every` from now on, on all ranks. Only where there are some, with an
+ * `every` that isn't 0. */
+void session_set_memory_every(struct session *session, uint64_t every);
 /* A collective of all ranks begins, or has ended (a session begins outside of any): with it the
  * coordinator tells who keeps the others waiting. Its ranks begin the same ones in the same order.
  * Step thread only; stores into atomics. name is static text. */

@@ -23,6 +23,8 @@ void session_copies_want(struct session *session, const struct session_budget *b
     copies->file_count = budget->files;
     copies->share_bytes = ready->snapshot_bytes_max;
     copies->peers_wait = ready->peers;
+    copies->pace = ready->pace;
+    session->core.memory_bytes = session_budget_copies(budget);
     /* With copies between saves, two files are theirs. */
     session_core_files(&session->core, budget->files, ready->memory_every > 0 ? 1 : own);
 }
@@ -104,6 +106,13 @@ static void count_stall(struct session *session, int64_t since_ns)
         session->core.saves[save].stall_us += (uint64_t)(clock_mono_ns() - since_ns) / 1000;
 }
 
+/* Under mutex. The step thread is through with the snapshot. */
+static void note_stall(struct session_copies *copies)
+{
+    session_pace_note(&copies->pace.stall_ms, (double)copies->stall_ns / 1e6);
+    copies->stall_ns = 0;
+}
+
 enum status session_snapshot_begin(struct session *session, const struct session_snapshot *snapshot)
 {
     struct session_copies *copies = &session->copies;
@@ -113,7 +122,9 @@ enum status session_snapshot_begin(struct session *session, const struct session
     (void)pthread_mutex_unlock(&session->mutex);
     if (st != ST_OK)
         return st;
-    /* The file is this thread's until it is given to the copier. */
+    /* The file is this thread's until it is given to the copier. What was waited for until now is
+     * no cost of this copy. */
+    const int64_t begin_ns = clock_mono_ns();
     st = copy_file_begin(&copies->files[copies->file], snapshot->state, session->rank,
                          session->size);
     if (st == ST_OK && snapshot->start != NULL)
@@ -126,6 +137,7 @@ enum status session_snapshot_begin(struct session *session, const struct session
         copies->given = true;
         copies->reads_state = true;
         count_stall(session, since_ns);
+        copies->stall_ns = clock_mono_ns() - begin_ns;
         (void)pthread_cond_broadcast(&session->changed);
     } else {
         snapshot_end(session, st);
@@ -138,13 +150,17 @@ enum status session_snapshot_wait(struct session *session)
 {
     struct session_copies *copies = &session->copies;
     (void)pthread_mutex_lock(&session->mutex);
+    const int64_t since_ns = clock_mono_ns();
     if (copies->reads_state) {
-        const int64_t since_ns = clock_mono_ns();
         const int save = copies->save;
         while (copies->reads_state)
             (void)session_wait(session, session_deadline(1000));
         if (save >= 0 && save == copies->save)
             count_stall(session, since_ns);
+    }
+    if (copies->stall_ns > 0) {
+        copies->stall_ns += clock_mono_ns() - since_ns;
+        note_stall(copies);
     }
     const enum status st = copies->status;
     (void)pthread_mutex_unlock(&session->mutex);
@@ -219,6 +235,7 @@ static void copier_copy(struct session *session)
     struct copy_file *file = &copies->files[copies->file];
     const struct session_snapshot *snapshot = &copies->snapshot;
     enum status st = ST_OK;
+    const int64_t begin_ns = clock_mono_ns(), cpu_ns = clock_thread_ns();
     if (snapshot->wait != NULL) {
         st = snapshot->wait(snapshot->arg);
         (void)pthread_mutex_lock(&session->mutex);
@@ -233,6 +250,8 @@ static void copier_copy(struct session *session)
         copy_file_seal(file);
     }
     (void)pthread_mutex_lock(&session->mutex);
+    session_pace_note(&copies->pace.cpu_ms, (double)(clock_thread_ns() - cpu_ns) / 1e6);
+    session_pace_note(&copies->pace.busy_ms, (double)(clock_mono_ns() - begin_ns) / 1e6);
     snapshot_end(session, st);
     (void)pthread_mutex_unlock(&session->mutex);
     if (st == ST_OK)

@@ -288,6 +288,25 @@ static enum status show_recoveries(const Cairn__V1__Job *job, struct buf *out)
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
+/* Between saves. */
+static enum status show_copies(const Cairn__V1__Job *job, struct buf *out)
+{
+    char often[48], each[32], all[32];
+    if (job->memory_every == 0 && job->memory_reason[0] == '\0')
+        return ST_OK;
+    if (job->memory_every == 0)
+        return buf_printf(out, "%-12s none in memory: %s\n", "copies", job->memory_reason);
+    if (job->memory_every == 1) {
+        (void)snprintf(often, sizeof(often), "after every step");
+    } else {
+        (void)snprintf(often, sizeof(often), "after every %llu steps",
+                       (unsigned long long)job->memory_every);
+    }
+    return buf_printf(out, "%-12s in memory %s, %s per worker, %s in all\n", "copies", often,
+                      format_bytes(job->memory_bytes, each, sizeof(each)),
+                      format_bytes(job->memory_bytes * job->n_workers, all, sizeof(all)));
+}
+
 static enum status show_times(const Cairn__V1__Job *job, struct buf *out)
 {
     enum status st = show_lost(job, out);
@@ -329,6 +348,8 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
         st = show_line(out, "workers", text);
     if (st == ST_OK)
         st = buf_printf(out, "%-12s %u, %u restarts\n", "attempt", job->generation, job->restarts);
+    if (st == ST_OK)
+        st = show_copies(job, out);
     if (st == ST_OK)
         st = show_times(job, out);
     if (st == ST_OK)

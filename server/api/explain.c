@@ -145,7 +145,8 @@ static void advice(struct page *page, struct core *core)
     const struct core_job *job = page->job;
     const struct story_facts facts = { .job = job->name,
                                        .spare_node = core_nodes(core, nodes, 2) > 1,
-                                       .copies = job->spec->checkpoint.memory_every > 0 };
+                                       .copies = job->spec->checkpoint.memory_every > 0 ||
+                                                 job->copies.every > 0 };
     const uint32_t count = story_advise(&page->story, &facts, list);
     page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
     if (!page->out->advice)

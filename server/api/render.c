@@ -403,6 +403,17 @@ static double eta(const struct core_job *job, uint64_t step)
     return (double)(m->total_steps - step) * job->step_ms / 1000.0;
 }
 
+/* Of the workers that there are. */
+static void add_copies(const struct core_job *job, Cairn__V1__Job *out)
+{
+    const struct core_copies *copies = &job->copies;
+    const bool known =
+        copies->generation == job->m.generation && !machine_state_final(job->m.state);
+    out->memory_every = known ? copies->every : 0;
+    out->memory_bytes = known ? copies->bytes : 0;
+    out->memory_reason = render_text(known ? copies->reason.text : "");
+}
+
 static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1__Job *out)
 {
     const struct machine *m = &job->m;
@@ -429,6 +440,7 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->eta_s = eta(job, step);
     out->recovery_count = m->recoveries;
     out->goodput = machine_goodput(m);
+    add_copies(job, out);
     out->final_digest = render_text(m->final_digest);
     out->submitted_at = time_text(m->submitted_wall);
     out->started_at = time_text(m->started_wall);

@@ -181,6 +181,12 @@ struct core_job {
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct core_pace pace;
+    /* Copies in memory, as the workers of that generation say it; 0: nothing was said yet. */
+    struct core_copies {
+        uint32_t generation;
+        uint64_t every, bytes; /* steps between two, 0: none between saves; of each worker */
+        struct reason reason;  /* why there are none */
+    } copies;
     /* kept by tables.c, of what the machine is in */
     struct timer timer; /* the next tick */
     int64_t ticked_at;  /* the last one */

@@ -179,6 +179,20 @@ bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
     return done;
 }
 
+uint64_t copy_folder_bytes(const char *dir)
+{
+    struct folder_walk walk;
+    struct folder_entry entry;
+    struct stat about;
+    uint64_t bytes = 0;
+    bool more = walk_open(&walk, dir);
+    while (more && walk_next(&walk, &entry)) {
+        if (stat(entry.path, &about) == 0)
+            bytes += (uint64_t)about.st_blocks * 512;
+    }
+    return bytes;
+}
+
 void copy_folder_forget(const char *dir, uint32_t generation, uint32_t rank)
 {
     struct folder_walk walk;

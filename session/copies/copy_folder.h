@@ -43,5 +43,8 @@ void copy_folder_clean(const char *dir, uint32_t generation, uint32_t rank,
 bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
                        const struct session_copy *kept, size_t size, const char *path);
 
+/* What the copy files there take. dir NULL, or not there: 0. */
+uint64_t copy_folder_bytes(const char *dir);
+
 /* Removes the files of one rank of one generation: it saved and leaves. */
 void copy_folder_forget(const char *dir, uint32_t generation, uint32_t rank);

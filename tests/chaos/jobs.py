@@ -34,10 +34,12 @@ MODELS = {
 }
 # By slot: (name, workers, what a number of steps of all makes up from checkpoint to checkpoint, what else is saved).
 FILES = {
-    "mlp": [("store", 2, 40, "keep: {last: 2}"), ("memory", 4, 5, "keep: {last: 1}, memory_every: 1 step")],
+    "mlp": [("store", 2, 40, "keep: {last: 2}, memory_every: none"),
+            ("memory", 4, 5, "keep: {last: 1}, memory_every: 1 step")],
     "lenet": [("peers", 3, 8, "keep: {last: 2}, memory_every: 1 step, peers: 1, delta: true"),
-              ("store", 2, 20, "keep: {last: 2}")],
-    "resnet18": [("memory", 2, 6, "keep: {last: 1}, memory_every: 1 step"), ("store", 3, 15, "keep: {last: 2}")],
+              ("store", 2, 20, "keep: {last: 2}, memory_every: none")],
+    "resnet18": [("memory", 2, 6, "keep: {last: 1}, memory_every: 1 step"),
+                 ("auto", 3, 15, "keep: {last: 2}")],
 }
 OVER = ("SUCCEEDED", "FAILED", "STOPPED", "KILLED")
 POLL_S = 1.0

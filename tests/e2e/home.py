@@ -27,7 +27,7 @@ train:
   seed: 17
 eval: {every: 6 steps}
 workers: {count: 2, device: cpu}
-checkpoint: {every: 4 steps, keep: {last: 2}, store: checkpoints/}
+checkpoint: {every: 4 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
 

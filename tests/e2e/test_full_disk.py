@@ -26,7 +26,7 @@ train:
   optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}
   seed: 17
 workers: {{count: 2, device: cpu}}
-checkpoint: {{every: {EVERY} steps, keep: {{last: 2}}, store: checkpoints/}}
+checkpoint: {{every: {EVERY} steps, keep: {{last: 2}}, store: checkpoints/, memory_every: none}}
 """
 
 

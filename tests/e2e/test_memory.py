@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from home import BIN, Home, alive, until
+from home import BIN, TINY, Home, alive, until
 
 # No checkpoint before the end: what is not lost comes from memory.
 EVERY_STEP = {"checkpoint__every": "1000 steps", "checkpoint__memory_every": "1 step"}
@@ -203,6 +203,77 @@ def test_shares_travel_between_nodes(quiet):
             assert home.digest(job) == quiet
             assert restored_steps(home, job)[0] in (6, 7)
             until(lambda: not copies(home, job), 10, "the copies went with the job, on both nodes")
+            agent.terminate()
+
+
+# ---- a job that says nothing about checkpoints
+
+PLAIN = re.sub(r"checkpoint: .*\n", "", TINY)
+SIXTY = {"train__duration": "60 steps", "eval__every": "60 steps"}
+
+
+@pytest.fixture(scope="module", name="quiet_plain")
+def quiet_digest_of_plain():
+    with Home() as home:
+        return home.run(PLAIN, **SIXTY)
+
+
+@pytest.mark.parametrize("step", [12, 40])
+def test_copies_are_on_by_default(quiet_plain, step):
+    with Home(env=Home.RESTART, faults=stop_at(step)) as home:
+        job = home.submit(PLAIN, **SIXTY)
+        home.wait_hit("trainer.forward")
+        shown = home.show(job)
+        assert shown["memory_every"] >= 1 and shown["memory_bytes"] > 0 and not shown["memory_reason"], shown
+        assert re.search(r"copies +in memory after every .*MiB per worker", home.cairn("show", job).stdout)
+        assert not shown["checkpoints"]
+        kill_workers(home)
+        assert home.digest(job) == quiet_plain
+        # After every step at first; after step 16 as often as it was agreed then.
+        restored, = restored_steps(home, job)
+        assert min(step, 16) - 1 <= restored <= step
+        until(lambda: not copies(home, job), 10, "the copies went with the job")
+
+
+def test_without_room_there_are_none_and_it_says_why(quiet_plain):
+    env = {**Home.RESTART, "CAIRN_COPIES_FREE": "1000000"}
+    with Home(env=env, faults=stop_at(12)) as home:
+        job = home.submit(PLAIN, **SIXTY)
+        home.wait_hit("trainer.forward")
+        shown = home.show(job)
+        assert shown["memory_every"] == 0
+        assert "more than a quarter of the 1.0 MiB of CAIRN_COPIES_FREE" in shown["memory_reason"], shown
+        text = home.cairn("show", job).stdout
+        assert re.search(r"copies +none in memory: node ", text), text
+        plan = home.cairn("plan", home.dir / "job-0.yaml").stdout
+        assert "copies     none in memory, with all workers here: copies of 2 workers" in plan, plan
+        kill_workers(home)
+        assert home.digest(job) == quiet_plain
+        assert not restored_steps(home, job)
+
+
+def test_a_bound_that_is_too_small_for_them_refuses_nothing():
+    with Home(faults=stop_at(5)) as home:
+        job = home.submit(PLAIN, model__hidden=4096, checkpoint__memory="32 MiB")
+        home.wait_hit("trainer.forward")
+        shown = home.show(job)
+        assert shown["memory_every"] == 0 and "MiB of checkpoint.memory" in shown["memory_reason"], shown
+        home.go("trainer.forward")
+        home.wait_state(job, "SUCCEEDED")
+
+
+def test_one_worker_without_room_turns_them_off_for_all():
+    with Home(faults=stop_at(5), slots=1) as home:
+        env = {**home.env, "CAIRN_COPIES_FREE": "1000000"}
+        command = [BIN / "cairn-agent", "--name", "another", "--slots", "1"]
+        with subprocess.Popen(command, env=env, cwd=home.dir, stderr=subprocess.DEVNULL) as agent:
+            job = home.submit(PLAIN)
+            home.wait_hit("trainer.forward")
+            shown = home.show(job)
+            assert shown["memory_every"] == 0, shown
+            assert shown["memory_reason"].startswith("node another: copies of 1 worker"), shown
+            home.go("trainer.forward")
+            home.wait_state(job, "SUCCEEDED")
             agent.terminate()
 
 

@@ -26,7 +26,7 @@ train:
   seed: 3
 eval: {every: 4 steps}
 workers: {count: 2}
-checkpoint: {every: 3 steps, keep: {last: 2}, store: checkpoints/}
+checkpoint: {every: 3 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
 IMAGES = """\
@@ -43,7 +43,7 @@ train:
   seed: 3
 eval: {every: 5 steps}
 workers: {count: 2}
-checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/}
+checkpoint: {every: 2 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}
 """
 
 

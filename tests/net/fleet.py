@@ -31,7 +31,8 @@ train:
   schedule: {{name: cosine, warmup: 2 steps}}
   seed: 17
 workers: {{count: {workers}, device: cpu}}
-checkpoint: {{every: {every} steps, keep: {{last: 2}}, store: /run/shared/checkpoints}}
+checkpoint: {{every: {every} steps, keep: {{last: 2}}, store: /run/shared/checkpoints,
+             memory_every: none}}
 """
 
 

@@ -79,8 +79,8 @@ enum status evaluation_run(struct worker *worker, struct evaluation *out)
     fault_point("trainer.eval");
     if (w->options.size > 1) {
         progress_collective_begin(w->options.progress, "evaluation");
-        st = evaluation_results_exchange(&w->eval_results, &w->device, w->comm, w->options.rank,
-                                         WORKER_COMM_TIMEOUT_MS);
+        st = gather_exchange(&w->eval_results, &w->device, w->comm, w->options.rank,
+                             WORKER_COMM_TIMEOUT_MS);
         if (st != ST_OK)
             return st;
         progress_collective_end(w->options.progress, "evaluation");

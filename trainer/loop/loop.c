@@ -10,6 +10,7 @@
 #include "common/fault.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/step.h"
+#include "trainer/state/copy_pace.h"
 #include "trainer/update/schedule.h"
 
 #define SAVE_RETRY_MS 1000  /* between two tries of a last save that found the store full */
@@ -183,6 +184,25 @@ static void add_phases(const struct loop *l, struct session_row *row)
     }
 }
 
+/* ---- how often copies are taken ---- */
+
+/* All ranks come here after the same steps, each with what it has measured. */
+static enum status pace_copies(struct loop *l, double step_ms)
+{
+    struct session *session = l->options.session;
+    uint32_t every = 0;
+    session_note_step(session, step_ms);
+    if (!session_pace_revises(l->options.step, l->step) || l->step >= l->end)
+        return ST_OK;
+    const struct session_pace pace = session_pace(session);
+    progress_phase(l->progress, PHASE_SAVE);
+    enum status st = copy_pace_agree(l->worker, session_pace_every(&pace), &every);
+    if (st != ST_OK)
+        return loop_fail(l, st, "agreeing how often copies in memory are taken");
+    session_set_memory_every(session, every);
+    return ST_OK;
+}
+
 /* ---- saving ---- */
 
 static enum status save_if_due(struct loop *l)
@@ -296,6 +316,8 @@ static enum status one_step(struct loop *l)
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);
     note_rest(l, &row);
     st = end_step(l, &row);
+    if (st == ST_OK && l->options.paced)
+        st = pace_copies(l, row.step_ms);
     return st == ST_OK ? save_if_due(l) : st;
 }
 

@@ -17,6 +17,8 @@
  *     in the update of step k + 1          none    an error of the device: nothing else ends there
  *     in the evaluation after step k       k       evaluation, row, save
  *     after it, before the row is out      k       cannot end there
+ *     as ranks agree how often copies are  k       save
+ *       taken (session/memory/pace.h)
  *     as the snapshot of k is begun        k       save
  *     while the last save, of k, is        k       save
  *       waited for
@@ -54,7 +56,8 @@ void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other);
 
 struct loop_options {
     struct worker *worker;
-    struct session *session;           /* NULL: without a coordinator; then nothing is saved */
+    struct session *session; /* NULL: without a coordinator; then nothing is saved */
+    bool paced; /* with a session: how often copies are taken follows from what they cost */
     const struct state_beside *beside; /* with a session; what goes into its saves */
     uint64_t step;                     /* finished already */
     uint64_t stop_at;                  /* finished steps to stop at; 0: the job's end */

@@ -8,7 +8,10 @@
 #include "comm/exact_order.h"
 #include "common/io.h"
 #include "common/limits.h"
-#include "session/budget.h"
+#include "common/paths.h"
+#include "session/memory/budget.h"
+#include "session/memory/pace.h"
+#include "session/memory/room.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
@@ -182,20 +185,63 @@ static size_t share_bytes(const struct preview *p, uint32_t ranks)
     return (size_t)bytes;
 }
 
+/* Where copies in memory would lie on a node of this home. */
+static const char *copies_folder(char *out, size_t capacity)
+{
+    struct paths paths;
+    return paths_open(&paths) == ST_OK && paths_copies(&paths, out, capacity) == ST_OK ? out : NULL;
+}
+
+/* Copies between saves: how often, what they take, where; or why there are none. As if all workers
+ * were on this machine. */
+static enum status print_copies(const struct preview *p, struct session_wish *wish)
+{
+    const int64_t every = p->job->checkpoint.memory_every;
+    const uint32_t workers = (uint32_t)p->job->workers.count;
+    char folder[LIMIT_PATH], often[96];
+    const char *dir = copies_folder(folder, sizeof(folder));
+    struct session_budget budget = { .least = 0 };
+    struct reason why;
+    if (every == 0)
+        return buf_append_text(p->out, "copies     none in memory (checkpoint.memory_every)\n");
+    if (every == JOB_EVERY_AUTO) {
+        const struct session_room room = session_room_measure(dir);
+        wish->every = session_room_holds(&room, wish, workers, &budget, &why);
+        if (!wish->every)
+            return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n",
+                              why.text);
+        (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
+                       100 * SESSION_PACE_SHARE);
+    } else {
+        wish->every = true;
+        if (session_budget(wish, &budget) != ST_OK)
+            return ST_OK; /* print_saving refuses it */
+        if (every == 1) {
+            (void)snprintf(often, sizeof(often), "after every step");
+        } else {
+            (void)snprintf(often, sizeof(often), "after every %lld steps", (long long)every);
+        }
+    }
+    const double each = (double)session_budget_copies(&budget) / MIB;
+    return buf_printf(p->out, "copies     in memory %s: %.1f MiB per worker, %.1f in all, in %s\n",
+                      often, each, each * workers, dir != NULL ? dir : "the workers alone");
+}
+
 /* Host memory for checkpoints, and what checkpoint.memory means for it. */
 static enum status print_saving(const struct preview *p)
 {
-    const struct session_wish wish = { .share_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
-                                       .threads = (uint32_t)p->job->checkpoint.threads,
-                                       .every = p->job->checkpoint.memory_every > 0,
-                                       .differs = p->job->checkpoint.delta,
-                                       .state_bytes = share_bytes(p, 1),
-                                       .object = ckpt_store_is_object(p->job->checkpoint.store),
-                                       .peers = p->job->checkpoint.peers > 0,
-                                       .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
-                                       .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
+    struct session_wish wish = { .share_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
+                                 .threads = (uint32_t)p->job->checkpoint.threads,
+                                 .differs = p->job->checkpoint.delta,
+                                 .state_bytes = share_bytes(p, 1),
+                                 .object = ckpt_store_is_object(p->job->checkpoint.store),
+                                 .peers = p->job->checkpoint.peers > 0,
+                                 .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
+                                 .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
     struct session_budget budget = { .least = 0 };
     enum status st = session_share_check(wish.share_bytes, wish.state_bytes, p->reason);
+    if (st == ST_OK)
+        st = print_copies(p, &wish);
     if (st == ST_OK)
         st = session_budget(&wish, &budget);
     if (st == ST_FULL) {

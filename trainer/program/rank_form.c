@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "trainer/program/rank_parts.h"
+#include "trainer/state/copy_pace.h"
 #include "trainer/state/copy_restore.h"
 #include "trainer/state/partners.h"
 #include "trainer/state/state.h"
@@ -230,6 +231,34 @@ enum status rank_get_warm(struct rank *r)
     return session_set_warm(r->session, &ready);
 }
 
+/* Copies between saves; all else of `ready` is known. With all ranks, where the job leaves it open
+ * how often they are taken. */
+static enum status choose_copies(struct rank *r, struct session_ready *ready)
+{
+    const struct copy_pace_options options = { .worker = r->worker,
+                                               .assignment = &r->assignment,
+                                               .copies = r->options->copies };
+    const int64_t every = r->job->checkpoint.memory_every;
+    ready->pace = r->pace;
+    ready->memory_reason = r->no_copies.text;
+    r->paces_copies = false;
+    if (every != JOB_EVERY_AUTO) {
+        ready->memory_every = (uint64_t)every;
+        reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
+        return ST_OK;
+    }
+    enum status st = copy_pace_choose(&options, ready, &r->no_copies);
+    if (st != ST_OK) {
+        reason_set(&r->reason, "agreeing how often copies in memory are taken: %s",
+                   status_string(st));
+        return st;
+    }
+    r->paces_copies = ready->memory_every > 0;
+    if (!r->paces_copies && r->no_copies.text[0] != '\0')
+        LOG_INFO(r->log, "no copies in memory between saves: %s", r->no_copies.text);
+    return ST_OK;
+}
+
 enum status rank_get_ready(struct rank *r)
 {
     const uint64_t step = rank_first_step(r);
@@ -255,7 +284,6 @@ enum status rank_get_ready(struct rank *r)
                                    .threads = (uint32_t)r->job->checkpoint.threads,
                                    .differs = r->job->checkpoint.delta,
                                    .object = ckpt_store_is_object(r->job->checkpoint.store),
-                                   .memory_every = (uint64_t)r->job->checkpoint.memory_every,
                                    .peers = r->partners != NULL,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
@@ -263,17 +291,12 @@ enum status rank_get_ready(struct rank *r)
         ready.wards = partners_wards(r->partners, r->assignment.size, r->assignment.rank);
     st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
     if (st == ST_OK)
-        st = session_set_ready(r->session, &ready);
+        st = choose_copies(r, &ready);
+    if (st != ST_OK)
+        return st;
+    st = session_set_ready(r->session, &ready);
     if (st == ST_FULL) {
-        const struct session_wish wish = { .share_bytes = ready.snapshot_bytes_max,
-                                           .threads = ready.threads,
-                                           .every = ready.memory_every > 0,
-                                           .differs = ready.differs,
-                                           .state_bytes = (size_t)ready.state_bytes,
-                                           .object = ready.object,
-                                           .peers = ready.peers,
-                                           .wards = ready.wards,
-                                           .bytes_max = ready.memory_bytes_max };
+        const struct session_wish wish = session_wish_of(&ready);
         struct session_budget budget;
         (void)!session_budget(&wish, &budget); /* only for the least */
         reason_set(&r->reason, "checkpoint.memory: this worker needs %.1f MiB at least",

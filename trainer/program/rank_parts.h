@@ -61,8 +61,9 @@ struct rank {
     struct session_parked kept; /* the state that it has */
     struct loop_rest rest;      /* of kept.step */
     struct rank_rows rows;
-    bool goes_on;    /* it was of a generation before */
-    uint32_t number; /* of the worker; its rank is in the assignment */
+    struct session_pace pace; /* what copies and steps took */
+    bool goes_on;             /* it was of a generation before */
+    uint32_t number;          /* of the worker; its rank is in the assignment */
 
     /* Of the generation. */
     uint32_t generation;
@@ -76,10 +77,12 @@ struct rank {
     uint32_t *partners; /* trainer/state/partners.h; NULL: no copies go to other nodes */
     struct copy_exchange *exchange;
     struct buf pins;
-    bool at_store;    /* what fails now fails at the checkpoint store */
-    bool of_node;     /* what failed is this node's device, its files, its rights */
-    uint32_t damaged; /* 1 + the file of the checkpoint that read damaged; 0: none */
-    uint32_t blamed;  /* 1 + the rank whose state came damaged; 0: none */
+    bool paces_copies;       /* how often they are taken follows from what they cost */
+    struct reason no_copies; /* why there are none between saves */
+    bool at_store;           /* what fails now fails at the checkpoint store */
+    bool of_node;            /* what failed is this node's device, its files, its rights */
+    uint32_t damaged;        /* 1 + the file of the checkpoint that read damaged; 0: none */
+    uint32_t blamed;         /* 1 + the rank whose state came damaged; 0: none */
     struct reason reason;
 
     pthread_mutex_t comm_mutex;

@@ -83,6 +83,7 @@ static enum status train(struct rank *r, int *out_code)
                                    .pins = r->pins.data };
     struct loop_options loop = { .worker = r->worker,
                                  .session = r->session,
+                                 .paced = r->paces_copies,
                                  .beside = &beside,
                                  .step = r->progress.step,
                                  .rest = &r->rest,
@@ -95,6 +96,7 @@ static enum status train(struct rank *r, int *out_code)
     tell_rows(r);
     rank_start_exchange(r);
     enum status st = loop_run(&loop, &end, &r->reason);
+    r->pace = session_pace(r->session);
     r->kept.step = r->rest.step;
     r->kept.whole = r->rest.whole;
     if (r->rest.step != first)

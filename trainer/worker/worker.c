@@ -375,7 +375,8 @@ void worker_close(struct worker *worker)
         w->device.comm->close(w->comm);
     staging_close(w->staging);
     scaling_close(w);
-    evaluation_results_close(&w->eval_results, &w->device);
+    gather_close(&w->eval_results, &w->device);
+    gather_close(&w->agreement, &w->device);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);
@@ -388,6 +389,14 @@ void worker_close(struct worker *worker)
 }
 
 /* ---- reduction ---- */
+
+static enum status open_agreement(struct worker *w)
+{
+    size_t bytes[LIMIT_RANKS];
+    for (uint32_t r = 0; r < w->options.size; r++)
+        bytes[r] = sizeof(uint32_t);
+    return gather_open(&w->agreement, &w->device, bytes, w->options.size);
+}
 
 enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
 {
@@ -411,6 +420,8 @@ enum status worker_connect(struct worker *worker, struct comm *comm, struct reas
                                            .communication = w->device.communication };
     enum status st =
         w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
+    if (st == ST_OK && comm != NULL)
+        st = open_agreement(w);
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the gradient copies of the reduction", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
@@ -428,6 +439,7 @@ void worker_disconnect(struct worker *worker)
     if (w->comm != NULL)
         w->device.comm->close(w->comm);
     w->comm = NULL;
+    gather_close(&w->agreement, &w->device);
 }
 
 /* What the model was built with stays, whatever the job says now. */
@@ -458,7 +470,7 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
         return st;
     staging_close(w->staging); /* of another share */
     w->staging = NULL;
-    evaluation_results_close(&w->eval_results, &w->device);
+    gather_close(&w->eval_results, &w->device);
     if (w->batches != NULL)
         feed_move(w->batches, w->lane_first, w->lane_count);
     if (w->eval_batches != NULL)
@@ -483,15 +495,16 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
         w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
     if (w->eval_losses == NULL)
         return ST_NO_MEMORY;
-    uint64_t counts[LIMIT_RANKS];
+    size_t bytes[LIMIT_RANKS];
     const uint32_t lanes = w->settings.lanes;
     uint64_t lane = 0;
     for (uint32_t r = 0; r < w->options.size; r++) {
-        counts[r] = 0;
+        uint64_t count = 0;
         for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
-            counts[r] += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
+            count += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
+        bytes[r] = (size_t)count * sizeof(struct evaluation_batch);
     }
-    enum status st = evaluation_results_open(&w->eval_results, &w->device, counts, w->options.size);
+    enum status st = gather_open(&w->eval_results, &w->device, bytes, w->options.size);
     if (st != ST_OK || w->eval_batches != NULL)
         return st;
     return feed_open(&w->device, &options, &w->eval_batches);

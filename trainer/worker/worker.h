@@ -42,8 +42,8 @@
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/worker/device.h"
-#include "trainer/worker/evaluation_results.h"
 #include "trainer/worker/feed.h"
+#include "trainer/worker/gather.h"
 #include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
 #include "trainer/worker/staging.h"
@@ -51,6 +51,12 @@
 /* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
  * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
+
+/* What one batch of an evaluation gave. */
+struct evaluation_batch {
+    double loss; /* sum */
+    int64_t correct, counted;
+};
 
 /* A split of the data, and the thread that loads it. */
 struct worker_loader {
@@ -95,6 +101,8 @@ struct worker {
     size_t bucket_count;
     size_t *bucket_begin;
     struct comm *comm; /* device.comm's; owned; NULL with one rank */
+    struct gather
+        agreement; /* a uint32_t of each rank (trainer/state/copy_pace.h); not with one rank */
     struct exact *exact;
 
     struct scaler scaler;
@@ -102,9 +110,9 @@ struct worker {
     float *loss_scale_staged; /* host memory, on its way there */
     struct staging *staging;  /* NULL: state lies in host memory, or nothing is saved */
 
-    uint64_t eval_count; /* batches of the whole set */
-    struct evaluation_results eval_results;
-    double *eval_losses; /* in the order of the batches */
+    uint64_t eval_count;        /* batches of the whole set */
+    struct gather eval_results; /* of struct evaluation_batch */
+    double *eval_losses;        /* in the order of the batches */
 
     uint64_t *skip; /* ascending steps (from 0) that are left out */
     size_t skip_count;

@@ -393,9 +393,24 @@ static void compare_pins(struct core *core, struct core_job *job, const char *pi
 
 /* ---- the stream ---- */
 
+/* All ranks take copies of the same steps; why there are none says who has no room for them. */
+static void note_copies(struct core_conn *conn, const Cairn__V1__Ready *ready)
+{
+    struct core_copies *copies = &conn->job->copies;
+    if (copies->generation != conn->generation)
+        *copies = (struct core_copies){ .generation = conn->generation };
+    copies->every = ready->memory_every;
+    if (ready->memory_bytes > copies->bytes)
+        copies->bytes = ready->memory_bytes;
+    if (ready->memory_reason[0])
+        reason_set(&copies->reason, "%s", ready->memory_reason);
+}
+
 static void trainer_ready(struct core *core, struct core_conn *conn, const Cairn__V1__Ready *ready)
 {
     struct reason difference;
+    if (!conn->spare)
+        note_copies(conn, ready);
     struct machine_event event =
         core_event_of(core, MACHINE_EV_READY, conn->job->m.generation, conn->rank);
     event.ready = (struct machine_ready){
@@ -480,6 +495,9 @@ static void apply_message(struct core *core, struct core_conn *conn,
     struct machine_fault fault;
     struct machine_event event =
         core_event_of(core, MACHINE_EV_TICK, conn->job->m.generation, conn->rank);
+    if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS &&
+        message->progress->memory_every > 0 && !conn->spare)
+        conn->job->copies.every = message->progress->memory_every;
     if (read_event(message, &event, &fault))
         (void)core_apply(core, conn->job, &event);
 }

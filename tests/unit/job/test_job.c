@@ -345,6 +345,17 @@ static void when_checkpoints_are_taken_and_what_they_may_take_has_units(void **s
         assert_int_equal(job->checkpoint.every.unit, times[i].unit);
         assert_true(job->checkpoint.every.value == times[i].value);
     }
+    static const struct {
+        const char *set;
+        int64_t every;
+    } copies[] = { { "train.seed=0", JOB_EVERY_AUTO },
+                   { "checkpoint.memory_every=auto", JOB_EVERY_AUTO },
+                   { "checkpoint.memory_every=none", 0 },
+                   { "checkpoint.memory_every=12 steps", 12 } };
+    for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++) {
+        parse_good(good, &copies[i].set, 1, job);
+        assert_int_equal(job->checkpoint.memory_every, copies[i].every);
+    }
     const char *sets[] = { "checkpoint.memory=1.5GiB", "checkpoint.memory_every=0",
                            "checkpoint.keep={best: {metric: loss}, every: 50 steps}",
                            "checkpoint.store=s3://some.bucket/a/../b/", "checkpoint.grace=2 m" };
@@ -407,6 +418,7 @@ static void a_printed_job_parses_to_the_same_job(void **state)
           "checkpoint.keep={last: 2, best: {metric: loss, n: 4}, every: 1000 steps}",
           "checkpoint={store: 's3://a-bucket/of/jobs/', delta: true, grace: 1 m}", NULL },
         { "checkpoint={every: 90 s, memory: 1500 MB, memory_every: none, store: /}", NULL },
+        { "checkpoint={memory: auto, memory_every: auto}", NULL },
     };
     static const char *const text_variants[][6] = {
         { NULL },

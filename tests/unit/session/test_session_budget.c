@@ -4,9 +4,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"
-#include "session/budget.h"
 #include "session/copies/copy_file.h"
 #include "session/core.h"
+#include "session/memory/budget.h"
 #include "tests/test.h"
 
 #define MIB ((size_t)1 << 20)

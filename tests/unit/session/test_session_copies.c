@@ -386,6 +386,9 @@ static void whole_copies_of_the_job_are_offered(void **state)
     free(list);
     assert_int_equal(copy_folder_list("/nowhere", JOB, &list, &count), ST_OK);
     assert_int_equal(count, 0);
+    assert_true(copy_folder_bytes(s->dir) > 0);
+    assert_int_equal(copy_folder_bytes("/nowhere"), 0);
+    assert_int_equal(copy_folder_bytes(NULL), 0);
     free(list);
     state_free(s);
 }

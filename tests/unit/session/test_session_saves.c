@@ -426,6 +426,35 @@ static void copies_in_memory_are_a_function_of_the_step(void **state)
     bench_free(b);
 }
 
+static void how_often_copies_are_taken_is_said_and_what_they_take(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(1);
+    struct session_ready ready = ready_of_100;
+    char why[] = "node a: full";
+    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
+    session_core_link_up(&b->core);
+    assert_says(b, HELLO);
+    hear_plan(b, 1, 4, 0);
+    ready.memory_every = 4;
+    ready.memory_reason = why;
+    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    why[0] = 'x';
+    b->core.memory_bytes = 77;
+    assert_says(b, READY);
+    assert_int_equal(b->out.ready.memory_every, 4);
+    assert_int_equal(b->out.ready.memory_bytes, 77);
+    assert_string_equal(b->out.ready.memory_reason, "node a: full");
+    b->core.ready.memory_every = 8; /* session_set_memory_every */
+    assert_int_equal(session_core_due(&b->core, 4), SESSION_DUE_NOTHING);
+    assert_int_equal(session_core_due(&b->core, 8), SESSION_DUE_COPY);
+    b->now_ms += SESSION_HEARTBEAT_MS;
+    assert_non_null(say(b));
+    assert_int_equal(b->out.kind, SESSION_OUT_PROGRESS);
+    assert_int_equal(b->out.progress_message.memory_every, 8);
+    bench_free(b);
+}
+
 static void a_folder_that_nobody_asked_for_is_declined(void **state)
 {
     (void)state;
@@ -558,6 +587,7 @@ int main(void)
         cmocka_unit_test(a_copy_takes_the_oldest_slot_that_no_save_needs),
         cmocka_unit_test(a_copy_that_is_kept_is_not_overwritten),
         cmocka_unit_test(copies_in_memory_are_a_function_of_the_step),
+        cmocka_unit_test(how_often_copies_are_taken_is_said_and_what_they_take),
         cmocka_unit_test(a_folder_that_nobody_asked_for_is_declined),
         cmocka_unit_test(regular_saves_are_a_function_of_the_step),
         cmocka_unit_test(an_announced_save_happens_at_its_step_once),

@@ -11,6 +11,7 @@
 #include "tests/unit/comm/comm_fixture.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/loop.h"
+#include "trainer/state/copy_pace.h"
 
 struct one {
     const struct ranks_options *options;
@@ -57,6 +58,20 @@ static enum status open_comm(struct one *one, const struct device *device, struc
     return one->options->size > 1 ? device->comm->open(&options, out) : ST_OK;
 }
 
+/* Before the first step, as the ranks of a real generation do. */
+static enum status agree(struct worker *worker)
+{
+    const uint32_t size = worker->options.size, rank = worker->options.rank;
+    uint32_t every = 0;
+    enum status st = copy_pace_agree(worker, (uint32_t)1 << rank, &every);
+    if (st != ST_OK)
+        return st;
+    CHECK(every == (uint32_t)1 << (size - 1)); /* the highest wins */
+    st = copy_pace_agree(worker, rank == 0 ? 0 : 4, &every);
+    CHECK(st != ST_OK || every == 0); /* one can take none */
+    return st;
+}
+
 static enum status prepare(struct one *one, struct worker *worker, struct comm *comm)
 {
     const struct ranks_options *o = one->options;
@@ -69,7 +84,7 @@ static enum status prepare(struct one *one, struct worker *worker, struct comm *
         st = state_seed(worker, &one->reason);
     if (st == ST_OK)
         st = worker_start(worker, o->restore != NULL ? o->restore_step : 0, &one->reason);
-    return st;
+    return st == ST_OK ? agree(worker) : st;
 }
 
 /* Also after a failure: what state was left? */

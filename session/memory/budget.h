@@ -40,6 +40,12 @@ struct session_budget {
     size_t least;        /* the bound below which nothing can be saved */
 };
 
+/* What copy files take of a worker's node. */
+static inline uint64_t session_budget_copies(const struct session_budget *budget)
+{
+    return (uint64_t)(budget->files + budget->ward_files) * (uint64_t)budget->file_bytes;
+}
+
 /*
  * If the bound doesn't hold all, encoder threads are given up first, then the second file: a save
  * that is due while the one before is written is then late. `every` needs two files, for a copy

@@ -1,4 +1,4 @@
-#include "session/budget.h"
+#include "session/memory/budget.h"
 
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"

@@ -1,0 +1,164 @@
+#include "session/memory/room.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "session/copies/copy_folder.h"
+
+#define MIB (1024.0 * 1024.0)
+
+/* ---- measuring ---- */
+
+static uint64_t number_of(const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    return end != text && errno == 0 ? number : UINT64_MAX;
+}
+
+/* The number behind `name` at the beginning of a line; UINT64_MAX: there is none. name "": the
+ * file's first. */
+static uint64_t number_in(const char *path, const char *name)
+{
+    char line[256];
+    uint64_t found = UINT64_MAX;
+    FILE *file = fopen(path, "re");
+    while (file != NULL && found == UINT64_MAX && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0)
+            found = number_of(line + strlen(name));
+    }
+    if (file != NULL)
+        (void)fclose(file);
+    return found;
+}
+
+static uint64_t group_number(const char *group, const char *file, const char *name)
+{
+    char path[LIMIT_PATH];
+    const int size = snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, file);
+    return size > 0 && (size_t)size < sizeof(path) ? number_in(path, name) : UINT64_MAX;
+}
+
+/* What one group may still take. Pages of files that are not in memory alone can go. */
+static uint64_t left_in_group(const char *group)
+{
+    const uint64_t most = group_number(group, "memory.max", "");
+    const uint64_t taken = group_number(group, "memory.current", "");
+    const uint64_t files = group_number(group, "memory.stat", "file ");
+    const uint64_t in_memory = group_number(group, "memory.stat", "shmem ");
+    if (most == UINT64_MAX || taken == UINT64_MAX)
+        return UINT64_MAX;
+    uint64_t held = taken;
+    if (files != UINT64_MAX && in_memory != UINT64_MAX && files > in_memory) {
+        const uint64_t clean = files - in_memory;
+        held = clean < taken ? taken - clean : 0;
+    }
+    return held < most ? most - held : 0;
+}
+
+/* The least of this process's control groups (version 2). */
+static uint64_t left_in_groups(void)
+{
+    char line[512] = "";
+    uint64_t least = UINT64_MAX;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL && strncmp(line, "0::", 3) != 0)
+        line[0] = '\0';
+    if (file != NULL)
+        (void)fclose(file);
+    char *group = line[0] == '0' ? line + 3 : line;
+    group[strcspn(group, "\n")] = '\0';
+    for (;;) {
+        const uint64_t left = left_in_group(group);
+        least = left < least ? left : least;
+        char *last = strrchr(group, '/');
+        if (last == NULL)
+            return least;
+        *last = '\0';
+    }
+}
+
+/* Of the folder, or of what it will lie in; 0: nothing can be written there. */
+static uint64_t free_in_folder(const char *folder)
+{
+    char path[LIMIT_PATH];
+    struct statvfs about;
+    const int size = snprintf(path, sizeof(path), "%s", folder);
+    if (size <= 0 || (size_t)size >= sizeof(path))
+        return 0;
+    while (access(path, F_OK) != 0) {
+        char *last = strrchr(path, '/');
+        if (errno != ENOENT || last == NULL || last == path)
+            return 0;
+        *last = '\0';
+    }
+    if (access(path, W_OK | X_OK) != 0 || statvfs(path, &about) != 0)
+        return 0;
+    return (uint64_t)about.f_bavail * about.f_frsize;
+}
+
+struct session_room session_room_measure(const char *folder)
+{
+    const char *bound = getenv(SESSION_ROOM_ENV);
+    const uint64_t available = number_in("/proc/meminfo", "MemAvailable:");
+    return (struct session_room){
+        .folder = folder != NULL ? free_in_folder(folder) : 0,
+        .memory = available < UINT64_MAX / 1024 ? available * 1024 : UINT64_MAX,
+        .groups = left_in_groups(),
+        .bound = bound != NULL ? number_of(bound) : UINT64_MAX,
+        .held = copy_folder_bytes(folder),
+    };
+}
+
+/* ---- choosing ---- */
+
+static uint64_t plus(uint64_t left, uint64_t held)
+{
+    return left < UINT64_MAX - held ? left + held : UINT64_MAX;
+}
+
+bool session_room_holds(const struct session_room *room, const struct session_wish *wish,
+                        uint32_t workers, struct session_budget *out, struct reason *why)
+{
+    const struct {
+        uint64_t left;
+        const char *where;
+    } places[] = {
+        { plus(room->folder, room->held), "free where copies lie" },
+        { plus(room->memory, room->held), "of memory available" },
+        { plus(room->groups, room->held), "left to the control group" },
+        { room->bound, "of " SESSION_ROOM_ENV },
+    };
+    struct session_wish every = *wish;
+    struct session_budget budget = { .least = 0 };
+    every.every = true;
+    if (room->folder == 0) {
+        reason_set(why, "the folder of copies can't be written to");
+        return false;
+    }
+    if (session_budget(&every, &budget) != ST_OK) {
+        reason_set(why, "with them a worker needs %.1f MiB of checkpoint.memory at least",
+                   (double)budget.least / MIB);
+        return false;
+    }
+    size_t least = 0;
+    for (size_t i = 1; i < sizeof(places) / sizeof(places[0]); i++)
+        least = places[i].left < places[least].left ? i : least;
+    const uint64_t all = session_budget_copies(&budget) * workers;
+    if (all > places[least].left / SESSION_ROOM_PART) {
+        reason_set(why,
+                   "copies of %u worker%s would take %.1f MiB, more than a quarter of the %.1f MiB "
+                   "%s",
+                   workers, workers == 1 ? "" : "s", (double)all / MIB,
+                   (double)places[least].left / MIB, places[least].where);
+        return false;
+    }
+    *out = budget;
+    return true;
+}

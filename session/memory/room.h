@@ -1,0 +1,42 @@
+/*
+ * Whether a node has memory for copies that nobody asked for (checkpoint.memory_every: auto).
+ *
+ * All copy files of the job's workers there have to fit into a quarter of what is free: of the file
+ * system that they lie in, of the machine's memory, and below the bounds of the process's control
+ * groups, whichever is least. What the job's copies of an earlier generation take counts as free:
+ * they are used again.
+ *
+ * Thread: any.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/reason.h"
+#include "session/memory/budget.h"
+
+#define SESSION_ROOM_PART 4 /* copies take one part in so many of what is free */
+/* In the environment: bytes above which nothing counts as free, for copies of one job on a node. */
+#define SESSION_ROOM_ENV "CAIRN_COPIES_FREE"
+
+/* Bytes; UINT64_MAX: not known. */
+struct session_room {
+    uint64_t folder; /* free in its file system; 0: there is no folder that can be written to */
+    uint64_t memory; /* available */
+    uint64_t groups; /* left to the process's control groups */
+    uint64_t bound;  /* SESSION_ROOM_ENV */
+    uint64_t held;   /* in the folder, by copies of the job */
+};
+
+/* folder: of the job's copies, or the nearest one above it that is there; NULL: none. Reads files
+ * of /proc and /sys. */
+struct session_room session_room_measure(const char *folder);
+
+/*
+ * Copies between saves of `workers` workers on a node, each of which wishes for what `wish` says
+ * (`every` is taken as true). out: what a worker then gets.
+ * false: they find no room, and why; out is not set.
+ */
+bool session_room_holds(const struct session_room *room, const struct session_wish *wish,
+                        uint32_t workers, struct session_budget *out, struct reason *why);

@@ -1,0 +1,72 @@
+#include "trainer/state/copy_pace.h"
+
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "session/memory/room.h"
+
+enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
+{
+    struct worker *w = worker;
+    struct progress *progress = w->options.progress;
+    const uint32_t size = w->options.size, rank = w->options.rank;
+    uint32_t wanted[LIMIT_RANKS] = { mine };
+    if (size > 1) {
+        memcpy(w->agreement.segments[rank].data, &mine, sizeof(mine));
+        progress_collective_begin(progress, "copies");
+        enum status st =
+            gather_exchange(&w->agreement, &w->device, w->comm, rank, WORKER_COMM_TIMEOUT_MS);
+        if (st != ST_OK)
+            return st;
+        progress_collective_end(progress, "copies");
+        memcpy(wanted, w->agreement.data, size * sizeof(*wanted));
+    }
+    *out = session_pace_agree(wanted, size);
+    return ST_OK;
+}
+
+/* Of this job, on this worker's node; all of them where it isn't known which run there. */
+static uint32_t workers_here(const struct session_assignment *assignment)
+{
+    const struct session_assignment *a = assignment;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < a->size; i++)
+        count += a->nodes == NULL || strcmp(a->nodes[i], a->nodes[a->rank]) == 0;
+    return count;
+}
+
+/* The copier has a core to itself, as long as nobody else computes on this machine. */
+static bool is_core_free(const struct worker *worker, uint32_t workers)
+{
+    cpu_set_t set;
+    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        cores = CPU_COUNT(&set);
+    return cores > (int64_t)workers * worker->options.job->workers.threads;
+}
+
+enum status copy_pace_choose(const struct copy_pace_options *options, struct session_ready *ready,
+                             struct reason *why)
+{
+    const struct session_assignment *a = options->assignment;
+    const struct session_wish wish = session_wish_of(ready);
+    const struct session_room room = session_room_measure(options->copies);
+    const uint32_t workers = workers_here(a);
+    struct session_budget budget;
+    struct reason none;
+    uint32_t every = 0;
+    why->text[0] = '\0';
+    ready->pace.core_free = is_core_free(options->worker, workers);
+    const bool holds = session_room_holds(&room, &wish, workers, &budget, &none);
+    if (!holds && a->nodes != NULL) {
+        reason_set(why, "node %s: %s", a->nodes[a->rank], none.text);
+    } else if (!holds) {
+        *why = none;
+    }
+    enum status st =
+        copy_pace_agree(options->worker, holds ? session_pace_every(&ready->pace) : 0, &every);
+    ready->memory_every = every;
+    return st;
+}

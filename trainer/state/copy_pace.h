@@ -1,0 +1,33 @@
+/*
+ * How often copies in memory are taken where the job leaves it open (session/memory/pace.h): every
+ * rank says what it wants, and all take the same.
+ *
+ * Both are collectives of the worker's communicator, which nothing else may use meanwhile: before
+ * the first step, or between two. Thread: the step thread.
+ * Errors: ST_PEER, ST_STALE  comm/comm.h
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/reason.h"
+#include "common/status.h"
+#include "session/session.h"
+#include "trainer/worker/worker.h"
+
+/* mine: what this rank wants; out: what all take (session_pace_agree). */
+MUST_CHECK enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out);
+
+struct copy_pace_options {
+    struct worker *worker;
+    const struct session_assignment *assignment;
+    const char *copies; /* this job's folder for copy files; NULL: none */
+};
+
+/*
+ * As a generation begins: sets memory_every, and the pace's core_free, of a `ready` of which all
+ * else is known. Decided anew in every generation: who is on which node changes, and what is free
+ * there. why: "", or what keeps this rank from taking copies.
+ */
+MUST_CHECK enum status copy_pace_choose(const struct copy_pace_options *options,
+                                        struct session_ready *ready, struct reason *why);
