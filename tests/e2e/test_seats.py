@@ -111,6 +111,15 @@ def test_a_spare_that_fails_says_why_and_ends(coordinator):
     assert "/nowhere" in first.faults[0][1].message and not first.ready
 
 
+def test_a_spare_has_nothing_to_save_and_leaves_at_once(coordinator):
+    first = coordinator.form(1, [3, 3])
+    first.spares[SPARE] = 0
+    spare = coordinator.start(first, SPARE)
+    await_warm(coordinator, first)
+    spare.terminate()
+    assert spare.wait(10) == -signal.SIGTERM
+
+
 # ---- other sizes ----
 
 HELD = ["trainer.forward", "trainer.reduce", "trainer.reduced"]  # rank 0 waits there, at these steps

@@ -62,6 +62,8 @@ enum status rank_join(struct rank *r)
     if (!r->goes_on)
         fault_point("trainer.start");
     st = session_join(r->session, "", JOIN_MS, &r->assignment);
+    if (st == ST_OK)
+        signals_leave_at_once(r->signals, r->assignment.spare);
     if (st == ST_OK && r->assignment.spare) {
         progress_phase(&r->progress, PHASE_SPARE);
     } else if (st == ST_OK) { /* from here on people are told its rank; fault points go by it */

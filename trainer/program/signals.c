@@ -16,8 +16,9 @@
 
 struct signals {
     pthread_mutex_t mutex;
-    struct session *session; /* under mutex, as are the next two; NULL: nobody can be told now */
+    struct session *session; /* under mutex, as are the next three; NULL: nobody can be told now */
     bool wanted;             /* a checkpoint, and nobody was told */
+    bool at_once;            /* there is nothing to save */
     int64_t leave_at;        /* when the process must be gone (monotonic, ms); 0: nobody wants it */
     const struct log *log;
     int signal_fd, stop_fd;
@@ -79,6 +80,9 @@ static void take_signal(struct signals *s)
     if (info.ssi_signo == SIGUSR1) {
         LOG_INFO(s->log, "SIGUSR1: a checkpoint is wanted");
         tell_wanted(s);
+    } else if (s->at_once) {
+        LOG_INFO(s->log, "SIGTERM: leaving, there is nothing to save");
+        die();
     } else if (s->leave_at == 0) {
         LOG_INFO(s->log, "SIGTERM: leaving with a checkpoint, within %.1f s",
                  (double)grace_ms / 1e3);
@@ -99,6 +103,13 @@ void signals_tell(struct signals *signals, struct session *session)
     if (session != NULL && s->wanted)
         tell_wanted(s);
     (void)pthread_mutex_unlock(&s->mutex);
+}
+
+void signals_leave_at_once(struct signals *signals, bool at_once)
+{
+    (void)pthread_mutex_lock(&signals->mutex);
+    signals->at_once = at_once;
+    (void)pthread_mutex_unlock(&signals->mutex);
 }
 
 static void *signals_main(void *arg)

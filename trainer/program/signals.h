@@ -2,7 +2,8 @@
  * What a machine's owner tells a trainer by signals:
  *
  *   SIGTERM  it is to go (a preemption, a reboot): all workers save, then this process leaves; if
- *            that save hasn't ended within the time of grace, it dies of the signal
+ *            that save hasn't ended within the time of grace, it dies of the signal; a spare, which
+ *            has nothing to save, dies of it at once
  *   SIGUSR1  a checkpoint is wanted
  *
  * A thread takes them, so that no call of any library is interrupted, and tells the coordinator.
@@ -10,6 +11,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/log.h"
@@ -29,6 +31,8 @@ MUST_CHECK enum status signals_open(struct session *session, const struct log *l
 /* Whom it tells from now on; NULL: nobody, for a while. What nobody was told is told then, and that
  * this process is to go, again. */
 void signals_tell(struct signals *signals, struct session *session);
+/* It has nothing to save: from now on SIGTERM ends it at once. */
+void signals_leave_at_once(struct signals *signals, bool at_once);
 /* The job's time of grace, once it is known. */
 void signals_set_grace(struct signals *signals, int64_t grace_ms);
 /* NULL is fine. */

@@ -210,7 +210,7 @@ static void damaged_twice_it_is_refused_by_name(void **state)
     run(&world, ones);
     assert_int_equal(ones[1].status, ST_CORRUPT);
     assert_int_equal(ones[1].blamed, 2); /* chunk 0 came from 0, and then from the next */
-    assert_non_null(strstr(ones[1].reason.text, "worker 2"));
+    assert_non_null(strstr(ones[1].reason.text, "rank 2"));
     release(&world, ones);
 }
 
