@@ -18,6 +18,7 @@
 
 struct api_cursor {
     uint64_t offset;
+    uint32_t number; /* of the worker whose log it is in */
     bool missing;
     struct buf rest; /* without a line's end yet */
 };
@@ -227,7 +228,10 @@ static void follow_on(struct api_stream *stream, const struct machine *m)
     const uint32_t before = logs->generation++;
     logs->any = false;
     for (uint32_t i = 0; i < logs->count; i++) {
-        if (m->ranks[logs->first + i].birth <= before)
+        const uint32_t r = logs->first + i;
+        const bool same = r >= m->size || (m->ranks[r].birth <= before &&
+                                           m->ranks[r].number == logs->cursors[i].number);
+        if (same) /* it goes on in its log, or there is no such rank now */
             continue;
         send_rest(stream, i);
         logs->cursors[i].offset = 0;
@@ -281,6 +285,7 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
         stream->at = INT64_MAX;
         return;
     }
+    logs->cursors[logs->at].number = find.number;
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = job->id;
     ref.generation = logs->generation;

@@ -357,15 +357,22 @@ static void fill_plan(struct core *core, struct core_job *job, const struct plac
     plan->spread_ms = core_tell_spread(core);
 }
 
-/* It makes ready for a seat like the last one. */
+/* It makes ready for a seat like the last one. A checkpoint tells it which algorithms a device's
+ * libraries chose; its state is not for now. */
 static void send_spare_plan(struct core *core, struct core_job *job, uint32_t rank)
 {
+    const struct machine_ckpt *newest = machine_newest(&job->m);
+    char dir[LIMIT_PATH] = "";
     struct places places;
+    if (newest && core_ckpt_dir(job, newest->step, newest->generation, dir, sizeof dir) != ST_OK)
+        return;
     if (list_places(job, &places) != ST_OK)
         return;
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     fill_plan(core, job, &places, &plan);
     plan.spare = true;
+    plan.restore = dir;
+    plan.restore_step = newest ? newest->step : 0;
     plan.generation = job->m.ranks[rank].birth;
     plan.rank = job->m.size - 1;
     plan.host = (char *)host_of(core, job, rank);
