@@ -104,15 +104,6 @@ static void give_up(struct machine_turn *t, uint32_t index, const char *why)
 
 /* ---- what it and its agent say ---- */
 
-static void on_hello(struct machine_turn *t, struct machine_rank *spare)
-{
-    spare->session = spare->started = spare->joined = true;
-    spare->lost_at = spare->missing_at = 0;
-    spare->pid = t->ev->hello.pid;
-    if (!t->ev->hello.attached && !spare->ended)
-        machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
-}
-
 /* It is not one that the job could go on with: another node may have one. */
 static void on_ready(struct machine_turn *t, struct machine_rank *spare)
 {
@@ -142,6 +133,19 @@ static void on_parked(struct machine_turn *t, struct machine_rank *spare)
     t->m->dirty = true;
     machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
                  spare->node);
+}
+
+/* Parked may have been lost with the session, or with the coordinator: its hello says it again. */
+static void on_hello(struct machine_turn *t, struct machine_rank *spare)
+{
+    spare->session = spare->started = spare->joined = true;
+    spare->lost_at = spare->missing_at = 0;
+    spare->pid = t->ev->hello.pid;
+    if (t->ev->hello.attached && t->ev->hello.parked) {
+        on_parked(t, spare);
+    } else if (!t->ev->hello.attached && !spare->ended) {
+        machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
+    }
 }
 
 static void on_fault(struct machine_turn *t, struct machine_rank *spare)
