@@ -175,6 +175,9 @@ uint32_t machine_regroup(struct machine_turn *t);
 
 /* ---- spares.c: workers without a part in the generation ---- */
 
+/* Those that stay; how many are to: as spares, and for each worker that is missing. */
+uint32_t machine_spares_staying(const struct machine *m);
+uint32_t machine_spares_wanted(const struct machine *m);
 /* The generation ends (life.c), and spares are to go with it. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
 /* They are to go, all of them: the job ends, or starts anew; the same of one. */

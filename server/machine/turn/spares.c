@@ -248,6 +248,25 @@ static void watch_spare(struct machine_turn *t, uint32_t index)
     }
 }
 
+/* More than there are to be, as fewer workers were asked for: first those that are not ready. */
+static void trim(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const uint32_t wanted = machine_spares_wanted(m);
+    uint32_t staying = machine_spares_staying(m);
+    if (m->state != MACHINE_RUNNING || machine_ends(m) || t->now < m->grace_until)
+        return;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = m->count; i > m->size && staying > wanted; i--) {
+            const struct machine_rank *spare = &m->ranks[i - 1];
+            if (spare->gone || spare->ended || (pass == 0 && spare->parked))
+                continue;
+            machine_dismiss(t, i - 1);
+            staying--;
+        }
+    }
+}
+
 void machine_watch_spares(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -270,4 +289,5 @@ void machine_watch_spares(struct machine_turn *t)
     }
     if (again)
         m->spares.again_at = ends ? t->now + MACHINE_END_AGAIN_MS : 0;
+    trim(t);
 }
