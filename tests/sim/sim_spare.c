@@ -95,7 +95,8 @@ static void set_some(struct sim *sim, void *arg, uint64_t number)
     known->ranks = c->core ? count : known->ranks;
 }
 
-/* Of calm worlds: whatever becomes of a spare, the generation is none the worse. */
+/* Of calm worlds: whatever becomes of a spare, the generation is none the worse. One that hangs is
+ * noticed after a while: where nodes are cut off, it may take a seat before. */
 static void hurt_spare(struct sim *sim, void *arg, uint64_t number)
 {
     const uint64_t what = sim_below(sim, 3);
@@ -114,7 +115,7 @@ static void hurt_spare(struct sim *sim, void *arg, uint64_t number)
     sim->faults++;
     if (what == 0)
         sim_trainer_kill(sim, some, sim_chance(sim, 500) ? 9 : 11);
-    else if (what == 1)
+    else if (what == 1 && !sim->breaks_control)
         sim_trainer_hang(sim, some);
     else
         sim_trainer_cut(sim, some);
@@ -296,6 +297,8 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
         if (!view || view->dismissed)
             continue;
         view->dismissed = true;
+        if (sim->group_max > 1 || m->ranks[i].ended_at != sim->now)
+            continue; /* what was the case then is not known any more */
         const bool goes_on = (m->state == MACHINE_RUNNING || m->state == MACHINE_FORMING) &&
                              !machine_ends(m) && m->intent == MACHINE_INTENT_NONE;
         if (view->start.spare && goes_on && !had_trouble(sim, view) &&
