@@ -164,7 +164,8 @@ void machine_park_all(struct machine_turn *t);
 /* Those that are not to go on are ended again, as an order may be lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
-void machine_note_parked(struct machine_turn *t, uint32_t index); /* it said so, in whatever way */
+/* It said so, in whatever way, and what it has. */
+void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept);
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
 /* PLACING: a kept worker went since slots were found, and there is none for its seat. */

@@ -51,6 +51,24 @@ const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
     return NULL;
 }
 
+/* Of fewer workers those that go on have what any of them had. */
+static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
+                         const Cairn__V1__Plan *plan, uint64_t start)
+{
+    for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->start.job != job || view->start.spare || !view->dismissed || !view->whole ||
+            view->start.generation + 1 != plan->generation || view->step <= start ||
+            view->computed_by != view->start.generation || !(m->ran & 2))
+            continue;
+        sim_fail(sim,
+                 "%s: generation %u starts from step %llu, but worker %u had step %llu, and "
+                 "was let go",
+                 m->id, plan->generation, (unsigned long long)start, view->start.number,
+                 (unsigned long long)view->step);
+    }
+}
+
 void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Cairn__V1__Plan *plan)
 {
     const struct core_job *of = core_loaded(core, plan->job);
@@ -67,6 +85,7 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
     }
+    check_let_go(sim, job, &of->m, plan, start);
     if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by)
         sim_fail(sim, "%s: generation %u goes on from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)start,
