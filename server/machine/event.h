@@ -41,7 +41,7 @@ enum machine_event_kind {
     MACHINE_EV_SAVE_PASSED,  /* save_passed: it is beyond an announced step */
     MACHINE_EV_SAVE_WANTED,  /* save_wanted: somebody asked the worker for a save, or to leave */
     MACHINE_EV_READ_BACK,    /* read_back  how far it is with m->read_back */
-    MACHINE_EV_PARKED,       /* -          it has left the generation, and waits */
+    MACHINE_EV_PARKED,       /* parked     it has left the generation, and waits */
     /* what people ask */
     MACHINE_EV_PAUSE,
     MACHINE_EV_RESUME,
@@ -192,6 +192,7 @@ struct machine_event {
             uint64_t grace_ms; /* leaves: within that time */
             const char *why;
         } save_wanted;
+        struct machine_kept parked;
         struct machine_read_state read_back;
         struct machine_answer answer;
         struct {

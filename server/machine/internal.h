@@ -164,7 +164,8 @@ void machine_park_all(struct machine_turn *t);
 /* Those that are not to go on are ended again, as an order may be lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
-void machine_note_parked(struct machine_turn *t, uint32_t index); /* it said so, in whatever way */
+/* It said so, in whatever way, and what it has. */
+void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept);
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
 /* PLACING: a kept worker went since slots were found, and there is none for its seat. */
@@ -175,6 +176,9 @@ uint32_t machine_regroup(struct machine_turn *t);
 
 /* ---- spares.c: workers without a part in the generation ---- */
 
+/* Those that stay; how many are to: as spares, and for each worker that is missing. */
+uint32_t machine_spares_staying(const struct machine *m);
+uint32_t machine_spares_wanted(const struct machine *m);
 /* The generation ends (life.c), and spares are to go with it. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
 /* They are to go, all of them: the job ends, or starts anew; the same of one. */

@@ -146,10 +146,11 @@ void machine_park_again(struct machine_turn *t)
     }
 }
 
-void machine_note_parked(struct machine_turn *t, uint32_t index)
+void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept)
 {
     struct machine *m = t->m;
     struct machine_rank *rank = &m->ranks[index];
+    rank->kept = *kept;
     if (!m->ending.parks || machine_ends_hard(m) || rank->gone || rank->ended || rank->parked)
         return;
     rank->parked = true;
@@ -158,7 +159,7 @@ void machine_note_parked(struct machine_turn *t, uint32_t index)
 
 void machine_on_parked(struct machine_turn *t)
 {
-    machine_note_parked(t, t->ev->rank);
+    machine_note_parked(t, t->ev->rank, &t->ev->parked);
 }
 
 /* ---- keeping ---- */

@@ -65,6 +65,13 @@ static void fill_vacant(struct machine *m)
     }
 }
 
+/* It is there, with a whole state, and that of the other is older, or none. */
+static bool has_more(const struct machine_rank *one, const struct machine_rank *other)
+{
+    const uint64_t theirs = !other->gone && other->kept.whole ? other->kept.step + 1 : 0;
+    return !one->gone && one->kept.whole && one->kept.step + 1 > theirs;
+}
+
 /* What nobody has taken is no seat any more; the order stays. */
 static void close_up(struct machine *m)
 {
@@ -77,6 +84,20 @@ static void close_up(struct machine *m)
         taken++;
     }
     m->size = taken;
+}
+
+/* Of those that are too many one may have what none of the others has: it stays for another one. */
+static void keep_newest(struct machine *m)
+{
+    uint32_t newest = 0, least = 0;
+    for (uint32_t i = 1; i < m->size; i++) {
+        if (has_more(&m->ranks[i], &m->ranks[newest]))
+            newest = i;
+        if (i < m->config.ranks && has_more(&m->ranks[least], &m->ranks[i]))
+            least = i;
+    }
+    if (newest >= m->config.ranks)
+        swap(m, newest, least);
 }
 
 void machine_seat(struct machine_turn *t)
@@ -92,8 +113,10 @@ void machine_seat(struct machine_turn *t)
         swap(m, m->size, next);
     }
     const uint32_t seated = m->size;
-    if (m->size > m->config.ranks)
+    if (m->size > m->config.ranks) {
+        keep_newest(m);
         m->size = m->config.ranks;
+    }
     for (uint32_t i = m->size; i < seated; i++)
         machine_let_go(t, i);
     for (uint32_t i = m->size; i < m->count; i++)

@@ -8,12 +8,18 @@
 /* ---- how many ---- */
 
 /* Those that stay. */
-static uint32_t count_staying(const struct machine *m)
+uint32_t machine_spares_staying(const struct machine *m)
 {
     uint32_t staying = 0;
     for (uint32_t i = m->size; i < m->count; i++)
         staying += !m->ranks[i].gone && !m->ranks[i].ended;
     return staying;
+}
+
+uint32_t machine_spares_wanted(const struct machine *m)
+{
+    const uint32_t lacking = m->config.ranks > m->size ? m->config.ranks - m->size : 0;
+    return lacking + m->config.spares;
 }
 
 uint32_t machine_capacity(const struct machine *m)
@@ -23,14 +29,14 @@ uint32_t machine_capacity(const struct machine *m)
 
 bool machine_is_short(const struct machine *m)
 {
-    return m->size + count_staying(m) < m->config.ranks;
+    return m->size + machine_spares_staying(m) < m->config.ranks;
 }
 
 bool machine_hungers(const struct machine *m)
 {
-    const uint32_t lacking = m->config.ranks > m->size ? m->config.ranks - m->size : 0;
     return m->state == MACHINE_RUNNING && !machine_ends(m) && !m->config.restarts && (m->ran & 1) &&
-           m->intent == MACHINE_INTENT_NONE && count_staying(m) < lacking + m->config.spares &&
+           m->intent == MACHINE_INTENT_NONE &&
+           machine_spares_staying(m) < machine_spares_wanted(m) &&
            m->size + machine_spares_live(m) < machine_capacity(m);
 }
 

@@ -31,7 +31,9 @@
 
 #define SIM_JOBS     4
 #define SIM_NODES    3
-#define SIM_RANKS    4
+#define SIM_RANKS    4 /* of a generation; spares are beside them */
+#define SIM_LANES    8
+#define SIM_NO_RANK  UINT32_MAX
 #define SIM_FOLDERS  4096
 #define SIM_SLOTS    4
 #define SIM_TRAINERS 4096
@@ -60,8 +62,17 @@ struct sim_options {
 struct sim_job {
     char id[16];
     bool submitted;
-    uint32_t ranks;
-    uint64_t total, every; /* every 0: by time, every_ms */
+    uint32_t ranks; /* that it is to have, as it was acknowledged last */
+    uint32_t asked; /* or so many: the coordinator died before it said so; 0: it said so */
+    uint32_t min, spares;
+    uint32_t floor;         /* with fewer no generation forms; 0: with fewer than it is to have */
+    bool is_set;            /* users ask for other numbers of workers */
+    char spares_token[72];  /* with the newest order to start one */
+    uint32_t planned, size; /* plans of this generation left, for so many ranks */
+    int64_t set_at;         /* it was to have another number since then */
+    int64_t short_since;    /* it trains on with too few or too many, and nothing is in its way */
+    int64_t crowd_since;    /* it has more processes than it is to have */
+    uint64_t total, every;  /* every 0: by time, every_ms */
     int64_t every_ms;
     bool delta;
     int64_t saved_at;     /* a save of it was published last, or it began to run */
@@ -107,6 +118,7 @@ struct sim_folder {
     uint32_t read_files;  /* a bit each */
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
     uint32_t parent_generation;
+    uint32_t shards;          /* from the time of its publication */
     uint64_t file[SIM_RANKS]; /* content; 0: no file */
     uint64_t digest;          /* of the manifest */
 };
@@ -140,6 +152,7 @@ struct sim {
     size_t folder_count;
     bool store_full;
     uint32_t edited[SIM_NODES]; /* the data there; 0: they are as they were */
+    bool resizes;               /* this world has jobs with spares, or with numbers that change */
     int64_t savers_hang_until;  /* the store answers the coordinator, but no worker */
     bool chaos;
     bool was_unplugged; /* the coordinator, for a while */
@@ -151,6 +164,7 @@ struct sim {
     struct sim_memory *memory;
     uint64_t memory_restores, live_restores, swept, read_backs;
     uint64_t stalls_blamed, stalls_missed; /* ranks that hung in a step, by evidence; not */
+    uint64_t spares_started, seats_taken, sets, resized;
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -169,14 +183,6 @@ uint64_t sim_state(uint32_t job, uint64_t step);
 uint64_t sim_part(uint64_t state, uint32_t rank);
 /* Of the row of a step. */
 float sim_loss(uint64_t step);
-
-/* ---- sim_meeting.c ---- */
-
-struct session_core;
-/* The rank comes to the meeting; false: not all have, or its answer is under way. */
-bool sim_meet(struct sim *sim, struct session_core *core, const char *name);
-/* It has begun that meeting, and has a session. */
-bool sim_came_to(const struct session_core *core, const char *name);
 
 /* ---- sim_coordinator.c ---- */
 void sim_coordinator_start(struct sim *sim);
@@ -258,6 +264,7 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
 /* A process of the node is gone. */
 void sim_agent_exited(struct sim *sim, struct sim_trainer *trainer);
 
+bool sim_node_leaves(const struct sim_node *node);
 uint32_t sim_node_index(const struct sim_node *node);
 const char *sim_node_name(const struct sim_node *node);
 
@@ -280,9 +287,17 @@ typedef struct Cairn__V1__Plan Cairn__V1__Plan;
 /* A plan leaves: no step that one of its workers has is lost. */
 void sim_parked_check(struct sim *sim, struct core *core, uint32_t job,
                       const Cairn__V1__Plan *plan);
-/* The worker of that rank in that generation: running; or NULL. */
+/* The worker of that rank in that generation, or with that number (and a part in it): running; or
+ * NULL. */
 const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, uint32_t generation,
                                           uint32_t rank);
+const struct sim_trainer_view *sim_worker(const struct sim *sim, uint32_t job, uint32_t generation,
+                                          uint32_t number);
+struct machine;
+/* The process that the coordinator means by that place in its table; runs: a running one. NULL:
+ * there is none. */
+const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
+                                           const struct machine *m, uint32_t index, bool runs);
 /* A rank takes the state of its plan from those who have it: false: one of them is gone. */
 bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
                       const struct session_assignment *plan);
@@ -294,8 +309,20 @@ void sim_parked_look(struct sim *sim, uint32_t job, const struct core_job *of);
 /* An agent is told to end that one, a worker that its generation is over: not one that is kept. */
 void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref);
 void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view);
-/* It begins in its generation: nobody else has its rank. */
+/* It begins in its generation: nobody else has its number; its rank, once it has one. */
 void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view);
+
+/* ---- sim_spare.c ---- */
+/* Whether this world has spares, and numbers of workers that change; before jobs are submitted. */
+void sim_spare_begin(struct sim *sim);
+/* After each event: how many processes it has, and that it comes to as many workers as it is to
+ * have. */
+void sim_spare_look(struct sim *sim, uint32_t job, const struct core_job *of);
+/* A plan leaves: every rank is one worker, every lane is one rank's. */
+void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
+                          const Cairn__V1__Plan *plan);
+/* Until it waits for a seat; false: it does, or is none. */
+bool sim_spare_run(struct sim *sim, struct sim_trainer *trainer);
 
 /* ---- sim_hang.c ---- */
 struct session_progress;
@@ -321,7 +348,8 @@ void sim_silence_look(struct sim *sim); /* once, before those */
 /* ---- sim_trainer.c ---- */
 struct sim_start {
     uint32_t job;
-    uint32_t generation, rank, slot;
+    uint32_t generation, number, slot;
+    bool spare; /* it has no part in that generation */
     char token[72];
 };
 struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
@@ -331,8 +359,11 @@ enum sim_exit { SIM_RUNS, SIM_EXIT, SIM_SIGNAL };
 struct sim_trainer_view {
     struct sim_node *node;
     struct sim_start start; /* its generation and token are those of now */
+    uint32_t rank, size;    /* in it, once it has its plan: before, and of a spare, SIM_NO_RANK */
     uint32_t birth;         /* the generation that it was started for */
     uint32_t pid;
+    bool dismissed;       /* it was a spare, and the coordinator was seen to have no use for it */
+    int64_t disturbed_at; /* something was done to it; 0: nothing was */
     enum sim_exit exit;
     int code; /* or signal */
     bool hung, ready, acked, finished;

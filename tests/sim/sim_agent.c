@@ -26,6 +26,11 @@ uint32_t sim_node_data(const struct sim *sim, const struct sim_node *node)
     return sim->edited[node->index];
 }
 
+bool sim_node_leaves(const struct sim_node *node)
+{
+    return node->leaves_by != 0;
+}
+
 uint32_t sim_node_index(const struct sim_node *node)
 {
     return node->index;
@@ -46,7 +51,7 @@ static Cairn__V1__TrainerRef ref_of(struct sim *sim, const struct sim_trainer_vi
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = sim->jobs[view->start.job].id;
     ref.generation = view->birth;
-    ref.rank = view->start.rank;
+    ref.rank = view->start.number;
     return ref;
 }
 
@@ -206,7 +211,7 @@ static struct sim_trainer *find_trainer(struct sim *sim, const struct sim_node *
     for (size_t i = 0; i < sim->trainer_count; i++) {
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->node == node && (int)view->start.job == job && view->birth == ref->generation &&
-            view->start.rank == ref->rank)
+            view->start.number == ref->rank)
             return sim->trainers[i];
     }
     return NULL;
@@ -220,7 +225,9 @@ static void check_start(struct sim *sim, const struct sim_node *node,
     int job = sim_job_at(sim, start->ref->job);
     CHECK(job >= 0);
     struct sim_job *known = &sim->jobs[job];
-    if (start->ref->generation < known->generation && !sim->was_unplugged)
+    /* A spare is of none: the one that it was born in may be over by now. */
+    const bool spare = strcmp(start->token, known->spares_token) == 0;
+    if (start->ref->generation < known->generation && !sim->was_unplugged && !spare)
         sim_fail(sim, "%s: generation %u is started after %u", known->id, start->ref->generation,
                  known->generation);
     if (start->ref->generation > known->generation)
@@ -229,8 +236,8 @@ static void check_start(struct sim *sim, const struct sim_node *node,
         struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->node != node || view->start.slot != start->slot || view->exit != SIM_RUNS)
             continue;
-        sim_fail(sim, "%s is started in slot %u of %s, which g%u r%u of %s holds", known->id,
-                 start->slot, node->name, view->start.generation, view->start.rank,
+        sim_fail(sim, "%s is started in slot %u of %s, which g%u w%u of %s holds", known->id,
+                 start->slot, node->name, view->start.generation, view->start.number,
                  sim->jobs[view->start.job].id);
     }
 }
@@ -257,8 +264,9 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
     }
     struct sim_start start = { .job = (uint32_t)sim_job_at(sim, order->ref->job),
                                .generation = order->ref->generation,
-                               .rank = order->ref->rank,
+                               .number = order->ref->rank,
                                .slot = order->slot };
+    start.spare = strcmp(order->token, sim->jobs[start.job].spares_token) == 0;
     (void)snprintf(start.token, sizeof start.token, "%s", order->token);
     trainer = sim_trainer_new(sim, node, &start);
     say_started(sim, node, trainer);

@@ -264,6 +264,9 @@ static void check_order(struct sim *sim, const Cairn__V1__TrainerOrder *order)
     const Cairn__V1__Plan *plan = order->plan;
     int job = sim_job_at(sim, plan->job);
     CHECK(job >= 0);
+    sim_spare_check_plan(sim, sim->coordinator->core, (uint32_t)job, plan);
+    if (plan->spare) /* it restores nothing */
+        return;
     sim_parked_check(sim, sim->coordinator->core, (uint32_t)job, plan);
     /* A plan may be said again to who lost it, when its own generation has saved since. */
     if (plan->restore_step < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
@@ -291,6 +294,19 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const Cairn__V1__T
     }
 }
 
+/* true: of a spare, which has no part in the generation that it is born in. */
+static bool note_start(struct sim *sim, const Cairn__V1__StartTrainer *start)
+{
+    struct core_job *of = core_loaded(sim->coordinator->core, start->ref->job);
+    const int job = sim_job_at(sim, start->ref->job);
+    if (job < 0)
+        return false;
+    char *token = sim->jobs[job].spares_token;
+    if (of && of->m.spares.token[0])
+        (void)snprintf(token, sizeof sim->jobs[job].spares_token, "%s", of->m.spares.token);
+    return strcmp(token, start->token) == 0;
+}
+
 /* In a group an order may wait that is older than what the agent said. */
 static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
                               const struct core_message *message)
@@ -302,7 +318,7 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
         sim->group_max == 1)
         sim_fail(sim, "%s: generation %u is started on a node that leaves", order->start->ref->job,
                  order->start->ref->generation);
-    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START)
+    if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START && !note_start(sim, order->start))
         sim_paths_check_start(sim, sim->coordinator->core, order->start->ref->job,
                               order->start->ref->generation);
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END)

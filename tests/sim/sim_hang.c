@@ -13,8 +13,8 @@
 
 void sim_hang_stall(struct sim *sim, struct sim_trainer_view *view)
 {
-    sim_say(sim, "trainer job%u g%u r%u is to hang in a step", view->start.job,
-            view->start.generation, view->start.rank);
+    sim_say(sim, "trainer job%u g%u w%u is to hang in a step", view->start.job,
+            view->start.generation, view->start.number);
     view->stalls_next = true;
 }
 
@@ -35,8 +35,8 @@ void sim_hang_stepped(struct sim *sim, struct sim_trainer_view *view,
     if (!view->stalls_next || !trains)
         return;
     view->stalls = true;
-    sim_say(sim, "trainer job%u g%u r%u hangs in step %llu", view->start.job,
-            view->start.generation, view->start.rank, (unsigned long long)view->step + 1);
+    sim_say(sim, "trainer job%u g%u w%u hangs in step %llu", view->start.job,
+            view->start.generation, view->start.number, (unsigned long long)view->step + 1);
 }
 
 /* The evidence is always right. Without any, whoever stopped first is blamed, as far as that was
@@ -52,14 +52,15 @@ void sim_hang_check(struct sim *sim, uint32_t index, const struct core_job *of)
     bool stalled = false;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job != index || view->start.generation != m->generation)
+        if (view->start.job != index || view->start.generation != m->generation ||
+            view->rank == SIM_NO_RANK)
             continue;
         stalled = stalled || view->stalls;
-        if (evidence && view->start.rank == m->cause.rank && !view->stalls && !view->was_hung &&
+        if (evidence && view->rank == m->cause.rank && !view->stalls && !view->was_hung &&
             !view->hung)
             sim_fail(sim, "%s: rank %u is blamed and kept nobody waiting: %s", known->id,
                      m->cause.rank, m->cause.message);
-        sim->stalls_blamed += evidence && view->start.rank == m->cause.rank && view->stalls;
+        sim->stalls_blamed += evidence && view->rank == m->cause.rank && view->stalls;
     }
     sim->stalls_missed += stalled && !evidence;
     if (stalled && !evidence)

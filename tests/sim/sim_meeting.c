@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "session/core.h"
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_trainer.h"
+
+#define ANSWER_MS 7000 /* all have come to a coordinator that runs: each has its answer */
 
 struct parts {
     char common[RENDEZVOUS_COMMON_MAX];
@@ -38,7 +39,7 @@ static void check_parts(struct sim *sim, const struct session_core *core, const 
     }
 }
 
-bool sim_meet(struct sim *sim, struct session_core *core, const char *name)
+static bool meet_now(struct sim *sim, struct session_core *core, const char *name)
 {
     const uint32_t ranks = core->assigned->plan->size;
     const struct session_meeting *meeting = NULL;
@@ -64,11 +65,47 @@ bool sim_meet(struct sim *sim, struct session_core *core, const char *name)
     return true;
 }
 
-bool sim_came_to(const struct session_core *core, const char *name)
+static bool came_to(const struct session_core *core, const char *name)
 {
     for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
         if (strcmp(core->meetings[i].name, name) == 0)
             return core->up && core->hello_said;
     }
+    return false;
+}
+
+/* All ranks of the generation run, have a session, and have begun that meeting. */
+static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *name)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer *other = sim->trainers[i];
+        if (other->view.start.job != t->view.start.job || other->view.start.spare ||
+            other->view.start.generation != t->view.start.generation)
+            continue;
+        if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
+            !came_to(&other->core, name) ||
+            sim_control_away_ms(sim, sim_node_index(other->view.node), true) > 0 ||
+            sim_control_away_ms(sim, sim_node_index(other->view.node), false) > 0)
+            return false;
+        count++;
+    }
+    return count == t->core.assigned->plan->size && sim_coordinator_runs(sim);
+}
+
+/* Whether it has the others' parts. An answer that doesn't come though all have come is lost. */
+bool sim_meets(struct sim *sim, struct sim_trainer *t, const char *name)
+{
+    if (meet_now(sim, &t->core, name)) {
+        t->all_came_at = 0;
+        return true;
+    }
+    if (!all_came(sim, t, name))
+        t->all_came_at = 0;
+    else if (t->all_came_at == 0)
+        t->all_came_at = sim->now;
+    else if (sim->now > t->all_came_at + ANSWER_MS)
+        sim_fail(sim, "%s g%u w%u has no answer of the meeting %s", t->id, t->view.start.generation,
+                 t->view.start.number, name);
     return false;
 }

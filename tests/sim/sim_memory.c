@@ -59,7 +59,7 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view)
     for (size_t i = 0; i < memory->count; i++) {
         struct sim_copy *one = &memory->list[i];
         if (one->node != view->node || one->job != view->start.job ||
-            one->copy.rank != view->start.rank || one->copy.generation != view->start.generation)
+            one->copy.rank != view->rank || one->copy.generation != view->start.generation)
             continue;
         kept++;
         if (!oldest || one->copy.step < oldest->copy.step)
@@ -70,10 +70,10 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view)
         .node = view->node,
         .job = view->start.job,
         .copy = { .generation = view->start.generation,
-                  .rank = view->start.rank,
-                  .size = sim->jobs[view->start.job].ranks,
+                  .rank = view->rank,
+                  .size = view->size,
                   .step = view->step },
-        .content = sim_part(sim_state(view->start.job, view->step), view->start.rank),
+        .content = sim_part(sim_state(view->start.job, view->step), view->rank),
         .damaged = sim->chaos && sim_chance(sim, 5),
     };
 }
@@ -109,8 +109,7 @@ static const struct sim_node *node_of(struct sim *sim, uint32_t job, uint32_t ge
 {
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job == job && view->start.generation == generation &&
-            view->start.rank == rank)
+        if (view->start.job == job && view->start.generation == generation && view->rank == rank)
             return view->node;
     }
     return NULL;

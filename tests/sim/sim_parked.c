@@ -18,11 +18,55 @@ const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, u
 {
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job == job && view->start.generation == generation &&
-            view->start.rank == rank && view->exit == SIM_RUNS)
+        if (view->start.job == job && view->start.generation == generation && view->rank == rank &&
+            view->exit == SIM_RUNS)
             return view;
     }
     return NULL;
+}
+
+const struct sim_trainer_view *sim_worker(const struct sim *sim, uint32_t job, uint32_t generation,
+                                          uint32_t number)
+{
+    for (size_t i = 0; i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->start.job == job && view->start.generation == generation &&
+            view->start.number == number && !view->start.spare && view->exit == SIM_RUNS)
+            return view;
+    }
+    return NULL;
+}
+
+const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
+                                           const struct machine *m, uint32_t index, bool runs)
+{
+    const struct machine_rank *of = &m->ranks[index];
+    for (size_t i = sim->trainer_count; i > 0; i--) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i - 1]);
+        if (view->start.job == job && view->birth == of->birth &&
+            view->start.number == of->number && strcmp(of->node, sim_node_name(view->node)) == 0 &&
+            (!runs || view->exit == SIM_RUNS))
+            return view;
+    }
+    return NULL;
+}
+
+/* Of fewer workers those that go on have what any of them had. */
+static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
+                         const Cairn__V1__Plan *plan, uint64_t start)
+{
+    for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
+        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
+        if (view->start.job != job || view->start.spare || !view->dismissed || !view->whole ||
+            view->start.generation + 1 != plan->generation || view->step <= start ||
+            view->computed_by != view->start.generation || !(m->ran & 2))
+            continue;
+        sim_fail(sim,
+                 "%s: generation %u starts from step %llu, but worker %u had step %llu, and "
+                 "was let go",
+                 m->id, plan->generation, (unsigned long long)start, view->start.number,
+                 (unsigned long long)view->step);
+    }
 }
 
 void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Cairn__V1__Plan *plan)
@@ -30,8 +74,9 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
     const struct core_job *of = core_loaded(core, plan->job);
     const uint64_t start =
         plan->live ? plan->live->step : (plan->memory ? plan->memory->step : plan->restore_step);
-    for (uint32_t r = 0; r < plan->size; r++) {
-        const struct sim_trainer_view *view = sim_member(sim, job, plan->generation, r);
+    for (uint32_t r = 0; of->m.generation == plan->generation && r < plan->size; r++) {
+        const struct sim_trainer_view *view =
+            sim_worker(sim, job, plan->generation, of->m.ranks[r].number);
         if (!view || !view->whole || view->ready || view->computed_by >= plan->generation)
             continue;
         const uint32_t age = plan->generation - view->computed_by;
@@ -40,6 +85,7 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
     }
+    check_let_go(sim, job, &of->m, plan, start);
     if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by)
         sim_fail(sim, "%s: generation %u goes on from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)start,
@@ -56,7 +102,7 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
             sim_member(sim, view->start.job, plan->generation, rank);
         if (!source)
             return false;
-        is_source = is_source || rank == view->start.rank;
+        is_source = is_source || rank == view->rank;
         if (!source->ready && (!source->whole || source->step != plan->live_step))
             sim_fail(sim, "%s: rank %u of generation %u is to have step %llu, and has %llu%s",
                      plan->job, rank, plan->generation, (unsigned long long)plan->live_step,
@@ -68,31 +114,21 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
 
 /* ---- who is kept ---- */
 
-/* The process that the coordinator means by that rank: running; or NULL. */
-static const struct sim_trainer_view *process_of(const struct sim *sim, uint32_t job,
-                                                 const struct machine *m, uint32_t rank)
-{
-    for (size_t i = sim->trainer_count; i > 0; i--) {
-        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i - 1]);
-        if (view->start.job == job && view->birth == m->ranks[rank].birth &&
-            view->start.rank == rank && view->exit == SIM_RUNS)
-            return view;
-    }
-    return NULL;
-}
-
 static bool is_keeping(const struct machine *m)
 {
     return (m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING) && !machine_ends(m) &&
            machine_alive_rank(m, MACHINE_ALL_RANKS);
 }
 
-/* It is nobody's to end: its generation runs or forms, or it has parked and waits for the next. */
-static bool is_wanted(const struct machine *m, uint32_t rank)
+/* It is nobody's to end: its generation runs or forms, or it has parked and waits for the next, or
+ * it is a spare. */
+static bool is_wanted(const struct machine *m, uint32_t index)
 {
-    const struct machine_rank *of = &m->ranks[rank];
-    if (of->gone || of->ended || !machine_alive_rank(m, rank))
+    const struct machine_rank *of = &m->ranks[index];
+    if (of->gone || of->ended || !machine_alive_rank(m, index))
         return false;
+    if (machine_is_spare(m, index))
+        return true;
     return m->ending.parks ? of->parked : !machine_ends(m);
 }
 
@@ -100,44 +136,54 @@ void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__T
 {
     const int index = sim_job_at(sim, ref->job);
     const struct core_job *of = core_loaded(core, ref->job);
-    if (index < 0 || !of || sim->group_max > 1 || ref->rank >= of->m.config.ranks ||
-        of->m.ranks[ref->rank].birth != ref->generation || !is_wanted(&of->m, ref->rank))
+    const uint32_t at = index >= 0 && of && sim->group_max == 1
+                            ? machine_find_number(&of->m, ref->rank, of->m.count)
+                            : MACHINE_ALL_RANKS;
+    if (at == MACHINE_ALL_RANKS || of->m.ranks[at].birth != ref->generation ||
+        !is_wanted(&of->m, at))
         return;
-    const struct sim_trainer_view *view = process_of(sim, (uint32_t)index, &of->m, ref->rank);
-    if (view && strcmp(of->m.ranks[ref->rank].node, sim_node_name(view->node)) == 0)
-        sim_fail(sim, "%s: rank %u, born in generation %u, is ended for no reason", ref->job,
+    const struct sim_trainer_view *view = sim_process(sim, (uint32_t)index, &of->m, at, true);
+    if (view)
+        sim_fail(sim, "%s: worker %u, born in generation %u, is ended for no reason", ref->job,
                  ref->rank, ref->generation);
 }
 
 void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view)
 {
     const struct core_job *of = core_loaded(core, sim->jobs[view->start.job].id);
-    const uint32_t rank = view->start.rank;
-    if (!of || sim->group_max > 1 || view->exit != SIM_RUNS || !view->parked ||
-        of->m.ranks[rank].birth != view->birth || !is_wanted(&of->m, rank) ||
-        view->start.generation + (of->m.state == MACHINE_FORMING) != of->m.generation)
+    const uint32_t at =
+        of ? machine_find_number(&of->m, view->start.number, of->m.count) : MACHINE_ALL_RANKS;
+    if (at == MACHINE_ALL_RANKS || sim->group_max > 1 || view->exit != SIM_RUNS || !view->parked ||
+        of->m.ranks[at].birth != view->birth || !is_wanted(&of->m, at))
         return;
-    if (of->m.state == MACHINE_FORMING ? !of->m.ranks[rank].joined : is_keeping(&of->m))
-        sim_fail(sim, "%s: rank %u of generation %u has parked, is kept, and is told to end",
-                 of->m.id, rank, view->start.generation);
+    const bool forms = of->m.state == MACHINE_FORMING && !machine_is_spare(&of->m, at);
+    if (!view->start.spare && view->start.generation + forms != of->m.generation)
+        return;
+    if (machine_is_spare(&of->m, at) || (forms ? !of->m.ranks[at].joined : is_keeping(&of->m)))
+        sim_fail(sim, "%s: worker %u of generation %u has parked, is kept, and is told to end",
+                 of->m.id, view->start.number, view->start.generation);
 }
 
 void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view)
 {
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *other = sim_trainer_view(sim->trainers[i]);
-        if (other != view && other->exit == SIM_RUNS && other->start.job == view->start.job &&
-            other->start.generation == view->start.generation &&
-            other->start.rank == view->start.rank)
-            sim_fail(sim, "%s: rank %u of generation %u is two processes",
-                     sim->jobs[view->start.job].id, view->start.rank, view->start.generation);
+        if (other == view || other->exit != SIM_RUNS || other->start.job != view->start.job ||
+            other->start.generation != view->start.generation ||
+            other->start.spare != view->start.spare)
+            continue;
+        if (other->start.number == view->start.number ||
+            (view->rank != SIM_NO_RANK && other->rank == view->rank))
+            sim_fail(sim, "%s: worker %u, rank %d, of generation %u is two processes",
+                     sim->jobs[view->start.job].id, view->start.number, (int)view->rank,
+                     view->start.generation);
     }
 }
 
 static bool parks_still(const struct machine *m)
 {
     bool some = false;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         some = some || (!m->ranks[i].gone && !m->ranks[i].parked);
     return some && m->ending.parks;
 }
@@ -158,11 +204,11 @@ void sim_parked_look(struct sim *sim, uint32_t index, const struct core_job *of)
     if (sim->now - known->kept_since > KEPT_MS)
         sim_fail(sim, "%s: workers of generation %u are kept for %lld ms", m->id, m->generation,
                  (long long)(sim->now - known->kept_since));
-    for (uint32_t i = 0; (parks || keeps) && i < m->config.ranks; i++) {
+    for (uint32_t i = parks || keeps ? 0 : m->size; i < m->count; i++) {
         const struct sim_trainer_view *view =
-            m->ranks[i].parked && !m->ranks[i].gone ? process_of(sim, index, m, i) : NULL;
-        if (view && !view->parked && view->start.generation == m->generation)
-            sim_fail(sim, "%s: rank %u of generation %u counts as parked, and isn't", m->id, i,
-                     m->generation);
+            m->ranks[i].parked && !m->ranks[i].gone ? sim_process(sim, index, m, i, true) : NULL;
+        if (view && !view->parked && (view->start.generation == m->generation || i >= m->size))
+            sim_fail(sim, "%s: worker %u in generation %u counts as parked, and isn't", m->id,
+                     m->ranks[i].number, m->generation);
     }
 }

@@ -109,7 +109,7 @@ bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation)
     bool has[SIM_NODES] = { false }, held = false;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job == job && view->start.generation == generation)
+        if (view->start.job == job && view->start.generation == generation && !view->start.spare)
             has[sim_node_index(view->node)] = true;
     }
     for (uint32_t a = 0; a < SIM_NODES; a++)
@@ -126,7 +126,7 @@ void sim_paths_check_start(struct sim *sim, struct core *core, const char *id, u
     if (job < 0 || !of || generation <= sim->jobs[job].ordered || of->m.generation != generation)
         return;
     sim->jobs[job].ordered = generation;
-    for (uint32_t i = 0; i < of->m.config.ranks && sim->group_max == 1; i++) {
+    for (uint32_t i = 0; i < of->m.size && sim->group_max == 1; i++) {
         for (uint32_t j = 0; j < i; j++) {
             const char *one = of->m.ranks[i].node, *other = of->m.ranks[j].node;
             if (core_nodes_apart(core, one, other))

@@ -9,7 +9,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
 {
     struct session_save_record *save = &t->core.saves[t->saving];
     struct sim_folder *folder = sim_folder_at(sim, save->dir);
-    uint32_t rank = t->view.start.rank;
+    uint32_t rank = t->view.rank;
     if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
         enum status st = sim->store_full ? ST_FULL : ST_IO;
         session_core_save_failed(&t->core, t->saving, st, status_string(st), true);
@@ -58,9 +58,8 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
             struct sim_folder *folder = sim_folder_at(sim, save->dir);
             if (folder && folder->there) {
                 if (folder->manifest)
-                    sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id,
-                             t->view.start.rank);
-                folder->file[t->view.start.rank] = 0;
+                    sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id, t->view.rank);
+                folder->file[t->view.rank] = 0;
             }
             session_core_save_removed(&t->core, t->saving);
         }
@@ -75,6 +74,20 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
 
 /* ---- reading back ---- */
 
+/* The files that are its part, up to the first bad one. */
+static enum status read_files(struct sim *sim, const struct sim_trainer *t, uint32_t *out_shard)
+{
+    struct sim_folder *folder = sim_folder_at(sim, t->read.dir);
+    enum status st = folder ? ST_OK : ST_NOT_FOUND;
+    for (uint32_t s = 0; s < t->read.shards && st == ST_OK; s++) {
+        if ((s + 1) % t->read.ranks != t->read.rank)
+            continue;
+        *out_shard = s;
+        st = sim_folder_read(sim, folder, s);
+    }
+    return st;
+}
+
 /* While there is chaos it may hang for ever, fail, or find damage where there is none. */
 void sim_reader_run(struct sim *sim, struct sim_trainer *t)
 {
@@ -85,13 +98,10 @@ void sim_reader_run(struct sim *sim, struct sim_trainer *t)
     t->read_until = 0;
     if (sim->chaos && sim_chance(sim, 20))
         return;
-    struct readback_news news = { .step = t->read.step,
-                                  .generation = t->read.generation,
-                                  .shard = (t->read.rank + t->read.ranks - 1) % t->read.ranks,
-                                  .bytes = 100,
-                                  .done = true };
-    struct sim_folder *folder = sim_folder_at(sim, t->read.dir);
-    news.status = folder ? sim_folder_read(sim, folder, news.shard) : ST_NOT_FOUND;
+    struct readback_news news = {
+        .step = t->read.step, .generation = t->read.generation, .bytes = 100, .done = true
+    };
+    news.status = read_files(sim, t, &news.shard);
     if (sim->chaos && sim_chance(sim, 60))
         news.status = sim_chance(sim, 500) ? ST_IO : ST_CORRUPT;
     reason_set(&news.why, "%s", status_string(news.status));

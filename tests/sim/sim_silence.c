@@ -42,18 +42,6 @@ void sim_silence_look(struct sim *sim)
         sim->clear_since = sim->now;
 }
 
-static const struct sim_trainer_view *view_of(const struct sim *sim, uint32_t job,
-                                              uint32_t generation, uint32_t rank)
-{
-    for (size_t i = sim->trainer_count; i > 0; i--) {
-        const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i - 1]);
-        if (view->start.job == job && view->start.generation == generation &&
-            view->start.rank == rank)
-            return view;
-    }
-    return NULL;
-}
-
 /* The way between its node and the coordinator is cut, or was until lately. */
 static bool is_cut_off(const struct sim *sim, const char *name)
 {
@@ -78,10 +66,10 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
         known->judged == m->generation)
         return;
     known->judged = m->generation;
-    for (uint32_t i = 0; i < m->config.ranks; i++)
+    for (uint32_t i = 0; i < m->size; i++)
         cut_off = cut_off || is_cut_off(sim, m->ranks[i].node);
-    const uint32_t rank = m->cause.rank < m->config.ranks ? m->cause.rank : 0;
-    const struct sim_trainer_view *view = view_of(sim, index, m->generation, rank);
+    const uint32_t rank = m->cause.rank < m->size ? m->cause.rank : 0;
+    const struct sim_trainer_view *view = sim_process(sim, index, m, rank, false);
     const bool silence = m->cause.kind == MACHINE_FAULT_NODE || m->cause.kind == MACHINE_FAULT_HANG;
     if (!cut_off)
         return;
@@ -94,8 +82,8 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 
 static void check_dead(struct sim *sim, uint32_t index, const struct machine *m)
 {
-    for (uint32_t i = 0; !machine_ends(m) && i < m->config.ranks; i++) {
-        const struct sim_trainer_view *view = view_of(sim, index, m->generation, i);
+    for (uint32_t i = 0; !machine_ends(m) && i < m->count; i++) {
+        const struct sim_trainer_view *view = sim_process(sim, index, m, i, false);
         int64_t since = 0;
         if (m->ranks[i].gone || !view || sim_node_up(view->node, &since))
             continue;

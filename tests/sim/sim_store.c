@@ -71,10 +71,9 @@ enum status sim_folder_read(struct sim *sim, struct sim_folder *folder, uint32_t
         return ST_NOT_FOUND;
     if (sim_folder_damaged(sim, folder))
         return ST_CORRUPT;
-    const uint32_t ranks = sim->jobs[folder->job].ranks;
-    CHECK(file < ranks);
+    CHECK(file < folder->shards);
     folder->read_files |= 1u << file;
-    folder->read_back = folder->read_back || folder->read_files == (1u << ranks) - 1;
+    folder->read_back = folder->read_back || folder->read_files == (1u << folder->shards) - 1;
     return ST_OK;
 }
 
@@ -189,6 +188,7 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
     sim->jobs[folder->job].saved_at = sim->now;
     folder->manifest = true;
     folder->published = true;
+    folder->shards = task->shards;
     folder->digest = digest;
     return ST_OK;
 }
@@ -399,7 +399,7 @@ void sim_store_check(struct sim *sim, const struct sim_folder *folder)
 {
     const struct sim_job *job = &sim->jobs[folder->job];
     uint64_t state = sim_state(folder->job, folder->step);
-    for (uint32_t i = 0; i < job->ranks; i++) {
+    for (uint32_t i = 0; i < folder->shards; i++) {
         if (folder->file[i] != sim_part(state, i))
             sim_fail(sim, "%s: the checkpoint of step %llu g%u has lost the file of rank %u",
                      job->id, (unsigned long long)folder->step, folder->generation, i);

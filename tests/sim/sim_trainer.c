@@ -14,7 +14,6 @@
 #define OUT_TRIES 64
 #define MEET_MS   45000 /* that a rank waits for the others, as comm_table.open does */
 #define JOIN_MS   15000 /* that connections between ranks take to fail */
-#define ANSWER_MS 7000  /* all have come to a coordinator that runs: each has its answer */
 
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer)
 {
@@ -34,7 +33,7 @@ void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_s
 
 /* ---- ends ---- */
 
-static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int code)
+void sim_trainer_leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int code)
 {
     if (t->view.exit != SIM_RUNS)
         return;
@@ -44,8 +43,8 @@ static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int
     if (t->conn)
         sim_hang_up(sim, t->conn);
     t->conn = NULL;
-    sim_say(sim, "trainer %s g%u r%u ends: %s %d at step %llu", t->id, t->view.start.generation,
-            t->view.start.rank, how == SIM_EXIT ? "code" : "signal", code,
+    sim_say(sim, "trainer %s g%u w%u ends: %s %d at step %llu", t->id, t->view.start.generation,
+            t->view.start.number, how == SIM_EXIT ? "code" : "signal", code,
             (unsigned long long)t->view.step);
     sim_agent_exited(sim, t);
 }
@@ -53,7 +52,7 @@ static void leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *t, int signal)
 {
     if (!t->view.undying)
-        leave(sim, t, SIM_SIGNAL, signal);
+        sim_trainer_leave(sim, t, SIM_SIGNAL, signal);
 }
 
 void sim_trainer_vanish(struct sim_trainer *t)
@@ -65,21 +64,22 @@ void sim_trainer_vanish(struct sim_trainer *t)
 
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *t)
 {
-    leave(sim, t, SIM_SIGNAL, 9);
+    sim_trainer_leave(sim, t, SIM_SIGNAL, 9);
 }
 
 static void die(struct sim *sim, void *arg, uint64_t number)
 {
     (void)number;
-    leave(sim, arg, SIM_SIGNAL, 9);
+    sim_trainer_leave(sim, arg, SIM_SIGNAL, 9);
 }
 
 void sim_trainer_undying(struct sim *sim, struct sim_trainer *t)
 {
     if (t->view.undying)
         return;
-    sim_say(sim, "trainer %s g%u r%u waits in the kernel and can't die", t->id,
-            t->view.start.generation, t->view.start.rank);
+    sim_say(sim, "trainer %s g%u w%u waits in the kernel and can't die", t->id,
+            t->view.start.generation, t->view.start.number);
+    t->view.disturbed_at = INT64_MAX;
     t->view.undying = true;
     t->view.hung = true;
     sim_at(sim, 5000 + (int64_t)sim_below(sim, 120000), die, t, 0);
@@ -87,8 +87,9 @@ void sim_trainer_undying(struct sim *sim, struct sim_trainer *t)
 
 void sim_trainer_notice(struct sim *sim, struct sim_trainer *t, bool leaves)
 {
-    sim_say(sim, "trainer %s g%u r%u gets %s", t->id, t->view.start.generation, t->view.start.rank,
-            leaves ? "SIGTERM" : "SIGUSR1");
+    t->view.disturbed_at = sim->now;
+    sim_say(sim, "trainer %s g%u w%u gets %s", t->id, t->view.start.generation,
+            t->view.start.number, leaves ? "SIGTERM" : "SIGUSR1");
     session_core_wanted(&t->core, leaves, 5000, leaves ? "SIGTERM" : "SIGUSR1");
     if (leaves && t->die_at == 0)
         t->die_at = sim->now + 5000;
@@ -102,19 +103,20 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
         return;
     if (t->view.undying)
         return;
-    sim_say(sim, "trainer %s g%u r%u wakes", t->id, t->view.start.generation, t->view.start.rank);
+    sim_say(sim, "trainer %s g%u w%u wakes", t->id, t->view.start.generation, t->view.start.number);
     t->view.hung = false;
     sim_trainer_cut(sim, t); /* what it was sent meanwhile is lost with its stream */
 }
 
 void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 {
+    t->view.disturbed_at = INT64_MAX;
     if (sim_chance(sim, 400)) {
         sim_hang_stall(sim, &t->view);
         return;
     }
     t->view.was_hung = true;
-    sim_say(sim, "trainer %s g%u r%u hangs", t->id, t->view.start.generation, t->view.start.rank);
+    sim_say(sim, "trainer %s g%u w%u hangs", t->id, t->view.start.generation, t->view.start.number);
     t->view.hung = true;
     if (sim_chance(sim, 500)) /* it comes back, perhaps into a world that went on without it */
         sim_at(sim, 2000 + (int64_t)sim_below(sim, 60000), wake, t, 0);
@@ -123,8 +125,8 @@ void sim_trainer_hang(struct sim *sim, struct sim_trainer *t)
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *t)
 {
     t->view.saver_hangs_until = sim_chance(sim, 300) ? INT64_MAX : sim_hang_end(sim, 50000);
-    sim_say(sim, "the saver of %s g%u r%u hangs until %lld", t->id, t->view.start.generation,
-            t->view.start.rank, (long long)t->view.saver_hangs_until);
+    sim_say(sim, "the saver of %s g%u w%u hangs until %lld", t->id, t->view.start.generation,
+            t->view.start.number, (long long)t->view.saver_hangs_until);
 }
 
 /* ---- stream ---- */
@@ -138,13 +140,15 @@ static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t siz
     CHECK(order);
     session_core_order(&t->core, order, sim->now);
     if (t->core.over && t->view.exit == SIM_RUNS)
-        leave(sim, t, SIM_EXIT, 4);
+        sim_trainer_leave(sim, t, SIM_EXIT, 4);
 }
 
 static void on_closed(struct sim *sim, void *far)
 {
     struct sim_trainer *t = far;
     t->conn = NULL;
+    if (t->view.disturbed_at < sim->now)
+        t->view.disturbed_at = sim->now;
     session_core_link_down(&t->core, sim->now);
     t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
 }
@@ -192,22 +196,23 @@ static bool begin_save(struct sim_trainer *t)
 
 #define SIM_DAMAGE "shard is damaged"
 
-static void fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
-                  const char *message)
+void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
+                       const char *message)
 {
     /* Workers of before it could be said don't name the file. */
-    const bool named = strcmp(message, SIM_DAMAGE) == 0 && t->view.start.generation % 2 == 1;
+    const bool named = strcmp(message, SIM_DAMAGE) == 0 && t->view.start.generation % 2 == 1 &&
+                       t->view.rank < t->restored_shards;
     struct session_fault_record record = { .of_node = strcmp(message, SIM_FLAW) == 0,
                                            .kind = kind,
-                                           .shard = named ? 1 + t->view.start.rank : 0,
+                                           .shard = named ? 1 + t->view.rank : 0,
                                            .step = t->view.step };
     reason_set(&record.why, "%s", message);
     (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
     session_core_fault(&t->core, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;
-    sim_say(sim, "trainer %s g%u r%u reports: %s", t->id, t->view.start.generation,
-            t->view.start.rank, message);
+    sim_say(sim, "trainer %s g%u w%u reports: %s", t->id, t->view.start.generation,
+            t->view.start.number, message);
 }
 
 /* The other ranks of the generation: how many are ready at least as far, and whether one is gone.
@@ -218,7 +223,7 @@ static uint32_t peers(struct sim *sim, const struct sim_trainer *t, bool *out_go
     *out_gone = false;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer *other = sim->trainers[i];
-        if (other->view.start.job != t->view.start.job ||
+        if (other->view.start.job != t->view.start.job || other->view.rank == SIM_NO_RANK ||
             other->view.start.generation != t->view.start.generation)
             continue;
         if (other->view.exit != SIM_RUNS && !other->view.finished)
@@ -229,61 +234,27 @@ static uint32_t peers(struct sim *sim, const struct sim_trainer *t, bool *out_go
     return level;
 }
 
-/* All ranks of the generation run, have a session, and have begun that meeting. */
-static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *name)
-{
-    uint32_t count = 0;
-    for (size_t i = 0; i < sim->trainer_count; i++) {
-        const struct sim_trainer *other = sim->trainers[i];
-        if (other->view.start.job != t->view.start.job ||
-            other->view.start.generation != t->view.start.generation)
-            continue;
-        if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
-            !sim_came_to(&other->core, name) ||
-            sim_control_away_ms(sim, sim_node_index(other->view.node), true) > 0 ||
-            sim_control_away_ms(sim, sim_node_index(other->view.node), false) > 0)
-            return false;
-        count++;
-    }
-    return count == t->core.assigned->plan->size && sim_coordinator_runs(sim);
-}
-
-/* Whether it has the others' parts. An answer that doesn't come though all have come is lost. */
-static bool meet(struct sim *sim, struct sim_trainer *t, const char *name)
-{
-    if (sim_meet(sim, &t->core, name)) {
-        t->all_came_at = 0;
-        return true;
-    }
-    if (!all_came(sim, t, name))
-        t->all_came_at = 0;
-    else if (t->all_came_at == 0)
-        t->all_came_at = sim->now;
-    else if (sim->now > t->all_came_at + ANSWER_MS)
-        sim_fail(sim, "%s g%u r%u has no answer of the meeting %s", t->id, t->view.start.generation,
-                 t->view.start.rank, name);
-    return false;
-}
-
 /* From workers, copies or the store; false: that failed, and was reported. */
 static bool take_state(struct sim *sim, struct sim_trainer *t,
                        const struct session_assignment *plan)
 {
     const bool live = plan->live_source_count > 0;
     if (live && !sim_live_restore(sim, &t->view, plan)) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+        sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
         return false;
     }
     if (!live && plan->memory.generation > 0 && !sim_memory_restore(sim, t->view.start.job, plan)) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, "copy in memory is damaged");
+        sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT,
+                          "copy in memory is damaged");
         return false;
     }
     if (!live && plan->restore[0]) {
         const struct sim_folder *folder = sim_folder_at(sim, plan->restore);
+        t->restored_shards = folder ? folder->shards : 0;
         if (!folder || folder->step != plan->restore_step)
             sim_fail(sim, "%s: the plan restores something strange: %s", t->id, plan->restore);
         if (!folder->there || !folder->manifest || sim_folder_damaged(sim, folder)) {
-            fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);
+            sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__DAMAGED_CHECKPOINT, SIM_DAMAGE);
             return false;
         }
         sim->restores++;
@@ -297,39 +268,46 @@ static bool take_state(struct sim *sim, struct sim_trainer *t,
     return true;
 }
 
+void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out)
+{
+    t->view.data = sim->jobs[t->view.start.job].ran ? sim_node_data(sim, t->view.node) : 0;
+    (void)snprintf(out, SIM_PINS_BYTES,
+                   "{\"cpu\":1,\"data\":{\"train\":{\"files\":[\"/t.bin %u\"]}}}", t->view.data);
+}
+
 static void form(struct sim *sim, struct sim_trainer *t)
 {
-    if (sim->now - t->stage_since < (int64_t)(300 + t->view.start.rank * 10))
+    if (sim->now - t->stage_since < (int64_t)(300 + t->view.rank * 10))
         return;
     struct session_assignment assignment;
     CHECK(session_core_assignment(&t->core, &assignment) == ST_OK);
     const struct sim_job *job = &sim->jobs[t->view.start.job];
     if (job->user_error) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
+        sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
         return;
     }
     if (sim_node_flaw(sim, t->view.node) == SIM_HAS_NO_DATA) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
+        sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__USER, SIM_FLAW);
         return;
     }
-    if (!meet(sim, t, "workers")) {
+    if (!sim_meets(sim, t, "workers")) {
         if (sim->now - t->stage_since > MEET_MS)
-            fault(sim, t, CAIRN__V1__FAULT_KIND__FORMATION, "the workers did not find each other");
+            sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__FORMATION,
+                              "the workers did not find each other");
         return;
     }
     if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation)) {
         if (sim->now - t->stage_since > JOIN_MS)
-            fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "no connection to a peer");
+            sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION,
+                              "no connection to a peer");
         return;
     }
     if (!take_state(sim, t, &assignment))
         return;
     t->total = job->total;
     t->every = job->every;
-    char pins[96];
-    t->view.data = job->ran ? sim_node_data(sim, t->view.node) : 0;
-    (void)snprintf(pins, sizeof pins,
-                   "{\"cpu\":1,\"data\":{\"train\":{\"files\":[\"/t.bin %u\"]}}}", t->view.data);
+    char pins[SIM_PINS_BYTES];
+    sim_trainer_pins(sim, t, pins);
     struct session_ready ready = { .total_steps = t->total,
                                    .steps_per_epoch = 10,
                                    .step = t->view.step,
@@ -351,15 +329,15 @@ static void form(struct sim *sim, struct sim_trainer *t)
 static void finish_step(struct sim *sim, struct sim_trainer *t)
 {
     const struct sim_trainer_view *v = &t->view;
-    if (sim_member(sim, v->start.job, v->start.generation, v->start.rank) != v)
-        sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->start.rank);
+    if (sim_member(sim, v->start.job, v->start.generation, v->rank) != v)
+        sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->rank);
     t->view.step++;
     t->view.computed_by = t->view.start.generation;
     t->progress.step = t->view.step;
     t->stage_since = sim->now;
     if (sim_memory_used(t->view.start.job))
         sim_memory_put(sim, &t->view);
-    if (t->view.start.rank == 0) {
+    if (t->view.rank == 0) {
         struct session_row row = { .step = t->view.step, .loss = sim_loss(t->view.step) };
         session_core_row(&t->core, &row, sim->now);
     }
@@ -384,7 +362,7 @@ static void train(struct sim *sim, struct sim_trainer *t)
     if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation))
         return;
     t->progress.counter++;
-    if (t->peers_at != 0 && sim->now >= t->peers_at && meet(sim, t, "peers"))
+    if (t->peers_at != 0 && sim->now >= t->peers_at && sim_meets(sim, t, "peers"))
         t->peers_at = 0;
     if (t->retry_at != 0) { /* waits for the snapshot of the save before */
         if (sim->now >= t->retry_at)
@@ -397,11 +375,13 @@ static void train(struct sim *sim, struct sim_trainer *t)
     }
     uint32_t level = peers(sim, t, &gone);
     if (gone && sim->now - t->stage_since > 100) {
-        fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
+        sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION, "a peer is gone");
         return;
     }
-    if (level == sim->jobs[t->view.start.job].ranks &&
-        sim->now - t->stage_since >= 40 + (int64_t)sim_below(sim, 40))
+    if (level > t->view.size)
+        sim_fail(sim, "%s g%u: %u workers compute, of %u", t->id, t->view.start.generation, level,
+                 t->view.size);
+    if (level == t->view.size && sim->now - t->stage_since >= 40 + (int64_t)sim_below(sim, 40))
         finish_step(sim, t);
     else if (sim->now - t->stage_since > 200)
         t->progress.counter--; /* waiting is no progress */
@@ -436,7 +416,7 @@ static void settle(struct sim *sim, struct sim_trainer *t)
         t->stage_since = sim->now;
     }
     if (sim->now - t->stage_since > 100)
-        leave(sim, t, SIM_EXIT, 0);
+        sim_trainer_leave(sim, t, SIM_EXIT, 0);
 }
 
 static void join(struct sim *sim, struct sim_trainer *t)
@@ -445,6 +425,12 @@ static void join(struct sim *sim, struct sim_trainer *t)
         return;
     t->stage = FORMING;
     t->stage_since = sim->now;
+    if (t->core.assigned->plan->spare)
+        sim_fail(sim, "%s g%u w%u has the plan of a spare", t->id, t->view.start.generation,
+                 t->view.start.number);
+    t->view.rank = t->core.rank;
+    t->view.size = t->core.assigned->plan->size;
+    sim_parked_check_member(sim, &t->view);
 }
 
 /* ---- from one generation to the next ---- */
@@ -468,9 +454,9 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
 static void open_session(struct sim *sim, struct sim_trainer *t)
 {
     const struct sim_start *start = &t->view.start;
-    CHECK(session_core_init(&t->core, t->id, start->generation, start->rank, t->view.pid,
+    CHECK(session_core_init(&t->core, t->id, start->generation, start->number, t->view.pid,
                             sim->now) == ST_OK);
-    const int slots = 1 + (int)((start->job + start->rank) % 2);
+    const int slots = 1 + (int)((start->job + start->number) % 2);
     session_core_files(&t->core, slots, slots);
     struct session_copy copies[64];
     const size_t count = sim_memory_list(sim, t->view.node, start->job, copies, 64);
@@ -485,16 +471,19 @@ static void open_session(struct sim *sim, struct sim_trainer *t)
 static void regroup(struct sim *sim, struct sim_trainer *t)
 {
     struct sim_start next = t->view.start;
-    if (!session_core_regrouped(&t->core, &next.generation, &next.rank, next.token))
+    if (!session_core_regrouped(&t->core, &next.generation, &next.number, next.token))
         return;
-    if (next.rank != t->view.start.rank)
-        sim_fail(sim, "%s g%u r%u is to be rank %u", t->id, t->view.start.generation,
-                 t->view.start.rank, next.rank);
+    if (next.number != t->view.start.number)
+        sim_fail(sim, "%s g%u w%u is to be worker %u", t->id, t->view.start.generation,
+                 t->view.start.number, next.number);
+    sim->seats_taken += t->view.start.spare;
+    next.spare = false;
     if (t->conn)
         sim_hang_up(sim, t->conn);
     t->conn = NULL;
     session_core_release(&t->core);
     t->view.start = next;
+    t->view.rank = SIM_NO_RANK;
     t->view.parked = false;
     sim_parked_check_member(sim, &t->view);
     t->view.finished = false;
@@ -503,7 +492,7 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     open_session(sim, t);
     t->stage = JOINING;
     t->stage_since = sim->now;
-    sim_say(sim, "trainer %s r%u goes on in g%u, with step %llu%s", t->id, next.rank,
+    sim_say(sim, "trainer %s w%u goes on in g%u, with step %llu%s", t->id, next.number,
             next.generation, (unsigned long long)t->view.step, t->view.whole ? "" : ", not whole");
 }
 
@@ -533,16 +522,20 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
         return;
     sim_at(sim, TICK_MS, tick, t, 0);
     if (t->die_at != 0 && sim->now >= t->die_at && !t->view.undying) {
-        leave(sim, t, SIM_SIGNAL, 15);
+        sim_trainer_leave(sim, t, SIM_SIGNAL, 15);
         return;
     }
     if (t->view.hung)
         return;
     if (t->core.down_since_ms + 600000 < sim->now && !t->core.up) {
-        leave(sim, t, SIM_EXIT, 4); /* an orphan */
+        sim_trainer_leave(sim, t, SIM_EXIT, 4); /* an orphan */
         return;
     }
     session_core_tick(&t->core, sim->now);
+    if (sim_spare_run(sim, t)) {
+        talk(sim, t);
+        return;
+    }
     if (parks(sim, t))
         return;
     if (t->stage == JOINING)
@@ -554,7 +547,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     else if (t->stage == SETTLING)
         settle(sim, t);
     else if (sim->now - t->stage_since > 10000)
-        leave(sim, t, SIM_EXIT, 1);
+        sim_trainer_leave(sim, t, SIM_EXIT, 1);
     if (t->view.exit != SIM_RUNS)
         return;
     sim_saver_run(sim, t);
@@ -571,12 +564,14 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
     t->view = (struct sim_trainer_view){ .node = node,
                                          .start = *start,
                                          .birth = start->generation,
+                                         .rank = SIM_NO_RANK,
                                          .pid = 1000 + (uint32_t)sim->trainer_count };
     t->saving = -1;
     t->progress.phase = "forming";
     (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
     open_session(sim, t);
     sim->trainers[sim->trainer_count++] = t;
+    sim->spares_started += start->spare;
     sim_parked_check_member(sim, &t->view);
     sim_at(sim, 50 + (int64_t)sim_below(sim, 100), tick, t, 0);
     return t;

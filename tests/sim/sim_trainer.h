@@ -4,7 +4,17 @@
 #include "session/core.h"
 #include "tests/sim/sim.h"
 
-enum stage { JOINING, FORMING, TRAINING, SETTLING, WAITING_OVER, PARKING, PARKED, LEFT };
+enum stage {
+    JOINING,
+    BUILDING, /* a spare does */
+    FORMING,
+    TRAINING,
+    SETTLING,
+    WAITING_OVER,
+    PARKING,
+    PARKED,
+    LEFT
+};
 
 struct sim_trainer {
     struct sim_trainer_view view; /* first */
@@ -19,11 +29,26 @@ struct sim_trainer {
     struct readback_order read;
     uint64_t total, every;
     bool leave;
-    uint64_t stored;     /* a checkpoint of this step is in the store, or copies of it are */
-    int64_t all_came_at; /* to the meeting that this one waits in; 0: they didn't */
-    int64_t peers_at;    /* from when on it comes to the second meeting; 0: it was there */
+    uint64_t stored;          /* a checkpoint of this step is in the store, or copies of it are */
+    int64_t all_came_at;      /* to the meeting that this one waits in; 0: they didn't */
+    int64_t peers_at;         /* from when on it comes to the second meeting; 0: it was there */
+    uint32_t restored_shards; /* files of the checkpoint that it restores */
+    int64_t built_at;         /* BUILDING: a spare is ready then */
     char id[16];
 };
+
+/* ---- sim_trainer.c ---- */
+#define SIM_PINS_BYTES 96
+/* Of its node as it is now. */
+void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out);
+void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
+                       const char *message);
+void sim_trainer_leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int code);
+
+/* ---- sim_meeting.c ---- */
+/* It comes to that meeting of its generation. Whether it has the others' parts: an answer that
+ * doesn't come though all have come is lost. */
+bool sim_meets(struct sim *sim, struct sim_trainer *t, const char *name);
 
 /* ---- sim_saver.c: what runs beside the step thread ---- */
 void sim_saver_run(struct sim *sim, struct sim_trainer *t);

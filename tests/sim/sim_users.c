@@ -15,22 +15,24 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *job = &sim->jobs[index];
-    char text[768], key[32], every[32];
+    char text[768], key[32], every[32], fewer[48] = "";
     struct reason reason;
     if (!c->core || job->submitted || sim->now < c->frozen_until)
         return;
     (void)snprintf(every, sizeof every, "%lld ms", (long long)job->every_ms);
     if (job->every > 0)
         (void)snprintf(every, sizeof every, "%llu steps", (unsigned long long)job->every);
+    if (sim->resizes)
+        (void)snprintf(fewer, sizeof fewer, ", min: %u, spares: %u", job->min, job->spares);
     (void)snprintf(text, sizeof text,
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
-                   "train: {duration: %llu steps, global_batch: 64, lanes: 8, optimizer: {name: "
+                   "train: {duration: %llu steps, global_batch: 64, lanes: %d, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
-                   "workers: {count: %u}\n"
+                   "workers: {count: %u%s}\n"
                    "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
                    "%d steps, best: {metric: loss, n: 1}}}\n",
-                   index, (unsigned long long)job->total, job->ranks, every,
+                   index, (unsigned long long)job->total, SIM_LANES, job->ranks, fewer, every,
                    job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY);
     static struct job spec;
     struct buf errors;
@@ -145,7 +147,7 @@ static uint32_t savers_hang(const struct sim *sim, const struct sim_job *known, 
     *out_well = 0;
     for (size_t i = 0; i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (&sim->jobs[view->start.job] != known || view->exit != SIM_RUNS)
+        if (&sim->jobs[view->start.job] != known || view->exit != SIM_RUNS || view->start.spare)
             continue;
         const bool hangs = sim->now < view->saver_hangs_until;
         hang += hangs;
@@ -215,8 +217,9 @@ static void check_data(struct sim *sim, uint32_t index, const struct machine *m)
     known->ran = known->ran || m->started_wall != 0;
     for (size_t i = 0; m->state == MACHINE_RUNNING && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
-        if (view->start.job == index && view->start.generation == m->generation && view->data != 0)
-            sim_fail(sim, "%s: rank %u trains on other data", known->id, view->start.rank);
+        if (view->start.job == index && view->start.generation == m->generation &&
+            !view->start.spare && view->data != 0)
+            sim_fail(sim, "%s: worker %u trains on other data", known->id, view->start.number);
     }
 }
 
@@ -231,10 +234,11 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     sim_silence_check(sim, index, job);
     sim_hang_check(sim, index, job);
     sim_parked_look(sim, index, job);
+    sim_spare_look(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);
-    for (uint32_t i = 0; i < m->config.ranks; i++) {
+    for (uint32_t i = 0; i < m->count; i++) {
         if (m->ranks[i].heard_at > sim->now + GRACE_MS)
             sim_fail(sim, "%s: time of a coordinator that did not run is excused twice", known->id);
     }
@@ -266,6 +270,7 @@ void sim_coordinator_check(struct sim *sim)
         } else {
             sim->jobs[i].saved_at = sim->now; /* no coordinator, or it ended: no save */
             sim->jobs[i].parks_since = sim->jobs[i].kept_since = sim->now;
+            sim->jobs[i].short_since = sim->jobs[i].crowd_since = sim->now;
         }
     }
 }

@@ -112,6 +112,11 @@ static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello,
     return list;
 }
 
+static struct machine_kept kept_of(const Cairn__V1__Parked *parked)
+{
+    return (struct machine_kept){ parked->whole, parked->step, parked->computed_by };
+}
+
 /*
  * Its rank in the generation that forms, if it has one and has not heard of it, or lost what it
  * heard: it was kept, or was a spare. Else MACHINE_ALL_RANKS.
@@ -281,11 +286,8 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
                                           .parked = hello->parked != NULL,
                                           .copies = copies,
                                           .copy_count = copy_count };
-    if (hello->parked) {
-        event.hello.kept = (struct machine_kept){ .whole = hello->parked->whole,
-                                                  .step = hello->parked->step,
-                                                  .computed_by = hello->parked->computed_by };
-    }
+    if (hello->parked)
+        event.hello.kept = kept_of(hello->parked);
     (void)core_apply(core, job, &event);
     free(copies);
 }
@@ -480,6 +482,7 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED:
         event->kind = MACHINE_EV_PARKED;
+        event->parked = kept_of(message->parked);
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED:
         event->kind = MACHINE_EV_FINISHED;

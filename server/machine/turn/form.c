@@ -212,7 +212,7 @@ static void tell_saves(struct machine_turn *t, uint32_t rank)
 static void meet_parked(struct machine_turn *t)
 {
     if (t->ev->hello.attached && t->ev->hello.parked) {
-        machine_note_parked(t, t->ev->rank);
+        machine_note_parked(t, t->ev->rank, &t->ev->hello.kept);
     } else if (t->m->ending.parks && !t->m->ranks[t->ev->rank].ended) {
         machine_act(t, MACHINE_ACT_PARK)->rank = t->ev->rank;
     }

@@ -104,15 +104,6 @@ static void give_up(struct machine_turn *t, uint32_t index, const char *why)
 
 /* ---- what it and its agent say ---- */
 
-static void on_hello(struct machine_turn *t, struct machine_rank *spare)
-{
-    spare->session = spare->started = spare->joined = true;
-    spare->lost_at = spare->missing_at = 0;
-    spare->pid = t->ev->hello.pid;
-    if (!t->ev->hello.attached && !spare->ended)
-        machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
-}
-
 /* It is not one that the job could go on with: another node may have one. */
 static void on_ready(struct machine_turn *t, struct machine_rank *spare)
 {
@@ -142,6 +133,19 @@ static void on_parked(struct machine_turn *t, struct machine_rank *spare)
     t->m->dirty = true;
     machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
                  spare->node);
+}
+
+/* Parked may have been lost with the session, or with the coordinator: its hello says it again. */
+static void on_hello(struct machine_turn *t, struct machine_rank *spare)
+{
+    spare->session = spare->started = spare->joined = true;
+    spare->lost_at = spare->missing_at = 0;
+    spare->pid = t->ev->hello.pid;
+    if (t->ev->hello.attached && t->ev->hello.parked) {
+        on_parked(t, spare);
+    } else if (!t->ev->hello.attached && !spare->ended) {
+        machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
+    }
 }
 
 static void on_fault(struct machine_turn *t, struct machine_rank *spare)
@@ -244,6 +248,25 @@ static void watch_spare(struct machine_turn *t, uint32_t index)
     }
 }
 
+/* More than there are to be, as fewer workers were asked for: first those that are not ready. */
+static void trim(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const uint32_t wanted = machine_spares_wanted(m);
+    uint32_t staying = machine_spares_staying(m);
+    if (m->state != MACHINE_RUNNING || machine_ends(m) || t->now < m->grace_until)
+        return;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = m->count; i > m->size && staying > wanted; i--) {
+            const struct machine_rank *spare = &m->ranks[i - 1];
+            if (spare->gone || spare->ended || (pass == 0 && spare->parked))
+                continue;
+            machine_dismiss(t, i - 1);
+            staying--;
+        }
+    }
+}
+
 void machine_watch_spares(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -266,4 +289,5 @@ void machine_watch_spares(struct machine_turn *t)
     }
     if (again)
         m->spares.again_at = ends ? t->now + MACHINE_END_AGAIN_MS : 0;
+    trim(t);
 }

@@ -231,6 +231,11 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
             blame(t, MACHINE_FAULT_FORMATION, index, "the worker did not say hello within 60 s");
             return true;
         }
+        if (m->state == MACHINE_FORMING && rank->birth < m->generation &&
+            silent >= machine_session_ms(m)) { /* it was there: nothing of it has to start */
+            blame(t, MACHINE_FAULT_SESSION, index, "the worker did not go on in this generation");
+            return true;
+        }
         if (m->state == MACHINE_FORMING || silent < machine_session_ms(m))
             return false;
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
