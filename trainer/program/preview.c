@@ -207,9 +207,10 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
     if (every == JOB_EVERY_AUTO) {
         const struct session_room room = session_room_measure(dir);
         wish->every = session_room_holds(&room, wish, workers, &budget, &why);
-        if (!wish->every)
+        if (!wish->every) {
             return buf_printf(p->out, "copies     none in memory, with all workers here: %s\n",
                               why.text);
+        }
         (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
                        100 * SESSION_PACE_SHARE);
     } else {
