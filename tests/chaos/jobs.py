@@ -21,7 +21,7 @@ train:
   optimizer: {optimizer}
   schedule: {{name: cosine, warmup: 2 steps}}
   seed: {seed}
-workers: {{count: {workers}, device: cpu}}
+workers: {{{workers}, device: cpu}}
 checkpoint: {{store: "{store}", {checkpoint}}}
 """
 MODELS = {
@@ -34,12 +34,12 @@ MODELS = {
 }
 # By slot: (name, workers, what a number of steps of all makes up from checkpoint to checkpoint, what else is saved).
 FILES = {
-    "mlp": [("store", 2, 40, "keep: {last: 2}, memory_every: none"),
-            ("memory", 4, 5, "keep: {last: 1}, memory_every: 1 step")],
-    "lenet": [("peers", 3, 8, "keep: {last: 2}, memory_every: 1 step, peers: 1, delta: true"),
-              ("store", 2, 20, "keep: {last: 2}, memory_every: none")],
-    "resnet18": [("memory", 2, 6, "keep: {last: 1}, memory_every: 1 step"),
-                 ("auto", 3, 15, "keep: {last: 2}")],
+    "mlp": [("store", "count: 2, spares: 1", 40, "keep: {last: 2}, memory_every: none"),
+            ("memory", "count: 4, min: 2", 5, "keep: {last: 1}, memory_every: 1 step")],
+    "lenet": [("peers", "count: 3", 8, "keep: {last: 2}, memory_every: 1 step, peers: 1, delta: true"),
+              ("store", "count: 2, min: 1, spares: 1", 20, "keep: {last: 2}, memory_every: none")],
+    "resnet18": [("memory", "count: 2", 6, "keep: {last: 1}, memory_every: 1 step"),
+                 ("auto", "count: 3, min: 2, spares: 1", 15, "keep: {last: 2}")],
 }
 OVER = ("SUCCEEDED", "FAILED", "STOPPED", "KILLED")
 POLL_S = 1.0

@@ -229,6 +229,18 @@ def isolated(run, event):
     return Done(f"machine {machine}, {event.seconds:.1f} s", None, undo)
 
 
+def spare_kill(run, event):
+    """One that waits for a seat, or is about to take it."""
+    there = {worker.pid: worker for worker in run.world.workers()}
+    for turn in range(len(run.keepers)):
+        job = run.keepers[(event.slot + turn) % len(run.keepers)].job
+        spares = [one["pid"] for one in job.shown.get("spares", ())] if job and job.shown else []
+        hit = [pid for pid in spares if pid in there and there[pid].job == job.id and send(pid, KILL)]
+        if hit:
+            return Done(f"worker {there[hit[0]].rank}, machine {there[hit[0]].machine}", job)
+    return NOBODY
+
+
 # ---- the store ----
 
 def disk(*rules):
@@ -276,6 +288,16 @@ def save(run, event):
     return Done("-", job)
 
 
+def set_workers(run, event):
+    """Another number of them, while it trains."""
+    job = running_job(run, event)
+    if job is None:
+        return NOBODY
+    count = event.choose((2, 3, 4))  # no job's min is more, and there are four lanes
+    run.ask("set", job.id, f"workers.count={count}")
+    return Done(f"{count} workers", job)
+
+
 KINDS = [
     Kind("worker-kill", 6, signalled(KILL)),
     Kind("worker-segv", 2, signalled(SEGV)),
@@ -285,6 +307,7 @@ KINDS = [
     Kind("worker-stop-kill", 2, stopped(KILL), (0.5, 4)),
     Kind("worker-hang", 1, stopped(CONT), (25, 35)),
     Kind("workers-kill", 2, signalled(KILL, everybody=True)),
+    Kind("spare-kill", 1.5, spare_kill),
     Kind("coordinator-kill", 1.5, kill_coordinator, (0.2, 4), holds=("coordinator",)),
     Kind("coordinator-pause", 1, stop_daemon("cairnd"), (0.5, 5), holds=("coordinator",)),
     Kind("agent-kill", 2, kill_agent, (0.2, 4), holds=("agents",)),
@@ -302,4 +325,5 @@ KINDS = [
     Kind("disk-full", 1, disk_full, (3, 10), "small store", ("disk",)),
     Kind("job-pause", 2, pause, (1, 6)),
     Kind("job-save", 2, save),
+    Kind("workers-set", 3, set_workers),
 ]
