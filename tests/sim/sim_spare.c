@@ -307,12 +307,22 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
     }
 }
 
+/* No generation ends by what becomes of a spare. */
+static void check_cause(struct sim *sim, const struct machine *m)
+{
+    const struct machine_fault *cause = &m->cause;
+    if (machine_ends(m) && cause->kind != MACHINE_FAULT_NONE && machine_is_spare(m, cause->rank))
+        sim_fail(sim, "%s: generation %u ends by its spare %u: %s", m->id, m->generation,
+                 m->ranks[cause->rank].number, cause->message);
+}
+
 void sim_spare_look(struct sim *sim, uint32_t index, const struct core_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &of->m;
     check_set(sim, known, m);
     check_numbers(sim, m);
+    check_cause(sim, m);
     check_size(sim, known, m);
     check_crowd(sim, known, m);
     check_dismissed(sim, index, m);

@@ -147,8 +147,6 @@ static void on_closed(struct sim *sim, void *far)
 {
     struct sim_trainer *t = far;
     t->conn = NULL;
-    if (t->view.disturbed_at < sim->now)
-        t->view.disturbed_at = sim->now;
     session_core_link_down(&t->core, sim->now);
     t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
 }

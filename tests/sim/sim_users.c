@@ -257,9 +257,19 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     }
 }
 
+/* No coordinator runs that could do anything about it, or the job ended. */
+static void begin_anew(struct sim *sim, struct sim_job *known)
+{
+    known->saved_at = sim->now;
+    known->parks_since = known->kept_since = sim->now;
+    known->short_since = known->crowd_since = sim->now;
+}
+
 void sim_coordinator_check(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
+    for (uint32_t i = 0; !sim_coordinator_runs(sim) && i < sim->job_count; i++)
+        begin_anew(sim, &sim->jobs[i]);
     if (c->core && c->group_left > 0)
         return; /* what is not committed is nobody's promise */
     sim_silence_look(sim);
@@ -268,9 +278,7 @@ void sim_coordinator_check(struct sim *sim)
         if (job && sim->jobs[i].submitted) {
             check_job(sim, i, job);
         } else {
-            sim->jobs[i].saved_at = sim->now; /* no coordinator, or it ended: no save */
-            sim->jobs[i].parks_since = sim->jobs[i].kept_since = sim->now;
-            sim->jobs[i].short_since = sim->jobs[i].crowd_since = sim->now;
+            begin_anew(sim, &sim->jobs[i]);
         }
     }
 }

@@ -99,7 +99,7 @@ void bench_tick(struct bench *b, int64_t ms)
 
 void bench_load_ranks(struct machine *m, const struct machine *from)
 {
-    for (uint32_t i = 0; i < from->config.ranks; i++) {
+    for (uint32_t i = 0; i < from->count; i++) {
         const struct machine_rank_row row = machine_rank_row(from, i);
         machine_load_rank(m, i, &row);
     }
