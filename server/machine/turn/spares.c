@@ -133,6 +133,8 @@ static void on_parked(struct machine_turn *t, struct machine_rank *spare)
     t->m->dirty = true;
     machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
                  spare->node);
+    if (machine_recovers(t->m)) /* it may have waited for this one */
+        machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
 /* Parked may have been lost with the session, or with the coordinator: its hello says it again. */
