@@ -96,8 +96,8 @@ static void park(struct machine_turn *t, const struct machine_fault *fault)
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->ended = !rank->gone && is_to_go(m, fault, i);
-        if (!rank->ended)
-            continue;
+        if (!rank->ended || t->out->count >= MACHINE_ACTIONS_MAX / 2)
+            continue; /* the others a little later */
         struct machine_action *act = machine_act(t, MACHINE_ACT_OVER);
         act->rank = i;
         machine_text(act->message, LIMIT_REASON, "this generation has ended");
