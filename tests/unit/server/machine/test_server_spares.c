@@ -146,6 +146,47 @@ static void a_job_that_grows_waits_for_those_that_start(void **state)
     assert_int_equal(b->m.size, 4);
 }
 
+/* What is placed for the generation to come has places beyond the ranks of the one before. */
+static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.most = 4;
+    bench_reopen(b, &config);
+    set_workers(b, 4);
+    place(b, 4);
+    bench_is_state(b, "PLACING");
+    const struct machine_event event = { .kind = MACHINE_EV_LEAVING,
+                                         .rank = 3,
+                                         .leaving = { "node d leaves" } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    bench_is_state(b, "QUEUED");
+    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+}
+
+/* Asked for while it can't be done yet; then the coordinator goes. */
+static void what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.most = 4;
+    bench_reopen(b, &config);
+    place(b, 2);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+    set_workers(b, 3);
+    bench_restart(b, 100);
+    bool leaves = false;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        leaves = leaves || b->m.due.announced[i].exit;
+    assert_true(leaves);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
@@ -153,6 +194,8 @@ int main(void)
         TEST(who_was_let_go_keeps_its_place_until_it_is_gone),
         TEST(spares_that_are_ended_keep_their_places),
         TEST(a_job_that_grows_waits_for_those_that_start),
+        TEST(a_node_that_leaves_before_its_workers_start_takes_none),
+        TEST(what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
