@@ -80,7 +80,7 @@ static bool record_from_json(json_t *json, struct record *out)
                     "code", &r.exit.code, "signal", &r.exit.signal, "message", &message) != 0)
         return false;
     if (version != VERSION || !ref_name_is_safe(node) || !ref_name_is_safe(job) || generation < 0 ||
-        generation > UINT32_MAX || rank < 0 || rank >= LIMIT_RANKS || slot < 0 ||
+        generation > UINT32_MAX || rank < 0 || rank >= LIMIT_NUMBERS || slot < 0 ||
         slot > UINT32_MAX || pid < 0 || start_time < 0 || !find_state(state, &r.state))
         return false;
     r.ref.generation = (uint32_t)generation;

@@ -19,7 +19,7 @@ bool ref_name_is_safe(const char *name)
 
 enum status ref_from_wire(const Cairn__V1__TrainerRef *wire, struct ref *out)
 {
-    if (wire == NULL || !ref_name_is_safe(wire->job) || wire->rank >= LIMIT_RANKS)
+    if (wire == NULL || !ref_name_is_safe(wire->job) || wire->rank >= LIMIT_NUMBERS)
         return ST_INVALID;
     *out = (struct ref){ .generation = wire->generation, .rank = wire->rank };
     (void)snprintf(out->job, sizeof(out->job), "%s", wire->job);

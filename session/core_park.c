@@ -73,7 +73,7 @@ void session_order_regroup(struct session_core *core, const Cairn__V1__Regroup *
         return;
     if (again && regroup->generation <= park->generation)
         return;
-    if (regroup->generation <= core->generation || regroup->rank >= LIMIT_RANKS ||
+    if (regroup->generation <= core->generation || regroup->rank >= LIMIT_NUMBERS ||
         strlen(regroup->token) >= sizeof(park->token)) {
         session_core_end(core, "the coordinator's order to go on makes no sense");
         return;

@@ -102,13 +102,15 @@ static bool count_rank(void *arg, uint32_t rank, const struct machine_rank_row *
     return true;
 }
 
-/* As far as the journal says it; 0: none had a place, or it isn't known any more. */
+/* As far as the journal says it, in rows and in the state, which may have places that nobody ever
+ * had; 0: none had a place, or it isn't known any more. */
 static size_t count_ranks(struct core *core, const struct journal_job *row)
 {
     size_t count = 0;
     if (journal_each_rank(core->options.journal, row->id, count_rank, &count) != ST_OK)
         return 0;
-    return count > 0 ? count : machine_encoded_ranks(row->state);
+    const size_t encoded = machine_encoded_ranks(row->state);
+    return count > encoded ? count : encoded;
 }
 
 /* What is known of a job without its file: its row, and, where the state can be read, who runs

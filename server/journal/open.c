@@ -139,9 +139,11 @@ static const char upgrade_to_10[] =
     "PRAGMA user_version=10;"
     "COMMIT;";
 
-/* Workers have numbers, which had been their ranks. */
+/* Workers have numbers, which had been their ranks. Every job's file said `min: 1`, which meant
+ * nothing: now that would let the job go on with one worker. */
 static const char upgrade_to_11[] =
     "BEGIN;"
+    "UPDATE jobs SET job_file=replace(job_file, char(10)||'  min: 1'||char(10), char(10));"
     "ALTER TABLE ranks ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
     "UPDATE ranks SET number=rank;"
     "ALTER TABLE generations ADD COLUMN numbers TEXT NOT NULL DEFAULT '';"

@@ -80,6 +80,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, final_digest, TEXT),
     FIELD(machine, store_mark, TEXT),
     MEMBER(config.ranks, "workers", U32),
+    FIELD(machine, resizes, BOOLEAN),
     FIELD(machine, size, U32),
     FIELD(machine, count, U32),
     MEMBER(spares.token, "token_spare", TEXT),

@@ -168,6 +168,9 @@ void machine_on_parked(struct machine_turn *t);
 void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept);
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
+/* For as many as it goes on with at least; else it waits for those that are about to be gone, or
+ * ready. */
+bool machine_has_room(const struct machine *m);
 /* PLACING: a kept worker went since slots were found, and there is none for its seat. */
 bool machine_is_vacated(const struct machine *m);
 /* Seats of the generation that begins: who is kept goes on there, the others are born in it. How

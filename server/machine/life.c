@@ -219,7 +219,7 @@ bool machine_wants_slots(const struct machine *m, int64_t now)
 {
     if (m->state == MACHINE_QUEUED)
         return now >= m->retry_at;
-    return machine_recovers(m) && now >= m->retry_at &&
+    return machine_recovers(m) && now >= m->retry_at && machine_has_room(m) &&
            !machine_damage_pending((struct machine *)m); /* which only looks */
 }
 

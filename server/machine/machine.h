@@ -164,6 +164,7 @@ struct machine {
     bool progressed, committed;       /* by this generation */
     bool damage_suspected; /* the restored checkpoint is to be read before the next generation */
     bool spared;           /* the newest failure was the node's, and isn't counted */
+    bool resizes;          /* another number of workers was asked for, and all start anew */
     uint32_t suspect_count;
     struct machine_numeric numeric;
     struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
@@ -216,7 +217,6 @@ struct machine {
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
     uint32_t gone_count;   /* ranks below size that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
-    bool resizes;          /* another number of workers was asked for, and all start anew */
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t started_at;    /* of the generation's formation */

@@ -96,8 +96,8 @@ static void park(struct machine_turn *t, const struct machine_fault *fault)
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         rank->ended = !rank->gone && is_to_go(m, fault, i);
-        if (!rank->ended)
-            continue;
+        if (!rank->ended || t->out->count >= MACHINE_ACTIONS_MAX / 2)
+            continue; /* the others a little later */
         struct machine_action *act = machine_act(t, MACHINE_ACT_OVER);
         act->rank = i;
         machine_text(act->message, LIMIT_REASON, "this generation has ended");
@@ -180,12 +180,28 @@ static uint32_t count_there(const struct machine *m)
     return (machine_keeps(m) ? m->size - m->gone_count : 0) + machine_spares_ready(m);
 }
 
+/* Places for newcomers. Spares that start, and workers that were ended and are not gone, have theirs
+ * for a while. */
+static uint32_t count_room(const struct machine *m)
+{
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < m->count; i++)
+        taken += !m->ranks[i].gone;
+    CHECK(taken <= machine_capacity(m));
+    return machine_capacity(m) - taken;
+}
+
 uint32_t machine_vacant(const struct machine *m)
 {
-    const uint32_t there = count_there(m);
+    const uint32_t there = count_there(m), room = count_room(m);
     if (there >= m->config.ranks || (there > 0 && there >= m->config.min))
         return 0;
-    return m->config.ranks - there;
+    return m->config.ranks - there < room ? m->config.ranks - there : room;
+}
+
+bool machine_has_room(const struct machine *m)
+{
+    return count_there(m) + count_room(m) >= m->config.min;
 }
 
 uint32_t machine_least(const struct machine *m)

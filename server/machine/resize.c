@@ -104,6 +104,7 @@ void machine_seat(struct machine_turn *t)
 {
     struct machine *m = t->m;
     CHECK(m->state == MACHINE_PLACING);
+    m->resizes = false; /* it has as many as there was room for */
     fill_vacant(m);
     close_up(m);
     for (uint32_t next; m->size < m->config.ranks; m->size++) {
@@ -168,9 +169,11 @@ void machine_resize_tick(struct machine_turn *t)
     if (m->size == m->config.ranks || !may_resize(m) || !are_all_heard(m))
         return;
     if (m->config.restarts) {
-        if (m->size > m->config.ranks || m->resizes) /* fewer because there was no room: it stays */
+        if (m->size > m->config.ranks || m->resizes) { /* fewer because there was no room: it stays
+                                                        */
             machine_announce(t, true);
-        m->resizes = false;
+            m->resizes = false;
+        }
         return;
     }
     if (m->size < m->config.ranks && !has_enough(m, t->now))

@@ -133,11 +133,15 @@ static void on_parked(struct machine_turn *t, struct machine_rank *spare)
     t->m->dirty = true;
     machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
                  spare->node);
+    if (machine_recovers(t->m)) /* it may have waited for this one */
+        machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
 /* Parked may have been lost with the session, or with the coordinator: its hello says it again. */
 static void on_hello(struct machine_turn *t, struct machine_rank *spare)
 {
+    if (!spare->joined)
+        spare->counter_at = t->now;
     spare->session = spare->started = spare->joined = true;
     spare->lost_at = spare->missing_at = 0;
     spare->pid = t->ev->hello.pid;
@@ -169,8 +173,11 @@ static void on_progress(struct machine_turn *t, struct machine_rank *spare)
 void machine_on_spare_event(struct machine_turn *t)
 {
     struct machine_rank *spare = &t->m->ranks[t->ev->rank];
-    if (spare->gone)
+    if (spare->gone) { /* or it has a slot, and starts with the next generation */
+        if (t->ev->kind == MACHINE_EV_LEAVING && t->m->state == MACHINE_PLACING)
+            machine_unplace(t);
         return;
+    }
     switch ((int)t->ev->kind) { /* of the others none is about a spare */
     case MACHINE_EV_STARTED:
         spare->started = true;
@@ -270,7 +277,8 @@ static void trim(struct machine_turn *t)
 void machine_watch_spares(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    const bool again = m->spares.again_at != 0 && t->now >= m->spares.again_at;
+    const bool again =
+        m->spares.again_at != 0 && t->now >= m->spares.again_at && t->now >= m->grace_until;
     bool ends = false;
     if (!machine_alive(m))
         return;

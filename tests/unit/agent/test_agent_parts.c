@@ -73,7 +73,9 @@ static void reference_with_a_path_in_it_is_refused(void **state)
     assert_int_equal(ref_from_wire(&wire, &ref), ST_INVALID);
     longest[LIMIT_NAME - 1] = '\0';
     assert_int_equal(ref_from_wire(&wire, &ref), ST_OK);
-    wire.rank = LIMIT_RANKS;
+    wire.rank = LIMIT_NUMBERS - 1; /* a spare's number is beyond all ranks */
+    assert_int_equal(ref_from_wire(&wire, &ref), ST_OK);
+    wire.rank = LIMIT_NUMBERS;
     assert_int_equal(ref_from_wire(&wire, &ref), ST_INVALID);
     assert_int_equal(ref_from_wire(NULL, &ref), ST_INVALID);
 }
@@ -126,6 +128,7 @@ static void record_comes_back_as_it_was_written(void **state)
     const struct folder *f = *state;
     struct record in = some_record();
     struct ref_files files;
+    in.ref.rank = LIMIT_NUMBERS - 1;
     assert_int_equal(ref_files(&in.ref, &f->paths, &files), ST_OK);
     for (int turn = 0; turn < 2; turn++) { /* the second replaces the first */
         in.state = turn == 0 ? RECORD_INTENT : RECORD_EXITED;

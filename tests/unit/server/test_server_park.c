@@ -526,6 +526,42 @@ static void a_broken_connection_ends_nobody(void **state)
         assert_int_equal(b->m.ranks[i].birth, 1);
 }
 
+/* More than there is room for in one turn's actions. */
+static void many_that_do_not_fit_are_ended_a_few_at_a_time(void **state)
+{
+    enum { MANY = 100, NEW = 60 };
+    struct bench *b = *state;
+    struct machine_config config = b->m.config;
+    config.ranks = config.min = config.most = MANY;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint32_t i = 0; i < NEW; i++)
+        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+    for (uint32_t i = NEW; i < MANY; i++)
+        say_parked(b, i);
+    form_again(b);
+    for (uint32_t i = 0; i < NEW; i++)
+        bench_hello(b, i);
+    for (uint32_t i = NEW; i < MANY; i++)
+        come_along(b, i, 57, true, 1);
+    for (uint32_t i = MANY; i > 0; i--) {
+        struct machine_event event = { .kind = MACHINE_EV_READY,
+                                       .rank = i - 1,
+                                       .generation = b->m.generation,
+                                       .ready = { .total_steps = BENCH_STEPS,
+                                                  .steps_per_epoch = 10,
+                                                  .pins_differ = i <= NEW ? "other" : NULL } };
+        assert_int_equal(bench_apply(b, event), ST_OK);
+    }
+    bench_is_state(b, "RECOVERING");
+    const size_t first = bench_count(b, MACHINE_ACT_END);
+    assert_in_range(first, 10, NEW - 1);
+    for (uint32_t i = 0; i < first; i++)
+        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+    bench_tick(b, 5000); /* when parking takes too long all are that have not parked */
+    assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, MACHINE_ALL_RANKS);
+}
+
 int main(void)
 {
 #define LIVE(test) cmocka_unit_test_setup_teardown(test, setup_live, bench_teardown)
@@ -552,6 +588,7 @@ int main(void)
         LIVE(a_node_that_leaves_meanwhile_costs_no_step),
         LIVE(a_coordinator_that_comes_back_goes_on_with_them),
         LIVE(a_broken_connection_ends_nobody),
+        LIVE(many_that_do_not_fit_are_ended_a_few_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

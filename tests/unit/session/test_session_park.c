@@ -298,8 +298,8 @@ static void who_is_not_parked_is_not_regrouped(void **state)
     assert_false(has_regrouped(b));
     session_core_parked(&b->core, 41, true, 7);
     assert_false(has_regrouped(b));
-    hear(b, regroup_order(8, 3, "a"));
-    assert_true(regrouped(b, 8, 3, "a"));
+    hear(b, regroup_order(8, LIMIT_NUMBERS - 1, "a"));
+    assert_true(regrouped(b, 8, LIMIT_NUMBERS - 1, "a"));
     bench_free(b);
 }
 
@@ -314,7 +314,7 @@ static void an_order_to_go_on_that_makes_no_sense_ends_it(void **state)
     assert_true(b->core.over);
     bench_free(b);
     b = parked(41);
-    hear(b, regroup_order(8, LIMIT_RANKS, "a"));
+    hear(b, regroup_order(8, LIMIT_NUMBERS, "a"));
     assert_true(b->core.over);
     bench_free(b);
     b = parked(41);

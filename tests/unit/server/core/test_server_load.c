@@ -183,6 +183,30 @@ static void its_slots_are_not_given_to_others(void **state)
     far_close_agent(w, &agent);
 }
 
+/* The state speaks of more workers than there are rows of. */
+static void nor_are_those_of_one_that_was_to_grow(void **state)
+{
+    struct core_world *w = *state;
+    static struct stored row;
+    struct far_end agent;
+    struct core_job *job;
+    struct reason reason;
+    far_join(w, &agent, "n", "boot-1");
+    assert_int_equal(core_set_workers(w->core, core_submit_one(w, "a"), 4, NULL, &reason), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &agent);
+    core_stop(w);
+    row = (struct stored){ .id = "" };
+    change_row(w, "[", NULL, &row);
+    core_start(w);
+    assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
+    assert_string_not_equal(job->unreadable, "");
+    join_with_trainer(w, &agent, job->id);
+    assert_string_equal(machine_state_name(core_submit_one(w, "b")->m.state), "FORMING");
+    assert_string_equal(machine_state_name(core_submit_one(w, "c")->m.state), "QUEUED");
+    far_close_agent(w, &agent);
+}
+
 static void a_job_that_no_longer_parses_can_be_killed(void **state)
 {
     struct core_world *w = *state;
@@ -554,6 +578,7 @@ int main(void)
         CASE(nobody_is_judged_by_the_time_that_loading_took),
         CASE(a_job_that_no_longer_parses_is_kept_as_it_is),
         CASE(its_slots_are_not_given_to_others),
+        CASE(nor_are_those_of_one_that_was_to_grow),
         CASE(a_job_that_no_longer_parses_can_be_killed),
         CASE(a_job_whose_state_is_broken_is_kept_as_well),
         CASE(a_rank_is_written_when_it_changes_and_no_other_with_it),

@@ -261,6 +261,38 @@ static void make_version_4(const char *path)
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
+static bool keep_file(void *arg, const struct journal_job *row)
+{
+    (void)snprintf(arg, 256, "%s", row->job_file);
+    return true;
+}
+
+/* It was written into every job's file, and meant nothing. */
+static void a_job_of_before_there_was_a_min_does_not_get_one(void **state)
+{
+    struct journal_files *f = *state;
+    const struct journal_job job = { .id = id_of(1),
+                                     .name = "a",
+                                     .seq = 1,
+                                     .job_file = "workers:\n  count: 4\n  min: 1\n  spares: 0\n"
+                                                 "checkpoint:\n  min: 16\n",
+                                     .pins = "",
+                                     .state = "{\"state\":4}" };
+    char file[256] = "";
+    begin(f);
+    assert_int_equal(journal_put_job(f->journal, &job), ST_OK);
+    commit(f);
+    journal_close(f->journal);
+    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+    assert_int_equal(journal_get_job(f->journal, id_of(1), keep_file, file), ST_OK);
+    assert_string_equal(file, job.job_file); /* of this version it is what its user wrote */
+    journal_close(f->journal);
+    make_version_4(f->path);
+    assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+    assert_int_equal(journal_get_job(f->journal, id_of(1), keep_file, file), ST_OK);
+    assert_string_equal(file, "workers:\n  count: 4\n  spares: 0\ncheckpoint:\n  min: 16\n");
+}
+
 static void note_beat(void *arg)
 {
     (*(int *)arg)++;
@@ -312,6 +344,7 @@ int main(void)
         TEST(what_ended_is_not_read_at_the_start_but_one_by_one),
         TEST(a_job_is_forgotten_some_rows_at_a_time),
         TEST(only_the_newest_jobs_that_ended_keep_all_their_events),
+        TEST(a_job_of_before_there_was_a_min_does_not_get_one),
         TEST(an_older_journal_is_brought_up_to_date_with_beats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

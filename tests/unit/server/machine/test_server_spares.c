@@ -1,0 +1,201 @@
+/* Spares and numbers of workers: places for newcomers, and who has them for a while. */
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+/* ---- a job of up to four workers, two to start with ---- */
+
+static void send(struct bench *b, enum machine_event_kind kind, uint32_t rank)
+{
+    const struct machine_event event = { .kind = kind,
+                                         .rank = rank,
+                                         .generation = b->m.generation };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static void say_parked(struct bench *b, uint32_t rank)
+{
+    send(b, MACHINE_EV_PARKED, rank);
+}
+
+static void set_workers(struct bench *b, uint32_t workers)
+{
+    const struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* One is placed, if it is wanted. */
+static void add_spare(struct bench *b)
+{
+    const char *node = "spare";
+    const uint32_t slot = 0;
+    assert_true(machine_wants_spare(&b->m, b->now));
+    assert_int_equal(bench_apply(b, (struct machine_event){ .kind = MACHINE_EV_SPARE,
+                                                            .placed = { &node, &slot, 1, "s" } }),
+                     ST_OK);
+}
+
+static void open_elastic(struct bench *b, uint32_t ranks, uint32_t min, uint32_t spares)
+{
+    struct machine_config config = bench_config();
+    config.ranks = ranks;
+    config.most = 4;
+    config.min = min;
+    config.spares = spares;
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint32_t i = 0; i < ranks; i++)
+        bench_progress(b, i, 57, "forward");
+}
+
+static void place(struct bench *b, uint32_t count)
+{
+    static const char *const nodes[] = { "a", "b", "c", "d" };
+    static const uint32_t slots[] = { 0, 1, 2, 3 };
+    assert_int_equal(
+        bench_apply(b, (struct machine_event){ .kind = MACHINE_EV_PLACED,
+                                               .placed = { nodes, slots, count, "token" } }),
+        ST_OK);
+}
+
+/* ---- places ---- */
+
+static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
+{
+    struct bench *b = *state;
+    open_elastic(b, 4, 1, 0);
+    set_workers(b, 2);
+    for (uint32_t i = 0; i < 4; i++)
+        say_parked(b, i);
+    assert_int_equal(machine_vacant(&b->m), 0);
+    place(b, 0);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.size, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    set_workers(b, 4);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 58); /* all start anew */
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(machine_vacant(&b->m), 2); /* those that were let go are still there */
+    place(b, 2);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.size, 2);
+}
+
+static void spares_that_are_ended_keep_their_places(void **state)
+{
+    struct bench *b = *state;
+    open_elastic(b, 4, 2, 1);
+    bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
+    bench_tick(b, 300);
+    for (uint32_t i = 0; i < 3; i++)
+        say_parked(b, i);
+    place(b, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < 3; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    add_spare(b);
+    add_spare(b);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 58);
+    for (uint32_t i = 0; i < 3; i++)
+        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    bench_tick(b, 2000);
+    const uint32_t vacant = machine_vacant(&b->m);
+    assert_int_equal(vacant, 3); /* of five places two are taken */
+    place(b, vacant);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}
+
+/* Both workers of a job that grows from two to four die before those two are ready. */
+static void a_job_that_grows_waits_for_those_that_start(void **state)
+{
+    struct bench *b = *state;
+    open_elastic(b, 2, 0, 0);
+    set_workers(b, 4);
+    add_spare(b);
+    add_spare(b);
+    assert_false(machine_wants_spare(&b->m, b->now));
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_tick(b, 300);
+    bench_is_state(b, "RECOVERING");
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_hello(b, 2);
+    say_parked(b, 2);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    bench_hello(b, 3);
+    say_parked(b, 3);
+    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_int_equal(machine_vacant(&b->m), 2);
+    place(b, 2);
+    bench_is_state(b, "FORMING");
+    assert_int_equal(b->m.size, 4);
+}
+
+/* What is placed for the generation to come has places beyond the ranks of the one before. */
+static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.most = 4;
+    bench_reopen(b, &config);
+    set_workers(b, 4);
+    place(b, 4);
+    bench_is_state(b, "PLACING");
+    const struct machine_event event = { .kind = MACHINE_EV_LEAVING,
+                                         .rank = 3,
+                                         .leaving = { "node d leaves" } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    bench_is_state(b, "QUEUED");
+    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+}
+
+/* Asked for while it can't be done yet; then the coordinator goes. */
+static void what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.most = 4;
+    bench_reopen(b, &config);
+    place(b, 2);
+    bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+    set_workers(b, 3);
+    bench_restart(b, 100);
+    bool leaves = false;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        leaves = leaves || b->m.due.announced[i].exit;
+    assert_true(leaves);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(who_was_let_go_keeps_its_place_until_it_is_gone),
+        TEST(spares_that_are_ended_keep_their_places),
+        TEST(a_job_that_grows_waits_for_those_that_start),
+        TEST(a_node_that_leaves_before_its_workers_start_takes_none),
+        TEST(what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
