@@ -327,10 +327,10 @@ static bool add_spares(const struct core_job *job, Cairn__V1__Job *out)
         return false;
     for (uint32_t i = m->size; i < m->count; i++) {
         Cairn__V1__Spare *spare = m->ranks[i].gone ? NULL : render_spare(&m->ranks[i]);
+        if (!spare && !m->ranks[i].gone)
+            return false;
         if (spare)
             out->spares[out->n_spares++] = spare;
-        else if (!m->ranks[i].gone)
-            return false;
     }
     return true;
 }

@@ -89,6 +89,11 @@ def go_on(home):
     home.go(HELD)
 
 
+def workers_are_back(home, job):
+    shown = home.try_show(job)
+    return shown and all(worker["state"] == "running" for worker in shown["workers"])
+
+
 def told(home, job, what):
     return [event["message"] for event in home.show(job)["events"] if event["kind"] == what]
 
@@ -155,9 +160,9 @@ def test_a_coordinator_that_is_killed_meanwhile_changes_nothing(quiet):
         job, step = trains_in_pod(home)
         home.kill("cairnd")
         os.kill(agent, signal.SIGTERM)
+        until(lambda: workers_are_back(home, job), 30, "its workers are heard again")
         go_on(home)
         assert process.wait(60) == 0
-        until(lambda: home.try_show(job), 30, "a coordinator")
         lost_nothing(home, job, step, quiet)
 
 

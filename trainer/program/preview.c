@@ -282,9 +282,10 @@ static const char *lanes_text(const struct preview *p, const struct memory_need_
 {
     const bool fixed = p->job->workers.min == p->job->workers.count;
     int size = snprintf(out, LANES_BYTES, "%u lanes", worker->lane_count);
-    if (!fixed && size > 0)
+    if (!fixed && size > 0) {
         (void)snprintf(out + size, LANES_BYTES - (size_t)size, ", one of %lld worker%s",
                        (long long)workers, workers == 1 ? "" : "s");
+    }
     return out;
 }
 
