@@ -114,12 +114,37 @@ static void a_spare_that_is_gone_ends_no_session_of_the_next(void **state)
     far_close_agent(w, &agent);
 }
 
+/* Its agent came back without any of them, a while ago; and the job is killed in that instant. */
+static void who_counts_as_gone_while_it_is_ended_has_no_place_any_more(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, worker, spare, next;
+    struct core_job *job = begin(w, &agent, &worker);
+    attach_spare(w, &spare, job);
+    far_close_agent(w, &agent);
+    far_join(w, &next, "n", "boot-1");
+    while (w->now < job->m.ranks[1].missing_at + 900) {
+        far_beat(w, &next);
+        core_pass(w, 100);
+    }
+    assert_int_not_equal(job->m.ranks[1].missing_at, 0);
+    assert_string_equal(machine_state_name(job->m.state), "RUNNING");
+    w->now += 10000; /* nothing else happens before */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    far_close_trainer(w, &spare);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &next);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_spare_that_is_gone_does_not_speak_for_the_next),
         CASE(a_spare_that_is_gone_ends_no_session_of_the_next),
+        CASE(who_counts_as_gone_while_it_is_ended_has_no_place_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
