@@ -149,7 +149,7 @@ static void for_ranks(struct core *core, struct core_job *job, uint32_t rank,
                       void (*fn)(struct core *core, struct core_job *job, uint32_t rank))
 {
     if (rank != MACHINE_ALL_RANKS) {
-        CHECK(rank < job->m.count);
+        CHECK(rank < machine_capacity(&job->m)); /* its place may have gone in the same turn */
         fn(core, job, rank);
         return;
     }

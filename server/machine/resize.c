@@ -153,14 +153,19 @@ static bool are_all_heard(const struct machine *m)
     return all;
 }
 
+/* Some are ready, and none is on its way. */
+static bool is_none_awaited(const struct machine *m)
+{
+    const uint32_t ready = machine_spares_ready(m);
+    return ready > 0 && ready == machine_spares_live(m);
+}
+
 /* Those that are missing are all ready, or those are that find a slot. */
 static bool has_enough(const struct machine *m, int64_t now)
 {
-    const uint32_t ready = machine_spares_ready(m);
-    if (m->size + ready >= m->config.ranks)
+    if (m->size + machine_spares_ready(m) >= m->config.ranks)
         return true;
-    return ready > 0 && ready == machine_spares_live(m) &&
-           now - m->spares.ready_at >= RESIZE_WAIT_MS;
+    return is_none_awaited(m) && now - m->spares.ready_at >= RESIZE_WAIT_MS;
 }
 
 void machine_resize_tick(struct machine_turn *t)
@@ -187,6 +192,7 @@ void machine_resize_tick(struct machine_turn *t)
 
 int64_t machine_resize_deadline(const struct machine *m)
 {
-    const bool waits = m->size < m->config.ranks && may_resize(m) && machine_spares_ready(m) > 0;
+    const bool waits =
+        m->size < m->config.ranks && may_resize(m) && is_none_awaited(m) && are_all_heard(m);
     return waits ? m->spares.ready_at + RESIZE_WAIT_MS : INT64_MAX;
 }

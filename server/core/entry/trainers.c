@@ -521,6 +521,15 @@ static bool regroups(const struct core_conn *conn)
            m->ranks[conn->rank].birth < m->generation && !m->ranks[conn->rank].joined;
 }
 
+/* Its worker is a spare; not one of before, that had this place. */
+static bool is_of_spare(const struct core_conn *conn)
+{
+    const struct machine *m = &conn->job->m;
+    const struct machine_rank *of = &m->ranks[conn->rank];
+    return conn->spare && machine_is_spare(m, conn->rank) && !of->gone &&
+           of->number == conn->number && of->birth == conn->generation;
+}
+
 /* Of a worker without a part in the generation: what is of a generation it doesn't say. */
 static void hear_spare(struct core *core, struct core_conn *conn,
                        const Cairn__V1__TrainerMessage *message)
@@ -552,7 +561,7 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
     } else if (!conn->job || regroups(conn)) {
         hear_before_regroup(core, conn, message);
-    } else if (conn->spare && machine_is_spare(&conn->job->m, conn->rank)) {
+    } else if (is_of_spare(conn)) {
         hear_spare(core, conn, message);
     } else if (conn->spare || conn->generation != conn->job->m.generation) {
         core_detach(conn);
@@ -575,11 +584,11 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
 void core_trainer_closed(struct core *core, struct core_conn *conn)
 {
     struct core_job *job = conn->job;
+    const bool spare = job && is_of_spare(conn);
     core_outbox_forget(core, conn);
     core_detach(conn);
-    if (!job)
+    if (!job || (conn->spare && !spare))
         return;
-    const bool spare = conn->spare && machine_is_spare(&job->m, conn->rank);
     struct machine_event event = core_event_of(
         core, MACHINE_EV_SESSION_LOST, spare ? job->m.generation : conn->generation, conn->rank);
     (void)core_apply(core, job, &event);

@@ -146,6 +146,27 @@ static void a_job_that_grows_waits_for_those_that_start(void **state)
     assert_int_equal(b->m.size, 4);
 }
 
+/* One of two is ready, the other one takes its time. */
+static void nothing_is_due_while_another_one_starts(void **state)
+{
+    struct bench *b = *state;
+    open_elastic(b, 2, 1, 0);
+    set_workers(b, 4);
+    add_spare(b);
+    add_spare(b);
+    bench_hello(b, 2);
+    say_parked(b, 2);
+    for (int s = 0; s < 20; s++) {
+        for (uint32_t i = 0; i < 3; i++)
+            bench_counter(b, i, 58 + (uint64_t)s, "forward", 1000 + (uint64_t)s);
+        bench_tick(b, 1000);
+        assert_true(machine_deadline(&b->m) > b->now);
+    }
+    bench_exit(b, 3, MACHINE_EXIT_CODE, 1); /* no other one is placed */
+    bench_is_state(b, "RECOVERING");
+    assert_true(b->m.ending.parks);
+}
+
 /* What is placed for the generation to come has places beyond the ranks of the one before. */
 static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
 {
@@ -194,6 +215,7 @@ int main(void)
         TEST(who_was_let_go_keeps_its_place_until_it_is_gone),
         TEST(spares_that_are_ended_keep_their_places),
         TEST(a_job_that_grows_waits_for_those_that_start),
+        TEST(nothing_is_due_while_another_one_starts),
         TEST(a_node_that_leaves_before_its_workers_start_takes_none),
         TEST(what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator),
     };

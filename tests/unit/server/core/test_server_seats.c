@@ -1,0 +1,150 @@
+/* Spares as the core has them: whose session is whose. */
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/core/core_fixture.h"
+
+static const char text[] = "name: elastic\n"
+                           "model: {arch: mlp}\n"
+                           "data: {train: {format: synthetic}}\n"
+                           "train: {duration: 50 steps, global_batch: 64, lanes: 8, "
+                           "optimizer: {lr: 0.1}}\n"
+                           "workers: {count: 1, spares: 1}\n"
+                           "checkpoint: {every: 5 steps, store: /store}\n";
+
+static void say(struct core_world *w, struct far_end *far, Cairn__V1__TrainerMessage__BodyCase body,
+                void *message)
+{
+    Cairn__V1__TrainerMessage out = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    out.body_case = body;
+    out.hello = message; /* a union of pointers */
+    core_trainer_message(w->core, &far->conn, &out);
+    core_end_group(w);
+}
+
+/* RUNNING with one worker on "n", and a spare that starts there. */
+static struct core_job *begin(struct core_world *w, struct far_end *agent, struct far_end *worker)
+{
+    struct core_job *job = NULL;
+    struct reason reason = { "" };
+    Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
+    ready.total_steps = 50;
+    ready.steps_per_epoch = 10;
+    ready.pins = (char *)"{\"cpu\":1}";
+    far_join(w, agent, "n", "boot-1");
+    assert_int_equal(core_submit_text(w, text, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    far_open(worker, job->m.token);
+    far_attach(w, worker, job, 0);
+    say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
+    core_pass(w, 1);
+    assert_string_equal(machine_state_name(job->m.state), "RUNNING");
+    assert_int_equal(job->m.count, 2);
+    assert_false(job->m.ranks[1].gone);
+    return job;
+}
+
+static void attach_spare(struct core_world *w, struct far_end *far, const struct core_job *job)
+{
+    far_open(far, job->m.spares.token);
+    far_attach(w, far, job, job->m.ranks[1].number);
+    assert_false(far->finished);
+    assert_ptr_equal(job->ranks[1].conn, &far->conn);
+}
+
+static void say_exited(struct core_world *w, struct far_end *agent, struct core_job *job)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = job->id;
+    ref.generation = job->m.ranks[1].birth;
+    ref.rank = job->m.ranks[1].number;
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.ref = &ref;
+    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
+    exited.signal = 9;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = &exited;
+    core_agent_message(w->core, &agent->conn, &message);
+    core_end_group(w);
+}
+
+/* What is still on its way from a spare that is gone is not said by the one in its place. */
+static void a_spare_that_is_gone_does_not_speak_for_the_next(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, worker, old, next;
+    Cairn__V1__Parked parked = CAIRN__V1__PARKED__INIT;
+    struct core_job *job = begin(w, &agent, &worker);
+    attach_spare(w, &old, job);
+    const uint32_t number = job->m.ranks[1].number;
+    say_exited(w, &agent, job);
+    core_pass(w, 1000);
+    assert_false(job->m.ranks[1].gone); /* another one starts in its place */
+    assert_int_not_equal(job->m.ranks[1].number, number);
+    say(w, &old, CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED, &parked);
+    assert_false(job->m.ranks[1].parked);
+    assert_true(old.finished);
+    far_close_trainer(w, &old);
+    attach_spare(w, &next, job);
+    say(w, &next, CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED, &parked);
+    assert_true(job->m.ranks[1].parked);
+    assert_false(next.finished);
+    far_close_trainer(w, &next);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &agent);
+}
+
+/* ... nor does it lose the next one's session by the end of its own. */
+static void a_spare_that_is_gone_ends_no_session_of_the_next(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, worker, old, next;
+    struct core_job *job = begin(w, &agent, &worker);
+    attach_spare(w, &old, job);
+    say_exited(w, &agent, job);
+    core_pass(w, 1000);
+    attach_spare(w, &next, job);
+    far_close_trainer(w, &old);
+    assert_true(job->m.ranks[1].session);
+    assert_ptr_equal(job->ranks[1].conn, &next.conn);
+    far_close_trainer(w, &next);
+    assert_false(job->m.ranks[1].session);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &agent);
+}
+
+/* Its agent came back without any of them, a while ago; and the job is killed in that instant. */
+static void who_counts_as_gone_while_it_is_ended_has_no_place_any_more(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, worker, spare, next;
+    struct core_job *job = begin(w, &agent, &worker);
+    attach_spare(w, &spare, job);
+    far_close_agent(w, &agent);
+    far_join(w, &next, "n", "boot-1");
+    while (w->now < job->m.ranks[1].missing_at + 900) {
+        far_beat(w, &next);
+        core_pass(w, 100);
+    }
+    assert_int_not_equal(job->m.ranks[1].missing_at, 0);
+    assert_string_equal(machine_state_name(job->m.state), "RUNNING");
+    w->now += 10000; /* nothing else happens before */
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    assert_string_equal(machine_state_name(job->m.state), "KILLED");
+    far_close_trainer(w, &spare);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &next);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_spare_that_is_gone_does_not_speak_for_the_next),
+        CASE(a_spare_that_is_gone_ends_no_session_of_the_next),
+        CASE(who_counts_as_gone_while_it_is_ended_has_no_place_any_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
