@@ -184,12 +184,11 @@ struct machine_rank {
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
-    bool ended;       /* of a generation that parks: this one is not to; of a spare: it is to
+    bool ended;           /* of a generation that parks: this one is not to; of a spare: it is to
                            * go */
-    int64_t ended_at; /* of a spare */
-    struct
-        machine_kept { /* what it has, said when it parks, and what it brought along: with its hello */
-        bool whole;    /* it has the state after `step` */
+    int64_t ended_at;     /* of a spare */
+    struct machine_kept { /* what it has, said when it parks; and brought along, with its hello */
+        bool whole;       /* it has the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
     } kept;

@@ -50,8 +50,8 @@ static bool is_cut_off(const struct sim *sim, const char *name)
     return sim->unheard_until[node] > since || sim->deaf_until[node] > since;
 }
 
-/* Workers that get no further because one of them is cut off (those that save and leave, or form, as
- * far as the coordinator heard) may be ended; those that do get further may not. */
+/* Workers that get no further because one of them is cut off (those that save and leave, or form,
+ * as far as the coordinator heard) may be ended; those that do get further may not. */
 static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 {
     struct sim_job *known = &sim->jobs[index];
