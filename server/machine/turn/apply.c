@@ -325,12 +325,14 @@ static const struct {
     [MACHINE_EV_PARKED] = { TRAINER, machine_on_parked },
 };
 
-/* What agents and trainers of another generation say changes nothing (invariant 2). */
+/* What agents and trainers of another generation say changes nothing (invariant 2); nor does what
+ * was under way from those that are gone, once the generation is over and others are kept. */
 static bool is_fenced(const struct machine *m, const struct machine_event *ev)
 {
     if (ev->kind >= MACHINE_EV_FIRST_ASK || events[ev->kind].sender == CORE)
         return false;
-    return ev->generation != m->generation || ev->rank >= m->count || !machine_alive(m);
+    return ev->generation != m->generation || ev->rank >= m->count || !machine_alive(m) ||
+           (machine_holds(m) && m->ranks[ev->rank].gone);
 }
 
 /* The rules of silence are about all ranks. What a trainer says is a sign of life and makes none of

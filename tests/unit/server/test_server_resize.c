@@ -194,6 +194,17 @@ static void who_does_not_go_on_in_its_seat_is_given_up_as_a_lost_session_is(void
 
 /* ---- fewer ---- */
 
+static void what_was_under_way_from_the_dead_begins_no_save_while_spares_wait(void **state)
+{
+    struct bench *b = open_job(state, 1, 0, 1);
+    (void)ready_spare(b);
+    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    bench_begin(b, 0, 60);
+    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_FREE);
+    form(b);
+}
+
 static void as_few_as_min_go_on_at_once(void **state)
 {
     struct bench *b = open_job(state, RANKS, 2, 0);
@@ -311,6 +322,7 @@ int main(void)
         CASE(whatever_becomes_of_one_the_generation_trains_on),
         CASE(they_go_with_the_job_which_waits_for_them),
         CASE(who_does_not_go_on_in_its_seat_is_given_up_as_a_lost_session_is),
+        CASE(what_was_under_way_from_the_dead_begins_no_save_while_spares_wait),
         CASE(as_few_as_min_go_on_at_once),
         CASE(without_a_min_all_seats_are_taken),
         CASE(of_fewer_workers_the_last_ones_go),
