@@ -102,7 +102,22 @@ static void give_up(struct machine_turn *t, uint32_t index, const char *why)
     machine_dismiss(t, index);
 }
 
+/* By the fault of its node: the next one starts elsewhere, if another node could take it. */
+static void leave_node(struct machine_turn *t, const struct machine_rank *spare,
+                       enum machine_fault_kind kind)
+{
+    (void)shun_add(&t->m->shunned, spare->node, SHUN_FAILED, (uint32_t)kind, t->wall);
+    t->m->dirty = true;
+}
+
 /* ---- what it and its agent say ---- */
+
+static void on_exited(struct machine_turn *t, const struct machine_rank *spare)
+{
+    if (t->ev->exited.how == MACHINE_EXIT_SPAWN_FAILED)
+        leave_node(t, spare, MACHINE_FAULT_PROCESS);
+    spare_gone(t, t->ev->rank, t->ev->exited.message);
+}
 
 /* It is not one that the job could go on with: another node may have one. */
 static void on_ready(struct machine_turn *t, struct machine_rank *spare)
@@ -154,10 +169,8 @@ static void on_hello(struct machine_turn *t, struct machine_rank *spare)
 
 static void on_fault(struct machine_turn *t, struct machine_rank *spare)
 {
-    if (t->ev->fault->of_node) {
-        (void)shun_add(&t->m->shunned, spare->node, SHUN_FAILED, (uint32_t)t->ev->fault->kind,
-                       t->wall);
-    }
+    if (t->ev->fault->of_node)
+        leave_node(t, spare, t->ev->fault->kind);
     give_up(t, t->ev->rank, t->ev->fault->message);
 }
 
@@ -188,7 +201,7 @@ void machine_on_spare_event(struct machine_turn *t)
         spare->missing_at = spare->missing_at != 0 ? spare->missing_at : t->now;
         break;
     case MACHINE_EV_EXITED:
-        spare_gone(t, t->ev->rank, t->ev->exited.message);
+        on_exited(t, spare);
         break;
     case MACHINE_EV_AGENT:
         if (t->ev->agent.state == MACHINE_AGENT_HEARD && spare->agent != MACHINE_AGENT_HEARD)
@@ -251,6 +264,8 @@ static void watch_spare(struct machine_turn *t, uint32_t index)
         machine_act(t, MACHINE_ACT_UNSEEN)->rank = index;
         spare_gone(t, index, MACHINE_NODE_LOST);
     } else if (!spare->ended && trouble_of(t, spare)) {
+        if (!spare->joined && !spare->parked)
+            leave_node(t, spare, MACHINE_FAULT_FORMATION);
         give_up(t, index, trouble_of(t, spare));
     }
 }

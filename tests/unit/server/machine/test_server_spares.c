@@ -167,6 +167,35 @@ static void nothing_is_due_while_another_one_starts(void **state)
     assert_true(b->m.ending.parks);
 }
 
+/* The next one goes elsewhere: with the node of the first it would be the same for ever. */
+static void where_a_spare_can_not_be_started_the_next_one_is_not(void **state)
+{
+    struct bench *b = *state;
+    const int64_t wall = 1800000000000 + b->now;
+    open_elastic(b, 2, 0, 1);
+    add_spare(b);
+    assert_false(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
+    bench_exit(b, 2, MACHINE_EXIT_SPAWN_FAILED, 0);
+    assert_true(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.restarts, 0);
+}
+
+static void nor_is_it_where_one_did_not_say_hello(void **state)
+{
+    struct bench *b = *state;
+    const int64_t wall = 1800000000000 + b->now;
+    open_elastic(b, 2, 0, 1);
+    add_spare(b);
+    for (int s = 0; s < 61; s++) {
+        for (uint32_t i = 0; i < 2; i++)
+            bench_counter(b, i, 58 + (uint64_t)s, "forward", 1000 + (uint64_t)s);
+        bench_tick(b, 1000);
+    }
+    assert_true(b->m.ranks[2].ended);
+    assert_true(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
+}
+
 /* What is placed for the generation to come has places beyond the ranks of the one before. */
 static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
 {
@@ -216,6 +245,8 @@ int main(void)
         TEST(spares_that_are_ended_keep_their_places),
         TEST(a_job_that_grows_waits_for_those_that_start),
         TEST(nothing_is_due_while_another_one_starts),
+        TEST(where_a_spare_can_not_be_started_the_next_one_is_not),
+        TEST(nor_is_it_where_one_did_not_say_hello),
         TEST(a_node_that_leaves_before_its_workers_start_takes_none),
         TEST(what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator),
     };
