@@ -215,14 +215,6 @@ bool machine_holds_slot(const struct machine *m, uint32_t rank)
     return rank < m->count && (born || (machine_alive(m) && !of->gone));
 }
 
-bool machine_wants_slots(const struct machine *m, int64_t now)
-{
-    if (m->state == MACHINE_QUEUED)
-        return now >= m->retry_at;
-    return machine_recovers(m) && now >= m->retry_at && machine_has_room(m) &&
-           !machine_damage_pending((struct machine *)m); /* which only looks */
-}
-
 uint64_t machine_step_now(const struct machine *m)
 {
     if (!machine_trains(m))

@@ -180,8 +180,8 @@ static uint32_t count_there(const struct machine *m)
     return (machine_keeps(m) ? m->size - m->gone_count : 0) + machine_spares_ready(m);
 }
 
-/* Places for newcomers. Spares that start, and workers that were ended and are not gone, have theirs
- * for a while. */
+/* Places for newcomers. Spares that start, and workers that were ended and are not gone, have
+ * theirs for a while. */
 static uint32_t count_room(const struct machine *m)
 {
     uint32_t taken = 0;
@@ -202,6 +202,14 @@ uint32_t machine_vacant(const struct machine *m)
 bool machine_has_room(const struct machine *m)
 {
     return count_there(m) + count_room(m) >= m->config.min;
+}
+
+bool machine_wants_slots(const struct machine *m, int64_t now)
+{
+    if (m->state == MACHINE_QUEUED)
+        return now >= m->retry_at;
+    return machine_recovers(m) && now >= m->retry_at && machine_has_room(m) &&
+           !machine_damage_pending((struct machine *)m); /* which only looks */
 }
 
 uint32_t machine_least(const struct machine *m)

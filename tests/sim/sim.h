@@ -11,13 +11,9 @@
  *                some between a node and the coordinator, for a while, and machines lose power
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
- *   users        ask for things, in half of the worlds for other numbers of workers, too, with spares;
- *                they see that the promises made to them are kept
-=======
  *   users        ask for things, in half of the worlds, whose jobs have spares, for other
  *                numbers of workers, too; they see that the promises made to them are kept
  *
->>>>>>> wt-sim
  * The promises are checked after every event (sim_coordinator_check), where an order leaves
  * (sim_coordinator.c), and where the store changes (sim_store.c). One that isn't kept prints the
  * seed, the time and the promise, and ends the process.
