@@ -215,12 +215,21 @@ bool machine_holds_slot(const struct machine *m, uint32_t rank)
     return rank < m->count && (born || (machine_alive(m) && !of->gone));
 }
 
+/* After a restart of the coordinator: who is to go of those that are too many is decided once they
+ * have said again what they have. */
+static bool awaits_word(const struct machine *m, int64_t now)
+{
+    uint32_t silent = 0;
+    for (uint32_t i = 0; now < m->grace_until && i < m->size; i++)
+        silent += !m->ranks[i].gone && !m->ranks[i].session;
+    return silent > 0 && m->size - m->gone_count > m->config.ranks;
+}
+
 bool machine_wants_slots(const struct machine *m, int64_t now)
 {
-    if (m->state == MACHINE_QUEUED)
-        return now >= m->retry_at;
-    return machine_recovers(m) && now >= m->retry_at &&
-           !machine_damage_pending((struct machine *)m); /* which only looks */
+    const bool waits = machine_recovers(m) && !awaits_word(m, now) &&
+                       !machine_damage_pending((struct machine *)m); /* which only looks */
+    return (m->state == MACHINE_QUEUED || waits) && now >= m->retry_at;
 }
 
 uint64_t machine_step_now(const struct machine *m)
