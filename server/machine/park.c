@@ -204,12 +204,21 @@ bool machine_has_room(const struct machine *m)
     return count_there(m) + count_room(m) >= m->config.min;
 }
 
+/* After a restart of the coordinator: who is to go of those that are too many is decided once they
+ * have said again what they have. */
+static bool awaits_word(const struct machine *m, int64_t now)
+{
+    uint32_t silent = 0;
+    for (uint32_t i = 0; now < m->grace_until && i < m->size; i++)
+        silent += !m->ranks[i].gone && !m->ranks[i].session;
+    return silent > 0 && m->size - m->gone_count > m->config.ranks;
+}
+
 bool machine_wants_slots(const struct machine *m, int64_t now)
 {
-    if (m->state == MACHINE_QUEUED)
-        return now >= m->retry_at;
-    return machine_recovers(m) && now >= m->retry_at && machine_has_room(m) &&
-           !machine_damage_pending((struct machine *)m); /* which only looks */
+    const bool waits = machine_recovers(m) && machine_has_room(m) && !awaits_word(m, now) &&
+                       !machine_damage_pending((struct machine *)m); /* which only looks */
+    return (m->state == MACHINE_QUEUED || waits) && now >= m->retry_at;
 }
 
 uint32_t machine_least(const struct machine *m)

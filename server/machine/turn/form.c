@@ -213,6 +213,8 @@ static void meet_parked(struct machine_turn *t)
 {
     if (t->ev->hello.attached && t->ev->hello.parked) {
         machine_note_parked(t, t->ev->rank, &t->ev->hello.kept);
+        if (machine_keeps(t->m))
+            machine_act(t, MACHINE_ACT_SCHEDULE);
     } else if (t->m->ending.parks && !t->m->ranks[t->ev->rank].ended) {
         machine_act(t, MACHINE_ACT_PARK)->rank = t->ev->rank;
     }

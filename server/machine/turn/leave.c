@@ -95,8 +95,10 @@ void machine_watch_kept(struct machine_turn *t)
         if (!rank->gone && missing) {
             machine_rank_gone(m, i);
             m->dirty = true;
+            machine_act(t, MACHINE_ACT_SCHEDULE);
         } else if (!rank->gone && (machine_is_silent(t, rank) || is_unheard(t, rank))) {
             machine_count_as_gone(t, i);
+            machine_act(t, MACHINE_ACT_SCHEDULE);
         }
     }
 }
