@@ -285,13 +285,22 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     if (vacant == 0) /* all go on where they are */
         return ST_OK;
     const enum status st = find_slots(core, job, vacant, slots, reason);
-    enum status fewer = st;
+    if (st != ST_AGAIN && st != ST_UNREACHABLE)
+        return st;
+    /* The most that fit: bisected, as there may be a thousand. */
     struct reason unsaid;
-    for (uint32_t count = vacant; fewer == ST_AGAIN && count > least && count > 1;) {
-        fewer = find_slots(core, job, --count, slots, &unsaid);
-        *out_count = count;
+    uint32_t fit = 0, low = least > 1 ? least : 1, high = vacant - 1;
+    while (low <= high) {
+        const uint32_t count = low + (high - low) / 2;
+        if (find_slots(core, job, count, slots, &unsaid) == ST_OK) {
+            fit = count;
+            low = count + 1;
+        } else {
+            high = count - 1;
+        }
     }
-    return fewer == ST_OK ? ST_OK : st;
+    *out_count = fit;
+    return fit > 0 ? find_slots(core, job, fit, slots, &unsaid) : st;
 }
 
 /* true: later jobs have to wait for this one. */

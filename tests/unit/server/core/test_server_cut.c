@@ -119,7 +119,7 @@ static void without_another_node_it_waits_until_the_path_works(void **state)
     leave(&f);
 }
 
-static struct core_job *submit_small(struct fleet *f, const char *name)
+static struct core_job *submit_small(struct fleet *f, const char *name, const char *workers)
 {
     char text[512];
     struct reason reason;
@@ -129,11 +129,26 @@ static struct core_job *submit_small(struct fleet *f, const char *name)
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: 100 steps, global_batch: 64, lanes: 8, "
                    "optimizer: {name: sgd, lr: 0.1}, seed: 1}\n"
-                   "workers: {count: 1}\ncheckpoint: {every: 10 steps, store: /store}\n",
-                   name);
+                   "workers: {%s}\ncheckpoint: {every: 10 steps, store: /store}\n",
+                   name, workers);
     assert_int_equal(core_submit_text(f->w, text, &job, &reason), ST_OK);
     core_pass(f->w, 1);
     return job;
+}
+
+/* There are slots for both of its workers, but on nodes that don't reach each other. */
+static void a_job_that_may_have_fewer_workers_has_those_that_reach_each_other(void **state)
+{
+    struct fleet f = { .w = *state, .count = 2 };
+    join(&f);
+    cut_path(&f);
+    assert_int_equal(core_ask(f.w->core, f.job, MACHINE_EV_KILL, NULL), ST_OK);
+    pass(&f, 6000);
+    assert_string_equal(machine_state_name(f.job->m.state), "KILLED");
+    f.job = submit_small(&f, "elastic", "count: 2, min: 1");
+    assert_string_equal(machine_state_name(f.job->m.state), "FORMING");
+    assert_int_equal(f.job->m.size, 1);
+    leave(&f);
 }
 
 /* Were all slots free it could not run either. */
@@ -143,7 +158,8 @@ static void a_job_that_waits_for_a_path_holds_nobody_back(void **state)
     join(&f);
     cut_path(&f);
     pass(&f, 6000);
-    struct core_job *one = submit_small(&f, "one"), *other = submit_small(&f, "other");
+    struct core_job *one = submit_small(&f, "one", "count: 1");
+    struct core_job *other = submit_small(&f, "other", "count: 1");
     pass(&f, 1000);
     assert_string_equal(machine_state_name(one->m.state), "FORMING");
     assert_string_equal(machine_state_name(other->m.state), "FORMING");
@@ -255,6 +271,7 @@ int main(void)
         CASE(a_job_goes_elsewhere_and_says_why),
         CASE(without_another_node_it_waits_until_the_path_works),
         CASE(a_job_that_waits_for_a_path_holds_nobody_back),
+        CASE(a_job_that_may_have_fewer_workers_has_those_that_reach_each_other),
         CASE(paths_that_work_change_nothing),
         CASE(an_agent_that_gives_no_answer_proves_nothing),
         CASE(a_check_asks_the_agents_of_each_pair),
