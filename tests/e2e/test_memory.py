@@ -487,7 +487,7 @@ def test_rounds_pause_for_as_long_as_their_share_of_the_time_wants():
             lines = [json.loads(line) for line in log.read_text().splitlines() if "round to step" in line]
             return [(datetime.fromisoformat(line["ts"][:-1]).timestamp(),
                      float(re.search(r"took ([\d.]+) ms", line["msg"])[1]) / 1e3) for line in lines]
-        until(lambda: log.exists() and len(rounds()) >= 3, 60, "three rounds")
+        until(lambda: log.exists() and len(rounds()) >= 2, 150, "two rounds")  # a slow one makes the next one late
         home.cairn("kill", job)
         home.wait_state(job, "KILLED")
         seen = rounds()

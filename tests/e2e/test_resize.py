@@ -69,8 +69,8 @@ def test_shares_of_the_file_become_even(longer_digest):
         home.wait_hit("trainer.reduce")
         shown = home.show(job)
         assert [one["share"] for one in shown["workers"]] == [2, 1, 1]
-        told = [event["message"] for event in shown["events"] if event["kind"] == "workers"]
-        assert len(told) == 1 and told[0].startswith("3 from now on, not 2, with even shares; asked by ")
+        told = [event["message"] for event in shown["events"] if event["kind"] == "set"]
+        assert len(told) == 1 and told[0].startswith("3 workers from now on, not 2, with even shares; asked by ")
         home.go("trainer.reduce")
         assert home.digest(job) == longer_digest
 
