@@ -153,6 +153,7 @@ struct sim {
     size_t folder_count;
     bool store_full;
     uint32_t edited[SIM_NODES]; /* the data there; 0: they are as they were */
+    uint32_t lanes;             /* of its jobs: as many as workers at most, or more */
     bool resizes;               /* this world has jobs with spares, or with numbers that change */
     int64_t savers_hang_until;  /* the store answers the coordinator, but no worker */
     bool chaos;

@@ -126,6 +126,7 @@ void sim_spare_begin(struct sim *sim)
 {
     const bool calm = sim->options.calm;
     sim->resizes = sim_state(4, sim->options.seed) % 1000 < WORLDS;
+    sim->lanes = sim->options.seed % 3 == 0 ? SIM_RANKS : SIM_LANES;
     if (!sim->resizes)
         return;
     for (uint32_t i = 0; i < sim->job_count; i++) {
@@ -161,7 +162,7 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     uint32_t lanes = 0;
     for (size_t i = 0; i < plan->n_shares; i++)
         lanes += plan->shares[i];
-    if (plan->n_shares != plan->size || lanes != SIM_LANES || plan->rank >= plan->size)
+    if (plan->n_shares != plan->size || lanes != sim->lanes || plan->rank >= plan->size)
         sim_fail(sim, "%s: a plan for rank %u of %u has %zu shares with %u lanes", plan->job,
                  plan->rank, plan->size, plan->n_shares, lanes);
     if (plan->spare || !of || of->m.generation != plan->generation)

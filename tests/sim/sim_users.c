@@ -27,12 +27,12 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     (void)snprintf(text, sizeof text,
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
-                   "train: {duration: %llu steps, global_batch: 64, lanes: %d, optimizer: {name: "
+                   "train: {duration: %llu steps, global_batch: 64, lanes: %u, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
                    "workers: {count: %u%s}\n"
                    "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
                    "%d steps, best: {metric: loss, n: 1}}}\n",
-                   index, (unsigned long long)job->total, SIM_LANES, job->ranks, fewer, every,
+                   index, (unsigned long long)job->total, sim->lanes, job->ranks, fewer, every,
                    job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY);
     static struct job spec;
     struct buf errors;
