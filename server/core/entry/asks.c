@@ -83,8 +83,8 @@ static enum status could_connect(const struct core *core, const struct core_job 
         "with this job's %lld workers%s the coordinator would need %llu open files, and it may "
         "have %llu: raise its limit (ulimit -n, or LimitNOFILE= of its service) and start it "
         "again, or %s",
-        (long long)(workers + spares), spares > 0 ? " and spares" : "", (unsigned long long)needed,
-        (unsigned long long)core->options.descriptors,
+        (long long)workers + (long long)spares, spares > 0 ? " and spares" : "",
+        (unsigned long long)needed, (unsigned long long)core->options.descriptors,
         changed ? "ask for fewer workers" : "submit a smaller job");
     return ST_REFUSED;
 }
