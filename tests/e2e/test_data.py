@@ -18,6 +18,15 @@ TEXT = (TINY.replace("{arch: mlp, hidden: 32, classes: 10}", "{arch: gpt2, layer
 IMAGES = TINY.replace("train: {format: synthetic, samples: 384}",
                       "train: {format: idx, images: data/images.gz, labels: data/labels.gz}")
 
+
+
+def longer(text):
+    """Long enough for a pause: it is announced for a step beyond all that are trained by then."""
+    return (text.replace("duration: 12 steps", "duration: 1200 steps").replace("every: 4 steps", "every: 400 steps")
+            .replace("eval: {every: 6 steps}", "eval: {every: 600 steps}"))
+
+
+LONG_TEXT, LONG_IMAGES = longer(TEXT), longer(IMAGES)
 IN_STEP_6 = "trainer.forward,rank=0,step=6:wait"
 
 
@@ -88,7 +97,7 @@ def test_text_that_is_edited_while_a_job_trains_on_it_is_waited_for():
 def test_data_that_are_edited_while_a_job_is_paused_are_waited_for():
     with Home(faults=IN_STEP_6) as home:
         data = write_data(home)
-        job = paused(home, IMAGES)
+        job = paused(home, LONG_IMAGES)
         kept = (data / "labels.gz").read_bytes()
         with gzip.open(data / "labels.gz", "wb") as file:
             file.write(struct.pack(">II", 0x801, 96) + bytes((i + 1) % 10 for i in range(96)))
@@ -99,7 +108,7 @@ def test_data_that_are_edited_while_a_job_is_paused_are_waited_for():
         assert home.show(job)["state"] != "FAILED"
         (data / "labels.gz").write_bytes(kept)
         digest = home.digest(job, seconds=90)
-        assert digest == home.run(IMAGES)
+        assert digest == home.run(LONG_IMAGES)
 
 
 def test_another_copy_of_the_data_on_a_node_is_waited_for():
@@ -111,14 +120,14 @@ def test_another_copy_of_the_data_on_a_node_is_waited_for():
         shutil.copytree(data, other)
         flip(other / "text.txt", 12345)
         with node(home, "another", 2):
-            job = paused(home, TEXT)
+            job = paused(home, LONG_TEXT)
         with node(home, "another", 2, (data, other)):
             home.cairn("resume", job)
             shown = waits_for(home, job, data / "text.txt")
             assert "node another:" in shown["reason"]
             flip(other / "text.txt", 12345)
             digest = home.digest(job, seconds=90)
-        assert digest == home.run(TEXT, workers__count=1)
+        assert digest == home.run(LONG_TEXT, workers__count=1)
 
 
 def test_nodes_that_differ_from_the_beginning_are_told_and_what_they_agree_on_counts():
@@ -166,7 +175,7 @@ def test_data_that_nobody_touched_are_hashed_once_on_a_node():
 def test_a_job_that_began_before_data_were_pinned_goes_on():
     with Home(faults=IN_STEP_6) as home:
         data = write_data(home)
-        job = paused(home, TEXT)
+        job = paused(home, LONG_TEXT)
         home.cairn("down", timeout=40)
         until(lambda: not home.pids(), 10, "no process is left after down")
         with closing(sqlite3.connect(home.home / "state" / "cairnd.db")) as base:
@@ -177,7 +186,7 @@ def test_a_job_that_began_before_data_were_pinned_goes_on():
         home.cairn("up", "--slots", "4")
         home.cairn("resume", job)
         digest = home.digest(job)
-        assert digest == home.run(TEXT)
+        assert digest == home.run(LONG_TEXT)
 
 
 def test_nodes_without_the_data_are_named_and_left():
