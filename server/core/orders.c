@@ -358,7 +358,7 @@ static void fill_plan(struct core *core, struct core_job *job, const struct plac
 }
 
 /* It makes ready for a seat like the last one. A checkpoint tells it which algorithms a device's
- * libraries chose; its state is not for now. */
+ * libraries chose; a spare loads no state. */
 static void send_spare_plan(struct core *core, struct core_job *job, uint32_t rank)
 {
     const struct machine_ckpt *newest = machine_newest(&job->m);

@@ -5,6 +5,8 @@ meanwhile needs no worker. Each point fires once, so the holds of a test have di
 """
 import json
 
+import pytest
+
 from home import Home, until
 
 PATIENT = {"CAIRN_HANG_MS": "60000"}  # what is held is held
@@ -17,6 +19,16 @@ def quiet(**sets):
     """The digest of a run without a failure, on one worker."""
     with Home() as home:
         return home.run(**sets, workers__count=1)
+
+
+@pytest.fixture(scope="module", name="digest")
+def digest_of_a_quiet_run():
+    return quiet(**LONG)
+
+
+@pytest.fixture(scope="module", name="longer_digest")
+def digest_of_a_longer_run():
+    return quiet(**LONGER)
 
 
 def held_home(*faults, slots=4):

@@ -19,7 +19,6 @@ IMAGES = TINY.replace("train: {format: synthetic, samples: 384}",
                       "train: {format: idx, images: data/images.gz, labels: data/labels.gz}")
 
 
-
 def longer(text):
     """Long enough for a pause: it is announced for a step beyond all that are trained by then."""
     return (text.replace("duration: 12 steps", "duration: 1200 steps").replace("every: 4 steps", "every: 400 steps")

@@ -4,24 +4,12 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
-import pytest
-
-from elastic import (ENDLESS, LONG, LONGER, held_home, line, no_process_is_left, quiet, recoveries, sizes, trains_with,
-                     warm, workers)
+from elastic import (ENDLESS, LONG, LONGER, digest_of_a_longer_run, digest_of_a_quiet_run, held_home, line,  # noqa: F401
+                     no_process_is_left, recoveries, sizes, trains_with, warm, workers)
 from home import BIN, TINY, alive, until
 
 HELD = "trainer.forward,step=5:wait"
 LATE = "trainer.update,step=300:wait"
-
-
-@pytest.fixture(scope="module", name="digest")
-def digest_of_a_quiet_run():
-    return quiet(**LONG)
-
-
-@pytest.fixture(scope="module", name="longer_digest")
-def digest_of_a_longer_run():
-    return quiet(**LONGER)
 
 
 def node_is_ready(home, name):

@@ -3,24 +3,12 @@ import json
 import os
 import signal
 
-import pytest
-
-from elastic import (ENDLESS, LONG, LONGER, held_home, line, no_process_is_left, quiet, recoveries, sizes, trains_with,
-                     warm, workers)
+from elastic import (ENDLESS, LONG, LONGER, digest_of_a_longer_run, digest_of_a_quiet_run, held_home, line,  # noqa: F401
+                     no_process_is_left, recoveries, sizes, trains_with, warm, workers)
 from home import Home, until
 
 HELD = "trainer.forward,rank=0,step=100:wait"
 LATE = "trainer.update,step=300:wait"
-
-
-@pytest.fixture(scope="module", name="digest")
-def digest_of_a_quiet_run():
-    return quiet(**LONG)
-
-
-@pytest.fixture(scope="module", name="longer_digest")
-def digest_of_a_longer_run():
-    return quiet(**LONGER)
 
 
 def resize(home, job, count):

@@ -4,18 +4,14 @@ import signal
 
 import pytest
 
-from elastic import (ENDLESS, LONG, held_home, line, no_process_is_left, quiet, recoveries, trains_with, warm, workers)
+from elastic import (ENDLESS, LONG, digest_of_a_quiet_run, held_home, line, no_process_is_left, recoveries,  # noqa: F401
+                     trains_with, warm, workers)
 from home import alive, until
 
 SPARE = dict(LONG, workers__spares=1)
 HELD = "trainer.forward,rank=0,step=5:wait"
 DIES = "trainer.backward,rank=1,step=9,generation=1:kill"
 LATE = "trainer.update,step=300:wait"
-
-
-@pytest.fixture(scope="module", name="digest")
-def digest_of_a_quiet_run():
-    return quiet(**LONG)
 
 
 def begin(home, **sets):
