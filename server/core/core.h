@@ -160,6 +160,8 @@ struct core_job {
     char *job_file; /* normalised */
     char *pins;     /* of its first formation; "" before */
     struct core_rank *ranks;
+    uint32_t *shares;              /* lanes of each of shares_of ranks; owned */
+    uint32_t shares_of;            /* 0: they were not asked for yet */
     struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */

@@ -282,7 +282,6 @@ struct places {
     char **nodes; /* names: the machine's */
     uint32_t *holders;
     uint32_t *sources;
-    uint32_t *shares; /* lanes */
     size_t source_count;
 };
 
@@ -291,7 +290,15 @@ static void release_places(struct places *places)
     free(places->nodes);
     free(places->holders);
     free(places->sources);
-    free(places->shares);
+}
+
+/* Of as many ranks as the generation has: found once for all of them. */
+static bool find_shares(struct core_job *job)
+{
+    const uint32_t ranks = job->m.size;
+    if (job->shares_of != ranks && job_shares_of(job->spec, ranks, job->shares) == ST_OK)
+        job->shares_of = ranks;
+    return job->shares_of == ranks;
 }
 
 static enum status list_places(struct core_job *job, struct places *out)
@@ -302,10 +309,8 @@ static enum status list_places(struct core_job *job, struct places *out)
         .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
         .holders = calloc(ranks, sizeof *places.holders),
         .sources = calloc(ranks, sizeof *places.sources),
-        .shares = calloc(ranks, sizeof *places.shares),
     };
-    if (!places.nodes || !places.holders || !places.sources || !places.shares ||
-        job_shares_of(job->spec, ranks, places.shares) != ST_OK) {
+    if (!places.nodes || !places.holders || !places.sources || !find_shares(job)) {
         release_places(&places);
         return ST_NO_MEMORY;
     }
@@ -346,7 +351,7 @@ static void fill_plan(struct core *core, struct core_job *job, const struct plac
     const struct machine *m = &job->m;
     plan->job = job->id;
     plan->size = m->size;
-    plan->shares = places->shares;
+    plan->shares = job->shares;
     plan->n_shares = m->size;
     plan->job_file = job->job_file;
     plan->store_mark = (char *)m->store_mark;

@@ -287,8 +287,10 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
     const size_t capacity = (size_t)config.most + config.spares;
     job->ranks = calloc(capacity, sizeof *job->ranks);
     job->recorded_ranks = calloc(capacity, sizeof *job->recorded_ranks);
-    enum status st =
-        job->job_file && job->pins && job->ranks && job->recorded_ranks ? ST_OK : ST_NO_MEMORY;
+    job->shares = calloc(capacity, sizeof *job->shares);
+    enum status st = job->job_file && job->pins && job->ranks && job->recorded_ranks && job->shares
+                         ? ST_OK
+                         : ST_NO_MEMORY;
     if (st == ST_OK) {
         st = machine_init(&job->m, row->id, &config, core_now(core),
                           clock_wall_ms(core->options.clock));
@@ -327,6 +329,7 @@ void core_job_free(struct core_job *job)
     free(job->job_file);
     free(job->recorded);
     free(job->recorded_ranks);
+    free(job->shares);
     free(job->pins);
     free(job->ranks);
     free(job);
