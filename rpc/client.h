@@ -120,6 +120,13 @@ void rpc_stream_interrupt(struct rpc_stream *stream);
 /* Whom an accepted stream goes to, as gRPC names it: "ipv4:10.1.0.7:7000", "unix:/run/x.sock". */
 void rpc_stream_peer(struct rpc_stream *stream, char *out, size_t capacity);
 
+/*
+ * Half-closes and waits until the server has ended the call, timeout_ms at most: then it has
+ * everything that was sent, which a cancel (rpc_stream_close) would drop on its way. Messages that
+ * come meanwhile are dropped. 0: doesn't wait.
+ */
+void rpc_stream_finish(struct rpc_stream *stream, int32_t timeout_ms);
+
 /* Ends the call from this side at once; recv returns ST_CLOSED. */
 void rpc_stream_cancel(struct rpc_stream *stream);
 

@@ -373,6 +373,21 @@ enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms, Proto
     return ST_CLOSED;
 }
 
+void rpc_stream_finish(struct rpc_stream *stream, int32_t timeout_ms)
+{
+    const int64_t until_ns = time_in(timeout_ms);
+    bool in_time = timeout_ms > 0;
+    rpc_stream_send_done(stream);
+    pthread_mutex_lock(&stream->mutex);
+    while (in_time && !stream->ended) {
+        grpc_byte_buffer *bytes = NULL;
+        while (take_message(stream, &bytes) == ST_OK)
+            grpc_byte_buffer_destroy(bytes);
+        in_time = stream_wait(stream, until_ns);
+    }
+    pthread_mutex_unlock(&stream->mutex);
+}
+
 void rpc_stream_interrupt(struct rpc_stream *stream)
 {
     pthread_mutex_lock(&stream->mutex);

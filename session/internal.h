@@ -62,7 +62,7 @@ struct session {
     bool closing;        /* session_close or session_retire was called: the threads end */
     bool over_called;    /* options.over was */
     bool park_called;    /* options.park was */
-    bool retired;        /* nothing is left as last words any more; under last_words_mutex */
+    bool retired;        /* goes on in the next: leaves no last words; under last_words_mutex */
 
     pthread_mutex_t last_words_mutex;
     uint64_t last_words_written; /* core.last_words_version that the file holds */

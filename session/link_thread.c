@@ -18,6 +18,7 @@
 
 /* Units: milliseconds. */
 #define OPEN_MS     2000
+#define CLOSE_MS    1000
 #define TICK_MS     250 /* looks at least so often for something to say */
 #define BACKOFF_MIN 100
 #define BACKOFF_MAX 1000
@@ -171,6 +172,15 @@ static bool wait_to_open(struct session *session, int64_t backoff_ms)
     return on;
 }
 
+/* Of a retired one everything was heard, or the coordinator would not have told it to go on. */
+static int64_t close_patience_ms(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->last_words_mutex);
+    const int64_t patience_ms = session->retired ? 0 : CLOSE_MS;
+    (void)pthread_mutex_unlock(&session->last_words_mutex);
+    return patience_ms;
+}
+
 void *session_link_run(void *arg)
 {
     struct session *session = arg;
@@ -200,6 +210,6 @@ void *session_link_run(void *arg)
         if (session->options.over != NULL)
             session->options.over(session->options.over_arg, session->core.over_reason.text);
     }
-    link->close(link->self);
+    link->close(link->self, close_patience_ms(session));
     return NULL;
 }

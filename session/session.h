@@ -65,7 +65,8 @@ struct session_link {
     /* Any thread: recv returns soon, with ST_AGAIN or ST_TIMED_OUT. One that comes while nothing is
      * received makes the next recv return at once. */
     void (*interrupt)(void *self);
-    void (*close)(void *self);
+    /* Waits patience_ms at most until the coordinator has all that was sent. */
+    void (*close)(void *self, int64_t patience_ms);
 };
 
 /* All pointers are borrowed for the session's life. */

@@ -124,9 +124,12 @@ static void link_interrupt(void *self)
     pthread_mutex_unlock(&link->mutex);
 }
 
-static void link_close(void *self)
+static void link_close(void *self, int64_t patience_ms)
 {
-    (void)end_stream(self);
+    struct link *link = self;
+    if (link->stream != NULL)
+        rpc_stream_finish(link->stream, (int32_t)patience_ms);
+    (void)end_stream(link);
 }
 
 enum status link_new(const struct link_options *how, struct link **out)

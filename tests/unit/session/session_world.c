@@ -278,9 +278,10 @@ static void link_interrupt(void *self)
     (void)pthread_mutex_unlock(&c->mutex);
 }
 
-static void link_close(void *self)
+static void link_close(void *self, int64_t patience_ms)
 {
     struct coordinator *c = self;
+    (void)patience_ms;
     (void)pthread_mutex_lock(&c->mutex);
     lose(c);
     (void)pthread_mutex_unlock(&c->mutex);

@@ -14,23 +14,26 @@
 #define TOKEN "secret-of-generation-7"
 
 struct coordinator {
-    Cairn__V1__Training_Service service;
+    Cairn__V1__Training_Service service; /* first: handlers are given it */
     struct rpc_descdb *descdb;
     struct rpc_server *server;
     char target[96], path[64];
+    _Atomic int finished; /* messages Finished that came */
 };
 
 /* Answers a hello with a plan of the same generation; generation 6 is refused. */
 static void session(Cairn__V1__Training_Service *self, const Cairn__V1__TrainerMessage *in,
                     Cairn__V1__TrainerOrder_Closure reply, void *closure_data)
 {
-    (void)self;
     (void)reply;
+    struct coordinator *c = (struct coordinator *)self; /* its first member */
     struct rpc_call *call = closure_data;
     if (in == NULL) {
         rpc_call_finish(call, RPC_OK, NULL);
         return;
     }
+    if (in->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED)
+        c->finished++;
     if (in->body_case != CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO)
         return;
     if (in->hello->generation == 6) {
@@ -143,9 +146,28 @@ static void orders_come_back_over_one_stream_after_another(void **state)
         expect_plan(table, generation);
         assert_int_equal(table->recv(table->self, 1, &order), ST_TIMED_OUT);
     }
-    table->close(table->self);
+    table->close(table->self, 0);
     assert_int_equal(table->recv(table->self, 0, &order), ST_CLOSED);
     link_free(link);
+}
+
+static void what_was_sent_last_comes_before_the_end(void **state)
+{
+    struct coordinator *c = *state;
+    Cairn__V1__Finished finished = CAIRN__V1__FINISHED__INIT;
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED;
+    message.finished = &finished;
+    for (int round = 1; round <= 200; round++) {
+        struct link *link = new_link(c, TOKEN);
+        const struct session_link *table = link_table(link);
+        assert_int_equal(table->open(table->self, 10000), ST_OK);
+        assert_int_equal(say_hello(table, 7), ST_OK);
+        assert_int_equal(table->send(table->self, &message), ST_OK);
+        table->close(table->self, 10000);
+        assert_int_equal(c->finished, round);
+        link_free(link);
+    }
 }
 
 static void a_generation_that_is_refused_is_stale(void **state)
@@ -222,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(orders_come_back_over_one_stream_after_another),
+        TEST(what_was_sent_last_comes_before_the_end),
         TEST(a_generation_that_is_refused_is_stale),
         TEST(a_token_of_another_generation_is_stale),
         TEST(a_coordinator_that_goes_is_found_again),
