@@ -71,13 +71,14 @@ static void must(enum status st, const char *what)
         fail(what, st);
 }
 
-static void on_node(void *arg, int node, bool backward)
+static bool on_node(void *arg, int node, bool backward)
 {
     struct bench *b = arg;
     const double t = now();
     if (b->step >= 0)
         b->seconds[backward ? 1 : 0][node][b->step] += t - b->mark;
     b->mark = t;
+    return true;
 }
 
 static void *take(struct bench *b, size_t bytes)

@@ -82,6 +82,7 @@ struct exact;
 
 struct exact_options {
     const struct comm_table *table; /* borrowed for life, as is comm; NULL with size 1 */
+    /* NULL with size > 1: memory and own lanes only; exact_disconnect is what follows. */
     struct comm *comm;
     int rank, size;
     const uint32_t *shares;     /* lanes per rank; copied */

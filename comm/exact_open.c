@@ -201,7 +201,7 @@ static enum status exact_connect(struct exact *exact, const struct exact_options
         st = allocate_buffers(exact);
     if (st == ST_OK)
         st = make_events(exact);
-    if (st != ST_OK || exact->size == 1)
+    if (st != ST_OK || exact->comm == NULL)
         return st;
     exact->has_thread = pthread_create(&exact->thread, NULL, exact_communication_run, exact) == 0;
     return exact->has_thread ? ST_OK : ST_NO_MEMORY;

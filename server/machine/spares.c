@@ -35,6 +35,7 @@ bool machine_is_short(const struct machine *m)
 bool machine_hungers(const struct machine *m)
 {
     return m->state == MACHINE_RUNNING && !machine_ends(m) && !m->config.restarts && (m->ran & 1) &&
+           m->step_max > m->replay_until && /* its start would slow down the others' */
            m->intent == MACHINE_INTENT_NONE &&
            machine_spares_staying(m) < machine_spares_wanted(m) &&
            m->size + machine_spares_live(m) < machine_capacity(m);

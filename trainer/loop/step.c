@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
+#include "trainer/state/state.h"
 
 /* Gives the buckets of this rank's last lane to the reduction, as the backward pass completes them.
  * Not complete yet: [0, left). */
@@ -25,11 +26,8 @@ static void hand_over(void *arg, size_t first, size_t count)
     }
 }
 
-static enum status run_micro(struct worker *w, const struct feed_item *item, float *vector,
-                             struct bucket_handover *handover)
+static struct plan_call call_of(const struct worker *w, const struct feed_item *item)
 {
-    struct progress *progress = w->options.progress;
-    const struct backend_table *table = w->device.table;
     struct plan_call call = { .params = optimizer_params(w->optimizer),
                               .stats = optimizer_stats(w->optimizer),
                               .draw = item->draw,
@@ -37,7 +35,16 @@ static enum status run_micro(struct worker *w, const struct feed_item *item, flo
                               .micro = item->micro };
     for (int i = 0; i < TAPE_INPUTS_MAX; i++)
         call.inputs[i] = item->inputs[i];
-    call.lane = vector;
+    call.lane = exact_lane(w->exact);
+    return call;
+}
+
+static enum status run_micro(struct worker *w, const struct feed_item *item,
+                             struct bucket_handover *handover)
+{
+    struct progress *progress = w->options.progress;
+    const struct backend_table *table = w->device.table;
+    const struct plan_call call = call_of(w, item);
     progress_phase(progress, PHASE_FORWARD);
     fault_point("trainer.forward");
     backend_range_push(table, "forward");
@@ -68,11 +75,44 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     CHECK(item->step == step);
     CHECK(item->lane == lane);
     CHECK(item->micro == micro);
-    st = run_micro(w, item, exact_lane(w->exact), handover);
+    st = run_micro(w, item, handover);
     if (st != ST_OK || w->device.table->host_memory)
         return st;
     progress_phase(progress, PHASE_DATA);
     return feed_done(w->batches); /* the device computes meanwhile */
+}
+
+static enum status rehearse_micro(struct worker *w)
+{
+    const struct feed_item *item = NULL;
+    enum status st = feed_take(w->batches, &item);
+    if (st != ST_OK)
+        return st;
+    CHECK(item != NULL);
+    const struct plan_call call = call_of(w, item);
+    st = plan_forward(w->plan, &call);
+    if (st == ST_OK)
+        st = plan_backward(w->plan, &call, NULL, NULL);
+    if (st != ST_OK || w->device.table->host_memory)
+        return st;
+    return feed_done(w->batches);
+}
+
+enum status step_rehearse(struct worker *worker)
+{
+    struct worker *w = worker;
+    enum status st = state_clear(w);
+    if (st == ST_OK)
+        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+    feed_start(w->batches, 0);
+    exact_begin(w->exact);
+    for (uint32_t left = w->lane_count; st == ST_OK && left > 0; left--) {
+        for (uint32_t micro = 0; st == ST_OK && micro < w->settings.accumulate; micro++)
+            st = rehearse_micro(w);
+        if (st == ST_OK && left > 1)
+            st = exact_lane_done(w->exact);
+    }
+    return st;
 }
 
 enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate)

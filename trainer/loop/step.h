@@ -30,6 +30,13 @@ struct step_gate {
 };
 
 /*
+ * A spare's: the forward and backward passes of the share's lanes on a state of zeros, whatever was
+ * in it, so that the first step of a seat finds memory, kernels and recordings as later ones do.
+ * Errors: as step_compute
+ */
+MUST_CHECK enum status step_rehearse(struct worker *worker);
+
+/*
  * step: from 0. Where gate->st is an error, the step is not finished and an error is returned: that
  * one, if nothing failed after it.
  * Errors: ST_CONFIG          the data are wrong: feed_reason of worker->batches

@@ -6,6 +6,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/fault.h"
+#include "trainer/loop/step.h"
 #include "trainer/program/rank_parts.h"
 #include "trainer/state/copy_pace.h"
 #include "trainer/state/copy_restore.h"
@@ -216,10 +217,25 @@ void rank_stop_exchange(struct rank *r, bool waits)
     r->exchange = NULL;
 }
 
+static enum status rehearse(struct rank *r)
+{
+    enum status st = step_rehearse(r->worker);
+    if (st == ST_CONFIG || st == ST_CHANGED) {
+        r->reason = *feed_reason(r->worker->batches);
+    } else if (st != ST_OK) {
+        reason_set(&r->reason, "the first step of a spare: %s", status_string(st));
+    }
+    return st;
+}
+
 enum status rank_get_warm(struct rank *r)
 {
     fault_point("trainer.spare");
     enum status st = worker_warm(r->worker, &r->reason);
+    if (st == ST_OK)
+        st = worker_connect(r->worker, NULL, &r->reason);
+    if (st == ST_OK)
+        st = rehearse(r);
     if (st == ST_OK)
         st = worker_pins(r->worker, &r->pins);
     if (st != ST_OK)

@@ -22,9 +22,9 @@ static enum status upload(struct worker *w, void *to, const void *from, size_t b
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
-/* A process that goes on has moments of the state that it leaves. */
-static enum status clear_buffers(struct worker *w)
+enum status state_clear(struct worker *worker)
 {
+    struct worker *w = worker;
     const struct device *d = &w->device;
     const struct ckpt_buffer *buffers = NULL;
     const struct ckpt_tensor *tensors = NULL;
@@ -50,7 +50,7 @@ enum status state_seed(struct worker *worker, struct reason *reason)
     optimizer_describe(w->optimizer, &initial.buffers, &initial.buffer_count, &initial.tensors,
                        &initial.tensor_count);
     float *params = optimizer_params(w->optimizer), *stats = optimizer_stats(w->optimizer);
-    enum status st = clear_buffers(w);
+    enum status st = state_clear(w); /* a process that goes on has moments of another state */
     if (st != ST_OK)
         return st;
     if (lies_on_host(w))

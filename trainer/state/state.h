@@ -16,6 +16,9 @@
 /* Fills the state of step 0: initial_state.h, also for reason. Errors besides: the backend's */
 MUST_CHECK enum status state_seed(struct worker *worker, struct reason *reason);
 
+/* All of it zero, where it lies. The scaler and the skip list stay. Errors: the backend's */
+MUST_CHECK enum status state_clear(struct worker *worker);
+
 /* Before the first save: staging for this rank's share, where the state lies on a device. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);
 

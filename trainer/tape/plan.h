@@ -43,9 +43,9 @@ struct plan_options {
     size_t bucket_count;
     struct plan *share; /* its arena is used if large enough: never run both at once. NULL: own */
     bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
-    /* Called after each node, in both directions; after the last one of what is played again. May
-     * be NULL. */
-    void (*progress)(void *arg, int node, bool backward);
+    /* Called after each node, in both directions; after the last one of what is played again.
+     * false ends the pass with ST_STALE, wherever it is. May be NULL. */
+    bool (*progress)(void *arg, int node, bool backward);
     void *progress_arg;
 };
 

@@ -76,12 +76,9 @@ static enum status play(const struct plan *plan, const struct plan_recording *re
 {
     const struct plan_options *options = &plan->options;
     enum status st = options->table->replay(options->backend, recording->graph, options->stream);
-    if (st == ST_OK && options->progress != NULL) {
-        const struct plan_section *section = &recording->section;
-        int last = section->backward ? section->begin : section->end - 1;
-        options->progress(options->progress_arg, last, section->backward);
-    }
-    return st;
+    const struct plan_section *section = &recording->section;
+    int last = section->backward ? section->begin : section->end - 1;
+    return st == ST_OK ? plan_nodes_report(plan, last, section->backward) : st;
 }
 
 enum status plan_section_run(struct plan *plan, const struct plan_call *call,

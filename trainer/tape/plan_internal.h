@@ -130,6 +130,8 @@ static inline int plan_backward_time(const struct plan *plan, int node)
  * arena. ST_NO_MEMORY; ST_INVALID: more gradients of one value than there is room for */
 MUST_CHECK enum status plan_memory_lay_out(struct plan *plan);
 
+/* Tells whoever wants to know. ST_STALE: the pass is to end. */
+MUST_CHECK enum status plan_nodes_report(const struct plan *plan, int node, bool backward);
 /* Enqueues the calls of a section, as they are. */
 MUST_CHECK enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
                                       struct plan_section section);

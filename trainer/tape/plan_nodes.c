@@ -77,10 +77,12 @@ enum status plan_nodes_poison(const struct plan *plan, int time)
     return ST_OK;
 }
 
-static void report_progress(const struct plan *plan, int node, bool backward)
+enum status plan_nodes_report(const struct plan *plan, int node, bool backward)
 {
-    if (plan->options.progress != NULL)
-        plan->options.progress(plan->options.progress_arg, node, backward);
+    const struct plan_options *options = &plan->options;
+    const bool goes_on =
+        options->progress == NULL || options->progress(options->progress_arg, node, backward);
+    return goes_on ? ST_OK : ST_STALE;
 }
 
 /* Loss and targets of a micro-batch into the lane's vector, where they lie side by side, too. */
@@ -107,10 +109,7 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     buffers.scratch = region_at(plan, plan->nodes[n].scratch_forward);
     enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
                                                     &buffers, options->stream);
-    if (st != ST_OK)
-        return st;
-    report_progress(plan, n, false);
-    return ST_OK;
+    return st == ST_OK ? plan_nodes_report(plan, n, false) : st;
 }
 
 static enum status run_adaptations(const struct plan *plan, const struct plan_node *node)
@@ -185,9 +184,10 @@ enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call
         enum status st = backward_node(plan, call, n);
         if (st == ST_OK)
             st = plan_nodes_poison(plan, plan_backward_time(plan, n));
+        if (st == ST_OK)
+            st = plan_nodes_report(plan, n, true);
         if (st != ST_OK)
             return st;
-        report_progress(plan, n, true);
     }
     return ST_OK;
 }

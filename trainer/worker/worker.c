@@ -152,15 +152,26 @@ enum status worker_scale(struct worker *worker, bool overflow)
 
 /* ---- memory ---- */
 
-static void node_done(void *arg, int node, bool backward)
+static bool node_computed(void *arg, int node, bool backward)
 {
     (void)node;
     (void)backward;
     progress_tick(arg);
+    return !progress_stopped(arg);
+}
+
+/* It stands before others that are about to be recorded. */
+static bool node_enqueued(void *arg, int node, bool backward)
+{
+    (void)node;
+    (void)backward;
+    progress_tick(arg);
+    return true;
 }
 
 static struct plan_options plan_options_of(struct worker *w)
 {
+    const bool host = w->device.table->host_memory;
     return (struct plan_options){ .table = w->device.table,
                                   .backend = w->device.backend,
                                   .stream = w->device.compute,
@@ -168,10 +179,10 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .training = true,
                                   .math = w->settings.math,
                                   .amp = w->settings.amp,
-                                  .graphs = !w->device.table->host_memory,
+                                  .graphs = !host,
                                   .bucket_begin = w->bucket_begin,
                                   .bucket_count = w->bucket_count,
-                                  .progress = node_done,
+                                  .progress = host ? node_computed : node_enqueued,
                                   .progress_arg = w->options.progress };
 }
 
@@ -401,7 +412,6 @@ static enum status open_agreement(struct worker *w)
 enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
 {
     struct worker *w = worker;
-    CHECK(comm != NULL || w->options.size == 1);
     w->comm = comm;
     const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
                                            .comm = comm,

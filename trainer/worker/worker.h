@@ -122,8 +122,8 @@ MUST_CHECK enum status worker_open(const struct worker_options *options, struct 
                                    struct reason *reason);
 void worker_close(struct worker *worker);
 
-/* The reduction over an open communicator of device.comm (NULL: one rank), which is the worker's
- * from here on, whatever is returned. */
+/* The reduction over an open communicator of device.comm, which is the worker's from here on,
+ * whatever is returned. NULL: one rank, or a spare: no step of it is reduced. */
 MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm,
                                       struct reason *reason);
 /* Lets go of the communicator, which is aborted, and of the step that was under way. A step that
@@ -139,7 +139,8 @@ MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 
-/* What worker_start can do without a state: waits for the data, allocates the inputs. */
+/* What worker_start can do without a state: waits for the data, allocates the inputs. Then
+ * worker_connect without a communicator and step_rehearse (trainer/loop/step.h). */
 MUST_CHECK enum status worker_warm(struct worker *worker, struct reason *reason);
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);

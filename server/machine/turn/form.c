@@ -281,8 +281,6 @@ void machine_enter_running(struct machine_turn *t)
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,
                  (double)(t->now - m->started_at) / 1000.0);
-    if (machine_hungers(m))
-        machine_act(t, MACHINE_ACT_SCHEDULE);
     if (m->intent != MACHINE_INTENT_NONE) { /* the generation before failed before it had saved */
         m->state = MACHINE_SAVING;
         machine_announce_from(t, m->replay_until, true);

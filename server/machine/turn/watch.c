@@ -84,6 +84,7 @@ static void note_gap(struct machine *m, const char *phase, int64_t gap_ms)
 static void note_step(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
+    const bool first = m->step_max <= m->replay_until;
     if (m->step_at != 0 && step > m->step_max && t->now > m->step_at) {
         double each = (double)(t->now - m->step_at) / (double)(step - m->step_max);
         m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
@@ -92,6 +93,8 @@ static void note_step(struct machine_turn *t, uint64_t step)
     m->step_max = step;
     m->progressed = true;
     m->progress_at = t->now;
+    if (first && machine_hungers(m))
+        machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)

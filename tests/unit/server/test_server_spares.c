@@ -105,6 +105,8 @@ static void spares_that_are_ended_keep_their_places(void **state)
     for (uint32_t i = 0; i < 3; i++)
         bench_ready(b, i, BENCH_STEPS);
     bench_is_state(b, "RUNNING");
+    assert_false(machine_wants_spare(&b->m, b->now)); /* that would slow the first step down */
+    bench_progress(b, 0, 58, "forward");
     add_spare(b);
     add_spare(b);
     bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 58);

@@ -28,6 +28,7 @@ static struct core_job *begin(struct core_world *w, struct far_end *agent, struc
     struct core_job *job = NULL;
     struct reason reason = { "" };
     Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
+    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
     ready.total_steps = 50;
     ready.steps_per_epoch = 10;
     ready.pins = (char *)"{\"cpu\":1}";
@@ -39,6 +40,11 @@ static struct core_job *begin(struct core_world *w, struct far_end *agent, struc
     say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
     core_pass(w, 1);
     assert_string_equal(machine_state_name(job->m.state), "RUNNING");
+    assert_int_equal(job->m.count, 1);
+    progress.step = 1;
+    progress.phase = (char *)"forward";
+    say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS, &progress);
+    core_pass(w, 1);
     assert_int_equal(job->m.count, 2);
     assert_false(job->m.ranks[1].gone);
     return job;

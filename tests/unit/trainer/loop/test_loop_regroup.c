@@ -5,7 +5,7 @@
  *     generation   0       1     2            3
  *     workers      0 1     1     2 3 1        3 2      (in the order of their ranks)
  *
- * Worker 2 is a spare while 1 is alone: it is open and warm before it has a seat.
+ * Worker 2 is a spare while 1 is alone: it is open, and has rehearsed a step, before it has a seat.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 #include "tests/unit/trainer/counted_allocations.h"
 #include "tests/unit/trainer/ranks_fixture.h"
 #include "tests/unit/trainer/tiny_jobs.h"
+#include "trainer/loop/step.h"
 #include "trainer/state/live_sync.h"
 #include "trainer/state/state.h"
 
@@ -161,6 +162,9 @@ static void *be_a_spare(void *arg)
     struct one *one = arg;
     open_worker(one, 2, 1);
     must(one, worker_warm(one->worker, &one->reason));
+    must(one, worker_connect(one->worker, NULL, &one->reason));
+    must(one, step_rehearse(one->worker));
+    worker_disconnect(one->worker);
     return NULL;
 }
 

@@ -438,26 +438,31 @@ static void regions_share_memory_and_sizes_are_known_before_start(void **state)
     training_close(&t);
 }
 
-static void count_tick(void *arg, int node, bool backward)
+struct ticks {
+    int of[2];   /* forward, backward */
+    int ends_at; /* that tick of either; 0: none */
+};
+
+static bool count_tick(void *arg, int node, bool backward)
 {
-    int *ticks = arg;
+    struct ticks *ticks = arg;
     assert_true(node >= 0);
-    ticks[backward]++;
+    return ++ticks->of[backward] != ticks->ends_at;
 }
 
-static void every_node_ticks_in_both_directions(void **state)
+static void every_node_ticks_and_may_end_the_pass(void **state)
 {
     (void)state;
     struct training t;
     open_case(&t, &model_cases[1], false);
-    int ticks[2] = { 0 };
+    struct ticks ticks = { .ends_at = 0 };
     struct plan_options options = { .table = t.table,
                                     .backend = t.backend,
                                     .stream = t.stream,
                                     .batch = t.options.micro,
                                     .training = true,
                                     .progress = count_tick,
-                                    .progress_arg = ticks };
+                                    .progress_arg = &ticks };
     plan_free(t.eval_plan);
     t.eval_plan = NULL;
     plan_free(t.plan);
@@ -465,8 +470,21 @@ static void every_node_ticks_in_both_directions(void **state)
     assert_int_equal(plan_refresh(t.plan, optimizer_params(t.optimizer)), ST_OK);
     training_fill(&t, 0);
     training_micro(&t, false);
-    assert_int_equal(ticks[0], t.tape->node_count);
-    assert_int_equal(ticks[1], t.tape->node_count);
+    assert_int_equal(ticks.of[0], t.tape->node_count);
+    assert_int_equal(ticks.of[1], t.tape->node_count);
+
+    struct plan_call call = { .inputs = { t.x, t.labels },
+                              .params = optimizer_params(t.optimizer),
+                              .stats = optimizer_stats(t.optimizer),
+                              .lane = t.lane };
+    ticks = (struct ticks){ .ends_at = t.tape->node_count - 1 };
+    assert_int_equal(plan_forward(t.plan, &call), ST_STALE);
+    assert_int_equal(ticks.of[0], ticks.ends_at);
+    ticks.ends_at = 0;
+    assert_int_equal(plan_forward(t.plan, &call), ST_OK);
+    ticks = (struct ticks){ .ends_at = 2 };
+    assert_int_equal(plan_backward(t.plan, &call, NULL, NULL), ST_STALE);
+    assert_int_equal(ticks.of[1], 2);
     training_close(&t);
 }
 
@@ -499,7 +517,7 @@ int main(void)
         cmocka_unit_test(another_step_drops_others),
         cmocka_unit_test(the_loss_scale_is_a_factor_of_all_gradients_and_not_of_the_loss),
         cmocka_unit_test(regions_share_memory_and_sizes_are_known_before_start),
-        cmocka_unit_test(every_node_ticks_in_both_directions),
+        cmocka_unit_test(every_node_ticks_and_may_end_the_pass),
         cmocka_unit_test(a_step_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
