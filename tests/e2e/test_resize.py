@@ -26,7 +26,8 @@ def begin(home, **sets):
 
 def test_it_grows_and_shrinks_and_nobody_who_stays_is_started_anew(digest):
     points = ["trainer.backward", "trainer.reduce", "trainer.reduced", "trainer.refresh"]
-    holds = [f"{point},generation={index + 2}:wait" for index, point in enumerate(points)]
+    # Each not in its first step: until that is finished nobody is started.
+    holds = [f"{point},generation={index + 2},step={102 + 2 * index}:wait" for index, point in enumerate(points)]
     with held_home(HELD, *holds) as home:
         job, before = begin(home, **LONG)
         at = "trainer.forward"
