@@ -273,6 +273,22 @@ void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out)
                    "{\"cpu\":1,\"data\":{\"train\":{\"files\":[\"/t.bin %u\"]}}}", t->view.data);
 }
 
+static void tell_row(struct sim *sim, struct sim_trainer *t, uint64_t step)
+{
+    struct session_row row = { .step = step, .loss = sim_loss(step) };
+    session_core_row(&t->core, &row, sim->now);
+}
+
+/* Every rank keeps rows, so where workers go on, the coordinator gets those that it lacks. */
+static void tell_rows(struct sim *sim, struct sim_trainer *t,
+                      const struct session_assignment *assignment)
+{
+    if (t->view.rank != 0 || assignment->live_source_count == 0)
+        return;
+    for (uint64_t step = assignment->metric_step + 1; step <= t->view.step; step++)
+        tell_row(sim, t, step);
+}
+
 static void form(struct sim *sim, struct sim_trainer *t)
 {
     if (sim->now - t->stage_since < (int64_t)(300 + t->view.rank * 10))
@@ -313,6 +329,7 @@ static void form(struct sim *sim, struct sim_trainer *t)
                                    .pins = pins };
     CHECK(session_core_ready(&t->core, &ready) == ST_OK);
     t->view.ready = true;
+    tell_rows(sim, t, &assignment);
     t->stored = assignment.restore_step;
     if (t->view.step > t->stored && assignment.live_source_count > 0 &&
         session_core_due(&t->core, t->view.step) != SESSION_DUE_NOTHING && !begin_save(t))
@@ -335,10 +352,8 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     t->stage_since = sim->now;
     if (sim_memory_used(t->view.start.job))
         sim_memory_put(sim, &t->view);
-    if (t->view.rank == 0) {
-        struct session_row row = { .step = t->view.step, .loss = sim_loss(t->view.step) };
-        session_core_row(&t->core, &row, sim->now);
-    }
+    if (t->view.rank == 0)
+        tell_row(sim, t, t->view.step);
     enum session_due due = session_core_due(&t->core, t->view.step);
     t->leave = due == SESSION_DUE_SAVE_AND_EXIT;
     if (due != SESSION_DUE_NOTHING && !begin_save(t)) {
