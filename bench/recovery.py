@@ -1,21 +1,22 @@
 #!/usr/bin/python3
 """recovery: from a failure of a worker to the next finished step, and what that time consists of.
 
-    recovery [--rounds N] [--block N] [--cases 2-kill,4-kill,2-stop,2-all] [--modes live,restart] [--memory]
-             [--peer DIR] [--bin DIR]
+    recovery [--arch resnet18|gpt2] [--rounds N] [--block N] [--cases 2-kill,4-kill,2-stop,2-all]
+             [--modes live,restart] [--memory] [--peer DIR] [--bin DIR]
 
-Workers train ResNet-18 on synthetic images. Case N-kill: of N workers one gets SIGKILL, another rank each round;
-N-stop: SIGSTOP; N-all: SIGKILL for all. The clock runs until a step is finished that no worker had finished before,
-as the workers' flight recorders have it. Modes: live, where workers that are not to blame go on; spare, the same with
-a warm one that takes the seat; fewer, where the others take over its lanes (workers.min); restart
-(CAIRN_RECOVERY=restart), where all are started anew; blocks of rounds in turns. Checkpoints every 5 steps; with
---memory a copy in memory every step and no checkpoint.
+Workers train ResNet-18 on synthetic images, or GPT-2 124M on walks over tokens. Case N-kill: of N workers one gets
+SIGKILL, another rank each round; N-stop: SIGSTOP; N-all: SIGKILL for all. The clock runs until a step is finished that
+no worker had finished before, as the workers' flight recorders have it. Modes: live, where workers that are not to
+blame go on; spare, the same with a warm one that takes the seat; fewer, where the others take over its lanes
+(workers.min); restart (CAIRN_RECOVERY=restart), where all are started anew; blocks of rounds in turns. Checkpoints
+every 5 steps (GPT-2: 20); with --memory a copy in memory every step and no checkpoint.
 
-Yardsticks in the same run: restart; 0.5 s and a step, 0.15 s and a step for spare and fewer; torchrun with as many workers on Gloo and a state of the same
-size (torch_recovery.py; its stale rendezvous keys worked around), if --peer names a folder of Python's with PyTorch.
-It doesn't notice SIGSTOP. Parts are those of `recoveries` (docs/why.md), so detect begins with the last progress that
-was heard of, before the kill; trains: from the kill until a worker begins its first step again. Prints JSON lines, and
-a table with the load of the machine.
+Yardsticks in the same run: restart; 0.5 s and a step, 0.15 s and a step for spare and fewer, whose step takes longer
+than one of all, so that the time until they train again is set against 0.15 s, too; torchrun with as many workers on
+Gloo and a state of ResNet-18's size (torch_recovery.py; its stale rendezvous keys worked around), if --peer names a
+folder of Python's with PyTorch. It doesn't notice SIGSTOP. Parts are those of `recoveries` (docs/why.md), so detect
+begins with the last progress that was heard of, before the kill; trains: from the kill until a worker begins its first
+step again. Prints JSON lines, and a table with the load of the machine.
 """
 import argparse
 import json
@@ -38,17 +39,22 @@ HANG_MS = 3000
 
 JOB = """\
 name: recovery
-model: {arch: resnet18, classes: 10}
-data: {train: {format: synthetic, samples: 4096}}
+model: {model}
+data: {{train: {{format: synthetic, samples: 4096}}}}
 train:
   duration: 100000 steps
-  global_batch: 8
+  global_batch: {batch}
   lanes: 4
-  optimizer: {name: sgd, lr: 0.01, momentum: 0.9}
-  schedule: {name: constant}
+  optimizer: {optimizer}
+  schedule: {{name: constant}}
   seed: 1
 """
-STORE = "checkpoint: {every: 5 steps, keep: {last: 2}, store: checkpoints/, memory_every: none}\n"
+JOBS = {"resnet18": JOB.format(model="{arch: resnet18, classes: 10}", batch=8,
+                               optimizer="{name: sgd, lr: 0.01, momentum: 0.9}"),
+        "gpt2": JOB.format(model="{arch: gpt2, size: 124M, context: 64}", batch=4,
+                           optimizer="{name: adamw, lr: 1e-4}")}
+STEPS_BETWEEN = {"resnet18": 8, "gpt2": 3}
+STORE = "checkpoint: {every: %d steps, keep: {last: 2}, store: checkpoints/, memory_every: none}\n"
 MEMORY = "checkpoint: {every: 100000 steps, memory_every: 1 step, store: checkpoints/}\n"
 
 
@@ -101,9 +107,9 @@ def is_whole(shown):
             len(warm) == shown["workers_spares"])
 
 
-def one_round(home, job, number, fault):
+def one_round(home, job, number, fault, between):
     begin = time.monotonic()
-    goal = home.show(job)["step"] + 8
+    goal = home.show(job)["step"] + between
     until(lambda: home.show(job)["step"] >= goal and is_whole(home.show(job)),
           lambda: "the job trains: " + json.dumps(home.show(job)))
     before, pids, at = hit(home, job, number, fault)
@@ -136,9 +142,9 @@ def own_rounds(args, workers, fault, mode, first, count):
     env.update(Home.RESTART if mode == "restart" else {})
     more = {"spare": ", spares: 1", "fewer": f", min: {max(workers - 1, 1)}"}.get(mode, "")
     with Home(env=env, slots=workers + (mode == "spare")) as home:
-        text = JOB + (MEMORY if args.memory else STORE) + f"workers: {{count: {workers}{more}, device: cpu}}\n"
-        job = home.submit(text)
-        rounds = [one_round(home, job, first + i, fault) for i in range(count)]
+        text = JOBS[args.arch] + (MEMORY if args.memory else STORE % (5 if args.arch == "resnet18" else 20))
+        job = home.submit(text + f"workers: {{count: {workers}{more}, device: cpu}}\n")
+        rounds = [one_round(home, job, first + i, fault, STEPS_BETWEEN[args.arch]) for i in range(count)]
         home.cairn("kill", job)
     return rounds
 
@@ -232,6 +238,8 @@ def report(case, rounds, load):
               f"{one['kept']:5}/{one['back']:3}  {one['kinds']}", file=sys.stderr)
         goal = GOALS_S.get(mode, GOAL_S)
         line(f"{case}, {mode}", one["median"], f"{goal} s and a step", goal + one["step"])
+        if mode == "fewer":
+            line(f"{case}, {mode}, until they train", one["going"], f"{goal} s", goal)
     first = found[next(iter(found))]
     for mode, one in list(found.items())[1:]:
         if one and first:
@@ -254,6 +262,7 @@ def run_case(args, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--arch", choices=JOBS, default="resnet18")
     parser.add_argument("--rounds", type=int, default=20, help="of each mode in each case")
     parser.add_argument("--block", type=int, default=4, help="rounds before the next mode has its turn")
     parser.add_argument("--cases", default="2-kill,4-kill,2-stop")
