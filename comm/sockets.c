@@ -247,6 +247,32 @@ static int take_handed_in(int fd)
     return connection;
 }
 
+/* ---- connections that are gone ---- */
+
+/* It has a port, so it was bound or connected. */
+static bool had_a_peer(int fd, union name *out)
+{
+    socklen_t size = sizeof(*out);
+    return getsockname(fd, &out->any, &size) == 0 &&
+           (out->any.sa_family == AF_INET || out->any.sa_family == AF_INET6) &&
+           out->in.sin_port != 0;
+}
+
+int getpeername(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict len)
+{
+    union name name;
+    const int got = (int)syscall(SYS_getpeername, fd, addr.__sockaddr__, len);
+    if (got == 0 || errno != ENOTCONN || !had_a_peer(fd, &name))
+        return got;
+    const sa_family_t family = name.any.sa_family;
+    const size_t size = family == AF_INET ? sizeof(name.in) : sizeof(name.in6);
+    memset(&name, 0, sizeof(name));
+    name.any.sa_family = family;
+    memcpy(addr.__sockaddr__, &name, *len < size ? *len : size);
+    *len = (socklen_t)size;
+    return 0;
+}
+
 /* The program's only other listeners are the data plane's. */
 int accept(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict addr_len)
 {

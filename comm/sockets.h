@@ -1,7 +1,7 @@
 /*
- * The sockets of the data plane, whoever makes them: bind(), listen() and accept() of a program
- * that links this are defined here and win over libc's, also for libraries that are loaded later
- * (Gloo and NCCL have no settings for any of it).
+ * The sockets of the data plane, whoever makes them: bind(), listen(), accept() and getpeername()
+ * of a program that links this are defined here and win over libc's, also for libraries that are
+ * loaded later (Gloo and NCCL have no settings for any of it).
  *
  *  - What is bound to port 0 gets a port of the node's range, if there is one, and listens at once.
  *    Loopback is left alone: no firewall stands there.
@@ -12,6 +12,10 @@
  *  - A library that only takes connections from a listener of its own is given one that exists
  *    already: what it makes while its thread is on stage is no listener of the network, but one end
  *    of a pair, and accepts what is handed in at the other.
+ *
+ *  - The peer of a connection that has ended has the address zero, and not none: Gloo asks for it
+ *    on a thread of its own as soon as a connection is made, and an error there ends the process.
+ *    What it reads next tells it that the peer is gone.
  *
  * All else is as libc has it: what gRPC and curl dial, sockets of other kinds.
  *

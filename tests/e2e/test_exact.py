@@ -1,6 +1,10 @@
 """The digest is the job's: not that of the number of workers, of shares, of a restart."""
+import os
+import signal
+
 import pytest
 
+from elastic import held_home, sizes, trains_with, warm, workers
 from home import TINY, Home, until
 
 
@@ -88,3 +92,31 @@ def test_survivors_with_uneven_shares_go_on_to_one_digest(home, shares, victim):
         assert other.digest(job) == wanted
         recoveries = other.show(job)["recoveries"]
         assert [(one["kind"], one["steps_lost"]) for one in recoveries] == [("live", 0)]
+
+
+CHANGING = {  # model, steps, samples a step
+    "mlp": ("arch: mlp, hidden: 32, classes: 10", 6000, 24),
+    "lenet": ("arch: lenet, classes: 10", 400, 24),
+    "resnet18": ("arch: resnet18, classes: 10", 60, 4),
+    "gpt2": ("arch: gpt2, layers: 2, heads: 2, width: 32, context: 16, vocab: 61, dropout: 0.1", 1200, 24),
+}
+
+
+@pytest.mark.parametrize("arch", CHANGING if "CAIRN_TEST_FULL" in os.environ else ["gpt2"])
+def test_growing_shrinking_and_a_spare_that_takes_a_seat_change_no_bit(arch):
+    model, steps, batch = CHANGING[arch]
+    text = TINY.replace("arch: mlp, hidden: 32, classes: 10", model)
+    sets = {"train__duration": f"{steps} steps", "train__global_batch": batch, "eval__every": f"{steps // 2} steps",
+            "checkpoint__every": f"{steps // 3} steps"}
+    with held_home(slots=5) as home:
+        wanted = home.run(text, seconds=200, workers__count=1, **sets)
+        job = home.submit(text, workers__min=1, workers__spares=1, **sets)
+        for count in (4, 1, 3):
+            trains_with(home, job, {4: 2, 1: 4, 3: 1}[count])
+            home.cairn("set", job, f"workers.count={count}")
+        before = workers(trains_with(home, job, 3))
+        warm(home, job)
+        os.kill(before[1], signal.SIGKILL)
+        assert home.digest(job, seconds=200) == wanted
+        assert sizes(home, job)[:4] == [2, 4, 1, 3] and sizes(home, job)[-1] == 3
+        assert all(one["kind"] == "live" and one["steps_lost"] == 0 for one in home.show(job)["recoveries"])

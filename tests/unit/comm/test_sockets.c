@@ -289,6 +289,35 @@ static void connections_end_with_silence_and_free_their_port(void **state)
     (void)close(accepted);
 }
 
+static void a_peer_that_is_gone_has_the_address_zero(void **state)
+{
+    (void)state;
+    sockets_use_ports((struct port_range){ 0, 0 });
+    const struct linger at_once = { 1, 0 };
+    union name peer = name_of(INADDR_LOOPBACK, 1);
+    socklen_t size = sizeof(peer);
+    const int listener = bound(INADDR_LOOPBACK, 0), dialled = stream_socket(AF_INET);
+    assert_int_equal(getpeername(dialled, &peer.any, &size), -1); /* it never had one */
+    assert_int_equal(errno, ENOTCONN);
+    assert_int_equal(listen(listener, 1), 0);
+    const union name name = name_of(INADDR_LOOPBACK, port_of(listener));
+    assert_int_equal(connect(dialled, &name.any, sizeof(name.in)), 0);
+    const int accepted = accept(listener, NULL, NULL);
+    size = sizeof(peer);
+    assert_int_equal(getpeername(accepted, &peer.any, &size), 0);
+    assert_int_equal(peer.in.sin_port, htons((uint16_t)port_of(dialled)));
+    assert_int_equal(setsockopt(dialled, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+    (void)close(dialled); /* a reset */
+    assert_int_equal(syscall(SYS_getpeername, accepted, &peer.any, &size), -1);
+    size = sizeof(peer);
+    assert_int_equal(getpeername(accepted, &peer.any, &size), 0);
+    assert_int_equal(size, sizeof(peer.in));
+    assert_int_equal(peer.any.sa_family, AF_INET);
+    assert_int_equal(peer.in.sin_port, 0);
+    (void)close(accepted);
+    (void)close(listener);
+}
+
 static bool is_listening(int fd)
 {
     int value = 0;
@@ -399,6 +428,7 @@ int main(void)
         cmocka_unit_test(those_who_come_together_don_t_collide),
         cmocka_unit_test(who_takes_no_lock_takes_a_port_at_most),
         cmocka_unit_test(connections_end_with_silence_and_free_their_port),
+        cmocka_unit_test(a_peer_that_is_gone_has_the_address_zero),
         cmocka_unit_test(on_stage_a_listener_accepts_what_is_handed_in),
         cmocka_unit_test(gloo_s_connections_are_all_watched),
     };
