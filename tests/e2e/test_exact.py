@@ -95,8 +95,8 @@ def test_survivors_with_uneven_shares_go_on_to_one_digest(home, shares, victim):
 
 
 CHANGING = {  # model, steps, samples a step
-    "mlp": ("arch: mlp, hidden: 32, classes: 10", 6000, 24),
-    "lenet": ("arch: lenet, classes: 10", 400, 24),
+    "mlp": ("arch: mlp, hidden: 32, classes: 10", 25000, 24),
+    "lenet": ("arch: lenet, classes: 10", 2500, 24),
     "resnet18": ("arch: resnet18, classes: 10", 60, 4),
     "gpt2": ("arch: gpt2, layers: 2, heads: 2, width: 32, context: 16, vocab: 61, dropout: 0.1", 1200, 24),
 }
