@@ -157,6 +157,40 @@ static bool are_apart(const struct board *board, const struct core_node *a,
     return apart;
 }
 
+/* It has a slot, or is to start there: the others join it. */
+static bool is_there(const struct machine *m, uint32_t rank)
+{
+    return machine_holds_slot(m, rank) && !(machine_is_spare(m, rank) && m->ranks[rank].ended);
+}
+
+/* That is there, and that the spare can't reach; NULL: there is none. */
+static const char *far_from(const struct core *core, const struct machine *m, uint32_t spare)
+{
+    const char *found = NULL;
+    for (uint32_t i = 0; i < spare && !found; i++) {
+        if (is_there(m, i) && core_nodes_apart(core, m->ranks[i].node, m->ranks[spare].node))
+            found = m->ranks[i].node;
+    }
+    return found;
+}
+
+bool core_part_spares(struct core *core, struct core_job *job)
+{
+    bool any = false;
+    for (uint32_t i = job->m.size; core->paths.count > 0 && i < job->m.count; i++) {
+        const char *other = is_there(&job->m, i) ? far_from(core, &job->m, i) : NULL;
+        if (!other)
+            continue;
+        struct reason why;
+        struct machine_event event = core_event_of(core, MACHINE_EV_LEAVING, job->m.generation, i);
+        reason_set(&why, "its node and %.100s can't reach each other", other);
+        event.leaving.why = why.text;
+        (void)core_apply(core, job, &event);
+        any = true;
+    }
+    return any;
+}
+
 /* Workers there and those that were kept reach each other, as far as is known. */
 static bool joins_kept(struct core *core, const struct core_job *job, const struct board *board,
                        const struct core_node *node)
@@ -166,9 +200,10 @@ static bool joins_kept(struct core *core, const struct core_job *job, const stru
     CHECK(node);
     const bool there =
         machine_alive_rank(&job->m, MACHINE_ALL_RANKS); /* workers that it would join */
-    for (uint32_t i = 0; there && joins && i < job->m.size; i++) {
+    for (uint32_t i = 0; there && joins && i < job->m.count; i++) {
+        const bool leaves = machine_is_spare(&job->m, i) && job->m.ranks[i].ended;
         const struct core_node *kept =
-            job->m.ranks[i].gone ? node : core_node_at(core, job->m.ranks[i].node);
+            job->m.ranks[i].gone || leaves ? node : core_node_at(core, job->m.ranks[i].node);
         if (!kept || kept == node || kept == before)
             continue;
         before = kept;
@@ -315,6 +350,10 @@ static bool try_place(struct core *core, struct core_job *job)
         return true;
     if (core_paths_open(core, job))
         return false; /* it is known within seconds whether its nodes reach each other */
+    if (core_part_spares(core, job)) {
+        core->schedule_needed = true;
+        return false;
+    }
     enum status st = find_enough(core, job, slots, &count, &reason);
     if (st == ST_OK) {
         place_job(core, job, MACHINE_EV_PLACED, slots, count);

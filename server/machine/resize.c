@@ -147,8 +147,9 @@ static bool may_resize(const struct machine *m)
  * back first. */
 static bool are_all_heard(const struct machine *m)
 {
+    const uint32_t end = m->size < m->config.ranks ? m->count : m->size;
     bool all = true;
-    for (uint32_t i = 0; i < m->count; i++)
+    for (uint32_t i = 0; i < end; i++)
         all = all && (m->ranks[i].session || m->ranks[i].gone || m->ranks[i].ended);
     return all;
 }

@@ -179,7 +179,8 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     known->planned = plan->generation;
     known->size = plan->size;
     if (m->state == MACHINE_FORMING && sim->group_max == 1 && m->size < m->config.ranks &&
-        is_one_ready(m) && m->spares.ready_at < m->started_at && known->set_at < m->started_at)
+        is_one_ready(m) && m->spares.ready_at > 0 && m->spares.ready_at < m->started_at &&
+        known->set_at < m->started_at)
         sim_fail(sim, "%s: generation %u has %u of %u workers, and a spare is ready", plan->job,
                  m->generation, m->size, m->config.ranks);
 }
@@ -302,7 +303,7 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
             continue; /* what was the case then is not known any more */
         const bool goes_on = (m->state == MACHINE_RUNNING || m->state == MACHINE_FORMING) &&
                              !machine_ends(m) && m->intent == MACHINE_INTENT_NONE;
-        if (view->start.spare && goes_on && !had_trouble(sim, view) &&
+        if (view->start.spare && goes_on && sim->cuts == 0 && !had_trouble(sim, view) &&
             count_staying(m) < m->config.ranks + m->config.spares)
             sim_fail(sim, "%s: spare %u is ended for no reason", m->id, m->ranks[i].number);
     }

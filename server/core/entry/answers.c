@@ -114,6 +114,8 @@ static void take_news(struct core *core, enum paths_news news, const struct path
     LOG_WARN(core->options.log, "%s", text.text);
     for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
         struct core_job *job = core->live.list[j - 1].value;
+        if (job->m.state == MACHINE_PLACING && core_part_spares(core, job))
+            continue; /* it is placed again */
         if (!core_has_node(job, path->node[0]) || !core_has_node(job, path->node[1]))
             continue;
         struct machine_event event = core_event(core, MACHINE_EV_PATH);

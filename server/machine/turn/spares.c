@@ -210,6 +210,8 @@ void machine_on_spare_event(struct machine_turn *t)
         break;
     case MACHINE_EV_LEAVING:
         give_up(t, t->ev->rank, t->ev->leaving.why);
+        if (t->m->state == MACHINE_PLACING)
+            machine_unplace(t);
         break;
     case MACHINE_EV_HELLO:
         on_hello(t, spare);

@@ -248,6 +248,14 @@ static void of_fewer_workers_the_last_ones_go(void **state)
     bench_is_state(b, "FORMING");
 }
 
+static void a_spare_that_is_away_holds_up_no_smaller_size(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 1);
+    (void)start_spare(b); /* and says nothing */
+    assert_int_equal(set(b, 2), ST_OK);
+    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+}
+
 static void but_the_one_with_the_newest_whole_state_stays(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
@@ -326,6 +334,7 @@ int main(void)
         CASE(as_few_as_min_go_on_at_once),
         CASE(without_a_min_all_seats_are_taken),
         CASE(of_fewer_workers_the_last_ones_go),
+        CASE(a_spare_that_is_away_holds_up_no_smaller_size),
         CASE(but_the_one_with_the_newest_whole_state_stays),
         CASE(more_workers_are_started_beside_and_then_take_their_seats),
         CASE(spares_that_were_for_seats_that_there_are_not_go),

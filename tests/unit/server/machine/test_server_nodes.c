@@ -333,6 +333,19 @@ static void on_one_node_there_are_no_paths(void **state)
     assert_false(suspects(b));
 }
 
+static void who_is_about_to_start_across_it_is_placed_again(void **state)
+{
+    struct bench *b = *state;
+    const char *const nodes[] = { "a", "b" };
+    bench_place_on(b, nodes);
+    bench_is_state(b, "PLACING");
+    tell_path(b);
+    bench_is_state(b, "QUEUED");
+    assert_true(machine_wants_slots(&b->m, b->now));
+    bench_probe(b, ST_OK); /* the answer to what it was asked before */
+    bench_is_state(b, "QUEUED");
+}
+
 static void what_stands_still_across_it_is_ended_and_nothing_is_counted(void **state)
 {
     struct bench *b = *state;
@@ -451,6 +464,7 @@ int main(void)
         TEST(resume_tries_all_nodes_again),
         TEST(a_job_that_stands_still_asks_once),
         TEST(on_one_node_there_are_no_paths),
+        TEST(who_is_about_to_start_across_it_is_placed_again),
         TEST(what_stands_still_across_it_is_ended_and_nothing_is_counted),
         TEST(a_job_that_gets_on_is_left_alone),
         TEST(it_is_the_cause_of_what_failed_before),
