@@ -302,8 +302,8 @@ bool core_node_in_reach(const struct core *core, const struct core_node *node);
 void core_paths_suspect(struct core *core, const struct core_job *job);
 /* A path between nodes of its newest generation is being tried. */
 bool core_paths_open(const struct core *core, const struct core_job *job);
-/* Spares that can't take a seat beside the others, since their nodes don't reach each other, are let
- * go. true: some were. */
+/* Spares that can't take a seat beside the others, since their nodes don't reach each other, are
+ * let go. true: some were. */
 bool core_part_spares(struct core *core, struct core_job *job);
 /* A rank of its newest generation is, or was, there. */
 bool core_has_node(const struct core_job *job, const char *node);

@@ -19,8 +19,8 @@ enum machine_event_kind {
     MACHINE_EV_STORE,   /* answer          to what it was asked */
     MACHINE_EV_NOWHERE, /* -               no node is left but those where it failed */
     MACHINE_EV_NODE,    /* node            it was started anew: what was held against it is void */
-    MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more, or, where it
-                         *                 is a spare's, none of this job */
+    MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more, or none of
+                         *                 this job, where `rank` is a spare */
     MACHINE_EV_NOTE,    /* note            something that people should know */
     MACHINE_EV_PATH,    /* path            two of its generation's nodes can't reach each other */
     MACHINE_EV_SPARE,   /* placed          a slot for one worker more */
