@@ -11,6 +11,7 @@
 
 #include "agent/net/probe.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/limits.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -92,6 +93,7 @@ static void play_peer(uv_loop_t *loop, struct probes *probes, struct told *told,
 {
     uint16_t port = 0;
     const int listener = listen_here(&port);
+    const int64_t begin_ms = clock_mono_ms(clock_system());
     int fd = -1;
     probes_start(probes, 7, "127.0.0.1", port);
     while (fd < 0 && !told->any) { /* the name is resolved on another thread */
@@ -107,7 +109,9 @@ static void play_peer(uv_loop_t *loop, struct probes *probes, struct told *told,
         send_pieces(loop, fd, data, size, piece);
         for (int i = 0; i < TURNS && !told->any; i++)
             turn(loop);
-        CHECK(!echoes || told->reached);
+        /* Where other work holds this process up, the probe's second is over. */
+        const bool late = clock_mono_ms(clock_system()) - begin_ms >= PROBE_MS;
+        CHECK(!echoes || told->reached || late);
         CHECK(echoes || !told->reached); /* nobody guesses a nonce */
         (void)close(fd);
     }
