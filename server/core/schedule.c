@@ -419,7 +419,8 @@ static void schedule_jobs(struct core *core)
         return;
     for (size_t i = 0; i < core->queue.count && !holds_back && core->failed == ST_OK;) {
         struct core_job *job = core->queue.list[i].value;
-        if (machine_wants_slots(&job->m, now) && try_place(core, job))
+        /* That it waits may have been the end of its waiting. */
+        if (machine_wants_slots(&job->m, now) && try_place(core, job) && core_job_queues(job))
             holds_back = job;
         i += i < core->queue.count && core->queue.list[i].value == job; /* else it is placed */
     }

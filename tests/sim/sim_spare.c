@@ -215,10 +215,12 @@ static uint32_t count_staying(const struct machine *m)
     return staying;
 }
 
-/* It trains, goes on with that, and its coordinator is there. */
+/* It trains, goes on with that, and its coordinator is there and hears all of it. */
 static bool is_steady(const struct sim *sim, const struct machine *m)
 {
     bool leaves = m->due.moves;
+    for (uint32_t i = 0; i < m->size; i++)
+        leaves = leaves || !m->ranks[i].session;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
         leaves = leaves || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
     return sim_coordinator_runs(sim) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
