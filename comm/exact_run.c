@@ -249,6 +249,7 @@ void exact_bucket_done(struct exact *exact, size_t bucket)
     CHECK(bucket < exact->bucket_count);
     enum status st = ST_OK;
     if (!exact->has_thread) {
+        CHECK(exact->size == 1); /* a spare's is never reduced */
         st = reduce_bucket(exact, bucket);
     } else if (exact->device != NULL) {
         st = exact->device->event_record(exact->backend, exact->event[bucket], exact->compute);

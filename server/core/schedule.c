@@ -201,9 +201,8 @@ static bool joins_kept(struct core *core, const struct core_job *job, const stru
     const bool there =
         machine_alive_rank(&job->m, MACHINE_ALL_RANKS); /* workers that it would join */
     for (uint32_t i = 0; there && joins && i < job->m.count; i++) {
-        const bool leaves = machine_is_spare(&job->m, i) && job->m.ranks[i].ended;
         const struct core_node *kept =
-            job->m.ranks[i].gone || leaves ? node : core_node_at(core, job->m.ranks[i].node);
+            is_there(&job->m, i) ? core_node_at(core, job->m.ranks[i].node) : node;
         if (!kept || kept == node || kept == before)
             continue;
         before = kept;
