@@ -261,6 +261,7 @@ static bool had_a_peer(int fd, union name *out)
 int getpeername(int fd, __SOCKADDR_ARG addr, socklen_t *__restrict len)
 {
     union name name;
+    memset(&name, 0, sizeof(name));
     const int got = (int)syscall(SYS_getpeername, fd, addr.__sockaddr__, len);
     if (got == 0 || errno != ENOTCONN || !had_a_peer(fd, &name))
         return got;
