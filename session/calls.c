@@ -195,6 +195,8 @@ enum status session_set_ready(struct session *session, const struct session_read
     } else {
         session_copies_want(session, &budget, ready);
         st = session_core_ready(&session->core, &planned);
+        if (session_core_due_by_rule(&session->core, ready->step + 1) != SESSION_DUE_NOTHING)
+            session_copies_need(session);
     }
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
@@ -255,6 +257,8 @@ enum session_due session_due_at(struct session *session, uint64_t step)
 {
     (void)pthread_mutex_lock(&session->mutex);
     const enum session_due due = session_core_due(&session->core, step);
+    if (due != SESSION_DUE_NOTHING || step > session->core.ready.step)
+        session_copies_need(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return due;
 }

@@ -87,6 +87,8 @@ bool session_core_regrouped(const struct session_core *core, uint32_t *out_gener
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
+/* The same of a step that may be to come, without what was announced. */
+enum session_due session_core_due_by_rule(const struct session_core *core, uint64_t step);
 /* There are file_count copy files, of which saves may hold saves_max. Before the first save. */
 void session_core_files(struct session_core *core, int file_count, int saves_max);
 /* A copy file that no save needs, for a copy of that step: the one with the oldest copy.

@@ -380,17 +380,19 @@ static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *sa
         announced_pass(one, core->due_step);
 }
 
-enum session_due session_core_due(struct session_core *core, uint64_t step)
+enum session_due session_core_due_by_rule(const struct session_core *core, uint64_t step)
 {
     const uint64_t copies = core->ready_known ? core->ready.memory_every : 0;
-    enum session_due due = SESSION_DUE_NOTHING;
+    if (is_regular(core, step))
+        return SESSION_DUE_SAVE;
+    return copies > 0 && step % copies == 0 ? SESSION_DUE_COPY : SESSION_DUE_NOTHING;
+}
+
+enum session_due session_core_due(struct session_core *core, uint64_t step)
+{
     if (session_core_ended(core))
-        return due;
-    if (is_regular(core, step)) {
-        due = SESSION_DUE_SAVE;
-    } else if (copies > 0 && step % copies == 0) {
-        due = SESSION_DUE_COPY;
-    }
+        return SESSION_DUE_NOTHING;
+    enum session_due due = session_core_due_by_rule(core, step);
     core->due_step = step;
     for (int i = 0; i < SESSION_ANNOUNCED_MAX; i++) {
         struct session_announced *one = &core->announced[i];

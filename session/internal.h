@@ -24,10 +24,13 @@
  * session_snapshot_begin, then the copier's, then, if it is a save, the saver's.
  */
 struct session_copies {
-    /* The files. session_copies_want says how many; the copier makes them. */
+    /* The files. session_copies_want says how many; the copier makes them, beside the first step
+     * only if that one's state is due: the pages cost as much as a copy, and a job that was
+     * interrupted waits for its first step. */
     struct copy_file files[SESSION_FILES_MAX];
     size_t share_bytes; /* what one of them holds */
     int file_count;     /* 0: not yet known */
+    bool needed;        /* they are to be made now */
     bool made;
     enum status made_status;
 
@@ -108,5 +111,7 @@ void *session_copier_run(void *arg);
 /* Under mutex: how many copy files, and how large; the copier makes them. */
 void session_copies_want(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready);
+/* Under mutex: the copier makes them now. */
+void session_copies_need(struct session *session);
 
 void session_rendezvous_init(struct session *session);

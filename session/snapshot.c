@@ -29,6 +29,15 @@ void session_copies_want(struct session *session, const struct session_budget *b
     session_core_files(&session->core, budget->files, ready->memory_every > 0 ? 1 : own);
 }
 
+void session_copies_need(struct session *session)
+{
+    struct session_copies *copies = &session->copies;
+    if (copies->needed || copies->file_count == 0)
+        return;
+    copies->needed = true;
+    (void)pthread_cond_broadcast(&session->changed);
+}
+
 /* ---- the step thread ---- */
 
 /* Under mutex. A slow store delays no step: a save that is late is a copy at most. */
@@ -54,6 +63,7 @@ static enum status take_file(struct session *session, const struct session_snaps
     struct session_copies *copies = &session->copies;
     int save = -1, file = -1;
     enum status st = ST_AGAIN;
+    session_copies_need(session);
     while (st == ST_AGAIN) {
         if (session_core_ended(&session->core)) {
             st = ST_STALE;
@@ -265,7 +275,7 @@ void *session_copier_run(void *arg)
     (void)pthread_setname_np(pthread_self(), "cairn-copier");
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
-        const bool makes = copies->file_count > 0 && !copies->made, copying = copies->given;
+        const bool makes = copies->needed && !copies->made, copying = copies->given;
         if (!makes && !copying) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
             continue;
