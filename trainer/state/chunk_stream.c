@@ -299,6 +299,7 @@ static enum status stream_open(struct stream_state *s)
     if (s->receives == NULL || s->send == NULL || s->recv == NULL || s->damages == NULL ||
         s->checks == NULL || s->hashes == NULL || s->checked == NULL)
         return ST_NO_MEMORY;
+    CHECK(n <= o->size);
     s->is_alone = n == o->size;
     s->source = NOBODY;
     for (uint32_t r = 0; r < o->size; r++)
@@ -309,7 +310,7 @@ static enum status stream_open(struct stream_state *s)
         if (o->sources[i] == o->rank)
             s->source = i;
     }
-    s->chunk_bytes = CHUNK_STREAM_ROUND / n;
+    s->chunk_bytes = CHUNK_STREAM_ROUND / (n > o->size - n ? n : o->size - n);
     if (s->chunk_bytes > CHUNK_STREAM_BYTES)
         s->chunk_bytes = CHUNK_STREAM_BYTES;
     s->chunk_bytes = s->chunk_bytes / CHUNK_MIN * CHUNK_MIN;

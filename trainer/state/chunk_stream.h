@@ -15,6 +15,8 @@
  *
  * Memory: in host memory the chunks go straight from and to where they lie. On a device they go
  *         through pinned memory of two rounds, CHUNK_STREAM_ROUND bytes each or 64 KiB per source.
+ * Time:   a round costs two handoffs between all threads, so chunks are large; the round is bounded
+ *         so that a tick comes every few seconds on a network of 100 Mbit.
  * Thread: one, on all ranks together; another hashes.
  * Errors: ST_CORRUPT  a chunk came damaged twice; the memory must not be used
  *         those of comm/comm.h and of the backend: likewise
@@ -29,8 +31,8 @@
 #include "common/status.h"
 #include "trainer/worker/device.h"
 
-#define CHUNK_STREAM_BYTES ((size_t)4 * 1024 * 1024)  /* of a chunk, at most */
-#define CHUNK_STREAM_ROUND ((size_t)32 * 1024 * 1024) /* of the chunks of a round */
+#define CHUNK_STREAM_BYTES ((size_t)16 * 1024 * 1024) /* of a chunk, at most */
+#define CHUNK_STREAM_ROUND ((size_t)32 * 1024 * 1024) /* what a rank sends, or gets, in a round */
 
 struct chunk_buffer {
     void *data; /* the device's memory, or the host's */

@@ -9,9 +9,9 @@
 #include "trainer/state/chunk_stream.h"
 
 #define RANKS 4
-#define BYTES ((size_t)21 * 1024 * 1024 + 13) /* of all buffers: some chunks for every source */
+#define BYTES ((size_t)49 * 1024 * 1024 + 13) /* of all buffers: some chunks for every source */
 
-static const size_t sizes[] = { 8 * 1024 * 1024 + 1, 64, 0, 13 * 1024 * 1024 - 52 };
+static const size_t sizes[] = { 18 * 1024 * 1024 + 1, 64, 0, 31 * 1024 * 1024 - 52 };
 #define BUFFERS (sizeof(sizes) / sizeof(sizes[0]))
 
 /* ---- a table that damages what comes ---- */
@@ -57,6 +57,7 @@ struct world {
     bool again;
     int dying, dies_at;
     struct shared_rendezvous *shared;
+    pthread_barrier_t *opened; /* who dies does so when all others are there */
 };
 
 struct one {
@@ -107,6 +108,7 @@ static void *run_rank(void *arg)
         buffers[i] = (struct chunk_buffer){ one->memory + at, sizes[i] };
     CHECK(at == BYTES);
     CHECK(gloo_open_rank(world->shared, one->rank, world->size, 60000, &comm) == ST_OK);
+    (void)pthread_barrier_wait(world->opened);
     const struct chunk_stream_options options = { .table = &table,
                                                   .comm = comm,
                                                   .rank = (uint32_t)one->rank,
@@ -126,7 +128,10 @@ static void *run_rank(void *arg)
 
 static void run(struct world *world, struct one *ones)
 {
+    pthread_barrier_t opened;
     world->shared = shared_rendezvous_new();
+    world->opened = &opened;
+    assert_int_equal(pthread_barrier_init(&opened, NULL, (unsigned)world->size), 0);
     memset(ones, 0, RANKS * sizeof(*ones));
     for (int r = 0; r < world->size; r++) {
         ones[r] = (struct one){ .world = world, .rank = r, .memory = malloc(BYTES) };
@@ -138,6 +143,7 @@ static void run(struct world *world, struct one *ones)
     for (int r = 0; r < world->size; r++)
         assert_int_equal(pthread_join(ones[r].thread, NULL), 0);
     shared_rendezvous_free(world->shared);
+    (void)pthread_barrier_destroy(&opened);
 }
 
 static void release(const struct world *world, struct one *ones)
