@@ -31,7 +31,7 @@ struct session_copies {
     size_t share_bytes; /* what one of them holds */
     int file_count;     /* 0: not yet known */
     bool needed;        /* they are to be made now */
-    bool made;
+    int made;           /* so many, the first ones; a snapshot waits for its own only */
     enum status made_status;
 
     /* The snapshot. */

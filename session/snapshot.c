@@ -57,40 +57,6 @@ static enum status begin_save(struct session *session, const struct session_snap
                : ST_REFUSED;
 }
 
-/* Under mutex. */
-static enum status take_file(struct session *session, const struct session_snapshot *snapshot)
-{
-    struct session_copies *copies = &session->copies;
-    int save = -1, file = -1;
-    enum status st = ST_AGAIN;
-    session_copies_need(session);
-    while (st == ST_AGAIN) {
-        if (session_core_ended(&session->core)) {
-            st = ST_STALE;
-        } else if (session->core.stays) {
-            st = ST_REFUSED;
-        } else if (copies->active || !copies->made) {
-            st = ST_AGAIN;
-        } else if (copies->made_status != ST_OK) {
-            st = copies->made_status;
-        } else if (snapshot->saves) {
-            session->core.now_ms = session_now(session);
-            st = begin_save(session, snapshot, &save, &file);
-        } else {
-            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &file);
-        }
-        if (st == ST_AGAIN)
-            (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
-    }
-    if (st != ST_OK)
-        return st;
-    CHECK(!copies->given);
-    copies->active = true;
-    copies->save = save;
-    copies->file = file;
-    return ST_OK;
-}
-
 /* Under mutex. What was begun is over. */
 static void snapshot_end(struct session *session, enum status st)
 {
@@ -106,6 +72,53 @@ static void snapshot_end(struct session *session, enum status st)
     copies->given = false;
     copies->reads_state = false;
     session_wake(session);
+}
+
+/* Under mutex. ST_STALE: ended */
+static enum status await_made(struct session *session, int file)
+{
+    const struct session_copies *copies = &session->copies;
+    while (copies->made <= file && copies->made_status == ST_OK) {
+        if (session_core_ended(&session->core))
+            return ST_STALE;
+        (void)session_wait(session, session_deadline(SESSION_RUSH_MS));
+    }
+    return copies->made_status;
+}
+
+/* Under mutex. */
+static enum status take_file(struct session *session, const struct session_snapshot *snapshot)
+{
+    struct session_copies *copies = &session->copies;
+    int save = -1, file = -1;
+    enum status st = ST_AGAIN;
+    session_copies_need(session);
+    while (st == ST_AGAIN) {
+        if (session_core_ended(&session->core)) {
+            st = ST_STALE;
+        } else if (session->core.stays) {
+            st = ST_REFUSED;
+        } else if (copies->active) {
+            st = ST_AGAIN;
+        } else if (snapshot->saves) {
+            session->core.now_ms = session_now(session);
+            st = begin_save(session, snapshot, &save, &file);
+        } else {
+            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &file);
+        }
+        if (st == ST_AGAIN)
+            (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
+    }
+    if (st != ST_OK)
+        return st;
+    CHECK(!copies->given);
+    copies->active = true;
+    copies->save = save;
+    copies->file = file;
+    st = await_made(session, file);
+    if (st != ST_OK)
+        snapshot_end(session, st);
+    return st;
 }
 
 /* Under mutex. */
@@ -205,21 +218,21 @@ static enum status make_file(struct session *session, int number, struct copy_fi
 
 /* What no assignment can name any more is used again or goes. What this generation was restored
  * from stays until it has copies of its own on every rank. */
-static void make_files(struct session *session)
+static void make_next_file(struct session *session)
 {
     const struct session_options *o = &session->options;
-    const struct session_copy *restored = &session->copies.restored;
-    struct copy_file files[SESSION_FILES_MAX] = { { .memory = NULL } };
-    const int count = session->copies.file_count;
-    enum status st = ST_OK;
-    for (int i = 0; st == ST_OK && i < count; i++)
-        st = make_file(session, i, &files[i]);
-    copy_folder_clean(o->copies, o->generation, session->rank,
-                      restored->generation > 0 ? restored : NULL);
+    struct session_copies *copies = &session->copies;
+    const int next = copies->made; /* changes in this thread only */
+    struct copy_file file = { .memory = NULL };
+    const enum status st = make_file(session, next, &file);
+    if (st != ST_OK || next + 1 == copies->file_count) {
+        copy_folder_clean(o->copies, o->generation, session->rank,
+                          copies->restored.generation > 0 ? &copies->restored : NULL);
+    }
     (void)pthread_mutex_lock(&session->mutex);
-    memcpy(session->copies.files, files, sizeof(files)); /* no pointer leads into it yet */
-    session->copies.made = true;
-    session->copies.made_status = st;
+    copies->files[next] = file; /* no pointer leads into it yet */
+    copies->made += st == ST_OK;
+    copies->made_status = st;
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -275,16 +288,18 @@ void *session_copier_run(void *arg)
     (void)pthread_setname_np(pthread_self(), "cairn-copier");
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
-        const bool makes = copies->needed && !copies->made, copying = copies->given;
+        const bool makes =
+            copies->needed && copies->made < copies->file_count && copies->made_status == ST_OK;
+        const bool copying = copies->given;
         if (!makes && !copying) {
             (void)pthread_cond_wait(&session->changed, &session->mutex);
             continue;
         }
         (void)pthread_mutex_unlock(&session->mutex);
-        if (makes) {
-            make_files(session);
-        } else {
+        if (copying) {
             copier_copy(session);
+        } else {
+            make_next_file(session);
         }
         (void)pthread_mutex_lock(&session->mutex);
     }
