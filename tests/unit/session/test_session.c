@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "session/internal.h"
 #include "tests/unit/session/session_world.h"
 
 static void a_session_joins_trains_saves_and_finishes(void **state)
@@ -37,6 +38,41 @@ static void a_session_joins_trains_saves_and_finishes(void **state)
     assert_int_equal(w->c.hellos, 1);
     assert_false(session_is_over(w->session));
     world_free(w);
+}
+
+/* Under the session's mutex, which is let go while it waits. */
+static void await_made(struct session *session)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    while (session->copies.made < session->copies.file_count) {
+        assert_true(session->copies.needed);
+        (void)session_wait(session, session_deadline(LONG_MS));
+    }
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+static void copy_files_are_made_beside_the_first_step_only_if_it_is_due(void **state)
+{
+    (void)state;
+    for (uint64_t first = 2; first <= 4; first++) {
+        struct world *w = joined();
+        const struct session_ready ready = { .total_steps = 20,
+                                             .steps_per_epoch = 10,
+                                             .step = first,
+                                             .save_every = 5,
+                                             .pins = "{}",
+                                             .snapshot_bytes_max = ELEMENTS * sizeof(float) };
+        assert_int_equal(session_set_ready(w->session, &ready), ST_OK);
+        assert_true(w->session->copies.needed == (first == 4));
+        if (first == 2) { /* else step 5 */
+            assert_int_equal(session_due_at(w->session, first), SESSION_DUE_NOTHING);
+            assert_false(w->session->copies.needed); /* of the step that it began with */
+        }
+        if (first < 4)
+            assert_int_equal(session_due_at(w->session, first + 1), SESSION_DUE_NOTHING);
+        await_made(w->session);
+        world_free(w);
+    }
 }
 
 static void what_is_stored_is_the_state_at_the_time_of_the_call(void **state)
@@ -466,6 +502,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_joins_trains_saves_and_finishes),
+        cmocka_unit_test(copy_files_are_made_beside_the_first_step_only_if_it_is_due),
         cmocka_unit_test(what_is_stored_is_the_state_at_the_time_of_the_call),
         cmocka_unit_test(a_save_is_committed_however_often_the_link_is_lost),
         cmocka_unit_test(ranks_meet_and_one_that_gave_up_may_go_on_waiting),
