@@ -29,6 +29,8 @@
 #include "common/check.h"
 #include "server/machine/internal.h"
 
+#define STEP_RISE 4 /* an average takes a step for so many times as long at most */
+
 /* ---- pace ---- */
 
 /* That of the phase, perhaps a new one; NULL: there are too many phases. */
@@ -87,6 +89,8 @@ static void note_step(struct machine_turn *t, uint64_t step)
     const bool first = m->step_max <= m->replay_until;
     if (m->step_at != 0 && step > m->step_max && t->now > m->step_at) {
         double each = (double)(t->now - m->step_at) / (double)(step - m->step_max);
+        if (m->step_ms > 0 && each > STEP_RISE * m->step_ms)
+            each = STEP_RISE * m->step_ms; /* one long stall is no pace */
         m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
     }
     m->step_at = t->now;

@@ -147,6 +147,27 @@ static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
+/* An outage of 40 s between two steps that take 100 ms otherwise. */
+static void one_long_stall_does_not_lengthen_the_time_to_park(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint64_t step = 1; step < 10; step++) {
+        b->now += step == 8 ? 40000 : 100;
+        for (uint32_t i = 0; i < 2; i++)
+            bench_progress(b, i, step, "forward");
+    }
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    assert_int_equal(bench_count(b, MACHINE_ACT_PARK), 1);
+    bench_tick(b, 4999);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    bench_tick(b, 1); /* as if every step had taken 100 ms */
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
@@ -160,6 +181,7 @@ int main(void)
         CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
         CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
+        CASE(one_long_stall_does_not_lengthen_the_time_to_park),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
