@@ -230,8 +230,11 @@ struct machine {
     int64_t window_until; /* 0: no fault is being weighed */
     struct machine_fault candidate; /* the best cause so far */
     uint64_t replay_until;          /* finished steps that are being repeated */
-    int64_t step_at;                /* when step_max rose last, for the pace of steps */
+    int64_t step_at;                /* when step_max rose last */
+    int64_t paced_at;               /* when it was looked at last for the pace of steps; 0: never */
+    uint64_t paced_step;            /* what it was then */
     double step_ms;                 /* moving average; 0: unknown */
+    double usual_step_ms;           /* the same, of which one long stall is no part */
     struct machine_pace pace[MACHINE_PHASES_MAX];
 };
 

@@ -65,7 +65,7 @@ static bool may_park(const struct machine *m, const struct machine_fault *fault)
 /* For the step thread to come to where it looks: some steps, where they take long. */
 static int64_t park_ms(const struct machine *m)
 {
-    const double steps = MACHINE_PARK_STEPS * m->step_ms;
+    const double steps = MACHINE_PARK_STEPS * m->usual_step_ms;
     const int64_t ms = steps < MACHINE_PARK_MAX_MS ? (int64_t)steps : MACHINE_PARK_MAX_MS;
     return ms > MACHINE_PARK_MS ? ms : MACHINE_PARK_MS;
 }

@@ -39,7 +39,7 @@ static void form_generation(struct machine_turn *t)
     m->started_at = t->now;
     m->progress_at = t->now;
     m->replay_until = m->step_max;
-    m->step_at = 0;
+    m->step_at = m->paced_at = 0;
     m->stepped_at = 0;
     m->due.passes = 0;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)

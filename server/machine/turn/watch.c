@@ -29,7 +29,8 @@
 #include "common/check.h"
 #include "server/machine/internal.h"
 
-#define STEP_RISE 4 /* an average takes a step for so many times as long at most */
+#define PACE_MS   500 /* a beat */
+#define STEP_RISE 4   /* a step counts as so many times as long as usual, at most */
 
 /* ---- pace ---- */
 
@@ -64,7 +65,7 @@ static int64_t hang_ms(const struct machine *m, const char *phase)
         size_t count = pace->count;
         memcpy(sorted, pace->gap_ms, count * sizeof sorted[0]);
         qsort(sorted, count, sizeof sorted[0], compare_ms);
-        int64_t limit = 10 * sorted[count / 2];
+        int64_t limit = 10 * sorted[(count - 1) / 2];
         return limit > m->config.hang_ms ? limit : m->config.hang_ms;
     }
     return m->config.hang_ms;
@@ -82,17 +83,29 @@ static void note_gap(struct machine *m, const char *phase, int64_t gap_ms)
         pace->count++;
 }
 
+/* How long steps take, from times that are PACE_MS apart at least: two ranks that tell of two steps
+ * a millisecond apart say nothing of it. */
+static void note_pace(struct machine *m, int64_t now, uint64_t step)
+{
+    if (m->paced_at != 0 && now - m->paced_at < PACE_MS)
+        return;
+    if (m->paced_at != 0 && step > m->paced_step) {
+        const double each = (double)(now - m->paced_at) / (double)(step - m->paced_step);
+        const double most = STEP_RISE * m->usual_step_ms;
+        const double usual = m->usual_step_ms > 0 && each > most ? most : each;
+        m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
+        m->usual_step_ms = m->usual_step_ms > 0 ? 0.7 * m->usual_step_ms + 0.3 * usual : usual;
+    }
+    m->paced_at = now;
+    m->paced_step = step;
+}
+
 /* The first rank that finished this step. */
 static void note_step(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
     const bool first = m->step_max <= m->replay_until;
-    if (m->step_at != 0 && step > m->step_max && t->now > m->step_at) {
-        double each = (double)(t->now - m->step_at) / (double)(step - m->step_max);
-        if (m->step_ms > 0 && each > STEP_RISE * m->step_ms)
-            each = STEP_RISE * m->step_ms; /* one long stall is no pace */
-        m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
-    }
+    note_pace(m, t->now, step);
     m->step_at = t->now;
     m->step_max = step;
     m->progressed = true;
@@ -111,7 +124,7 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     rank->at_store = said->at_store;
     if (said->counter != rank->counter || said->step > rank->step ||
         strncmp(rank->phase, said->phase, MACHINE_PHASE_BYTES - 1) != 0) {
-        if (rank->counter_at != 0)
+        if (rank->counter_at != 0 && !machine_ends(m)) /* what ended it is not usual */
             note_gap(m, rank->phase, t->now - rank->counter_at);
         rank->counter_at = t->now;
         m->progress_at = t->now;
