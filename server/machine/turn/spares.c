@@ -20,7 +20,9 @@
 #include "common/check.h"
 #include "server/machine/internal.h"
 
-#define READY_STREAK_MS 60000 /* one that was ready for so long failed by no fault in starting */
+#define BACKOFF_IDLE_MAX_MS 600000 /* two events each time: 300 a day */
+/* One that was ready for so long failed by no fault in starting. */
+#define READY_STREAK_MS 60000
 
 /* ---- starting ---- */
 
@@ -60,15 +62,18 @@ void machine_on_spare(struct machine_turn *t)
 
 /* ---- failing ---- */
 
-/* As failures of the job: the second in a row waits 1 s, and so on. */
+/* As failures of the job: the second in a row waits 1 s, and so on. Where no seat waits for one,
+ * until it is rare in the job's history. */
 static void back_off(struct machine_turn *t)
 {
     struct machine_spares *spares = &t->m->spares;
+    const bool needed = t->m->size < t->m->config.ranks;
+    const int64_t most = needed ? MACHINE_BACKOFF_MAX_MS : BACKOFF_IDLE_MAX_MS;
     int64_t ms = spares->failures == 0 ? 0 : 500;
-    for (uint32_t i = 0; i < spares->failures && ms > 0 && ms < MACHINE_BACKOFF_MAX_MS; i++)
+    for (uint32_t i = 0; i < spares->failures && ms > 0 && ms < most; i++)
         ms *= 2;
-    if (ms > MACHINE_BACKOFF_MAX_MS)
-        ms = MACHINE_BACKOFF_MAX_MS;
+    if (ms > most)
+        ms = most;
     spares->failures++;
     spares->retry_at = t->now + ms;
 }

@@ -199,6 +199,23 @@ static void nor_is_it_where_one_did_not_say_hello(void **state)
 }
 
 /* What is placed for the generation to come has places beyond the ranks of the one before. */
+static void one_that_always_fails_gets_rare(void **state)
+{
+    struct bench *b = *state;
+    open_elastic(b, 2, 2, 1);
+    int tries = 0;
+    for (const int64_t end = b->now + 3600000; b->now < end; tries++) {
+        while (!machine_wants_spare(&b->m, b->now)) {
+            b->now += 1000;
+            for (uint32_t i = 0; i < 2; i++)
+                bench_progress(b, i, 57 + (uint64_t)(b->now / 1000), "forward");
+        }
+        add_spare(b);
+        bench_exit(b, 2, MACHINE_EXIT_CODE, 4);
+    }
+    assert_in_range(tries, 10, 18); /* 1, 2, 4 ... 512 s, then every ten minutes */
+}
+
 static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
 {
     struct bench *b = *state;
@@ -249,6 +266,7 @@ int main(void)
         TEST(nothing_is_due_while_another_one_starts),
         TEST(where_a_spare_can_not_be_started_the_next_one_is_not),
         TEST(nor_is_it_where_one_did_not_say_hello),
+        TEST(one_that_always_fails_gets_rare),
         TEST(a_node_that_leaves_before_its_workers_start_takes_none),
         TEST(what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator),
     };
