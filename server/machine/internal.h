@@ -315,6 +315,10 @@ void machine_on_save_begin(struct machine_turn *t);
 void machine_on_folder_done(struct machine_turn *t);
 void machine_on_save_report(struct machine_turn *t);
 void machine_on_save_passed(struct machine_turn *t);
+/* A rank has finished that step: it says that it begins a save before that, so those before it that
+ * it didn't begin never come. (It said that it had passed one, and the coordinator that heard it is
+ * gone, while another rank began it.) */
+void machine_saves_beyond(struct machine_turn *t, uint32_t rank, uint64_t step);
 void machine_on_check_done(struct machine_turn *t);
 void machine_on_publish_done(struct machine_turn *t);
 void machine_saves_tick(struct machine_turn *t);

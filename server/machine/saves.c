@@ -265,6 +265,24 @@ void machine_on_save_report(struct machine_turn *t)
         check_save(t, index);
 }
 
+/* Some rank was beyond that step before it heard that it was to be saved. */
+static void drop_passed(struct machine_turn *t, uint64_t step, bool exit)
+{
+    struct machine *m = t->m;
+    if (exit) { /* said first: who waits for that save, to leave, is not to begin it again */
+        m->due.stay_step = step;
+        machine_act_on(t, MACHINE_ACT_STAY, step, m->generation);
+    }
+    int index = machine_save_index(m, step, m->generation);
+    if (index < 0) {
+        /* Ranks that come to that step are told so. */
+        (void)machine_save_new(t, step, MACHINE_SAVE_DROPPED);
+    } else if (m->saves[index].state == MACHINE_SAVE_OPENING ||
+               m->saves[index].state == MACHINE_SAVE_COLLECTING) {
+        machine_save_drop(t, index, "a worker had passed that step", true);
+    }
+}
+
 void machine_on_save_passed(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -273,20 +291,28 @@ void machine_on_save_passed(struct machine_turn *t)
         m->ranks[t->ev->rank].step = t->ev->save_passed.at;
     if (!machine_forget_announced(m, t->ev->save_passed.step, &exit))
         return;
-    if (exit) { /* said first: who waits for that save, to leave, is not to begin it again */
-        m->due.stay_step = t->ev->save_passed.step;
-        machine_act_on(t, MACHINE_ACT_STAY, m->due.stay_step, m->generation);
-    }
-    int index = machine_save_index(m, t->ev->save_passed.step, m->generation);
-    if (index < 0) {
-        /* Ranks that come to that step are told so. */
-        (void)machine_save_new(t, t->ev->save_passed.step, MACHINE_SAVE_DROPPED);
-    } else if (m->saves[index].state == MACHINE_SAVE_OPENING ||
-               m->saves[index].state == MACHINE_SAVE_COLLECTING) {
-        machine_save_drop(t, index, "a worker had passed that step", true);
-    }
+    drop_passed(t, t->ev->save_passed.step, exit);
     m->due.passes++; /* they are faster than we thought: further ahead next time */
     machine_announce(t, exit);
+}
+
+void machine_saves_beyond(struct machine_turn *t, uint32_t rank, uint64_t step)
+{
+    struct machine *m = t->m;
+    for (int i = 0; rank < m->size && i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        const bool open =
+            save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_COLLECTING;
+        const uint64_t passed = save->step;
+        bool exit;
+        if (!open || save->generation != m->generation || passed >= step ||
+            m->ranks[rank].save_flags[i] != 0 || machine_ends(m))
+            continue;
+        const bool announced = machine_forget_announced(m, passed, &exit);
+        drop_passed(t, passed, announced && exit);
+        if (announced)
+            machine_announce(t, exit);
+    }
 }
 
 /* ---- the decision ---- */

@@ -140,6 +140,7 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     }
     if (rank->step > m->step_max && machine_trains(m))
         note_step(t, rank->step);
+    machine_saves_beyond(t, t->ev->rank, said->step);
 }
 
 /* ---- silence ---- */

@@ -397,6 +397,25 @@ static void what_a_save_takes_is_known_from_the_one_before(void **state)
     assert_in_range(machine_expected_bytes(&b->m, true), 1000, 1000 + 125 + 65536);
 }
 
+/* It said so, and the coordinator that heard it is gone; the other one has begun that save. */
+static void who_is_beyond_a_step_will_not_save_it(void **state)
+{
+    struct bench *b = *state;
+    bench_begin(b, 1, 21);
+    bench_store(b, MACHINE_TASK_FOLDER, 21, 1, ST_OK);
+    bench_progress(b, 1, 22, "forward");
+    bench_progress(b, 0, 21, "forward"); /* at it: its save may come */
+    assert_int_equal(machine_find_save(&b->m, 21, 1)->state, MACHINE_SAVE_COLLECTING);
+    bench_progress(b, 0, 22, "forward");
+    assert_string_equal(bench_told(b, "save-dropped"), "step 21: a worker had passed that step");
+    bench_begin(b, 0, 30);
+    bench_progress(b, 0, 31, "forward"); /* one that it began is on its way */
+    bench_store(b, MACHINE_TASK_FOLDER, 30, 1, ST_OK);
+    bench_begin(b, 1, 30);
+    bench_progress(b, 1, 31, "forward");
+    assert_int_equal(machine_find_save(&b->m, 30, 1)->state, MACHINE_SAVE_COLLECTING);
+}
+
 #define TEST(name)       cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
 #define TEST_AT(name, s) cmocka_unit_test_setup_teardown(name, s, bench_teardown)
 
@@ -411,6 +430,7 @@ int main(void)
         TEST(a_step_that_is_passed_again_and_again_is_caught_up_with),
         TEST(an_exit_that_a_worker_had_passed_is_taken_back_for_all),
         TEST(a_save_that_was_passed_and_ends_nobody_takes_nothing_back),
+        TEST(who_is_beyond_a_step_will_not_save_it),
         TEST(an_exit_finds_a_place_among_stale_announcements),
         TEST(a_worker_that_is_told_to_go_takes_all_along_with_a_save),
         TEST(who_goes_while_forming_has_nothing_to_save),
