@@ -371,6 +371,7 @@ struct sim_trainer_view {
     bool hung, ready, acked, finished;
     bool stalls_next, stalls; /* its step thread hangs in the computation of the next step; now */
     bool was_hung;
+    int64_t woke_at;           /* when a hang ended */
     int64_t saver_hangs_until; /* its node doesn't reach the store */
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */

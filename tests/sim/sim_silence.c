@@ -75,6 +75,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
         return;
     known->cut_off++;
     if (silence && view && view->exit == SIM_RUNS && !view->hung && (m->ran & 1) &&
+        (view->woke_at == 0 || sim->now - view->woke_at >= FRESH_MS) &&
         known->stepped_in == m->generation && sim->now - known->stepped_at < FRESH_MS)
         sim_fail(sim, "%s: rank %u lives, and generation %u gets on, and is ended: %s", known->id,
                  rank, m->generation, m->cause.message);

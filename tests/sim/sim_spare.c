@@ -259,7 +259,8 @@ static bool slot_is_free(struct sim *sim)
 static void check_size(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
     const bool steady = !sim->chaos && is_steady(sim, m) && m->size != m->config.ranks &&
-                        sim->now > sim->clear_since + 1000;
+                        sim->now > sim->clear_since + 1000 &&
+                        m->step_max > m->replay_until; /* spares start after a step */
     const bool more = m->size < m->config.ranks;
     if (!steady || (more && (sim->cuts > 0 || m->shunned.count > 0 || m->spares.retry_at != 0 ||
                              others_wait(sim) || !slot_is_free(sim))))

@@ -105,6 +105,7 @@ static void wake(struct sim *sim, void *arg, uint64_t number)
         return;
     sim_say(sim, "trainer %s g%u w%u wakes", t->id, t->view.start.generation, t->view.start.number);
     t->view.hung = false;
+    t->view.woke_at = sim->now;
     sim_trainer_cut(sim, t); /* what it was sent meanwhile is lost with its stream */
 }
 

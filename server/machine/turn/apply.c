@@ -411,7 +411,8 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
                   m->ending.to != MACHINE_FAILED && m->ending.to != MACHINE_KILLED;
     m->ending.kept_until = m->grace_until + MACHINE_KEEP_MS;
     if (m->ending.parks) {
-        m->ending.hard_at = m->grace_until + MACHINE_PARK_MS;
+        /* An outage that goes on is known only once all have been silent. */
+        m->ending.hard_at = m->grace_until + m->config.silent_ms + MACHINE_PARK_MS;
         machine_park_again(&t);
     } else if (gently) {
         m->ending.hard_at = now + MACHINE_LEAVE_MS;
@@ -467,6 +468,7 @@ void machine_excuse(struct machine *m, int64_t ms)
     m->ending.kept_until += ms;
     m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
+    m->spares.ready_at += m->spares.ready_at != 0 ? ms : 0;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->count; i++) {
@@ -490,4 +492,6 @@ void machine_extend_grace(struct machine *m, int64_t ms)
         rank->saving_at += rank->saving_at >= m->grace_until ? ms : 0;
     }
     m->grace_until += m->grace_until != 0 ? ms : 0;
+    m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
+    m->ending.kept_until += ms;
 }
