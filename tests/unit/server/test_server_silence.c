@@ -147,6 +147,25 @@ static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
+/* All nodes have to be silent for a while before that counts as an outage, which excuses them. */
+static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    bench_progress(b, 0, 1, "forward");
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_restart(b, 0);
+    assert_true(b->m.ending.parks);
+    assert_true(b->m.ending.hard_at > b->m.grace_until + b->m.config.silent_ms);
+    const int64_t hard_at = b->m.ending.hard_at, kept_until = b->m.ending.kept_until;
+    machine_extend_grace(&b->m, 3000); /* others are still coming back */
+    assert_int_equal(b->m.ending.hard_at, hard_at + 3000);
+    assert_int_equal(b->m.ending.kept_until, kept_until + 3000);
+}
+
 /* Steps take 100 ms, and the last three 4 s each. */
 static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
 {
@@ -200,6 +219,7 @@ int main(void)
         CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
+        CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
         CASE(some_long_stalls_do_not_lengthen_the_time_to_park),
     };
 #undef CASE
