@@ -11,7 +11,7 @@
 
 #define PARKS_MS                                                                                   \
     45000 /* 5 s from Park to END, 15 s more for who does not die; the grace of a start */
-#define KEPT_MS 45000 /* 30 s, and what a late coordinator excuses */
+#define KEPT_MS 60000 /* 30 s, 15 s for who does not die, and what a late coordinator excuses */
 
 const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, uint32_t generation,
                                           uint32_t rank)
@@ -85,7 +85,8 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
     }
-    check_let_go(sim, job, &of->m, plan, start);
+    if (plan->live) /* else all were ended, and a checkpoint may be damaged since */
+        check_let_go(sim, job, &of->m, plan, start);
     if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by)
         sim_fail(sim, "%s: generation %u goes on from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)start,
