@@ -147,14 +147,19 @@ static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
-/* All nodes have to be silent for a while before that counts as an outage, which excuses them. */
-static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended(void **state)
+static void outlive_failures(struct bench *b)
 {
-    struct bench *b = *state;
     struct machine_config config = bench_config();
     config.restarts = false;
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
+}
+
+/* All nodes have to be silent for a while before that counts as an outage, which excuses them. */
+static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
     bench_progress(b, 0, 1, "forward");
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     bench_restart(b, 0);
@@ -170,10 +175,7 @@ static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ende
 static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
-    config.restarts = false;
-    bench_reopen(b, &config);
-    bench_run(b, BENCH_STEPS);
+    outlive_failures(b);
     for (uint64_t step = 1; step <= 23; step++) {
         b->now += step > 20 ? 4000 : 100;
         for (uint32_t i = 0; i < 2; i++)
@@ -191,10 +193,7 @@ static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
 static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
-    config.restarts = false;
-    bench_reopen(b, &config);
-    bench_run(b, BENCH_STEPS);
+    outlive_failures(b);
     bench_progress(b, 0, 1, "forward");
     bench_progress(b, 1, 1, "forward");
     b->now += 3000;
