@@ -272,6 +272,7 @@ def main():
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its homes go with it
     os.environ["CAIRN_BIN"] = str(Path(args.bin).resolve())
     sys.path.insert(0, args.source)
     for case in args.cases.split(","):

@@ -25,6 +25,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -262,6 +263,7 @@ def main():
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its home goes with it
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)
     from home import Home
