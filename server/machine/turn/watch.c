@@ -83,6 +83,12 @@ static void note_gap(struct machine *m, const char *phase, int64_t gap_ms)
         pace->count++;
 }
 
+/* The first time there is may be a stall: what is waited for by it is no longer than a hang. */
+static double first_most(const struct machine *m)
+{
+    return (double)m->config.hang_ms / MACHINE_PARK_STEPS;
+}
+
 /* How long steps take, from times that are PACE_MS apart at least: two ranks that tell of two steps
  * a millisecond apart say nothing of it. */
 static void note_pace(struct machine *m, int64_t now, uint64_t step)
@@ -91,8 +97,8 @@ static void note_pace(struct machine *m, int64_t now, uint64_t step)
         return;
     if (m->paced_at != 0 && step > m->paced_step) {
         const double each = (double)(now - m->paced_at) / (double)(step - m->paced_step);
-        const double most = STEP_RISE * m->usual_step_ms;
-        const double usual = m->usual_step_ms > 0 && each > most ? most : each;
+        const double most = m->usual_step_ms > 0 ? STEP_RISE * m->usual_step_ms : first_most(m);
+        const double usual = each > most ? most : each;
         m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
         m->usual_step_ms = m->usual_step_ms > 0 ? 0.7 * m->usual_step_ms + 0.3 * usual : usual;
     }

@@ -189,6 +189,24 @@ static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
 }
 
+/* All that is known of the pace, after a start, is one step of 47 s. */
+static void a_first_step_that_stalls_lengthens_it_to_a_hang_at_most(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
+    for (uint64_t step = 1; step <= 2; step++) {
+        for (uint32_t i = 0; i < 2; i++)
+            bench_progress(b, i, step, "forward");
+        b->now += step == 1 ? 47000 : 0;
+    }
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_is_state(b, "RECOVERING");
+    bench_tick(b, b->m.config.hang_ms - 1);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    bench_tick(b, 1);
+    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+}
+
 /* What a survivor says once it is told to park ends a gap that was no work of its own. */
 static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
 {
@@ -220,6 +238,7 @@ int main(void)
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
         CASE(some_long_stalls_do_not_lengthen_the_time_to_park),
+        CASE(a_first_step_that_stalls_lengthens_it_to_a_hang_at_most),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
