@@ -22,10 +22,23 @@ static uint64_t lead_steps(const struct machine *m)
     return steps << (m->due.passes < MACHINE_PASSES_MAX ? m->due.passes : MACHINE_PASSES_MAX);
 }
 
-/* Where workers are by now: what they said last is up to some seconds old. */
+/* Since this generation began, or the coordinator started. */
+static bool is_anybody_heard(const struct machine *m)
+{
+    bool heard = false;
+    for (uint32_t i = 0; i < m->size; i++)
+        heard = heard || m->ranks[i].joined;
+    return heard;
+}
+
+/* Where workers are by now: what they said last is up to some seconds old. Before the first word of
+ * them after a start it is a low guess, which they mend: who has passed a step says so; one that is
+ * beyond the steps that they repeat might come long after. */
 static uint64_t step_by_now(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
+    if (!is_anybody_heard(m))
+        return m->restore.step;
     int64_t ago = m->step_at != 0 ? t->now - m->step_at : 0;
     bool moves = m->step_ms > 0 && ago > 0 && ago < MACHINE_SILENT_MS;
     return machine_step_now(m) + (moves ? (uint64_t)((double)ago / m->step_ms) : 0);
@@ -129,7 +142,7 @@ static int64_t announce_at(const struct machine *m)
 static bool may_announce(const struct machine *m)
 {
     return by_time(m) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-           m->intent == MACHINE_INTENT_NONE && !machine_saves_busy(m);
+           m->intent == MACHINE_INTENT_NONE && !machine_saves_busy(m) && is_anybody_heard(m);
 }
 
 void machine_due_tick(struct machine_turn *t)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/machine/internal.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
@@ -98,6 +99,48 @@ static void a_restart_counts_from_the_save_before_it(void **state)
     assert_int_equal(b->m.due.from, 500 - 6000);
     machine_resume(&b->m, 500, wall - 1000, &b->out); /* the clock was set back */
     assert_int_equal(b->m.due.from, 500);
+}
+
+/* The step of the announced save; 0: there is none. */
+static uint64_t announced(const struct bench *b)
+{
+    uint64_t step = 0;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        step = b->m.due.announced[i].step > step ? b->m.due.announced[i].step : step;
+    return step;
+}
+
+/* All were at step 1000 once, nothing was saved, and they repeat from the beginning: until somebody
+ * says where they are, nobody knows. */
+static void repeated_steps_are_saved_after_a_restart_too(void **state)
+{
+    struct bench *b = *state;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, 20, "forward");
+    b->m.step_max = 1000;
+    bench_restart(b, 20000);
+    bench_tick(b, 1000);
+    assert_int_equal(announced(b), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        bench_attach(b, i, 20);
+    bench_tick(b, 10000);
+    assert_in_range(announced(b), 21, 40);
+}
+
+static void an_exit_is_not_put_off_to_the_end_of_what_is_repeated(void **state)
+{
+    struct bench *b = *state;
+    for (uint32_t i = 0; i < 2; i++)
+        bench_progress(b, i, 20, "forward");
+    b->m.step_max = 1000;
+    bench_restart(b, 1000);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
+    const uint64_t guess = announced(b);
+    assert_in_range(guess, 1, 20);
+    bench_attach(b, 0, 20);
+    bench_passed(b, 0, guess, 20);
+    assert_in_range(announced(b), 21, 60);
+    assert_true(machine_announced_exit(&b->m, announced(b)));
 }
 
 /* ---- auto ---- */
@@ -425,6 +468,8 @@ int main(void)
         TEST_AT(a_save_is_announced_each_time_the_time_is_over, open_every_10_s),
         TEST_AT(no_save_is_announced_while_one_is_under_way, open_every_10_s),
         TEST_AT(a_restart_counts_from_the_save_before_it, open_every_10_s),
+        TEST_AT(repeated_steps_are_saved_after_a_restart_too, open_every_10_s),
+        TEST_AT(an_exit_is_not_put_off_to_the_end_of_what_is_repeated, open_every_10_s),
         TEST_AT(auto_measures_with_its_first_and_then_tells_its_interval, open_auto),
         TEST_AT(failures_shorten_it_and_it_survives_a_restart, open_auto),
         TEST(a_step_that_is_passed_again_and_again_is_caught_up_with),
