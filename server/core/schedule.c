@@ -167,6 +167,7 @@ static bool is_there(const struct machine *m, uint32_t rank)
 static const char *far_from(const struct core *core, const struct machine *m, uint32_t spare)
 {
     const char *found = NULL;
+    CHECK(spare == 0 || m->ranks != NULL);
     for (uint32_t i = 0; i < spare && !found; i++) {
         if (is_there(m, i) && core_nodes_apart(core, m->ranks[i].node, m->ranks[spare].node))
             found = m->ranks[i].node;
