@@ -110,14 +110,19 @@ static uint64_t announced(const struct bench *b)
     return step;
 }
 
-/* All were at step 1000 once, nothing was saved, and they repeat from the beginning: until somebody
- * says where they are, nobody knows. */
-static void repeated_steps_are_saved_after_a_restart_too(void **state)
+/* All were at step 1000 once, nothing was saved, and they repeat from the beginning. */
+static void repeat_steps(struct bench *b)
 {
-    struct bench *b = *state;
     for (uint32_t i = 0; i < 2; i++)
         bench_progress(b, i, 20, "forward");
     b->m.step_max = 1000;
+}
+
+/* Until somebody says where they are, nobody knows. */
+static void repeated_steps_are_saved_after_a_restart_too(void **state)
+{
+    struct bench *b = *state;
+    repeat_steps(b);
     bench_restart(b, 20000);
     bench_tick(b, 1000);
     assert_int_equal(announced(b), 0);
@@ -130,9 +135,7 @@ static void repeated_steps_are_saved_after_a_restart_too(void **state)
 static void an_exit_is_not_put_off_to_the_end_of_what_is_repeated(void **state)
 {
     struct bench *b = *state;
-    for (uint32_t i = 0; i < 2; i++)
-        bench_progress(b, i, 20, "forward");
-    b->m.step_max = 1000;
+    repeat_steps(b);
     bench_restart(b, 1000);
     assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
     const uint64_t guess = announced(b);
