@@ -51,14 +51,14 @@ const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
     return NULL;
 }
 
-/* Of fewer workers those that go on have what any of them had. */
+/* Of fewer workers those that go on have what any of them had that was still heard. */
 static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
                          const Cairn__V1__Plan *plan, uint64_t start)
 {
     for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->start.job != job || view->start.spare || !view->dismissed || !view->whole ||
-            view->undying || view->start.generation + 1 != plan->generation ||
+            view->undying || view->hung || view->start.generation + 1 != plan->generation ||
             view->step <= start || view->computed_by != view->start.generation || !(m->ran & 2))
             continue;
         sim_fail(sim,
