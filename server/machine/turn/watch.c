@@ -268,6 +268,9 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
         return true;
     }
+    /* After a start its agent may not have come back: it has that long from the grace's end. */
+    if (t->now - m->grace_until < machine_mute_ms(m))
+        return false;
     if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= machine_session_ms(m)) {
         char what[LIMIT_REASON];
         (void)snprintf(what, sizeof what, "its session was lost for %lld s while its process lived",

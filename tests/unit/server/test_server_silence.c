@@ -172,6 +172,45 @@ static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ende
 }
 
 /* Steps take 100 ms, and the last three 4 s each. */
+/* Its session came back before its agent did, and then its node was cut off: that is known only
+ * once the agent has had its time. */
+static void after_a_start_silence_is_no_hang_before_its_agent_is_missed(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
+    bench_restart(b, 0);
+    bench_attach(b, 0, 57);
+    bench_attach(b, 1, 57);
+    for (int s = 1; s < 17; s++) { /* 10 s of grace, 5 s for its agent */
+        bench_tick(b, 1000);
+        bench_counter(b, 0, 57, "reduce", (uint64_t)s);
+    }
+    bench_is_state(b, "RUNNING");
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    for (int s = 17; s < 30; s++) {
+        bench_tick(b, 1000);
+        bench_progress(b, 0, 57 + (uint64_t)s, "forward");
+    }
+    bench_is_state(b, "RUNNING");
+}
+
+/* One whose agent is heard has stopped. */
+static void after_a_start_a_session_without_a_word_is_a_hang_in_the_end(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
+    bench_restart(b, 0);
+    bench_attach(b, 0, 57);
+    bench_attach(b, 1, 57);
+    for (int s = 1; s < 22; s++) {
+        bench_tick(b, 1000);
+        bench_counter(b, 0, 57, "reduce", (uint64_t)s);
+    }
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
 static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
 {
     struct bench *b = *state;
@@ -237,6 +276,8 @@ int main(void)
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
+        CASE(after_a_start_silence_is_no_hang_before_its_agent_is_missed),
+        CASE(after_a_start_a_session_without_a_word_is_a_hang_in_the_end),
         CASE(some_long_stalls_do_not_lengthen_the_time_to_park),
         CASE(a_first_step_that_stalls_lengthens_it_to_a_hang_at_most),
     };
