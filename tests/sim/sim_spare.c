@@ -289,7 +289,8 @@ static bool had_trouble(struct sim *sim, const struct sim_trainer_view *view)
     return view->exit != SIM_RUNS || view->hung || view->data != 0 || view->disturbed_at > since ||
            sim->jobs[view->start.job].user_error || sim_node_flaw(sim, view->node) != SIM_NO_FLAW ||
            sim_node_leaves(view->node) || sim->unheard_until[node] > since ||
-           sim->deaf_until[node] > since || sim->coordinator->unplugged_until > since;
+           sim->deaf_until[node] > since || sim->coordinator->unplugged_until > since ||
+           sim->coordinator->frozen_until > since; /* it hears late of a node that leaves */
 }
 
 /* Spares that the job has no use for any more: not without a reason. */
