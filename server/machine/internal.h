@@ -344,6 +344,9 @@ void machine_watch_kept(struct machine_turn *t);
 /* ---- turn/watch.c: pace, silence, deadlines ---- */
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
+/* The rank of the event says something. The first of a generation that was all silent: what the
+ * others say is on its way, too. */
+void machine_hear(struct machine_turn *t);
 /* Its node is heard again: the worker has all the time to be so, too. */
 void machine_rank_heard(struct machine_turn *t, uint32_t rank);
 /* looks: at what ranks are silent about, too. */

@@ -194,7 +194,7 @@ static void begin_doubt(struct core *core, struct core_node *node)
 {
     node->alone = is_alone(core, node);
     ask_others(core, node);
-    if (node->doubted || (!node->alone && node->doubt.count == 0))
+    if (node->doubted || node->local)
         return;
     node->doubted = true;
     tell_agent(core, node, MACHINE_AGENT_DOUBTED);

@@ -361,7 +361,7 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
             return st;
     } else {
         if (events[event->kind].sender == TRAINER)
-            m->ranks[event->rank].heard_at = event->now;
+            machine_hear(&t);
         if (machine_is_spare(m, event->rank)) {
             machine_on_spare_event(&t);
         } else if (events[event->kind].handle) {

@@ -216,6 +216,15 @@ void machine_rank_heard(struct machine_turn *t, uint32_t rank)
         of->lost_at = t->now;
 }
 
+void machine_hear(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const bool first = t->ev->rank < m->size && !is_one_heard(t);
+    for (uint32_t i = 0; first && i < m->size; i++)
+        machine_rank_heard(t, i);
+    m->ranks[t->ev->rank].heard_at = t->now;
+}
+
 static void blame_silence(struct machine_turn *t, uint32_t index)
 {
     const struct machine_rank *rank = &t->m->ranks[index];

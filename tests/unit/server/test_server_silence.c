@@ -172,6 +172,30 @@ static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ende
 }
 
 /* Steps take 100 ms, and the last three 4 s each. */
+/* All of it was on a node that was cut off: what its workers say next comes one after the other. */
+static void the_first_that_is_heard_again_does_not_end_the_others(void **state)
+{
+    struct bench *b = *state;
+    go_on(b, 2, 1);
+    bench_counter(b, 1, b->m.step_max, "forward", 1);
+    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    for (int i = 0; i < 40; i++)
+        bench_tick(b, 1000);
+    bench_is_state(b, "RUNNING");
+    bench_begin(b, 1, b->m.step_max); /* says nothing of its pace */
+    bench_is_state(b, "RUNNING");
+    for (int i = 0; i < 4; i++)
+        bench_tick(b, 1000);
+    bench_is_state(b, "RUNNING");
+    for (int i = 0; i < 10; i++) { /* one that doesn't come is lost in the end */
+        bench_tick(b, 1000);
+        bench_counter(b, 1, b->m.step_max, "reduce", 2);
+    }
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.rank, 0);
+}
+
 /* Its session came back before its agent did, and then its node was cut off: that is known only
  * once the agent has had its time. */
 static void after_a_start_silence_is_no_hang_before_its_agent_is_missed(void **state)
@@ -276,6 +300,7 @@ int main(void)
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
+        CASE(the_first_that_is_heard_again_does_not_end_the_others),
         CASE(after_a_start_silence_is_no_hang_before_its_agent_is_missed),
         CASE(after_a_start_a_session_without_a_word_is_a_hang_in_the_end),
         CASE(some_long_stalls_do_not_lengthen_the_time_to_park),

@@ -173,8 +173,13 @@ static void without_a_witness_it_is_as_ever(void **state)
 {
     struct fleet f = { .w = *state };
     join(&f, 3, false);
-    pass(&f, 4500);
+    const struct core_job *job = core_submit_one(f.w, "j");
+    assert_string_equal(job->m.ranks[0].node, "a");
+    pass(&f, 3000);
+    assert_int_equal(job->m.ranks[0].agent, MACHINE_AGENT_HEARD);
+    pass(&f, 1500);
     assert_false(first(&f)->silent);
+    assert_int_equal(job->m.ranks[0].agent, MACHINE_AGENT_DOUBTED); /* its workers' silence waits */
     pass(&f, 1000);
     assert_true(first(&f)->silent);
     assert_int_equal(f.agent[1].sent[ORDER_PROBE], 0);
