@@ -241,6 +241,10 @@ void core_excuse(struct core *core)
              (double)late / 1000.0);
     core->expects_until += late; /* the nodes can't have come meanwhile */
     core->grace_until += core->grace_until != 0 ? late : 0;
+    if (core->outage.since != 0) { /* else what was held is counted with it, once more */
+        core->outage.since += late;
+        core->outage.looked_at += late;
+    }
     for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->heard_at += late;
         core->nodes[i]->doubt.asked_at += late;

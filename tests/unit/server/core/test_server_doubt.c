@@ -414,6 +414,22 @@ static void where_many_come_back_one_by_one_each_has_its_turn(void **state)
     free(more);
 }
 
+/* In a hold, too, no time counts twice. */
+static void where_all_are_silent_standing_still_is_excused_once(void **state)
+{
+    struct fleet f = { .w = *state };
+    join(&f, 3, false);
+    const struct core_job *job = core_submit_one(f.w, "j");
+    const int64_t began = f.w->now, started = job->m.started_at;
+    core_pass(f.w, 20000);
+    f.w->now += 60000;
+    core_wake(f.w->core);
+    core_pass(f.w, 5000);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_in_range(job->m.started_at - started, 80000, f.w->now - began);
+    leave(&f);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -429,6 +445,7 @@ int main(void)
         CASE(beats_thin_out_where_there_are_many_nodes),
         CASE(beats_thin_out_within_the_time_of_a_hang),
         CASE(neighbours_are_asked_of_different_witnesses),
+        CASE(where_all_are_silent_standing_still_is_excused_once),
         CASE(what_is_forgotten_is_in_doubt_no_more),
         CASE(nodes_that_are_silent_for_good_are_lost_after_one_hold),
         CASE(where_many_come_back_one_by_one_each_has_its_turn),
