@@ -40,6 +40,8 @@ void sim_silence_look(struct sim *sim)
                  sim_control_away_ms(sim, i, false) == 0;
     if (!sim_coordinator_runs(sim) || sim->now < c->started_at + START_MS || serve == 0)
         sim->clear_since = sim->now;
+    if (sim->now >= c->frozen_until && c->frozen_until > sim->clear_since)
+        sim->clear_since = c->frozen_until; /* nothing was looked at meanwhile */
 }
 
 /* The way between its node and the coordinator is cut, or was until lately. */
