@@ -376,6 +376,7 @@ struct sim_trainer_view {
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */
     uint64_t step;
+    bool unwinds;         /* it leaves its generation, and gives its state to nobody */
     bool parked;          /* its step thread has unwound, and it heard of no next generation */
     bool whole;           /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */

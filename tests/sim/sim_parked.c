@@ -101,7 +101,7 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
         const uint32_t rank = plan->live_sources[i];
         const struct sim_trainer_view *source =
             sim_member(sim, view->start.job, plan->generation, rank);
-        if (!source)
+        if (!source || source->unwinds)
             return false;
         is_source = is_source || rank == view->rank;
         if (!source->ready && (!source->whole || source->step != plan->live_step))

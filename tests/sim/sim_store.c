@@ -98,7 +98,8 @@ void sim_store_damage(struct sim *sim)
     }
 }
 
-/* It went because a later one was read back, and that one was damaged afterwards. */
+/* It went because a later one was read back, and that one, or what that is read through, was damaged
+ * afterwards. */
 bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 {
     bool later = false;
@@ -108,7 +109,8 @@ bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
             continue;
         if (folder->step == step && folder->manifest && !sim_folder_damaged(sim, folder))
             return false;
-        later = later || (folder->step > step && folder->read_back && folder->damaged);
+        later =
+            later || (folder->step > step && folder->read_back && sim_folder_damaged(sim, folder));
     }
     return later;
 }

@@ -459,6 +459,7 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
     t->stage = PARKING;
     t->stage_since = sim->now + (int64_t)sim_below(sim, sim_chance(sim, 30) ? 8000 : 200);
     t->view.ready = false;
+    t->view.unwinds = true;
     t->saving = -1;
     t->read_until = t->retry_at = t->all_came_at = 0;
     t->leave = false;
@@ -498,7 +499,7 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     session_core_release(&t->core);
     t->view.start = next;
     t->view.rank = SIM_NO_RANK;
-    t->view.parked = false;
+    t->view.parked = t->view.unwinds = false;
     sim_parked_check_member(sim, &t->view);
     t->view.finished = false;
     t->connect_at = 0;
