@@ -35,7 +35,7 @@ void fault_context(int64_t rank, int64_t generation, int64_t step)
 struct fault {
     char point[64];
     char action[16];
-    int64_t rank, generation, step, nth; /* -1: any */
+    int64_t rank, generation, step, from, nth; /* -1: any */
 };
 
 /* Reads one "POINT[,key=value…]:ACTION". */
@@ -50,7 +50,7 @@ static bool parse_fault(const char *text, size_t size, struct fault *out)
     if (colon == NULL)
         return false;
     *colon = '\0';
-    *out = (struct fault){ .rank = -1, .generation = -1, .step = -1, .nth = -1 };
+    *out = (struct fault){ .rank = -1, .generation = -1, .step = -1, .from = -1, .nth = -1 };
     (void)snprintf(out->action, sizeof(out->action), "%s", colon + 1);
     char *save = NULL;
     char *part = strtok_r(copy, ",", &save);
@@ -68,6 +68,8 @@ static bool parse_fault(const char *text, size_t size, struct fault *out)
             out->generation = value;
         } else if (strncmp(part, "step=", 5) == 0) {
             out->step = value;
+        } else if (strncmp(part, "from=", 5) == 0) {
+            out->from = value;
         } else if (strncmp(part, "nth=", 4) == 0) {
             out->nth = value;
         }
@@ -80,7 +82,8 @@ static bool matches(const struct fault *fault, const char *point)
     return strcmp(fault->point, point) == 0 &&
            (fault->rank < 0 || fault->rank == atomic_load(&now_rank)) &&
            (fault->generation < 0 || fault->generation == atomic_load(&now_generation)) &&
-           (fault->step < 0 || fault->step == atomic_load(&now_step));
+           (fault->step < 0 || fault->step == atomic_load(&now_step)) &&
+           fault->from <= atomic_load(&now_step);
 }
 
 static void marker_path(const char *point, const char *suffix, char out[512])
@@ -125,6 +128,17 @@ static void wait_for_go(const char *point)
     }
 }
 
+/* "slowMS"; false: it is another action. */
+static bool slow_down(const struct fault *fault)
+{
+    if (strncmp(fault->action, "slow", 4) != 0)
+        return false;
+    const long ms = strtol(fault->action + 4, NULL, 10);
+    struct timespec pause = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
 static enum status act(const struct fault *fault)
 {
     if (strcmp(fault->action, "kill") == 0) {
@@ -151,7 +165,8 @@ enum status fault_status(const char *point)
     while (armed != NULL && *armed != '\0') {
         size_t size = strcspn(armed, ";");
         struct fault fault;
-        if (parse_fault(armed, size, &fault) && matches(&fault, point) && claim(&fault))
+        if (parse_fault(armed, size, &fault) && matches(&fault, point) && !slow_down(&fault) &&
+            claim(&fault))
             return act(&fault);
         armed += size + (armed[size] == ';');
     }
@@ -161,6 +176,25 @@ enum status fault_status(const char *point)
 void fault_point(const char *point)
 {
     (void)fault_status(point);
+}
+
+void fault_flip(const char *point, float *words, size_t count)
+{
+    const char *armed = getenv("CAIRN_FAULT");
+    while (armed != NULL && *armed != '\0' && count > 0) {
+        size_t size = strcspn(armed, ";");
+        struct fault fault;
+        const bool here = parse_fault(armed, size, &fault) && matches(&fault, point);
+        const bool always = here && strcmp(fault.action, "flips") == 0;
+        const bool once = here && strcmp(fault.action, "flip") == 0 && claim(&fault);
+        if (always || once) {
+            uint32_t word;
+            memcpy(&word, &words[count / 2], sizeof(word));
+            word ^= UINT32_C(1) << 20; /* of the mantissa: nothing that anybody would notice */
+            memcpy(&words[count / 2], &word, sizeof(word));
+        }
+        armed += size + (armed[size] == ';');
+    }
 }
 
 #else

@@ -141,7 +141,7 @@ struct adamw_args {
     uint64_t t;                    /* 1 at the first update */
 };
 
-/* Loops over flat float32 buffers of n elements: each element for itself, but for square_sums. */
+/* Loops over flat float32 buffers of n elements: each for itself, but for the sums over pieces. */
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
@@ -154,6 +154,10 @@ struct vector_table {
      * double and in a fixed order. */
     enum status (*square_sums)(struct backend *b, double *out, const float *x, size_t n,
                                struct stream *s);
+    /* out[i] = the checksum of piece i: the sum of its words' bits, each mixed with its place in
+     * the piece (kernels/mix.h). The same on every device; one word that changes changes it. */
+    enum status (*checksums)(struct backend *b, uint64_t *out, const float *x, size_t n,
+                             struct stream *s);
     enum status (*sgd)(struct backend *b, float *param, float *momentum, const float *grad,
                        size_t n, const struct sgd_args *args, struct stream *s);
     enum status (*adamw)(struct backend *b, float *param, float *m, float *v, const float *grad,

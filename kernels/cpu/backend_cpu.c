@@ -312,6 +312,16 @@ static enum status cpu_square_sums(struct backend *b, double *out, const float *
     return ST_OK;
 }
 
+static enum status cpu_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
+                                 struct stream *s)
+{
+    (void)s;
+    const size_t piece = (size_t)PIECE_ELEMENTS;
+    for (size_t at = 0, i = 0; at < n; at += piece, i++)
+        out[i] = b->loops.flat->checksum(x + at, n - at < piece ? n - at : piece);
+    return ST_OK;
+}
+
 static enum status cpu_sgd(struct backend *b, float *param, float *momentum, const float *grad,
                            size_t n, const struct sgd_args *args, struct stream *s)
 {
@@ -365,6 +375,7 @@ const struct backend_table *backend_cpu(void)
             .copy = cpu_copy,
             .fill = cpu_fill,
             .square_sums = cpu_square_sums,
+            .checksums = cpu_checksums,
             .sgd = cpu_sgd,
             .adamw = cpu_adamw,
         },

@@ -290,6 +290,7 @@ const struct backend_table *backend_cuda(void)
             .copy = cuda_vector_copy,
             .fill = cuda_vector_fill,
             .square_sums = cuda_vector_square_sums,
+            .checksums = cuda_vector_checksums,
             .sgd = cuda_vector_sgd,
             .adamw = cuda_vector_adamw,
         },

@@ -242,6 +242,22 @@ static enum status async_square_sums(struct backend *b, double *out, const float
     return ST_OK;
 }
 
+static enum status run_checksums(struct stream *s, void *arg)
+{
+    struct vector_work *w = arg;
+    translate(s, w);
+    return backend_cpu()->vector.checksums(s->backend->cpu, w->out, w->x, w->n, s->cpu);
+}
+
+static enum status async_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
+                                   struct stream *s)
+{
+    CHECK(async_is_device(b, out));
+    const struct vector_work w = { .out = out, .x = x, .n = n };
+    async_device_enqueue(s, run_checksums, &w, sizeof(w));
+    return ST_OK;
+}
+
 static enum status run_sgd(struct stream *s, void *arg)
 {
     struct vector_work *w = arg;
@@ -290,5 +306,6 @@ const struct vector_table async_vector = { .add = async_add,
                                            .copy = async_copy,
                                            .fill = async_fill,
                                            .square_sums = async_square_sums,
+                                           .checksums = async_checksums,
                                            .sgd = async_sgd,
                                            .adamw = async_adamw };

@@ -6,6 +6,7 @@
 #include "common/limits.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/own/k.h"
+#include "kernels/mix.h"
 #include "tests/gpu/kernel_run.h"
 #include "tests/test.h"
 
@@ -55,6 +56,31 @@ static void square_sums(struct run *run, const void *arg)
     run_get(run, out, got, (size_t)pieces * sizeof(*got));
     for (int64_t i = 0; i < pieces; i++)
         assert_true(fabs(got[i] - want[i]) <= 1e-11 * want[i]);
+}
+
+/* The words that kernels/mix.h makes of them, added up. */
+static void checksums(struct run *run, const void *arg)
+{
+    const int64_t n = *(const int64_t *)arg;
+    const int64_t pieces = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    const double *x = run_random(run, DTYPE_F32, n, -2.0, 2.0);
+    uint64_t *want = run_host(run, (size_t)pieces * sizeof(*want));
+    uint64_t *got = run_host(run, (size_t)pieces * sizeof(*got));
+    uint64_t *out = run_in_bytes(run, want, (size_t)pieces * sizeof(*want));
+    for (int64_t i = 0; i < n; i++)
+        want[i / PIECE_ELEMENTS] += mix_word((float)x[i], (uint32_t)(i % PIECE_ELEMENTS));
+    run_changes(run, out);
+    assert_int_equal(k_vector_checksums(out, run_in_flat(run, x, n), (size_t)n, NULL), ST_OK);
+    run_get(run, out, got, (size_t)pieces * sizeof(*got));
+    assert_memory_equal(got, want, (size_t)pieces * sizeof(*got));
+}
+
+static void checksums_are_of_pieces(void **state)
+{
+    (void)state;
+    const int64_t lengths[] = { 1, 6, PIECE_ELEMENTS - 1, 3 * PIECE_ELEMENTS + 77 };
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+        run_seeds(checksums, &lengths[i]);
 }
 
 static void square_sums_are_of_pieces(void **state)
@@ -214,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_and_fills_touch_every_element),
         cmocka_unit_test(square_sums_are_of_pieces),
+        cmocka_unit_test(checksums_are_of_pieces),
         cmocka_unit_test(updates_are_those_of_the_definition_and_decay_where_the_map_says),
         cmocka_unit_test(what_is_out_of_range_is_refused),
     };

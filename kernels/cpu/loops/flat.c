@@ -4,15 +4,18 @@
  */
 #include <math.h>
 
+#include "common/check.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/loops/simd.h"
+#include "kernels/mix.h"
 
 #define SQUARE_LANES 16 /* whatever the width, so that the order is the same everywhere */
 #define COLUMN_TILE  64
 #define STREAM_MIN   ((size_t)1 << 20) /* elements: far more than the caches hold */
 
 typedef double dvec __attribute__((vector_size(8 * LOOPS_WIDTH)));
+typedef uint32_t uvec __attribute__((vector_size(4 * LOOPS_WIDTH)));
 
 static void flat_add(float *out, const float *x, const float *y, size_t n)
 {
@@ -86,6 +89,29 @@ static double flat_square_sum(const float *x, size_t n)
             lane[l] += lane[l + half];
     }
     return lane[0];
+}
+
+/* Halves of the mixed words are added apart, so that 32 bits hold the sums of a piece. */
+static uint64_t flat_checksum(const float *x, size_t n)
+{
+    uvec at, low = { 0 }, high = { 0 };
+    for (uint32_t k = 0; k < W; k++)
+        at[k] = k;
+    CHECK(n <= PIECE_ELEMENTS);
+    size_t i = 0;
+    for (; i + W <= n; i += W, at += W) {
+        uvec word;
+        memcpy(&word, x + i, sizeof(word));
+        MIX_WORD(word, at);
+        low += word & 0xffff;
+        high += word >> 16;
+    }
+    uint64_t sum = 0;
+    for (size_t k = 0; k < W; k++)
+        sum += (uint64_t)low[k] + ((uint64_t)high[k] << 16);
+    for (; i < n; i++)
+        sum += mix_word(x[i], (uint32_t)i);
+    return sum;
 }
 
 static void flat_bias_relu(float *out, const float *bias, size_t rows, size_t columns, bool relu)
@@ -224,6 +250,7 @@ const struct flat_loops LOOPS_TABLE(flat_loops) = {
     .relu = flat_relu,
     .relu_backward = flat_relu_backward,
     .square_sum = flat_square_sum,
+    .checksum = flat_checksum,
     .bias_relu = flat_bias_relu,
     .column_sums = flat_column_sums,
     .sgd = flat_sgd,

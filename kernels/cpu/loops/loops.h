@@ -95,6 +95,8 @@ struct flat_loops {
     void (*relu_backward)(float *din, const float *a, const float *b, const float *out, size_t n);
     /* Σ x²: element i is added, in double, to lane i mod 16; a tree adds the 16 lanes. */
     double (*square_sum)(const float *x, size_t n);
+    /* The sum of mix_word over up to PIECE_ELEMENTS words. */
+    uint64_t (*checksum)(const float *x, size_t n);
     /* out[r][c] = relu?(out[r][c] + bias[c]); bias may be NULL. */
     void (*bias_relu)(float *out, const float *bias, size_t rows, size_t columns, bool relu);
     /* out[c] (+)= Σ over rows in order, in double. */

@@ -160,6 +160,8 @@ enum status cuda_vector_fill(struct backend *b, float *out, float value, size_t 
                              struct stream *s);
 enum status cuda_vector_square_sums(struct backend *b, double *out, const float *x, size_t n,
                                     struct stream *s);
+enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
+                                  struct stream *s);
 enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, const float *grad,
                             size_t n, const struct sgd_args *args, struct stream *s);
 enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *v,

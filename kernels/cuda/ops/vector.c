@@ -37,6 +37,15 @@ enum status cuda_vector_square_sums(struct backend *b, double *out, const float 
     return cuda_launched(b, k_vector_square_sums(out, x, n, cuda_stream(s)), "square sums");
 }
 
+enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
+                                  struct stream *s)
+{
+    enum status st = cuda_enter(b);
+    if (st != ST_OK)
+        return st;
+    return cuda_launched(b, k_vector_checksums(out, x, n, cuda_stream(s)), "checksums");
+}
+
 enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, const float *grad,
                             size_t n, const struct sgd_args *args, struct stream *s)
 {

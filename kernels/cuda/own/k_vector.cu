@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"
+#include "kernels/mix.h"
 
 #define SQUARE_THREADS 512
 #define BLOCK_ELEMENTS (VECTOR_THREADS * 4) /* elements of a block, four per thread */
@@ -73,6 +74,40 @@ enum status k_vector_square_sums(double *out, const float *x, size_t n, void *st
         return ST_INVALID;
     return launch(vector_square_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream,
                   out, x, (int64_t)n, is_aligned(x));
+}
+
+static __global__ void __launch_bounds__(SQUARE_THREADS)
+    vector_checksum_kernel(uint64_t *out, const float *x, int64_t n)
+{
+    SHARED_ARRAY(uint64_t, shared, SQUARE_THREADS);
+    const int t = (int)threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * PIECE_ELEMENTS;
+    const int64_t end = first + PIECE_ELEMENTS < n ? first + PIECE_ELEMENTS : n;
+    uint64_t sum = 0;
+    for (int64_t i = first + t; i < end; i += SQUARE_THREADS) {
+        uint32_t word = __float_as_uint(x[i]);
+        MIX_WORD(word, (uint32_t)(i - first));
+        sum += word;
+    }
+    shared[t] = sum;
+    for (int half = SQUARE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half)
+            shared[t] += shared[t + half];
+    }
+    if (t == 0)
+        out[blockIdx.x] = shared[0];
+}
+
+enum status k_vector_checksums(uint64_t *out, const float *x, size_t n, void *stream)
+{
+    const size_t pieces = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    if (n == 0)
+        return ST_OK;
+    if (pieces > INT32_MAX)
+        return ST_INVALID;
+    return launch(vector_checksum_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream,
+                  out, x, (int64_t)n);
 }
 
 /* Which elements decay: those before the first border, after the second, … (struct decay_map). A

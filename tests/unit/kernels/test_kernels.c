@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/loops/loops.h"
+#include "kernels/mix.h"
 #include "tests/test.h"
 
 static const struct backend_table *cpu;
@@ -94,6 +95,35 @@ static void square_sums_are_by_pieces(void **state)
     assert_int_equal(
         cpu->vector.square_sums(backend, &alone, x + PIECE_ELEMENTS, PIECE_ELEMENTS, NULL), ST_OK);
     assert_memory_equal(&alone, &found[1], sizeof(alone));
+    cpu->free(backend, x);
+}
+
+static void a_checksum_sees_every_word(void **state)
+{
+    (void)state;
+    const size_t n = PIECE_ELEMENTS + 77;
+    float *x = numbers(n, 1.0f);
+    uint64_t before[2] = { 0 }, after[2], want[2] = { 0 };
+    assert_int_equal(cpu->vector.checksums(backend, before, x, n, NULL), ST_OK);
+    for (size_t i = 0; i < n; i++)
+        want[i / PIECE_ELEMENTS] += mix_word(x[i], (uint32_t)(i % PIECE_ELEMENTS));
+    assert_memory_equal(before, want, sizeof(want));
+    for (size_t i = 0; i < n; i += 997) {
+        uint32_t word;
+        memcpy(&word, &x[i], sizeof(word));
+        word ^= UINT32_C(1) << i % 32;
+        memcpy(&x[i], &word, sizeof(word));
+        assert_int_equal(cpu->vector.checksums(backend, after, x, n, NULL), ST_OK);
+        assert_true(after[i / PIECE_ELEMENTS] != before[i / PIECE_ELEMENTS]);
+        assert_true(after[1 - i / PIECE_ELEMENTS] == before[1 - i / PIECE_ELEMENTS]);
+        word ^= UINT32_C(1) << i % 32;
+        memcpy(&x[i], &word, sizeof(word));
+    }
+    const float kept = x[5]; /* two that change places */
+    x[5] = x[6];
+    x[6] = kept;
+    assert_int_equal(cpu->vector.checksums(backend, after, x, n, NULL), ST_OK);
+    assert_true(after[0] != before[0]);
     cpu->free(backend, x);
 }
 
@@ -408,6 +438,7 @@ static void loops_give_the_same_bits_at_every_width(void **state)
     if (__builtin_cpu_supports("avx2")) {
         run_norm(&norm_loops_avx2, x, &avx2);
         assert_memory_equal(&avx2, &base, sizeof(base));
+        assert_true(flat_loops_avx2.checksum(x, 1003) == flat_loops_base.checksum(x, 1003));
         const double a = flat_loops_avx2.square_sum(x, 1000);
         const double b = flat_loops_base.square_sum(x, 1000);
         assert_memory_equal(&a, &b, sizeof(a));
@@ -416,6 +447,7 @@ static void loops_give_the_same_bits_at_every_width(void **state)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         run_norm(&norm_loops_avx512, x, &avx512);
         assert_memory_equal(&avx512, &base, sizeof(base));
+        assert_true(flat_loops_avx512.checksum(x, 1003) == flat_loops_base.checksum(x, 1003));
         const double a = flat_loops_avx512.square_sum(x, 1000);
         const double b = flat_loops_base.square_sum(x, 1000);
         assert_memory_equal(&a, &b, sizeof(a));
@@ -429,6 +461,7 @@ int main(void)
         cmocka_unit_test(memory_is_aligned_and_zeroed),
         cmocka_unit_test(vectors_do_the_same_at_every_length),
         cmocka_unit_test(square_sums_are_by_pieces),
+        cmocka_unit_test(a_checksum_sees_every_word),
         cmocka_unit_test(sgd_is_that_of_pytorch),
         cmocka_unit_test(adamw_is_that_of_pytorch),
         cmocka_unit_test(formats_hold_the_same_elements),
