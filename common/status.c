@@ -58,6 +58,8 @@ const char *status_string(enum status st)
         return "this generation is over";
     case ST_CHANGED:
         return "not what it was";
+    case ST_WRONG:
+        return "computed wrongly";
     case ST_DEVICE:
         return "device failed";
     case ST_CONFIG:

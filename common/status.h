@@ -34,6 +34,7 @@ enum status {
     /* Scope GENERATION: the workers must form anew; the processes may live on. */
     ST_PEER = -300,    /* a peer died, or communication with it failed */
     ST_STALE = -301,   /* this generation is over */
+    ST_WRONG = -303,   /* two ranks computed different bits */
     ST_CHANGED = -302, /* what was begun with is not what is there now */
 
     /* Scope WORKER: the process must be replaced (e.g. a sticky device error). */

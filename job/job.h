@@ -112,6 +112,7 @@ struct job {
         int64_t spares;     /* started besides, to take the seat of one that dies */
         int64_t threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
+        bool by_speed;                /* `shares: auto`: these are what it begins with */
         enum job_device device;
         enum job_memory memory;
     } workers;
@@ -140,6 +141,10 @@ struct job {
         int64_t threads;      /* that encode */
         int64_t grace_ms;     /* what a worker told to go (SIGTERM) has for a checkpoint */
     } checkpoint;
+    struct {
+        int64_t every;    /* steps in which each lane is computed twice, once; 0: never */
+        int64_t checksum; /* steps between two comparisons of the replicas; 0: never */
+    } audit;
     struct {
         enum job_exactness exactness;
         enum job_on_nan on_nan;
@@ -201,6 +206,8 @@ uint64_t job_state_bytes(const struct job *job);
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
+/* Nothing but an even spread was asked for. */
+bool job_shares_even(const struct job *job);
 /*
  * The lanes of each of count workers, as many as the job has for a while: what the job file says if
  * that is workers.count, else as job_shares spreads them.

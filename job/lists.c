@@ -52,7 +52,7 @@ static bool read_counts(struct reader *reader, const struct field *field,
         count++;
     }
     if (count == 0 || count > LIMIT_RANKS) {
-        job_report_add(&reader->report, node->place, "write it as in [3, 1]",
+        job_report_add(&reader->report, node->place, "write it as in [3, 1], or auto",
                        "%s has from 1 to %d numbers", field->path, LIMIT_RANKS);
         good = false;
     }
@@ -142,9 +142,20 @@ static bool read_env(struct reader *reader, const struct field *field, const str
     return good;
 }
 
+/* `shares: auto`: nothing is counted yet. */
+static bool is_auto(const struct field *field, const struct tree_node *node)
+{
+    return field->kind == FIELD_COUNTS && node->kind == TREE_SCALAR &&
+           strcmp(node->text, field->words) == 0;
+}
+
 bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node)
 {
     bool map = field->kind == FIELD_ENV;
+    if (is_auto(field, node)) {
+        reader->job.workers.by_speed = true;
+        return true;
+    }
     if (node->kind != (map ? TREE_MAP : TREE_LIST)) {
         char way_out[LIMIT_REASON];
         (void)snprintf(way_out, sizeof(way_out), "write it as in %s", field->example);

@@ -188,7 +188,7 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
         return;
     if (job->workers.count == 0)
         job->workers.count = 1;
-    bool has_shares = reader_has(reader, "workers.shares");
+    bool has_shares = reader_has(reader, "workers.shares") && !job->workers.by_speed;
     if (has_shares)
         check_shares(reader, lanes_known);
     resolve_min(reader);

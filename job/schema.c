@@ -142,7 +142,8 @@ static const struct field fields[] = {
     { "workers.count", FIELD_INT, 0, AT(workers.count), 1, LIMIT_RANKS },
     { "workers.min", FIELD_INT, 0, AT(workers.min), 1, LIMIT_RANKS },
     { "workers.spares", FIELD_INT, 0, AT(workers.spares), 0, LIMIT_RANKS - 1, .fallback = "0" },
-    { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .example = "[3, 1]" },
+    { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .words = "auto",
+      .example = "[3, 1]" },
     { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = JOB_WORDS(JOB_DEVICES),
       .fallback = "cpu" },
     { "workers.threads", FIELD_INT, 0, AT(workers.threads), 1, 256, .fallback = "1" },
@@ -180,6 +181,11 @@ static const struct field fields[] = {
     { "checkpoint.peers", FIELD_INT, 0, AT(checkpoint.peers), 0, 1, .fallback = "0" },
     { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3, .units = UNIT_TIME,
       .fallback = "30 s" },
+
+    { "audit.every", FIELD_AMOUNT, 0, AT(audit.every), 0, 1e9, .units = UNIT_STEPS, .words = "none",
+      .fallback = "200 steps" },
+    { "audit.checksum", FIELD_AMOUNT, 0, AT(audit.checksum), 0, 1e9, .units = UNIT_STEPS,
+      .words = "none", .fallback = "100 steps" },
 
     { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness),
       .words = JOB_WORDS(JOB_EXACTNESSES), .fallback = "strict" },

@@ -66,6 +66,14 @@ enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
     return ST_OK;
 }
 
+bool job_shares_even(const struct job *job)
+{
+    const int64_t count = job->workers.count;
+    uint32_t even[LIMIT_RANKS];
+    return job_shares(job->train.lanes, count, even) == ST_OK &&
+           memcmp(even, job->workers.shares, (size_t)count * sizeof(*even)) == 0;
+}
+
 enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out)
 {
     if (count != job->workers.count)

@@ -403,7 +403,8 @@ enum status value_print(const struct field *field, const struct job *job, struct
     case FIELD_AMOUNT:
         return print_amount(field, *(const int64_t *)at, out);
     case FIELD_COUNTS:
-        return print_counts(at, job->workers.count, out);
+        return job->workers.by_speed ? buf_append_text(out, field->words)
+                                     : print_counts(at, job->workers.count, out);
     case FIELD_WORDS:
         return print_words(field, at, out);
     case FIELD_ENV:

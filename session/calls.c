@@ -212,6 +212,20 @@ void session_note_step(struct session *session, double step_ms)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
+void session_note_lanes(struct session *session, uint32_t lanes, int64_t us)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session_core_note_lanes(&session->core, lanes, us);
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
+void session_note_audited(struct session *session, uint64_t step)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session->core.audited = step;
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
 struct session_pace session_pace(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
@@ -312,9 +326,11 @@ void session_fault(struct session *session, const struct session_fault *said)
 {
     const int64_t deadline_ms = session_deadline(FAULT_WAIT_MS);
     const struct session_progress progress = session_progress_of(session);
-    struct session_fault_record fault = {
-        .of_node = said->of_node, .kind = said->kind, .shard = said->shard, .step = progress.step
-    };
+    struct session_fault_record fault = { .of_node = said->of_node,
+                                          .kind = said->kind,
+                                          .shard = said->shard,
+                                          .good_step = said->good_step,
+                                          .step = progress.step };
     reason_set(&fault.why, "%s", said->message);
     (void)snprintf(fault.phase, sizeof(fault.phase), "%s", progress.phase);
     for (size_t i = 0; i < said->rank_count && i < SESSION_BLAMED_MAX; i++)

@@ -52,6 +52,8 @@ MUST_CHECK enum status session_core_assignment(const struct session_core *core,
 MUST_CHECK enum status session_core_ready(struct session_core *core,
                                           const struct session_ready *ready);
 void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms);
+/* Of one step more. */
+void session_core_note_lanes(struct session_core *core, uint32_t lanes, int64_t us);
 void session_core_fault(struct session_core *core, const struct session_fault_record *fault);
 void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_ms,
                          const char *reason);

@@ -204,6 +204,13 @@ void session_core_row(struct session_core *core, const struct session_row *row, 
     record->wall_ms = wall_ms;
 }
 
+void session_core_note_lanes(struct session_core *core, uint32_t lanes, int64_t us)
+{
+    core->timed.lanes = lanes;
+    core->timed.steps++;
+    core->timed.us += us > 0 ? (uint64_t)us : 0;
+}
+
 void session_core_fault(struct session_core *core, const struct session_fault_record *fault)
 {
     if (core->fault.known)

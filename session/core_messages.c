@@ -51,6 +51,7 @@ static bool out_fault(const struct session_core *core, struct session_out *out)
     out->fault.step = fault->step;
     out->fault.of_node = fault->of_node;
     out->fault.shard = fault->shard;
+    out->fault.good_step = fault->good_step;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
     out->message.fault = &out->fault;
     out->kind = SESSION_OUT_FAULT;
@@ -261,6 +262,10 @@ static bool out_progress(const struct session_core *core, const struct session_p
         out->progress_message.collective = unconst(progress->collective);
         out->progress_message.exchanges = progress->exchanges;
     }
+    out->progress_message.audited = core->audited;
+    out->progress_message.lanes = core->timed.lanes;
+    out->progress_message.timed_steps = core->timed.steps;
+    out->progress_message.timed_us = core->timed.us;
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;
@@ -481,6 +486,7 @@ enum status session_core_last_words(const struct session_core *core,
         fault.step = core->fault.step;
         fault.of_node = core->fault.of_node;
         fault.shard = core->fault.shard;
+        fault.good_step = core->fault.good_step;
         words.fault__case = CAIRN__V1__LAST_WORDS__FAULT__FAULT;
         words.fault = &fault;
     }

@@ -98,6 +98,12 @@ struct session_progress {
     const char *collective; /* name of the newest, static text; NULL: these aren't told */
 };
 
+/* Of the share of lanes that this rank computes, in all steps of this session. */
+struct session_timed {
+    uint32_t lanes; /* of each of these steps; 0: it isn't told */
+    uint64_t steps, us;
+};
+
 /* ---- what is remembered ---- */
 
 /* Transitions stand at the top. */
@@ -191,6 +197,7 @@ struct session_fault_record {
     bool of_node; /* what failed is this node's, not the job's */
     Cairn__V1__FaultKind kind;
     uint32_t shard; /* of a damaged checkpoint: 1 + its file; 0: not known */
+    uint64_t good_step;
     struct reason why;
     uint32_t ranks[SESSION_BLAMED_MAX];
     size_t rank_count;
@@ -277,6 +284,8 @@ struct session_core {
     struct reason memory_reason;
     uint64_t memory_bytes; /* that copy files take */
 
+    struct session_timed timed; /* said with progress, as is the newest step that was audited: */
+    uint64_t audited;
     struct session_progress progress_said;
     int64_t progress_ms;
 

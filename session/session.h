@@ -199,6 +199,11 @@ MUST_CHECK enum status session_set_warm(struct session *session, const struct se
 void session_mark(struct session *session, uint64_t step, const char *phase);
 /* How long a step took, with what its snapshot cost. */
 void session_note_step(struct session *session, double step_ms);
+/* A step's lanes were computed, so many, in that time without what was waited for others. Step
+ * thread only. */
+void session_note_lanes(struct session *session, uint32_t lanes, int64_t us);
+/* Ranks computed the same up to there, as far as audits tell. Step thread only. */
+void session_note_audited(struct session *session, uint64_t step);
 /* What was measured of copies and steps, with what session_set_ready was told. */
 struct session_pace session_pace(struct session *session);
 /* Copies at multiples of `every` from now on, on all ranks. Only where there are some, with an
@@ -313,8 +318,9 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 
 struct session_fault {
     Cairn__V1__FaultKind kind;
-    bool of_node;   /* it is this node's (its device, its files), and may go well on another */
-    uint32_t shard; /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
+    bool of_node;       /* it is this node's (its device, its files), and may go well on another */
+    uint32_t shard;     /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
+    uint64_t good_step; /* of WRONG */
     const char *message;
     const uint32_t *ranks; /* blamed */
     size_t rank_count;

@@ -62,6 +62,7 @@ enum exit_code exit_of_status(enum status st)
     case ST_CLOSED:
     case ST_PEER:
     case ST_STALE:
+    case ST_WRONG:
     case ST_CHANGED:
     case ST_DEVICE:
     case ST_NUMERIC:

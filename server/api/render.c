@@ -11,7 +11,7 @@ _Static_assert(MACHINE_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as i
 _Static_assert(MACHINE_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
 _Static_assert(MACHINE_FAULT_DATA == (int)CAIRN__V1__FAULT_KIND__DATA_CHANGED,
                "faults as in the proto");
-_Static_assert(MACHINE_FAULT_PATH == (int)CAIRN__V1__FAULT_KIND__PATH, "faults as in the proto");
+_Static_assert(MACHINE_FAULT_WRONG == (int)CAIRN__V1__FAULT_KIND__WRONG, "faults as in the proto");
 _Static_assert(MACHINE_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
 
 void render_time(int64_t wall_ms, char out[32])
@@ -117,6 +117,7 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
     out->pid = rank->pid;
     out->share = share;
     out->step = rank->step;
+    out->seconds_per_step = rank->step_us / 1e6;
     out->phase = render_text(rank->phase);
     out->state = render_text(worker_state(&job->m, rank));
     return out;
@@ -308,7 +309,7 @@ static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
     if (!out->workers)
         return false;
     uint32_t shares[LIMIT_RANKS] = { 0 };
-    if (ranks > 0 && job_shares_of(job->spec, ranks, shares) != ST_OK)
+    if (ranks > 0 && core_shares(job, shares) != ST_OK)
         shares[0] = 0; /* its file can't be read */
     for (uint32_t i = 0; i < ranks; i++) {
         Cairn__V1__Worker *worker = render_worker(job, i, shares[i]);

@@ -239,6 +239,9 @@ static void perform_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_BLAME:
         core_blame_node(core, job, act->rank);
         break;
+    case MACHINE_ACT_ACCUSE:
+        core_accuse_node(core, job, act);
+        break;
     case MACHINE_ACT_CLEAR:
         core_clear_nodes(core, job);
         break;

@@ -161,7 +161,7 @@ struct core_job {
     char *pins;     /* of its first formation; "" before */
     struct core_rank *ranks;
     uint32_t *shares;              /* lanes of each of shares_of ranks; owned */
-    uint32_t shares_of;            /* 0: they were not asked for yet */
+    uint32_t shares_of;            /* 0: they were not asked for yet, or go by speed */
     struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
@@ -246,14 +246,15 @@ struct core_node {
     int64_t forgotten_s; /* Unix time: certificates of until then don't count; 0: never */
     struct doubt doubt;  /* whether others reach it, since it is not heard any more */
     bool silent;
-    bool local;      /* its agent is heard over this machine's socket */
-    bool doubted;    /* jobs there were told that it is not heard */
-    bool alone;      /* no other node is heard */
-    bool known;      /* an agent said hello; else only a job's journal speaks of it */
-    bool drains;     /* people keep it free; journalled, and so for whatever agent */
-    bool drain_told; /* to the job that was the last to fail there */
-    bool drain_over; /* jobs there were told that its drain's time is over */
-    bool counted;    /* slots_used, gpus_used and used are as ranks, strays and GPUs are */
+    bool local;                 /* its agent is heard over this machine's socket */
+    bool doubted;               /* jobs there were told that it is not heard */
+    bool alone;                 /* no other node is heard */
+    bool known;                 /* an agent said hello; else only a job's journal speaks of it */
+    bool drains;                /* people keep it free; journalled, and so for whatever agent */
+    bool drain_told;            /* to the job that was the last to fail there */
+    char accused[LIMIT_REASON]; /* it computes wrongly: it is about to be drained; "": it isn't */
+    bool drain_over;            /* jobs there were told that its drain's time is over */
+    bool counted; /* slots_used, gpus_used and used are as ranks, strays and GPUs are */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     char why_drains[LIMIT_NAME];
@@ -477,6 +478,8 @@ bool core_nodes_apart(const struct core *core, const char *a, const char *b);
 void core_check(struct core *core);
 
 const struct core_options *core_options(const struct core *core);
+/* Lanes of each rank; out: as many as the generation has. Errors: those of job_shares_of. */
+MUST_CHECK enum status core_shares(const struct core_job *job, uint32_t *out);
 /* Folder of a checkpoint of the job, or of a save. */
 MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t generation,
                                      char *out, size_t capacity);

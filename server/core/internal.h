@@ -103,6 +103,7 @@ struct core {
     struct board *board;      /* schedule.c's; owned */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */
+    bool accused;        /* a node is to be drained */
     bool applying;
     bool begun;             /* the group's transaction */
     uint32_t turns;         /* of the group that wrote something */
@@ -282,6 +283,15 @@ MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job)
 
 void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act);
 
+/* ---- entry/pins.c ---- */
+
+/*
+ * The job's pins are those of the formation with which it began to run. A job that began before
+ * data were pinned gets those that are told first. ready: gets what differs, its text in out.
+ */
+void core_compare_pins(struct core *core, struct core_job *job, const char *pins, const char *node,
+                       struct machine_ready *ready, struct reason *out);
+
 /* ---- verdicts.c: what is held against nodes ---- */
 
 /* What an agent's hello or beat says. */
@@ -290,6 +300,10 @@ void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *c
 void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms);
 /* The job failed on the node of that rank, by the node's fault. */
 void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
+/* It computes wrongly; those that do are drained, where others could do its work. */
+void core_accuse_node(struct core *core, const struct core_job *job,
+                      const struct machine_action *act);
+void core_drain_accused(struct core *core);
 /* It failed elsewhere, too. */
 void core_clear_nodes(struct core *core, struct core_job *job);
 void core_verdicts_tick(struct core *core, struct core_node *node); /* forgets what is old */

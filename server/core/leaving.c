@@ -186,6 +186,21 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
     return core->failed;
 }
 
+/* Not within the turn that found it out. */
+void core_drain_accused(struct core *core)
+{
+    if (!core->accused)
+        return;
+    core->accused = false;
+    for (size_t i = 0; i < core->node_count && core->failed == ST_OK; i++) {
+        struct core_node *node = core->nodes[i];
+        if (!node->accused[0])
+            continue;
+        (void)!core_drain_node(core, node->name, node->accused, 0, "an audit");
+        node->accused[0] = '\0';
+    }
+}
+
 enum status core_undrain_node(struct core *core, const char *name, const char *by)
 {
     struct core_node *node = core_node_at(core, name);

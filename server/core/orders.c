@@ -292,13 +292,24 @@ static void release_places(struct places *places)
     free(places->sources);
 }
 
-/* Of as many ranks as the generation has: found once for all of them. */
+enum status core_shares(const struct core_job *job, uint32_t *out)
+{
+    const struct machine *m = &job->m;
+    if (!m->balance.by_speed)
+        return job_shares_of(job->spec, m->size, out);
+    for (uint32_t i = 0; i < m->size; i++)
+        out[i] = m->ranks[i].lanes;
+    return ST_OK;
+}
+
+/* Found once for all ranks, where they are the same for every generation of that size. */
 static bool find_shares(struct core_job *job)
 {
-    const uint32_t ranks = job->m.size;
-    if (job->shares_of != ranks && job_shares_of(job->spec, ranks, job->shares) == ST_OK)
-        job->shares_of = ranks;
-    return job->shares_of == ranks;
+    const uint32_t ranks = job->m.balance.by_speed ? 0 : job->m.size;
+    if ((ranks == 0 || job->shares_of != ranks) && core_shares(job, job->shares) != ST_OK)
+        return false;
+    job->shares_of = ranks;
+    return true;
 }
 
 static enum status list_places(struct core_job *job, struct places *out)

@@ -168,6 +168,7 @@ static enum status record_action(struct core *core, struct core_job *job,
     case MACHINE_ACT_OVER:
     case MACHINE_ACT_ASSIGN:
     case MACHINE_ACT_BLAME:
+    case MACHINE_ACT_ACCUSE:
     case MACHINE_ACT_CLEAR:
     case MACHINE_ACT_SUSPECT:
     case MACHINE_ACT_FORGET:

@@ -22,6 +22,22 @@ static enum machine_metric metric_of(enum job_metric metric)
     return MACHINE_METRIC_NONE;
 }
 
+static enum machine_shares shares_of(const struct job *spec)
+{
+    if (spec->workers.by_speed)
+        return MACHINE_SHARES_AUTO;
+    return job_shares_even(spec) ? MACHINE_SHARES_EVEN : MACHINE_SHARES_FILE;
+}
+
+/* Two rounds of audits, or from one comparison of the replicas to the next. */
+static uint64_t audited_within(const struct job *spec)
+{
+    const int64_t lanes = 2 * spec->audit.every, replicas = spec->audit.checksum;
+    if (spec->recovery.exactness == JOB_EXACTNESS_RELAXED)
+        return 0;
+    return (uint64_t)(lanes > replicas ? lanes : replicas);
+}
+
 static struct machine_config config_of(const struct core *core, const struct job *spec)
 {
     const int64_t lanes = spec->train.lanes < LIMIT_RANKS ? spec->train.lanes : LIMIT_RANKS;
@@ -30,6 +46,9 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .most = (uint32_t)(lanes > count ? lanes : count),
                                      .min = (uint32_t)(min < count ? min : 0),
                                      .spares = (uint32_t)spec->workers.spares,
+                                     .lanes = (uint32_t)spec->train.lanes,
+                                     .shares = shares_of(spec),
+                                     .audited = audited_within(spec),
                                      .keep_last = (uint64_t)spec->checkpoint.keep_last,
                                      .best_metric = metric_of(spec->checkpoint.keep_best.metric),
                                      .keep_best = (uint64_t)spec->checkpoint.keep_best.n,

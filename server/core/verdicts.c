@@ -133,6 +133,21 @@ void core_blame_node(struct core *core, struct core_job *job, uint32_t rank)
              node->record.count);
 }
 
+void core_accuse_node(struct core *core, const struct core_job *job,
+                      const struct machine_action *act)
+{
+    struct core_node *node = core_node_at(core, job->m.ranks[act->rank].node);
+    if (!node)
+        return;
+    LOG_WARN(core->options.log, "node %s computes wrongly: %.400s", node->name, act->message);
+    if (!has_another(core, node))
+        return; /* who else should compute? */
+    (void)snprintf(node->accused, sizeof node->accused, "it computes wrongly: %.440s",
+                   act->message);
+    core->accused = true;
+    core->schedule_needed = true;
+}
+
 void core_clear_nodes(struct core *core, struct core_job *job)
 {
     for (size_t i = 0; i < core->node_count; i++) {

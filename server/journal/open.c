@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 11 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 10)
+ * user_version is 12 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 11)
  * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
@@ -150,6 +150,14 @@ static const char upgrade_to_11[] =
     "PRAGMA user_version=11;"
     "COMMIT;";
 
+/* Lanes that ranks have by their speed. */
+static const char upgrade_to_12[] =
+    "BEGIN;"
+    "ALTER TABLE ranks ADD COLUMN lanes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE ranks ADD COLUMN lane_us INTEGER NOT NULL DEFAULT 0;"
+    "PRAGMA user_version=12;"
+    "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -223,15 +231,31 @@ static int on_progress(void *arg)
     return 0;
 }
 
+static enum status run_sql(struct journal *journal, const char *sql)
+{
+    return journal_status(journal, sqlite3_exec(journal->db, sql, NULL, NULL, NULL));
+}
+
 static enum status upgrade_metrics(struct journal *journal)
 {
-    enum status st =
-        journal_status(journal, sqlite3_exec(journal->db, upgrade_to_7, NULL, NULL, NULL));
+    enum status st = run_sql(journal, upgrade_to_7);
     if (st == ST_OK)
         st = journal_convert_metrics(journal);
-    if (st != ST_OK)
-        return st;
-    return journal_status(journal, sqlite3_exec(journal->db, upgraded_to_7, NULL, NULL, NULL));
+    return st == ST_OK ? run_sql(journal, upgraded_to_7) : st;
+}
+
+/* From that version to JOURNAL_VERSION, one by one. */
+static enum status upgrade(struct journal *journal, int version)
+{
+    static const char *const upgrades[JOURNAL_VERSION + 1] = {
+        [2] = upgrade_to_2,   [3] = upgrade_to_3,   [4] = upgrade_to_4, [5] = upgrade_to_5,
+        [6] = upgrade_to_6,   [8] = upgrade_to_8,   [9] = upgrade_to_9, [10] = upgrade_to_10,
+        [11] = upgrade_to_11, [12] = upgrade_to_12,
+    };
+    enum status st = ST_OK;
+    for (int to = version < 2 ? 2 : version + 1; st == ST_OK && to <= JOURNAL_VERSION; to++)
+        st = to == 7 ? upgrade_metrics(journal) : run_sql(journal, upgrades[to]);
+    return st;
 }
 
 static enum status open_db(struct journal *journal, const char *path)
@@ -256,27 +280,9 @@ static enum status open_db(struct journal *journal, const char *path)
     };
     for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
         rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 2)
-        rc = sqlite3_exec(journal->db, upgrade_to_2, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 3)
-        rc = sqlite3_exec(journal->db, upgrade_to_3, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 4)
-        rc = sqlite3_exec(journal->db, upgrade_to_4, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 5)
-        rc = sqlite3_exec(journal->db, upgrade_to_5, NULL, NULL, NULL);
-    if (rc == SQLITE_OK && version < 6)
-        rc = sqlite3_exec(journal->db, upgrade_to_6, NULL, NULL, NULL);
     enum status st = journal_status(journal, rc);
-    if (st == ST_OK && version < 7)
-        st = upgrade_metrics(journal);
-    if (st == ST_OK && version < 8)
-        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_8, NULL, NULL, NULL));
-    if (st == ST_OK && version < 9)
-        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_9, NULL, NULL, NULL));
-    if (st == ST_OK && version < 10)
-        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_10, NULL, NULL, NULL));
-    if (st == ST_OK && version < 11)
-        st = journal_status(journal, sqlite3_exec(journal->db, upgrade_to_11, NULL, NULL, NULL));
+    if (st == ST_OK)
+        st = upgrade(journal, version);
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

@@ -106,6 +106,20 @@ bool machine_damage_pending(struct machine *m)
     return false;
 }
 
+bool machine_is_distrusted(const struct machine *m, const struct machine_ckpt *ckpt)
+{
+    return ckpt->state == MACHINE_CKPT_GOOD && ckpt->generation <= m->audit.generation &&
+           ckpt->step > m->audit.good_step;
+}
+
+bool machine_distrusts(const struct machine *m)
+{
+    bool found = false;
+    for (size_t i = 0; i < m->catalog_count && !found; i++)
+        found = machine_is_distrusted(m, &m->catalog[i]);
+    return found;
+}
+
 bool machine_is_parent(const struct machine *m, const struct machine_ckpt *ckpt)
 {
     for (size_t i = 0; i < m->catalog_count; i++) {

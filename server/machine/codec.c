@@ -85,6 +85,10 @@ static const struct field machine_fields[] = {
     FIELD(machine, count, U32),
     MEMBER(spares.token, "token_spare", TEXT),
     MEMBER(spares.number, "number_next", U32),
+    MEMBER(balance.by_speed, "by_speed", BOOLEAN),
+    MEMBER(audit.good_step, "good_step", U64),
+    MEMBER(audit.generation, "audit_generation", U32),
+    MEMBER(audit.row, "audit_row", U32),
 };
 
 static const struct field fault_fields[] = {
@@ -92,7 +96,7 @@ static const struct field fault_fields[] = {
     FIELD(machine_fault, step, U64),        FIELD(machine_fault, outside, BOOLEAN),
     FIELD(machine_fault, phase, TEXT),      FIELD(machine_fault, message, TEXT),
     FIELD(machine_fault, of_node, BOOLEAN), FIELD(machine_fault, shard, U32),
-    FIELD(machine_fault, waits, BOOLEAN),
+    FIELD(machine_fault, waits, BOOLEAN),   FIELD(machine_fault, good_step, U64),
 };
 
 #define PART(part, name)                                                                           \
@@ -453,6 +457,8 @@ struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
                                     .holder = of->holder,
                                     .birth = of->birth,
                                     .number = of->number,
+                                    .lanes = of->lanes,
+                                    .lane_us = of->lane_us,
                                     .gone = of->gone,
                                     .parked = of->parked,
                                     .source = of->source };
@@ -464,7 +470,8 @@ bool machine_rank_row_same(const struct machine_rank_row *a, const struct machin
 {
     return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
            a->birth == b->birth && a->number == b->number && a->parked == b->parked &&
-           a->source == b->source && strcmp(a->node, b->node) == 0;
+           a->source == b->source && a->lanes == b->lanes && a->lane_us == b->lane_us &&
+           strcmp(a->node, b->node) == 0;
 }
 
 void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row)
@@ -480,6 +487,8 @@ void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_ra
     of->holder = row->holder;
     of->birth = row->birth > 0 ? row->birth : m->generation; /* 0: of an older version */
     of->number = row->number;
+    of->lanes = row->lanes;
+    of->lane_us = row->lane_us;
     of->parked = row->parked;
     of->source = row->source;
     of->gone = row->gone;

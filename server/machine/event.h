@@ -103,6 +103,9 @@ struct machine_progress {
     bool at_store;                   /* its saver has begun what it isn't through with */
     uint64_t collectives, exchanges; /* as in struct hang_place */
     const char *collective;
+    uint64_t audited; /* ranks computed the same up to that step */
+    uint32_t lanes;   /* its share, with which it computed the steps that were timed; 0: not said */
+    struct machine_timed timed;
 };
 
 struct machine_report {
@@ -230,6 +233,7 @@ enum machine_action_kind {
     MACHINE_ACT_OVER,     /* rank, message: sessions are told so and closed */
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
     MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */
+    MACHINE_ACT_ACCUSE,   /* rank, message: its node computes wrongly, and gets no more work */
     MACHINE_ACT_CLEAR,    /* ... of none of those that were blamed: it was the job */
     MACHINE_ACT_SUSPECT,  /* paths between the nodes of the generation may be broken */
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */

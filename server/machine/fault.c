@@ -19,6 +19,7 @@ const char *machine_fault_name(enum machine_fault_kind kind)
         [MACHINE_FAULT_FORMATION] = "formation",
         [MACHINE_FAULT_DATA] = "data",
         [MACHINE_FAULT_PATH] = "path",
+        [MACHINE_FAULT_WRONG] = "computed wrongly",
     };
     return names[kind];
 }
@@ -31,6 +32,7 @@ int machine_fault_weight(const struct machine_fault *fault)
     case MACHINE_FAULT_USER:
     case MACHINE_FAULT_PINS:
     case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_WRONG:
         return 5;
     case MACHINE_FAULT_NUMERIC:
     case MACHINE_FAULT_DAMAGE:
@@ -72,6 +74,7 @@ bool machine_fault_counts(const struct machine_fault *fault)
     case MACHINE_FAULT_PINS:
     case MACHINE_FAULT_DATA:
     case MACHINE_FAULT_PATH:
+    case MACHINE_FAULT_WRONG:
     case MACHINE_FAULT_NONE:
         break;
     }
@@ -104,6 +107,7 @@ bool machine_fault_outlived(const struct machine_fault *fault)
     case MACHINE_FAULT_PINS:
     case MACHINE_FAULT_DATA:
     case MACHINE_FAULT_PATH:
+    case MACHINE_FAULT_WRONG:
         break;
     }
     return false;

@@ -25,6 +25,8 @@
 #define MACHINE_PARK_STEPS    3      /* ... or so many steps */
 #define MACHINE_PARK_MAX_MS   60000  /* ... but no longer */
 #define MACHINE_KEEP_MS       30000  /* for kept workers to find the next generation */
+#define MACHINE_REPLACE_MS    60000  /* slow for so long, a worker is replaced */
+#define MACHINE_REPLACED_MS   600000 /* between two of these */
 #define MACHINE_NEVER_MS      5000   /* a trainer that never showed up counts as gone */
 #define MACHINE_UNDYING_MS    15000  /* a trainer that SIGKILL doesn't end counts as gone */
 #define MACHINE_ASSUMED_MS    10000  /* for ranks that may have nothing to unlink */
@@ -38,6 +40,7 @@
 #define MACHINE_LACKING_MAX                                                                        \
     16 /* nodes that lack what the job needs, before it is the job's fault */
 #define MACHINE_LIVE_TRIES     3 /* generations in a row without progress; then none is kept */
+#define MACHINE_DISAGREE_MAX   2 /* times in a row that two workers disagree, and no third tells */
 #define MACHINE_BUDGET         3 /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
 #define MACHINE_DATA_MS        15000 /* until data that differed are looked at again */
@@ -65,6 +68,9 @@ bool machine_final_committed(const struct machine *m);
 /* What the next generation would restore is still to be read after a report of damage, or is read
  * through one that is set aside. */
 bool machine_damage_pending(struct machine *m);
+/* It holds what was computed wrongly; some does. */
+bool machine_is_distrusted(const struct machine *m, const struct machine_ckpt *ckpt);
+bool machine_distrusts(const struct machine *m);
 /* The one that ckpt holds differences to, or NULL. */
 struct machine_ckpt *machine_chain_next(struct machine *m, const struct machine_ckpt *ckpt);
 /* ckpt is `of`, or one that `of` is read through. */
@@ -159,8 +165,9 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
-/* The same without a failure: all are kept. */
+/* The same without a failure: all are kept; all but one. */
 void machine_park_all(struct machine_turn *t);
+void machine_park_but(struct machine_turn *t, uint32_t rank);
 /* Those that are not to go on are ended again, as an order may be lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
@@ -182,6 +189,8 @@ uint32_t machine_regroup(struct machine_turn *t);
 /* Those that stay; how many are to: as spares, and for each worker that is missing. */
 uint32_t machine_spares_staying(const struct machine *m);
 uint32_t machine_spares_wanted(const struct machine *m);
+/* A worker has been slow for so long (turn/lanes.c) that another one is to take its seat. */
+bool machine_replaces(const struct machine *m, int64_t now);
 /* The generation ends (life.c), and spares are to go with it. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
 /* They are to go, all of them: the job ends, or starts anew; the same of one. */
@@ -199,6 +208,9 @@ uint32_t machine_new_number(struct machine *m, uint32_t wanted);
 /* Before a generation begins: its ranks, from those that are kept, those that have slots, and
  * spares. */
 void machine_seat(struct machine_turn *t);
+/* All workers could park now, and go on in another generation, but for those that are away: after a
+ * restart of the coordinator they come back first. */
+bool machine_may_regroup(const struct machine *m);
 /* After every event: whether the generation is to be followed by one with another size. */
 void machine_resize_tick(struct machine_turn *t);
 int64_t machine_resize_deadline(const struct machine *m);
@@ -352,6 +364,15 @@ void machine_rank_heard(struct machine_turn *t, uint32_t rank);
 /* looks: at what ranks are silent about, too. */
 void machine_watch(struct machine_turn *t, bool looks);
 
+/* ---- turn/lanes.c: lanes by speed ---- */
+
+/* What it said of its share with its progress. */
+void machine_note_timed(struct machine_turn *t, struct machine_rank *rank);
+/* A generation begins: who carries how many. */
+void machine_lanes_deal(struct machine_turn *t);
+/* Whether other shares would be faster; after an event with which silence is looked at, too. */
+void machine_lanes_tick(struct machine_turn *t);
+
 /* ---- turn/spares.c: what becomes of spares ---- */
 
 void machine_on_spare(struct machine_turn *t);
@@ -359,6 +380,13 @@ void machine_on_spare(struct machine_turn *t);
 void machine_on_spare_event(struct machine_turn *t);
 /* Those that are lost, hang, or were ended. */
 void machine_watch_spares(struct machine_turn *t);
+
+/* ---- turn/audit.c: what two workers computed ---- */
+
+/* Ranks computed the same up to that step. */
+void machine_note_audited(struct machine_turn *t, uint64_t step);
+/* After every event: what was trained since somebody computed wrongly goes. */
+void machine_audit_tick(struct machine_turn *t);
 
 /* ---- turn/asks.c: what people ask ---- */
 

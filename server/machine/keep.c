@@ -4,7 +4,8 @@
  * Invariants of retention, checked by tests/sim:
  *   1 A checkpoint goes only after one of a later step was read back from the store: by the ranks,
  *     or by the coordinator.
- *   2 What keep.last, keep.best or keep.every names stays; so does what a generation that is being
+ *   2 What keep.last, keep.best or keep.every names stays, and the newest one of before any error
+ *     that audits may still find; so does what a generation that is being
  *     formed restores, and the base of a save under way.
  *   3 A checkpoint outlives every one that holds differences to it.
  */
@@ -195,10 +196,17 @@ static void mark_best(struct machine *m)
     }
 }
 
+/* What is wrong in later ones, and not seen yet, is not in this one. */
+static bool is_audited(const struct machine *m, const struct machine_ckpt *ckpt)
+{
+    return ckpt->state == MACHINE_CKPT_GOOD && ckpt->step + m->config.audited <= m->step_max;
+}
+
 /* Sets `kept` of those that a rule names; not yet of those that they are read through. */
 static void mark_kept(struct machine *m, uint64_t last)
 {
     uint64_t good = 0;
+    bool audited = m->config.audited == 0; /* the newest that is was met */
     for (size_t i = 0; i < m->catalog_count; i++)
         m->catalog[i].best = false;
     mark_best(m);
@@ -211,7 +219,9 @@ static void mark_kept(struct machine *m, uint64_t last)
             continue;
         good++;
         bool regular = m->config.keep_every > 0 && ckpt->step % m->config.keep_every == 0;
-        ckpt->kept = ckpt->kept || good <= last || regular;
+        const bool sure = !audited && is_audited(m, ckpt);
+        audited = audited || sure;
+        ckpt->kept = ckpt->kept || good <= last || regular || sure;
     }
 }
 

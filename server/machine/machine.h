@@ -135,6 +135,34 @@ struct machine_spares {
     uint32_t moves;    /* rises when one takes a slot, or gives one back */
 };
 
+/* What two workers computed differently (turn/audit.c). */
+struct machine_audit {
+    uint64_t good_step;  /* checkpoints of later steps, of generations up to this one, hold what was
+                            computed wrongly */
+    uint32_t generation; /* 0: there was none */
+    uint32_t row;        /* times in a row that nobody could tell who is wrong */
+
+    uint64_t passed; /* ranks computed the same up to that step */
+    int64_t told_at; /* an event said so; 0: not yet */
+};
+
+/* Who is how fast (turn/lanes.c). */
+struct machine_balance {
+    bool by_speed; /* ranks have lanes of their own */
+
+    bool due;             /* it parks for that: lanes are dealt anew */
+    int64_t window_at;    /* a window began; 0: none has */
+    uint64_t window_from; /* ... after that step */
+    uint32_t worse;       /* windows in a row in which other shares would have been faster */
+    uint64_t worse_from;  /* ... the first began after that step */
+    int64_t moved_at;     /* lanes moved; 0: never */
+    uint32_t slow;        /* windows in a row in which the same worker was slow */
+    uint32_t slow_number; /* ... which */
+    int64_t slow_at;      /* ... the first ended then */
+    uint64_t slow_from;   /* ... after that step */
+    int64_t replaced_at;  /* a slow one was; 0: never */
+};
+
 /* Where the time went. */
 struct machine_accounts {
     int64_t lost_ms[MACHINE_LOST_COUNT], train_ms;
@@ -197,6 +225,8 @@ struct machine {
     struct machine_rank *ranks;
     uint32_t size, count;
     struct machine_spares spares;
+    struct machine_balance balance;
+    struct machine_audit audit;
 
     /* journalled in rows of their own */
     struct machine_save saves[MACHINE_SAVES_MAX];

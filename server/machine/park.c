@@ -134,6 +134,13 @@ void machine_park_all(struct machine_turn *t)
     park(t, &none);
 }
 
+void machine_park_but(struct machine_turn *t, uint32_t rank)
+{
+    /* As who is to blame goes; there is no other use of it. */
+    const struct machine_fault goes = { .kind = MACHINE_FAULT_PROCESS, .rank = rank };
+    park(t, &goes);
+}
+
 void machine_park_again(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -217,6 +224,7 @@ static bool awaits_word(const struct machine *m, int64_t now)
 bool machine_wants_slots(const struct machine *m, int64_t now)
 {
     const bool waits = machine_recovers(m) && machine_has_room(m) && !awaits_word(m, now) &&
+                       !machine_distrusts(m) &&
                        !machine_damage_pending((struct machine *)m); /* which only looks */
     return (m->state == MACHINE_QUEUED || waits) && now >= m->retry_at;
 }
@@ -241,6 +249,7 @@ static void regroup(struct machine_turn *t, struct machine_rank *rank)
     struct machine_rank kept = { .slot = rank->slot,
                                  .birth = rank->birth,
                                  .number = rank->number,
+                                 .lane_us = rank->lane_us,
                                  .pid = rank->pid,
                                  .started = rank->started,
                                  .agent = rank->agent,

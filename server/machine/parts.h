@@ -62,12 +62,22 @@ enum machine_metric {
     MACHINE_METRIC_EVAL_ACCURACY,
 };
 
+/* Who carries how many lanes. */
+enum machine_shares {
+    MACHINE_SHARES_EVEN, /* as many each, but for one that has become slow */
+    MACHINE_SHARES_FILE, /* as the job file says, always */
+    MACHINE_SHARES_AUTO, /* by speed */
+};
+
 /* Fixed at submission. */
 struct machine_config {
     uint32_t ranks; /* that it is to have; the one thing that people may change */
     uint32_t most;  /* ... as many at most: the lanes; 0: as many as ranks */
     uint32_t min;   /* with fewer no generation forms; 0: with fewer than ranks, however many */
     uint32_t spares;
+    uint32_t lanes; /* of a step; 0: not said, and none ever move */
+    enum machine_shares shares;
+    uint64_t audited;   /* what is wrong shows within so many steps; 0: nobody looks */
     uint64_t keep_last; /* 0: all */
     enum machine_metric best_metric;
     uint64_t keep_best, keep_every; /* 0: off; every: steps */
@@ -114,7 +124,8 @@ enum machine_fault_kind {
     MACHINE_FAULT_PINS,
     MACHINE_FAULT_FORMATION,
     MACHINE_FAULT_DATA,
-    MACHINE_FAULT_PATH, /* two of its nodes can't reach each other */
+    MACHINE_FAULT_PATH,  /* two of its nodes can't reach each other */
+    MACHINE_FAULT_WRONG, /* two ranks computed different bits */
 };
 const char *machine_fault_name(enum machine_fault_kind kind);
 
@@ -129,6 +140,7 @@ struct machine_fault {
                      * generation counts as one without progress */
     bool of_node;   /* what failed is the node's, as far as one can tell from there */
     uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
+    uint64_t good_step; /* WRONG: the state after it was good */
     char phase[MACHINE_PHASE_BYTES];
     char message[LIMIT_REASON];
 };
@@ -165,8 +177,13 @@ enum machine_agent {
 /* What the journal has of a rank, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
-    uint32_t slot, holder, birth, number;
+    uint32_t slot, holder, birth, number, lanes, lane_us;
     bool gone, parked, source;
+};
+
+/* What a rank computed in its steps of this generation, up to one that it told of. */
+struct machine_timed {
+    uint64_t steps, us; /* us: of its own, without waiting for others */
 };
 
 struct machine_rank {
@@ -181,6 +198,8 @@ struct machine_rank {
     bool source;     /* with restore.live: it has the state, and gives it to the others */
     uint32_t
         holder; /* of a restore from memory: the rank on whose node the share of this one lies */
+    uint32_t lanes;   /* with balance.by_speed: that it carries */
+    uint32_t lane_us; /* ... since one takes it so long; 0: that was not known */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
@@ -204,6 +223,10 @@ struct machine_rank {
     int64_t saving_at;  /* it rose, or the saver began something */
     char phase[MACHINE_PHASE_BYTES];
     struct hang_place place;               /* among the collectives of its generation */
+    uint32_t carries;                      /* lanes, as it says; 0: it doesn't */
+    struct machine_timed timed;            /* as it said last */
+    struct machine_timed window, since;    /* ... when that of m->balance began */
+    uint32_t step_us;                      /* of its own for a step, in the newest window; 0: - */
     uint64_t read_bytes;                   /* of m->read_back: read and checked */
     bool read_done;                        /* it said what it found */
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */

@@ -9,6 +9,8 @@
  *   spawn failed, no hello, device gone   once elsewhere; there, too, it counts as any crash
  *   numeric                               computed once more; twice at the same step: the step is
  *                                         left out, or FAILED; the third in a row: FAILED
+ *   computed wrongly                      from before that, without the node that was wrong, if
+ *                                         that is known; else again, and at the second time FAILED
  *   pins                                  the nodes are left out; the job waits for one that fits
  *   data that are not what they were      elsewhere if there is room, else looked at again after
  *                                         0, 1, 2, 4, 8, 15 s, without end
@@ -206,6 +208,33 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
+/* Two ranks computed different bits: from before that, without who is known to be wrong. true: the
+ * job was given up. */
+static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
+{
+    struct machine *m = t->m;
+    if (fault->good_step > m->audit.good_step + m->config.audited)
+        m->audit.row = 0; /* what was computed again after the last time was right */
+    machine_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before",
+                 fault->message, (unsigned long long)fault->good_step);
+    if (fault->rank < m->size) {
+        struct machine_action *act = machine_act(t, MACHINE_ACT_ACCUSE);
+        act->rank = fault->rank;
+        machine_text(act->message, LIMIT_REASON, fault->message);
+        m->audit.row = 0;
+    } else {
+        m->audit.row++;
+    }
+    m->audit.good_step = fault->good_step;
+    m->audit.generation = m->generation;
+    m->restore.memory_from = m->generation + 1;
+    m->dirty = true;
+    if (m->audit.row < MACHINE_DISAGREE_MAX)
+        return false;
+    give_up(t, fault, "again, after all of it was computed once more");
+    return true;
+}
+
 /* ---- nodes ---- */
 
 enum verdict {
@@ -390,6 +419,8 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     enum machine_state to = state_after(m);
     weigh_failure(t, fault);
     if (fault->kind == MACHINE_FAULT_NUMERIC && recompute_or_skip(t, fault))
+        return;
+    if (fault->kind == MACHINE_FAULT_WRONG && go_back(t, fault))
         return;
     if (m->budget.used >= MACHINE_BUDGET) {
         give_up(t, fault, "three times at the same place");

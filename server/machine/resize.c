@@ -154,6 +154,11 @@ static bool are_all_heard(const struct machine *m)
     return all;
 }
 
+bool machine_may_regroup(const struct machine *m)
+{
+    return may_resize(m) && are_all_heard(m);
+}
+
 /* Some are ready, and none is on its way. */
 static bool is_none_awaited(const struct machine *m)
 {

@@ -16,10 +16,17 @@ uint32_t machine_spares_staying(const struct machine *m)
     return staying;
 }
 
+bool machine_replaces(const struct machine *m, int64_t now)
+{
+    const struct machine_balance *b = &m->balance;
+    return b->by_speed && b->slow > 0 && now - b->slow_at >= MACHINE_REPLACE_MS &&
+           (b->replaced_at == 0 || now - b->replaced_at >= MACHINE_REPLACED_MS);
+}
+
 uint32_t machine_spares_wanted(const struct machine *m)
 {
     const uint32_t lacking = m->config.ranks > m->size ? m->config.ranks - m->size : 0;
-    return lacking + m->config.spares;
+    return lacking + m->config.spares + machine_replaces(m, m->watched_at);
 }
 
 uint32_t machine_capacity(const struct machine *m)

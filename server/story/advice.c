@@ -61,6 +61,12 @@ static bool advise_on(enum machine_fault_kind kind, const struct story_loss *los
                    "damaged; then look at the store's disks",
                    job);
         return true;
+    case MACHINE_FAULT_WRONG:
+        reason_set(out,
+                   "have the machine of node %s looked at, its memory and processor or device: "
+                   "it gets no work until `cairn node undrain`",
+                   loss->node[0] ? loss->node : "that differs");
+        return true;
     case MACHINE_FAULT_STORE:
         reason_set(out, "see that the checkpoint store is there on each node, has room and may be "
                         "written to");

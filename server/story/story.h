@@ -12,7 +12,7 @@
 #include "server/machine/parts.h"
 #include "server/recovery/recovery.h"
 
-#define STORY_FAULTS (MACHINE_FAULT_PATH + 1)
+#define STORY_FAULTS (MACHINE_FAULT_WRONG + 1)
 #define STORY_NODES  32 /* blamed ones that are counted; more aren't */
 #define STORY_ADVICE (STORY_FAULTS + 2)
 

@@ -99,7 +99,13 @@ struct sim_job {
      * and how often in the same ones. */
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
     uint64_t memory_bad_step;
-    uint32_t memory_of; /* this generation restores memory_step from copies */
+    bool by_speed;       /* its shares */
+    bool slowed;         /* one of its workers is slower than the others, or was */
+    uint32_t moved_in;   /* the newest generation whose lanes are to move */
+    uint64_t moved_by;   /* ... by the coordinator after so many crashes */
+    int64_t moved_at;    /* ... since then; 0: never */
+    int64_t waits_since; /* it waits for a slow worker, and nothing is in the way of other shares */
+    uint32_t memory_of;  /* this generation restores memory_step from copies */
     uint64_t memory_step;
 };
 
@@ -166,7 +172,7 @@ struct sim {
     struct sim_memory *memory;
     uint64_t memory_restores, live_restores, swept, read_backs;
     uint64_t stalls_blamed, stalls_missed; /* ranks that hung in a step, by evidence; not */
-    uint64_t spares_started, seats_taken, sets, resized;
+    uint64_t spares_started, seats_taken, sets, resized, moves;
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -237,7 +243,7 @@ enum status sim_folder_read(struct sim *sim, struct sim_folder *folder, uint32_t
 /* Damaged, or read through one that is. */
 bool sim_folder_damaged(struct sim *sim, const struct sim_folder *folder);
 
-/* ---- sim_memory.c ---- */
+/* ---- worker/sim_memory.c ---- */
 struct sim_trainer_view;
 bool sim_memory_used(uint32_t job);
 /* A finished step's share. */
@@ -314,7 +320,7 @@ void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_
 /* It begins in its generation: nobody else has its number; its rank, once it has one. */
 void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view);
 
-/* ---- sim_spare.c ---- */
+/* ---- worker/sim_spare.c ---- */
 /* Whether this world has spares, and numbers of workers that change; before jobs are submitted. */
 void sim_spare_begin(struct sim *sim);
 /* After each event: how many processes it has, and that it comes to as many workers as it is to
@@ -326,7 +332,18 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
 /* Until it waits for a seat; false: it does, or is none. */
 bool sim_spare_run(struct sim *sim, struct sim_trainer *trainer);
 
-/* ---- sim_hang.c ---- */
+/* ---- worker/sim_lanes.c ---- */
+struct session_core;
+/* Whether workers of this world become slow. */
+void sim_lanes_begin(struct sim *sim);
+uint32_t sim_lanes_speed(void);
+/* It has computed its lanes of a step. */
+void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
+                       struct session_core *core);
+/* After each event: lanes move with a reason, and where there is one. */
+void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of);
+
+/* ---- worker/sim_hang.c ---- */
 struct session_progress;
 /* A rank that computes the next step for ever, and talks. */
 void sim_hang_stall(struct sim *sim, struct sim_trainer_view *view);
@@ -347,12 +364,12 @@ void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t gene
 void sim_silence_check(struct sim *sim, uint32_t job, const struct core_job *of);
 void sim_silence_look(struct sim *sim); /* once, before those */
 
-/* ---- sim_trainer.c ---- */
+/* ---- worker/sim_trainer.c ---- */
 struct sim_start {
     uint32_t job;
     uint32_t generation, number, slot;
     bool spare; /* it has no part in that generation */
-    char token[72];
+    char token[SESSION_TOKEN];
 };
 struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
                                     const struct sim_start *start);
@@ -375,6 +392,7 @@ struct sim_trainer_view {
     int64_t saver_hangs_until; /* its node doesn't reach the store */
     bool undying;              /* it waits in the kernel: no signal ends it */
     uint32_t data;             /* as it found them */
+    uint32_t lane_us;          /* that it takes for a lane */
     uint64_t step;
     bool unwinds;         /* it leaves its generation, and gives its state to nobody */
     bool parked;          /* its step thread has unwound, and it heard of no next generation */

@@ -98,7 +98,7 @@ void sim_store_damage(struct sim *sim)
     }
 }
 
-/* It went because a later one was read back, and that one, or what that is read through, was damaged
+/* It went because a later one was read back, and that one, or what it is read through, was damaged
  * afterwards. */
 bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 {

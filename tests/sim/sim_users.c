@@ -29,11 +29,12 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: %llu steps, global_batch: 64, lanes: %u, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
-                   "workers: {count: %u%s}\n"
+                   "workers: {count: %u%s%s}\n"
                    "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
                    "%d steps, best: {metric: loss, n: 1}}}\n",
-                   index, (unsigned long long)job->total, sim->lanes, job->ranks, fewer, every,
-                   job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY);
+                   index, (unsigned long long)job->total, sim->lanes, job->ranks, fewer,
+                   job->by_speed ? ", shares: auto" : "", every, job->delta ? "true" : "false",
+                   SIM_KEEP_LAST, SIM_KEEP_EVERY);
     static struct job spec;
     struct buf errors;
     buf_init(&errors, 65536);
@@ -235,6 +236,7 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
     sim_hang_check(sim, index, job);
     sim_parked_look(sim, index, job);
     sim_spare_look(sim, index, job);
+    sim_lanes_look(sim, index, job);
     if (m->generation < known->generation)
         sim_fail(sim, "%s: generation %u is known to agents, the coordinator knows %u", known->id,
                  known->generation, m->generation);

@@ -22,9 +22,11 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/limits.h"
 
 struct prefetch {
     struct prefetch_options options;
+    uint32_t shares[LIMIT_RANKS]; /* of options.share.audit */
     uint64_t eval_batches;
     struct prefetch_item ring[PREFETCH_ENTRIES];
     struct batch batch[PREFETCH_ENTRIES];
@@ -38,6 +40,7 @@ struct prefetch {
     pthread_cond_t changed;
     /* below: under the mutex */
     struct batch_place next; /* of the thread */
+    bool next_audits;        /* ... is of another rank's lane */
     uint64_t epoch;          /* number of starts */
     uint64_t filled, taken;
     bool held; /* item taken - 1 is still the caller's */
@@ -48,8 +51,8 @@ struct prefetch {
 static bool own_batch(const struct prefetch *p, uint64_t batch)
 {
     uint64_t lane = batch % p->options.source.lanes;
-    return lane >= p->options.lane_first &&
-           lane < (uint64_t)p->options.lane_first + p->options.lane_count;
+    const struct prefetch_share *share = &p->options.share;
+    return lane >= share->lane_first && lane < (uint64_t)share->lane_first + share->lane_count;
 }
 
 /* Moves an evaluation cursor to the next own batch at or after it; false: there is none. */
@@ -61,8 +64,16 @@ static bool seek_batch(const struct prefetch *p, struct batch_place *c)
     return c->step < p->eval_batches;
 }
 
+static void begin_step(struct prefetch *p, struct batch_place *c)
+{
+    const struct prefetch_share *share = &p->options.share;
+    const uint32_t lane = audit_rule_foreign(&share->audit, c->step, share->rank, NULL);
+    p->next_audits = lane != AUDIT_NO_LANE;
+    c->lane = p->next_audits ? lane : share->lane_first;
+}
+
 /* False: the sequence has ended. */
-static bool cursor_advance(const struct prefetch *p, struct batch_place *c)
+static bool cursor_advance(struct prefetch *p, struct batch_place *c)
 {
     if (++c->micro < p->options.source.accumulate)
         return true;
@@ -71,9 +82,13 @@ static bool cursor_advance(const struct prefetch *p, struct batch_place *c)
         c->step++;
         return seek_batch(p, c);
     }
-    if (++c->lane == p->options.lane_first + p->options.lane_count) {
-        c->lane = p->options.lane_first;
+    const struct prefetch_share *share = &p->options.share;
+    if (p->next_audits) {
+        p->next_audits = false;
+        c->lane = share->lane_first;
+    } else if (++c->lane == share->lane_first + share->lane_count) {
         c->step++;
+        begin_step(p, c);
     }
     return true;
 }
@@ -170,13 +185,23 @@ static enum status allocate_ring(struct prefetch *p)
     return ST_OK;
 }
 
+static void set_share(struct prefetch *p, const struct prefetch_share *share)
+{
+    CHECK(share->lane_count > 0);
+    CHECK(share->audit.size <= LIMIT_RANKS);
+    p->options.share = *share;
+    p->options.share.audit.shares = p->shares;
+    if (share->audit.size > 0)
+        memcpy(p->shares, share->audit.shares, share->audit.size * sizeof(*p->shares));
+}
+
 enum status prefetch_open(const struct prefetch_options *options, struct prefetch **out)
 {
-    CHECK(options->lane_count > 0);
     struct prefetch *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return ST_NO_MEMORY;
     p->options = *options;
+    set_share(p, &options->share);
     p->eval_batches = batch_eval_count(&options->source);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->changed, NULL);
@@ -219,11 +244,13 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
     struct prefetch *p = prefetch;
     pthread_mutex_lock(&p->mutex);
     p->epoch++;
-    p->next = (struct batch_place){ .step = step, .lane = p->options.lane_first };
+    p->next = (struct batch_place){ .step = step };
+    begin_step(p, &p->next);
     p->ended = false;
     p->st = ST_OK;
     if (p->options.evaluation) {
         p->next = (struct batch_place){ .step = 0 };
+        p->next_audits = false;
         p->ended = !seek_batch(p, &p->next);
     }
     /* The thread may still write into the entry of item `filled`. The ring goes on from there, so
@@ -235,15 +262,13 @@ void prefetch_start(struct prefetch *prefetch, uint64_t step)
     pthread_mutex_unlock(&p->mutex);
 }
 
-void prefetch_move(struct prefetch *prefetch, uint32_t lane_first, uint32_t lane_count)
+void prefetch_move(struct prefetch *prefetch, const struct prefetch_share *share)
 {
     struct prefetch *p = prefetch;
-    CHECK(lane_count > 0);
     pthread_mutex_lock(&p->mutex);
     p->epoch++;
     p->started = false;
-    p->options.lane_first = lane_first;
-    p->options.lane_count = lane_count;
+    set_share(p, share);
     pthread_mutex_unlock(&p->mutex);
 }
 

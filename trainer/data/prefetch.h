@@ -1,8 +1,9 @@
 /*
  * A thread that fills the batches to come into a ring of fixed size, in one fixed order.
  *
- * Training order    steps ascending without end; in a step the lanes [lane_first, lane_first +
- *                   lane_count) ascending; in a lane its micro-batches
+ * Training order    steps ascending without end; in a step the lane that is audited, if there is
+ *                   one (audit_rule.h), then the lanes [lane_first, lane_first + lane_count)
+ *                   ascending; in a lane its micro-batches
  * Evaluation order  the batches i with i mod lanes in that range, ascending; in a batch its
  *                   micro-batches; then the end
  *
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "trainer/data/audit_rule.h"
 #include "trainer/data/batch.h"
 
 #define PREFETCH_ENTRIES 4 /* of the ring */
@@ -31,9 +33,16 @@ struct prefetch_memory {
     void *self;
 };
 
+/* Which lanes. */
+struct prefetch_share {
+    uint32_t lane_first, lane_count;
+    uint32_t rank;           /* ... of audit */
+    struct audit_rule audit; /* of training; its shares are copied */
+};
+
 struct prefetch_options {
     struct batch_source source;
-    uint32_t lane_first, lane_count;
+    struct prefetch_share share;
     bool evaluation;
     const struct prefetch_memory *memory; /* borrowed for life; NULL: malloc */
 };
@@ -54,7 +63,7 @@ void prefetch_close(struct prefetch *prefetch);
 void prefetch_start(struct prefetch *prefetch, uint64_t step);
 /* Other lanes from the next prefetch_start on; until then nothing is filled. What was taken last is
  * not valid any more. */
-void prefetch_move(struct prefetch *prefetch, uint32_t lane_first, uint32_t lane_count);
+void prefetch_move(struct prefetch *prefetch, const struct prefetch_share *share);
 /* The next item, borrowed until the next call of prefetch_take or prefetch_start; waits for it.
  * *out is NULL at the end of an evaluation. */
 MUST_CHECK enum status prefetch_take(struct prefetch *prefetch, const struct prefetch_item **out);

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
+#include "trainer/loop/audit.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/step.h"
 #include "trainer/state/copy_pace.h"
@@ -112,18 +113,77 @@ static enum status not_finite(const struct loop *l, const struct optimizer_repor
     return ST_NUMERIC;
 }
 
+/* Within two rounds of audits each lane was computed twice, and was right then; and so were the
+ * replicas when they were compared last. */
+static enum status differ(struct loop *l, const struct audit_verdict *verdict, uint64_t within)
+{
+    *l->reason = verdict->reason;
+    if (l->options.wrong != NULL) {
+        *l->options.wrong = verdict->wrong == AUDIT_NOBODY ? 0 : 1 + verdict->wrong;
+        *l->options.good = l->step > within ? l->step - within : 0;
+    }
+    return ST_WRONG;
+}
+
+static enum status audit_step(struct loop *l, const struct step_audit *audit)
+{
+    struct audit_verdict verdict;
+    progress_phase(l->progress, PHASE_AUDIT);
+    enum status st = audit_lanes(l->worker, l->step, audit, &verdict);
+    if (is_of_data(st))
+        return loop_fail_data(l, st, l->worker->batches);
+    if (st != ST_OK)
+        return loop_fail(l, st, "comparing what ranks computed");
+    if (!verdict.differ && l->options.session != NULL)
+        session_note_audited(l->options.session, l->step + 1);
+    return verdict.differ ? differ(l, &verdict, 2 * l->worker->settings.audit_every) : ST_OK;
+}
+
+/* After the step, where it is due, and after the last one. */
+static enum status compare_replicas(struct loop *l)
+{
+    const uint64_t every = l->worker->settings.checksum_every;
+    struct audit_verdict verdict;
+    const bool due = every > 0 && (l->step % every == 0 || l->step == l->end);
+    if (!due || l->worker->options.size < 2)
+        return ST_OK;
+    progress_phase(l->progress, PHASE_AUDIT);
+    enum status st = audit_replicas(l->worker, l->step, &verdict);
+    if (st != ST_OK)
+        return loop_fail(l, st, "comparing the ranks' states");
+    if (!verdict.differ && l->options.session != NULL)
+        session_note_audited(l->options.session, l->step);
+    return verdict.differ ? differ(l, &verdict, every) : ST_OK;
+}
+
+/* audits: a lane of another rank was among them. */
+static void note_lanes(const struct loop *l, bool audits)
+{
+    const int64_t lanes = l->worker->lane_count;
+    session_note_lanes(l->options.session, l->worker->lane_count,
+                       progress_lanes_us(l->progress) * lanes / (lanes + audits));
+}
+
 static enum status train_step(struct loop *l, struct session_row *row)
 {
     struct worker *w = l->worker;
     double lr = schedule_lr(&w->settings.schedule, l->step);
     struct step_gate gate = { .before_last_bucket = finish_snapshot, .arg = l };
-    enum status st = step_compute(w, l->step, &gate);
+    struct step_audit audit;
+    enum status st = step_compute(w, l->step, &gate, &audit);
     if (gate.st != ST_OK)
         return gate.st;
     if (is_of_data(st))
         return loop_fail_data(l, st, w->batches);
     if (st != ST_OK)
         return loop_fail(l, st, "forward, backward and reduction");
+    if (audit.own_lane != AUDIT_NO_LANE)
+        st = audit_step(l, &audit);
+    if (st != ST_OK)
+        return st;
+    /* On a device these phases are those in which work was given to it. */
+    if (l->options.session != NULL && w->device.table->host_memory)
+        note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
     struct optimizer_report report;
     l->rest.whole = false;
     st = step_update(w, l->step, lr, &report);
@@ -311,6 +371,9 @@ static enum status one_step(struct loop *l)
     l->step++;
     l->unsaved = true;
     progress_step(l->progress, l->step);
+    st = compare_replicas(l);
+    if (st != ST_OK)
+        return st;
     row.step_ms = (double)(clock_mono_ns() - begin) / 1e6;
     row.epoch = (double)l->step / (double)w->settings.steps_per_epoch;
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);

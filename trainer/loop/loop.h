@@ -66,6 +66,8 @@ struct loop_options {
     struct loop_rest *rest;
     bool goes_on;
     uint64_t committed; /* with goes_on: the newest checkpoint's step */
+    uint32_t *wrong;    /* set with ST_WRONG: 1 + the rank that computed wrongly; 0: nobody knows */
+    uint64_t *good;     /* ... and the step up to which nothing was wrong; both or neither */
     /* Gets every row on every rank; may be NULL. */
     void (*row)(void *arg, const struct session_row *row);
     void *row_arg;
@@ -80,6 +82,7 @@ enum loop_end {
 /*
  * Errors: reason says what failed
  *         ST_PEER     communication
+ *         ST_WRONG    ranks computed different bits (audit.h)
  *         ST_NUMERIC  loss or gradient not finite; the step count is that before the step
  *         others
  */

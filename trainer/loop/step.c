@@ -10,7 +10,17 @@ struct bucket_handover {
     struct worker *worker;
     size_t left;
     struct step_gate *gate;
+    bool audits;    /* this lane is computed by another rank, too */
+    enum status st; /* of that */
 };
+
+/* Of one bucket, the last; for tests, where the host may. */
+static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
+{
+    const size_t begin = w->bucket_begin[bucket];
+    if (bucket + 1 == w->bucket_count && w->device.table->host_memory)
+        fault_flip("trainer.gradient", lane + begin, w->layout.count - begin);
+}
 
 /* A plan_final_fn: all elements from `first` on are final now. */
 static void hand_over(void *arg, size_t first, size_t count)
@@ -19,6 +29,10 @@ static void hand_over(void *arg, size_t first, size_t count)
     struct bucket_handover *h = arg;
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
+        float *lane = exact_lane(h->worker->exact);
+        flip_gradient(h->worker, lane, h->left);
+        if (h->audits && h->st == ST_OK)
+            h->st = lane_sums_bucket(h->worker->sums, LANE_SUM_OWN, lane, h->left);
         if (h->left == 0)
             h->gate->st = h->gate->before_last_bucket(h->gate->arg);
         /* Also after an error of the gate: the others' reduction ends, and this rank fails. */
@@ -115,31 +129,50 @@ enum status step_rehearse(struct worker *worker)
     return st;
 }
 
-enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate)
+/* All micro-batches of a lane, into the buffer that is next. */
+static enum status compute_lane(struct worker *w, uint64_t step, uint32_t lane,
+                                struct bucket_handover *handover)
 {
-    struct worker *w = worker;
-    struct progress *progress = w->options.progress;
-    uint32_t end = w->lane_first + w->lane_count;
-    uint32_t accumulate = w->settings.accumulate;
-    struct bucket_handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
-    gate->st = ST_OK;
-    exact_begin(w->exact);
-    for (uint32_t lane = w->lane_first; lane < end; lane++) {
-        for (uint32_t micro = 0; micro < accumulate; micro++) {
-            bool last = lane + 1 == end && micro + 1 == accumulate;
-            enum status st = compute_micro(w, step, lane, micro, last ? &handover : NULL);
-            if (st != ST_OK)
-                return st;
-        }
-        if (lane + 1 == end)
-            break;
-        enum status st = exact_lane_done(w->exact);
-        if (st != ST_OK)
-            return st;
+    const uint32_t accumulate = w->settings.accumulate;
+    enum status st = ST_OK;
+    for (uint32_t micro = 0; st == ST_OK && micro < accumulate; micro++)
+        st = compute_micro(w, step, lane, micro, micro + 1 == accumulate ? handover : NULL);
+    return st;
+}
+
+/* Into the first lane's buffer, which that overwrites. */
+static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lane)
+{
+    enum status st = compute_lane(w, step, lane, NULL);
+    if (st != ST_OK)
+        return st;
+    float *foreign = exact_lane(w->exact);
+    flip_gradient(w, foreign, w->bucket_count - 1);
+    return lane_sums_all(w->sums, LANE_SUM_FOREIGN, foreign);
+}
+
+static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited,
+                               struct bucket_handover *handover)
+{
+    const uint32_t end = w->lane_first + w->lane_count;
+    enum status st = ST_OK;
+    for (uint32_t lane = w->lane_first; st == ST_OK && lane < end; lane++) {
+        const bool last = lane + 1 == end;
+        handover->audits = last && lane == audited;
+        st = compute_lane(w, step, lane, last ? handover : NULL);
+        if (st == ST_OK && !last)
+            flip_gradient(w, exact_lane(w->exact), w->bucket_count - 1);
+        if (st == ST_OK && !last && lane == audited)
+            st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact));
+        if (st == ST_OK && !last)
+            st = exact_lane_done(w->exact);
     }
-    CHECK(handover.left == 0); /* so the gate was asked */
-    if (gate->st != ST_OK)
-        return gate->st;
+    return st;
+}
+
+static enum status wait_reduced(struct worker *w)
+{
+    struct progress *progress = w->options.progress;
     progress_phase(progress, PHASE_REDUCE);
     progress_collective_begin(progress, "reduce");
     fault_point("trainer.reduce");
@@ -152,12 +185,77 @@ enum status step_compute(struct worker *worker, uint64_t step, struct step_gate 
     return st;
 }
 
+static enum status read_sums(struct worker *w, struct step_audit *out)
+{
+    uint64_t sums[LANE_SUM_COUNT];
+    if (out->own_lane == AUDIT_NO_LANE)
+        return ST_OK;
+    progress_phase(w->options.progress, PHASE_AUDIT);
+    enum status st = lane_sums_read(w->sums, sums);
+    out->own = sums[LANE_SUM_OWN];
+    out->foreign = sums[LANE_SUM_FOREIGN];
+    return st;
+}
+
+enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate,
+                         struct step_audit *out_audit)
+{
+    struct worker *w = worker;
+    const struct audit_rule rule = worker_audits(w);
+    const uint32_t rank = w->options.rank;
+    struct bucket_handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
+    enum status st = ST_OK;
+    gate->st = ST_OK;
+    *out_audit = (struct step_audit){ .own_lane = audit_rule_own(&rule, step, rank, NULL),
+                                      .foreign_lane = audit_rule_foreign(&rule, step, rank, NULL) };
+    exact_begin(w->exact);
+    if (out_audit->foreign_lane != AUDIT_NO_LANE)
+        st = compute_foreign(w, step, out_audit->foreign_lane);
+    if (st == ST_OK)
+        st = compute_own(w, step, out_audit->own_lane, &handover);
+    if (st != ST_OK)
+        return st;
+    CHECK(handover.left == 0); /* so the gate was asked */
+    if (gate->st != ST_OK)
+        return gate->st;
+    st = wait_reduced(w);
+    if (st == ST_OK)
+        st = handover.st;
+    return st == ST_OK ? read_sums(w, out_audit) : st;
+}
+
+enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane, uint64_t *out_sum)
+{
+    struct worker *w = worker;
+    uint64_t sums[LANE_SUM_COUNT] = { 0 };
+    const struct prefetch_share only = { .lane_first = lane, .lane_count = 1 };
+    feed_move(w->batches, &only);
+    feed_start(w->batches, step);
+    exact_begin(w->exact);
+    enum status st = compute_foreign(w, step, lane);
+    if (st == ST_OK)
+        st = lane_sums_read(w->sums, sums);
+    *out_sum = sums[LANE_SUM_FOREIGN];
+    return st;
+}
+
 /* Nothing was written: this step's batch is not trained on. All ranks decide the same, since all
  * saw the same sum; a checkpoint has such steps in its skip list. */
 static enum status leave_out(struct worker *w, uint64_t step)
 {
     enum status st = worker_scale(w, true);
     return st == ST_OK ? worker_skip_add(w, &step, 1) : st;
+}
+
+/* For tests, where the host may. */
+static void flip_state(struct worker *w)
+{
+    if (!w->device.table->host_memory)
+        return;
+    fault_flip("trainer.weight", optimizer_params(w->optimizer), w->layout.param_count);
+    float *moment = optimizer_buffer(w->optimizer, "momentum");
+    if (moment != NULL)
+        fault_flip("trainer.moment", moment, w->layout.param_count);
 }
 
 enum status step_update(struct worker *worker, uint64_t step, double lr,
@@ -179,6 +277,7 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     if (out->overflow)
         return leave_out(w, step);
     fault_point("trainer.refresh");
+    flip_state(w);
     st = plan_refresh(w->plan, optimizer_params(w->optimizer));
     return st == ST_OK ? worker_scale(w, false) : st;
 }

@@ -29,6 +29,13 @@ struct step_gate {
     enum status st; /* out: what the call returned; ST_OK before */
 };
 
+/* Of a step that is audited (trainer/data/audit_rule.h): checksums of the gradients of two lanes.
+ * Where `own` and another rank's `foreign` are of one lane, they are equal. */
+struct step_audit {
+    uint32_t own_lane, foreign_lane; /* AUDIT_NO_LANE: this step is not audited */
+    uint64_t own, foreign;
+};
+
 /*
  * A spare's: the forward and backward passes of the share's lanes on a state of zeros, whatever was
  * in it, so that the first step of a seat finds memory, kernels and recordings as later ones do.
@@ -43,7 +50,14 @@ MUST_CHECK enum status step_rehearse(struct worker *worker);
  *         ST_PEER, ST_STALE  comm/comm.h
  *         those of the backend
  */
-MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate);
+MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate,
+                                    struct step_audit *out_audit);
+/*
+ * Computes one lane of the step again, whoever's it is; what was reduced is lost, so that nothing
+ * follows in this generation. Errors: as step_compute
+ */
+MUST_CHECK enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane,
+                                      uint64_t *out_sum);
 /*
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
  * scale, and the step goes to the skip list.

@@ -30,6 +30,8 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
         return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
     case ST_CHANGED:
         return (struct failure){ CAIRN__V1__FAULT_KIND__DATA_CHANGED, RANK_FAILED, true };
+    case ST_WRONG:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__WRONG, RANK_FAILED, true };
     case ST_NUMERIC:
         return (struct failure){ CAIRN__V1__FAULT_KIND__NUMERIC, RANK_NUMERIC, true };
     case ST_TIMED_OUT:
@@ -69,6 +71,7 @@ int rank_report_failure(struct rank *r, enum status st)
         .kind = f.kind,
         .of_node = st == ST_DEVICE || ((st == ST_CONFIG || st == ST_REFUSED) && r->of_node),
         .shard = r->damaged,
+        .good_step = r->good_step,
     };
     uint32_t blamed = 0;
     struct reason named;

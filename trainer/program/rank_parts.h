@@ -82,7 +82,8 @@ struct rank {
     bool at_store;           /* what fails now fails at the checkpoint store */
     bool of_node;            /* what failed is this node's device, its files, its rights */
     uint32_t damaged;        /* 1 + the file of the checkpoint that read damaged; 0: none */
-    uint32_t blamed;         /* 1 + the rank whose state came damaged; 0: none */
+    uint32_t blamed; /* 1 + the rank whose state came damaged, or that computed wrongly; 0: none */
+    uint64_t good_step; /* ... up to which nothing was wrong */
     struct reason reason;
 
     pthread_mutex_t comm_mutex;

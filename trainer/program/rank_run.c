@@ -89,6 +89,8 @@ static enum status train(struct rank *r, int *out_code)
                                  .rest = &r->rest,
                                  .goes_on = rank_is_live(r),
                                  .committed = committed_step(r),
+                                 .wrong = &r->blamed,
+                                 .good = &r->good_step,
                                  .row = keep_row,
                                  .row_arg = &r->rows };
     enum loop_end end = LOOP_DONE;

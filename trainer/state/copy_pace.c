@@ -6,23 +6,18 @@
 
 #include "common/limits.h"
 #include "session/memory/room.h"
+#include "trainer/worker/agree.h"
 
 enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
 {
-    struct worker *w = worker;
-    struct progress *progress = w->options.progress;
-    const uint32_t size = w->options.size, rank = w->options.rank;
-    uint32_t wanted[LIMIT_RANKS] = { mine };
-    if (size > 1) {
-        memcpy(w->agreement.segments[rank].data, &mine, sizeof(mine));
-        progress_collective_begin(progress, "copies");
-        enum status st =
-            gather_exchange(&w->agreement, &w->device, w->comm, rank, WORKER_COMM_TIMEOUT_MS);
-        if (st != ST_OK)
-            return st;
-        progress_collective_end(progress, "copies");
-        memcpy(wanted, w->agreement.data, size * sizeof(*wanted));
-    }
+    const uint32_t size = worker->options.size;
+    const struct worker_words word = { { mine } }, *all;
+    uint32_t wanted[LIMIT_RANKS];
+    enum status st = agree_exchange(worker, "copies", &word, &all);
+    if (st != ST_OK)
+        return st;
+    for (uint32_t r = 0; r < size; r++)
+        wanted[r] = (uint32_t)all[r].word[0];
     *out = session_pace_agree(wanted, size);
     return ST_OK;
 }

@@ -9,6 +9,7 @@
 #include "common/cleanup.h"
 #include "common/fault.h"
 #include "common/tree_sum.h"
+#include "kernels/mix.h"
 
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
 #define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
@@ -34,6 +35,8 @@ struct optimizer {
     double *squares;         /* one per piece of the gradient; device memory */
     struct sum_facts *facts; /* host memory */
     size_t piece_count;      /* of the gradient */
+    uint64_t *sums;          /* one per piece of a buffer; device memory */
+    uint64_t *sums_read;     /* ... of all buffers; host memory */
     uint64_t *decay_borders; /* device memory; NULL: all decay */
     struct decay_map decay;
     struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
@@ -46,6 +49,26 @@ static const char *moment_name(const struct optimizer *optimizer, int moment)
     if (optimizer->options.kind == OPTIMIZER_SGD)
         return "momentum";
     return moment == 0 ? "adam.m" : "adam.v";
+}
+
+static size_t pieces_of(size_t count)
+{
+    return (count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+}
+
+static size_t all_pieces(const struct optimizer *optimizer)
+{
+    return pieces_of(optimizer->layout.param_count) * (size_t)(1 + optimizer->moment_count) +
+           pieces_of(optimizer->layout.stat_count);
+}
+
+static enum status allocate_sums(struct optimizer *optimizer)
+{
+    const size_t bytes = all_pieces(optimizer) * sizeof(*optimizer->sums);
+    enum status st = optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->sums);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->alloc_host(optimizer->backend, bytes, (void **)&optimizer->sums_read);
 }
 
 static enum status allocate_buffers(struct optimizer *optimizer)
@@ -69,14 +92,17 @@ static enum status allocate_buffers(struct optimizer *optimizer)
             return st;
         *wanted[i].buffer = memory;
     }
-    optimizer->piece_count = (optimizer->layout.param_count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    optimizer->piece_count = pieces_of(optimizer->layout.param_count);
     size_t bytes = optimizer->piece_count * sizeof(double);
     enum status st =
         optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->squares);
     if (st != ST_OK)
         return st;
-    return optimizer->table->alloc_host(optimizer->backend, sizeof(struct sum_facts) + bytes,
-                                        (void **)&optimizer->facts);
+    if (st == ST_OK) {
+        st = optimizer->table->alloc_host(optimizer->backend, sizeof(struct sum_facts) + bytes,
+                                          (void **)&optimizer->facts);
+    }
+    return st == ST_OK ? allocate_sums(optimizer) : st;
 }
 
 /* The elements at which decay starts or stops (struct decay_map). out: room for one of each
@@ -207,13 +233,16 @@ void optimizer_free(struct optimizer *optimizer)
     if (optimizer == NULL)
         return;
     void *const owned[] = { optimizer->params,     optimizer->stats,   optimizer->moments[0],
-                            optimizer->moments[1], optimizer->squares, optimizer->decay_borders };
+                            optimizer->moments[1], optimizer->squares, optimizer->decay_borders,
+                            optimizer->sums };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
         if (owned[i] != NULL)
             optimizer->table->free(optimizer->backend, owned[i]);
     }
     if (optimizer->facts != NULL)
         optimizer->table->free_host(optimizer->backend, optimizer->facts);
+    if (optimizer->sums_read != NULL)
+        optimizer->table->free_host(optimizer->backend, optimizer->sums_read);
     free(optimizer->tensors);
     free(optimizer);
 }
@@ -226,6 +255,29 @@ float *optimizer_params(struct optimizer *optimizer)
 float *optimizer_stats(struct optimizer *optimizer)
 {
     return optimizer->stats;
+}
+
+enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream, uint64_t *out)
+{
+    const struct vector_table *vector = &optimizer->table->vector;
+    struct backend *backend = optimizer->backend;
+    enum status st = ST_OK;
+    size_t at = 0;
+    for (uint32_t i = 0; st == ST_OK && i < optimizer->buffer_count; i++) {
+        const struct ckpt_buffer *buffer = &optimizer->buffers[i];
+        st = vector->checksums(backend, optimizer->sums + at, buffer->data, buffer->count, stream);
+        at += pieces_of(buffer->count);
+    }
+    CHECK(at <= all_pieces(optimizer));
+    if (st == ST_OK) {
+        st = vector->copy(backend, optimizer->sums_read, optimizer->sums, at * sizeof(uint64_t),
+                          stream);
+    }
+    if (st == ST_OK)
+        st = optimizer->table->stream_sync(backend, stream);
+    if (st == ST_OK)
+        *out = mix_sums(optimizer->sums_read, at);
+    return st;
 }
 
 /* Waits for the device. */

@@ -73,6 +73,10 @@ MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float
                                         const struct optimizer_step *step, struct stream *stream,
                                         struct optimizer_report *out_report);
 
+/* One number of all of the state, equal for equal bits on every device. Waits for it. */
+MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream,
+                                          uint64_t *out);
+
 /*
  * Describes the state for a checkpoint: buffers in digest order (parameters, moments by name,
  * statistics; empty ones left out) with their data, and the named tensors in them.

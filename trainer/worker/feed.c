@@ -126,11 +126,11 @@ void feed_start(struct feed *feed, uint64_t step)
     prefetch_start(feed->ring, step);
 }
 
-void feed_move(struct feed *feed, uint32_t lane_first, uint32_t lane_count)
+void feed_move(struct feed *feed, const struct prefetch_share *share)
 {
     if (feed->copying != NULL)
         (void)!device_wait(feed->device, feed->copying); /* an error shows at the next call */
-    prefetch_move(feed->ring, lane_first, lane_count);
+    prefetch_move(feed->ring, share);
 }
 
 static enum status copy_in(struct feed *feed, void *to, const void *from, size_t bytes)

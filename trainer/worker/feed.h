@@ -36,7 +36,7 @@ void feed_close(struct feed *feed);
 /* Drops what is there and goes on from this step (evaluation: from the first batch). */
 void feed_start(struct feed *feed, uint64_t step);
 /* Other lanes from the next feed_start on. The compute stream is past what read the last item. */
-void feed_move(struct feed *feed, uint32_t lane_first, uint32_t lane_count);
+void feed_move(struct feed *feed, const struct prefetch_share *share);
 /* The next item; the compute stream waits for its copy. *out: NULL at the end of an evaluation. */
 MUST_CHECK enum status feed_take(struct feed *feed, const struct feed_item **out);
 /* All that reads the item is enqueued: starts to copy the one after it. */

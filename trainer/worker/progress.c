@@ -19,6 +19,7 @@ static const char *phase_name(enum phase phase)
         [PHASE_SAVE] = "save",
         [PHASE_EVALUATION] = "evaluation",
         [PHASE_FINISHING] = "finishing",
+        [PHASE_AUDIT] = "audit",
         [PHASE_SPARE] = "spare",
     };
     CHECK(phase < PHASE_COUNT);
@@ -72,6 +73,13 @@ void progress_clear(struct progress *progress)
 double progress_ms(const struct progress *progress, enum phase phase)
 {
     return (double)progress->spent_ns[phase] / 1e6;
+}
+
+int64_t progress_lanes_us(const struct progress *progress)
+{
+    return (progress->spent_ns[PHASE_DATA] + progress->spent_ns[PHASE_FORWARD] +
+            progress->spent_ns[PHASE_BACKWARD]) /
+           1000;
 }
 
 void progress_tick(void *progress)

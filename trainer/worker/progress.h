@@ -28,6 +28,7 @@ enum phase {
     PHASE_SAVE,   /* snapshot stall */
     PHASE_EVALUATION,
     PHASE_FINISHING,
+    PHASE_AUDIT,
     PHASE_SPARE, /* of a spare, instead of forming */
     PHASE_COUNT,
 };
@@ -58,6 +59,8 @@ void progress_step(struct progress *progress, uint64_t step);
 /* Forgets the times spent so far. */
 void progress_clear(struct progress *progress);
 double progress_ms(const struct progress *progress, enum phase phase);
+/* In all phases of a share of lanes (data, forward, backward), since they were cleared. */
+int64_t progress_lanes_us(const struct progress *progress);
 /* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. Thread: any; the
  * session hears of it by its option `ticks`. */
 void progress_tick(void *progress);

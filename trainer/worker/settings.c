@@ -179,6 +179,10 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         .seed = (uint64_t)job->train.seed,
         .steps_per_epoch = samples / batch,
     };
+    if (job->recovery.exactness != JOB_EXACTNESS_RELAXED) { /* else bits may differ */
+        s.audit_every = (uint64_t)job->audit.every;
+        s.checksum_every = (uint64_t)job->audit.checksum;
+    }
     enum status st = derive_durations(job, &s, reason);
     if (st != ST_OK)
         return st;

@@ -21,9 +21,11 @@ struct settings {
     uint32_t micro_batch, accumulate; /* 0: for memory_need_fit to say */
     uint64_t seed;
     uint64_t steps_per_epoch;
-    uint64_t total_steps; /* at least 1 */
-    uint64_t eval_every;  /* steps; 0: at the end only */
-    uint64_t save_every;  /* steps; 0: at the end only */
+    uint64_t total_steps;    /* at least 1 */
+    uint64_t eval_every;     /* steps; 0: at the end only */
+    uint64_t save_every;     /* steps; 0: at the end only */
+    uint64_t audit_every;    /* steps; 0: no lane is computed twice */
+    uint64_t checksum_every; /* steps between two comparisons of the replicas; 0: none */
     struct schedule schedule;
     struct optimizer_options optimizer;
     enum math math; /* of products: train.precision */

@@ -292,6 +292,10 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
     }
     if (st == ST_OK)
         st = scaling_open(w);
+    if (st == ST_OK && w->settings.audit_every > 0) {
+        st =
+            lane_sums_open(&w->device, w->bucket_begin, w->bucket_count, w->layout.count, &w->sums);
+    }
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the model", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "preparing the model", reason);
@@ -385,6 +389,7 @@ void worker_close(struct worker *worker)
     if (w->comm != NULL)
         w->device.comm->close(w->comm);
     staging_close(w->staging);
+    lane_sums_close(w->sums);
     scaling_close(w);
     gather_close(&w->eval_results, &w->device);
     gather_close(&w->agreement, &w->device);
@@ -405,7 +410,7 @@ static enum status open_agreement(struct worker *w)
 {
     size_t bytes[LIMIT_RANKS];
     for (uint32_t r = 0; r < w->options.size; r++)
-        bytes[r] = sizeof(uint32_t);
+        bytes[r] = sizeof(struct worker_words);
     return gather_open(&w->agreement, &w->device, bytes, w->options.size);
 }
 
@@ -435,6 +440,21 @@ enum status worker_connect(struct worker *worker, struct comm *comm, struct reas
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the gradient copies of the reduction", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
+}
+
+struct audit_rule worker_audits(const struct worker *worker)
+{
+    return (struct audit_rule){ .every = worker->settings.audit_every,
+                                .size = worker->options.size,
+                                .shares = worker->options.shares };
+}
+
+static struct prefetch_share share_of(const struct worker *w)
+{
+    return (struct prefetch_share){ .lane_first = w->lane_first,
+                                    .lane_count = w->lane_count,
+                                    .rank = w->options.rank,
+                                    .audit = worker_audits(w) };
 }
 
 /* ---- from one generation to the next ---- */
@@ -481,10 +501,11 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
     staging_close(w->staging); /* of another share */
     w->staging = NULL;
     gather_close(&w->eval_results, &w->device);
+    const struct prefetch_share all = share_of(w);
     if (w->batches != NULL)
-        feed_move(w->batches, w->lane_first, w->lane_count);
+        feed_move(w->batches, &all);
     if (w->eval_batches != NULL)
-        feed_move(w->eval_batches, w->lane_first, w->lane_count);
+        feed_move(w->eval_batches, &all);
     return ST_OK;
 }
 
@@ -536,8 +557,7 @@ enum status worker_warm(struct worker *worker, struct reason *reason)
                     .accumulate = w->settings.accumulate,
                     .crop = w->options.job->data.augment.crop,
                     .flip = w->options.job->data.augment.flip },
-        .lane_first = w->lane_first,
-        .lane_count = w->lane_count,
+        .share = share_of(w),
     };
     if (w->batches == NULL)
         st = feed_open(&w->device, &options, &w->batches);
@@ -561,39 +581,4 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
         return worker_fail_device(w, st, "starting", reason);
     feed_start(w->batches, step);
     return ST_OK;
-}
-
-/* ---- pins ---- */
-
-/* The last of the pins: server/core tells them from the others. */
-static enum status append_data_pins(const struct worker *w, struct buf *out)
-{
-    enum status st = buf_append_text(out, ",\"data\":{\"train\":");
-    if (st == ST_OK)
-        st = dataset_print_identity(w->train.dataset, out);
-    if (st == ST_OK && w->eval.dataset != NULL)
-        st = buf_append_text(out, ",\"eval\":");
-    if (st == ST_OK && w->eval.dataset != NULL)
-        st = dataset_print_identity(w->eval.dataset, out);
-    return st == ST_OK ? buf_append_text(out, "}") : st;
-}
-
-enum status worker_pins(const struct worker *worker, struct buf *out)
-{
-    enum status st = buf_printf(out, "{");
-    if (st == ST_OK)
-        st = worker->device.table->pins(worker->device.backend, out);
-    if (st == ST_OK)
-        st = buf_append_text(out, ",\"implementations\":");
-    if (st == ST_OK)
-        st = plan_pins(worker->plan, out);
-    if (st == ST_OK && worker->options.job->train.micro_batch == 0)
-        st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
-    if (st == ST_OK && worker_is_fast(worker))
-        st = buf_append_text(out, ",\"reduction\":\"fast\"");
-    if (st == ST_OK)
-        st = append_data_pins(worker, out);
-    if (st == ST_OK)
-        st = buf_append_text(out, "}");
-    return st;
 }

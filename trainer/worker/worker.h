@@ -44,6 +44,7 @@
 #include "trainer/worker/device.h"
 #include "trainer/worker/feed.h"
 #include "trainer/worker/gather.h"
+#include "trainer/worker/lane_sums.h"
 #include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
 #include "trainer/worker/staging.h"
@@ -51,6 +52,12 @@
 /* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
  * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
+
+/* What each rank says in an agreement (agree.h). */
+#define WORKER_WORDS 2
+struct worker_words {
+    uint64_t word[WORKER_WORDS];
+};
 
 /* What one batch of an evaluation gave. */
 struct evaluation_batch {
@@ -100,9 +107,9 @@ struct worker {
     struct lane_layout layout;
     size_t bucket_count;
     size_t *bucket_begin;
-    struct comm *comm; /* device.comm's; owned; NULL with one rank */
-    struct gather
-        agreement; /* a uint32_t of each rank (trainer/state/copy_pace.h); not with one rank */
+    struct comm *comm;       /* device.comm's; owned; NULL with one rank */
+    struct gather agreement; /* trainer/worker/agree.h; not with one rank */
+    struct lane_sums *sums;  /* NULL: nothing is audited */
     struct exact *exact;
 
     struct scaler scaler;
@@ -138,6 +145,8 @@ MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint
                                       const uint32_t *shares, struct reason *reason);
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
+/* Which lanes are computed twice. */
+struct audit_rule worker_audits(const struct worker *worker);
 
 /* What worker_start can do without a state: waits for the data, allocates the inputs. Then
  * worker_connect without a communicator and step_rehearse (trainer/loop/step.h). */

@@ -83,7 +83,7 @@ int64_t core_deadline(struct core *core)
         at = core->left_at;
     if (core->tidy_at < at)
         at = core->tidy_at;
-    if (core->schedule_needed)
+    if (core->schedule_needed || core->accused)
         at = now;
     core->promised_at = at > now ? at : now; /* what is overdue already was excused already */
     return at;
@@ -127,6 +127,7 @@ void core_tick(struct core *core)
     if (core->queue.count + core->hungry.count > 0 && now >= core->looked_at + CORE_LOOK_MS)
         core->schedule_needed = true;
     core_chores_tick(core);
+    core_drain_accused(core);
     core_schedule(core);
 }
 

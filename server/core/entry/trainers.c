@@ -15,9 +15,10 @@ struct machine_fault core_fault(const Cairn__V1__Fault *in)
                                  .rank = in->n_ranks > 0 ? in->ranks[0] : MACHINE_ALL_RANKS,
                                  .step = in->step,
                                  .of_node = in->of_node,
-                                 .shard = in->shard };
+                                 .shard = in->shard,
+                                 .good_step = in->good_step };
     if (in->kind <= CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED ||
-        in->kind > CAIRN__V1__FAULT_KIND__DATA_CHANGED)
+        in->kind > CAIRN__V1__FAULT_KIND__WRONG || in->kind == CAIRN__V1__FAULT_KIND__PATH)
         out.kind = MACHINE_FAULT_PROCESS;
     (void)snprintf(out.phase, sizeof out.phase, "%.31s", in->phase);
     (void)snprintf(out.message, sizeof out.message, "%.511s", in->message);
@@ -292,107 +293,6 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     free(copies);
 }
 
-/* ---- pins ---- */
-
-/* Where the pins' last member, what the data are known by, begins; its end, where there is none. No
- * other member has this text: in strings its quotes are escaped. */
-static size_t data_at(const char *pins)
-{
-    const char *data = strstr(pins, ",\"data\":{");
-    if (data)
-        return (size_t)(data - pins);
-    size_t size = strlen(pins);
-    return size > 0 && pins[size - 1] == '}' ? size - 1 : size;
-}
-
-/* From now on these are the job's. */
-static void keep_pins(struct core *core, struct core_job *job, const char *pins)
-{
-    char *copy = strdup(pins);
-    enum status st = copy ? core_begin(core) : ST_NO_MEMORY;
-    if (st == ST_OK)
-        st = journal_put_pins(core->options.journal, job->id, pins);
-    if (st != ST_OK) {
-        free(copy);
-        core_fail(core, st, "journalling the pins");
-        return;
-    }
-    free(job->pins);
-    job->pins = copy;
-}
-
-/* Names the first file that the job's data don't have: "PATH SIZE HASH", as the trainer wrote it.
- */
-static void name_file(const char *data, const char *known, const char *node, struct reason *out)
-{
-    static const char files[] = "\"files\":[";
-    for (const char *list = strstr(data, files); list; list = strstr(list, files)) {
-        list += sizeof files - 1;
-        while (*list == '"') {
-            const char *end = list + 1;
-            while (*end && (*end != '"' || end[-1] == '\\'))
-                end++;
-            char entry[2 * LIMIT_PATH];
-            const size_t size = (size_t)(end - list) + 1;
-            if (!*end || size >= sizeof entry)
-                break;
-            (void)snprintf(entry, sizeof entry, "%.*s", (int)size, list);
-            if (!strstr(known, entry)) {
-                entry[size - 1] = '\0';
-                reason_set(out, "node %s: the data are not those that the job began with: %s", node,
-                           entry + 1);
-                return;
-            }
-            list = end + 1;
-            list += *list == ',';
-        }
-    }
-    reason_set(out, "node %s: the data are not those that the job began with: other files", node);
-}
-
-/* Nothing was computed yet, and these pins are the first of the formation: what an earlier one was
- * told doesn't bind. */
-static bool is_first(const struct core_job *job)
-{
-    if (!job->pins[0])
-        return true;
-    for (uint32_t i = 0; i < job->m.size; i++) {
-        if (job->m.ranks[i].ready)
-            return false;
-    }
-    return job->m.started_wall == 0;
-}
-
-/*
- * The job's pins are those of the formation with which it began to run. A job that began before
- * data were pinned gets those that are told first. ready: gets what differs, its text in out.
- */
-static void compare_pins(struct core *core, struct core_job *job, const char *pins,
-                         const char *node, struct machine_ready *ready, struct reason *out)
-{
-    const size_t data = data_at(pins), known = data_at(job->pins);
-    if (!pins[0] || strcmp(job->pins, pins) == 0)
-        return;
-    const bool same = data == known && strncmp(pins, job->pins, data) == 0;
-    if (is_first(job) || (same && job->pins[known] != ',')) {
-        keep_pins(core, job, pins);
-        return;
-    }
-    if (same) {
-        name_file(pins + data, job->pins + known, node, out);
-        ready->data_differ = out->text;
-        return;
-    }
-    size_t at = 0;
-    while (pins[at] && pins[at] == job->pins[at])
-        at++;
-    size_t from = at > 40 ? at - 40 : 0;
-    reason_set(out,
-               "what bits depend on differs from the job's first formation: '%.80s' was '%.80s'",
-               pins + from, job->pins + from);
-    ready->pins_differ = out->text;
-}
-
 /* ---- the stream ---- */
 
 /* All ranks take copies of the same steps; why there are none says who has no room for them. */
@@ -420,8 +320,8 @@ static void trainer_ready(struct core *core, struct core_conn *conn, const Cairn
         .steps_per_epoch = ready->steps_per_epoch,
         .state_bytes = ready->state_bytes,
     };
-    compare_pins(core, conn->job, ready->pins, conn->job->m.ranks[conn->rank].node, &event.ready,
-                 &difference);
+    core_compare_pins(core, conn->job, ready->pins, conn->job->m.ranks[conn->rank].node,
+                      &event.ready, &difference);
     (void)core_apply(core, conn->job, &event);
 }
 
@@ -440,7 +340,11 @@ static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_
                                                      .at_store = message->progress->at_store,
                                                      .collectives = message->progress->collectives,
                                                      .collective = message->progress->collective,
-                                                     .exchanges = message->progress->exchanges };
+                                                     .exchanges = message->progress->exchanges,
+                                                     .audited = message->progress->audited,
+                                                     .lanes = message->progress->lanes,
+                                                     .timed = { message->progress->timed_steps,
+                                                                message->progress->timed_us } };
         return true;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_SAVE_BEGIN:
         event->kind = MACHINE_EV_SAVE_BEGIN;

@@ -132,11 +132,12 @@ static void on_note(struct machine_turn *t)
 }
 
 /* A fault that blames nobody is its reporter's; but who reports that communication failed says that
- * it was another one. */
+ * it was another one, and who computes something else than another one doesn't know. */
 static void report_fault(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine_fault fault = *reported;
-    if (fault.rank == MACHINE_ALL_RANKS && fault.kind != MACHINE_FAULT_COMMUNICATION)
+    if (fault.rank == MACHINE_ALL_RANKS && fault.kind != MACHINE_FAULT_COMMUNICATION &&
+        fault.kind != MACHINE_FAULT_WRONG)
         fault.rank = t->ev->rank;
     machine_report_fault(t, &fault);
 }
@@ -377,7 +378,10 @@ enum status machine_apply(struct machine *m, const struct machine_event *event,
     machine_saves_tick(&t);
     machine_due_tick(&t);
     machine_damage_tick(&t);
+    machine_audit_tick(&t);
     machine_resize_tick(&t);
+    if (looks)
+        machine_lanes_tick(&t);
     end_turn(&t);
     return ST_OK;
 }
@@ -469,6 +473,7 @@ void machine_excuse(struct machine *m, int64_t ms)
     m->ending.hard_at += m->ending.parks && m->ending.hard_at != 0 ? ms : 0;
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     m->spares.ready_at += m->spares.ready_at != 0 ? ms : 0;
+    m->balance.slow_at += ms;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->count; i++) {

@@ -50,6 +50,7 @@ static void form_generation(struct machine_turn *t)
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i] = (struct machine_save){ 0 };
     const uint32_t kept = machine_regroup(t);
+    machine_lanes_deal(t);
     /* A stop or a pause is done once it has saved, whoever does; a drain by those that go on. */
     if (m->intent == MACHINE_INTENT_FINISH || (kept == 0 && m->intent == MACHINE_INTENT_DRAIN))
         m->intent = MACHINE_INTENT_NONE;

@@ -146,6 +146,8 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     }
     if (rank->step > m->step_max && machine_trains(m))
         note_step(t, rank->step);
+    machine_note_timed(t, rank);
+    machine_note_audited(t, said->audited);
     machine_saves_beyond(t, t->ev->rank, said->step);
 }
 

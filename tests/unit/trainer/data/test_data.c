@@ -496,7 +496,8 @@ static void check_item(const struct batch_source *source, const struct prefetch_
 static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state)
 {
     struct dataset *d = must_open(*state);
-    struct prefetch_options options = { .source = source_of(d), .lane_first = 1, .lane_count = 2 };
+    struct prefetch_options options = { .source = source_of(d),
+                                        .share = { .lane_first = 1, .lane_count = 2 } };
     options.source.crop = true;
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -519,9 +520,9 @@ static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state
 static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
 {
     struct dataset *d = must_open(*state);
-    struct prefetch_options options = {
-        .source = source_of(d), .lane_first = 0, .lane_count = 2, .evaluation = true
-    };
+    struct prefetch_options options = { .source = source_of(d),
+                                        .share.lane_count = 2,
+                                        .evaluation = true };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
     for (int round = 0; round < 3; round++) {
@@ -546,13 +547,13 @@ static void the_lanes_of_a_step_hold_what_one_worker_would_have_had(void **state
 {
     struct dataset *d = must_open(*state);
     for (uint32_t cut = 1; cut < 3; cut++) {
-        struct prefetch_options all = { .source = source_of(d), .lane_count = 3 };
+        struct prefetch_options all = { .source = source_of(d), .share.lane_count = 3 };
         struct prefetch *p[3] = { NULL };
         assert_int_equal(prefetch_open(&all, &p[0]), ST_OK);
         for (uint32_t i = 0; i < 2; i++) {
             struct prefetch_options part = all;
-            part.lane_first = i == 0 ? 0 : cut;
-            part.lane_count = i == 0 ? cut : 3 - cut;
+            part.share.lane_first = i == 0 ? 0 : cut;
+            part.share.lane_count = i == 0 ? cut : 3 - cut;
             assert_int_equal(prefetch_open(&part, &p[1 + i]), ST_OK);
         }
         for (int i = 0; i < 3; i++)

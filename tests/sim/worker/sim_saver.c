@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "tests/sim/sim_trainer.h"
+#include "tests/sim/worker/sim_trainer.h"
 
 static void save_file(struct sim *sim, struct sim_trainer *t)
 {

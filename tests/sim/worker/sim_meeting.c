@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "tests/sim/sim_trainer.h"
+#include "tests/sim/worker/sim_trainer.h"
 
 #define ANSWER_MS 7000 /* all have come to a coordinator that runs: each has its answer */
 

@@ -2,7 +2,7 @@
  * A worker: the real session state machine, over a simulated stream; training is counting. All
  * ranks of a generation step together, as the reduction makes them.
  */
-#include "tests/sim/sim_trainer.h"
+#include "tests/sim/worker/sim_trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,6 +347,7 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     const struct sim_trainer_view *v = &t->view;
     if (sim_member(sim, v->start.job, v->start.generation, v->rank) != v)
         sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->rank);
+    sim_lanes_stepped(sim, v, &t->core);
     t->view.step++;
     t->view.computed_by = t->view.start.generation;
     t->progress.step = t->view.step;
@@ -580,6 +581,7 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
                                          .start = *start,
                                          .birth = start->generation,
                                          .rank = SIM_NO_RANK,
+                                         .lane_us = sim_lanes_speed(),
                                          .pid = 1000 + (uint32_t)sim->trainer_count };
     t->saving = -1;
     t->progress.phase = "forming";

@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "server/core/core.h"
 #include "tests/sim/sim_coordinator.h"
-#include "tests/sim/sim_trainer.h"
+#include "tests/sim/worker/sim_trainer.h"
 
 #define WORLDS      500   /* per mille of them */
 #define SET_GAP_MS  16000 /* twice the mean time between two numbers that are asked for */

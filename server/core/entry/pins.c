@@ -1,0 +1,101 @@
+/* What bits depend on: of the job, and of a worker that is ready. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/internal.h"
+
+/* Where the pins' last member, what the data are known by, begins; its end, where there is none. No
+ * other member has this text: in strings its quotes are escaped. */
+static size_t data_at(const char *pins)
+{
+    const char *data = strstr(pins, ",\"data\":{");
+    if (data)
+        return (size_t)(data - pins);
+    size_t size = strlen(pins);
+    return size > 0 && pins[size - 1] == '}' ? size - 1 : size;
+}
+
+/* From now on these are the job's. */
+static void keep_pins(struct core *core, struct core_job *job, const char *pins)
+{
+    char *copy = strdup(pins);
+    enum status st = copy ? core_begin(core) : ST_NO_MEMORY;
+    if (st == ST_OK)
+        st = journal_put_pins(core->options.journal, job->id, pins);
+    if (st != ST_OK) {
+        free(copy);
+        core_fail(core, st, "journalling the pins");
+        return;
+    }
+    free(job->pins);
+    job->pins = copy;
+}
+
+/* Names the first file that the job's data don't have: "PATH SIZE HASH", as the trainer wrote it.
+ */
+static void name_file(const char *data, const char *known, const char *node, struct reason *out)
+{
+    static const char files[] = "\"files\":[";
+    for (const char *list = strstr(data, files); list; list = strstr(list, files)) {
+        list += sizeof files - 1;
+        while (*list == '"') {
+            const char *end = list + 1;
+            while (*end && (*end != '"' || end[-1] == '\\'))
+                end++;
+            char entry[2 * LIMIT_PATH];
+            const size_t size = (size_t)(end - list) + 1;
+            if (!*end || size >= sizeof entry)
+                break;
+            (void)snprintf(entry, sizeof entry, "%.*s", (int)size, list);
+            if (!strstr(known, entry)) {
+                entry[size - 1] = '\0';
+                reason_set(out, "node %s: the data are not those that the job began with: %s", node,
+                           entry + 1);
+                return;
+            }
+            list = end + 1;
+            list += *list == ',';
+        }
+    }
+    reason_set(out, "node %s: the data are not those that the job began with: other files", node);
+}
+
+/* Nothing was computed yet, and these pins are the first of the formation: what an earlier one was
+ * told doesn't bind. */
+static bool is_first(const struct core_job *job)
+{
+    if (!job->pins[0])
+        return true;
+    for (uint32_t i = 0; i < job->m.size; i++) {
+        if (job->m.ranks[i].ready)
+            return false;
+    }
+    return job->m.started_wall == 0;
+}
+
+void core_compare_pins(struct core *core, struct core_job *job, const char *pins, const char *node,
+                       struct machine_ready *ready, struct reason *out)
+{
+    const size_t data = data_at(pins), known = data_at(job->pins);
+    if (!pins[0] || strcmp(job->pins, pins) == 0)
+        return;
+    const bool same = data == known && strncmp(pins, job->pins, data) == 0;
+    if (is_first(job) || (same && job->pins[known] != ',')) {
+        keep_pins(core, job, pins);
+        return;
+    }
+    if (same) {
+        name_file(pins + data, job->pins + known, node, out);
+        ready->data_differ = out->text;
+        return;
+    }
+    size_t at = 0;
+    while (pins[at] && pins[at] == job->pins[at])
+        at++;
+    size_t from = at > 40 ? at - 40 : 0;
+    reason_set(out,
+               "what bits depend on differs from the job's first formation: '%.80s' was '%.80s'",
+               pins + from, job->pins + from);
+    ready->pins_differ = out->text;
+}

@@ -1,0 +1,48 @@
+/*
+ * Audits: two workers computed the same bits, or one of them was wrong.
+ *
+ * Where they differ the generation fails (server/machine/recover.c), and what was trained after the
+ * newest step that is beyond doubt goes, in as many turns as it takes: saves under way, then
+ * checkpoints. Until they are set aside no generation forms.
+ */
+#include "server/machine/internal.h"
+
+#define TELL_MS 600000 /* between two events that say that audits passed */
+
+void machine_note_audited(struct machine_turn *t, uint64_t step)
+{
+    struct machine_audit *audit = &t->m->audit;
+    if (step <= audit->passed)
+        return;
+    audit->passed = step;
+    if (audit->told_at != 0 && t->now - audit->told_at < TELL_MS)
+        return;
+    audit->told_at = t->now;
+    machine_tell(t, "audit-passed", "up to step %llu: what two workers computed is the same bits",
+                 (unsigned long long)step);
+}
+
+static void drop_saves(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (int i = 0; i < MACHINE_SAVES_MAX && t->out->count < MACHINE_ACTIONS_MAX / 2; i++) {
+        const struct machine_save *save = &m->saves[i];
+        const bool open =
+            save->state == MACHINE_SAVE_OPENING || save->state == MACHINE_SAVE_COLLECTING;
+        if (open && save->generation <= m->audit.generation && save->step > m->audit.good_step)
+            machine_save_drop(t, i, "it is of after a worker computed wrongly", true);
+    }
+}
+
+void machine_audit_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    if (m->audit.generation == 0)
+        return;
+    drop_saves(t);
+    for (size_t i = m->catalog_count; i > 0 && t->out->count < MACHINE_ACTIONS_MAX / 2; i--) {
+        struct machine_ckpt *ckpt = &m->catalog[i - 1];
+        if (machine_is_distrusted(m, ckpt))
+            machine_set_aside(t, ckpt, "it was made after a worker computed wrongly");
+    }
+}

@@ -1,0 +1,346 @@
+/*
+ * Lanes by speed: who is slow gets fewer of them, and at last gives up its place.
+ *
+ * Each worker tells how long it computes for its share of a step, without what it waits for others.
+ * What all have told is looked at in windows. A window in which another spread of the lanes
+ * (machine/balance) would have been faster by GAIN_PERCENT is worse; where one is not, it begins
+ * anew:
+ *
+ *   EVEN   worse, and one takes SLOW_PERCENT more for a lane than the median, SLOW_STEPS in a row;
+ *          once lanes were dealt by speed, as AUTO
+ *   AUTO   worse, for FIRST_STEPS before lanes are dealt by speed for the first time, SLOW_STEPS
+ *          from then on
+ *     | [consider]   the rest of the job gains more than a move costs, and the one before is over
+ *     v              for a minute
+ *   all workers park between two steps; from there as server/machine/park.c has it
+ *     | [machine_lanes_deal]   by what each took for a lane; who is new counts as the median
+ *     v
+ *   FORMING; the sums are the same bits, whoever computes a lane
+ *
+ * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
+ * seat once it is ready. One that takes longer for a single lane than the others do for all goes at
+ * once, if the job may train with fewer.
+ *
+ * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
+ * with them.
+ */
+#include <stdio.h>
+
+#include "common/check.h"
+#include "server/machine/balance/balance.h"
+#include "server/machine/internal.h"
+
+#define WINDOW_STEPS  10   /* at least: beats come in the middle of steps */
+#define WINDOW_MS     1000 /* at least: shorter ones see what else the machine does */
+#define GAIN_PERCENT  3    /* of a step */
+#define SLOW_PERCENT  30   /* more than the median for a lane: a worker is slow */
+#define SLOW_STEPS    50
+#define SLOW_WINDOWS  3
+#define FIRST_STEPS   20
+#define FIRST_WINDOWS 2
+#define BETWEEN_MS    60000 /* two moves */
+#define WORTH_MS      3000  /* that the rest of the job gains: ten times what a move takes */
+#define NAMED_MAX     16    /* shares that are told */
+
+/* ---- windows ---- */
+
+/* What each rank takes for a lane; 0: it isn't known. */
+struct speeds {
+    uint32_t us[LIMIT_RANKS], lanes[LIMIT_RANKS];
+    uint32_t count;
+};
+
+static bool watches(const struct machine *m)
+{
+    return m->config.lanes > 0 && m->config.shares != MACHINE_SHARES_FILE && !m->config.restarts &&
+           m->size > 1 && machine_may_regroup(m);
+}
+
+static void open_window(struct machine *m, int64_t now)
+{
+    m->balance.window_at = now;
+    m->balance.window_from = m->step_max;
+    for (uint32_t i = 0; i < m->size; i++)
+        m->ranks[i].window = m->ranks[i].timed;
+}
+
+static void forget(struct machine *m)
+{
+    m->balance.window_at = 0;
+    m->balance.worse = 0;
+    m->balance.slow = 0;
+}
+
+void machine_note_timed(struct machine_turn *t, struct machine_rank *rank)
+{
+    struct machine *m = t->m;
+    const struct machine_progress *said = &t->ev->progress;
+    if (said->lanes == 0 || said->lanes > m->config.lanes)
+        return;
+    if (said->lanes != rank->carries || said->timed.steps < rank->timed.steps ||
+        said->timed.us < rank->timed.us)
+        forget(m); /* it began to count anew */
+    rank->carries = said->lanes;
+    rank->timed = said->timed;
+}
+
+/* All have told of it. */
+static bool is_whole(const struct machine *m, int64_t now)
+{
+    if (now - m->balance.window_at < WINDOW_MS)
+        return false;
+    uint64_t lanes = 0;
+    bool whole = true;
+    for (uint32_t i = 0; i < m->size && whole; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        whole = rank->timed.steps >= rank->window.steps + WINDOW_STEPS &&
+                rank->timed.us > rank->window.us;
+        lanes += rank->carries;
+    }
+    return whole && lanes == m->config.lanes;
+}
+
+static uint32_t each(uint64_t us, uint64_t n)
+{
+    const uint64_t one = n > 0 ? us / n : 0;
+    if (one > UINT32_MAX)
+        return UINT32_MAX;
+    return one > 0 ? (uint32_t)one : 1;
+}
+
+/* since: over all of the worse ones; else over this one. */
+static void measure(const struct machine *m, bool since, struct speeds *out)
+{
+    out->count = m->size;
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        const struct machine_timed *from = since ? &rank->since : &rank->window;
+        const uint64_t steps = rank->timed.steps - from->steps;
+        out->lanes[i] = rank->carries;
+        out->us[i] = each(rank->timed.us - from->us, steps * rank->carries);
+    }
+}
+
+/* So it was for long enough, in steps and in time. */
+static bool lasts(const struct machine *m, uint32_t windows, uint64_t from, bool first)
+{
+    const uint64_t steps = m->step_max - from;
+    return first ? windows >= FIRST_WINDOWS && steps >= FIRST_STEPS
+                 : windows >= SLOW_WINDOWS && steps >= SLOW_STEPS;
+}
+
+/* MACHINE_ALL_RANKS: none is. */
+static uint32_t find_slow(const struct speeds *speeds)
+{
+    const uint64_t median = balance_median(speeds->us, speeds->count);
+    uint32_t slow = 0;
+    for (uint32_t i = 1; i < speeds->count; i++)
+        slow = speeds->us[i] > speeds->us[slow] ? i : slow;
+    return speeds->us[slow] * 100ULL > median * (100 + SLOW_PERCENT) ? slow : MACHINE_ALL_RANKS;
+}
+
+/* Of a step, in microseconds; 0: not worth it. */
+static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
+{
+    uint32_t best[LIMIT_RANKS];
+    balance_lanes(speeds->us, speeds->count, m->config.lanes, best);
+    const uint64_t now_us = balance_step_us(speeds->us, speeds->lanes, speeds->count);
+    const uint64_t best_us = balance_step_us(speeds->us, best, speeds->count);
+    return best_us * 100 <= now_us * (100 - GAIN_PERCENT) ? now_us - best_us : 0;
+}
+
+/* ---- moves ---- */
+
+static bool is_worth(const struct machine *m, uint64_t us)
+{
+    const uint64_t left = m->total_steps > m->step_max ? m->total_steps - m->step_max : 0;
+    return m->total_steps == 0 || left * us >= (uint64_t)WORTH_MS * 1000;
+}
+
+static void remember(struct machine *m, const struct speeds *speeds)
+{
+    for (uint32_t i = 0; i < m->size; i++)
+        m->ranks[i].lane_us = speeds->us[i];
+    m->dirty = true;
+}
+
+static void describe_slow(const struct machine *m, const struct speeds *speeds, uint32_t slow,
+                          char out[LIMIT_REASON])
+{
+    (void)snprintf(
+        out, LIMIT_REASON,
+        "worker %u on node %s takes %.3g ms for a lane, half of the workers no more than "
+        "%.3g ms",
+        m->ranks[slow].number, m->ranks[slow].node, speeds->us[slow] / 1e3,
+        balance_median(speeds->us, speeds->count) / 1e3);
+}
+
+static void consider(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_balance *b = &m->balance;
+    struct speeds speeds;
+    measure(m, true, &speeds);
+    const uint64_t us = gain_us(m, &speeds);
+    if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS))
+        return;
+    remember(m, &speeds);
+    b->due = true;
+    b->moved_at = t->now;
+    machine_set_reason(m, "lanes move: other shares are faster by %.0f%%",
+                       100.0 * (double)us /
+                           (double)balance_step_us(speeds.us, speeds.lanes, speeds.count));
+    machine_park_all(t);
+}
+
+/* ---- who stays slow ---- */
+
+/* The others would be as fast without it, with all lanes among them. */
+static bool is_useless(const struct machine *m, const struct speeds *speeds, uint32_t slow)
+{
+    if (m->size - 1 < m->config.min || m->size - 1 < 1)
+        return false;
+    struct speeds without = { .count = 0 };
+    for (uint32_t i = 0; i < speeds->count; i++) {
+        if (i != slow)
+            without.us[without.count++] = speeds->us[i];
+    }
+    uint32_t with[LIMIT_RANKS];
+    balance_lanes(without.us, without.count, m->config.lanes, without.lanes);
+    balance_lanes(speeds->us, speeds->count, m->config.lanes, with);
+    return balance_step_us(without.us, without.lanes, without.count) <=
+           balance_step_us(speeds->us, with, speeds->count);
+}
+
+static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_t slow,
+                    const char *how)
+{
+    struct machine *m = t->m;
+    char why[LIMIT_REASON];
+    describe_slow(m, speeds, slow, why);
+    remember(m, speeds);
+    m->balance.due = true;
+    m->balance.moved_at = m->balance.replaced_at = t->now;
+    machine_tell(t, "slow", "%s: %.400s", how, why);
+    machine_set_reason(m, "%s: %.400s", how, why);
+    machine_act(t, MACHINE_ACT_BLAME)->rank = slow;
+    machine_park_but(t, slow);
+}
+
+/* true: it was, or is left out. */
+static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
+{
+    struct machine *m = t->m;
+    struct machine_balance *b = &m->balance;
+    const uint32_t slow = find_slow(speeds);
+    if (slow == MACHINE_ALL_RANKS) {
+        b->slow = 0;
+        return false;
+    }
+    if (b->slow == 0 || b->slow_number != m->ranks[slow].number) {
+        b->slow = 0;
+        b->slow_number = m->ranks[slow].number;
+        b->slow_at = t->now;
+        b->slow_from = b->window_from;
+    }
+    b->slow++;
+    if (!lasts(m, b->slow, b->slow_from, false) ||
+        (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
+        return false;
+    if (is_useless(m, speeds, slow)) {
+        replace(t, speeds, slow, "the job goes on without it");
+        return true;
+    }
+    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0) {
+        replace(t, speeds, slow, "a spare takes its place");
+        return true;
+    }
+    return false;
+}
+
+/* ---- after every look ---- */
+
+void machine_lanes_tick(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct machine_balance *b = &m->balance;
+    if (!watches(m)) {
+        forget(m);
+        return;
+    }
+    if (b->window_at == 0) {
+        open_window(m, t->now);
+        return;
+    }
+    if (!is_whole(m, t->now))
+        return;
+    struct speeds speeds;
+    measure(m, false, &speeds);
+    for (uint32_t i = 0; i < m->size; i++)
+        m->ranks[i].step_us = each((uint64_t)speeds.us[i] * speeds.lanes[i], 1);
+    if (watch_slow(t, &speeds))
+        return;
+    const bool by_rule = m->config.shares == MACHINE_SHARES_AUTO || b->by_speed || b->slow > 0;
+    const bool worse = gain_us(m, &speeds) > 0 && by_rule;
+    if (worse && b->worse == 0) {
+        b->worse_from = b->window_from;
+        for (uint32_t i = 0; i < m->size; i++)
+            m->ranks[i].since = m->ranks[i].window;
+    }
+    b->worse = worse ? b->worse + 1 : 0;
+    const bool first = m->config.shares == MACHINE_SHARES_AUTO && !b->by_speed;
+    if (worse && lasts(m, b->worse, b->worse_from, first))
+        consider(t);
+    open_window(m, t->now);
+}
+
+/* ---- a generation begins ---- */
+
+static int print_lanes(const struct machine *m, char *out, size_t capacity)
+{
+    int size = 0;
+    for (uint32_t i = 0; i < m->size && i < NAMED_MAX; i++) {
+        size += snprintf(out + size, capacity - (size_t)size, "%s%u", i > 0 ? ", " : "",
+                         m->ranks[i].lanes);
+    }
+    if (m->size > NAMED_MAX)
+        size += snprintf(out + size, capacity - (size_t)size, ", ...");
+    return size;
+}
+
+static void tell(struct machine_turn *t, const struct speeds *speeds)
+{
+    const struct machine *m = t->m;
+    char lanes[NAMED_MAX * 8 + 8], why[LIMIT_REASON];
+    const uint32_t slow = find_slow(speeds);
+    (void)print_lanes(m, lanes, sizeof lanes);
+    if (slow != MACHINE_ALL_RANKS) {
+        describe_slow(m, speeds, slow, why);
+        machine_tell(t, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);
+    } else {
+        machine_tell(t, "lanes-moved", "lanes by rank: %s, so that all take equally long", lanes);
+    }
+}
+
+void machine_lanes_deal(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct speeds speeds = { .count = m->size };
+    for (uint32_t i = 0; i < m->size; i++)
+        speeds.us[i] = m->ranks[i].lane_us;
+    const uint32_t median = balance_median(speeds.us, m->size);
+    const bool due = m->balance.due;
+    forget(m);
+    m->balance.due = false;
+    m->balance.by_speed = m->balance.by_speed || due;
+    if (!m->balance.by_speed)
+        return;
+    CHECK(m->config.lanes >= m->size);
+    for (uint32_t i = 0; i < m->size; i++)
+        speeds.us[i] = speeds.us[i] > 0 ? speeds.us[i] : (median > 0 ? median : 1);
+    balance_lanes(speeds.us, m->size, m->config.lanes, speeds.lanes);
+    for (uint32_t i = 0; i < m->size; i++)
+        m->ranks[i].lanes = speeds.lanes[i];
+    if (due)
+        tell(t, &speeds);
+}

@@ -1,0 +1,68 @@
+"""A worker that computes wrongly: found by bits, whoever it is; the weights are those of a clean run.
+
+A fault point flips one bit in the mantissa of one number: nothing that a loss would show.
+"""
+import json
+
+import pytest
+
+from home import Home, until
+
+JOB = {"train__lanes": 8, "train__global_batch": 24, "train__duration": "600 steps", "checkpoint__every": "20 steps",
+       "eval__every": "300 steps", "checkpoint__keep__last": 2}
+AUDITS = {**JOB, "audit__every": "40 steps", "audit__checksum": "30 steps"}
+
+
+@pytest.fixture(scope="module", name="digest")
+def digest_of_a_quiet_run():
+    with Home() as home:
+        return home.run(**{**JOB, "workers__count": 1})
+
+
+def told(home, job, kind):
+    return [event for event in home.show(job)["events"] if event["kind"] == kind]
+
+
+def test_audits_change_nothing(digest):
+    with Home() as home:
+        job = home.submit(**AUDITS, workers__count=3)
+        assert home.digest(job) == digest
+        assert not told(home, job, "audit-failed") and told(home, job, "audit-passed")
+
+
+@pytest.mark.parametrize("point,within", [("gradient", 40), ("weight", 30), ("moment", 30)])
+@pytest.mark.parametrize("count", [3])
+def test_what_is_wrong_each_time_is_found_and_its_rank_named(digest, point, within, count):
+    flips = f"trainer.{point},rank=1,generation=1,from=200:flips"
+    with Home(faults=flips) as home:
+        job = home.submit(**AUDITS, workers__count=count)
+        assert home.digest(job, seconds=60) == digest
+        failed = told(home, job, "audit-failed")
+        assert len(failed) == 1 and failed[0]["step"] <= 200 + within + 1, failed
+        recovery = home.show(job)["recoveries"][-1]
+        assert recovery["rank"] == 1, recovery
+
+
+def test_one_flip_in_a_replica_is_found(digest):
+    with Home(faults="trainer.weight,rank=2,step=200:flip") as home:
+        job = home.submit(**AUDITS, workers__count=3)
+        assert home.digest(job, seconds=60) == digest
+        assert len(told(home, job, "audit-failed")) == 1
+
+
+def test_of_two_that_disagree_once_both_compute_it_again(digest):
+    with Home(faults="trainer.moment,rank=1,step=200:flip") as home:
+        job = home.submit(**AUDITS, workers__count=2)
+        assert home.digest(job, seconds=60) == digest
+        failed = told(home, job, "audit-failed")
+        assert len(failed) == 1 and "nobody can tell" in failed[0]["message"], failed
+
+
+def test_of_two_that_disagree_always_the_job_stops_and_names_both():
+    with Home(faults="trainer.gradient,rank=1,from=200:flips") as home:
+        job = home.submit(**AUDITS, workers__count=2)
+        home.wait_state(job, "FAILED", seconds=60)
+        shown = home.show(job)
+        assert "ranks 0 and 1" in shown["reason"] or "ranks 1 and 0" in shown["reason"], shown["reason"]
+        kept = json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)
+        assert kept and max(one["step"] for one in kept) <= 200, kept

@@ -1,0 +1,14 @@
+/*
+ * What all ranks tell each other between two steps: a few words each.
+ *
+ * Thread: the step thread. Errors: comm/comm.h, the backend's
+ */
+#pragma once
+
+#include "trainer/worker/worker.h"
+
+/* A collective of that name (static text), to which all ranks come after the same steps, each with
+ * its words. out: [size], borrowed until the next call; with one rank its own. */
+MUST_CHECK enum status agree_exchange(struct worker *worker, const char *name,
+                                      const struct worker_words *mine,
+                                      const struct worker_words **out);

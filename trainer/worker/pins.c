@@ -1,0 +1,35 @@
+/* What bits depend on beside the job, as its workers tell it. */
+#include "trainer/worker/worker.h"
+
+/* The last of the pins: server/core tells them from the others. */
+static enum status append_data_pins(const struct worker *w, struct buf *out)
+{
+    enum status st = buf_append_text(out, ",\"data\":{\"train\":");
+    if (st == ST_OK)
+        st = dataset_print_identity(w->train.dataset, out);
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = buf_append_text(out, ",\"eval\":");
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = dataset_print_identity(w->eval.dataset, out);
+    return st == ST_OK ? buf_append_text(out, "}") : st;
+}
+
+enum status worker_pins(const struct worker *worker, struct buf *out)
+{
+    enum status st = buf_printf(out, "{");
+    if (st == ST_OK)
+        st = worker->device.table->pins(worker->device.backend, out);
+    if (st == ST_OK)
+        st = buf_append_text(out, ",\"implementations\":");
+    if (st == ST_OK)
+        st = plan_pins(worker->plan, out);
+    if (st == ST_OK && worker->options.job->train.micro_batch == 0)
+        st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
+    if (st == ST_OK && worker_is_fast(worker))
+        st = buf_append_text(out, ",\"reduction\":\"fast\"");
+    if (st == ST_OK)
+        st = append_data_pins(worker, out);
+    if (st == ST_OK)
+        st = buf_append_text(out, "}");
+    return st;
+}
