@@ -1,7 +1,7 @@
 /*
  * Workers of different speeds, in some of the worlds: what each says of its lanes; and what is
- * promised: lanes move for nobody who is as fast as the others, nor twice within a minute, and they
- * do move away from who is slow. That each lane is some rank's is checked with every plan.
+ * promised: lanes move for nobody who is as fast as the others, nor twice within a minute, but
+ * with one that is left out, and they do move away from who is slow. That each lane is some rank's is checked with every plan.
  */
 #include "server/core/core.h"
 #include "server/machine/balance/balance.h"
@@ -98,7 +98,8 @@ static bool is_steady(const struct sim *sim, const struct machine *m)
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
         heard = heard && (m->due.announced[i].step == 0 || !m->due.announced[i].exit);
     return heard && sim_coordinator_runs(sim) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-           m->intent == MACHINE_INTENT_NONE && !m->due.moves && sim->now > m->grace_until;
+           m->intent == MACHINE_INTENT_NONE && !m->due.moves && !m->config.restarts &&
+           sim->now > m->grace_until;
 }
 
 /* Nobody waits for ever for one that is slow. */
@@ -125,7 +126,7 @@ void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of)
             sim_fail(sim, "%s: lanes of generation %u move, and all are equally fast", known->id,
                      m->generation);
         if (known->moved_in != 0 && sim->now - known->moved_at < MOVES_MS &&
-            known->moved_by == sim->crashes)
+            known->moved_by == sim->crashes && m->balance.replaced_at != sim->now)
             sim_fail(sim, "%s: lanes move after %lld ms again", known->id,
                      (long long)(sim->now - known->moved_at));
         known->moved_in = m->generation;
