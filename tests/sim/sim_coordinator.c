@@ -204,11 +204,22 @@ static void far_closed(struct sim *sim, void *arg, uint64_t number)
     conn->ops->closed(sim, conn->far);
 }
 
+/* The same of what comes over a connection; number: 1, once it waited. What comes in the very moment
+ * in which the process runs again is behind what waited. */
+static bool stands_in_line(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
+{
+    if (number == 0 && sim->now == sim->coordinator->frozen_until) {
+        sim_at(sim, 0, fn, arg, 1);
+        return true;
+    }
+    return sim_has_to_wait(sim, fn, arg, 1);
+}
+
 static void core_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     struct coordinator *c = sim->coordinator;
-    if (sim_has_to_wait(sim, core_closed, arg, number))
+    if (stands_in_line(sim, core_closed, arg, number))
         return;
     if (!conn->core_open || conn->epoch != c->epoch || !c->core)
         return;
@@ -231,7 +242,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct parcel *parcel = arg;
     struct sim_conn *conn = parcel->conn;
     struct coordinator *c = sim->coordinator;
-    if (sim_has_to_wait(sim, to_core, arg, number))
+    if (stands_in_line(sim, to_core, arg, number))
         return;
     if (c->core && conn->epoch == c->epoch && conn->core_open) {
         if (conn->agent) {
