@@ -196,17 +196,37 @@ static void mark_best(struct machine *m)
     }
 }
 
-/* What is wrong in later ones, and not seen yet, is not in this one. */
-static bool is_audited(const struct machine *m, const struct machine_ckpt *ckpt)
+/*
+ * What is wrong in later ones, and not seen yet, is not in the newest one that is older than what
+ * audits need to find it: that stays, and the first one after it, to be the next. A job's last
+ * step ends with an audit.
+ */
+static void keep_audited(struct machine *m)
 {
-    return ckpt->state == MACHINE_CKPT_GOOD && ckpt->step + m->config.audited <= m->step_max;
+    struct machine_ckpt *sure = NULL, *next = NULL;
+    if (m->config.audited == 0 || machine_final_committed(m) || machine_state_final(m->state))
+        return;
+    for (size_t i = 0; i < m->catalog_count; i++) {
+        struct machine_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != MACHINE_CKPT_GOOD)
+            continue;
+        if (ckpt->step + m->config.audited <= m->step_max) {
+            sure = ckpt;
+            next = NULL;
+        } else if (!next) {
+            next = ckpt;
+        }
+    }
+    if (sure)
+        sure->kept = true;
+    if (next)
+        next->kept = true;
 }
 
 /* Sets `kept` of those that a rule names; not yet of those that they are read through. */
 static void mark_kept(struct machine *m, uint64_t last)
 {
     uint64_t good = 0;
-    bool audited = m->config.audited == 0; /* the newest that is was met */
     for (size_t i = 0; i < m->catalog_count; i++)
         m->catalog[i].best = false;
     mark_best(m);
@@ -219,10 +239,9 @@ static void mark_kept(struct machine *m, uint64_t last)
             continue;
         good++;
         bool regular = m->config.keep_every > 0 && ckpt->step % m->config.keep_every == 0;
-        const bool sure = !audited && is_audited(m, ckpt);
-        audited = audited || sure;
-        ckpt->kept = ckpt->kept || good <= last || regular || sure;
+        ckpt->kept = ckpt->kept || good <= last || regular;
     }
+    keep_audited(m);
 }
 
 /* What ckpt is read through stays as long as ckpt does. */

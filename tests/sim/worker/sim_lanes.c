@@ -1,7 +1,8 @@
 /*
  * Workers of different speeds, in some of the worlds: what each says of its lanes; and what is
- * promised: lanes move for nobody who is as fast as the others, nor twice within a minute, but
- * with one that is left out, and they do move away from who is slow. That each lane is some rank's is checked with every plan.
+ * promised: lanes move for nobody who is as fast as the others, nor twice within a minute, but with
+ * one that is left out, and they do move away from who is slow. That each lane is some rank's is
+ * checked with every plan.
  */
 #include "server/core/core.h"
 #include "server/machine/balance/balance.h"

@@ -119,6 +119,24 @@ static void the_last_the_best_and_every_so_many_stay(void **state)
     end(b);
 }
 
+static void one_of_before_any_error_that_audits_may_find_stays(void **state)
+{
+    (void)state;
+    static const char *const left[] = { "10",       "10 20",    "10 30",    "10 30 40",
+                                        "10 30 50", "30 50 60", "30 50 70", "50 70 80" };
+    struct machine_config config = bench_config();
+    config.audited = 25;
+    struct bench *b = open_running(config, 1);
+    for (uint64_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+        for (uint32_t r = 0; r < config.ranks; r++)
+            bench_progress(b, r, 10 * (i + 1), "forward");
+        commit(b, 10 * (i + 1), 0, 1);
+        store_works(b);
+        are_left(b, left[i]);
+    }
+    end(b);
+}
+
 static void of_equals_the_newer_is_better_and_accuracy_counts_upwards(void **state)
 {
     (void)state;
@@ -332,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_the_best_and_every_so_many_stay),
+        cmocka_unit_test(one_of_before_any_error_that_audits_may_find_stays),
         cmocka_unit_test(of_equals_the_newer_is_better_and_accuracy_counts_upwards),
         cmocka_unit_test(reading_back_does_not_fall_behind_saving),
         cmocka_unit_test(a_removal_that_fails_is_made_again),

@@ -1,0 +1,166 @@
+/* Two workers computed different bits: what goes, who goes, and when the job gives up. */
+#include <string.h>
+
+#include "tests/test.h"
+#include "tests/unit/server/server_fixture.h"
+
+#define NOBODY MACHINE_ALL_RANKS
+
+/* Checkpoints of steps 10, 20 and 30; found in step 35. */
+static struct bench *open_job(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = 3;
+    config.audited = 20;
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint64_t step = 10; step <= 30; step += 10)
+        bench_commit(b, step);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_progress(b, r, 35, "audit");
+    return b;
+}
+
+static void find(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_step)
+{
+    struct machine_fault fault = { .kind = MACHINE_FAULT_WRONG,
+                                   .rank = wrong,
+                                   .step = 35,
+                                   .good_step = good_step,
+                                   .message = "ranks 1 and 2 differ" };
+    struct machine_event event = {
+        .kind = MACHINE_EV_FAULT, .rank = from, .generation = b->m.generation, .fault = &fault
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+static enum machine_ckpt_state state_of(struct bench *b, uint64_t step)
+{
+    const struct machine_ckpt *ckpt = machine_find_ckpt(&b->m, step, 1);
+    assert_non_null(ckpt);
+    return ckpt->state;
+}
+
+static void go_on(struct bench *b)
+{
+    bench_all_exit(b);
+    bench_place(b);
+    if (b->m.state == MACHINE_PLACING)
+        bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}
+
+static void later_checkpoints_go_and_who_is_wrong_is_accused(void **state)
+{
+    struct bench *b = open_job(state);
+    find(b, 0, 2, 20);
+    bench_is_state(b, "RECOVERING");
+    assert_non_null(bench_told(b, "audit-failed"));
+    assert_int_equal(bench_act(b, MACHINE_ACT_ACCUSE, 0)->rank, 2);
+    assert_int_equal(state_of(b, 10), MACHINE_CKPT_GOOD);
+    assert_int_equal(state_of(b, 20), MACHINE_CKPT_GOOD);
+    assert_int_equal(state_of(b, 30), MACHINE_CKPT_QUARANTINING);
+    assert_false(b->m.ending.parks); /* nobody's state is good */
+    go_on(b);
+    assert_int_equal(b->m.restore.step, 20);
+    assert_false(b->m.restore.live);
+}
+
+static void copies_in_memory_go_too(void **state)
+{
+    struct bench *b = open_job(state);
+    find(b, 0, 2, 20);
+    assert_int_equal(b->m.restore.memory_from, 2);
+}
+
+static void a_save_under_way_is_dropped(void **state)
+{
+    struct bench *b = open_job(state);
+    bench_save_until(b, 40, MACHINE_SAVE_COLLECTING);
+    find(b, 0, 2, 20);
+    const struct machine_save *save = machine_find_save(&b->m, 40, 1);
+    assert_true(!save || save->state == MACHINE_SAVE_DROPPING);
+}
+
+static void where_nobody_knows_it_is_computed_once_more(void **state)
+{
+    struct bench *b = open_job(state);
+    find(b, 0, NOBODY, 10);
+    bench_is_state(b, "RECOVERING");
+    assert_null(bench_act(b, MACHINE_ACT_ACCUSE, 0)); /* nor who said so */
+    assert_int_equal(state_of(b, 20), MACHINE_CKPT_QUARANTINING);
+    go_on(b);
+    assert_int_equal(b->m.restore.step, 10);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_hello(b, r);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_ready(b, r, BENCH_STEPS);
+    find(b, 1, NOBODY, 10);
+    assert_int_equal(b->m.ending.to, MACHINE_FAILED);
+    assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
+}
+
+static void what_was_right_in_between_counts(void **state)
+{
+    struct bench *b = open_job(state);
+    find(b, 0, NOBODY, 10);
+    go_on(b);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_hello(b, r);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_ready(b, r, BENCH_STEPS);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_progress(b, r, 95, "audit");
+    find(b, 1, NOBODY, 60);
+    assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+}
+
+static void the_next_coordinator_distrusts_them_too(void **state)
+{
+    struct bench *b = open_job(state);
+    find(b, 0, 2, 20);
+    bench_restart(b, 100);
+    assert_int_equal(b->m.audit.good_step, 20);
+    assert_int_equal(b->m.audit.generation, 1);
+}
+
+static void that_audits_passed_is_told_now_and_then(void **state)
+{
+    struct bench *b = open_job(state);
+    size_t told = 0;
+    for (uint64_t step = 36; step < 336; step++) {
+        struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
+                                       .rank = 0,
+                                       .generation = b->m.generation,
+                                       .progress = { .step = step,
+                                                     .phase = "audit",
+                                                     .counter = step,
+                                                     .collective = "",
+                                                     .audited = step } };
+        b->now += 5000;
+        for (uint32_t r = 1; r < 3; r++)
+            bench_counter(b, r, step, "audit", step);
+        assert_int_equal(bench_apply(b, event), ST_OK);
+        told += bench_event(b, "audit-passed");
+    }
+    assert_int_equal(told, 3); /* in 25 minutes */
+    assert_int_equal(b->m.audit.passed, 335);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(later_checkpoints_go_and_who_is_wrong_is_accused),
+        CASE(copies_in_memory_go_too),
+        CASE(a_save_under_way_is_dropped),
+        CASE(where_nobody_knows_it_is_computed_once_more),
+        CASE(what_was_right_in_between_counts),
+        CASE(the_next_coordinator_distrusts_them_too),
+        CASE(that_audits_passed_is_told_now_and_then),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
