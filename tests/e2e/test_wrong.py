@@ -66,3 +66,11 @@ def test_of_two_that_disagree_always_the_job_stops_and_names_both():
         assert "ranks 0 and 1" in shown["reason"] or "ranks 1 and 0" in shown["reason"], shown["reason"]
         kept = json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)
         assert kept and max(one["step"] for one in kept) <= 200, kept
+
+
+@pytest.mark.parametrize("step", [30, 600])
+def test_a_worker_that_dies_while_states_are_compared_costs_nothing(digest, step):
+    with Home(faults=f"trainer.audit,rank=1,step={step}:kill") as home:
+        job = home.submit(**AUDITS, workers__count=2)
+        assert home.digest(job, seconds=60) == digest
+        assert [one["steps_lost"] for one in home.show(job)["recoveries"]] == [0]

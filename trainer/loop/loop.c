@@ -148,6 +148,7 @@ static enum status compare_replicas(struct loop *l)
     if (!due || l->worker->options.size < 2)
         return ST_OK;
     progress_phase(l->progress, PHASE_AUDIT);
+    fault_point("trainer.audit");
     enum status st = audit_replicas(l->worker, l->step, &verdict);
     if (st != ST_OK)
         return loop_fail(l, st, "comparing the ranks' states");
@@ -371,14 +372,13 @@ static enum status one_step(struct loop *l)
     l->step++;
     l->unsaved = true;
     progress_step(l->progress, l->step);
-    st = compare_replicas(l);
-    if (st != ST_OK)
-        return st;
     row.step_ms = (double)(clock_mono_ns() - begin) / 1e6;
     row.epoch = (double)l->step / (double)w->settings.steps_per_epoch;
     row.samples_per_s = (double)w->options.job->train.global_batch / (row.step_ms / 1e3);
     note_rest(l, &row);
     st = end_step(l, &row);
+    if (st == ST_OK) /* before it is saved; what rest says of the step is true already */
+        st = compare_replicas(l);
     if (st == ST_OK && l->options.paced)
         st = pace_copies(l, row.step_ms);
     return st == ST_OK ? save_if_due(l) : st;

@@ -17,6 +17,7 @@
  *     in the update of step k + 1          none    an error of the device: nothing else ends there
  *     in the evaluation after step k       k       evaluation, row, save
  *     after it, before the row is out      k       cannot end there
+ *     as the ranks' states are compared    k       save
  *     as ranks agree how often copies are  k       save
  *       taken (session/memory/pace.h)
  *     as the snapshot of k is begun        k       save
