@@ -37,10 +37,14 @@
 #define MACHINE_WATCH_MS      500   /* how often the rules of silence are looked at */
 #define MACHINE_LOOK_MS       20    /* ... and at what messages of trainers, at most */
 #define MACHINE_BARREN_MAX    10    /* generations in a row without progress; then FAILED */
-#define MACHINE_LACKING_MAX                                                                        \
-    16 /* nodes that lack what the job needs, before it is the job's fault */
-#define MACHINE_LIVE_TRIES     3 /* generations in a row without progress; then none is kept */
-#define MACHINE_DISAGREE_MAX   2 /* times in a row that two workers disagree, and no third tells */
+#define MACHINE_LACKING_MAX   16    /* nodes that lack what it needs; then it is the job's fault */
+#define MACHINE_LIVE_TRIES    3     /* generations in a row without progress; then none is kept */
+/* How much a disagreement of workers counts while what is computed again isn't right, either: once
+ * more where nobody tells who is wrong; thrice more where it is known, as its node may be the only
+ * one and so stays in use. */
+#define MACHINE_WRONG_KNOWN    1
+#define MACHINE_WRONG_UNKNOWN  2
+#define MACHINE_WRONG_MAX      4 /* FAILED */
 #define MACHINE_BUDGET         3 /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
 #define MACHINE_DATA_MS        15000 /* until data that differed are looked at again */

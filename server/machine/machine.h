@@ -140,7 +140,7 @@ struct machine_audit {
     uint64_t good_step;  /* checkpoints of later steps, of generations up to this one, hold what was
                             computed wrongly */
     uint32_t generation; /* 0: there was none */
-    uint32_t row;        /* times in a row that nobody could tell who is wrong */
+    uint32_t row;        /* what disagreements in a row count, up to MACHINE_WRONG_MAX */
 
     uint64_t passed; /* ranks computed the same up to that step */
     int64_t told_at; /* an event said so; 0: not yet */

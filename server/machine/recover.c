@@ -221,15 +221,15 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
         struct machine_action *act = machine_act(t, MACHINE_ACT_ACCUSE);
         act->rank = fault->rank;
         machine_text(act->message, LIMIT_REASON, fault->message);
-        m->audit.row = 0;
+        m->audit.row += MACHINE_WRONG_KNOWN;
     } else {
-        m->audit.row++;
+        m->audit.row += MACHINE_WRONG_UNKNOWN;
     }
     m->audit.good_step = fault->good_step;
     m->audit.generation = m->generation;
     m->restore.memory_from = m->generation + 1;
     m->dirty = true;
-    if (m->audit.row < MACHINE_DISAGREE_MAX)
+    if (m->audit.row < MACHINE_WRONG_MAX)
         return false;
     give_up(t, fault, "again, after all of it was computed once more");
     return true;

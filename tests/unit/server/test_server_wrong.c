@@ -46,10 +46,20 @@ static enum machine_ckpt_state state_of(struct bench *b, uint64_t step)
 static void go_on(struct bench *b)
 {
     bench_all_exit(b);
+    bench_tick(b, 10000); /* longer than it waits after a failure */
     bench_place(b);
     if (b->m.state == MACHINE_PLACING)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
+}
+
+static void train_again(struct bench *b)
+{
+    go_on(b);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_hello(b, r);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_ready(b, r, BENCH_STEPS);
 }
 
 static void later_checkpoints_go_and_who_is_wrong_is_accused(void **state)
@@ -91,13 +101,23 @@ static void where_nobody_knows_it_is_computed_once_more(void **state)
     bench_is_state(b, "RECOVERING");
     assert_null(bench_act(b, MACHINE_ACT_ACCUSE, 0)); /* nor who said so */
     assert_int_equal(state_of(b, 20), MACHINE_CKPT_QUARANTINING);
-    go_on(b);
+    train_again(b);
     assert_int_equal(b->m.restore.step, 10);
-    for (uint32_t r = 0; r < 3; r++)
-        bench_hello(b, r);
-    for (uint32_t r = 0; r < 3; r++)
-        bench_ready(b, r, BENCH_STEPS);
     find(b, 1, NOBODY, 10);
+    assert_int_equal(b->m.ending.to, MACHINE_FAILED);
+    assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
+}
+
+/* Its node is the only one: to keep away from it doesn't help. */
+static void who_is_wrong_again_and_again_ends_the_job(void **state)
+{
+    struct bench *b = open_job(state);
+    for (uint32_t i = 0; i < 3; i++) {
+        find(b, 0, 2, 20);
+        assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+        train_again(b);
+    }
+    find(b, 0, 2, 20);
     assert_int_equal(b->m.ending.to, MACHINE_FAILED);
     assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
 }
@@ -106,11 +126,7 @@ static void what_was_right_in_between_counts(void **state)
 {
     struct bench *b = open_job(state);
     find(b, 0, NOBODY, 10);
-    go_on(b);
-    for (uint32_t r = 0; r < 3; r++)
-        bench_hello(b, r);
-    for (uint32_t r = 0; r < 3; r++)
-        bench_ready(b, r, BENCH_STEPS);
+    train_again(b);
     for (uint32_t r = 0; r < 3; r++)
         bench_progress(b, r, 95, "audit");
     find(b, 1, NOBODY, 60);
@@ -158,6 +174,7 @@ int main(void)
         CASE(copies_in_memory_go_too),
         CASE(a_save_under_way_is_dropped),
         CASE(where_nobody_knows_it_is_computed_once_more),
+        CASE(who_is_wrong_again_and_again_ends_the_job),
         CASE(what_was_right_in_between_counts),
         CASE(the_next_coordinator_distrusts_them_too),
         CASE(that_audits_passed_is_told_now_and_then),
