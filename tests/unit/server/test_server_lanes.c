@@ -113,6 +113,15 @@ static void lanes_are(const struct bench *b, uint32_t a, uint32_t c, uint32_t d,
         assert_int_equal(b->m.ranks[i].lanes, expected[i]);
 }
 
+/* Worker 2, which the lanes follow. */
+static void slow_down(struct bench *b, struct speeds *s, uint32_t us)
+{
+    s->us[2] = us;
+    train(b, s, 60);
+    regroup(b, s);
+    go_on(b);
+}
+
 /* ---- when ---- */
 
 static void equal_workers_keep_what_they_have(void **state)
@@ -197,10 +206,7 @@ static void a_minute_lies_between_two_moves(void **state)
 {
     struct speeds s;
     struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
-    s.us[2] = 2 * FAST;
-    train(b, &s, 60);
-    regroup(b, &s);
-    go_on(b);
+    slow_down(b, &s, 2 * FAST);
     s.us[2] = FAST;
     const int64_t from = b->now;
     train(b, &s, 1000);
@@ -216,10 +222,7 @@ static void who_takes_a_seat_counts_as_the_median(void **state)
 {
     struct speeds s;
     struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
-    s.us[2] = 2 * FAST;
-    train(b, &s, 60);
-    regroup(b, &s);
-    go_on(b);
+    slow_down(b, &s, 2 * FAST);
     bench_exit(b, 2, MACHINE_EXIT_SIGNAL, 9);
     regroup(b, &s);
     lanes_are(b, 8, 8, 8, 8);
@@ -229,10 +232,7 @@ static void the_next_coordinator_knows_lanes_and_speeds(void **state)
 {
     struct speeds s;
     struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
-    s.us[2] = 2 * FAST;
-    train(b, &s, 60);
-    regroup(b, &s);
-    go_on(b);
+    slow_down(b, &s, 2 * FAST);
     bench_restart(b, 100);
     lanes_are(b, 10, 9, 4, 9);
     for (uint32_t i = 0; i < RANKS; i++)
@@ -269,10 +269,7 @@ static void one_that_stays_slow_is_replaced(void **state)
     config.most = LANES;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
-    s.us[2] = SLOWER;
-    train(b, &s, 60);
-    regroup(b, &s);
-    go_on(b);
+    slow_down(b, &s, SLOWER);
     train(b, &s, 500);
     assert_false(machine_wants_spare(&b->m, b->now));
     train(b, &s, 200); /* more than a minute */
