@@ -192,6 +192,32 @@ bool core_part_spares(struct core *core, struct core_job *job)
     return any;
 }
 
+static bool keeps_on(const struct machine *m, const char *node)
+{
+    bool keeps = false;
+    for (uint32_t i = 0; i < m->size && !keeps; i++)
+        keeps = !m->ranks[i].gone && strcmp(m->ranks[i].node, node) == 0;
+    return keeps;
+}
+
+/* The path broke while they got on, or was mended since: nobody knows. In another generation they
+ * would meet it again. */
+static bool part_kept(struct core *core, struct core_job *job)
+{
+    struct reason why;
+    for (size_t i = 0; machine_holds(&job->m) && i < core->paths.count; i++) {
+        const struct path *path = &core->paths.list[i];
+        if (!path->cut || !keeps_on(&job->m, path->node[0]) || !keeps_on(&job->m, path->node[1]))
+            continue;
+        paths_describe(path, &why);
+        struct machine_event event = core_event(core, MACHINE_EV_PATH);
+        event.path.message = why.text;
+        (void)core_apply(core, job, &event);
+        return true;
+    }
+    return false;
+}
+
 /* Workers there and those that were kept reach each other, as far as is known. */
 static bool joins_kept(struct core *core, const struct core_job *job, const struct board *board,
                        const struct core_node *node)
@@ -350,7 +376,7 @@ static bool try_place(struct core *core, struct core_job *job)
         return true;
     if (core_paths_open(core, job))
         return false; /* it is known within seconds whether its nodes reach each other */
-    if (core_part_spares(core, job)) {
+    if (part_kept(core, job) || core_part_spares(core, job)) {
         core->schedule_needed = true;
         return false;
     }

@@ -241,7 +241,7 @@ static void blame_silence(struct machine_turn *t, uint32_t index)
     blame(t, MACHINE_FAULT_NODE, index, what);
 }
 
-/* true: the generation failed. out_held: it is silent, and not judged. */
+/* true: the generation failed. out_held: nothing is known of it, and it isn't judged. */
 static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
 {
     struct machine *m = t->m;
@@ -274,8 +274,12 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
             blame(t, MACHINE_FAULT_SESSION, index, "the worker did not go on in this generation");
             return true;
         }
-        if (m->state == MACHINE_FORMING || silent < machine_session_ms(m))
+        if (m->state == MACHINE_FORMING)
             return false;
+        if (silent < machine_session_ms(m)) {
+            *out_held = true; /* it may be who the others wait for */
+            return false;
+        }
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
         return true;
     }

@@ -235,6 +235,25 @@ static void after_a_start_a_session_without_a_word_is_a_hang_in_the_end(void **s
     assert_int_equal(b->m.cause.rank, 1);
 }
 
+/* The others stand still, for it didn't come back to us: they are not judged before it was. */
+static void after_a_start_nobody_hangs_before_all_had_time_to_come_back(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
+    bench_restart(b, 0);
+    b->m.config.hang_ms = 8000;
+    b->m.config.spread_ms = 10000; /* others come back before it */
+    bench_attach(b, 0, 57);
+    for (int s = 0; s < 30; s++) { /* 10 s of grace, 20 s for its session */
+        bench_is_state(b, "RUNNING");
+        bench_counter(b, 0, 57, "reduce", 1);
+        bench_tick(b, 1000);
+    }
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_SESSION);
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
 static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
 {
     struct bench *b = *state;
@@ -303,6 +322,7 @@ int main(void)
         CASE(the_first_that_is_heard_again_does_not_end_the_others),
         CASE(after_a_start_silence_is_no_hang_before_its_agent_is_missed),
         CASE(after_a_start_a_session_without_a_word_is_a_hang_in_the_end),
+        CASE(after_a_start_nobody_hangs_before_all_had_time_to_come_back),
         CASE(some_long_stalls_do_not_lengthen_the_time_to_park),
         CASE(a_first_step_that_stalls_lengthens_it_to_a_hang_at_most),
     };

@@ -9,6 +9,7 @@ struct kept {
     struct core_world *w;
     struct far_end agent[3], worker[2];
     struct core_job *job;
+    uint32_t probe_port; /* of the agents; 0: their paths are not tried */
 };
 
 static void say_hello(struct kept *f, size_t node)
@@ -19,6 +20,7 @@ static void say_hello(struct kept *f, size_t node)
     Cairn__V1__AgentHello hello = far_agent_hello(names[node], "boot-1");
     hello.slots = 1;
     hello.host = (char *)hosts[node];
+    hello.probe_port = f->probe_port;
     far_say_hello(f->w, &f->agent[node], &hello);
 }
 
@@ -152,15 +154,20 @@ static void a_kept_worker_comes_back_with_the_token_it_has(void **state)
     leave(&f, 2);
 }
 
+static void report(struct kept *f, uint32_t rank, Cairn__V1__Fault *fault)
+{
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
+    message.fault = fault;
+    say(f, rank, &message);
+}
+
 static void accuse(struct kept *f, uint32_t rank)
 {
     Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
     fault.kind = CAIRN__V1__FAULT_KIND__COMMUNICATION;
     fault.message = (char *)"a peer is gone";
-    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FAULT;
-    message.fault = &fault;
-    say(f, rank, &message);
+    report(f, rank, &fault);
 }
 
 /* The agent of a hangs up, and is back: its worker runs on. */
@@ -226,6 +233,90 @@ static void a_newcomer_is_started_where_it_reaches_those_that_are_kept(void **st
     leave(&f, 3);
 }
 
+static void get_on(struct kept *f, uint64_t step)
+{
+    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
+    progress.step = step;
+    progress.phase = (char *)"forward";
+    Cairn__V1__TrainerMessage message = CAIRN__V1__TRAINER_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
+    message.progress = &progress;
+    say(f, 0, &message);
+    say(f, 1, &message);
+}
+
+/* It is found broken while the job gets on, so that it is left alone; then the job fails. */
+static void who_is_kept_across_a_broken_path_starts_anew(void **state)
+{
+    static const bool beats[] = { true, true, false };
+    struct kept f = { .w = *state, .probe_port = 4000 };
+    begin(&f);
+    pass(&f, beats, 3500);
+    for (uint64_t round = 1; round <= 3; round++) {
+        get_on(&f, round);
+        far_probed(f.w, &f.agent[0], false);
+        far_probed(f.w, &f.agent[1], false);
+        pass(&f, beats, 1000);
+    }
+    assert_true(core_nodes_apart(f.w->core, "a", "b"));
+    assert_string_equal(machine_state_name(f.job->m.state), "RUNNING");
+    get_on(&f, 4);
+    accuse(&f, 0);
+    accuse(&f, 1);
+    for (int i = 0; i < 10 && f.job->m.state == MACHINE_RUNNING; i++)
+        pass(&f, beats, 500);
+    park(&f, 0);
+    park(&f, 1);
+    pass(&f, beats, 500);
+    assert_string_equal(machine_state_name(f.job->m.state), "RECOVERING");
+    assert_int_equal(f.job->m.generation, 1);
+    assert_string_not_equal(f.agent[0].ended, "");
+    assert_string_not_equal(f.agent[1].ended, "");
+    leave(&f, 2);
+}
+
+/* The other rank says so. */
+static void find_wrong(struct kept *f, uint32_t wrong)
+{
+    Cairn__V1__Fault fault = CAIRN__V1__FAULT__INIT;
+    fault.kind = CAIRN__V1__FAULT_KIND__WRONG;
+    fault.message = (char *)"lane 3 differs";
+    fault.ranks = &wrong;
+    fault.n_ranks = 1;
+    fault.step = 4;
+    report(f, 1 - wrong, &fault);
+}
+
+static void the_node_of_who_computed_wrongly_is_drained(void **state)
+{
+    static const bool beats[] = { true, true, false };
+    struct kept f = { .w = *state };
+    begin(&f);
+    get_on(&f, 4);
+    find_wrong(&f, rank_on(&f, "b"));
+    pass(&f, beats, 3000);
+    assert_int_equal(f.job->m.cause.kind, MACHINE_FAULT_WRONG);
+    assert_false(core_node_at(f.w->core, "a")->drains);
+    assert_true(core_node_at(f.w->core, "b")->drains);
+    assert_non_null(strstr(core_node_at(f.w->core, "b")->why_drains, "lane 3 differs"));
+    leave(&f, 2);
+}
+
+/* It can't do without a node that nobody could replace. */
+static void the_only_node_that_takes_jobs_is_not_drained(void **state)
+{
+    static const bool beats[] = { true, true, false };
+    struct kept f = { .w = *state };
+    begin(&f);
+    get_on(&f, 4);
+    assert_int_equal(core_drain_node(f.w->core, "a", "", 60000, "user"), ST_OK);
+    core_end_group(f.w);
+    find_wrong(&f, rank_on(&f, "b"));
+    pass(&f, beats, 3000);
+    assert_false(core_node_at(f.w->core, "b")->drains);
+    leave(&f, 2);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -233,6 +324,9 @@ int main(void)
         CASE(a_kept_worker_comes_back_with_the_token_it_has),
         CASE(who_has_parked_is_not_ended_with_those_that_did_not),
         CASE(a_newcomer_is_started_where_it_reaches_those_that_are_kept),
+        CASE(who_is_kept_across_a_broken_path_starts_anew),
+        CASE(the_node_of_who_computed_wrongly_is_drained),
+        CASE(the_only_node_that_takes_jobs_is_not_drained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
