@@ -295,11 +295,13 @@ static void release_places(struct places *places)
 enum status core_shares(const struct core_job *job, uint32_t *out)
 {
     const struct machine *m = &job->m;
-    if (!m->balance.by_speed)
-        return job_shares_of(job->spec, m->size, out);
-    for (uint32_t i = 0; i < m->size; i++)
+    uint64_t dealt = 0;
+    for (uint32_t i = 0; m->balance.by_speed && i < m->size; i++) {
         out[i] = m->ranks[i].lanes;
-    return ST_OK;
+        dealt += out[i];
+    }
+    /* Between two generations seats that are given anew have none: spares rehearse with any. */
+    return dealt == m->config.lanes && dealt > 0 ? ST_OK : job_shares_of(job->spec, m->size, out);
 }
 
 /* Found once for all ranks, where they are the same for every generation of that size. */

@@ -52,6 +52,17 @@ static bool is_cut_off(const struct sim *sim, const char *name)
     return sim->unheard_until[node] > since || sim->deaf_until[node] > since;
 }
 
+/* No worker of it died. */
+static bool is_whole(const struct sim *sim, uint32_t index, const struct machine *m)
+{
+    bool whole = true;
+    for (uint32_t i = 0; whole && i < m->size; i++) {
+        const struct sim_trainer_view *view = sim_process(sim, index, m, i, false);
+        whole = view && view->exit == SIM_RUNS;
+    }
+    return whole;
+}
+
 /* Workers that get no further because one of them is cut off (those that save and leave, or form,
  * as far as the coordinator heard) may be ended; those that do get further may not. */
 static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
@@ -76,7 +87,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
     if (!cut_off)
         return;
     known->cut_off++;
-    if (silence && view && view->exit == SIM_RUNS && !view->hung && (m->ran & 1) &&
+    if (silence && view && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&
         (view->woke_at == 0 || sim->now - view->woke_at >= FRESH_MS) &&
         known->stepped_in == m->generation && sim->now - known->stepped_at < FRESH_MS)
         sim_fail(sim, "%s: rank %u lives, and generation %u gets on, and is ended: %s", known->id,

@@ -144,6 +144,27 @@ static void who_counts_as_gone_while_it_is_ended_has_no_place_any_more(void **st
     far_close_agent(w, &next);
 }
 
+/* Lanes were dealt by speed, and the seat is given to somebody else: until the next generation
+ * forms it has none, and a spare that comes meanwhile is told of a whole batch. */
+static void seats_that_are_given_anew_have_even_lanes_for_spares(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end agent, worker, spare;
+    struct core_job *job = begin(w, &agent, &worker);
+    uint32_t shares[2] = { 0 };
+    attach_spare(w, &spare, job);
+    job->m.balance.by_speed = true;
+    job->m.ranks[0].lanes = 8;
+    assert_int_equal(core_shares(job, shares), ST_OK);
+    assert_int_equal(shares[0], 8);
+    job->m.ranks[0].lanes = 0;
+    assert_int_equal(core_shares(job, shares), ST_OK);
+    assert_int_equal(shares[0], 8);
+    far_close_trainer(w, &spare);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &agent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -151,6 +172,7 @@ int main(void)
         CASE(a_spare_that_is_gone_does_not_speak_for_the_next),
         CASE(a_spare_that_is_gone_ends_no_session_of_the_next),
         CASE(who_counts_as_gone_while_it_is_ended_has_no_place_any_more),
+        CASE(seats_that_are_given_anew_have_even_lanes_for_spares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
