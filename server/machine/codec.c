@@ -89,6 +89,7 @@ static const struct field machine_fields[] = {
     MEMBER(audit.good_step, "good_step", U64),
     MEMBER(audit.generation, "audit_generation", U32),
     MEMBER(audit.row, "audit_row", U32),
+    MEMBER(audit.sure, "audit_sure", U64),
 };
 
 static const struct field fault_fields[] = {

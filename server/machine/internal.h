@@ -389,6 +389,8 @@ void machine_watch_spares(struct machine_turn *t);
 
 /* Ranks computed the same up to that step. */
 void machine_note_audited(struct machine_turn *t, uint64_t step);
+/* A generation trains on from restore.step. */
+void machine_audit_begin(struct machine *m);
 /* After every event: what was trained since somebody computed wrongly goes. */
 void machine_audit_tick(struct machine_turn *t);
 

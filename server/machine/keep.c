@@ -197,9 +197,8 @@ static void mark_best(struct machine *m)
 }
 
 /*
- * What is wrong in later ones, and not seen yet, is not in the newest one that is older than what
- * audits need to find it: that stays, and the first one after it, to be the next. A job's last
- * step ends with an audit.
+ * What is wrong in later ones, and not seen yet, is not in the newest one that is beyond doubt:
+ * that stays, and the first one after it, to be the next. A job's last step ends with an audit.
  */
 static void keep_audited(struct machine *m)
 {
@@ -210,7 +209,7 @@ static void keep_audited(struct machine *m)
         struct machine_ckpt *ckpt = &m->catalog[i];
         if (ckpt->state != MACHINE_CKPT_GOOD)
             continue;
-        if (ckpt->step + m->config.audited <= m->step_max) {
+        if (ckpt->step <= m->audit.sure) {
             sure = ckpt;
             next = NULL;
         } else if (!next) {

@@ -141,6 +141,7 @@ struct machine_audit {
                             computed wrongly */
     uint32_t generation; /* 0: there was none */
     uint32_t row;        /* what disagreements in a row count, up to MACHINE_WRONG_MAX */
+    uint64_t sure;       /* what is wrong in the state of that step would have been found */
 
     uint64_t passed; /* ranks computed the same up to that step */
     int64_t told_at; /* an event said so; 0: not yet */

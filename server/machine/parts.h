@@ -237,6 +237,7 @@ struct machine_pace {
     char phase[MACHINE_PHASE_BYTES];
     int64_t gap_ms[MACHINE_GAPS]; /* a ring */
     uint32_t count, next;
+    int64_t noted_at; /* the newest ended */
 };
 
 /* One rank's share of a training state, in a copy file on the node of `holder`. */

@@ -208,15 +208,24 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
+/* States that differ were equal when they were compared last, whichever generation did it; of lanes
+ * a generation knows its own audits only. */
+static uint64_t good_step(const struct machine *m, const struct machine_fault *fault)
+{
+    const bool of_lanes = fault->good_step + m->config.audited <= fault->step;
+    return of_lanes && m->audit.sure < fault->good_step ? m->audit.sure : fault->good_step;
+}
+
 /* Two ranks computed different bits: from before that, without who is known to be wrong. true: the
  * job was given up. */
 static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    if (fault->good_step > m->audit.good_step + m->config.audited)
+    const uint64_t good = good_step(m, fault);
+    if (good > m->audit.good_step + m->config.audited)
         m->audit.row = 0; /* what was computed again after the last time was right */
     machine_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before",
-                 fault->message, (unsigned long long)fault->good_step);
+                 fault->message, (unsigned long long)good);
     if (fault->rank < m->size) {
         struct machine_action *act = machine_act(t, MACHINE_ACT_ACCUSE);
         act->rank = fault->rank;
@@ -225,7 +234,7 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
     } else {
         m->audit.row += MACHINE_WRONG_UNKNOWN;
     }
-    m->audit.good_step = fault->good_step;
+    m->audit.good_step = good;
     m->audit.generation = m->generation;
     m->restore.memory_from = m->generation + 1;
     m->dirty = true;

@@ -87,7 +87,8 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
     }
     if (plan->live) /* else all were ended, and a checkpoint may be damaged since */
         check_let_go(sim, job, &of->m, plan, start);
-    if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by)
+    if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
+        !sim_store_lost(sim, job, sim->jobs[job].acked))
         sim_fail(sim, "%s: generation %u goes on from step %llu, but step %llu was acknowledged",
                  plan->job, plan->generation, (unsigned long long)start,
                  (unsigned long long)sim->jobs[job].acked);

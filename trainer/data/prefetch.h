@@ -2,8 +2,8 @@
  * A thread that fills the batches to come into a ring of fixed size, in one fixed order.
  *
  * Training order    steps ascending without end; in a step the lane that is audited, if there is
- *                   one (audit_rule.h), then the lanes [lane_first, lane_first + lane_count)
- *                   ascending; in a lane its micro-batches
+ *                   one (trainer/audit/audit_rule.h), then the lanes [lane_first, lane_first +
+ *                   lane_count) ascending; in a lane its micro-batches
  * Evaluation order  the batches i with i mod lanes in that range, ascending; in a batch its
  *                   micro-batches; then the end
  *
@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "trainer/data/audit_rule.h"
+#include "trainer/audit/audit_rule.h"
 #include "trainer/data/batch.h"
 
 #define PREFETCH_ENTRIES 4 /* of the ring */

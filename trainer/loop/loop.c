@@ -139,12 +139,14 @@ static enum status audit_step(struct loop *l, const struct step_audit *audit)
     return verdict.differ ? differ(l, &verdict, 2 * l->worker->settings.audit_every) : ST_OK;
 }
 
-/* After the step, where it is due, and after the last one. */
-static enum status compare_replicas(struct loop *l)
+/* After the step, where it is due, and after the last one; and before the first one of a
+ * generation: a comparison may have been cut off, and who took its state from others has parts of
+ * each. */
+static enum status compare_replicas(struct loop *l, bool first)
 {
     const uint64_t every = l->worker->settings.checksum_every;
     struct audit_verdict verdict;
-    const bool due = every > 0 && (l->step % every == 0 || l->step == l->end);
+    const bool due = every > 0 && (first || l->step % every == 0 || l->step == l->end);
     if (!due || l->worker->options.size < 2)
         return ST_OK;
     progress_phase(l->progress, PHASE_AUDIT);
@@ -378,7 +380,7 @@ static enum status one_step(struct loop *l)
     note_rest(l, &row);
     st = end_step(l, &row);
     if (st == ST_OK) /* before it is saved; what rest says of the step is true already */
-        st = compare_replicas(l);
+        st = compare_replicas(l, false);
     if (st == ST_OK && l->options.paced)
         st = pace_copies(l, row.step_ms);
     return st == ST_OK ? save_if_due(l) : st;
@@ -431,7 +433,9 @@ static enum status finish(struct loop *l)
 
 static enum status run(struct loop *l)
 {
-    enum status st = l->options.goes_on ? go_on(l) : ST_OK;
+    enum status st = compare_replicas(l, true);
+    if (st == ST_OK && l->options.goes_on)
+        st = go_on(l);
     if (st == ST_OK)
         st = train(l);
     while (st == ST_OK && l->options.session != NULL) {

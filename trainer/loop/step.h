@@ -29,7 +29,7 @@ struct step_gate {
     enum status st; /* out: what the call returned; ST_OK before */
 };
 
-/* Of a step that is audited (trainer/data/audit_rule.h): checksums of the gradients of two lanes.
+/* Of a step that is audited (trainer/audit/audit_rule.h): checksums of the gradients of two lanes.
  * Where `own` and another rank's `foreign` are of one lane, they are equal. */
 struct step_audit {
     uint32_t own_lane, foreign_lane; /* AUDIT_NO_LANE: this step is not audited */

@@ -11,7 +11,7 @@
 enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
 {
     const uint32_t size = worker->options.size;
-    const struct worker_words word = { { mine } }, *all;
+    const struct rank_words word = { { mine } }, *all;
     uint32_t wanted[LIMIT_RANKS];
     enum status st = agree_exchange(worker, "copies", &word, &all);
     if (st != ST_OK)

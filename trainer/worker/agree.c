@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-enum status agree_exchange(struct worker *worker, const char *name, const struct worker_words *mine,
-                           const struct worker_words **out)
+enum status agree_exchange(struct worker *worker, const char *name, const struct rank_words *mine,
+                           const struct rank_words **out)
 {
     struct worker *w = worker;
     const uint32_t rank = w->options.rank;

@@ -410,7 +410,7 @@ static enum status open_agreement(struct worker *w)
 {
     size_t bytes[LIMIT_RANKS];
     for (uint32_t r = 0; r < w->options.size; r++)
-        bytes[r] = sizeof(struct worker_words);
+        bytes[r] = sizeof(struct rank_words);
     return gather_open(&w->agreement, &w->device, bytes, w->options.size);
 }
 

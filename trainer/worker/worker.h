@@ -35,6 +35,7 @@
 #include "common/status.h"
 #include "job/job.h"
 #include "kernels/backend.h"
+#include "trainer/audit/audit_judge.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prefetch.h"
 #include "trainer/tape/lane.h"
@@ -52,12 +53,6 @@
 /* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
  * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
-
-/* What each rank says in an agreement (agree.h). */
-#define WORKER_WORDS 2
-struct worker_words {
-    uint64_t word[WORKER_WORDS];
-};
 
 /* What one batch of an evaluation gave. */
 struct evaluation_batch {

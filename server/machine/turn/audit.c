@@ -1,6 +1,10 @@
 /*
  * Audits: two workers computed the same bits, or one of them was wrong.
  *
+ * Within config.audited steps of one generation what is wrong shows. So the state of a step is
+ * beyond doubt once a generation has trained for so long after it (sure); of several that were too
+ * short for that none is.
+ *
  * Where they differ the generation fails (server/machine/recover.c), and what was trained after the
  * newest step that is beyond doubt goes, in as many turns as it takes: saves under way, then
  * checkpoints. Until they are set aside no generation forms.
@@ -8,6 +12,25 @@
 #include "server/machine/internal.h"
 
 #define TELL_MS 600000 /* between two events that say that audits passed */
+#define STEPS   8      /* sure grows by so many parts of what audits need: each is journalled */
+
+/* In this generation each lane of each worker was looked at after that step. One that ended before
+ * that leaves its steps in doubt, whoever goes on with them. */
+static void note_sure(struct machine *m, uint64_t step)
+{
+    const uint64_t within = m->config.audited;
+    if (within == 0 || step < m->restore.step + within ||
+        step - within < m->audit.sure + within / STEPS)
+        return;
+    m->audit.sure = step - within;
+    m->dirty = true;
+}
+
+void machine_audit_begin(struct machine *m)
+{
+    if (m->restore.step < m->audit.sure) /* who computes it again may be wrong */
+        m->audit.sure = m->restore.step;
+}
 
 void machine_note_audited(struct machine_turn *t, uint64_t step)
 {
@@ -15,6 +38,7 @@ void machine_note_audited(struct machine_turn *t, uint64_t step)
     if (step <= audit->passed)
         return;
     audit->passed = step;
+    note_sure(t->m, step);
     if (audit->told_at != 0 && t->now - audit->told_at < TELL_MS)
         return;
     audit->told_at = t->now;

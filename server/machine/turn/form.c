@@ -278,6 +278,7 @@ void machine_enter_running(struct machine_turn *t)
     for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].ready = true;
     machine_due_from(t);
+    machine_audit_begin(m);
     m->read_back.in_vain = 0;
     machine_set_reason(m, "%s", "");
     machine_tell(t, "running", "generation %u runs after %.1f s", m->generation,

@@ -30,7 +30,8 @@
 #include "server/machine/internal.h"
 
 #define PACE_MS   500 /* a beat */
-#define STEP_RISE 4   /* a step counts as so many times as long as usual, at most */
+#define GAPS_FEW  3
+#define STEP_RISE 4 /* a step counts as so many times as long as usual, at most */
 
 /* ---- pace ---- */
 
@@ -53,7 +54,8 @@ static int compare_ms(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* No progress for so long is a hang: max(floor, 10 x median of the phase). */
+/* No progress for so long is a hang: max(floor, 10 x median of the phase). What is known of a few
+ * gaps only may be of a standstill that is over: twice the floor then, at most. */
 static int64_t hang_ms(const struct machine *m, const char *phase)
 {
     for (int i = 0; i < MACHINE_PHASES_MAX; i++) {
@@ -66,16 +68,20 @@ static int64_t hang_ms(const struct machine *m, const char *phase)
         memcpy(sorted, pace->gap_ms, count * sizeof sorted[0]);
         qsort(sorted, count, sizeof sorted[0], compare_ms);
         int64_t limit = 10 * sorted[(count - 1) / 2];
+        if (count < GAPS_FEW && limit > 2 * m->config.hang_ms)
+            limit = 2 * m->config.hang_ms;
         return limit > m->config.hang_ms ? limit : m->config.hang_ms;
     }
     return m->config.hang_ms;
 }
 
-static void note_gap(struct machine *m, const char *phase, int64_t gap_ms)
+/* All ranks stand still together: that is one observation, not one of each. */
+static void note_gap(struct machine *m, const char *phase, int64_t gap_ms, int64_t now)
 {
     struct machine_pace *pace = find_pace(m, phase);
-    if (!pace)
+    if (!pace || (pace->count > 0 && now - gap_ms < pace->noted_at))
         return;
+    pace->noted_at = now;
     CHECK(pace->next < MACHINE_GAPS);
     pace->gap_ms[pace->next] = gap_ms;
     pace->next = (pace->next + 1) % MACHINE_GAPS;
@@ -131,7 +137,7 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     if (said->counter != rank->counter || said->step > rank->step ||
         strncmp(rank->phase, said->phase, MACHINE_PHASE_BYTES - 1) != 0) {
         if (rank->counter_at != 0 && !machine_ends(m)) /* what ended it is not usual */
-            note_gap(m, rank->phase, t->now - rank->counter_at);
+            note_gap(m, rank->phase, t->now - rank->counter_at, t->now);
         rank->counter_at = t->now;
         m->progress_at = t->now;
     }

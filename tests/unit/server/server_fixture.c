@@ -230,6 +230,15 @@ void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *p
     bench_counter(b, rank, step, phase, step * 100 + (uint64_t)b->now);
 }
 
+void bench_audited(struct bench *b, uint64_t step)
+{
+    struct machine_event event = of_rank(b, MACHINE_EV_PROGRESS, 0);
+    event.progress = (struct machine_progress){
+        .step = step, .phase = "audit", .counter = step, .collective = "", .audited = step
+    };
+    send(b, event);
+}
+
 void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step)
 {
     struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .step = step };

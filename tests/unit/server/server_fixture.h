@@ -46,6 +46,8 @@ void bench_ready(struct bench *b, uint32_t rank, uint64_t total);
 void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *phase);
 void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *phase,
                    uint64_t counter);
+/* Rank 0 says that audits passed up to that step, which it has. */
+void bench_audited(struct bench *b, uint64_t step);
 void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step);
 /* What the node has to have is not there. */
 void bench_fault_of_node(struct bench *b, uint32_t rank, enum machine_fault_kind kind);

@@ -15,7 +15,7 @@ static void set_agent(struct bench *b, uint32_t rank, enum machine_agent state)
 }
 
 /* Rank 0 says the same each second: it doesn't get on. */
-static void stand_still(struct bench *b, int seconds, const char *phase)
+static void wait_in(struct bench *b, int seconds, const char *phase)
 {
     for (int i = 0; i < seconds; i++) {
         bench_tick(b, 1000);
@@ -50,9 +50,9 @@ static void where_others_reach_it_the_next_step_may_take_longer(void **state)
     go_on(b, 1, 1);
     set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
     go_on(b, 10, 1);
-    stand_still(b, 4, "forward");
+    wait_in(b, 4, "forward");
     bench_is_state(b, "RUNNING");
-    stand_still(b, 2, "forward");
+    wait_in(b, 2, "forward");
     bench_is_state(b, "RECOVERING");
     assert_non_null(
         strstr(b->m.cause.message, "other nodes reach it, but the job gets no further"));
@@ -68,7 +68,7 @@ static void where_others_reach_it_an_evaluation_goes_on(void **state)
         bench_counter(b, 0, b->m.step_max, "evaluate", i);
     }
     bench_is_state(b, "RUNNING");
-    stand_still(b, 8, "evaluate");
+    wait_in(b, 8, "evaluate");
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -77,9 +77,9 @@ static void where_others_reach_it_the_first_step_may_take_as_long_as_a_hang(void
 {
     struct bench *b = *state;
     set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
-    stand_still(b, 28, "forward");
+    wait_in(b, 28, "forward");
     bench_is_state(b, "RUNNING");
-    stand_still(b, 4, "forward");
+    wait_in(b, 4, "forward");
     bench_is_state(b, "RECOVERING");
 }
 
@@ -304,6 +304,32 @@ static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
     assert_int_equal(b->m.pace[0].count + b->m.pace[1].count + b->m.pace[2].count, before);
 }
 
+/* They are heard, and get no further. */
+static void get_no_further(struct bench *b, int seconds, uint64_t counter)
+{
+    for (int s = 0; s < seconds; s++) {
+        bench_tick(b, 1000);
+        for (uint32_t r = 0; r < 2; r++)
+            bench_counter(b, r, 1, "forward", counter);
+    }
+}
+
+/* Both waited, so both say so: it is one time, not what is usual. */
+static void one_standstill_is_not_usual_either(void **state)
+{
+    struct bench *b = *state;
+    outlive_failures(b);
+    bench_counter(b, 0, 1, "forward", 1);
+    bench_counter(b, 1, 1, "forward", 1);
+    get_no_further(b, 20, 1);
+    get_no_further(b, 1, 2); /* after 21 s, both */
+    get_no_further(b, 58, 2);
+    bench_is_state(b, "RUNNING");
+    get_no_further(b, 4, 2);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
@@ -318,6 +344,7 @@ int main(void)
         CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
+        CASE(one_standstill_is_not_usual_either),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
         CASE(the_first_that_is_heard_again_does_not_end_the_others),
         CASE(after_a_start_silence_is_no_hang_before_its_agent_is_missed),

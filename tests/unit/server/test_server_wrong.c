@@ -20,6 +20,7 @@ static struct bench *open_job(void **state)
         bench_commit(b, step);
     for (uint32_t r = 0; r < 3; r++)
         bench_progress(b, r, 35, "audit");
+    bench_audited(b, 34);
     return b;
 }
 
@@ -27,7 +28,7 @@ static void find(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_s
 {
     struct machine_fault fault = { .kind = MACHINE_FAULT_WRONG,
                                    .rank = wrong,
-                                   .step = 35,
+                                   .step = b->m.step_max,
                                    .good_step = good_step,
                                    .message = "ranks 1 and 2 differ" };
     struct machine_event event = {
@@ -129,6 +130,7 @@ static void what_was_right_in_between_counts(void **state)
     train_again(b);
     for (uint32_t r = 0; r < 3; r++)
         bench_progress(b, r, 95, "audit");
+    bench_audited(b, 94);
     find(b, 1, NOBODY, 60);
     assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
 }
@@ -142,26 +144,71 @@ static void the_next_coordinator_distrusts_them_too(void **state)
     assert_int_equal(b->m.audit.generation, 1);
 }
 
+static void fail_and_go_on_live(struct bench *b, uint64_t step)
+{
+    for (uint32_t r = 0; r < 3; r++)
+        bench_progress(b, r, step, "forward");
+    bench_exit(b, 2, MACHINE_EXIT_SIGNAL, 9);
+    train_again(b);
+}
+
+/* Of two generations none trained for long enough that a worker of both, which is wrong, would have
+ * been found before: what both trained is in doubt, whatever the second one's audits say. */
+static void generations_that_are_too_short_for_audits_prove_nothing(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = 3;
+    config.audited = 20;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    bench_audited(b, 30); /* it began at 0 */
+    assert_int_equal(b->m.audit.sure, 10);
+    bench_commit(b, 30);
+    fail_and_go_on_live(b, 31);
+    assert_int_equal(b->m.restore.step, 30);
+    bench_audited(b, 49);
+    bench_commit(b, 49);
+    fail_and_go_on_live(b, 49);
+    bench_audited(b, 68);
+    bench_restart(b, 100);
+    assert_int_equal(b->m.audit.sure, 10);
+    find(b, 0, 1, 48); /* as its generation knows it */
+    assert_int_equal(b->m.audit.good_step, 10);
+}
+
+/* States that differ were equal when they were compared last. */
+static void of_states_the_newest_comparison_counts(void **state)
+{
+    struct bench *b = open_job(state);
+    assert_int_equal(b->m.audit.sure, 14);
+    find(b, 0, 2, 25);
+    assert_int_equal(b->m.audit.good_step, 25);
+}
+
+static void what_is_computed_again_is_in_doubt_again(void **state)
+{
+    struct bench *b = open_job(state);
+    bench_audited(b, 50);
+    assert_int_equal(b->m.audit.sure, 30);
+    find(b, 0, 2, 10);
+    train_again(b);
+    assert_int_equal(b->m.restore.step, 10);
+    assert_int_equal(b->m.audit.sure, 10);
+}
+
 static void that_audits_passed_is_told_now_and_then(void **state)
 {
     struct bench *b = open_job(state);
     size_t told = 0;
     for (uint64_t step = 36; step < 336; step++) {
-        struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
-                                       .rank = 0,
-                                       .generation = b->m.generation,
-                                       .progress = { .step = step,
-                                                     .phase = "audit",
-                                                     .counter = step,
-                                                     .collective = "",
-                                                     .audited = step } };
         b->now += 5000;
         for (uint32_t r = 1; r < 3; r++)
             bench_counter(b, r, step, "audit", step);
-        assert_int_equal(bench_apply(b, event), ST_OK);
+        bench_audited(b, step);
         told += bench_event(b, "audit-passed");
     }
-    assert_int_equal(told, 3); /* in 25 minutes */
+    assert_int_equal(told, 2); /* in 25 minutes, after the first */
     assert_int_equal(b->m.audit.passed, 335);
 }
 
@@ -177,6 +224,9 @@ int main(void)
         CASE(who_is_wrong_again_and_again_ends_the_job),
         CASE(what_was_right_in_between_counts),
         CASE(the_next_coordinator_distrusts_them_too),
+        CASE(generations_that_are_too_short_for_audits_prove_nothing),
+        CASE(of_states_the_newest_comparison_counts),
+        CASE(what_is_computed_again_is_in_doubt_again),
         CASE(that_audits_passed_is_told_now_and_then),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,6 +130,7 @@ static void one_of_before_any_error_that_audits_may_find_stays(void **state)
     for (uint64_t i = 0; i < sizeof left / sizeof left[0]; i++) {
         for (uint32_t r = 0; r < config.ranks; r++)
             bench_progress(b, r, 10 * (i + 1), "forward");
+        bench_audited(b, 10 * (i + 1));
         commit(b, 10 * (i + 1), 0, 1);
         store_works(b);
         are_left(b, left[i]);

@@ -1,4 +1,4 @@
-#include "trainer/data/audit_rule.h"
+#include "trainer/audit/audit_rule.h"
 
 #include <stdbool.h>
 #include <stddef.h>

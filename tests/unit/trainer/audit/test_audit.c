@@ -3,7 +3,7 @@
 
 #include "common/limits.h"
 #include "tests/test.h"
-#include "trainer/loop/audit.h"
+#include "trainer/audit/audit_judge.h"
 
 /* ---- the rule ---- */
 
@@ -87,7 +87,7 @@ static void one_rank_alone_audits_nothing(void **state)
 static void the_minority_of_replicas_is_wrong(void **state)
 {
     (void)state;
-    struct worker_words words[4] = { { { 5 } }, { { 5 } }, { { 5 } }, { { 5 } } };
+    struct rank_words words[4] = { { { 5 } }, { { 5 } }, { { 5 } }, { { 5 } } };
     struct audit_verdict v;
     audit_judge_replicas(words, 4, &v);
     assert_false(v.differ);
@@ -113,8 +113,8 @@ static void a_third_rank_tells_whose_lane_is_wrong(void **state)
     const uint32_t shares[] = { 2, 2, 2 };
     const struct audit_rule rule = { 4, 3, shares };
     const uint64_t step = 1; /* rank r computes a lane of r + 1 */
-    struct worker_words words[3] = { { { 10, 11 } }, { { 11, 12 } }, { { 12, 10 } } };
-    struct worker_words again[3] = { { { 0 } } };
+    struct rank_words words[3] = { { { 10, 11 } }, { { 11, 12 } }, { { 12, 10 } } };
+    const uint64_t said[2] = { 99, 11 };
     struct audit_verdict v;
     audit_judge_lanes(&rule, step, words, &v);
     assert_false(v.differ);
@@ -124,12 +124,9 @@ static void a_third_rank_tells_whose_lane_is_wrong(void **state)
     assert_int_equal(v.ranks[0], 1);
     assert_int_equal(v.ranks[1], 0);
     assert_int_equal(audit_third(&v, 3), 2);
-    again[2].word[0] = 11;
-    assert_int_equal(audit_judge_again(words, again, &v, 2), 1);
-    again[2].word[0] = 99;
-    assert_int_equal(audit_judge_again(words, again, &v, 2), 0);
-    again[2].word[0] = 7;
-    assert_int_equal(audit_judge_again(words, again, &v, 2), AUDIT_NOBODY);
+    assert_int_equal(audit_judge_third(&v, said, 11), 1);
+    assert_int_equal(audit_judge_third(&v, said, 99), 0);
+    assert_int_equal(audit_judge_third(&v, said, 7), AUDIT_NOBODY);
 }
 
 static void of_two_who_changes_its_mind_was_wrong(void **state)
@@ -137,17 +134,20 @@ static void of_two_who_changes_its_mind_was_wrong(void **state)
     (void)state;
     const uint32_t shares[] = { 2, 2 };
     const struct audit_rule rule = { 4, 2, shares };
-    struct worker_words words[2] = { { { 10, 11 } }, { { 99, 10 } } };
-    struct worker_words again[2] = { { { 11 } }, { { 11 } } };
+    struct rank_words words[2] = { { { 10, 11 } }, { { 99, 10 } } };
+    const uint64_t said[2] = { 99, 11 };
+    uint64_t again[2] = { 11, 11 };
     struct audit_verdict v;
     audit_judge_lanes(&rule, 1, words, &v);
     assert_true(v.differ);
     assert_int_equal(audit_third(&v, 2), AUDIT_NOBODY);
-    assert_int_equal(audit_judge_again(words, again, &v, AUDIT_NOBODY), 1);
-    again[0].word[0] = again[1].word[0] = 99;
-    assert_int_equal(audit_judge_again(words, again, &v, AUDIT_NOBODY), 0);
-    again[0].word[0] = 11;
-    assert_int_equal(audit_judge_again(words, again, &v, AUDIT_NOBODY), AUDIT_NOBODY);
+    assert_int_equal(audit_judge_again(&v, said, again), 1);
+    again[0] = again[1] = 99;
+    assert_int_equal(audit_judge_again(&v, said, again), 0);
+    again[0] = 11;
+    assert_int_equal(audit_judge_again(&v, said, again), AUDIT_NOBODY);
+    again[0] = again[1] = 7; /* both were */
+    assert_int_equal(audit_judge_again(&v, said, again), AUDIT_NOBODY);
 }
 
 int main(void)

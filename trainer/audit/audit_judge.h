@@ -1,0 +1,50 @@
+/*
+ * Who is wrong, where ranks computed different bits. Equality of bits needs no threshold: whoever
+ * differs is wrong, or the other one is.
+ *
+ *     two ranks differ in a lane   a third one computes it, too: who differs from both is wrong.
+ *                                  With two ranks both compute it again: if they agree then, who
+ *                                  said something else before was wrong; else nobody knows
+ *     replicas differ              who is in the minority is wrong; of two nobody knows
+ *
+ * All ranks come to the same verdict, since all have the same words. The simulator's workers are
+ * judged by these functions, too.
+ *
+ * Pure functions. Thread: any.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/reason.h"
+#include "trainer/audit/audit_rule.h"
+
+#define AUDIT_NOBODY UINT32_MAX /* nobody is known to be wrong */
+
+/* What each rank says in an agreement (trainer/worker/agree.h). */
+#define RANK_WORDS 2
+struct rank_words {
+    uint64_t word[RANK_WORDS];
+};
+
+struct audit_verdict {
+    bool differ;
+    uint32_t wrong;       /* a rank; AUDIT_NOBODY: one of these two */
+    uint32_t ranks[2];    /* that differ */
+    struct reason reason; /* one line; the judges leave it empty */
+};
+
+/* words: [size] of each rank its checksum, and 0. wrong is AUDIT_NOBODY without a majority. */
+void audit_judge_replicas(const struct rank_words *words, uint32_t size, struct audit_verdict *out);
+/* words: of each rank its own lane's and the foreign one's. The first pair that differs: ranks[0]
+ * is the owner of the lane, ranks[1] who computed it, too. */
+void audit_judge_lanes(const struct audit_rule *rule, uint64_t step, const struct rank_words *words,
+                       struct audit_verdict *out);
+/* Who is asked then: another rank than these two; AUDIT_NOBODY: there is none, and both are. */
+uint32_t audit_third(const struct audit_verdict *of, uint32_t size);
+/* What the two said of that lane, first the owner; what was computed again: by the third, or by
+ * both of them. Which of the two is wrong. */
+uint32_t audit_judge_third(const struct audit_verdict *of, const uint64_t said[2], uint64_t third);
+uint32_t audit_judge_again(const struct audit_verdict *of, const uint64_t said[2],
+                           const uint64_t again[2]);
