@@ -197,6 +197,9 @@ uint32_t machine_spares_wanted(const struct machine *m);
 bool machine_replaces(const struct machine *m, int64_t now);
 /* The generation ends (life.c), and spares are to go with it. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
+/* A step is finished of which nobody heard before: from the first one of a generation on more
+ * workers may start. */
+void machine_note_reached(struct machine_turn *t, uint64_t step);
 /* They are to go, all of them: the job ends, or starts anew; the same of one. */
 void machine_dismiss_spares(struct machine_turn *t);
 void machine_dismiss(struct machine_turn *t, uint32_t index);

@@ -440,8 +440,8 @@ void machine_on_publish_done(struct machine_turn *t)
         machine_act(t, MACHINE_ACT_FORGET); /* copies on nodes that it doesn't run on any more */
     m->committed = true;
     machine_sweep_again(t);
-    if (save->step > m->step_max)
-        m->step_max = save->step;
+    if (save->step > m->step_max) /* before any rank said that it had finished it */
+        machine_note_reached(t, save->step);
     if (save->generation == m->generation)
         m->progress_at = t->now;
     tell_saved(t, &ckpt);

@@ -48,6 +48,15 @@ bool machine_hungers(const struct machine *m)
            m->size + machine_spares_live(m) < machine_capacity(m);
 }
 
+void machine_note_reached(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    const bool first = m->step_max <= m->replay_until;
+    m->step_max = step;
+    if (first && machine_hungers(m))
+        machine_act(t, MACHINE_ACT_SCHEDULE);
+}
+
 bool machine_wants_spare(const struct machine *m, int64_t now)
 {
     return machine_hungers(m) && now >= m->spares.retry_at;

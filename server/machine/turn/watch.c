@@ -116,14 +116,11 @@ static void note_pace(struct machine *m, int64_t now, uint64_t step)
 static void note_step(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
-    const bool first = m->step_max <= m->replay_until;
     note_pace(m, t->now, step);
     m->step_at = t->now;
-    m->step_max = step;
+    machine_note_reached(t, step);
     m->progressed = true;
     m->progress_at = t->now;
-    if (first && machine_hungers(m))
-        machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)

@@ -60,6 +60,24 @@ static void place(struct bench *b, uint32_t count)
         ST_OK);
 }
 
+/* ---- when ---- */
+
+/* Steps so short that a checkpoint is there before the first beat. */
+static void a_save_before_the_first_word_of_a_step_lets_one_start(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.most = 4;
+    config.spares = 1;
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    assert_false(machine_wants_spare(&b->m, b->now));
+    bench_save_until(b, 10, MACHINE_SAVE_COMMITTED);
+    assert_true(machine_wants_spare(&b->m, b->now));
+    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+}
+
 /* ---- places ---- */
 
 static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
@@ -260,6 +278,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(a_save_before_the_first_word_of_a_step_lets_one_start),
         TEST(who_was_let_go_keeps_its_place_until_it_is_gone),
         TEST(spares_that_are_ended_keep_their_places),
         TEST(a_job_that_grows_waits_for_those_that_start),
