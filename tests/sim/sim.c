@@ -335,6 +335,7 @@ static void build_world(struct sim *sim)
     sim_paths_begin(sim);
     sim_spare_begin(sim);
     sim_lanes_begin(sim);
+    sim_audit_begin(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }
@@ -382,6 +383,7 @@ static void sim_free(struct sim *sim)
         sim_trainer_free(sim->trainers[i]);
     for (uint32_t i = 0; i < SIM_NODES; i++)
         sim_node_free(sim->nodes[i]);
+    free(sim->rounds);
     free(sim->heap);
     free(sim);
 }
@@ -420,26 +422,26 @@ static void run_seed(const struct sim_options *options)
     build_world(sim);
     run_world(sim);
     sim_coordinator_end(sim);
-    (void)printf("seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
-                 "trainers, %llu of %llu stalls blamed by evidence, %llu commits, %llu restores, "
-                 "%llu from memory and %llu live, %llu leftovers "
-                 "swept, %llu files read back, %llu paths cut, %llu probes, %llu nodes cut off, "
-                 "%llu power cuts, %llu spares, %llu took seats, %llu sets, %llu resized, %llu "
-                 "moves of lanes, "
-                 "%.0f s\n",
-                 (unsigned long long)options->seed, sim->job_count,
-                 (unsigned long long)sim->events_run, (unsigned long long)sim->faults,
-                 (unsigned long long)sim->crashes, sim->trainer_count,
-                 (unsigned long long)sim->stalls_blamed,
-                 (unsigned long long)(sim->stalls_blamed + sim->stalls_missed),
-                 (unsigned long long)sim->commits, (unsigned long long)sim->restores,
-                 (unsigned long long)sim->memory_restores, (unsigned long long)sim->live_restores,
-                 (unsigned long long)sim->swept, (unsigned long long)sim->read_backs,
-                 (unsigned long long)sim->cuts, (unsigned long long)sim->probes,
-                 (unsigned long long)sim->cut_offs, (unsigned long long)sim->power_cuts,
-                 (unsigned long long)sim->spares_started, (unsigned long long)sim->seats_taken,
-                 (unsigned long long)sim->sets, (unsigned long long)sim->resized,
-                 (unsigned long long)sim->moves, (double)sim->now / 1000.0);
+    (void)printf(
+        "seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
+        "trainers, %llu of %llu stalls blamed by evidence, %llu commits, %llu restores, "
+        "%llu from memory and %llu live, %llu leftovers "
+        "swept, %llu files read back, %llu paths cut, %llu probes, %llu nodes cut off, "
+        "%llu power cuts, %llu spares, %llu took seats, %llu sets, %llu resized, %llu "
+        "moves of lanes, %s wrong: %llu found, %llu not, %.0f s\n",
+        (unsigned long long)options->seed, sim->job_count, (unsigned long long)sim->events_run,
+        (unsigned long long)sim->faults, (unsigned long long)sim->crashes, sim->trainer_count,
+        (unsigned long long)sim->stalls_blamed,
+        (unsigned long long)(sim->stalls_blamed + sim->stalls_missed),
+        (unsigned long long)sim->commits, (unsigned long long)sim->restores,
+        (unsigned long long)sim->memory_restores, (unsigned long long)sim->live_restores,
+        (unsigned long long)sim->swept, (unsigned long long)sim->read_backs,
+        (unsigned long long)sim->cuts, (unsigned long long)sim->probes,
+        (unsigned long long)sim->cut_offs, (unsigned long long)sim->power_cuts,
+        (unsigned long long)sim->spares_started, (unsigned long long)sim->seats_taken,
+        (unsigned long long)sim->sets, (unsigned long long)sim->resized,
+        (unsigned long long)sim->moves, sim_audit_kind(sim), (unsigned long long)sim->wrong_found,
+        (unsigned long long)sim->wrong_unseen, (double)sim->now / 1000.0);
     char path[256];
     (void)snprintf(path, sizeof path, "%s", sim->path);
     sim_free(sim);

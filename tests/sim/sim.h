@@ -11,6 +11,7 @@
  *                some between a node and the coordinator, for a while, and machines lose power
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
+ *   wrong        workers that compute something else than others would, in some worlds
  *   users        ask for things, in half of the worlds, whose jobs have spares, for other
  *                numbers of workers, too; they see that the promises made to them are kept
  *
@@ -107,7 +108,18 @@ struct sim_job {
     int64_t waits_since; /* it waits for a slow worker, and nothing is in the way of other shares */
     uint32_t memory_of;  /* this generation restores memory_step from copies */
     uint64_t memory_step;
+    uint64_t audit_every, checksum_every;
+    uint32_t distrusted; /* what generations up to this one computed last, audits found wrong */
+    uint32_t wrong_in;   /* the newest generation in which a worker computes lanes wrongly */
+    uint64_t wrong_at;   /* ... since this step */
+    uint32_t began_in;   /* the newest generation that began at a step, began_at */
+    uint64_t began_at;
+    bool began_tainted;
+    bool laundered; /* something is wrong in its state, and nobody can find that out any more */
 };
+
+/* What a node, or a worker on it, computes wrongly (worker/sim_audit.c). */
+enum sim_wrong { SIM_WRONG_NOTHING, SIM_WRONG_LANES, SIM_WRONG_ONCE, SIM_WRONG_STATE };
 
 /* What is wrong with a node for the whole run. */
 enum sim_flaw { SIM_NO_FLAW, SIM_STARTS_NOTHING, SIM_HAS_NO_DATA };
@@ -125,9 +137,10 @@ struct sim_folder {
     uint32_t read_files;  /* a bit each */
     uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
     uint32_t parent_generation;
-    uint32_t shards;          /* from the time of its publication */
-    uint64_t file[SIM_RANKS]; /* content; 0: no file */
-    uint64_t digest;          /* of the manifest */
+    uint32_t shards;           /* from the time of its publication */
+    uint64_t file[SIM_RANKS];  /* content; 0: no file */
+    uint64_t taint[SIM_RANKS]; /* of the states that they are of */
+    uint64_t digest;           /* of the manifest */
 };
 
 struct sim {
@@ -173,6 +186,12 @@ struct sim {
     uint64_t memory_restores, live_restores, swept, read_backs;
     uint64_t stalls_blamed, stalls_missed; /* ranks that hung in a step, by evidence; not */
     uint64_t spares_started, seats_taken, sets, resized, moves;
+    enum sim_wrong wrong;
+    uint32_t wrong_node;
+    bool wrong_now, wrong_done; /* it has begun; the one lane was computed */
+    bool wrong_drained;         /* the node takes no workers any more */
+    uint64_t wrong_found, wrong_unseen;
+    struct sim_round *rounds; /* [SIM_JOBS] the newest of each */
 };
 
 /* ---- sim.c: time, chance ---- */
@@ -250,8 +269,10 @@ bool sim_memory_used(uint32_t job);
 void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view);
 size_t sim_memory_list(struct sim *sim, const struct sim_node *node, uint32_t job,
                        struct session_copy *out, size_t capacity);
-/* Checks what a plan promises of its copies; false: one is damaged, or gone with its machine. */
-bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan);
+/* Checks what a plan promises of its copies; false: one is damaged, or gone with its machine.
+ * taint: of the state that they are together. */
+bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan,
+                        uint64_t *taint);
 void sim_memory_forget(struct sim *sim, const struct sim_node *node, int job); /* -1: all */
 void sim_memory_free(struct sim *sim);
 
@@ -343,6 +364,26 @@ void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
 /* After each event: lanes move with a reason, and where there is one. */
 void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of);
 
+/* ---- worker/sim_audit.c ---- */
+/* Whether something computes wrongly in this world; after its flaw and its slots are known. */
+void sim_audit_begin(struct sim *sim);
+/* It finishes a step; false: lanes differ, which it reports. */
+bool sim_audit_step(struct sim *sim, struct sim_trainer *trainer);
+/* The states of all ranks are compared after its newest step, or, first, before the first one. */
+bool sim_audit_compares(const struct sim *sim, const struct sim_trainer *trainer);
+bool sim_audit_compare(struct sim *sim, struct sim_trainer *trainer, bool first);
+/* Of a state that is made of these parts. */
+uint64_t sim_audit_blend(const uint64_t *taints, uint32_t count);
+void sim_audit_from_peers(struct sim *sim, struct sim_trainer *trainer,
+                          const struct session_assignment *plan);
+/* From a checkpoint, or copies in memory, that this generation made. */
+void sim_audit_restored(struct sim *sim, struct sim_trainer *trainer, uint64_t step,
+                        uint32_t made_by, uint64_t taint);
+/* After each event: who is called wrong is; and what is trusted then is right. */
+void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of);
+void sim_audit_end(struct sim *sim, uint32_t index, const struct machine *m);
+const char *sim_audit_kind(const struct sim *sim); /* "nothing", "every lane", ... */
+
 /* ---- worker/sim_hang.c ---- */
 struct session_progress;
 /* A rank that computes the next step for ever, and talks. */
@@ -398,6 +439,8 @@ struct sim_trainer_view {
     bool parked;          /* its step thread has unwound, and it heard of no next generation */
     bool whole;           /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */
+    uint64_t taint;       /* of that state */
+    bool is_wrong;        /* it computed a lane wrongly, or a bit of its state flipped */
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);

@@ -62,7 +62,8 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node)
 
 bool sim_node_serves(struct sim *sim, const struct sim_node *node)
 {
-    return node->agent && node->conn && node->leaves_by == 0 &&
+    const bool drained = sim->wrong_drained && node->index == sim->wrong_node;
+    return node->agent && node->conn && node->leaves_by == 0 && !drained &&
            sim->now - node->connected_at > 8000 && sim_node_flaw(sim, node) == SIM_NO_FLAW;
 }
 

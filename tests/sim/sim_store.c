@@ -147,6 +147,7 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
             sim_fail(sim, "a file of another state lies in the folder");
         task->bytes += report->size;
     }
+    state ^= sim_audit_blend(folder->taint, task->report_count);
     task->shards = task->report_count;
     task->parent = task->reports[0].parent;
     folder->parent_step = task->parent.step;
@@ -176,7 +177,8 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
     CHECK(sscanf(task->manifest.data, "%llx", &digest) == 1);
     if (folder->manifest && folder->digest != digest)
         sim_fail(sim, "two manifests for %s", task->dir);
-    if (digest != sim_state(folder->job, folder->step))
+    const uint64_t taint = sim_audit_blend(folder->taint, task->shards);
+    if (digest != (sim_state(folder->job, folder->step) ^ taint))
         sim_fail(sim, "a commit of another state: %s", task->dir);
     check_other_tries(sim, folder);
     if (folder->parent_generation > 0) {
@@ -196,8 +198,9 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
 }
 
 /* A checkpoint goes only after a newer one was read back, not while another one is read through
- * it, and not if it is one of those that the job keeps. One whose own files are damaged is read by
- * nobody any more: it is set aside, and may stay where it is if the store hangs in that. All of
+ * it, and not if it is one of those that the job keeps. One whose own files are damaged, or those
+ * that it is read through, is read by nobody any more: it is set aside, and may stay where it is if
+ * the store hangs in that. All of
  * it counts when the store is first asked: whatever is found damaged afterwards, a call that hangs
  * may still remove it. */
 static void check_removal(struct sim *sim, struct sim_folder *gone)
@@ -214,8 +217,8 @@ static void check_removal(struct sim *sim, struct sim_folder *gone)
         newer += other->step > gone->step;
         best = best && sim_loss(other->step) > sim_loss(gone->step);
         read_back = read_back || (other->step > gone->step && other->read_back && other->manifest);
-        if (other->manifest && !other->damaged && other->parent_generation == gone->generation &&
-            other->parent_generation > 0 && other->parent_step == gone->step)
+        if (other->manifest && !sim_folder_damaged(sim, other) && other->parent_generation > 0 &&
+            other->parent_generation == gone->generation && other->parent_step == gone->step)
             sim_fail(sim, "step %llu of job %u is removed, step %llu is read through it",
                      (unsigned long long)gone->step, gone->job, (unsigned long long)other->step);
     }
@@ -226,6 +229,12 @@ static void check_removal(struct sim *sim, struct sim_folder *gone)
     if (newer < SIM_KEEP_LAST - 1 || gone->step % SIM_KEEP_EVERY == 0 || best)
         sim_fail(sim, "step %llu of job %u is removed: %u newer ones, %s best",
                  (unsigned long long)gone->step, gone->job, newer, best ? "the" : "not the");
+}
+
+/* Audits found wrong what came last, and it may be of that. */
+static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder)
+{
+    return folder->generation <= sim->jobs[folder->job].distrusted;
 }
 
 static bool is_kept(const struct store_task *task, const struct sim_folder *folder)
@@ -311,7 +320,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         task->status = run_sweep(sim, task);
         break;
     case MACHINE_TASK_QUARANTINE:
-        if (!sim_folder_damaged(sim, folder))
+        if (!sim_folder_damaged(sim, folder) && !is_distrusted(sim, folder))
             sim_fail(sim, "a good checkpoint is set aside: %s", task->dir);
         folder->bad = true;
         folder->there = false;
@@ -345,7 +354,10 @@ void sim_store_begin(struct sim *sim, struct store_task *task)
         task->status = ST_OK;
         break;
     case MACHINE_TASK_QUARANTINE:
-        task->status = folder->there && sim_folder_damaged(sim, folder) ? ST_OK : ST_NOT_FOUND;
+        task->status =
+            folder->there && (sim_folder_damaged(sim, folder) || is_distrusted(sim, folder))
+                ? ST_OK
+                : ST_NOT_FOUND;
         break;
     case MACHINE_TASK_SWEEP:
         task->status = ST_OK;

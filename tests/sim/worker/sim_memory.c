@@ -15,7 +15,7 @@ struct sim_copy {
     const struct sim_node *node; /* NULL: free */
     uint32_t job;
     struct session_copy copy;
-    uint64_t content;
+    uint64_t content, taint;
     bool damaged;
 };
 
@@ -74,6 +74,7 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view)
                   .size = view->size,
                   .step = view->step },
         .content = sim_part(sim_state(view->start.job, view->step), view->rank),
+        .taint = view->taint,
         .damaged = sim->chaos && sim_chance(sim, 5),
     };
 }
@@ -131,9 +132,11 @@ static void note_damage(struct sim *sim, struct sim_job *job, const struct sessi
                  plan->generation);
 }
 
-bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan)
+bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assignment *plan,
+                        uint64_t *taint)
 {
     struct sim_job *known = &sim->jobs[job];
+    uint64_t taints[SIM_RANKS];
     if (known->memory_of == plan->generation && known->memory_step != plan->memory.step)
         sim_fail(sim, "%s: ranks of generation %u restore different steps", known->id,
                  plan->generation);
@@ -150,7 +153,9 @@ bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assi
         }
         if (copy->content != sim_part(sim_state(job, plan->memory.step), r))
             sim_fail(sim, "%s: a copy in memory is of another state", known->id);
+        taints[r] = copy->taint;
     }
+    *taint = sim_audit_blend(taints, plan->memory.size);
     sim->memory_restores++;
     return true;
 }

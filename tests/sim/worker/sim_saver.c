@@ -19,6 +19,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
         sim_fail(sim, "%s r%u writes into a published checkpoint", t->id, rank);
     uint64_t content = sim_part(sim_state(t->view.start.job, save->step), rank);
     folder->file[rank] = content;
+    folder->taint[rank] = t->save_taint[t->saving];
     struct ckpt_hash hash;
     memset(&hash, (int)(content & 0xff), sizeof hash);
     struct ckpt_report report = { .step = save->step,

@@ -34,6 +34,9 @@ struct sim_trainer {
     int64_t peers_at;         /* from when on it comes to the second meeting; 0: it was there */
     uint32_t restored_shards; /* files of the checkpoint that it restores */
     int64_t built_at;         /* BUILDING: a spare is ready then */
+    bool begins, compares;    /* its first step is to come; states are compared before it goes on */
+    bool goes_on;             /* it brought its state along */
+    uint64_t save_taint[SESSION_SAVES_MAX]; /* of the states that its saves are of */
     char id[16];
 };
 
@@ -44,6 +47,13 @@ void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out);
 void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
                        const char *message);
 void sim_trainer_leave(struct sim *sim, struct sim_trainer *t, enum sim_exit how, int code);
+
+/* ---- sim_steps.c ---- */
+#define SIM_DAMAGE "shard is damaged"
+/* FORMING, TRAINING, SETTLING: what it does in a tick. */
+void sim_form(struct sim *sim, struct sim_trainer *t);
+void sim_train(struct sim *sim, struct sim_trainer *t);
+void sim_settle(struct sim *sim, struct sim_trainer *t);
 
 /* ---- sim_meeting.c ---- */
 /* It comes to that meeting of its generation. Whether it has the others' parts: an answer that
