@@ -273,7 +273,8 @@ static void check_size(struct sim *sim, struct sim_job *known, const struct mach
 
 static void check_crowd(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
-    const uint32_t most = m->config.ranks + m->config.spares;
+    /* One more to replace a slow one. */
+    const uint32_t most = m->config.ranks + m->config.spares + (m->balance.slow > 0);
     if (!is_steady(sim, m) || count_staying(m) <= most)
         known->crowd_since = sim->now;
     else if (sim->now - known->crowd_since > CROWD_MS)
