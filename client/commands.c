@@ -188,6 +188,15 @@ static const struct command rows[] = {
       "Starts nothing and needs no coordinator.",
       "plan examples/resnet18-fashion.yaml\nplan job.yaml --set train.precision=bf16", plan_options,
       cmd_plan },
+    { NULL, "audit", OPERAND_CHECKPOINT, 1, 1, false, "JOB@A..B",
+      "compute the steps between two checkpoints again, here",
+      "One process trains from the checkpoint of step A (0: from the seed) to step B, at the\n"
+      "lowest priority, and saves nothing. Exits 0 where it comes to the same bits, 1 where not,\n"
+      "4 where this machine would compute other bits by itself (another CPU, another library).\n"
+      "Run it on another node than those that trained. JOB may be a job's folder in a store;\n"
+      "then no coordinator is needed.",
+      "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,
+      cmd_audit },
     { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
       "ps\nps -w\nps -o json", watch_options, cmd_ps },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",

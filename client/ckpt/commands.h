@@ -1,6 +1,6 @@
 /*
- * The commands of `cairn ckpt`: each prints its result and returns the exit code. What they take
- * and do is said in client/commands.c, as `cairn ckpt COMMAND -h` prints it.
+ * The commands of `cairn ckpt`, and `cairn audit`: each prints its result and returns the exit
+ * code. What they take and do is said in client/commands.c, as `cairn COMMAND -h` prints it.
  */
 #pragma once
 
@@ -15,3 +15,4 @@ enum exit_code cmd_ckpt_diff(struct client *client);
 enum exit_code cmd_ckpt_export(struct client *client);
 enum exit_code cmd_ckpt_import(struct client *client);
 enum exit_code cmd_ckpt_rm(struct client *client);
+enum exit_code cmd_audit(struct client *client);

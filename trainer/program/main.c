@@ -10,8 +10,9 @@
 
 #include "comm/sockets.h"
 #include "common/status.h"
+#include "trainer/alone/local.h"
+#include "trainer/alone/replay.h"
 #include "trainer/program/check.h"
-#include "trainer/program/local.h"
 #include "trainer/program/rank.h"
 
 #define SETS_MAX    256
@@ -25,18 +26,21 @@ static const char usage[] =
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
     "       cairn-trainer --import FILE --job-file JOBFILE --to DIR [--set KEY=VALUE]... [--json]\n"
+    "       cairn-trainer --replay DIR [--from DIR] [--json] [--quiet]\n"
     "\n"
     "The first form is started by cairn-agent: one rank of a job. The token is read from the\n"
     "descriptor N. --local trains the whole job in this process, without a coordinator, saves\n"
     "nothing and prints a line per step and the digest of the final state; --digest prints\n"
     "the digest alone. --plan prints the model as it would run, and its memory.\n"
     "--check measures the devices of this machine and the paths between them.\n"
-    "--import makes a checkpoint's folder of a safetensors file's weights.\n";
+    "--import makes a checkpoint's folder of a safetensors file's weights. --replay trains\n"
+    "from one checkpoint to another once more, and compares the digests.\n";
 
 struct arguments {
     struct rank_options rank;
     struct local_options local;
     struct check_options check;
+    struct replay_options replay;
     const char *sets[SETS_MAX];
     char token[TOKEN_BYTES];
     int token_fd; /* -1: none */
@@ -82,6 +86,12 @@ static bool take_path(struct arguments *a, int option, const char *text)
         return true;
     case 'a':
         a->rank.tls_ca = text[0] != '\0' ? text : NULL; /* "": none */
+        return true;
+    case 'e':
+        a->replay.to = text;
+        return true;
+    case 'b':
+        a->replay.from = text;
         return true;
     case 'y':
         a->rank.sums = text[0] != '\0' ? text : NULL; /* "": none */
@@ -136,7 +146,7 @@ static enum status take_option(struct arguments *a, int option, const char *text
         a->check.ranks = (int)n;
         break;
     case 'o':
-        a->check.json = a->local.json = true;
+        a->check.json = a->local.json = a->replay.json = true;
         break;
     case 'i':
         a->local.import_file = text;
@@ -145,7 +155,7 @@ static enum status take_option(struct arguments *a, int option, const char *text
         a->local.import_dir = text;
         break;
     case 'q':
-        a->local.quiet = true;
+        a->local.quiet = a->replay.quiet = true;
         break;
     case 'd':
         a->local.digest_only = true;
@@ -181,6 +191,8 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "import", required_argument, NULL, 'i' },
         { "job-file", required_argument, NULL, 'l' },
         { "to", required_argument, NULL, 'u' },
+        { "replay", required_argument, NULL, 'e' },
+        { "from", required_argument, NULL, 'b' },
         { "quiet", no_argument, NULL, 'q' },
         { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },
@@ -237,6 +249,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s", usage);
         return 2;
     }
+    if (a.replay.to != NULL)
+        return replay_run(&a.replay);
     if (a.local.job_path != NULL)
         return local_run(&a.local);
     if (a.check.device != NULL)

@@ -293,7 +293,7 @@ static void report(struct sim *sim, struct sim_trainer *t, const struct audit_ve
         record.ranks[record.rank_count++] = verdict->wrong;
     reason_set(&record.why, "%s of ranks %u and %u differ", what, verdict->ranks[0],
                verdict->ranks[1]);
-    (void)strcpy(record.phase, "audit");
+    (void)snprintf(record.phase, sizeof record.phase, "audit");
     session_core_fault(&t->core, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;

@@ -1,4 +1,4 @@
-#include "trainer/program/preview.h"
+#include "trainer/alone/preview.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "trainer/program/import.h"
+#include "trainer/alone/import.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "trainer/program/local.h"
+#include "trainer/alone/local.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
+#include "trainer/alone/import.h"
+#include "trainer/alone/preview.h"
 #include "trainer/loop/loop.h"
-#include "trainer/program/import.h"
-#include "trainer/program/preview.h"
 
 #define ERRORS_MAX  ((size_t)256 * 1024)
 #define PREVIEW_MAX ((size_t)1024 * 1024)
