@@ -20,7 +20,8 @@
 #include "trainer/worker/memory_need.h"
 #include "trainer/worker/settings.h"
 
-#define MIB (1024.0 * 1024.0)
+#define MIB          (1024.0 * 1024.0)
+#define SPREAD_LANES 8 /* for each worker, and lanes by speed are fine enough */
 
 struct preview {
     const struct job *job;
@@ -123,6 +124,38 @@ static enum status print_workers(const struct preview *p)
     if (st == ST_OK && spares > 0)
         st = buf_printf(p->out, ", %lld spare%s", spares, spares == 1 ? "" : "s");
     return st == ST_OK ? buf_printf(p->out, ": %lld slot%s\n", slots, slots == 1 ? "" : "s") : st;
+}
+
+/* A worker that is to have 5.5 lanes has 6. */
+static enum status print_shares(const struct preview *p)
+{
+    const long long count = p->job->workers.count, lanes = p->job->train.lanes;
+    if (!p->job->workers.by_speed || count < 2 || lanes >= SPREAD_LANES * count)
+        return ST_OK;
+    return buf_printf(p->out,
+                      "shares     auto, in whole lanes: with %lld of them workers of unequal speed "
+                      "lose up to %lld %% of a step; train.lanes: %lld would lose a fraction\n",
+                      lanes, 100 * count / lanes, SPREAD_LANES * count);
+}
+
+/* What they add to a step, on average. */
+static enum status print_audits(const struct preview *p)
+{
+    const double state = (double)p->tape->param_elements * sizeof(float) / MIB;
+    const long long every = p->job->audit.every, checksum = p->job->audit.checksum;
+    const bool relaxed = p->job->recovery.exactness == JOB_EXACTNESS_RELAXED;
+    if (p->job->workers.count < 2 || relaxed || (every == 0 && checksum == 0))
+        return ST_OK;
+    enum status st = buf_append_text(p->out, "audits     ");
+    if (st == ST_OK && every > 0)
+        st = buf_printf(p->out, "each lane is computed twice once in %lld steps: %.2g %% more",
+                        every, 100.0 / (double)every);
+    if (st == ST_OK && checksum > 0)
+        st = buf_printf(p->out,
+                        "%sa checksum of the state every %lld steps (weights alone %.1f "
+                        "MiB)",
+                        every > 0 ? "; " : "", checksum, state);
+    return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
 static enum status print_job(const struct preview *p)
@@ -398,6 +431,10 @@ static enum status print_all(struct preview *p)
         st = print_job(p);
     if (st == ST_OK)
         st = print_workers(p);
+    if (st == ST_OK)
+        st = print_shares(p);
+    if (st == ST_OK)
+        st = print_audits(p);
     if (st == ST_OK)
         st = print_saving(p);
     if (st != ST_OK || !p->has_device)

@@ -137,6 +137,29 @@ static void the_plan_of_a_text_model_is_shown_whatever_its_size(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void too_few_lanes_for_shares_by_speed_are_said_and_what_audits_cost(void **state)
+{
+    (void)state;
+    char path[64];
+    write_job(path, "{arch: mlp, classes: 10}", "lanes: 8,");
+    struct output *out = run_on("--plan", path, "--set workers.count=4 --set workers.shares=auto");
+    assert_int_equal(out->code, 0);
+    must_hold(out, "with 8 of them workers of unequal speed lose up to 50 %");
+    must_hold(out, "train.lanes: 32 would");
+    must_hold(out, "each lane is computed twice once in 200 steps: 0.5 % more; a checksum of the "
+                   "state every 100 steps");
+    free(out);
+    out = run_on("--plan", path, "--set workers.count=1 --set workers.shares=auto");
+    assert_null(strstr(out->text, "of unequal speed"));
+    assert_null(strstr(out->text, "audits "));
+    free(out);
+    out = run_on("--plan", path, "--set workers.count=4 --set audit.every=none");
+    assert_null(strstr(out->text, "of unequal speed"));
+    must_hold(out, "audits     a checksum");
+    free(out);
+    (void)unlink(path);
+}
+
 static void the_plan_of_a_job_for_gpus_is_shown_without_one(void **state)
 {
     (void)state;
@@ -212,6 +235,7 @@ int main(void)
         cmocka_unit_test(two_runs_of_a_job_print_one_digest),
         cmocka_unit_test(a_plan_names_every_node_and_the_memory),
         cmocka_unit_test(the_plan_of_a_text_model_is_shown_whatever_its_size),
+        cmocka_unit_test(too_few_lanes_for_shares_by_speed_are_said_and_what_audits_cost),
         cmocka_unit_test(the_plan_of_a_job_for_gpus_is_shown_without_one),
         cmocka_unit_test(a_token_out_of_range_ends_a_run_with_its_file_and_place),
         cmocka_unit_test(a_mistake_of_the_user_ends_with_code_2_and_its_place),
