@@ -49,6 +49,7 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .lanes = (uint32_t)spec->train.lanes,
                                      .shares = shares_of(spec),
                                      .audited = audited_within(spec),
+                                     .lanes_audited = 2 * (uint64_t)spec->audit.every,
                                      .keep_last = (uint64_t)spec->checkpoint.keep_last,
                                      .best_metric = metric_of(spec->checkpoint.keep_best.metric),
                                      .keep_best = (uint64_t)spec->checkpoint.keep_best.n,

@@ -77,8 +77,9 @@ struct machine_config {
     uint32_t spares;
     uint32_t lanes; /* of a step; 0: not said, and none ever move */
     enum machine_shares shares;
-    uint64_t audited;   /* what is wrong shows within so many steps; 0: nobody looks */
-    uint64_t keep_last; /* 0: all */
+    uint64_t audited;       /* what is wrong shows within so many steps; 0: nobody looks */
+    uint64_t lanes_audited; /* ... of a lane; 0: nobody looks at those */
+    uint64_t keep_last;     /* 0: all */
     enum machine_metric best_metric;
     uint64_t keep_best, keep_every; /* 0: off; every: steps */
     bool delta;                     /* checkpoints may hold differences to one before */

@@ -212,7 +212,8 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
  * a generation knows its own audits only. */
 static uint64_t good_step(const struct machine *m, const struct machine_fault *fault)
 {
-    const bool of_lanes = fault->good_step + m->config.audited <= fault->step;
+    const uint64_t within = m->config.lanes_audited;
+    const bool of_lanes = within > 0 && fault->good_step + within <= fault->step;
     return of_lanes && m->audit.sure < fault->good_step ? m->audit.sure : fault->good_step;
 }
 

@@ -3,6 +3,10 @@
 A fault point flips one bit in the mantissa of one number: nothing that a loss would show.
 """
 import json
+import os
+import signal
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -74,3 +78,22 @@ def test_a_worker_that_dies_while_states_are_compared_costs_nothing(digest, step
         job = home.submit(**AUDITS, workers__count=2)
         assert home.digest(job, seconds=60) == digest
         assert [one["steps_lost"] for one in home.show(job)["recoveries"]] == [0]
+
+
+def test_kills_are_no_false_alarm():
+    steps = 10000 if os.environ.get("CAIRN_TEST_FULL") else 2000
+    sets = {**AUDITS, "train__duration": f"{steps} steps", "checkpoint__every": "200 steps", "audit__every": "16 steps",
+            "audit__checksum": "10 steps", "eval__every": f"{steps} steps"}
+    with Home() as home:
+        wanted = home.run(**{**sets, "workers__count": 1})
+        job = home.submit(**sets, workers__count=3)
+        kills = 0
+        while (shown := home.show(job))["state"] not in ("SUCCEEDED", "FAILED"):
+            pids = [worker["pid"] for worker in shown["workers"] if worker["pid"]]
+            if shown["state"] == "RUNNING" and pids:
+                with suppress(ProcessLookupError):  # it may be through
+                    os.kill(pids[kills % len(pids)], signal.SIGKILL)
+                    kills += 1
+            time.sleep(1)
+        assert home.digest(job) == wanted and kills > 0
+        assert not told(home, job, "audit-failed") and told(home, job, "audit-passed")

@@ -82,6 +82,21 @@ static void one_rank_alone_audits_nothing(void **state)
                      AUDIT_NO_LANE);
 }
 
+/* An error that happens once is found if its lane is audited in that step: one in N. */
+static void of_single_errors_one_in_n_is_found(void **state)
+{
+    (void)state;
+    const uint32_t shares[] = { 4, 4, 4 };
+    const struct audit_rule rule = { 20, 3, shares };
+    uint32_t found = 0, errors = 0;
+    for (uint64_t step = 0; step < 1000; step++) {
+        for (uint32_t lane = 0; lane < 12; lane++, errors++)
+            found += audit_rule_own(&rule, step, lane / 4, NULL) == lane;
+    }
+    assert_int_equal(errors, 12000);
+    assert_int_equal(found, errors / 20);
+}
+
 /* ---- verdicts ---- */
 
 static void the_minority_of_replicas_is_wrong(void **state)
@@ -156,6 +171,7 @@ int main(void)
         cmocka_unit_test(every_lane_is_computed_twice_within_n_steps),
         cmocka_unit_test(all_others_are_auditors_in_turn),
         cmocka_unit_test(one_rank_alone_audits_nothing),
+        cmocka_unit_test(of_single_errors_one_in_n_is_found),
         cmocka_unit_test(the_minority_of_replicas_is_wrong),
         cmocka_unit_test(a_third_rank_tells_whose_lane_is_wrong),
         cmocka_unit_test(of_two_who_changes_its_mind_was_wrong),
