@@ -65,6 +65,7 @@ static void go_wrong(struct sim *sim, void *arg, uint64_t number)
         for (size_t i = 0; i < sim->trainer_count && !sim->wrong_now; i++) {
             struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
             if (view->exit != SIM_RUNS || !view->ready || view->size < 2 ||
+                view->step >= sim->jobs[view->start.job].total || /* nobody looks at it again */
                 sim_node_index(view->node) != sim->wrong_node)
                 continue;
             view->taint ^= mix(sim->options.seed, view->step, 1);
