@@ -189,7 +189,6 @@ struct sim {
     enum sim_wrong wrong;
     uint32_t wrong_node;
     bool wrong_now, wrong_done; /* it has begun; the one lane was computed */
-    bool wrong_drained;         /* the node takes no workers any more */
     uint64_t wrong_found, wrong_unseen;
     struct sim_round *rounds; /* [SIM_JOBS] the newest of each */
 };
@@ -367,6 +366,8 @@ void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of);
 /* ---- worker/sim_audit.c ---- */
 /* Whether something computes wrongly in this world; after its flaw and its slots are known. */
 void sim_audit_begin(struct sim *sim);
+/* It takes no workers any more, as one computed wrongly there. */
+bool sim_audit_drained(const struct sim *sim, uint32_t node);
 /* It finishes a step; false: lanes differ, which it reports. */
 bool sim_audit_step(struct sim *sim, struct sim_trainer *trainer);
 /* The states of all ranks are compared after its newest step, or, first, before the first one. */

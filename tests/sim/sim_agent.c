@@ -62,9 +62,9 @@ enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node)
 
 bool sim_node_serves(struct sim *sim, const struct sim_node *node)
 {
-    const bool drained = sim->wrong_drained && node->index == sim->wrong_node;
-    return node->agent && node->conn && node->leaves_by == 0 && !drained &&
-           sim->now - node->connected_at > 8000 && sim_node_flaw(sim, node) == SIM_NO_FLAW;
+    return node->agent && node->conn && node->leaves_by == 0 &&
+           !sim_audit_drained(sim, node->index) && sim->now - node->connected_at > 8000 &&
+           sim_node_flaw(sim, node) == SIM_NO_FLAW;
 }
 
 /* ---- what it says ---- */

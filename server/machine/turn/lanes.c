@@ -108,7 +108,7 @@ static uint32_t each(uint64_t us, uint64_t n)
     return one > 0 ? (uint32_t)one : 1;
 }
 
-/* since: over all of the worse ones; else over this one. */
+/* since: over the worse ones but the first; else over this one. */
 static void measure(const struct machine *m, bool since, struct speeds *out)
 {
     out->count = m->size;
@@ -285,7 +285,7 @@ void machine_lanes_tick(struct machine_turn *t)
     if (worse && b->worse == 0) {
         b->worse_from = b->window_from;
         for (uint32_t i = 0; i < m->size; i++)
-            m->ranks[i].since = m->ranks[i].window;
+            m->ranks[i].since = m->ranks[i].timed; /* in this window it began */
     }
     b->worse = worse ? b->worse + 1 : 0;
     const bool first = m->config.shares == MACHINE_SHARES_AUTO && !b->by_speed;
@@ -316,9 +316,10 @@ static void tell(struct machine_turn *t, const struct speeds *speeds)
     (void)print_lanes(m, lanes, sizeof lanes);
     if (slow != MACHINE_ALL_RANKS) {
         describe_slow(m, speeds, slow, why);
-        machine_tell(t, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);
+        machine_tell_of(t, m->step_max, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);
     } else {
-        machine_tell(t, "lanes-moved", "lanes by rank: %s, so that all take equally long", lanes);
+        machine_tell_of(t, m->step_max, "lanes-moved",
+                        "lanes by rank: %s, so that all take equally long", lanes);
     }
 }
 

@@ -100,6 +100,15 @@ void sim_audit_begin(struct sim *sim)
     sim_at(sim, (int64_t)sim_below(sim, (uint64_t)sim->options.chaos_ms / 2), go_wrong, NULL, 0);
 }
 
+bool sim_audit_drained(const struct sim *sim, uint32_t node)
+{
+    struct core *core = sim->coordinator->core;
+    if (sim->wrong == SIM_WRONG_NOTHING || node != sim->wrong_node || !core)
+        return false;
+    const struct core_node *of = core_node_at(core, sim_node_name(sim->nodes[node]));
+    return of && of->drains;
+}
+
 /* ---- a step ---- */
 
 /* Dead or alive: all of them have come to this step. */
@@ -419,9 +428,6 @@ void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of)
             sim_fail(sim, "%s: %s, and nobody computes wrongly", known->id, m->cause.message);
         return;
     }
-    const struct core_node *node =
-        core_node_at(sim->coordinator->core, sim_node_name(sim->nodes[sim->wrong_node]));
-    sim->wrong_drained = node && node->drains;
     if (m->audit.generation == known->distrusted)
         return;
     known->distrusted = m->audit.generation;

@@ -309,6 +309,7 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
         const bool goes_on = (m->state == MACHINE_RUNNING || m->state == MACHINE_FORMING) &&
                              !machine_ends(m) && m->intent == MACHINE_INTENT_NONE;
         if (view->start.spare && goes_on && sim->cuts == 0 && !had_trouble(sim, view) &&
+            !sim_audit_drained(sim, sim_node_index(view->node)) &&
             count_staying(m) < m->config.ranks + m->config.spares)
             sim_fail(sim, "%s: spare %u is ended for no reason", m->id, m->ranks[i].number);
     }
