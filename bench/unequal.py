@@ -6,7 +6,7 @@
 Workers of LeNet on synthetic images get 0.5, 0.5, 0.42 and 0.42 of a core by a control group's quota, which needs
 root. Samples a second over SECONDS, once lanes lie where they stay:
 
-    sum      the yardstick: four jobs of one worker each, with these quotas, side by side
+    sum      the yardstick: four jobs of one worker each, with these quotas, side by side, before and after
     one      one worker with all of two cores
     even     workers.shares: a list of equal numbers
     auto     workers.shares: auto (goal: at least 0.95 of the sum)
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PERIOD_US = 20000
+PERIOD_US = 10000
 UNEQUAL = (0.5, 0.5, 0.42, 0.42)
 SLOWED = (0.5, 0.5, 0.5, 0.25)
 
@@ -181,11 +181,19 @@ def report(case, value, yardstick, reference):
     print(f"{case:6} {value:9.0f} samples/s, {value / reference:.3f} of {yardstick}", file=sys.stderr, flush=True)
 
 
+def between(home, args, cores, case, run):
+    """Against the mean of the sums before and after: a machine's speed drifts."""
+    before = sum_of_speeds(home, args, cores)
+    found = run()
+    report(case, found[0], "sum", (before + sum_of_speeds(home, args, cores)) / 2)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--lanes", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=16384)
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
@@ -195,19 +203,16 @@ def main():
     from home import Home
 
     with Home(slots=4) as home:
-        total = sum_of_speeds(home, args, UNEQUAL)
         one = submit(home, args, 1)
         workers_of(home, one, 1)
-        report("one", rate(home, [one], args), "sum", total)
+        alone = rate(home, [one], args)
         end(home, [one])
-        even, _ = with_shares(home, args, "[" + ", ".join([str(args.lanes // 4)] * 4) + "]")
-        report("even", even, "sum", total)
-        auto, lanes = with_shares(home, args, "auto")
-        report("auto", auto, "sum", total)
-        print(f"lanes {lanes}", file=sys.stderr)
-        slowed = sum_of_speeds(home, args, SLOWED)
-        found, lanes, took = moves(home, args)
-        report("moves", found, "sum", slowed)
+        report("one", alone, "sum", sum_of_speeds(home, args, UNEQUAL))
+        equal = "[" + ", ".join([str(args.lanes // 4)] * 4) + "]"
+        even, _ = between(home, args, UNEQUAL, "even", lambda: with_shares(home, args, equal))
+        auto, lanes = between(home, args, UNEQUAL, "auto", lambda: with_shares(home, args, "auto"))
+        print(f"lanes {lanes}, {auto / even:.3f} of even shares", file=sys.stderr)
+        _, lanes, took = between(home, args, SLOWED, "moves", lambda: moves(home, args))
         print(f"lanes {lanes}, moved within {took} steps", file=sys.stderr)
         found = digests(home, args)
         print("digests " + ("equal" if len(set(found)) == 1 else f"differ: {found}"), file=sys.stderr)

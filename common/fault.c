@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,9 @@ void fault_flip(const char *point, float *words, size_t count)
         const bool here = parse_fault(armed, size, &fault) && matches(&fault, point);
         const bool always = here && strcmp(fault.action, "flips") == 0;
         const bool once = here && strcmp(fault.action, "flip") == 0 && claim(&fault);
+        const bool lost = here && strcmp(fault.action, "nan") == 0 && claim(&fault);
+        for (size_t i = 0; lost && i < count; i++)
+            words[i] = NAN;
         if (always || once) {
             uint32_t word;
             memcpy(&word, &words[count / 2], sizeof(word));

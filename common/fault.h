@@ -5,7 +5,7 @@
  *   ACTION  kill (SIGKILL to itself), segv, exit1, stop (SIGSTOP to itself),
  *           wait (creates DIR/POINT.hit and waits, 60 s at most, until DIR/POINT.go exists),
  *           eio, enospc (fault_status returns it),
- *           flip (fault_flip flips a bit, once), flips (each time),
+ *           flip (fault_flip flips a bit, once), flips (each time), nan (all become NaN, once),
  *           slowMS (sleeps so many ms, each time that it comes there, and leaves nothing)
  * CAIRN_FAULT_DIR=DIR  where an armed fault leaves "POINT.hit" (O_EXCL) before it acts: each fires
  *                      once, whatever is restarted.

@@ -53,6 +53,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, spared, BOOLEAN),
     MEMBER(numeric.seen, "numeric_seen", BOOLEAN),
     MEMBER(numeric.step, "numeric_step", U64),
+    MEMBER(numeric.node, "numeric_node", TEXT),
     FIELD(machine, tried_step, U64),
     FIELD(machine, tried_again, U32),
     MEMBER(due.stay_step, "stay_step", U64),

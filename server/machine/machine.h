@@ -85,6 +85,7 @@ struct machine_budget {
 struct machine_numeric {
     bool seen; /* `step` is being computed once more */
     uint64_t step;
+    char node[LIMIT_NAME];            /* where its lanes alone weren't finite; "": not known */
     uint64_t skip[MACHINE_SKIPS_MAX]; /* those that are left out */
     uint32_t skip_count;
 };

@@ -8,7 +8,8 @@
  *                                         with the message and the nodes
  *   spawn failed, no hello, device gone   once elsewhere; there, too, it counts as any crash
  *   numeric                               computed once more; twice at the same step: the step is
- *                                         left out, or FAILED; the third in a row: FAILED
+ *                                         left out, or FAILED; the third in a row: FAILED; not
+ *                                         again: the node whose lanes they were is suspected
  *   computed wrongly                      from before that, without the node that was wrong, if
  *                                         that is known; else again, and at the second time FAILED
  *   pins                                  the nodes are left out; the job waits for one that fits
@@ -184,6 +185,8 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     if (!m->numeric.seen || m->numeric.step != fault->step) {
         m->numeric.seen = true;
         m->numeric.step = fault->step;
+        machine_text(m->numeric.node, sizeof m->numeric.node,
+                     fault->rank < m->size ? m->ranks[fault->rank].node : "");
         machine_tell(t, "numeric", "step %llu is not finite; it is computed once more",
                      (unsigned long long)fault->step);
         return false;

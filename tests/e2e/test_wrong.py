@@ -80,6 +80,16 @@ def test_a_worker_that_dies_while_states_are_compared_costs_nothing(digest, step
         assert [one["steps_lost"] for one in home.show(job)["recoveries"]] == [0]
 
 
+def test_a_loss_that_is_finite_the_second_time_is_held_against_its_node(digest):
+    with Home(faults="trainer.loss,rank=1,step=200:nan") as home:
+        job = home.submit(**AUDITS, workers__count=3)
+        assert home.digest(job, seconds=60) == digest
+        said = [event["message"] for event in told(home, job, "numeric")]
+        assert len(said) == 2 and "computed once more" in said[0] + said[1], said
+        assert "suspected is node" in said[0] + said[1], said
+        assert home.show(job)["recoveries"][-1]["rank"] == 1
+
+
 def test_kills_are_no_false_alarm():
     steps = 10000 if os.environ.get("CAIRN_TEST_FULL") else 2000
     sets = {**AUDITS, "train__duration": f"{steps} steps", "checkpoint__every": "200 steps", "audit__every": "16 steps",

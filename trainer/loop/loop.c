@@ -104,8 +104,28 @@ static enum status finish_snapshot(void *arg)
 
 /* ---- a step ---- */
 
-static enum status not_finite(const struct loop *l, const struct optimizer_report *report)
+/* The rank whose lanes alone weren't finite: its own doing, perhaps. Where the weights are to blame
+ * all are, and on a device nobody looks. */
+static enum status find_lost(struct loop *l)
 {
+    struct worker *w = l->worker;
+    const struct rank_words mine = { { w->lost } }, *all = NULL;
+    uint32_t lost = 0, last = 0;
+    enum status st = agree_exchange(w, "finite", &mine, &all);
+    for (uint32_t r = 0; st == ST_OK && r < w->options.size; r++) {
+        lost += all[r].word[0] != 0;
+        last = all[r].word[0] != 0 ? r : last;
+    }
+    if (l->options.wrong != NULL && lost == 1 && w->options.size > 1)
+        *l->options.wrong = 1 + last;
+    return st;
+}
+
+static enum status not_finite(struct loop *l, const struct optimizer_report *report)
+{
+    const enum status st = find_lost(l);
+    if (st != ST_OK)
+        return loop_fail(l, st, "a loss that isn't finite");
     reason_set(l->reason,
                "step %llu: loss %g, gradient norm %g: not finite; lower the learning rate or "
                "clip the gradient (train.clip_norm)",

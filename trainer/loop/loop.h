@@ -67,8 +67,10 @@ struct loop_options {
     struct loop_rest *rest;
     bool goes_on;
     uint64_t committed; /* with goes_on: the newest checkpoint's step */
-    uint32_t *wrong;    /* set with ST_WRONG: 1 + the rank that computed wrongly; 0: nobody knows */
-    uint64_t *good;     /* ... and the step up to which nothing was wrong; both or neither */
+    /* Set with ST_WRONG: 1 + the rank that computed wrongly, with ST_NUMERIC: 1 + the rank whose
+     * lanes alone weren't finite; 0: nobody knows. */
+    uint32_t *wrong;
+    uint64_t *good; /* ... and the step up to which nothing was wrong; both or neither */
     /* Gets every row on every rank; may be NULL. */
     void (*row)(void *arg, const struct session_row *row);
     void *row_arg;

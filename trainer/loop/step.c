@@ -1,5 +1,7 @@
 #include "trainer/loop/step.h"
 
+#include <math.h>
+
 #include "common/check.h"
 #include "common/fault.h"
 #include "trainer/state/state.h"
@@ -22,6 +24,15 @@ static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
         fault_flip("trainer.gradient", lane + begin, w->layout.count - begin);
 }
 
+/* Whose lane it was, if the step's loss isn't finite. The loss lies in the last bucket. */
+static void note_loss(struct worker *w, float *lane)
+{
+    if (!w->device.table->host_memory)
+        return;
+    fault_flip("trainer.loss", &lane[w->layout.loss_at], 1);
+    w->lost = w->lost || !isfinite(lane[w->layout.loss_at]);
+}
+
 /* A plan_final_fn: all elements from `first` on are final now. */
 static void hand_over(void *arg, size_t first, size_t count)
 {
@@ -31,6 +42,8 @@ static void hand_over(void *arg, size_t first, size_t count)
         h->left--;
         float *lane = exact_lane(h->worker->exact);
         flip_gradient(h->worker, lane, h->left);
+        if (h->left + 1 == h->worker->bucket_count)
+            note_loss(h->worker, lane);
         if (h->audits && h->st == ST_OK)
             h->st = lane_sums_bucket(h->worker->sums, LANE_SUM_OWN, lane, h->left);
         if (h->left == 0)
@@ -160,8 +173,10 @@ static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited
         const bool last = lane + 1 == end;
         handover->audits = last && lane == audited;
         st = compute_lane(w, step, lane, last ? handover : NULL);
-        if (st == ST_OK && !last)
+        if (st == ST_OK && !last) {
             flip_gradient(w, exact_lane(w->exact), w->bucket_count - 1);
+            note_loss(w, exact_lane(w->exact));
+        }
         if (st == ST_OK && !last && lane == audited)
             st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact));
         if (st == ST_OK && !last)
@@ -206,6 +221,7 @@ enum status step_compute(struct worker *worker, uint64_t step, struct step_gate 
     struct bucket_handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
     enum status st = ST_OK;
     gate->st = ST_OK;
+    w->lost = false;
     *out_audit = (struct step_audit){ .own_lane = audit_rule_own(&rule, step, rank, NULL),
                                       .foreign_lane = audit_rule_foreign(&rule, step, rank, NULL) };
     exact_begin(w->exact);

@@ -106,6 +106,7 @@ struct worker {
     struct gather agreement; /* trainer/worker/agree.h; not with one rank */
     struct lane_sums *sums;  /* NULL: nothing is audited */
     struct exact *exact;
+    bool lost; /* the loss of one of its own lanes in this step isn't finite; in host memory only */
 
     struct scaler scaler;
     float *loss_scale;        /* device memory, its value; NULL: 1 for ever */

@@ -132,12 +132,14 @@ static void on_note(struct machine_turn *t)
 }
 
 /* A fault that blames nobody is its reporter's; but who reports that communication failed says that
- * it was another one, and who computes something else than another one doesn't know. */
+ * it was another one, who computes something else than another one doesn't know, and a sum that
+ * isn't finite is everybody's. */
 static void report_fault(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine_fault fault = *reported;
-    if (fault.rank == MACHINE_ALL_RANKS && fault.kind != MACHINE_FAULT_COMMUNICATION &&
-        fault.kind != MACHINE_FAULT_WRONG)
+    const bool of_all = fault.kind == MACHINE_FAULT_COMMUNICATION ||
+                        fault.kind == MACHINE_FAULT_WRONG || fault.kind == MACHINE_FAULT_NUMERIC;
+    if (fault.rank == MACHINE_ALL_RANKS && !of_all)
         fault.rank = t->ev->rank;
     machine_report_fault(t, &fault);
 }

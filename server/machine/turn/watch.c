@@ -112,11 +112,32 @@ static void note_pace(struct machine *m, int64_t now, uint64_t step)
     m->paced_step = step;
 }
 
+/* The same step, from the same bits, was finite when it was computed again: that was no number's
+ * fault but a machine's. */
+static void note_finite(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    const char *node = m->numeric.node;
+    uint32_t there = 0;
+    if (!m->numeric.seen || step <= m->numeric.step)
+        return;
+    m->numeric.seen = false;
+    m->dirty = true;
+    machine_tell_of(t, m->numeric.step, "numeric", "step %llu is finite, computed again%s%s",
+                    (unsigned long long)m->numeric.step, node[0] ? ": suspected is node " : "",
+                    node);
+    while (there < m->size && strcmp(m->ranks[there].node, node) != 0)
+        there++;
+    if (there < m->size)
+        machine_act(t, MACHINE_ACT_BLAME)->rank = there;
+}
+
 /* The first rank that finished this step. */
 static void note_step(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
     note_pace(m, t->now, step);
+    note_finite(t, step);
     m->step_at = t->now;
     machine_note_reached(t, step);
     m->progressed = true;

@@ -129,6 +129,29 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
     assert_int_equal(b->m.numeric.skip[0], 20);
 }
 
+/* It wasn't the numbers: whose lanes they were is told, and its node suspected. */
+static void a_number_that_is_finite_the_second_time_was_a_machines_fault(void **state)
+{
+    struct bench *b = *state;
+    struct machine_fault fault = { .kind = MACHINE_FAULT_NUMERIC, .rank = 1, .step = 20 };
+    struct machine_event event = { .kind = MACHINE_EV_FAULT, .generation = 1, .fault = &fault };
+    bench_run(b, 100);
+    bench_progress(b, 0, 20, "forward");
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    recover(b, 100);
+    bench_progress(b, 0, 20, "forward");
+    assert_int_equal(bench_count(b, MACHINE_ACT_BLAME), 0);
+    bench_progress(b, 0, 21, "forward");
+    assert_int_equal(bench_count(b, MACHINE_ACT_BLAME), 1);
+    assert_string_equal(b->m.ranks[bench_act(b, MACHINE_ACT_BLAME, 0)->rank].node,
+                        b->m.ranks[1].node);
+    assert_non_null(strstr(bench_told(b, "numeric"), "suspected is node"));
+    bench_progress(b, 0, 22, "forward");
+    assert_int_equal(bench_count(b, MACHINE_ACT_BLAME), 0);
+    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 20); /* it went back, and is not finite again */
+    assert_int_equal(b->m.numeric.skip_count, 0);
+}
+
 /* A rank finds `step` not finite, and again in the generation after. */
 static void not_finite_twice(struct bench *b, uint64_t step)
 {
@@ -529,6 +552,7 @@ int main(void)
         TEST(ten_generations_without_progress_fail_with_the_first_cause),
         TEST(two_attempts_without_a_commit_save_early),
         TEST(a_number_that_is_not_finite_is_computed_once_more),
+        TEST(a_number_that_is_finite_the_second_time_was_a_machines_fault),
         TEST(a_third_step_in_a_row_that_is_not_finite_is_divergence),
         TEST(steps_left_out_here_and_there_are_no_divergence),
         TEST(a_number_that_is_not_finite_twice_fails_without_on_nan_skip),
