@@ -4,7 +4,7 @@
  * Each worker tells how long it computes for its share of a step, without what it waits for others.
  * What all have told is looked at in windows. A window in which another spread of the lanes
  * (machine/balance) would have been faster by GAIN_PERCENT is worse; where one is not, it begins
- * anew:
+ * anew, and so it does where speeds are no longer those of the worse windows before:
  *
  *   EVEN   worse, and one takes SLOW_PERCENT more for a lane than the median, SLOW_STEPS in a row;
  *          once lanes were dealt by speed, as AUTO
@@ -33,6 +33,7 @@
 #define WINDOW_STEPS  10   /* at least: beats come in the middle of steps */
 #define WINDOW_MS     1000 /* at least: shorter ones see what else the machine does */
 #define GAIN_PERCENT  3    /* of a step */
+#define OTHER_PERCENT 10   /* of a step that lanes by speeds of before would lose: they changed */
 #define SLOW_PERCENT  30   /* more than the median for a lane: a worker is slow */
 #define SLOW_STEPS    50
 #define SLOW_WINDOWS  3
@@ -147,6 +148,23 @@ static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
     const uint64_t now_us = balance_step_us(speeds->us, speeds->lanes, speeds->count);
     const uint64_t best_us = balance_step_us(speeds->us, best, speeds->count);
     return best_us * 100 <= now_us * (100 - GAIN_PERCENT) ? now_us - best_us : 0;
+}
+
+/* What was measured since the first of the worse windows would lead to other lanes than this one. */
+static bool has_changed(const struct machine *m, const struct speeds *now)
+{
+    uint32_t us[LIMIT_RANKS], by_then[LIMIT_RANKS], best[LIMIT_RANKS];
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        const uint64_t steps = rank->window.steps - rank->since.steps;
+        if (steps == 0)
+            return false;
+        us[i] = each(rank->window.us - rank->since.us, steps * rank->carries);
+    }
+    balance_lanes(us, m->size, m->config.lanes, by_then);
+    balance_lanes(now->us, m->size, m->config.lanes, best);
+    return balance_step_us(now->us, by_then, m->size) * 100 >
+           balance_step_us(now->us, best, m->size) * (100 + OTHER_PERCENT);
 }
 
 /* ---- moves ---- */
@@ -282,6 +300,8 @@ void machine_lanes_tick(struct machine_turn *t)
         return;
     const bool by_rule = m->config.shares == MACHINE_SHARES_AUTO || b->by_speed || b->slow > 0;
     const bool worse = gain_us(m, &speeds) > 0 && by_rule;
+    if (worse && b->worse > 0 && has_changed(m, &speeds))
+        b->worse = 0;
     if (worse && b->worse == 0) {
         b->worse_from = b->window_from;
         for (uint32_t i = 0; i < m->size; i++)

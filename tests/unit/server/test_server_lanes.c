@@ -136,6 +136,24 @@ static void equal_workers_keep_what_they_have(void **state)
     }
 }
 
+/* Noise looked like a reason to move some; then one becomes slow in earnest. */
+static void lanes_go_by_the_speeds_that_last(void **state)
+{
+    struct speeds s;
+    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    b->m.balance.by_speed = true; /* it waits for 50 steps */
+    for (uint32_t i = 0; i < RANKS; i++)
+        b->m.ranks[i].lanes = LANES / RANKS;
+    s.us[0] = FAST * 120 / 100;
+    train(b, &s, 41);
+    bench_is_state(b, "RUNNING");
+    s.us[0] = FAST;
+    s.us[2] = 2 * FAST;
+    train(b, &s, 80);
+    regroup(b, &s);
+    lanes_are(b, 10, 9, 4, 9);
+}
+
 static void one_that_becomes_slow_gives_up_lanes_within_60_steps(void **state)
 {
     struct speeds s;
@@ -317,6 +335,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(equal_workers_keep_what_they_have, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(lanes_go_by_the_speeds_that_last, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_becomes_slow_gives_up_lanes_within_60_steps,
                                         bench_setup, bench_teardown),
