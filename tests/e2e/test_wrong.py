@@ -80,6 +80,16 @@ def test_a_worker_that_dies_while_states_are_compared_costs_nothing(digest, step
         assert [one["steps_lost"] for one in home.show(job)["recoveries"]] == [0]
 
 
+def test_survivors_that_differ_are_found_before_they_go_on(digest):
+    """The next comparison would be at step 300; a worker that is replaced gets its state from both."""
+    faults = "trainer.weight,rank=2,step=200:flip;trainer.reduce,rank=1,step=203:kill"
+    with Home(faults=faults) as home:
+        job = home.submit(**{**AUDITS, "audit__every": "none", "audit__checksum": "150 steps"}, workers__count=3)
+        assert home.digest(job, seconds=60) == digest
+        failed = told(home, job, "audit-failed")
+        assert len(failed) == 1 and failed[0]["step"] <= 204, failed
+
+
 def test_a_loss_that_is_finite_the_second_time_is_held_against_its_node(digest):
     with Home(faults="trainer.loss,rank=1,step=200:nan") as home:
         job = home.submit(**AUDITS, workers__count=3)
