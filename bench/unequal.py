@@ -164,6 +164,7 @@ def moves(home, args):
 
 def digests(home, args):
     """Of the same short job, by one, by four, and by four whose lanes move."""
+    args = argparse.Namespace(**{**vars(args), "batch": args.batch // 4})
     found = []
     for count, shares in ((1, ""), (4, ""), (4, "auto")):
         with quotas(UNEQUAL[:count]) as made:
