@@ -147,14 +147,14 @@ static enum status print_audits(const struct preview *p)
     if (p->job->workers.count < 2 || relaxed || (every == 0 && checksum == 0))
         return ST_OK;
     enum status st = buf_append_text(p->out, "audits     ");
-    if (st == ST_OK && every > 0)
-        st = buf_printf(p->out, "each lane is computed twice once in %lld steps: %.2g %% more",
-                        every, 100.0 / (double)every);
-    if (st == ST_OK && checksum > 0)
-        st = buf_printf(p->out,
-                        "%sa checksum of the state every %lld steps (weights alone %.1f "
-                        "MiB)",
-                        every > 0 ? "; " : "", checksum, state);
+    if (st == ST_OK && every > 0) {
+        st = buf_printf(p->out, "each lane is computed twice once in %lld steps: %.2g %% more%s",
+                        every, 100.0 / (double)every, checksum > 0 ? "; " : "");
+    }
+    if (st == ST_OK && checksum > 0) {
+        st = buf_printf(p->out, "a checksum of the state every %lld steps (weights alone %.1f MiB)",
+                        checksum, state);
+    }
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 

@@ -150,7 +150,8 @@ static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
     return best_us * 100 <= now_us * (100 - GAIN_PERCENT) ? now_us - best_us : 0;
 }
 
-/* What was measured since the first of the worse windows would lead to other lanes than this one. */
+/* What was measured since the first of the worse windows would lead to other lanes than this one
+ * does. */
 static bool has_changed(const struct machine *m, const struct speeds *now)
 {
     uint32_t us[LIMIT_RANKS], by_then[LIMIT_RANKS], best[LIMIT_RANKS];
