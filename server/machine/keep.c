@@ -203,7 +203,8 @@ static void mark_best(struct machine *m)
 static void keep_audited(struct machine *m)
 {
     struct machine_ckpt *sure = NULL, *next = NULL;
-    if (m->config.audited == 0 || machine_final_committed(m) || machine_state_final(m->state))
+    const bool audits = m->config.audited > 0 && m->config.ranks > 1; /* one alone has nobody */
+    if (!audits || machine_final_committed(m) || machine_state_final(m->state))
         return;
     for (size_t i = 0; i < m->catalog_count; i++) {
         struct machine_ckpt *ckpt = &m->catalog[i];

@@ -119,6 +119,23 @@ static void the_last_the_best_and_every_so_many_stay(void **state)
     end(b);
 }
 
+/* Nobody audits it. */
+static void one_worker_alone_keeps_none_for_audits(void **state)
+{
+    (void)state;
+    struct machine_config config = bench_config();
+    config.audited = 25;
+    config.ranks = config.most = 1;
+    struct bench *b = open_running(config, 1);
+    for (uint64_t step = 10; step <= 80; step += 10) {
+        bench_progress(b, 0, step, "forward");
+        commit(b, step, 0, 1);
+        store_works(b);
+    }
+    are_left(b, "80");
+    end(b);
+}
+
 static void one_of_before_any_error_that_audits_may_find_stays(void **state)
 {
     (void)state;
@@ -351,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_the_best_and_every_so_many_stay),
+        cmocka_unit_test(one_worker_alone_keeps_none_for_audits),
         cmocka_unit_test(one_of_before_any_error_that_audits_may_find_stays),
         cmocka_unit_test(of_equals_the_newer_is_better_and_accuracy_counts_upwards),
         cmocka_unit_test(reading_back_does_not_fall_behind_saving),
