@@ -5,7 +5,6 @@ A fault point flips one bit in the mantissa of one number: nothing that a loss w
 import json
 import os
 import signal
-import time
 from contextlib import suppress
 
 import pytest
@@ -107,13 +106,18 @@ def test_kills_are_no_false_alarm():
     with Home() as home:
         wanted = home.run(**{**sets, "workers__count": 1})
         job = home.submit(**sets, workers__count=3)
-        kills = 0
-        while (shown := home.show(job))["state"] not in ("SUCCEEDED", "FAILED"):
+        kills, goal = 0, 100
+
+        def comes_to_goal():
+            shown = home.show(job)
+            ended = shown["state"] in ("SUCCEEDED", "FAILED")
+            return shown if ended or (shown["state"] == "RUNNING" and shown["step"] >= goal) else None
+
+        while (shown := until(comes_to_goal, 60, "a hundred steps more"))["state"] == "RUNNING":
             pids = [worker["pid"] for worker in shown["workers"] if worker["pid"]]
-            if shown["state"] == "RUNNING" and pids:
-                with suppress(ProcessLookupError):  # it may be through
-                    os.kill(pids[kills % len(pids)], signal.SIGKILL)
-                    kills += 1
-            time.sleep(1)
+            with suppress(ProcessLookupError):  # it may be through
+                os.kill(pids[kills % len(pids)], signal.SIGKILL)
+                kills += 1
+            goal = shown["step"] + 100
         assert home.digest(job) == wanted and kills > 0
         assert not told(home, job, "audit-failed") and told(home, job, "audit-passed")
