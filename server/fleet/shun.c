@@ -15,7 +15,7 @@ static struct shun *find(const struct shun_list *shuns, const char *node, enum s
 
 bool shun_resize(struct shun_list *shuns, uint32_t count)
 {
-    if (count > 3 * LIMIT_NODES) /* each for all reasons */
+    if (count > 4 * LIMIT_NODES) /* each for all reasons */
         return false;
     if (count > shuns->capacity) {
         uint32_t capacity = 2 * shuns->capacity > count ? 2 * shuns->capacity : count;
@@ -55,10 +55,21 @@ const struct shun *shun_find(const struct shun_list *shuns, const char *node, en
     return find(shuns, node, why);
 }
 
+bool shun_knows(const struct shun_list *shuns, const char *node)
+{
+    bool known = false;
+    for (uint32_t i = 0; i < shuns->count && !known; i++)
+        known = strcmp(shuns->list[i].node, node) == 0;
+    return known;
+}
+
 bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall)
 {
     static const int64_t times[] = {
-        [SHUN_PINS] = SHUN_PINS_MS, [SHUN_FAILED] = SHUN_FAILED_MS, [SHUN_DATA] = SHUN_DATA_MS
+        [SHUN_PINS] = SHUN_PINS_MS,
+        [SHUN_FAILED] = SHUN_FAILED_MS,
+        [SHUN_DATA] = SHUN_DATA_MS,
+        [SHUN_SLOW] = SHUN_SLOW_MS,
     };
     const struct shun *known = find(shuns, node, why);
     return known && wall - known->since < times[why];

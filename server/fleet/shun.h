@@ -1,6 +1,6 @@
 /*
- * The nodes that one job keeps away from, and why: its pins or data differ there, or it failed
- * there by the node's fault. An entry holds for a time, then the node is tried again; it stays in
+ * The nodes that one job keeps away from, and why: its pins or data differ there, it failed there
+ * by the node's fault, or was slow there. An entry holds for a time, then the node is tried again; it stays in
  * the list until it is dropped, so that a second failure is known as one.
  *
  * Bounded by LIMIT_NODES. Memory: shun_release; without memory a node isn't added, and is tried
@@ -18,9 +18,10 @@
     (INT64_C(1000) * 60 * 60) /* a machine rarely gets other kernels, or another CPU */
 #define SHUN_FAILED_MS (INT64_C(1000) * 60 * 10)
 #define SHUN_DATA_MS   (INT64_C(1000) * 60 * 2) /* somebody is about to put them back */
+#define SHUN_SLOW_MS   (INT64_C(1000) * 60 * 10)
 
 /* The numbers are journalled. */
-enum shun_why { SHUN_PINS = 1, SHUN_FAILED, SHUN_DATA };
+enum shun_why { SHUN_PINS = 1, SHUN_FAILED, SHUN_DATA, SHUN_SLOW };
 
 struct shun {
     char node[LIMIT_NAME];
@@ -37,7 +38,6 @@ struct shun_list {
 /* From now on. true: the node was not in the list for that reason. kind: with SHUN_FAILED. */
 bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint32_t kind,
               int64_t wall);
-const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
 /* The node is in the list for that reason, and not for too long. */
 bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall);
 uint32_t shun_count(const struct shun_list *shuns, enum shun_why why);
@@ -46,6 +46,9 @@ void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *
 /* A failure of that kind is known of another node. */
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
 void shun_drop(struct shun_list *shuns, enum shun_why why);
+const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
+/* For whatever reason, and however long ago. */
+bool shun_knows(const struct shun_list *shuns, const char *node);
 /* For whatever reason. true: it was in the list. */
 bool shun_drop_node(struct shun_list *shuns, const char *node);
 /* Room for `count` entries that the caller fills in. false: no memory, or too many. */

@@ -92,8 +92,7 @@ static void forgive_node(struct core *core, struct core_node *node)
     core_node_moved(core, node);
     for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
         struct core_job *job = core->live.list[j - 1].value;
-        if (!shun_find(&job->m.shunned, node->name, SHUN_PINS) &&
-            !shun_find(&job->m.shunned, node->name, SHUN_FAILED))
+        if (!shun_knows(&job->m.shunned, node->name))
             continue;
         struct machine_event event = core_event(core, MACHINE_EV_NODE);
         event.node.name = node->name;

@@ -19,7 +19,8 @@
  *
  * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
  * seat once it is ready. One that takes longer for a single lane than the others do for all goes at
- * once, if the job may train with fewer.
+ * once, if the job may train with fewer; its node is no place for what is then missing (SHUN_SLOW).
+ * Either has to gain as much as a move.
  *
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
  * with them.
@@ -140,6 +141,12 @@ static uint32_t find_slow(const struct speeds *speeds)
     return speeds->us[slow] * 100ULL > median * (100 + SLOW_PERCENT) ? slow : MACHINE_ALL_RANKS;
 }
 
+/* Of a step, by more than noise. */
+static bool is_faster(uint64_t us, uint64_t now_us)
+{
+    return us * 100 <= now_us * (100 - GAIN_PERCENT);
+}
+
 /* Of a step, in microseconds; 0: not worth it. */
 static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
 {
@@ -147,7 +154,7 @@ static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
     balance_lanes(speeds->us, speeds->count, m->config.lanes, best);
     const uint64_t now_us = balance_step_us(speeds->us, speeds->lanes, speeds->count);
     const uint64_t best_us = balance_step_us(speeds->us, best, speeds->count);
-    return best_us * 100 <= now_us * (100 - GAIN_PERCENT) ? now_us - best_us : 0;
+    return is_faster(best_us, now_us) ? now_us - best_us : 0;
 }
 
 /* What was measured since the first of the worse windows would lead to other lanes than this one
@@ -214,7 +221,7 @@ static void consider(struct machine_turn *t)
 
 /* ---- who stays slow ---- */
 
-/* The others would be as fast without it, with all lanes among them. */
+/* The others would be faster without it, with all lanes among them. */
 static bool is_useless(const struct machine *m, const struct speeds *speeds, uint32_t slow)
 {
     if (m->size - 1 < m->config.min || m->size - 1 < 1)
@@ -227,8 +234,20 @@ static bool is_useless(const struct machine *m, const struct speeds *speeds, uin
     uint32_t with[LIMIT_RANKS];
     balance_lanes(without.us, without.count, m->config.lanes, without.lanes);
     balance_lanes(speeds->us, speeds->count, m->config.lanes, with);
-    return balance_step_us(without.us, without.lanes, without.count) <=
-           balance_step_us(speeds->us, with, speeds->count);
+    const uint64_t without_us = balance_step_us(without.us, without.lanes, without.count);
+    const uint64_t with_us = balance_step_us(speeds->us, with, speeds->count);
+    return is_faster(without_us, with_us) && is_worth(m, with_us - without_us);
+}
+
+/* As fast as half of the others, another one in its seat would be worth it. */
+static bool is_held_up(const struct machine *m, const struct speeds *speeds, uint32_t slow)
+{
+    struct speeds replaced = *speeds;
+    replaced.us[slow] = balance_median(speeds->us, speeds->count);
+    balance_lanes(replaced.us, replaced.count, m->config.lanes, replaced.lanes);
+    const uint64_t replaced_us = balance_step_us(replaced.us, replaced.lanes, replaced.count);
+    const uint64_t now_us = balance_step_us(speeds->us, speeds->lanes, speeds->count);
+    return is_faster(replaced_us, now_us) && is_worth(m, now_us - replaced_us);
 }
 
 static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_t slow,
@@ -243,6 +262,7 @@ static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_
     machine_tell(t, "slow", "%s: %.400s", how, why);
     machine_set_reason(m, "%s: %.400s", how, why);
     machine_act(t, MACHINE_ACT_BLAME)->rank = slow;
+    (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
     machine_park_but(t, slow);
 }
 
@@ -270,7 +290,8 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
         replace(t, speeds, slow, "the job goes on without it");
         return true;
     }
-    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0) {
+    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0 &&
+        is_held_up(m, speeds, slow)) {
         replace(t, speeds, slow, "a spare takes its place");
         return true;
     }

@@ -316,9 +316,62 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
     train(b, &s, 60);
     assert_true(b->m.ending.parks);
     assert_non_null(bench_told(b, "slow"));
+    assert_true(shun_holds(&b->m.shunned, b->m.ranks[1].node, SHUN_SLOW,
+                           1800000000000 + b->now));
     regroup(b, &s);
     assert_int_equal(b->m.size, 3);
     lanes_are(b, 11, 11, 10, 0);
+}
+
+/* The others take 11 ms for all, as long as it does for one: without it nothing is faster. */
+static void one_that_holds_up_nobody_stays(void **state)
+{
+    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    config.min = 2;
+    struct speeds s;
+    struct bench *b = open_with(state, &config, &s);
+    s.us[1] = 11 * FAST;
+    train(b, &s, 60);
+    regroup(b, &s);
+    lanes_are(b, 11, 1, 10, 10);
+    go_on(b);
+    train(b, &s, 500);
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.size, RANKS);
+}
+
+/* 1 ms a step. */
+static void near_the_end_nobody_is_left_out(void **state)
+{
+    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    config.min = 2;
+    struct speeds s;
+    struct bench *b = open_with(state, &config, &s);
+    b->m.total_steps = 2000;
+    s.us[1] = 12 * FAST;
+    train(b, &s, 60);
+    regroup(b, &s);
+    lanes_are(b, 11, 1, 10, 10); /* they move: that saves 85 ms a step */
+    b->m.total_steps = BENCH_STEPS; /* which they say */
+    go_on(b);
+    b->m.total_steps = 2000;
+    train(b, &s, 500);
+    bench_is_state(b, "RUNNING");
+}
+
+static void near_the_end_no_spare_takes_a_seat(void **state)
+{
+    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    config.most = LANES;
+    struct speeds s;
+    struct bench *b = open_with(state, &config, &s);
+    slow_down(b, &s, SLOWER);
+    train(b, &s, 700);
+    (void)ready_spare(b);
+    b->m.total_steps = s.step + 200; /* a step takes 10 ms: it would be 8 */
+    train(b, &s, 190);
+    bench_is_state(b, "RUNNING");
+    assert_int_equal(b->m.generation, 2);
 }
 
 static void with_as_many_as_it_needs_nobody_is_left_out(void **state)
@@ -355,6 +408,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_stays_slow_is_replaced, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_is_not_worth_a_lane_is_left_out, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(one_that_holds_up_nobody_stays, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(near_the_end_nobody_is_left_out, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(near_the_end_no_spare_takes_a_seat, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(with_as_many_as_it_needs_nobody_is_left_out, bench_setup,
                                         bench_teardown),

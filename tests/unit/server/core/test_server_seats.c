@@ -4,13 +4,17 @@
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
-static const char text[] = "name: elastic\n"
-                           "model: {arch: mlp}\n"
-                           "data: {train: {format: synthetic}}\n"
-                           "train: {duration: 50 steps, global_batch: 64, lanes: 8, "
-                           "optimizer: {lr: 0.1}}\n"
-                           "workers: {count: 1, spares: 1}\n"
-                           "checkpoint: {every: 5 steps, store: /store}\n";
+#define WITH_WORKERS(workers)                                       \
+    "name: elastic\n"                                               \
+    "model: {arch: mlp}\n"                                          \
+    "data: {train: {format: synthetic}}\n"                          \
+    "train: {duration: 50 steps, global_batch: 64, lanes: 8, "      \
+    "optimizer: {lr: 0.1}}\n"                                       \
+    "workers: " workers "\n"                                        \
+    "checkpoint: {every: 5 steps, store: /store}\n"
+
+static const char text[] = WITH_WORKERS("{count: 1, spares: 1}");
+static const char fewer[] = WITH_WORKERS("{count: 2, min: 1}");
 
 static void say(struct core_world *w, struct far_end *far, Cairn__V1__TrainerMessage__BodyCase body,
                 void *message)
@@ -22,18 +26,16 @@ static void say(struct core_world *w, struct far_end *far, Cairn__V1__TrainerMes
     core_end_group(w);
 }
 
-/* RUNNING with one worker on "n", and a spare that starts there. */
-static struct core_job *begin(struct core_world *w, struct far_end *agent, struct far_end *worker)
+/* RUNNING with one worker. */
+static struct core_job *run_one(struct core_world *w, const char *file, struct far_end *worker)
 {
     struct core_job *job = NULL;
     struct reason reason = { "" };
     Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
-    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
     ready.total_steps = 50;
     ready.steps_per_epoch = 10;
     ready.pins = (char *)"{\"cpu\":1}";
-    far_join(w, agent, "n", "boot-1");
-    assert_int_equal(core_submit_text(w, text, &job, &reason), ST_OK);
+    assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
     core_pass(w, 1);
     far_open(worker, job->m.token);
     far_attach(w, worker, job, 0);
@@ -41,10 +43,25 @@ static struct core_job *begin(struct core_world *w, struct far_end *agent, struc
     core_pass(w, 1);
     assert_string_equal(machine_state_name(job->m.state), "RUNNING");
     assert_int_equal(job->m.count, 1);
+    return job;
+}
+
+/* Spares are started from its first step on. */
+static void say_stepped(struct core_world *w, struct far_end *worker)
+{
+    Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
     progress.step = 1;
     progress.phase = (char *)"forward";
     say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS, &progress);
     core_pass(w, 1);
+}
+
+/* RUNNING with one worker on "n", and a spare that starts there. */
+static struct core_job *begin(struct core_world *w, struct far_end *agent, struct far_end *worker)
+{
+    far_join(w, agent, "n", "boot-1");
+    struct core_job *job = run_one(w, text, worker);
+    say_stepped(w, worker);
     assert_int_equal(job->m.count, 2);
     assert_false(job->m.ranks[1].gone);
     return job;
@@ -165,6 +182,48 @@ static void seats_that_are_given_anew_have_even_lanes_for_spares(void **state)
     far_close_agent(w, &agent);
 }
 
+/* Of the second worker; NULL: there is none. other: a third node, or NULL. */
+static void spare_is_on(struct core_world *w, const char *other, const char *expected,
+                        int64_t slow_since)
+{
+    struct far_end agent, slow, worker, third = { .finished = false };
+    Cairn__V1__AgentHello small = far_agent_hello("n", "boot-1");
+    small.slots = 1;
+    far_open(&agent, "");
+    far_say_hello(w, &agent, &small);
+    struct core_job *job = run_one(w, fewer, &worker);
+    far_join(w, &slow, "slow", "boot-1");
+    if (other)
+        far_join(w, &third, other, "boot-1");
+    (void)shun_add(&job->m.shunned, "slow", SHUN_SLOW, 0,
+                   clock_wall_ms(&w->clock) - slow_since);
+    say_stepped(w, &worker);
+    assert_int_equal(job->m.count, expected ? 2 : 1);
+    if (expected)
+        assert_string_equal(job->m.ranks[1].node, expected);
+    far_close_trainer(w, &worker);
+    far_close_agent(w, &agent);
+    far_close_agent(w, &slow);
+    if (other)
+        far_close_agent(w, &third);
+}
+
+/* It went on without a worker that was slow there: another one would be, too. */
+static void what_was_left_out_is_not_started_again_where_it_was_slow(void **state)
+{
+    spare_is_on(*state, NULL, NULL, 0);
+}
+
+static void but_elsewhere(void **state)
+{
+    spare_is_on(*state, "zz", "zz", 0);
+}
+
+static void and_there_after_a_while(void **state)
+{
+    spare_is_on(*state, NULL, "slow", SHUN_SLOW_MS);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -173,6 +232,9 @@ int main(void)
         CASE(a_spare_that_is_gone_ends_no_session_of_the_next),
         CASE(who_counts_as_gone_while_it_is_ended_has_no_place_any_more),
         CASE(seats_that_are_given_anew_have_even_lanes_for_spares),
+        CASE(what_was_left_out_is_not_started_again_where_it_was_slow),
+        CASE(but_elsewhere),
+        CASE(and_there_after_a_while),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

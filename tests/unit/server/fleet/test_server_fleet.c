@@ -88,11 +88,14 @@ static void all_nodes_that_there_may_be_fit(void **state)
         assert_true(shun_add(&l, name, SHUN_PINS, 1, 0));
         assert_true(shun_add(&l, name, SHUN_FAILED, 1, 0));
         assert_true(shun_add(&l, name, SHUN_DATA, 0, 0));
+        assert_true(shun_add(&l, name, SHUN_SLOW, 0, 0));
     }
     assert_false(shun_add(&l, "one more", SHUN_PINS, 1, 0));
     assert_true(shun_holds(&l, "n1023", SHUN_PINS, 0));
     assert_true(shun_holds(&l, "n1023", SHUN_DATA, SHUN_DATA_MS - 1));
     assert_false(shun_holds(&l, "n1023", SHUN_DATA, SHUN_DATA_MS));
+    assert_true(shun_holds(&l, "n1023", SHUN_SLOW, SHUN_SLOW_MS - 1));
+    assert_false(shun_holds(&l, "n1023", SHUN_SLOW, SHUN_SLOW_MS));
     shun_release(&l);
 }
 
