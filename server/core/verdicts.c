@@ -254,7 +254,10 @@ void core_excuse(struct core *core)
     core->promised_at = now;
     LOG_WARN(core->options.log, "did not run for %.1f s; nobody is judged by that time",
              (double)late / 1000.0);
-    core->expects_until += late; /* the nodes can't have come meanwhile */
+    /* Nodes can't have come meanwhile, and those that tried in vain do so again. */
+    core->expects_until += late;
+    if (core->expects_until < now + CORE_GRACE_MS)
+        core->expects_until = now + CORE_GRACE_MS;
     core->grace_until += core->grace_until != 0 ? late : 0;
     if (core->outage.since != 0) { /* else what was held is counted with it, once more */
         core->outage.since += late;

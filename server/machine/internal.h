@@ -24,6 +24,7 @@
 #define MACHINE_PARK_MS       5000   /* for workers to say that they have parked, at least */
 #define MACHINE_PARK_STEPS    3      /* ... or so many steps */
 #define MACHINE_PARK_MAX_MS   60000  /* ... but no longer */
+#define MACHINE_AWAIT_SAVES_MS 10000 /* at most, for what workers write, if the end is planned */
 #define MACHINE_KEEP_MS       30000  /* for kept workers to find the next generation */
 #define MACHINE_REPLACE_MS    60000  /* slow for so long, a worker is replaced */
 #define MACHINE_REPLACED_MS   600000 /* between two of these */
@@ -169,6 +170,8 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
+/* Without a failure it is planned, and waits for what workers are writing, though not for long. */
+bool machine_park_waits(struct machine_turn *t);
 /* The same without a failure: all are kept; all but one. */
 void machine_park_all(struct machine_turn *t);
 void machine_park_but(struct machine_turn *t, uint32_t rank);

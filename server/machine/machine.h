@@ -252,6 +252,7 @@ struct machine {
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t started_at;    /* of the generation's formation */
+    int64_t awaits_saves_at; /* a change that is planned waits for them since then; 0: none does */
     int64_t progress_at;
     int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */

@@ -19,6 +19,9 @@
  * Not every failure is one that workers may outlive: where what is wrong may be in all of them
  * (numbers, data, checkpoints, pins), or they would meet it again where they are (a broken path),
  * all are started anew. So it is, too, after MACHINE_LIVE_TRIES generations without progress.
+ *
+ * A change that is planned (another number of workers, other lanes) goes the same way, once the
+ * saves that are being written are whole: what isn't when workers park is dropped.
  */
 #include "common/check.h"
 #include "server/machine/internal.h"
@@ -126,6 +129,20 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
     } else {
         machine_end_generation(t, to, false);
     }
+}
+
+bool machine_park_waits(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    bool written = false;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
+        written = written || m->saves[i].state == MACHINE_SAVE_OPENING ||
+                  m->saves[i].state == MACHINE_SAVE_COLLECTING;
+    if (!written)
+        return false;
+    if (m->awaits_saves_at == 0)
+        m->awaits_saves_at = t->now;
+    return t->now - m->awaits_saves_at < MACHINE_AWAIT_SAVES_MS;
 }
 
 void machine_park_all(struct machine_turn *t)

@@ -189,6 +189,8 @@ void machine_resize_tick(struct machine_turn *t)
     }
     if (m->size < m->config.ranks && !has_enough(m, t->now))
         return;
+    if (machine_park_waits(t))
+        return;
     const uint32_t there = m->size + machine_spares_ready(m);
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
     machine_tell(t, "resizing", "from %u workers to %u", m->size, next);

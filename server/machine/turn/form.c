@@ -37,6 +37,7 @@ static void form_generation(struct machine_turn *t)
     m->window_until = 0;
     m->ending = (struct machine_ending){ 0 };
     m->started_at = t->now;
+    m->awaits_saves_at = 0;
     m->progress_at = t->now;
     m->replay_until = m->step_max;
     m->step_at = m->paced_at = 0;

@@ -208,7 +208,8 @@ static void consider(struct machine_turn *t)
     struct speeds speeds;
     measure(m, true, &speeds);
     const uint64_t us = gain_us(m, &speeds);
-    if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS))
+    if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS) ||
+        machine_park_waits(t))
         return;
     remember(m, &speeds);
     b->due = true;
@@ -286,16 +287,14 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
     if (!lasts(m, b->slow, b->slow_from, false) ||
         (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
         return false;
-    if (is_useless(m, speeds, slow)) {
-        replace(t, speeds, slow, "the job goes on without it");
-        return true;
-    }
-    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0 &&
-        is_held_up(m, speeds, slow)) {
-        replace(t, speeds, slow, "a spare takes its place");
-        return true;
-    }
-    return false;
+    const bool spare = machine_replaces(m, t->now) && machine_spares_ready(m) > 0;
+    const char *how = is_useless(m, speeds, slow)          ? "the job goes on without it"
+                      : spare && is_held_up(m, speeds, slow) ? "a spare takes its place"
+                                                             : NULL;
+    if (!how || machine_park_waits(t))
+        return false;
+    replace(t, speeds, slow, how);
+    return true;
 }
 
 /* ---- after every look ---- */

@@ -18,7 +18,7 @@
 #define SLOW_MS     25000 /* some take so long */
 #define CALM_MS     30000 /* so long ago something was done to a spare: it had its time */
 #define COMES_MS    60000 /* a job that is short of workers, or has too many, has another size */
-#define CROWD_MS    5000  /* those that are too many are told to go */
+#define CROWD_MS    15000 /* those that are too many are told to go; they may write for 10 s */
 
 /* ---- a spare ---- */
 

@@ -285,6 +285,38 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
     assert_int_equal(b->m.failures, 0);
 }
 
+/* It would be dropped where its worker parks before its file is whole. */
+static void what_workers_write_is_awaited(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    bench_tick(b, 1000);
+    bench_is_state(b, "RUNNING");
+    bench_report(b, 0, 60);
+    bench_report(b, 1, 60);
+    bench_is_state(b, "RUNNING");
+    bench_report(b, 2, 60);
+    assert_true(b->m.ending.parks);
+    park_all(b);
+    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_CHECKING);
+}
+
+static void though_not_for_long(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    const int64_t from = b->now;
+    while (!b->m.ending.parks && b->now < from + 60000) {
+        for (uint32_t i = 0; i < RANKS; i++)
+            bench_counter(b, i, 60, "save", (uint64_t)b->now);
+        bench_tick(b, 500);
+    }
+    assert_in_range(b->now - from, 10000, 10500);
+    bench_is_state(b, "RECOVERING");
+}
+
 static void spares_that_were_for_seats_that_there_are_not_go(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
@@ -337,6 +369,8 @@ int main(void)
         CASE(a_spare_that_is_away_holds_up_no_smaller_size),
         CASE(but_the_one_with_the_newest_whole_state_stays),
         CASE(more_workers_are_started_beside_and_then_take_their_seats),
+        CASE(what_workers_write_is_awaited),
+        CASE(though_not_for_long),
         CASE(spares_that_were_for_seats_that_there_are_not_go),
         CASE(a_number_that_was_set_outlives_the_coordinator),
         CASE(there_is_a_least_and_a_most),

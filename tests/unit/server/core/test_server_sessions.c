@@ -443,10 +443,9 @@ static void workers_that_were_heard_last_do_not_hide_that_all_are_silent(void **
     far_close_agent(w, &agent);
 }
 
-/* It was stopped when the other nodes would have come back to it. */
-static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(void **state)
+/* It is stopped so long after it began. */
+static void stop_while_nodes_come_back(struct core_world *w, int64_t ms)
 {
-    struct core_world *w = *state;
     struct far_end agent, trainer, other;
     struct core_job *job = form_one(w, &agent);
     far_open(&trainer, job->m.token);
@@ -468,7 +467,10 @@ static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(vo
     core_restart(w);
     assert_int_equal(core_find(w->core, id, &job), ST_OK);
     far_join(w, &agent, "n", "boot-1"); /* the worker isn't there any more */
-    core_pass(w, 3000);
+    for (int64_t passed = 0; passed < ms; passed += 500) {
+        core_pass(w, 500);
+        far_beat(w, &agent);
+    }
     w->now += 15000;
     core_wake(w->core);
     core_pass(w, 1000);
@@ -479,6 +481,17 @@ static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(vo
     assert_string_equal(job->m.ranks[0].node, "other");
     far_close_agent(w, &other);
     far_close_agent(w, &agent);
+}
+
+/* It was stopped when the other nodes would have come back to it. */
+static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(void **state)
+{
+    stop_while_nodes_come_back(*state, 3000);
+}
+
+static void also_for_those_that_came_when_it_had_all_but_waited_enough(void **state)
+{
+    stop_while_nodes_come_back(*state, 9500);
 }
 
 /* ---- saves that people ask for ---- */
@@ -561,6 +574,7 @@ int main(void)
         CASE(a_worker_that_was_lost_with_its_node_is_ended_there),
         CASE(workers_that_were_heard_last_do_not_hide_that_all_are_silent),
         CASE(a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up),
+        CASE(also_for_those_that_came_when_it_had_all_but_waited_enough),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
