@@ -13,30 +13,31 @@
  *                       \             /
  *                        ----- + -----
  *
- * Three workers A, B, C with 3, 2 and 2 lanes. A can add 0 + 1: a complete subtree. Lane 2 must
- * wait for lane 3, which B has. What a worker can't add any further are its *partial sums*:
+ * Three workers A, B, C with 3, 2 and 2 lanes. A share is made of complete subtrees, one for each
+ * power of two in its number of lanes; larger ones lie further left (exact_order.h). A can add
+ * 0 + 1. Lane 6 must wait for 4 + 5, which C has. What a worker can't add any further are its
+ * *partial sums*, no more than there are powers of two:
  *
  *                A               B               C
- *     lanes      0 1 2           3 4             5 6
- *     partials   (0+1)  2        3  4            5  6
+ *     lanes      0 1 6           2 3             4 5
+ *     partials   (0+1)  6        (2+3)           (4+5)
  *
  * A worker adds as a binary counter counts: lane after lane, and two neighbours that are siblings
- * become their parent at once. So a share of n lanes needs 2·floor(log2 n) + 1 buffers at most, and
- * leaves at most two partial sums per level.
+ * become their parent at once. So a share of n lanes needs floor(log2 n) + 1 buffers.
  *
  * A lane vector is cut into *buckets*, a bucket into one *chunk* per worker, its *owner*. Phases of
  * a bucket:
  *
- *     1. local      each worker adds what it can of its own lanes: (0+1)
+ *     1. local      each worker adds what it can of its own lanes: 0+1, 2+3, 4+5
  *     2. exchange   of every partial sum, chunk a goes to A, b to B, c to C
  *     3. tree       an owner adds its chunk of all partial sums: ((0+1)+(2+3))+((4+5)+6)
  *     4. gather     every worker gets every finished chunk
  *
  *          A                    B                    C
- *     (0+1) [a|b|c]        3 [a|b|c]            5 [a|b|c]
- *        2  [a|b|c]        4 [a|b|c]            6 [a|b|c]
+ *     (0+1) [a|b|c]        (2+3) [a|b|c]        (4+5) [a|b|c]
+ *        6  [a|b|c]
  *            |                    |                    |         exchange
- *      six parts a          six parts b          six parts c
+ *      four parts a         four parts b         four parts c
  *            |                    |                    |         tree
  *           [a]                  [b]                  [c]
  *            |                    |                    |         gather

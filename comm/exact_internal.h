@@ -30,7 +30,7 @@ struct exact {
     uint32_t buffer_count;
     bool stuck;             /* the device didn't let go of the buffers */
     uint32_t rounds;        /* the largest of node_count */
-    uint32_t operand_count; /* of the owner's tree: all partial sums of all ranks, ascending */
+    uint32_t operand_count; /* of the owner's tree: all partial sums of all ranks, rank by rank */
     uint32_t *operand_of;   /* [size] first operand of each rank */
     struct exact_add *tree; /* [operand_count - 1] what an owner adds */
     float **operand;        /* [operand_count] where each lies, of the bucket in work */

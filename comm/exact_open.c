@@ -124,24 +124,45 @@ static void free_tables(struct exact *exact)
 
 /* ---- the order, for all ranks ---- */
 
-static enum status derive_order(struct exact *exact, const uint32_t *shares)
+static int compare_nodes(const void *left, const void *right)
+{
+    const struct exact_node *a = left, *b = right;
+    const uint64_t begin = (uint64_t)a->index << a->level, other = (uint64_t)b->index << b->level;
+    return begin < other ? -1 : begin > other;
+}
+
+/* The owner's additions: of all partial sums, by their lanes. */
+static void derive_tree(struct exact *exact, struct exact_node *partial)
 {
     struct exact_counter all;
     exact_counter_init(&all, exact->lanes, exact->tree);
+    qsort(partial, exact->operand_count, sizeof(*partial), compare_nodes);
+    for (uint32_t i = 0; i < exact->operand_count; i++)
+        exact_counter_push(&all, partial[i]);
+    CHECK(all.count == 1);
+    CHECK(all.add_count + 1 == exact->operand_count);
+}
+
+/* order, partial: [lanes], overwritten. */
+static enum status derive_shares(struct exact *exact, const uint32_t *shares, uint32_t *order,
+                                 struct exact_node *partial)
+{
     uint32_t first = 0;
+    exact_spread(shares, exact->size, order);
     for (uint32_t r = 0; r < exact->size; first += shares[r], r++) {
         struct exact_local local;
-        enum status st = exact_local_init(&local, first, shares[r], exact->lanes);
+        enum status st = exact_local_init(&local, order + first, shares[r], exact->lanes);
         if (st != ST_OK)
             return st;
         exact->node_count[r] = local.node_count;
         exact->operand_of[r] = exact->operand_count;
         if (local.node_count > exact->rounds)
             exact->rounds = local.node_count;
+        CHECK(exact->operand_count + local.node_count <= exact->lanes);
         for (uint32_t i = 0; i < local.node_count; i++) {
-            struct exact_node node = local.node[i];
-            node.place = exact->operand_count++;
-            exact_counter_push(&all, node);
+            partial[exact->operand_count] = local.node[i];
+            partial[exact->operand_count].place = exact->operand_count;
+            exact->operand_count++;
         }
         if (r == exact->rank) {
             exact->local = local;
@@ -150,9 +171,19 @@ static enum status derive_order(struct exact *exact, const uint32_t *shares)
         }
     }
     CHECK(first == exact->lanes); /* the shares add up */
-    CHECK(exact->operand_count <= exact->lanes);
-    CHECK(all.count == 1);
-    CHECK(all.add_count + 1 == exact->operand_count);
+    derive_tree(exact, partial);
+    return ST_OK;
+}
+
+static enum status derive_order(struct exact *exact, const uint32_t *shares)
+{
+    uint32_t *order = calloc(exact->lanes, sizeof(*order));
+    struct exact_node *partial = calloc(exact->lanes, sizeof(*partial));
+    enum status st = ST_NO_MEMORY;
+    if (order != NULL && partial != NULL)
+        st = derive_shares(exact, shares, order, partial);
+    free(order);
+    free(partial);
     for (size_t b = 0; b < exact->bucket_count; b++) {
         size_t begin = 0, end = 0;
         exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], exact->rank, exact->size,
@@ -160,7 +191,7 @@ static enum status derive_order(struct exact *exact, const uint32_t *shares)
         if (end - begin > exact->chunk_max)
             exact->chunk_max = end - begin;
     }
-    return ST_OK;
+    return st;
 }
 
 static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)

@@ -7,6 +7,8 @@
 #include "common/check.h"
 #include "common/limits.h"
 
+_Static_assert(LIMIT_LANES < 1 << EXACT_NODES_MAX, "a node per level");
+
 /* Where a bucket has fewer pieces than owners, chunks are cut at multiples of a cache line. */
 #define FINE_ELEMENTS 16
 
@@ -17,6 +19,21 @@ void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct ex
     while ((UINT32_C(1) << counter->height) < lanes)
         counter->height++;
     counter->adds = adds;
+}
+
+void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order)
+{
+    uint32_t begin[LIMIT_RANKS], lane = 0;
+    CHECK(size >= 1 && size <= LIMIT_RANKS);
+    for (uint32_t r = 0, at = 0; r < size; at += shares[r++])
+        begin[r] = at;
+    for (uint32_t level = EXACT_NODES_MAX; level > 0; level--) {
+        const uint32_t node = UINT32_C(1) << (level - 1);
+        for (uint32_t r = 0; r < size; r++) {
+            for (uint32_t i = 0; i < (shares[r] & node); i++)
+                order[begin[r]++] = lane++;
+        }
+    }
 }
 
 /* The first lane right of a node. */
@@ -37,9 +54,9 @@ static bool is_only_child(const struct exact_counter *counter, const struct exac
 
 void exact_counter_push(struct exact_counter *counter, struct exact_node node)
 {
-    if (counter->count > 0) { /* disjoint and ascending, without a gap */
+    if (counter->count > 0) { /* disjoint and ascending */
         const struct exact_node *last = &counter->node[counter->count - 1];
-        CHECK(end_of(last) == (uint64_t)node.index << node.level);
+        CHECK(end_of(last) <= (uint64_t)node.index << node.level);
     }
     for (;;) {
         struct exact_node *below = counter->node + counter->count - 1;
@@ -72,30 +89,20 @@ static uint32_t free_place(const struct exact_counter *counter)
     }
 }
 
-/* Pushes lanes [first, first + n) and returns how many buffers that takes. buffer_of and add_begin
- * as in struct exact_local, or NULL. */
-static uint32_t push_lanes(struct exact_counter *counter, uint32_t first, uint32_t n,
-                           uint32_t *buffer_of, size_t *add_begin)
+uint32_t exact_gradient_buffers(uint32_t n)
 {
     uint32_t buffers = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t place = free_place(counter);
-        if (place + 1 > buffers)
-            buffers = place + 1;
-        if (buffer_of != NULL)
-            buffer_of[i] = place;
-        if (add_begin != NULL)
-            add_begin[i] = counter->add_count;
-        exact_counter_push(counter, (struct exact_node){ 0, first + i, place });
-    }
+    for (; n > 0; n /= 2)
+        buffers++;
     return buffers;
 }
 
-enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t n, uint32_t lanes)
+enum status exact_local_init(struct exact_local *local, const uint32_t *lane, uint32_t n,
+                             uint32_t lanes)
 {
-    struct exact_local made = { .n = n };
+    struct exact_local made = { .n = n, .buffers = exact_gradient_buffers(n) };
     CHECK(n >= 1);
-    CHECK(first + n <= lanes);
+    CHECK(lane[n - 1] < lanes);
     made.buffer_of = calloc(n, sizeof(*made.buffer_of));
     made.add_begin = calloc((size_t)n + 1, sizeof(*made.add_begin));
     made.adds = calloc(n, sizeof(*made.adds));
@@ -105,7 +112,13 @@ enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t
     }
     struct exact_counter counter;
     exact_counter_init(&counter, lanes, made.adds);
-    made.buffers = push_lanes(&counter, first, n, made.buffer_of, made.add_begin);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t place = free_place(&counter);
+        CHECK(place < made.buffers);
+        made.buffer_of[i] = place;
+        made.add_begin[i] = counter.add_count;
+        exact_counter_push(&counter, (struct exact_node){ 0, lane[i], place });
+    }
     CHECK(counter.add_count < n); /* each addition makes one partial sum of two */
     made.add_begin[n] = counter.add_count;
     memcpy(made.node, counter.node, sizeof(made.node));
@@ -120,13 +133,6 @@ void exact_local_release(struct exact_local *local)
     free(local->add_begin);
     free(local->adds);
     memset(local, 0, sizeof(*local));
-}
-
-int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes)
-{
-    struct exact_counter counter;
-    exact_counter_init(&counter, lanes, NULL);
-    return (int)push_lanes(&counter, first, n, NULL, NULL);
 }
 
 void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,

@@ -1,7 +1,14 @@
 /*
- * The order of the exact reduction, without data: which lane goes into which buffer, what is added
- * to what and when, who owns which part of a bucket. Pure functions of the shares, so that every
- * rank derives the same. exact.h has the picture.
+ * The order of the exact reduction, without data: who carries which lanes, which lane goes into
+ * which buffer, what is added to what and when, who owns which part of a bucket. Pure functions of
+ * the shares, so that every rank derives the same. exact.h has the picture.
+ *
+ * A share of n lanes is made of nodes, one for each power of two in n, and all shares' nodes stand
+ * from left to right by size, those of equal size by rank. So each begins at a multiple of its
+ * size, as a node has to.
+ *
+ *     shares 11, 5 of 16      A  8 lanes   B  4      A  2    A 1  B 1
+ *                                0 ... 7     8 ... 11  12 13   14   15
  *
  * A node (level, index) of the tree stands for the lanes [index << level, (index + 1) << level)
  * below `lanes`. A node whose right child has no lanes is its left child.
@@ -16,8 +23,8 @@
 
 #include "common/status.h"
 
-/* A contiguous range of lanes is at most two nodes per level. */
-#define EXACT_NODES_MAX 32
+/* One per level: of a share, and of what a counter holds. */
+#define EXACT_NODES_MAX 16
 
 struct exact_node {
     uint32_t level, index;
@@ -30,8 +37,8 @@ struct exact_add {
 };
 
 /*
- * The binary counter: nodes are pushed from left to right without a gap. Siblings are merged at
- * once; the additions that a push causes are appended to adds.
+ * The binary counter: nodes are pushed from left to right. Siblings are merged at once; the
+ * additions that a push causes are appended to adds.
  */
 struct exact_counter {
     uint32_t lanes, height;
@@ -44,22 +51,25 @@ struct exact_counter {
 void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds);
 void exact_counter_push(struct exact_counter *counter, struct exact_node node);
 
-/* What one rank does with its own lanes [first, first + n). */
+/* order: [sum of shares] all lanes, those of rank 0 first, of each rank ascending. */
+void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
+
+/* What one rank does with its own n lanes. */
 struct exact_local {
     uint32_t n;
-    uint32_t *buffer_of; /* [n] the buffer that lane i is written into */
-    size_t *add_begin;   /* [n + 1] into adds: what is added once lane i is done */
+    uint32_t *buffer_of; /* [n] the buffer that its i-th lane is written into */
+    size_t *add_begin;   /* [n + 1] into adds: what is added once that is done */
     struct exact_add *adds;
     struct exact_node node[EXACT_NODES_MAX]; /* the partial sums that are left */
     uint32_t node_count;
     uint32_t buffers; /* how many are needed */
 };
 
-/* The buffers that a share of lanes [first, first + n) needs, each a copy of the lane vector:
- * 2·floor(log2 n) + 1 at most. */
-int exact_gradient_buffers(uint32_t first, uint32_t n, uint32_t lanes);
+/* The buffers that a share of n lanes needs, each a copy of the lane vector: floor(log2 n) + 1. */
+uint32_t exact_gradient_buffers(uint32_t n);
 
-MUST_CHECK enum status exact_local_init(struct exact_local *local, uint32_t first, uint32_t n,
+/* lane: [n] of exact_spread's order; not kept. lanes: of all. */
+MUST_CHECK enum status exact_local_init(struct exact_local *local, const uint32_t *lane, uint32_t n,
                                         uint32_t lanes);
 void exact_local_release(struct exact_local *local);
 

@@ -154,14 +154,13 @@ struct machine_balance {
 
     bool due;             /* it parks for that: lanes are dealt anew */
     int64_t window_at;    /* a window began; 0: none has */
-    uint64_t window_from; /* ... after that step */
     uint32_t worse;       /* windows in a row in which other shares would have been faster */
-    uint64_t worse_from;  /* ... the first began after that step */
+    uint64_t worse_from;  /* ... the first began when rank 0 had timed so many steps */
     int64_t moved_at;     /* lanes moved; 0: never */
     uint32_t slow;        /* windows in a row in which the same worker was slow */
     uint32_t slow_number; /* ... which */
     int64_t slow_at;      /* ... the first ended then */
-    uint64_t slow_from;   /* ... after that step */
+    uint64_t slow_from;   /* ... began when rank 0 had timed so many steps */
     int64_t replaced_at;  /* a slow one was; 0: never */
 };
 

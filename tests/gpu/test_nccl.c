@@ -17,7 +17,9 @@
 #include <unistd.h>
 
 #include "comm/exact.h"
+#include "comm/exact_order.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
@@ -135,13 +137,14 @@ static enum status fill_lane(struct rank *r, float *lane, uint32_t number, float
 
 static enum status one_step(struct rank *r, struct exact *exact, float *host)
 {
-    uint32_t first = 0;
+    uint32_t order[LIMIT_LANES], first = 0;
+    exact_spread(r->shares, (uint32_t)r->size, order);
     for (int p = 0; p < r->rank; p++)
         first += r->shares[p];
     enum status st = ST_OK;
     exact_begin(exact);
     for (uint32_t i = 0; st == ST_OK && i < r->shares[r->rank]; i++) {
-        st = fill_lane(r, exact_lane(exact), first + i, host);
+        st = fill_lane(r, exact_lane(exact), order[first + i], host);
         if (st == ST_OK && i + 1 < r->shares[r->rank])
             st = exact_lane_done(exact);
     }

@@ -70,21 +70,15 @@ static enum status largest_worker(const struct preview *p, struct memory_need_op
                                          .backend = p->device.backend,
                                          .evaluates = p->eval != NULL };
     uint32_t shares[LIMIT_RANKS];
-    int most = 0;
     for (int64_t count = p->job->workers.min; count <= p->job->workers.count; count++) {
         const enum status st = job_shares_of(p->job, count, shares);
         if (st != ST_OK)
             return preview_fail(p, st, "sharing the lanes");
-        uint32_t first = 0;
         for (int64_t r = 0; r < count; r++) {
-            const int copies = exact_gradient_buffers(first, shares[r], p->settings.lanes);
-            if (copies > most) {
-                most = copies;
-                out->lane_first = first;
+            if (shares[r] > out->lane_count) {
                 out->lane_count = shares[r];
                 *out_workers = count;
             }
-            first += shares[r];
         }
     }
     return ST_OK;
@@ -395,7 +389,7 @@ static enum status print_tape(const struct preview *p)
     enum status st = largest_worker(p, &worker, &workers);
     if (st != ST_OK)
         return st;
-    int copies = exact_gradient_buffers(worker.lane_first, worker.lane_count, p->settings.lanes);
+    const uint32_t copies = exact_gradient_buffers(worker.lane_count);
     st = buf_printf(
         p->out, "worker     with %s: parameters %.1f MiB, moments %.1f, gradient copies %.1f\n",
         lanes_text(p, &worker, workers, lanes), params, params * (double)moments, params * copies);

@@ -42,7 +42,7 @@ static uint32_t lane_of(const struct audit_rule *rule, uint64_t audit, uint32_t 
     uint32_t first = 0;
     for (uint32_t r = 0; r < owner; r++)
         first += rule->shares[r];
-    return first + (uint32_t)(audit % rule->shares[owner]);
+    return rule->order[first + (uint32_t)(audit % rule->shares[owner])];
 }
 
 uint32_t audit_rule_foreign(const struct audit_rule *rule, uint64_t step, uint32_t rank,

@@ -22,7 +22,8 @@
 struct audit_rule {
     uint64_t every; /* N; 0: nothing is audited */
     uint32_t size;
-    const uint32_t *shares; /* [size] lanes per rank; borrowed */
+    const uint32_t *shares; /* [size] lanes per rank; borrowed, as is */
+    const uint32_t *order;  /* all lanes, rank by rank */
 };
 
 /* Steps between two audits; 0: there are none (also with one rank). */

@@ -26,7 +26,10 @@
 
 struct prefetch {
     struct prefetch_options options;
-    uint32_t shares[LIMIT_RANKS]; /* of options.share.audit */
+    uint32_t lanes[LIMIT_LANES];  /* of options.share */
+    bool owns[LIMIT_LANES];       /* a lane is one of them */
+    uint32_t shares[LIMIT_RANKS]; /* of options.share.audit, as is */
+    uint32_t order[LIMIT_LANES];
     uint64_t eval_batches;
     struct prefetch_item ring[PREFETCH_ENTRIES];
     struct batch batch[PREFETCH_ENTRIES];
@@ -40,7 +43,8 @@ struct prefetch {
     pthread_cond_t changed;
     /* below: under the mutex */
     struct batch_place next; /* of the thread */
-    bool next_audits;        /* ... is of another rank's lane */
+    uint32_t next_own;       /* ... is of that one of lanes */
+    bool next_audits;        /* ... instead of another rank's lane */
     uint64_t epoch;          /* number of starts */
     uint64_t filled, taken;
     bool held; /* item taken - 1 is still the caller's */
@@ -50,9 +54,7 @@ struct prefetch {
 
 static bool own_batch(const struct prefetch *p, uint64_t batch)
 {
-    uint64_t lane = batch % p->options.source.lanes;
-    const struct prefetch_share *share = &p->options.share;
-    return lane >= share->lane_first && lane < (uint64_t)share->lane_first + share->lane_count;
+    return p->owns[batch % p->options.source.lanes];
 }
 
 /* Moves an evaluation cursor to the next own batch at or after it; false: there is none. */
@@ -69,7 +71,8 @@ static void begin_step(struct prefetch *p, struct batch_place *c)
     const struct prefetch_share *share = &p->options.share;
     const uint32_t lane = audit_rule_foreign(&share->audit, c->step, share->rank, NULL);
     p->next_audits = lane != AUDIT_NO_LANE;
-    c->lane = p->next_audits ? lane : share->lane_first;
+    p->next_own = 0;
+    c->lane = p->next_audits ? lane : p->lanes[0];
 }
 
 /* False: the sequence has ended. */
@@ -82,14 +85,14 @@ static bool cursor_advance(struct prefetch *p, struct batch_place *c)
         c->step++;
         return seek_batch(p, c);
     }
-    const struct prefetch_share *share = &p->options.share;
     if (p->next_audits) {
         p->next_audits = false;
-        c->lane = share->lane_first;
-    } else if (++c->lane == share->lane_first + share->lane_count) {
+    } else if (++p->next_own == p->options.share.lane_count) {
         c->step++;
         begin_step(p, c);
+        return true;
     }
+    c->lane = p->lanes[p->next_own];
     return true;
 }
 
@@ -187,12 +190,23 @@ static enum status allocate_ring(struct prefetch *p)
 
 static void set_share(struct prefetch *p, const struct prefetch_share *share)
 {
+    const struct audit_rule *audit = &share->audit;
     CHECK(share->lane_count > 0);
-    CHECK(share->audit.size <= LIMIT_RANKS);
+    CHECK(share->lane_count <= p->options.source.lanes);
+    CHECK(p->options.source.lanes <= LIMIT_LANES);
+    CHECK(audit->size <= LIMIT_RANKS);
     p->options.share = *share;
+    memcpy(p->lanes, share->lanes, share->lane_count * sizeof(*p->lanes));
+    memset(p->owns, 0, sizeof(p->owns));
+    for (uint32_t i = 0; i < share->lane_count; i++)
+        p->owns[p->lanes[i]] = true;
+    p->options.share.lanes = p->lanes;
     p->options.share.audit.shares = p->shares;
-    if (share->audit.size > 0)
-        memcpy(p->shares, share->audit.shares, share->audit.size * sizeof(*p->shares));
+    p->options.share.audit.order = p->order;
+    if (audit->size > 0) {
+        memcpy(p->shares, audit->shares, audit->size * sizeof(*p->shares));
+        memcpy(p->order, audit->order, p->options.source.lanes * sizeof(*p->order));
+    }
 }
 
 enum status prefetch_open(const struct prefetch_options *options, struct prefetch **out)

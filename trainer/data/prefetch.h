@@ -2,9 +2,9 @@
  * A thread that fills the batches to come into a ring of fixed size, in one fixed order.
  *
  * Training order    steps ascending without end; in a step the lane that is audited, if there is
- *                   one (trainer/audit/audit_rule.h), then the lanes [lane_first, lane_first +
- *                   lane_count) ascending; in a lane its micro-batches
- * Evaluation order  the batches i with i mod lanes in that range, ascending; in a batch its
+ *                   one (trainer/audit/audit_rule.h), then the lanes of the share, as they stand
+ *                   there; in a lane its micro-batches
+ * Evaluation order  the batches i with i mod lanes in the share, ascending; in a batch its
  *                   micro-batches; then the end
  *
  * Memory: allocated at open; nothing afterwards.
@@ -33,11 +33,12 @@ struct prefetch_memory {
     void *self;
 };
 
-/* Which lanes. */
+/* Which lanes; copied, with all that it points to. */
 struct prefetch_share {
-    uint32_t lane_first, lane_count;
+    const uint32_t *lanes; /* [lane_count] each at most once */
+    uint32_t lane_count;
     uint32_t rank;           /* ... of audit */
-    struct audit_rule audit; /* of training; its shares are copied */
+    struct audit_rule audit; /* of training */
 };
 
 struct prefetch_options {

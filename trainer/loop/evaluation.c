@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
+#include "common/limits.h"
 #include "common/tree_sum.h"
 
 /* Own batches, in ascending order, into this rank's segment. */
@@ -41,24 +42,24 @@ static enum status evaluate_own(struct worker *w)
 /* Puts the results of all ranks in the order of the batches and sums them up. */
 static void sum_batches(struct worker *w, struct evaluation *out)
 {
-    uint32_t lanes = w->settings.lanes;
-    uint32_t lane = 0;
+    const uint32_t lanes = w->settings.lanes;
+    const struct evaluation_batch *next[LIMIT_RANKS];
+    uint32_t owner[LIMIT_LANES];
+    const uint32_t *lane = w->order;
     uint64_t correct = 0;
     uint64_t counted = 0;
     for (uint32_t r = 0; r < w->options.size; r++) {
-        const struct evaluation_batch *next = w->eval_results.segments[r].data;
-        uint32_t end = lane + w->options.shares[r];
-        for (uint64_t i = 0; i < w->eval_count; i++) {
-            if (i % lanes < lane || i % lanes >= end)
-                continue;
-            w->eval_losses[i] = next->loss;
-            correct += (uint64_t)next->correct;
-            counted += (uint64_t)next->counted;
-            next++;
-        }
-        lane = end;
+        next[r] = w->eval_results.segments[r].data;
+        for (uint32_t i = 0; i < w->options.shares[r]; i++)
+            owner[*lane++] = r;
     }
-    CHECK(lane == lanes);
+    CHECK(lane == w->order + lanes);
+    for (uint64_t i = 0; i < w->eval_count; i++) {
+        const struct evaluation_batch *batch = next[owner[i % lanes]]++;
+        w->eval_losses[i] = batch->loss;
+        correct += (uint64_t)batch->correct;
+        counted += (uint64_t)batch->counted;
+    }
     double loss = tree_sum(w->eval_losses, w->eval_count);
     *out = (struct evaluation){ .loss = loss / (double)counted,
                                 .accuracy = (double)correct / (double)counted,

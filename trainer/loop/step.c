@@ -167,10 +167,10 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
 static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited,
                                struct bucket_handover *handover)
 {
-    const uint32_t end = w->lane_first + w->lane_count;
     enum status st = ST_OK;
-    for (uint32_t lane = w->lane_first; st == ST_OK && lane < end; lane++) {
-        const bool last = lane + 1 == end;
+    for (uint32_t i = 0; st == ST_OK && i < w->lane_count; i++) {
+        const uint32_t lane = w->lanes[i];
+        const bool last = i + 1 == w->lane_count;
         handover->audits = last && lane == audited;
         st = compute_lane(w, step, lane, last ? handover : NULL);
         if (st == ST_OK && !last) {
@@ -244,7 +244,7 @@ enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane, 
 {
     struct worker *w = worker;
     uint64_t sums[LANE_SUM_COUNT] = { 0 };
-    const struct prefetch_share only = { .lane_first = lane, .lane_count = 1 };
+    const struct prefetch_share only = { .lanes = &lane, .lane_count = 1 };
     feed_move(w->batches, &only);
     feed_start(w->batches, step);
     exact_begin(w->exact);

@@ -38,13 +38,29 @@ static const char *loop_end_text(enum loop_end end)
     check_failed("end", __FILE__, __LINE__);
 }
 
+#define LANES_BYTES 256 /* a share is few runs of lanes */
+
+/* "0 to 7, 12 to 13, 14 to 14" */
+static const char *lanes_text(const struct worker *w, char out[LANES_BYTES])
+{
+    size_t size = 0;
+    for (uint32_t i = 0, first = 0; i < w->lane_count && size < LANES_BYTES; i++) {
+        if (i + 1 < w->lane_count && w->lanes[i + 1] == w->lanes[i] + 1)
+            continue;
+        size += (size_t)snprintf(out + size, LANES_BYTES - size, "%s%u to %u",
+                                 first > 0 ? ", " : "", w->lanes[first], w->lanes[i]);
+        first = i + 1;
+    }
+    return out;
+}
+
 static void log_start(const struct rank *r)
 {
-    LOG_INFO(r->log, "training from step %llu of %llu, lanes %u to %u of %u, %u workers",
+    char lanes[LANES_BYTES];
+    LOG_INFO(r->log, "training from step %llu of %llu, lanes %s of %u, %u workers",
              (unsigned long long)r->progress.step,
-             (unsigned long long)r->worker->settings.total_steps, r->worker->lane_first,
-             r->worker->lane_first + r->worker->lane_count - 1, r->worker->settings.lanes,
-             r->assignment.size);
+             (unsigned long long)r->worker->settings.total_steps, lanes_text(r->worker, lanes),
+             r->worker->settings.lanes, r->assignment.size);
     if (worker_is_fast(r->worker) && !r->goes_on) {
         LOG_WARN(r->log, "parallel.reduction: fast: the state depends on the number of workers "
                          "and how they share the lanes");

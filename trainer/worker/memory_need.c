@@ -52,8 +52,7 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
     struct lane_layout layout = lane_layout(o->tape);
     const struct optimizer_options *optimizer = &o->settings->optimizer;
     size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
-    size_t copies =
-        (size_t)exact_gradient_buffers(o->lane_first, o->lane_count, o->settings->lanes);
+    const size_t copies = exact_gradient_buffers(o->lane_count);
     /* Evaluation uses the arena of training where that is large enough. */
     bool own_arena = evaluation.arena_bytes > training.arena_bytes;
     *out = (struct memory_need){
@@ -87,7 +86,6 @@ enum status memory_need_fit(const struct memory_need_options *options, uint32_t 
                             uint64_t device_bytes, uint32_t *out, struct memory_need *out_need)
 {
     struct memory_need_options whole = *options;
-    whole.lane_first = 0;
     whole.lane_count = options->settings->lanes;
     uint64_t left = device_bytes / LEFT_SHARE + LEFT_BYTES;
     uint64_t room = device_bytes > left ? device_bytes - left : 0;

@@ -20,8 +20,8 @@ struct memory_need_options {
     const struct settings *settings; /* its micro_batch is not read */
     const struct backend_table *table;
     struct backend *backend;
-    uint32_t lane_first, lane_count; /* the worker's */
-    bool evaluates;                  /* there is data.eval */
+    uint32_t lane_count; /* the worker's */
+    bool evaluates;      /* there is data.eval */
 };
 
 /* Units: bytes. */

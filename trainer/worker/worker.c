@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/exact_order.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
 
@@ -192,7 +194,6 @@ static struct memory_need_options memory_options_of(const struct worker *w)
                                          .settings = &w->settings,
                                          .table = w->device.table,
                                          .backend = w->device.backend,
-                                         .lane_first = w->lane_first,
                                          .lane_count = w->lane_count,
                                          .evaluates = w->eval.dataset != NULL };
 }
@@ -318,15 +319,17 @@ static enum status cut_lanes(struct worker *w, struct reason *reason)
     CHECK(o->rank < o->size);
     for (uint32_t r = 0; r < o->size; r++) {
         if (r == o->rank) {
-            w->lane_first = (uint32_t)lanes;
+            w->lanes = w->order + lanes;
             w->lane_count = o->shares[r];
         }
         if (o->shares[r] == 0)
             return worker_fail(ST_INVALID, "the plan gives a rank no lane", reason);
         lanes += o->shares[r];
     }
+    CHECK(o->job->train.lanes <= LIMIT_LANES);
     if (lanes != (uint64_t)o->job->train.lanes)
         return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
+    exact_spread(o->shares, o->size, w->order);
     return ST_OK;
 }
 
@@ -446,12 +449,13 @@ struct audit_rule worker_audits(const struct worker *worker)
 {
     return (struct audit_rule){ .every = worker->settings.audit_every,
                                 .size = worker->options.size,
-                                .shares = worker->options.shares };
+                                .shares = worker->options.shares,
+                                .order = worker->order };
 }
 
 static struct prefetch_share share_of(const struct worker *w)
 {
-    return (struct prefetch_share){ .lane_first = w->lane_first,
+    return (struct prefetch_share){ .lanes = w->lanes,
                                     .lane_count = w->lane_count,
                                     .rank = w->options.rank,
                                     .audit = worker_audits(w) };
@@ -528,11 +532,11 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
         return ST_NO_MEMORY;
     size_t bytes[LIMIT_RANKS];
     const uint32_t lanes = w->settings.lanes;
-    uint64_t lane = 0;
+    const uint32_t *lane = w->order;
     for (uint32_t r = 0; r < w->options.size; r++) {
         uint64_t count = 0;
         for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
-            count += w->eval_count / lanes + (lane < w->eval_count % lanes ? 1 : 0);
+            count += w->eval_count / lanes + (*lane < w->eval_count % lanes ? 1 : 0);
         bytes[r] = (size_t)count * sizeof(struct evaluation_batch);
     }
     enum status st = gather_open(&w->eval_results, &w->device, bytes, w->options.size);

@@ -31,6 +31,7 @@
 #include "comm/comm.h"
 #include "comm/exact.h"
 #include "common/io.h"
+#include "common/limits.h"
 #include "common/reason.h"
 #include "common/status.h"
 #include "job/job.h"
@@ -89,7 +90,9 @@ struct worker_options {
 struct worker {
     struct worker_options options;
     struct settings settings;
-    uint32_t lane_first, lane_count;
+    uint32_t order[LIMIT_LANES]; /* all lanes, rank by rank (comm/exact_order.h) */
+    const uint32_t *lanes;       /* [lane_count] its own, ascending: in order */
+    uint32_t lane_count;
 
     struct worker_loader train, eval; /* eval.dataset may be NULL */
     struct feed *batches, *eval_batches;

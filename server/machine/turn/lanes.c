@@ -61,7 +61,6 @@ static bool watches(const struct machine *m)
 static void open_window(struct machine *m, int64_t now)
 {
     m->balance.window_at = now;
-    m->balance.window_from = m->step_max;
     for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].window = m->ranks[i].timed;
 }
@@ -126,7 +125,7 @@ static void measure(const struct machine *m, bool since, struct speeds *out)
 /* So it was for long enough, in steps and in time. */
 static bool lasts(const struct machine *m, uint32_t windows, uint64_t from, bool first)
 {
-    const uint64_t steps = m->step_max - from;
+    const uint64_t steps = m->ranks[0].timed.steps - from;
     return first ? windows >= FIRST_WINDOWS && steps >= FIRST_STEPS
                  : windows >= SLOW_WINDOWS && steps >= SLOW_STEPS;
 }
@@ -179,7 +178,8 @@ static bool has_changed(const struct machine *m, const struct speeds *now)
 
 static bool is_worth(const struct machine *m, uint64_t us)
 {
-    const uint64_t left = m->total_steps > m->step_max ? m->total_steps - m->step_max : 0;
+    const uint64_t at = m->ranks[0].step; /* steps that are repeated count, too */
+    const uint64_t left = m->total_steps > at ? m->total_steps - at : 0;
     return m->total_steps == 0 || left * us >= (uint64_t)WORTH_MS * 1000;
 }
 
@@ -281,7 +281,7 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
         b->slow = 0;
         b->slow_number = m->ranks[slow].number;
         b->slow_at = t->now;
-        b->slow_from = b->window_from;
+        b->slow_from = m->ranks[0].window.steps;
     }
     b->slow++;
     if (!lasts(m, b->slow, b->slow_from, false) ||
@@ -324,7 +324,7 @@ void machine_lanes_tick(struct machine_turn *t)
     if (worse && b->worse > 0 && has_changed(m, &speeds))
         b->worse = 0;
     if (worse && b->worse == 0) {
-        b->worse_from = b->window_from;
+        b->worse_from = m->ranks[0].window.steps;
         for (uint32_t i = 0; i < m->size; i++)
             m->ranks[i].since = m->ranks[i].timed; /* in this window it began */
     }

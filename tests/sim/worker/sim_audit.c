@@ -11,8 +11,9 @@
  * Promised: who is right is never called wrong; LANES are found within a round of audits of one
  * generation, STATE at the next comparison; and what the coordinator trusts then has no taint. That
  * can't be known where a taint was the same for all before anybody looked (laundered): of ONCE in a
- * lane that isn't audited in that step; of a state that all restored, or had from one worker; of
- * lanes whose worker went before its audit, once others trained on for two rounds.
+ * lane that isn't audited in that step; of a state that all restored, or had from one worker, or
+ * with which one went on alone; of lanes whose worker went before its audit, once others trained on
+ * for two rounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,7 +233,10 @@ static void check_missed(struct sim *sim, struct sim_job *known, const struct si
 static void compute_round(struct sim *sim, struct sim_round *round, const uint32_t *shares)
 {
     struct sim_job *known = &sim->jobs[round->job];
-    const struct audit_rule rule = { known->audit_every, round->size, shares };
+    uint32_t order[LIMIT_LANES];
+    for (uint32_t i = 0; i < sim->lanes; i++)
+        order[i] = i;
+    const struct audit_rule rule = { known->audit_every, round->size, shares, order };
     const uint64_t step = round->step - 1;
     struct rank_words words[SIM_RANKS];
     const uint32_t once = take_once(sim, &rule, round->ranks);
@@ -245,7 +249,8 @@ static void compute_round(struct sim *sim, struct sim_round *round, const uint32
         judge_again(sim, &rule, round->ranks, step, words, &round->lanes);
     for (uint32_t r = 0; r < round->size; r++)
         round->taint[r] = round->ranks[r]->taint ^ sum;
-    known->laundered = known->laundered || (once != AUDIT_NO_LANE && !round->lanes.differ);
+    known->laundered = known->laundered || (once != AUDIT_NO_LANE && !round->lanes.differ) ||
+                       (sim->wrong == SIM_WRONG_STATE && round->size == 1 && round->taint[0] != 0);
     check_missed(sim, known, round);
     note_laundered(sim, known, round);
 }

@@ -10,6 +10,7 @@
 
 #include "comm/comm.h"
 #include "comm/exact.h"
+#include "comm/exact_order.h"
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
@@ -203,14 +204,15 @@ static enum status exact_body(struct comm *comm, int rank, int size)
                                            .timeout_ms = LONG_MS };
     struct exact *exact = NULL;
     enum status st = exact_open(&options, &exact);
-    uint32_t first = 0;
+    uint32_t order[7], first = 0;
+    exact_spread(shares[size], (uint32_t)size, order);
     for (int r = 0; r < rank; r++)
         first += shares[size][r];
     for (int step = 0; st == ST_OK && step < 3; step++) {
         exact_begin(exact);
         for (uint32_t lane = 0; lane < shares[size][rank]; lane++) {
             for (size_t i = 0; i < count; i++)
-                exact_lane(exact)[i] = lane_value(first + lane, i);
+                exact_lane(exact)[i] = lane_value(order[first + lane], i);
             if (lane + 1 < shares[size][rank])
                 CHECK(exact_lane_done(exact) == ST_OK);
         }

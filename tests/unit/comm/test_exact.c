@@ -123,14 +123,15 @@ static void close_world(struct world *world)
 static void fill_lanes(const struct world *world, int rank)
 {
     struct exact *exact = world->exact[rank];
-    uint32_t first = 0;
+    uint32_t order[LIMIT_LANES], first = 0;
+    exact_spread(world->shares, (uint32_t)world->size, order);
     for (int r = 0; r < rank; r++)
         first += world->shares[r];
     exact_begin(exact);
     for (uint32_t lane = 0; lane < world->shares[rank]; lane++) {
         float *buffer = exact_lane(exact);
         for (size_t i = 0; i < world->count; i++)
-            buffer[i] = value_of(first + lane, i);
+            buffer[i] = value_of(order[first + lane], i);
         if (lane + 1 < world->shares[rank])
             assert_int_equal(exact_lane_done(exact), ST_OK);
     }
@@ -398,36 +399,85 @@ static void chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough(void 
     }
 }
 
-static void a_share_needs_at_most_two_logarithms_plus_one_buffers(void **state)
+/* ---- who carries which lanes ---- */
+
+static uint32_t count_ones(uint32_t n)
 {
-    (void)state;
-    for (uint32_t lanes = 1; lanes <= 70; lanes++) {
-        for (uint32_t first = 0; first < lanes; first++) {
-            for (uint32_t n = 1; first + n <= lanes; n++) {
-                int log = 0;
-                while ((2u << log) <= n)
-                    log++;
-                const int buffers = exact_gradient_buffers(first, n, lanes);
-                assert_true(buffers >= 1 && buffers <= 2 * log + 1);
-                struct exact_local local;
-                assert_int_equal(exact_local_init(&local, first, n, lanes), ST_OK);
-                assert_int_equal(local.buffers, buffers);
-                exact_local_release(&local);
-            }
-        }
-    }
+    return n == 0 ? 0 : n % 2 + count_ones(n / 2);
 }
 
-static void an_aligned_power_of_two_share_is_one_partial_sum(void **state)
+/* Partial sums of rank r, which uses as many buffers as it says. */
+static uint32_t count_partials(const uint32_t *lane, uint32_t n, uint32_t lanes)
+{
+    struct exact_local local;
+    uint32_t used = 0;
+    assert_int_equal(exact_local_init(&local, lane, n, lanes), ST_OK);
+    for (uint32_t i = 0; i < n; i++)
+        used = local.buffer_of[i] + 1 > used ? local.buffer_of[i] + 1 : used;
+    assert_int_equal(used, exact_gradient_buffers(n));
+    const uint32_t partials = local.node_count;
+    exact_local_release(&local);
+    return partials;
+}
+
+/* What the same shares leave as ranges of lanes, one after the other. */
+static uint32_t count_of_ranges(const uint32_t *shares, uint32_t size, uint32_t lanes)
+{
+    struct exact_counter counter;
+    uint32_t lane = 0, partials = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        exact_counter_init(&counter, lanes, NULL);
+        for (uint32_t i = 0; i < shares[r]; i++)
+            exact_counter_push(&counter, (struct exact_node){ 0, lane++, 0 });
+        partials += counter.count;
+    }
+    return partials;
+}
+
+/* Random shares of random numbers of lanes. */
+static void a_share_leaves_a_partial_sum_for_each_power_of_two(void **state)
+{
+    (void)state;
+    uint32_t fewer = 0, more = 0;
+    srand(7);
+    for (int round = 0; round < 20000; round++) {
+        uint32_t shares[8], order[512], lanes = 0, sum = 0;
+        bool seen[512] = { false };
+        const uint32_t size = 1 + (uint32_t)rand() % 8;
+        for (uint32_t r = 0; r < size; r++)
+            lanes += shares[r] = 1 + (uint32_t)rand() % 63;
+        exact_spread(shares, size, order);
+        for (uint32_t r = 0, first = 0; r < size; first += shares[r++]) {
+            for (uint32_t i = first; i < first + shares[r]; i++) {
+                assert_true(order[i] < lanes && !seen[order[i]]);
+                assert_true(i == first || order[i - 1] < order[i]);
+                seen[order[i]] = true;
+            }
+            const uint32_t partials = count_partials(order + first, shares[r], lanes);
+            assert_in_range(partials, 1, count_ones(shares[r]));
+            sum += partials;
+        }
+        const uint32_t of_ranges = count_of_ranges(shares, size, lanes);
+        fewer += sum < of_ranges;
+        more += sum > of_ranges; /* by a node without a sibling at the end */
+        assert_false(sum > of_ranges && (lanes & (lanes - 1)) == 0);
+    }
+    assert_true(fewer > 10000);
+    assert_true(more < fewer / 10);
+}
+
+static void even_shares_of_a_power_of_two_are_ranges(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 64; n *= 2) {
-        for (uint32_t first = 0; first + n <= 128; first += n) {
-            struct exact_local local;
-            assert_int_equal(exact_local_init(&local, first, n, 128), ST_OK);
-            assert_int_equal(local.node_count, 1);
-            exact_local_release(&local);
-        }
+        uint32_t shares[128], order[128];
+        for (uint32_t r = 0; r < 128 / n; r++)
+            shares[r] = n;
+        exact_spread(shares, 128 / n, order);
+        for (uint32_t i = 0; i < 128; i++)
+            assert_int_equal(order[i], i);
+        for (uint32_t r = 0; r < 128 / n; r++)
+            assert_int_equal(count_partials(order + r * n, n, 128), 1);
     }
 }
 
@@ -439,7 +489,9 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
         double values[300], buffer[EXACT_NODES_MAX];
         struct exact_local local;
         size_t added = 0;
-        assert_int_equal(exact_local_init(&local, 0, lanes, lanes), ST_OK);
+        uint32_t order[300];
+        exact_spread(&lanes, 1, order);
+        assert_int_equal(exact_local_init(&local, order, lanes, lanes), ST_OK);
         assert_int_equal(local.node_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
             values[lane] = (double)value_of(lane, 7);
@@ -509,8 +561,8 @@ int main(void)
         cmocka_unit_test(other_orders_of_the_same_values_give_other_bits),
         cmocka_unit_test(buckets_of_many_pieces_are_cut_at_pieces_and_summed_right),
         cmocka_unit_test(chunks_cover_a_bucket_and_lie_on_pieces_where_there_are_enough),
-        cmocka_unit_test(a_share_needs_at_most_two_logarithms_plus_one_buffers),
-        cmocka_unit_test(an_aligned_power_of_two_share_is_one_partial_sum),
+        cmocka_unit_test(a_share_leaves_a_partial_sum_for_each_power_of_two),
+        cmocka_unit_test(even_shares_of_a_power_of_two_are_ranges),
         cmocka_unit_test(counter_adds_in_the_order_of_the_tree),
         cmocka_unit_test(impossible_shares_and_buckets_are_refused),
     };

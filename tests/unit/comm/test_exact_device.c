@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "comm/exact.h"
+#include "comm/exact_order.h"
 #include "comm/nccl.h"
 #include "common/check.h"
+#include "common/limits.h"
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
 #include "tests/unit/comm/nccl_fixture.h"
@@ -58,7 +60,8 @@ static enum status reduce_body(struct nccl_rank *r)
                                            .communication = r->stream };
     struct exact *exact = NULL;
     CHECK(exact_open(&options, &exact) == ST_OK);
-    uint32_t first = 0;
+    uint32_t order[LIMIT_LANES], first = 0;
+    exact_spread(reduction->shares, (uint32_t)r->size, order);
     for (int p = 0; p < r->rank; p++)
         first += reduction->shares[p];
     const uint32_t n = reduction->shares[r->rank];
@@ -66,7 +69,7 @@ static enum status reduce_body(struct nccl_rank *r)
     for (int step = 0; st == ST_OK && step < 3; step++) {
         exact_begin(exact);
         for (uint32_t i = 0; st == ST_OK && i < n; i++) {
-            fill_lane(r, exact_lane(exact), first + i);
+            fill_lane(r, exact_lane(exact), order[first + i]);
             if (i + 1 < n)
                 st = exact_lane_done(exact);
         }

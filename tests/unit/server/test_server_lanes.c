@@ -172,6 +172,17 @@ static void one_that_becomes_slow_gives_up_lanes_within_60_steps(void **state)
     assert_int_equal(b->m.generation, 2); /* no better spread */
 }
 
+/* After a restore from an old checkpoint. */
+static void steps_that_are_repeated_count(void **state)
+{
+    struct speeds s;
+    struct bench *b = open_job(state, MACHINE_SHARES_EVEN, &s);
+    b->m.step_max = 1000;
+    s.us[2] = 2 * FAST;
+    train(b, &s, 60);
+    assert_true(b->m.ending.parks);
+}
+
 /* Above the median by 20 %: even shares stay, shares by speed do not. */
 static void a_little_slower_counts_where_shares_go_by_speed(void **state)
 {
@@ -393,6 +404,8 @@ int main(void)
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_becomes_slow_gives_up_lanes_within_60_steps,
                                         bench_setup, bench_teardown),
+        cmocka_unit_test_setup_teardown(steps_that_are_repeated_count, bench_setup,
+                                        bench_teardown),
         cmocka_unit_test_setup_teardown(a_little_slower_counts_where_shares_go_by_speed,
                                         bench_setup, bench_teardown),
         cmocka_unit_test_setup_teardown(shares_of_the_file_stay, bench_setup, bench_teardown),

@@ -7,10 +7,18 @@
 
 /* ---- the rule ---- */
 
+#define LANES 16
+
+/* As in the rule's picture, and as no share is a range. */
+static const uint32_t ascending[LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+static const uint32_t mixed[LANES] = { 12, 3, 14, 5, 0, 7, 10, 1, 8, 15, 2, 11, 6, 9, 4, 13 };
+
 static uint32_t owner_of(const struct audit_rule *rule, uint32_t lane)
 {
-    uint32_t first = 0, r = 0;
-    while (lane >= first + rule->shares[r])
+    uint32_t at = 0, first = 0, r = 0;
+    while (rule->order[at] != lane)
+        at++;
+    while (at >= first + rule->shares[r])
         first += rule->shares[r++];
     return r;
 }
@@ -51,17 +59,18 @@ static void every_lane_is_computed_twice_within_n_steps(void **state)
 {
     (void)state;
     const uint32_t even[] = { 2, 2, 2 }, odd[] = { 5, 1, 7, 3 }, two[] = { 11, 5 };
-    check_rule(&(struct audit_rule){ 8, 3, even }, 6);
-    check_rule(&(struct audit_rule){ 200, 4, odd }, 16);
-    check_rule(&(struct audit_rule){ 200, 2, two }, 16);
-    check_rule(&(struct audit_rule){ 64, 2, two }, 16);
+    check_rule(&(struct audit_rule){ 8, 3, even, ascending }, 6);
+    check_rule(&(struct audit_rule){ 200, 4, odd, ascending }, LANES);
+    check_rule(&(struct audit_rule){ 200, 4, odd, mixed }, LANES);
+    check_rule(&(struct audit_rule){ 200, 2, two, mixed }, LANES);
+    check_rule(&(struct audit_rule){ 64, 2, two, ascending }, LANES);
 }
 
 static void all_others_are_auditors_in_turn(void **state)
 {
     (void)state;
     const uint32_t shares[] = { 2, 2, 2, 2 };
-    const struct audit_rule rule = { 4, 4, shares };
+    const struct audit_rule rule = { 4, 4, shares, ascending };
     bool by[4] = { false };
     for (uint64_t step = 0; step < 40; step++) {
         uint32_t auditor = 0;
@@ -75,10 +84,10 @@ static void one_rank_alone_audits_nothing(void **state)
 {
     (void)state;
     const uint32_t all[] = { 8 }, shares[] = { 4, 4 };
-    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 200, 1, all }), 0);
-    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 0, 2, shares }), 0);
-    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 3, 2, shares }), 1);
-    assert_int_equal(audit_rule_own(&(struct audit_rule){ 0, 2, shares }, 199, 0, NULL),
+    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 200, 1, all, ascending }), 0);
+    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 0, 2, shares, ascending }), 0);
+    assert_int_equal(audit_rule_interval(&(struct audit_rule){ 3, 2, shares, ascending }), 1);
+    assert_int_equal(audit_rule_own(&(struct audit_rule){ 0, 2, shares, ascending }, 199, 0, NULL),
                      AUDIT_NO_LANE);
 }
 
@@ -87,7 +96,7 @@ static void of_single_errors_one_in_n_is_found(void **state)
 {
     (void)state;
     const uint32_t shares[] = { 4, 4, 4 };
-    const struct audit_rule rule = { 20, 3, shares };
+    const struct audit_rule rule = { 20, 3, shares, ascending };
     uint32_t found = 0, errors = 0;
     for (uint64_t step = 0; step < 1000; step++) {
         for (uint32_t lane = 0; lane < 12; lane++, errors++)
@@ -126,7 +135,7 @@ static void a_third_rank_tells_whose_lane_is_wrong(void **state)
 {
     (void)state;
     const uint32_t shares[] = { 2, 2, 2 };
-    const struct audit_rule rule = { 4, 3, shares };
+    const struct audit_rule rule = { 4, 3, shares, ascending };
     const uint64_t step = 1; /* rank r computes a lane of r + 1 */
     struct rank_words words[3] = { { { 10, 11 } }, { { 11, 12 } }, { { 12, 10 } } };
     const uint64_t said[2] = { 99, 11 };
@@ -148,7 +157,7 @@ static void of_two_who_changes_its_mind_was_wrong(void **state)
 {
     (void)state;
     const uint32_t shares[] = { 2, 2 };
-    const struct audit_rule rule = { 4, 2, shares };
+    const struct audit_rule rule = { 4, 2, shares, ascending };
     struct rank_words words[2] = { { { 10, 11 } }, { { 99, 10 } } };
     const uint64_t said[2] = { 99, 11 };
     uint64_t again[2] = { 11, 11 };

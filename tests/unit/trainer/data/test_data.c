@@ -497,7 +497,8 @@ static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state
 {
     struct dataset *d = must_open(*state);
     struct prefetch_options options = { .source = source_of(d),
-                                        .share = { .lane_first = 1, .lane_count = 2 } };
+                                        .share = { .lanes = (const uint32_t[]){ 1, 2 },
+                                                   .lane_count = 2 } };
     options.source.crop = true;
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -521,7 +522,8 @@ static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
 {
     struct dataset *d = must_open(*state);
     struct prefetch_options options = { .source = source_of(d),
-                                        .share.lane_count = 2,
+                                        .share = { .lanes = (const uint32_t[]){ 0, 1 },
+                                                   .lane_count = 2 },
                                         .evaluation = true };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -546,21 +548,27 @@ static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
 static void the_lanes_of_a_step_hold_what_one_worker_would_have_had(void **state)
 {
     struct dataset *d = must_open(*state);
-    for (uint32_t cut = 1; cut < 3; cut++) {
-        struct prefetch_options all = { .source = source_of(d), .share.lane_count = 3 };
+    static const struct {
+        uint32_t lanes[3], cut;
+    } parts[] = { { { 0, 1, 2 }, 1 }, { { 0, 1, 2 }, 2 }, { { 1, 0, 2 }, 1 }, { { 0, 2, 1 }, 2 } };
+    for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
+        const uint32_t *lanes = parts[k].lanes, cut = parts[k].cut;
+        struct prefetch_options all = { .source = source_of(d),
+                                        .share = { .lanes = parts[0].lanes, .lane_count = 3 } };
         struct prefetch *p[3] = { NULL };
         assert_int_equal(prefetch_open(&all, &p[0]), ST_OK);
         for (uint32_t i = 0; i < 2; i++) {
             struct prefetch_options part = all;
-            part.share.lane_first = i == 0 ? 0 : cut;
+            part.share.lanes = lanes + (i == 0 ? 0 : cut);
             part.share.lane_count = i == 0 ? cut : 3 - cut;
             assert_int_equal(prefetch_open(&part, &p[1 + i]), ST_OK);
         }
         for (int i = 0; i < 3; i++)
             prefetch_start(p[i], 3);
-        for (int k = 0; k < 30; k++) {
+        for (int i = 0; i < 30; i++) {
             const struct prefetch_item *want = take(p[0]);
-            const struct prefetch_item *got = take(p[want->lane < cut ? 1 : 2]);
+            const bool first = want->lane == lanes[0] || (cut == 2 && want->lane == lanes[1]);
+            const struct prefetch_item *got = take(p[first ? 1 : 2]);
             assert_int_equal(got->step, want->step);
             assert_int_equal(got->lane, want->lane);
             assert_memory_equal(got->x, want->x, 2 * IMAGE * sizeof(float));
