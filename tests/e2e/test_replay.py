@@ -64,6 +64,14 @@ def test_a_machine_that_computes_other_bits_is_refused(home):
     assert done.returncode == 4 and "other bits by itself" in done.stderr, (done.stdout, done.stderr)
 
 
+def test_that_training_fails_is_not_that_bits_differ(home):
+    folder = next((home.dir / "checkpoints").glob("j-*"))
+    home.env["CAIRN_FAULT"] = "trainer.loss,step=280:nan"
+    done = audit(home, f"{folder}@{home.steps[-2]}..{home.steps[-1]}")
+    del home.env["CAIRN_FAULT"]
+    assert done.returncode == 10 and done.stderr and "OTHER BITS" not in done.stdout, done
+
+
 def test_an_error_that_no_audit_within_the_job_can_see_is_found():
     with Home(faults="trainer.weight,generation=1,step=120:flip") as home:
         job = home.submit(**JOB, workers__count=1)

@@ -72,6 +72,8 @@ struct sim_job {
     char spares_token[72];  /* with the newest order to start one */
     uint32_t planned, size; /* plans of this generation left, for so many ranks */
     int64_t set_at;         /* it was to have another number since then */
+    uint32_t formed_in;     /* the newest generation that was seen */
+    int64_t formed_at;      /* ... for the first time */
     int64_t short_since;    /* it trains on with too few or too many, and nothing is in its way */
     int64_t crowd_since;    /* it has more processes than it is to have */
     uint64_t total, every;  /* every 0: by time, every_ms */

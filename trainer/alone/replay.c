@@ -20,6 +20,7 @@
 #define EXIT_NO_FILE 3
 #define EXIT_REFUSED 4
 #define EXIT_DAMAGED 8
+#define EXIT_FAILED  10
 
 struct replay {
     const struct replay_options *options;
@@ -31,6 +32,7 @@ struct replay {
     struct progress progress;
     struct worker *worker;
     uint64_t first, last; /* finished steps */
+    bool trains;          /* it came as far as that */
     struct ckpt_hash digest;
     struct reason reason;
 };
@@ -186,6 +188,7 @@ static enum status compute(struct replay *r)
         .worker = w, .step = r->first, .stop_at = r->last, .row = tell_step, .row_arg = r
     };
     enum loop_end end = LOOP_DONE;
+    r->trains = true;
     st = loop_run(&loop, &end, &r->reason);
     if (st == ST_OK)
         st = state_digest(w, r->last, &r->digest);
@@ -219,8 +222,10 @@ static int tell(const struct replay *r)
     return equal ? 0 : EXIT_DIFFERS;
 }
 
-static int exit_of(enum status st)
+static int exit_of(const struct replay *r, enum status st)
 {
+    if (r->trains)
+        return EXIT_FAILED;
     switch (status_scope(st)) {
     case SCOPE_NONE:
         return 0;
@@ -234,7 +239,7 @@ static int exit_of(enum status st)
     case SCOPE_WORKER:
         break;
     }
-    return EXIT_DIFFERS;
+    return EXIT_FAILED;
 }
 
 int replay_run(const struct replay_options *options)
@@ -250,7 +255,7 @@ int replay_run(const struct replay_options *options)
         st = open_worker(&r);
     if (st == ST_OK)
         st = compute(&r);
-    int code = exit_of(st);
+    int code = exit_of(&r, st);
     if (st == ST_OK) {
         code = tell(&r);
     } else {

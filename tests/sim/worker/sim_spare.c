@@ -154,6 +154,14 @@ static bool is_one_ready(const struct machine *m)
     return ready;
 }
 
+static void note_formed(const struct sim *sim, struct sim_job *known, const struct machine *m)
+{
+    if (known->formed_in == m->generation)
+        return;
+    known->formed_in = m->generation;
+    known->formed_at = sim->now;
+}
+
 void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
                           const Cairn__V1__Plan *plan)
 {
@@ -168,6 +176,7 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     if (plan->spare || !of || of->m.generation != plan->generation)
         return;
     const struct machine *m = &of->m;
+    note_formed(sim, known, m);
     if (known->planned == plan->generation && known->size != plan->size)
         sim_fail(sim, "%s: generation %u has %u ranks, and had %u", plan->job, plan->generation,
                  plan->size, known->size);
@@ -179,8 +188,8 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     known->planned = plan->generation;
     known->size = plan->size;
     if (m->state == MACHINE_FORMING && sim->group_max == 1 && m->size < m->config.ranks &&
-        is_one_ready(m) && m->spares.ready_at > 0 && m->spares.ready_at < m->started_at &&
-        known->set_at < m->started_at)
+        is_one_ready(m) && m->spares.ready_at > 0 && m->spares.ready_at < known->formed_at &&
+        known->set_at < known->formed_at)
         sim_fail(sim, "%s: generation %u has %u of %u workers, and a spare is ready", plan->job,
                  m->generation, m->size, m->config.ranks);
 }
@@ -328,6 +337,7 @@ void sim_spare_look(struct sim *sim, uint32_t index, const struct core_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &of->m;
+    note_formed(sim, known, m);
     check_set(sim, known, m);
     check_numbers(sim, m);
     check_cause(sim, m);
