@@ -262,8 +262,8 @@ static void open_snapshot(struct train_model *model)
     const struct backend_table *table = model->table;
     must(table->alloc_host(model->backend, state_bytes(model), &model->snapshot), "pinned memory");
     must(table->stream_new(model->backend, &model->copies), "stream");
-    must(table->event_new(model->backend, &model->copied), "event");
-    must(table->event_new(model->backend, &model->computed), "event");
+    must(table->event_new(model->backend, false, &model->copied), "event");
+    must(table->event_new(model->backend, false, &model->computed), "event");
 }
 
 static void close_snapshot(struct train_model *model)

@@ -102,9 +102,9 @@ static enum status make_events(struct exact *exact)
     exact->event = calloc(exact->bucket_count, sizeof(struct event *));
     if (exact->event == NULL)
         return ST_NO_MEMORY;
-    enum status st = exact->device->event_new(exact->backend, &exact->drained);
+    enum status st = exact->device->event_new(exact->backend, false, &exact->drained);
     for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
-        st = exact->device->event_new(exact->backend, &exact->event[b]);
+        st = exact->device->event_new(exact->backend, false, &exact->event[b]);
     return st;
 }
 

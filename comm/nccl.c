@@ -331,7 +331,7 @@ static enum status nccl_open(const struct comm_options *options, struct comm **o
     comm->stream = d->table->stream_native(d->stream);
     (void)pthread_mutex_init(&comm->inside, NULL);
     /* Also makes the device this thread's current one, which NCCL takes. */
-    enum status st = d->table->event_new(d->backend, &comm->done);
+    enum status st = d->table->event_new(d->backend, false, &comm->done);
     if (st == ST_OK)
         st = apply_settings(options);
     ncclUniqueId id;

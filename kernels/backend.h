@@ -176,12 +176,17 @@ struct backend_table {
     void (*free_host)(struct backend *backend, void *memory);
     enum status (*stream_new)(struct backend *backend, struct stream **out);
     void (*stream_free)(struct backend *backend, struct stream *stream);
-    enum status (*event_new)(struct backend *backend, struct event **out);
+    /* timed: event_elapsed may be asked of it; others cost less. */
+    enum status (*event_new)(struct backend *backend, bool timed, struct event **out);
     void (*event_free)(struct backend *backend, struct event *event);
     enum status (*event_record)(struct backend *backend, struct event *e, struct stream *stream);
     enum status (*event_wait)(struct backend *backend, struct event *e, struct stream *stream);
     /* ST_AGAIN: not yet. */
     enum status (*event_query)(struct backend *backend, struct event *e);
+    /* What the stream took from the one timed event to the other, both recorded on it. ST_AGAIN: it
+     * has not come to them. */
+    enum status (*event_elapsed)(struct backend *backend, struct event *begin, struct event *end,
+                                 int64_t *out_us);
     enum status (*stream_sync)(struct backend *backend, struct stream *stream);
     /* The stream as the device's other libraries take it (cudaStream_t); NULL: no such thing. */
     void *(*stream_native)(struct stream *stream);

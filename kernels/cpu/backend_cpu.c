@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "kernels/cpu/device/cpu.h"
 #include "kernels/cpu/gemm/dnn.h"
 #include "kernels/cpu/loops/half.h"
@@ -24,7 +25,7 @@ struct stream {
 };
 
 struct event {
-    bool recorded;
+    int64_t at_ns; /* recorded then */
 };
 
 /* Our loops follow oneDNN's choice of instructions, so that its cap (ONEDNN_MAX_CPU_ISA) is also
@@ -149,9 +150,10 @@ static void cpu_stream_free(struct backend *backend, struct stream *stream)
     free(stream);
 }
 
-static enum status cpu_event_new(struct backend *backend, struct event **out)
+static enum status cpu_event_new(struct backend *backend, bool timed, struct event **out)
 {
     (void)backend;
+    (void)timed;
     struct event *event = calloc(1, sizeof(*event));
     if (event == NULL)
         return ST_NO_MEMORY;
@@ -169,7 +171,7 @@ static enum status cpu_event_record(struct backend *backend, struct event *e, st
 {
     (void)backend;
     (void)stream;
-    e->recorded = true;
+    e->at_ns = clock_mono_ns();
     return ST_OK;
 }
 
@@ -186,6 +188,14 @@ static enum status cpu_event_query(struct backend *backend, struct event *e)
 {
     (void)backend;
     (void)e;
+    return ST_OK;
+}
+
+static enum status cpu_event_elapsed(struct backend *backend, struct event *begin,
+                                     struct event *end, int64_t *out_us)
+{
+    (void)backend;
+    *out_us = (end->at_ns - begin->at_ns) / 1000;
     return ST_OK;
 }
 
@@ -361,6 +371,7 @@ const struct backend_table *backend_cpu(void)
         .event_record = cpu_event_record,
         .event_wait = cpu_event_wait,
         .event_query = cpu_event_query,
+        .event_elapsed = cpu_event_elapsed,
         .stream_sync = cpu_stream_sync,
         .capture_begin = cpu_capture_begin,
         .capture_end = cpu_capture_end,

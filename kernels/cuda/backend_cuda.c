@@ -96,7 +96,7 @@ static void cuda_stream_free(struct backend *backend, struct stream *stream)
     free(stream);
 }
 
-static enum status cuda_event_new(struct backend *backend, struct event **out)
+static enum status cuda_event_new(struct backend *backend, bool timed, struct event **out)
 {
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
@@ -104,8 +104,8 @@ static enum status cuda_event_new(struct backend *backend, struct event **out)
     struct event *event = calloc(1, sizeof(*event));
     if (event == NULL)
         return ST_NO_MEMORY;
-    st = cuda_status(backend, cudaEventCreateWithFlags(&event->handle, cudaEventDisableTiming),
-                     "cudaEventCreate");
+    const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
+    st = cuda_status(backend, cudaEventCreateWithFlags(&event->handle, flags), "cudaEventCreate");
     if (st != ST_OK) {
         free(event);
         return st;
@@ -153,6 +153,22 @@ static enum status cuda_event_query(struct backend *backend, struct event *e)
     }
     st = cuda_status(backend, error, "cudaEventQuery");
     return st == ST_OK ? cuda_faults_check(backend) : st;
+}
+
+static enum status cuda_event_elapsed(struct backend *backend, struct event *begin,
+                                      struct event *end, int64_t *out_us)
+{
+    float ms = 0;
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    const cudaError_t error = cudaEventElapsedTime(&ms, begin->handle, end->handle);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* it is no error */
+        return ST_AGAIN;
+    }
+    *out_us = (int64_t)(1e3 * (double)ms);
+    return cuda_status(backend, error, "cudaEventElapsedTime");
 }
 
 static enum status cuda_stream_sync(struct backend *backend, struct stream *stream)
@@ -275,6 +291,7 @@ const struct backend_table *backend_cuda(void)
         .event_record = cuda_event_record,
         .event_wait = cuda_event_wait,
         .event_query = cuda_event_query,
+        .event_elapsed = cuda_event_elapsed,
         .stream_sync = cuda_stream_sync,
         .stream_native = cuda_stream_native,
         .capture_begin = cuda_capture_begin,

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "tests/gpu/async_impl.h"
 
 #define QUEUE_MAX     1024
@@ -15,6 +16,8 @@
 
 struct event {
     atomic_uint_fast64_t recorded, done;
+    int64_t at_ns; /* when the stream came to it last; of the mutex */
+    bool timed;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
 };
@@ -201,11 +204,12 @@ static void *async_stream_native(struct stream *stream)
 
 /* ---- events ---- */
 
-static enum status async_event_new(struct backend *b, struct event **out)
+static enum status async_event_new(struct backend *b, bool timed, struct event **out)
 {
     (void)b;
     struct event *e = calloc(1, sizeof(*e));
     CHECK(e != NULL);
+    e->timed = timed;
     (void)pthread_mutex_init(&e->mutex, NULL);
     (void)pthread_cond_init(&e->changed, NULL);
     *out = e;
@@ -232,6 +236,7 @@ static enum status run_record(struct stream *stream, void *arg)
     (void)stream;
     const struct moment *m = arg;
     (void)pthread_mutex_lock(&m->event->mutex);
+    m->event->at_ns = clock_mono_ns();
     atomic_store(&m->event->done, m->number);
     (void)pthread_cond_broadcast(&m->event->changed);
     (void)pthread_mutex_unlock(&m->event->mutex);
@@ -269,6 +274,24 @@ static enum status async_event_query(struct backend *b, struct event *e)
 {
     (void)b;
     return atomic_load(&e->done) == atomic_load(&e->recorded) ? ST_OK : ST_AGAIN;
+}
+
+static int64_t moment_of(struct event *e)
+{
+    (void)pthread_mutex_lock(&e->mutex);
+    const int64_t at_ns = e->at_ns;
+    (void)pthread_mutex_unlock(&e->mutex);
+    return at_ns;
+}
+
+static enum status async_event_elapsed(struct backend *b, struct event *begin, struct event *end,
+                                       int64_t *out_us)
+{
+    CHECK(begin->timed && end->timed);
+    if (async_event_query(b, begin) != ST_OK || async_event_query(b, end) != ST_OK)
+        return ST_AGAIN;
+    *out_us = (moment_of(end) - moment_of(begin)) / 1000;
+    return ST_OK;
 }
 
 /* ---- the table ---- */
@@ -327,6 +350,7 @@ static struct backend_table table = {
     .event_record = async_event_record,
     .event_wait = async_event_wait,
     .event_query = async_event_query,
+    .event_elapsed = async_event_elapsed,
     .stream_sync = async_stream_sync,
     .stream_native = async_stream_native,
     .capture_begin = async_capture_begin,

@@ -180,11 +180,16 @@ static enum status compare_replicas(struct loop *l, bool first)
 }
 
 /* audits: a lane of another rank was among them. */
-static void note_lanes(const struct loop *l, bool audits)
+static enum status note_lanes(const struct loop *l, bool audits)
 {
-    const int64_t lanes = l->worker->lane_count;
-    session_note_lanes(l->options.session, l->worker->lane_count,
-                       progress_lanes_us(l->progress) * lanes / (lanes + audits));
+    struct worker *w = l->worker;
+    const int64_t lanes = w->lane_count;
+    enum status st = lane_clock_read(&w->clock, &w->device, l->progress, &w->lanes_us);
+    if (st == ST_OK && l->options.session != NULL) {
+        session_note_lanes(l->options.session, w->lane_count,
+                           w->lanes_us * lanes / (lanes + audits));
+    }
+    return st;
 }
 
 static enum status train_step(struct loop *l, struct session_row *row)
@@ -204,15 +209,14 @@ static enum status train_step(struct loop *l, struct session_row *row)
         st = audit_step(l, &audit);
     if (st != ST_OK)
         return st;
-    /* On a device these phases are those in which work was given to it. */
-    if (l->options.session != NULL && w->device.table->host_memory)
-        note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
     struct optimizer_report report;
     l->rest.whole = false;
     st = step_update(w, l->step, lr, &report);
     l->rest.whole = st == ST_OK || st == ST_NUMERIC; /* which changes nothing */
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
+    if (st == ST_OK)
+        st = note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
     if (st != ST_OK)
         return loop_fail(l, st, "update");
     row->lr = (float)lr;

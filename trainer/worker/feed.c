@@ -60,9 +60,9 @@ static enum status open_entry(const struct feed *feed, struct feed_entry *entry,
         st = table->alloc(backend, feed->sizes.draw, &draw);
     entry->draw = draw;
     if (st == ST_OK)
-        st = table->event_new(backend, &entry->copied);
+        st = table->event_new(backend, false, &entry->copied);
     if (st == ST_OK)
-        st = table->event_new(backend, &entry->consumed);
+        st = table->event_new(backend, false, &entry->consumed);
     return st;
 }
 

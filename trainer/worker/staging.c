@@ -41,9 +41,9 @@ enum status staging_open(const struct device *device, const struct ckpt_state *s
     if (s == NULL)
         return ST_NO_MEMORY;
     s->device = device;
-    enum status st = device->table->event_new(device->backend, &s->computed);
+    enum status st = device->table->event_new(device->backend, false, &s->computed);
     if (st == ST_OK)
-        st = device->table->event_new(device->backend, &s->copied);
+        st = device->table->event_new(device->backend, false, &s->copied);
     for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++)
         st = stage_buffer(s, state, rank, size, i);
     if (st != ST_OK) {

@@ -297,6 +297,8 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         st =
             lane_sums_open(&w->device, w->bucket_begin, w->bucket_count, w->layout.count, &w->sums);
     }
+    if (st == ST_OK)
+        st = lane_clock_open(&w->clock, &w->device);
     if (st == ST_NO_MEMORY)
         return out_of_memory(w, "the model", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "preparing the model", reason);
@@ -393,6 +395,7 @@ void worker_close(struct worker *worker)
         w->device.comm->close(w->comm);
     staging_close(w->staging);
     lane_sums_close(w->sums);
+    lane_clock_close(&w->clock, &w->device);
     scaling_close(w);
     gather_close(&w->eval_results, &w->device);
     gather_close(&w->agreement, &w->device);

@@ -46,6 +46,7 @@
 #include "trainer/worker/device.h"
 #include "trainer/worker/feed.h"
 #include "trainer/worker/gather.h"
+#include "trainer/worker/lane_clock.h"
 #include "trainer/worker/lane_sums.h"
 #include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
@@ -108,6 +109,8 @@ struct worker {
     struct comm *comm;       /* device.comm's; owned; NULL with one rank */
     struct gather agreement; /* trainer/worker/agree.h; not with one rank */
     struct lane_sums *sums;  /* NULL: nothing is audited */
+    struct lane_clock clock;
+    int64_t lanes_us; /* of the newest step: its lanes, and one that it audited */
     struct exact *exact;
     bool lost; /* the loss of one of its own lanes in this step isn't finite; in host memory only */
 

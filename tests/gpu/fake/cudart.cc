@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "tests/gpu/fake/fake.h"
@@ -230,8 +231,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     const cudaError_t error = runtime_enter("cudaEventCreateWithFlags");
     if (error != cudaSuccess)
         return error;
-    (void)flags;
     *out = new CUevent_st();
+    (*out)->timed = (flags & cudaEventDisableTiming) == 0;
     fake_object(1);
     return cudaSuccess;
 }
@@ -257,7 +258,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
         return runtime_leave(cudaErrorStreamCaptureUnsupported);
     event->stream = stream;
     const uint64_t mine = ++event->issued;
-    fake_enqueue(stream, [event, mine] { event->done = std::max(event->done, mine); });
+    fake_enqueue(stream, [event, mine] {
+        event->done = std::max(event->done, mine);
+        event->at_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+    });
     return cudaSuccess;
 }
 
@@ -291,6 +295,20 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return cudaSuccess;
     (void)run_one(event->stream);
     return runtime_leave(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t begin, cudaEvent_t end)
+{
+    const held lock(fake.lock);
+    const cudaError_t error = runtime_enter("cudaEventElapsedTime");
+    if (error != cudaSuccess)
+        return error;
+    if (!begin->timed || !end->timed || begin->issued == 0 || end->issued == 0)
+        return runtime_leave(cudaErrorInvalidResourceHandle);
+    if (begin->done < begin->issued || end->done < end->issued)
+        return runtime_leave(cudaErrorNotReady);
+    *out = (float)(end->at_ns - begin->at_ns) / 1e6f;
+    return cudaSuccess;
 }
 
 /* --- graphs --------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ struct CUstream_st {
 struct CUevent_st {
     CUstream_st *stream = nullptr;
     uint64_t issued = 0, done = 0;
+    bool timed = false;
+    int64_t at_ns = 0; /* when the stream came to it last */
 };
 
 struct CUgraph_st {

@@ -99,6 +99,40 @@ static void memory_is_aligned_zeroed_and_bounded(void **state)
     nothing_is_left();
 }
 
+static void time_between_two_timed_events_is_told_once_both_have_passed(void **state)
+{
+    (void)state;
+    fake_cuda_describe("");
+    struct backend *b = open_cuda(NULL);
+    struct stream *stream = NULL;
+    struct event *began = NULL, *ended = NULL, *untimed = NULL;
+    float *device = NULL;
+    int64_t us = -1;
+    assert_int_equal(cuda()->stream_new(b, &stream), ST_OK);
+    assert_int_equal(cuda()->event_new(b, true, &began), ST_OK);
+    assert_int_equal(cuda()->event_new(b, true, &ended), ST_OK);
+    assert_int_equal(cuda()->event_new(b, false, &untimed), ST_OK);
+    assert_int_equal(cuda()->alloc(b, 1 << 20, (void **)&device), ST_OK);
+    assert_int_equal(cuda()->event_record(b, began, stream), ST_OK);
+    assert_int_equal(cuda()->vector.fill(b, device, 5.0f, (1 << 20) / sizeof(float), stream),
+                     ST_OK);
+    assert_int_equal(cuda()->event_record(b, ended, stream), ST_OK);
+    assert_int_equal(cuda()->event_record(b, untimed, stream), ST_OK);
+    assert_int_equal(cuda()->event_elapsed(b, began, ended, &us), ST_AGAIN);
+    assert_int_equal(us, -1);
+    assert_int_equal(cuda()->stream_sync(b, stream), ST_OK);
+    assert_int_equal(cuda()->event_elapsed(b, began, ended, &us), ST_OK);
+    assert_true(us >= 0);
+    assert_int_equal(cuda()->event_elapsed(b, began, untimed, &us), ST_DEVICE);
+    cuda()->event_free(b, untimed);
+    cuda()->event_free(b, ended);
+    cuda()->event_free(b, began);
+    cuda()->free(b, device);
+    cuda()->stream_free(b, stream);
+    cuda()->close(b);
+    nothing_is_left();
+}
+
 static void copies_are_done_when_their_event_was_waited_for(void **state)
 {
     (void)state;
@@ -109,7 +143,7 @@ static void copies_are_done_when_their_event_was_waited_for(void **state)
     void *device = NULL, *pinned = NULL;
     assert_int_equal(cuda()->stream_new(b, &compute), ST_OK);
     assert_int_equal(cuda()->stream_new(b, &other), ST_OK);
-    assert_int_equal(cuda()->event_new(b, &event), ST_OK);
+    assert_int_equal(cuda()->event_new(b, false, &event), ST_OK);
     assert_int_equal(cuda()->alloc(b, 4 * sizeof(float), &device), ST_OK);
     assert_int_equal(cuda()->alloc_host(b, 4 * sizeof(float), &pinned), ST_OK);
     assert_int_equal(cuda()->event_query(b, event), ST_OK); /* never recorded */
@@ -515,6 +549,7 @@ int main(void)
         cmocka_unit_test(a_machine_without_a_gpu_is_described),
         cmocka_unit_test(a_device_is_described_by_its_driver),
         cmocka_unit_test(memory_is_aligned_zeroed_and_bounded),
+        cmocka_unit_test(time_between_two_timed_events_is_told_once_both_have_passed),
         cmocka_unit_test(copies_are_done_when_their_event_was_waited_for),
         cmocka_unit_test(a_captured_graph_computes_with_what_is_there_when_it_runs),
         cmocka_unit_test(a_broken_capture_is_no_lasting_error),

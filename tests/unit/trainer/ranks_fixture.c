@@ -115,6 +115,7 @@ static void note_end(struct one *one, struct worker *worker, enum loop_end end)
 {
     struct evaluation result;
     one->result->end = end;
+    one->result->lanes_us = worker->lanes_us;
     if (one->options->over_at > 0 && worker->eval_plan != NULL)
         one->result->evaluation_st = evaluation_run(worker, &result);
 }

@@ -49,6 +49,7 @@ struct ranks_result {
     struct session_row rows[RANKS_ROWS]; /* of rank 0 */
     size_t row_count;
     enum loop_end end;         /* of rank 0 */
+    int64_t lanes_us;          /* of rank 0's newest step */
     enum status evaluation_st; /* over_at, and it evaluates: of one more evaluation of rank 0 */
 };
 

@@ -58,6 +58,7 @@ static void check_job(const struct ranks_job *job, const char *const *sets, uint
         struct ranks_result *device = run_well(&options);
         assert_string_equal(device->digest, cpu->digest);
         assert_int_equal(device->row_count, cpu->row_count);
+        assert_true(cpu->lanes_us > 0 && device->lanes_us > 0);
         for (size_t i = 0; i < cpu->row_count; i++) {
             const struct session_row *a = &cpu->rows[i], *b = &device->rows[i];
             assert_memory_equal(&a->loss, &b->loss, sizeof(a->loss));

@@ -1,0 +1,29 @@
+/*
+ * How long this rank's lanes take in a step, without what it waits for others: by the clock of
+ * whatever computes them. On a device it is the time between two events on the compute stream, as
+ * the phases of the host there are those in which work was given to it.
+ *
+ * Memory: all of it from open to close. Thread: the step thread. Errors: the backend's
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "trainer/worker/device.h"
+#include "trainer/worker/progress.h"
+
+struct lane_clock {
+    struct event *began, *ended; /* NULL: host memory */
+};
+
+/* clock starts zeroed, and is closed whatever is returned. */
+MUST_CHECK enum status lane_clock_open(struct lane_clock *clock, const struct device *device);
+void lane_clock_close(struct lane_clock *clock, const struct device *device);
+/* Before the first lane's work, and after the last one's, is enqueued. */
+MUST_CHECK enum status lane_clock_begin(struct lane_clock *clock, const struct device *device);
+MUST_CHECK enum status lane_clock_end(struct lane_clock *clock, const struct device *device);
+/* After the update, which the compute stream was waited for with. progress: its phases are of this
+ * step. */
+MUST_CHECK enum status lane_clock_read(const struct lane_clock *clock, const struct device *device,
+                                       const struct progress *progress, int64_t *out_us);
