@@ -46,6 +46,8 @@ void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *
 /* A failure of that kind is known of another node. */
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
 void shun_drop(struct shun_list *shuns, enum shun_why why);
+/* SHUN_FAILED of any other kind. true: there was some. */
+bool shun_drop_others(struct shun_list *shuns, uint32_t kind);
 const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
 /* For whatever reason, and however long ago. */
 bool shun_knows(const struct shun_list *shuns, const char *node);

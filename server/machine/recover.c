@@ -564,6 +564,11 @@ void machine_on_nowhere(struct machine_turn *t)
     const bool user = m->cause.kind == MACHINE_FAULT_USER && m->cause.of_node;
     const bool counted = !m->spared;
     struct reason where;
+    if (user && shun_drop_others(&m->shunned, MACHINE_FAULT_USER)) {
+        m->dirty = true; /* where it failed otherwise it may have what it lacks here */
+        machine_act(t, MACHINE_ACT_SCHEDULE);
+        return;
+    }
     shun_name(&m->shunned, SHUN_FAILED, &where);
     const bool alone = shun_count(&m->shunned, SHUN_FAILED) < 2;
     shun_drop(&m->shunned, SHUN_FAILED);
