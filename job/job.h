@@ -61,6 +61,13 @@ struct job_model {
     char weights[LIMIT_PATH]; /* safetensors to start from; "" : drawn from the seed */
 };
 
+/*
+ * 0 stays 0, anything else is at least one step.
+ * Errors: ST_CONFIG  it is a time, or too much
+ */
+MUST_CHECK enum status job_duration_steps(const struct job_duration *duration,
+                                          uint64_t steps_per_epoch, uint64_t *out);
+
 /* Does the model read tokens, not images? */
 bool job_is_text(const struct job_model *model);
 

@@ -83,7 +83,7 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     char clock[32] = "";
     bool known = job->total_steps > 0;
     double fraction = known ? (double)job->step / (double)job->total_steps : 0;
-    double eta = job_is_over(job->state) ? NAN : progress_eta(watch->progress, job->total_steps);
+    const double eta = job->eta_seconds;
     if (isfinite(eta)) {
         time_t at = (time_t)(clock_wall_ms(clock_system()) / 1000 + (int64_t)eta);
         struct tm parts;
@@ -110,6 +110,20 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
+/* Of many steps: one tells little. */
+static enum status draw_pace(const Cairn__V1__Job *job, struct buf *out)
+{
+    if (!isfinite(job->throughput) || !isfinite(job->step_ms))
+        return ST_OK;
+    enum status st = buf_printf(out, "\n%.0f %s  step %.1f ms", job->throughput,
+                                job->throughput_unit, job->step_ms);
+    for (size_t i = 0; st == ST_OK && i < job->n_phases; i++) {
+        st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", job->phases[i]->name,
+                        job->phases[i]->ms);
+    }
+    return st;
+}
+
 static enum status draw_numbers(const struct watch *watch, struct buf *out)
 {
     const Cairn__V1__MetricRow *row = watch->row;
@@ -129,11 +143,7 @@ static enum status draw_numbers(const struct watch *watch, struct buf *out)
     if (st == ST_OK && isfinite(watch->job->accuracy))
         st = buf_printf(out, "  accuracy %.4f", watch->job->accuracy);
     if (st == ST_OK)
-        st = buf_printf(out, "\n%.0f samples/s  step %.1f ms", row->samples_per_s, row->step_ms);
-    for (size_t i = 0; st == ST_OK && i < row->n_phases; i++) {
-        st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", row->phases[i]->name,
-                        row->phases[i]->ms);
-    }
+        st = draw_pace(watch->job, out);
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
@@ -267,7 +277,7 @@ static void take_update(struct watch *watch, Cairn__V1__JobUpdate *update)
 {
     for (size_t i = 0; i < update->n_rows; i++) {
         const Cairn__V1__MetricRow *row = update->rows[i];
-        progress_add(watch->progress, row->generation, row->step, row->loss, row->wall_ms);
+        progress_add(watch->progress, row->generation, row->step, row->loss);
     }
     if (watch->show == WATCH_SHOWN && output_is_json(watch->client))
         watch->broken = json_write_message(&update->base) != ST_OK;

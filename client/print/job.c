@@ -56,7 +56,7 @@ static void job_step(const void *row, char *out, size_t capacity)
 static void job_eta(const void *row, char *out, size_t capacity)
 {
     const Cairn__V1__Job *job = row;
-    (void)format_seconds(job->state == CAIRN__V1__JOB_STATE__RUNNING ? job->eta_s : NAN, out,
+    (void)format_seconds(job->state == CAIRN__V1__JOB_STATE__RUNNING ? job->eta_seconds : NAN, out,
                          capacity);
 }
 
@@ -341,8 +341,8 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     job_eta(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "left", text);
-    if (st == ST_OK && job->samples_per_s > 0)
-        st = buf_printf(out, "%-12s %.0f samples/s\n", "speed", job->samples_per_s);
+    if (st == ST_OK && job->throughput > 0)
+        st = buf_printf(out, "%-12s %.0f %s\n", "speed", job->throughput, job->throughput_unit);
     job_workers(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "workers", text);

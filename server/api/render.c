@@ -395,13 +395,33 @@ static bool add_events(struct core *core, const struct core_job *job, Cairn__V1_
                               out) == ST_OK;
 }
 
-static double eta(const struct core_job *job, uint64_t step)
+static bool add_phase(const struct core_job *job, uint32_t part, Cairn__V1__Job *out)
 {
-    const struct machine *m = &job->m;
-    bool runs = m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
-    if (!runs || m->total_steps == 0 || !isfinite(job->step_ms) || step > m->total_steps)
-        return __builtin_nan("");
-    return (double)(m->total_steps - step) * job->step_ms / 1000.0;
+    const double ms = core_part_ms(job, part);
+    if (!isfinite(ms))
+        return true;
+    Cairn__V1__Phase *phase = malloc(sizeof *phase);
+    if (!phase)
+        return false;
+    cairn__v1__phase__init(phase);
+    phase->name = render_text(core_part_name(part));
+    phase->ms = ms;
+    out->phases[out->n_phases++] = phase;
+    return true;
+}
+
+/* After add_scalars. */
+static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
+{
+    out->step_ms = core_step_ms(job);
+    out->phases = calloc(CORE_PARTS, sizeof(void *));
+    bool ok = out->phases != NULL;
+    for (uint32_t i = 0; ok && i < CORE_PARTS; i++)
+        ok = add_phase(job, i, out);
+    out->throughput = core_throughput(job);
+    out->throughput_unit = render_text(core_is_text(job) ? "tokens/s" : "samples/s");
+    out->eta_seconds = core_eta_s(job, out->step);
+    return ok;
 }
 
 /* Of the workers that there are. */
@@ -435,10 +455,8 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->steps_per_epoch = m->steps_per_epoch;
     out->restarts = m->restarts;
     out->loss = job->loss;
-    out->samples_per_s = job->samples_per_s;
     out->accuracy = job->accuracy;
     out->eval_loss = job->eval_loss;
-    out->eta_s = eta(job, step);
     out->recovery_count = m->recoveries;
     out->goodput = machine_goodput(m);
     add_copies(job, out);
@@ -469,7 +487,8 @@ Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
               add_workers(job, out) && add_spares(job, out) && add_lost(job, out) &&
-              add_plan(job, out) && (!with_events || add_events(core, job, out));
+              add_plan(job, out) && add_pace(job, out) &&
+              (!with_events || add_events(core, job, out));
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

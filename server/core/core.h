@@ -32,6 +32,7 @@
 #include "server/fleet/record.h"
 #include "server/journal/journal.h"
 #include "server/machine/machine.h"
+#include "server/pace/pace.h"
 #include "server/store/task.h"
 
 struct core;
@@ -142,15 +143,6 @@ struct core_rows {
     } * list;
 };
 
-/* How fast a job goes: wall time a step, evaluations and saves included. */
-struct core_pace {
-    double step_ms;      /* averaged over some steps of one generation */
-    uint32_t generation; /* of the newest row; 0: there was none */
-    uint32_t rows;       /* of that generation */
-    uint64_t step;       /* of the newest row */
-    int64_t wall_ms;
-};
-
 struct core_job {
     struct machine m;
     char id[16];
@@ -178,11 +170,11 @@ struct core_job {
     bool dirty, deciding;     /* this group changed its state; decided on a save of it */
     struct core_job *dirty_next;
     char *recorded; /* the state as the journal has it; owned; NULL: not known */
-    struct machine_rank_row *recorded_ranks;                  /* the same of each rank; owned */
-    double loss, samples_per_s, step_ms, accuracy, eval_loss; /* newest; NaN: none */
+    struct machine_rank_row *recorded_ranks; /* the same of each rank; owned */
+    double loss, accuracy, eval_loss;        /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
-    struct core_pace pace;
+    struct pace pace;
     /* Copies in memory, as the workers of that generation say it; 0: nothing was said yet. */
     struct core_copies {
         uint32_t generation;
@@ -478,6 +470,16 @@ bool core_nodes_apart(const struct core *core, const char *a, const char *b);
 void core_check(struct core *core);
 
 const struct core_options *core_options(const struct core *core);
+/* What a job's pace says (server/pace); NaN: it isn't known. A plain step, and its parts, in ms. */
+#define CORE_PARTS 6 /* of PACE_PARTS */
+const char *core_part_name(uint32_t part);
+double core_part_ms(const struct core_job *job, uint32_t part);
+double core_step_ms(const struct core_job *job);
+/* Samples a second; of text tokens. */
+bool core_is_text(const struct core_job *job);
+double core_throughput(const struct core_job *job);
+/* Seconds from that step to the last one; while it runs. */
+double core_eta_s(const struct core_job *job, uint64_t step);
 /* Lanes of each rank; out: as many as the generation has. Errors: those of job_shares_of. */
 MUST_CHECK enum status core_shares(const struct core_job *job, uint32_t *out);
 /* Folder of a checkpoint of the job, or of a save. */

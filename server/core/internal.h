@@ -92,7 +92,7 @@ struct core {
     int64_t spread_ms;        /* agents and trainers open lost streams so late; 0: within 1 s */
     int64_t grace_until;      /* nobody is judged before; 0: it is over */
     int64_t hello_at;         /* the newest first one of an agent, or of a trainer that is back */
-    int64_t expects_until;    /* nodes come back: jobs were not over when it started, or it stood still */
+    int64_t expects_until;    /* nodes come back: after its start with jobs, or a standstill */
     int64_t draining_until;   /* 0: no */
     int64_t drain_wall;       /* the newest drain began */
     int64_t promised_at;      /* when core_tick was to be called; INT64_MAX: not at all */

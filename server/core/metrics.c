@@ -8,9 +8,6 @@
 #include "common/cleanup.h"
 #include "server/core/internal.h"
 
-#define PACE_SKIP 2  /* first steps of a generation: kernels are chosen, files read */
-#define PACE_ROWS 64 /* that count most; older ones fade */
-
 /* Books what a step of rank 0 waited for a copy in memory. (What it waited for a checkpoint
  * stands in the reports of the save, of all ranks.) */
 static void note_copy_stall(struct core_job *job, const Cairn__V1__MetricRow *row)
@@ -25,25 +22,67 @@ static void note_copy_stall(struct core_job *job, const Cairn__V1__MetricRow *ro
     }
 }
 
-/* One step tells little: it may have been skipped, or waited for a save. */
+/* As rows name them. */
+static const char *const parts[CORE_PARTS] = { "data",          "forward",   "backward",
+                                               "communication", "optimizer", "snapshot" };
+
+const char *core_part_name(uint32_t part)
+{
+    CHECK(part < CORE_PARTS);
+    return parts[part];
+}
+
+double core_part_ms(const struct core_job *job, uint32_t part)
+{
+    return pace_part_ms(&job->pace, part);
+}
+
+double core_step_ms(const struct core_job *job)
+{
+    return pace_step_ms(&job->pace);
+}
+
 static void note_pace(struct core_job *job, const Cairn__V1__MetricRow *row)
 {
-    struct core_pace *pace = &job->pace;
-    bool follows = pace->generation == row->generation && row->step > pace->step &&
-                   row->wall_ms >= pace->wall_ms;
-    double per_step =
-        follows ? (double)(row->wall_ms - pace->wall_ms) / (double)(row->step - pace->step)
-                : row->step_ms;
-    pace->rows = follows ? pace->rows + 1 : 0;
-    if (pace->rows <= PACE_SKIP) {
-        pace->step_ms = row->step_ms;
-    } else {
-        uint32_t counted = pace->rows - PACE_SKIP;
-        pace->step_ms += (per_step - pace->step_ms) / (counted < PACE_ROWS ? counted : PACE_ROWS);
+    struct pace_row said = { .generation = row->generation,
+                             .step = row->step,
+                             .wall_ms = row->wall_ms,
+                             .step_ms = row->step_ms,
+                             .evaluated = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL };
+    for (size_t i = 0; i < row->n_phases; i++) {
+        for (uint32_t p = 0; p < CORE_PARTS; p++) {
+            if (strcmp(row->phases[i]->name, parts[p]) == 0)
+                said.part_ms[p] = row->phases[i]->ms;
+        }
     }
-    pace->generation = row->generation;
-    pace->step = row->step;
-    pace->wall_ms = row->wall_ms;
+    pace_add(&job->pace, &said);
+}
+
+bool core_is_text(const struct core_job *job)
+{
+    return !job->unreadable[0] && job_is_text(&job->spec->model);
+}
+
+double core_throughput(const struct core_job *job)
+{
+    const double ms = pace_whole_ms(&job->pace);
+    if (job->unreadable[0] || !(ms > 0)) /* what its file would say */
+        return (double)NAN;
+    const double samples = (double)job->spec->train.global_batch;
+    return samples * (core_is_text(job) ? (double)job->spec->model.context : 1) / (ms / 1e3);
+}
+
+double core_eta_s(const struct core_job *job, uint64_t step)
+{
+    const struct machine *m = &job->m;
+    const bool runs = m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
+    uint64_t every = 0, evals = 0;
+    if (!runs || job->unreadable[0] || m->total_steps == 0 || step > m->total_steps)
+        return (double)NAN;
+    if (job->spec->data.eval.format != JOB_FORMAT_NONE &&
+        job_duration_steps(&job->spec->eval_every, m->steps_per_epoch, &every) == ST_OK)
+        evals = pace_evals_left(step, m->total_steps, every);
+    return pace_left_ms(&job->pace, m->total_steps - step, evals) / 1e3;
 }
 
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row)
@@ -51,9 +90,6 @@ void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricR
     note_pace(job, row);
     job->metric_step = step;
     job->loss = (double)row->loss;
-    job->step_ms = job->pace.step_ms;
-    job->samples_per_s =
-        job->step_ms > 0 ? (double)job->spec->train.global_batch / (job->step_ms / 1e3) : NAN;
     if (row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL) {
         job->accuracy = row->eval->accuracy;
         job->eval_loss = row->eval->loss;

@@ -297,8 +297,7 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
     }
     job->spec = spec;
     job->seq = row->seq;
-    job->loss = job->samples_per_s = job->step_ms = job->accuracy = job->eval_loss =
-        __builtin_nan("");
+    job->loss = job->accuracy = job->eval_loss = __builtin_nan("");
     (void)snprintf(job->id, sizeof job->id, "%s", row->id);
     (void)snprintf(job->name, sizeof job->name, "%s", row->name);
     job->job_file = strdup(row->job_file);

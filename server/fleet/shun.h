@@ -1,7 +1,7 @@
 /*
  * The nodes that one job keeps away from, and why: its pins or data differ there, it failed there
- * by the node's fault, or was slow there. An entry holds for a time, then the node is tried again; it stays in
- * the list until it is dropped, so that a second failure is known as one.
+ * by the node's fault, or was slow there. An entry holds for a time, then the node is tried again;
+ * it stays in the list until it is dropped, so that a second failure is known as one.
  *
  * Bounded by LIMIT_NODES. Memory: shun_release; without memory a node isn't added, and is tried
  * again. Times: Unix ms, as the list is journalled.

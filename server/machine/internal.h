@@ -10,36 +10,36 @@
 #include "server/machine/interval.h"
 #include "server/machine/machine.h"
 
-#define MACHINE_HELLO_MS      60000  /* from the start of a trainer to its hello */
-#define MACHINE_WINDOW_MS     250    /* for the first cause to arrive */
-#define MACHINE_SESSION_MS    10000  /* for a lost session to come back, at least */
-#define MACHINE_SILENT_MS     5000   /* config.silent_ms, unless said otherwise */
-#define MACHINE_CUT_OFF_MS    300000 /* a node is waited for that others reach, or train with */
-#define MACHINE_STANDSTILL_MS 3000   /* no progress, on several nodes: are paths broken? */
-#define MACHINE_PINS_MS       5000   /* for the others to say theirs, once some pins differ */
-#define MACHINE_GRACE_MS      10000  /* after the coordinator's start: nobody is judged lost */
-#define MACHINE_MISSING_MS    1000   /* for the exit of a trainer that its agent doesn't list */
-#define MACHINE_LEAVE_MS      10000  /* for trainers to leave after the last commit */
-#define MACHINE_END_AGAIN_MS  2000   /* between two MACHINE_ACT_END */
-#define MACHINE_PARK_MS       5000   /* for workers to say that they have parked, at least */
-#define MACHINE_PARK_STEPS    3      /* ... or so many steps */
-#define MACHINE_PARK_MAX_MS   60000  /* ... but no longer */
-#define MACHINE_AWAIT_SAVES_MS 10000 /* at most, for what workers write, if the end is planned */
-#define MACHINE_KEEP_MS       30000  /* for kept workers to find the next generation */
-#define MACHINE_REPLACE_MS    60000  /* slow for so long, a worker is replaced */
-#define MACHINE_REPLACED_MS   600000 /* between two of these */
-#define MACHINE_NEVER_MS      5000   /* a trainer that never showed up counts as gone */
-#define MACHINE_UNDYING_MS    15000  /* a trainer that SIGKILL doesn't end counts as gone */
-#define MACHINE_ASSUMED_MS    10000  /* for ranks that may have nothing to unlink */
-#define MACHINE_REMOVE_MS     60000  /* for ranks to unlink their files of a dropped save */
-#define MACHINE_PROBE_MS      60000  /* between two questions whether the store answers us */
-#define MACHINE_STUCK_TIMES   4 /* so often the time in which a save is dropped: then a rank is */
-#define MACHINE_SLOW_BYTES_MS 10000 /* a store that takes less in a ms, in an fsync, is stuck */
-#define MACHINE_WATCH_MS      500   /* how often the rules of silence are looked at */
-#define MACHINE_LOOK_MS       20    /* ... and at what messages of trainers, at most */
-#define MACHINE_BARREN_MAX    10    /* generations in a row without progress; then FAILED */
-#define MACHINE_LACKING_MAX   16    /* nodes that lack what it needs; then it is the job's fault */
-#define MACHINE_LIVE_TRIES    3     /* generations in a row without progress; then none is kept */
+#define MACHINE_HELLO_MS       60000  /* from the start of a trainer to its hello */
+#define MACHINE_WINDOW_MS      250    /* for the first cause to arrive */
+#define MACHINE_SESSION_MS     10000  /* for a lost session to come back, at least */
+#define MACHINE_SILENT_MS      5000   /* config.silent_ms, unless said otherwise */
+#define MACHINE_CUT_OFF_MS     300000 /* a node is waited for that others reach, or train with */
+#define MACHINE_STANDSTILL_MS  3000   /* no progress, on several nodes: are paths broken? */
+#define MACHINE_PINS_MS        5000   /* for the others to say theirs, once some pins differ */
+#define MACHINE_GRACE_MS       10000  /* after the coordinator's start: nobody is judged lost */
+#define MACHINE_MISSING_MS     1000   /* for the exit of a trainer that its agent doesn't list */
+#define MACHINE_LEAVE_MS       10000  /* for trainers to leave after the last commit */
+#define MACHINE_END_AGAIN_MS   2000   /* between two MACHINE_ACT_END */
+#define MACHINE_PARK_MS        5000   /* for workers to say that they have parked, at least */
+#define MACHINE_PARK_STEPS     3      /* ... or so many steps */
+#define MACHINE_PARK_MAX_MS    60000  /* ... but no longer */
+#define MACHINE_AWAIT_SAVES_MS 10000  /* at most, for what workers write, if the end is planned */
+#define MACHINE_KEEP_MS        30000  /* for kept workers to find the next generation */
+#define MACHINE_REPLACE_MS     60000  /* slow for so long, a worker is replaced */
+#define MACHINE_REPLACED_MS    600000 /* between two of these */
+#define MACHINE_NEVER_MS       5000   /* a trainer that never showed up counts as gone */
+#define MACHINE_UNDYING_MS     15000  /* a trainer that SIGKILL doesn't end counts as gone */
+#define MACHINE_ASSUMED_MS     10000  /* for ranks that may have nothing to unlink */
+#define MACHINE_REMOVE_MS      60000  /* for ranks to unlink their files of a dropped save */
+#define MACHINE_PROBE_MS       60000  /* between two questions whether the store answers us */
+#define MACHINE_STUCK_TIMES    4 /* so often the time in which a save is dropped: then a rank is */
+#define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
+#define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
+#define MACHINE_LOOK_MS        20    /* ... and at what messages of trainers, at most */
+#define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
+#define MACHINE_LACKING_MAX    16    /* nodes that lack what it needs; then it is the job's fault */
+#define MACHINE_LIVE_TRIES     3     /* generations in a row without progress; then none is kept */
 /* How much a disagreement of workers counts while what is computed again isn't right, either: once
  * more where nobody tells who is wrong; thrice more where it is known, as its node may be the only
  * one and so stays in use. */

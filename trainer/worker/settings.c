@@ -5,28 +5,6 @@
 
 #include "common/check.h"
 
-/* How many steps a duration is; 0 stays 0, anything else is at least one step. */
-static enum status steps_of(const struct job_duration *duration, uint64_t steps_per_epoch,
-                            uint64_t *out)
-{
-    double value = duration->value;
-    switch (duration->unit) {
-    case JOB_STEPS:
-        break;
-    case JOB_EPOCHS:
-        value *= (double)steps_per_epoch;
-        break;
-    case JOB_MS:
-    case JOB_AUTO:
-        return ST_CONFIG;
-    }
-    if (!(value >= 0 && value <= 1e15))
-        return ST_CONFIG;
-    uint64_t steps = (uint64_t)value;
-    *out = steps == 0 && value > 0 ? 1 : steps;
-    return ST_OK;
-}
-
 struct duration_row {
     const char *key;
     const struct job_duration *from;
@@ -51,7 +29,7 @@ static enum status derive_durations(const struct job *job, struct settings *s,
             s->save_every = 0;
             continue;
         }
-        if (steps_of(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
+        if (job_duration_steps(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
             continue;
         reason_set(reason, "%s: a time is not supported in this version; give steps or epochs",
                    table[i].key);

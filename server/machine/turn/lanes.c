@@ -288,7 +288,7 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
         (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
         return false;
     const bool spare = machine_replaces(m, t->now) && machine_spares_ready(m) > 0;
-    const char *how = is_useless(m, speeds, slow)          ? "the job goes on without it"
+    const char *how = is_useless(m, speeds, slow)            ? "the job goes on without it"
                       : spare && is_held_up(m, speeds, slow) ? "a spare takes its place"
                                                              : NULL;
     if (!how || machine_park_waits(t))

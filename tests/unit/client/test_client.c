@@ -286,32 +286,6 @@ static void lines_are_cut_by_what_is_seen_not_by_bytes(void **state)
 
 /* ---- progress ---- */
 
-static void the_time_left_comes_from_steps_of_this_attempt_only(void **state)
-{
-    (void)state;
-    struct progress *progress = malloc(sizeof(*progress));
-    assert_non_null(progress);
-    progress_init(progress);
-    assert_true(isnan(progress_eta(progress, 100)));
-    /* The first attempt was slow: 10 s a step. */
-    for (uint64_t step = 1; step <= 50; step++)
-        progress_add(progress, 1, step, 1, (int64_t)step * 10000);
-    assert_true(fabs(progress_eta(progress, 100) - 500) < 1e-6);
-    /* The second goes back to step 40; its first two steps take a minute, the others 1 s. */
-    progress_add(progress, 2, 41, 1, 1000000);
-    progress_add(progress, 2, 42, 1, 1060000);
-    assert_true(isnan(progress_eta(progress, 100)));
-    for (uint64_t step = 43; step <= 50; step++)
-        progress_add(progress, 2, step, 1, 1060000 + (int64_t)(step - 42) * 1000);
-    assert_true(fabs(progress_eta(progress, 100) - 50) < 1e-6);
-    /* A late row of the dead attempt changes nothing. */
-    progress_add(progress, 1, 51, 1, 99);
-    assert_true(fabs(progress_eta(progress, 100) - 50) < 1e-6);
-    assert_true(progress_eta(progress, 50) == 0);
-    assert_true(isnan(progress_eta(progress, 0)));
-    free(progress);
-}
-
 static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
 {
     (void)state;
@@ -319,12 +293,13 @@ static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
     assert_non_null(progress);
     progress_init(progress);
     for (uint64_t step = 1; step <= 10; step++)
-        progress_add(progress, 1, step, (float)step, 0);
-    progress_add(progress, 2, 6, 60, 0);
+        progress_add(progress, 1, step, (float)step);
+    progress_add(progress, 2, 6, 60);
+    progress_add(progress, 1, 11, 11); /* late */
     assert_int_equal(progress->loss_count, 6);
     assert_true(progress->losses[5] == 60 && progress->losses[4] == 5);
     for (uint64_t step = 7; step <= 20000; step++)
-        progress_add(progress, 2, step, (float)step, 0);
+        progress_add(progress, 2, step, (float)step);
     assert_in_range(progress->loss_count, PROGRESS_LOSSES / 2, PROGRESS_LOSSES);
     assert_true(progress->losses[progress->loss_count - 1] == 20000);
     free(progress);
@@ -519,7 +494,6 @@ int main(void)
         cmocka_unit_test(a_spike_never_vanishes_from_the_sparkline),
         cmocka_unit_test(a_bar_is_filled_by_its_fraction_and_no_further),
         cmocka_unit_test(lines_are_cut_by_what_is_seen_not_by_bytes),
-        cmocka_unit_test(the_time_left_comes_from_steps_of_this_attempt_only),
         cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
         cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
         cmocka_unit_test(workers_that_are_there_and_spares_fit_a_line),

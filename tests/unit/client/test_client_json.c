@@ -48,7 +48,7 @@ static void names_are_snake_case_and_numbers_are_numbers(void **state)
     job.total_steps = 9007199254740993; /* not a double */
     job.loss = NAN;
     job.accuracy = 0.5;
-    job.eta_s = INFINITY;
+    job.eta_seconds = INFINITY;
     job.lost_seconds = lost;
     job.n_lost_seconds = 2;
     json_t *value = json_from_message(&job.base);
@@ -56,7 +56,7 @@ static void names_are_snake_case_and_numbers_are_numbers(void **state)
     assert_string_equal(json_string_value(json_object_get(value, "state")), "RUNNING");
     assert_true(json_integer_value(json_object_get(value, "total_steps")) == 9007199254740993);
     assert_true(json_is_null(json_object_get(value, "loss")));
-    assert_true(json_is_null(json_object_get(value, "eta_s")));
+    assert_true(json_is_null(json_object_get(value, "eta_seconds")));
     assert_true(json_real_value(json_object_get(value, "accuracy")) == 0.5);
     const json_t *seconds = json_object_get(value, "lost_seconds");
     assert_true(json_real_value(json_object_get(seconds, "detect")) == 0.25);

@@ -9,6 +9,7 @@
 #include "comm/exact_order.h"
 #include "comm/sum.h"
 #include "common/limits.h"
+#include "common/rng.h"
 #include "common/tree_sum.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
@@ -434,18 +435,22 @@ static uint32_t count_of_ranges(const uint32_t *shares, uint32_t size, uint32_t 
     return partials;
 }
 
+static uint32_t draw(int round, uint32_t what)
+{
+    return rng_words(7, (uint32_t)round, what, 0, 0).word[0];
+}
+
 /* Random shares of random numbers of lanes. */
 static void a_share_leaves_a_partial_sum_for_each_power_of_two(void **state)
 {
     (void)state;
     uint32_t fewer = 0, more = 0;
-    srand(7);
     for (int round = 0; round < 20000; round++) {
         uint32_t shares[8], order[512], lanes = 0, sum = 0;
         bool seen[512] = { false };
-        const uint32_t size = 1 + (uint32_t)rand() % 8;
+        const uint32_t size = 1 + draw(round, 8) % 8;
         for (uint32_t r = 0; r < size; r++)
-            lanes += shares[r] = 1 + (uint32_t)rand() % 63;
+            lanes += shares[r] = 1 + draw(round, r) % 63;
         exact_spread(shares, size, order);
         for (uint32_t r = 0, first = 0; r < size; first += shares[r++]) {
             for (uint32_t i = first; i < first + shares[r]; i++) {

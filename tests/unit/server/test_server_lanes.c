@@ -327,8 +327,7 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
     train(b, &s, 60);
     assert_true(b->m.ending.parks);
     assert_non_null(bench_told(b, "slow"));
-    assert_true(shun_holds(&b->m.shunned, b->m.ranks[1].node, SHUN_SLOW,
-                           1800000000000 + b->now));
+    assert_true(shun_holds(&b->m.shunned, b->m.ranks[1].node, SHUN_SLOW, 1800000000000 + b->now));
     regroup(b, &s);
     assert_int_equal(b->m.size, 3);
     lanes_are(b, 11, 11, 10, 0);
@@ -362,7 +361,7 @@ static void near_the_end_nobody_is_left_out(void **state)
     s.us[1] = 12 * FAST;
     train(b, &s, 60);
     regroup(b, &s);
-    lanes_are(b, 11, 1, 10, 10); /* they move: that saves 85 ms a step */
+    lanes_are(b, 11, 1, 10, 10);    /* they move: that saves 85 ms a step */
     b->m.total_steps = BENCH_STEPS; /* which they say */
     go_on(b);
     b->m.total_steps = 2000;
@@ -404,8 +403,7 @@ int main(void)
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_becomes_slow_gives_up_lanes_within_60_steps,
                                         bench_setup, bench_teardown),
-        cmocka_unit_test_setup_teardown(steps_that_are_repeated_count, bench_setup,
-                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(steps_that_are_repeated_count, bench_setup, bench_teardown),
         cmocka_unit_test_setup_teardown(a_little_slower_counts_where_shares_go_by_speed,
                                         bench_setup, bench_teardown),
         cmocka_unit_test_setup_teardown(shares_of_the_file_stay, bench_setup, bench_teardown),

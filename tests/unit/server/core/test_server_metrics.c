@@ -36,19 +36,25 @@ static void speed_is_that_of_many_steps_with_all_that_is_between_them(void **sta
     double batch = (double)job->spec->train.global_batch;
     far_open(&trainer, job->m.token);
     far_attach(w, &trainer, job, 0);
+    assert_true(isnan(core_throughput(job)) && isnan(core_eta_s(job, 0)));
     int64_t wall = 1000000;
     for (uint64_t step = 1; step <= 200; step++) {
-        wall += step % 10 == 0 ? 55 : 5; /* a save or an evaluation at each tenth */
+        wall += step % 10 == 0 ? 55 : 5; /* a save at each tenth */
         say_row(w, &trainer, (struct far_row){ step, wall, 5 });
     }
-    assert_true(job->step_ms > 9 && job->step_ms < 12); /* not 5 */
-    assert_true(fabs(job->samples_per_s - batch / (job->step_ms / 1e3)) < 1e-6);
-    double before = job->step_ms;
+    assert_true(fabs(pace_step_ms(&job->pace) - 5) < 1e-6);
+    const double whole = pace_whole_ms(&job->pace); /* not 5 */
+    assert_true(whole > 9 && whole < 11);
+    assert_true(fabs(core_throughput(job) - batch / (whole / 1e3)) < 1e-6);
     say_row(w, &trainer, (struct far_row){ 201, wall + 1, 1e-6 }); /* skipped: no work */
-    assert_true(job->step_ms > 0.9 * before);
-    assert_true(job->samples_per_s < 1.2 * batch / (before / 1e3));
+    assert_true(core_throughput(job) < 1.1 * batch / (whole / 1e3));
+    assert_true(isnan(core_eta_s(job, 201))); /* it doesn't run */
+    job->m.state = MACHINE_RUNNING;
+    job->m.total_steps = 400;
+    assert_true(fabs(core_eta_s(job, 200) - 200 * pace_whole_ms(&job->pace) / 1e3) < 1e-6);
     say_row(w, &trainer, (struct far_row){ 150, wall + 9, 5 }); /* it went back: said again */
-    assert_true(isfinite(job->step_ms) && job->step_ms > 0);
+    assert_true(core_throughput(job) > 0.9 * batch / (whole / 1e3));
+    job->m.state = MACHINE_FORMING;
     far_close_trainer(w, &trainer);
     far_close_agent(w, &agent);
 }

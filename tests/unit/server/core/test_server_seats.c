@@ -4,13 +4,13 @@
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
-#define WITH_WORKERS(workers)                                       \
-    "name: elastic\n"                                               \
-    "model: {arch: mlp}\n"                                          \
-    "data: {train: {format: synthetic}}\n"                          \
-    "train: {duration: 50 steps, global_batch: 64, lanes: 8, "      \
-    "optimizer: {lr: 0.1}}\n"                                       \
-    "workers: " workers "\n"                                        \
+#define WITH_WORKERS(workers)                                                                      \
+    "name: elastic\n"                                                                              \
+    "model: {arch: mlp}\n"                                                                         \
+    "data: {train: {format: synthetic}}\n"                                                         \
+    "train: {duration: 50 steps, global_batch: 64, lanes: 8, "                                     \
+    "optimizer: {lr: 0.1}}\n"                                                                      \
+    "workers: " workers "\n"                                                                       \
     "checkpoint: {every: 5 steps, store: /store}\n"
 
 static const char text[] = WITH_WORKERS("{count: 1, spares: 1}");
@@ -195,8 +195,7 @@ static void spare_is_on(struct core_world *w, const char *other, const char *exp
     far_join(w, &slow, "slow", "boot-1");
     if (other)
         far_join(w, &third, other, "boot-1");
-    (void)shun_add(&job->m.shunned, "slow", SHUN_SLOW, 0,
-                   clock_wall_ms(&w->clock) - slow_since);
+    (void)shun_add(&job->m.shunned, "slow", SHUN_SLOW, 0, clock_wall_ms(&w->clock) - slow_since);
     say_stepped(w, &worker);
     assert_int_equal(job->m.count, expected ? 2 : 1);
     if (expected)

@@ -493,12 +493,12 @@ static void check_item(const struct batch_source *source, const struct prefetch_
     }
 }
 
+static const uint32_t parts[3][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 0, 2, 1 } };
+
 static void prefetched_batches_come_in_order_and_a_start_moves_them(void **state)
 {
     struct dataset *d = must_open(*state);
-    struct prefetch_options options = { .source = source_of(d),
-                                        .share = { .lanes = (const uint32_t[]){ 1, 2 },
-                                                   .lane_count = 2 } };
+    struct prefetch_options options = { .source = source_of(d), .share = { &parts[0][1], 2 } };
     options.source.crop = true;
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -522,8 +522,7 @@ static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
 {
     struct dataset *d = must_open(*state);
     struct prefetch_options options = { .source = source_of(d),
-                                        .share = { .lanes = (const uint32_t[]){ 0, 1 },
-                                                   .lane_count = 2 },
+                                        .share = { parts[0], 2 },
                                         .evaluation = true };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -548,27 +547,22 @@ static void an_evaluation_takes_the_batches_of_its_lanes_and_ends(void **state)
 static void the_lanes_of_a_step_hold_what_one_worker_would_have_had(void **state)
 {
     struct dataset *d = must_open(*state);
-    static const struct {
-        uint32_t lanes[3], cut;
-    } parts[] = { { { 0, 1, 2 }, 1 }, { { 0, 1, 2 }, 2 }, { { 1, 0, 2 }, 1 }, { { 0, 2, 1 }, 2 } };
-    for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
-        const uint32_t *lanes = parts[k].lanes, cut = parts[k].cut;
-        struct prefetch_options all = { .source = source_of(d),
-                                        .share = { .lanes = parts[0].lanes, .lane_count = 3 } };
+    for (uint32_t k = 0; k < 4; k++) { /* {0} {1, 2}, {0, 1} {2}, {1} {0, 2}, {0, 2} {1} */
+        const uint32_t *lanes = parts[k / 2 + (k == 3)], cut = 1 + k % 2;
+        struct prefetch_options options = { .source = source_of(d), .share = { parts[0], 3 } };
         struct prefetch *p[3] = { NULL };
-        assert_int_equal(prefetch_open(&all, &p[0]), ST_OK);
+        assert_int_equal(prefetch_open(&options, &p[0]), ST_OK);
         for (uint32_t i = 0; i < 2; i++) {
-            struct prefetch_options part = all;
-            part.share.lanes = lanes + (i == 0 ? 0 : cut);
-            part.share.lane_count = i == 0 ? cut : 3 - cut;
-            assert_int_equal(prefetch_open(&part, &p[1 + i]), ST_OK);
+            options.share.lanes = lanes + i * cut;
+            options.share.lane_count = i == 0 ? cut : 3 - cut;
+            assert_int_equal(prefetch_open(&options, &p[1 + i]), ST_OK);
         }
         for (int i = 0; i < 3; i++)
             prefetch_start(p[i], 3);
         for (int i = 0; i < 30; i++) {
             const struct prefetch_item *want = take(p[0]);
-            const bool first = want->lane == lanes[0] || (cut == 2 && want->lane == lanes[1]);
-            const struct prefetch_item *got = take(p[first ? 1 : 2]);
+            const bool others = want->lane == lanes[2] || want->lane == lanes[cut];
+            const struct prefetch_item *got = take(p[others ? 2 : 1]);
             assert_int_equal(got->step, want->step);
             assert_int_equal(got->lane, want->lane);
             assert_memory_equal(got->x, want->x, 2 * IMAGE * sizeof(float));

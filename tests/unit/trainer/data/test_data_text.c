@@ -392,8 +392,7 @@ static void an_evaluation_covers_all_windows_once_and_marks_the_rest(void **stat
     use(f, JOB_FORMAT_TOKENS, "t.bin");
     struct dataset *d = must_open(f);
     struct prefetch_options options = { .source = source_of(d),
-                                        .share = { .lanes = (const uint32_t[]){ 0, 1 },
-                                                   .lane_count = 2 },
+                                        .share = { (const uint32_t[]){ 0, 1 }, 2 },
                                         .evaluation = true };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
@@ -429,8 +428,8 @@ static void a_token_out_of_range_ends_the_batches_with_its_file_and_place(void *
     free(bytes);
     use(f, JOB_FORMAT_TOKENS, "*.bin");
     struct dataset *d = must_open(f); /* nothing was looked at yet */
-    struct prefetch_options options = { .source = source_of(d), .share = { .lanes = (const uint32_t[]){ 0, 1 },
-                                                   .lane_count = 2 } };
+    struct prefetch_options options = { .source = source_of(d),
+                                        .share = { (const uint32_t[]){ 0, 1 }, 2 } };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);
     for (int round = 0; round < 3; round++) {
@@ -483,8 +482,7 @@ static void the_ring_lies_in_the_memory_that_is_given(void **state)
     struct memory m = { 0 };
     struct prefetch_memory memory = { memory_alloc, memory_free, &m };
     struct prefetch_options options = { .source = source_of(d),
-                                        .share = { .lanes = (const uint32_t[]){ 0, 1 },
-                                                   .lane_count = 2 },
+                                        .share = { (const uint32_t[]){ 0, 1 }, 2 },
                                         .memory = &memory };
     struct prefetch *p = NULL;
     assert_int_equal(prefetch_open(&options, &p), ST_OK);

@@ -1,0 +1,71 @@
+/*
+ * How fast a job goes, and how long it will take: from its rows of metrics. One place for all who
+ * tell it.
+ *
+ * A row's time is the wall time since the row before, so that nothing between two steps is left
+ * out. It is taken apart:
+ *
+ *     plain step     median of the newest PACE_WINDOW rows of this attempt without an evaluation;
+ *                    the first PACE_SKIP of an attempt don't count (kernels are chosen, files read)
+ *     evaluation     what a row with one takes longer than a plain step: mean of the newest
+ *                    PACE_EVALS
+ *     everything else  saves, copies, stalls: what plain rows take longer than their median, a
+ *                    step; mean of the newest PACE_FADE. A standstill counts as PACE_STALL steps at
+ *                    most: it isn't what is to come
+ *
+ *     left = steps * (plain + else) + evaluations * evaluation
+ *
+ * An attempt is a generation. Its first PACE_LEAST rows tell less than the attempt before, whose
+ * plain step holds until then; what evaluations and saves take is the job's.
+ *
+ * Units: milliseconds. Pure. Thread: any, one at a time.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PACE_WINDOW 64
+#define PACE_SKIP   2
+#define PACE_LEAST  5
+#define PACE_EVALS  8
+#define PACE_FADE   256
+#define PACE_STALL  100
+#define PACE_PARTS  8 /* of a step */
+
+struct pace_row {
+    uint32_t generation;
+    uint64_t step;
+    int64_t wall_ms; /* it was made then */
+    double step_ms;  /* of this step alone */
+    double part_ms[PACE_PARTS];
+    bool evaluated;
+};
+
+struct pace {
+    uint32_t generation; /* of the newest row; 0: there was none */
+    uint32_t rows;       /* of that generation */
+    uint64_t step;       /* of the newest row */
+    int64_t wall_ms;
+    double ring_ms[PACE_WINDOW], ring_part_ms[PACE_WINDOW][PACE_PARTS];
+    uint32_t count, next;  /* of the ring */
+    double plain_ms;       /* median of the ring; 0: it is empty */
+    double before_ms;      /* of the attempts before; 0: not known */
+    double eval_ms;        /* beyond a plain step */
+    double else_ms;        /* beyond a plain step, each */
+    uint32_t evals, elses; /* that these are the mean of, at most PACE_EVALS, PACE_FADE */
+};
+
+/* pace starts zeroed. A row that doesn't come after the newest one begins a new attempt, too. */
+void pace_add(struct pace *pace, const struct pace_row *row);
+
+/* A plain step, with its parts; NaN: not known. */
+double pace_step_ms(const struct pace *pace);
+double pace_part_ms(const struct pace *pace, uint32_t part);
+/* A step with all that is between steps, evaluations apart; NaN: not known. */
+double pace_whole_ms(const struct pace *pace);
+/* How long so many steps and evaluations will take; NaN: not known. */
+double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals);
+/* Evaluations after `step`, up to and with `total`: every so many steps (0: none between), and at
+ * the end. */
+uint64_t pace_evals_left(uint64_t step, uint64_t total, uint64_t every);
