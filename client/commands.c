@@ -192,7 +192,8 @@ static const struct command rows[] = {
       "compute the steps between two checkpoints again, here",
       "One process trains from the checkpoint of step A (0: from the seed) to step B, at the\n"
       "lowest priority, and saves nothing. Exits 0 where it comes to the same bits, 1 where not,\n"
-      "4 where this machine would compute other bits by itself (another CPU, another library).\n"
+      "4 where this machine would compute other bits by itself (another CPU, another library),\n"
+      "10 where training itself fails.\n"
       "Run it on another node than those that trained. JOB may be a job's folder in a store;\n"
       "then no coordinator is needed.",
       "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,

@@ -205,15 +205,13 @@ MUST_CHECK enum status job_print(const struct job *job, struct buf *out);
 uint64_t job_state_bytes(const struct job *job);
 
 /*
- * Spreads lanes over count workers: as evenly as it goes, and of the even ways the one whose shares
- * fall into the fewest complete subtrees of the tree over lanes (common/tree_sum.h), since a rank
- * sends one sum per subtree.
+ * Spreads lanes over count workers as evenly as it goes; the first ones carry what is over.
  * out: count shares, in the order of the ranks.
  * Errors: ST_INVALID  fewer lanes than workers, or over the limits
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
-/* Nothing but an even spread was asked for. */
+/* An even spread was asked for: no two shares differ by more than one. */
 bool job_shares_even(const struct job *job);
 /*
  * The lanes of each of count workers, as many as the job has for a while: what the job file says if

@@ -1,77 +1,27 @@
 /* What workers share: the lanes, and the training state. */
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "job/job.h"
 
-/* Complete subtrees of the tree over lanes that [first, end) falls into. A node whose lanes beyond
- * `lanes` are absent counts as complete. */
-static uint32_t subtrees(int64_t first, int64_t end, int64_t lanes)
-{
-    uint32_t count = 0;
-    while (first < end) {
-        int64_t size = 1;
-        while (first % (2 * size) == 0 &&
-               (first + 2 * size <= end || (end == lanes && first + size < end)))
-            size *= 2;
-        first += size;
-        count++;
-    }
-    return count;
-}
-
-/*
- * Evenness first: `more` workers carry base + 1 lanes, the others base. Which ones is chosen so
- * that the shares fall into the fewest subtrees: best[w][m] is that number for the workers from w
- * on when m of the larger shares are given away already.
- */
 enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
 {
     if (count < 1 || count > LIMIT_RANKS || lanes < count || lanes > LIMIT_LANES)
         return ST_INVALID;
-    int64_t base = lanes / count;
-    int64_t more = lanes % count;
-    size_t width = (size_t)more + 2;
-    uint32_t *best = calloc((size_t)(count + 1) * width, sizeof(*best));
-    bool *larger = calloc((size_t)(count + 1) * width, sizeof(*larger));
-    if (best == NULL || larger == NULL) {
-        free(best);
-        free(larger);
-        return ST_NO_MEMORY;
-    }
-    for (int64_t w = count - 1; w >= 0; w--) {
-        for (int64_t m = 0; m <= more && m <= w; m++) {
-            size_t at = (size_t)w * width + (size_t)m;
-            size_t next = (size_t)(w + 1) * width + (size_t)m;
-            int64_t first = w * base + m;
-            uint32_t with = UINT32_MAX;
-            uint32_t without = UINT32_MAX;
-            if (m < more)
-                with = subtrees(first, first + base + 1, lanes) + best[next + 1];
-            if (count - w - 1 >= more - m)
-                without = subtrees(first, first + base, lanes) + best[next];
-            larger[at] = with <= without && with != UINT32_MAX;
-            best[at] = larger[at] ? with : without;
-        }
-    }
-    int64_t given = 0;
-    for (int64_t w = 0; w < count; w++) {
-        bool large = larger[(size_t)w * width + (size_t)given];
-        out[w] = (uint32_t)(base + large);
-        given += large;
-    }
-    free(best);
-    free(larger);
+    for (int64_t w = 0; w < count; w++)
+        out[w] = (uint32_t)(lanes / count + (w < lanes % count));
     return ST_OK;
 }
 
 bool job_shares_even(const struct job *job)
 {
-    const int64_t count = job->workers.count;
-    uint32_t even[LIMIT_RANKS];
-    return job_shares(job->train.lanes, count, even) == ST_OK &&
-           memcmp(even, job->workers.shares, (size_t)count * sizeof(*even)) == 0;
+    const uint32_t *shares = job->workers.shares;
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int64_t w = 0; w < job->workers.count; w++) {
+        least = shares[w] < least ? shares[w] : least;
+        most = shares[w] > most ? shares[w] : most;
+    }
+    return most <= least || most - least == 1;
 }
 
 enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out)

@@ -134,8 +134,7 @@ static void keep_waiting(struct core *core, struct core_job *job, const char *re
 enum avoid {
     AVOID_FAILED = 1,  /* it failed there */
     AVOID_DRAINED = 2, /* others did */
-    AVOID_SUSPECT = 4, /* reads damage where there is none, or other data than the job began with,
-                          or was slow */
+    AVOID_SUSPECT = 4, /* reads damage where there is none, or other data than the job began with */
 };
 
 static bool is_suspect(const struct machine *m, const char *node)
@@ -244,15 +243,17 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
 {
     const struct machine *m = &job->m;
     int64_t wall = clock_wall_ms(core->options.clock);
+    /* A worker that was slow there was left out: another one would be, too. */
+    const bool goes_on_without = m->state == MACHINE_RUNNING && machine_is_short(m);
     for (size_t i = 0; i < board->count; i++) {
         struct place_node *node = &board->nodes[i];
-        node->excluded = shun_holds(&m->shunned, node->name, SHUN_PINS, wall);
+        node->excluded = shun_holds(&m->shunned, node->name, SHUN_PINS, wall) ||
+                         (goes_on_without && shun_holds(&m->shunned, node->name, SHUN_SLOW, wall));
         node->avoided =
             ((avoid & AVOID_FAILED) && shun_holds(&m->shunned, node->name, SHUN_FAILED, wall)) ||
             ((avoid & AVOID_DRAINED) && core_node_drained(core, board->of[i])) ||
             ((avoid & AVOID_SUSPECT) &&
-             (is_suspect(m, node->name) || shun_holds(&m->shunned, node->name, SHUN_DATA, wall) ||
-              shun_holds(&m->shunned, node->name, SHUN_SLOW, wall))) ||
+             (is_suspect(m, node->name) || shun_holds(&m->shunned, node->name, SHUN_DATA, wall))) ||
             !joins_kept(core, job, board, board->of[i]);
     }
 }
@@ -411,15 +412,6 @@ static bool try_place(struct core *core, struct core_job *job)
     return holds_back;
 }
 
-/* Only where the job was slow, and went on without it, would it find what it is short of. */
-static bool is_no_gain(const struct core *core, const struct core_job *job,
-                       const struct place_slot *slot)
-{
-    const char *name = core->board->nodes[slot->node].name;
-    return machine_is_short(&job->m) &&
-           shun_holds(&job->m.shunned, name, SHUN_SLOW, clock_wall_ms(core->options.clock));
-}
-
 /*
  * One worker more for each job that wants some, where a slot is left: what a job is short of before
  * the jobs that were submitted later, spares after all that wait.
@@ -438,7 +430,7 @@ static void place_spares(struct core *core)
         }
         if (!fill_board(core))
             return;
-        if (find_slots(core, job, 1, &slot, &unsaid) == ST_OK && !is_no_gain(core, job, &slot)) {
+        if (find_slots(core, job, 1, &slot, &unsaid) == ST_OK) {
             place_job(core, job, MACHINE_EV_SPARE, &slot, 1);
             core->schedule_needed = true; /* it may want another one */
         }

@@ -118,11 +118,11 @@ void shun_drop(struct shun_list *shuns, enum shun_why why)
     shuns->count = kept;
 }
 
-bool shun_drop_others(struct shun_list *shuns, uint32_t kind)
+bool shun_drop_kind(struct shun_list *shuns, uint32_t kind)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < shuns->count; i++) {
-        if (shuns->list[i].why != SHUN_FAILED || shuns->list[i].kind == kind)
+        if (shuns->list[i].why != SHUN_FAILED || shuns->list[i].kind != kind)
             shuns->list[kept++] = shuns->list[i];
     }
     const bool dropped = kept < shuns->count;

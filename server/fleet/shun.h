@@ -3,8 +3,8 @@
  * by the node's fault, or was slow there. An entry holds for a time, then the node is tried again;
  * it stays in the list until it is dropped, so that a second failure is known as one.
  *
- * Bounded by LIMIT_NODES. Memory: shun_release; without memory a node isn't added, and is tried
- * again. Times: Unix ms, as the list is journalled.
+ * Bounded by LIMIT_NODES for each reason. Memory: shun_release; without memory a node isn't added,
+ * and is tried again. Times: Unix ms, as the list is journalled.
  */
 #pragma once
 
@@ -46,8 +46,9 @@ void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *
 /* A failure of that kind is known of another node. */
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
 void shun_drop(struct shun_list *shuns, enum shun_why why);
-/* SHUN_FAILED of any other kind. true: there was some. */
-bool shun_drop_others(struct shun_list *shuns, uint32_t kind);
+/* SHUN_FAILED of that kind. true: there was some. */
+bool shun_drop_kind(struct shun_list *shuns, uint32_t kind);
+/* NULL: it isn't in the list for that reason, however long ago. */
 const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
 /* For whatever reason, and however long ago. */
 bool shun_knows(const struct shun_list *shuns, const char *node);

@@ -170,7 +170,7 @@ void machine_rest(struct machine_turn *t, enum machine_state to);
 /* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
-/* Without a failure it is planned, and waits for what workers are writing, though not for long. */
+/* Without a failure it is planned, and waits for saves that are under way; asked until it may. */
 bool machine_park_waits(struct machine_turn *t);
 /* The same without a failure: all are kept; all but one. */
 void machine_park_all(struct machine_turn *t);

@@ -159,6 +159,7 @@ struct machine_balance {
     int64_t moved_at;     /* lanes moved; 0: never */
     uint32_t slow;        /* windows in a row in which the same worker was slow */
     uint32_t slow_number; /* ... which */
+    bool held_up;         /* ... and another worker in its place would gain enough */
     int64_t slow_at;      /* ... the first ended then */
     uint64_t slow_from;   /* ... began when rank 0 had timed so many steps */
     int64_t replaced_at;  /* a slow one was; 0: never */
@@ -251,7 +252,8 @@ struct machine {
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t started_at;    /* of the generation's formation */
-    int64_t awaits_saves_at; /* a change that is planned waits for them since then; 0: none does */
+    int64_t awaits_saves_at; /* a planned change waits for them since then; 0: none does */
+    int64_t awaits_asked_at; /* ... and did so last */
     int64_t progress_at;
     int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */

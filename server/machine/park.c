@@ -20,11 +20,15 @@
  * (numbers, data, checkpoints, pins), or they would meet it again where they are (a broken path),
  * all are started anew. So it is, too, after MACHINE_LIVE_TRIES generations without progress.
  *
- * A change that is planned (another number of workers, other lanes) goes the same way, once the
- * saves that are being written are whole: what isn't when workers park is dropped.
+ * A change that is planned (another number of workers, other lanes) goes the same way, once no
+ * save is under way: what isn't whole when workers park is dropped, and for what the store has they
+ * would wait. That takes 10 s at most where one save follows the other; a store that hangs is
+ * waited for.
  */
 #include "common/check.h"
 #include "server/machine/internal.h"
+
+#define STORE_STUCK_MS 2000 /* for what takes milliseconds */
 
 /* ---- whether ---- */
 
@@ -131,18 +135,30 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
     }
 }
 
+/* The store has it: its folder, what is to be checked or published, what is to be removed. */
+static bool is_at_store(const struct machine_save *save)
+{
+    return save->state != MACHINE_SAVE_COLLECTING && machine_save_busy(save);
+}
+
 bool machine_park_waits(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    bool written = false;
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++)
-        written = written || m->saves[i].state == MACHINE_SAVE_OPENING ||
-                  m->saves[i].state == MACHINE_SAVE_COLLECTING;
-    if (!written)
+    bool busy = false, stuck = false;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        const int64_t since = save->reported_at > save->since ? save->reported_at : save->since;
+        busy = busy || machine_save_busy(save);
+        stuck = stuck || (is_at_store(save) && t->now - since >= STORE_STUCK_MS);
+    }
+    if (!busy || t->now - m->awaits_asked_at >= MACHINE_AWAIT_SAVES_MS)
+        m->awaits_saves_at = 0;
+    m->awaits_asked_at = t->now;
+    if (!busy)
         return false;
     if (m->awaits_saves_at == 0)
         m->awaits_saves_at = t->now;
-    return t->now - m->awaits_saves_at < MACHINE_AWAIT_SAVES_MS;
+    return stuck || t->now - m->awaits_saves_at < MACHINE_AWAIT_SAVES_MS;
 }
 
 void machine_park_all(struct machine_turn *t)

@@ -104,6 +104,7 @@ static void begin_count(struct machine *m, const struct machine_fault *fault)
         m->first_cause = (struct machine_fault){ 0 };
         shun_drop(&m->shunned, SHUN_FAILED);
     }
+    shun_drop(&m->shunned, SHUN_SLOW); /* with fewer others who was slow may be of use */
     m->budget.commitless = m->committed ? 0 : m->budget.commitless + 1;
     if (m->first_cause.kind == MACHINE_FAULT_NONE)
         m->first_cause = *fault;
@@ -564,8 +565,8 @@ void machine_on_nowhere(struct machine_turn *t)
     const bool user = m->cause.kind == MACHINE_FAULT_USER && m->cause.of_node;
     const bool counted = !m->spared;
     struct reason where;
-    if (user && shun_drop_others(&m->shunned, MACHINE_FAULT_USER)) {
-        m->dirty = true; /* where it failed otherwise it may have what it lacks here */
+    if (user && shun_drop_kind(&m->shunned, MACHINE_FAULT_STORE)) {
+        m->dirty = true; /* where it ran, until the store failed, it has what it lacks here */
         machine_act(t, MACHINE_ACT_SCHEDULE);
         return;
     }

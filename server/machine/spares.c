@@ -19,7 +19,7 @@ uint32_t machine_spares_staying(const struct machine *m)
 bool machine_replaces(const struct machine *m, int64_t now)
 {
     const struct machine_balance *b = &m->balance;
-    return b->by_speed && b->slow > 0 && now - b->slow_at >= MACHINE_REPLACE_MS &&
+    return b->by_speed && b->slow > 0 && b->held_up && now - b->slow_at >= MACHINE_REPLACE_MS &&
            (b->replaced_at == 0 || now - b->replaced_at >= MACHINE_REPLACED_MS);
 }
 

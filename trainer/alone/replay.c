@@ -239,7 +239,7 @@ static int exit_of(const struct replay *r, enum status st)
     case SCOPE_WORKER:
         break;
     }
-    return EXIT_FAILED;
+    return EXIT_REFUSED;
 }
 
 int replay_run(const struct replay_options *options)

@@ -17,5 +17,6 @@ struct replay_options {
 };
 
 /* Prints what came of it. Returns an exit code of those of `cairn`: 0: the bits are equal; 1: they
- * are not. Refused (4) where this machine would compute other bits anyway: its pins differ. */
+ * are not; 10: training failed. Refused (4) where this machine would compute other bits anyway: its
+ * pins differ. */
 int replay_run(const struct replay_options *options);

@@ -180,16 +180,15 @@ static enum status compare_replicas(struct loop *l, bool first)
 }
 
 /* audits: a lane of another rank was among them. */
-static enum status note_lanes(const struct loop *l, bool audits)
+static void note_lanes(const struct loop *l, bool audits)
 {
     struct worker *w = l->worker;
     const int64_t lanes = w->lane_count;
-    enum status st = lane_clock_read(&w->clock, &w->device, l->progress, &w->lanes_us);
-    if (st == ST_OK && l->options.session != NULL) {
+    w->lanes_us = lane_clock_read(&w->clock, &w->device, l->progress);
+    if (w->lanes_us > 0 && l->options.session != NULL) {
         session_note_lanes(l->options.session, w->lane_count,
                            w->lanes_us * lanes / (lanes + audits));
     }
-    return st;
 }
 
 static enum status train_step(struct loop *l, struct session_row *row)
@@ -215,10 +214,9 @@ static enum status train_step(struct loop *l, struct session_row *row)
     l->rest.whole = st == ST_OK || st == ST_NUMERIC; /* which changes nothing */
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
-    if (st == ST_OK)
-        st = note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
     if (st != ST_OK)
         return loop_fail(l, st, "update");
+    note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
     row->lr = (float)lr;
     row->loss = (float)report.loss;
     row->grad_norm = (float)report.grad_norm;

@@ -16,30 +16,34 @@ void lane_clock_close(struct lane_clock *clock, const struct device *device)
         device->table->event_free(device->backend, clock->began);
     if (clock->ended != NULL)
         device->table->event_free(device->backend, clock->ended);
-    *clock = (struct lane_clock){ NULL };
+    *clock = (struct lane_clock){ .began = NULL };
 }
 
-static enum status record(const struct device *device, struct event *event)
+static bool record(const struct device *device, struct event *event)
 {
-    return event == NULL ? ST_OK
-                         : device->table->event_record(device->backend, event, device->compute);
+    return event != NULL &&
+           device->table->event_record(device->backend, event, device->compute) == ST_OK;
 }
 
-enum status lane_clock_begin(struct lane_clock *clock, const struct device *device)
+void lane_clock_begin(struct lane_clock *clock, const struct device *device)
 {
-    return record(device, clock->began);
+    clock->recorded = record(device, clock->began);
 }
 
-enum status lane_clock_end(struct lane_clock *clock, const struct device *device)
+void lane_clock_end(struct lane_clock *clock, const struct device *device)
 {
-    return record(device, clock->ended);
+    clock->recorded = clock->recorded && record(device, clock->ended);
 }
 
-enum status lane_clock_read(const struct lane_clock *clock, const struct device *device,
-                            const struct progress *progress, int64_t *out_us)
+int64_t lane_clock_read(const struct lane_clock *clock, const struct device *device,
+                        const struct progress *progress)
 {
-    if (clock->began != NULL)
-        return device->table->event_elapsed(device->backend, clock->began, clock->ended, out_us);
-    *out_us = progress_lanes_us(progress);
-    return ST_OK;
+    const struct backend_table *table = device->table;
+    int64_t us = 0;
+    if (clock->began == NULL)
+        return progress_lanes_us(progress);
+    if (!clock->recorded ||
+        table->event_elapsed(device->backend, clock->began, clock->ended, &us) != ST_OK)
+        return 0;
+    return us > 0 ? us : 1;
 }

@@ -3,10 +3,13 @@
  * whatever computes them. On a device it is the time between two events on the compute stream, as
  * the phases of the host there are those in which work was given to it.
  *
- * Memory: all of it from open to close. Thread: the step thread. Errors: the backend's
+ * What goes wrong with it fails no step: of that step no time is told.
+ *
+ * Memory: all of it from open to close. Thread: the step thread. Errors of open: the backend's
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -15,15 +18,16 @@
 
 struct lane_clock {
     struct event *began, *ended; /* NULL: host memory */
+    bool recorded;               /* both, of this step */
 };
 
 /* clock starts zeroed, and is closed whatever is returned. */
 MUST_CHECK enum status lane_clock_open(struct lane_clock *clock, const struct device *device);
 void lane_clock_close(struct lane_clock *clock, const struct device *device);
 /* Before the first lane's work, and after the last one's, is enqueued. */
-MUST_CHECK enum status lane_clock_begin(struct lane_clock *clock, const struct device *device);
-MUST_CHECK enum status lane_clock_end(struct lane_clock *clock, const struct device *device);
+void lane_clock_begin(struct lane_clock *clock, const struct device *device);
+void lane_clock_end(struct lane_clock *clock, const struct device *device);
 /* After the update, which the compute stream was waited for with. progress: its phases are of this
- * step. */
-MUST_CHECK enum status lane_clock_read(const struct lane_clock *clock, const struct device *device,
-                                       const struct progress *progress, int64_t *out_us);
+ * step. In microseconds; 0: it isn't known. */
+int64_t lane_clock_read(const struct lane_clock *clock, const struct device *device,
+                        const struct progress *progress);

@@ -110,7 +110,7 @@ struct worker {
     struct gather agreement; /* trainer/worker/agree.h; not with one rank */
     struct lane_sums *sums;  /* NULL: nothing is audited */
     struct lane_clock clock;
-    int64_t lanes_us; /* of the newest step: its lanes, and one that it audited */
+    int64_t lanes_us; /* of the newest step: its lanes, and one that it audited; 0: not known */
     struct exact *exact;
     bool lost; /* the loss of one of its own lanes in this step isn't finite; in host memory only */
 

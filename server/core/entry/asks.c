@@ -301,10 +301,7 @@ static enum status could_set(const struct job *spec, uint32_t count, struct reas
 /* Shares that the file gives, for its own number of workers, can't be those of another number. */
 static bool shares_change(const struct job *spec, uint32_t count)
 {
-    uint32_t even[LIMIT_RANKS];
-    return count != spec->workers.count &&
-           job_shares(spec->train.lanes, spec->workers.count, even) == ST_OK &&
-           memcmp(even, spec->workers.shares, (size_t)spec->workers.count * sizeof *even) != 0;
+    return count != spec->workers.count && !job_shares_even(spec);
 }
 
 enum status core_set_workers(struct core *core, struct core_job *job, uint32_t count,

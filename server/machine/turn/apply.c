@@ -476,6 +476,8 @@ void machine_excuse(struct machine *m, int64_t ms)
     m->stepped_at += m->stepped_at != 0 ? ms : 0;
     m->spares.ready_at += m->spares.ready_at != 0 ? ms : 0;
     m->balance.slow_at += ms;
+    m->awaits_saves_at += m->awaits_saves_at != 0 ? ms : 0;
+    m->awaits_asked_at += ms;
     for (int i = 0; i < MACHINE_SAVES_MAX; i++)
         m->saves[i].since += ms;
     for (uint32_t i = 0; i < m->count; i++) {

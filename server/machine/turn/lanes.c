@@ -70,6 +70,7 @@ static void forget(struct machine *m)
     m->balance.window_at = 0;
     m->balance.worse = 0;
     m->balance.slow = 0;
+    m->balance.held_up = false;
 }
 
 void machine_note_timed(struct machine_turn *t, struct machine_rank *rank)
@@ -201,6 +202,13 @@ static void describe_slow(const struct machine *m, const struct speeds *speeds, 
         balance_median(speeds->us, speeds->count) / 1e3);
 }
 
+/* Decided; they park once no save is under way. */
+static void move(struct machine_turn *t)
+{
+    if (!machine_park_waits(t))
+        machine_park_all(t);
+}
+
 static void consider(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -208,8 +216,7 @@ static void consider(struct machine_turn *t)
     struct speeds speeds;
     measure(m, true, &speeds);
     const uint64_t us = gain_us(m, &speeds);
-    if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS) ||
-        machine_park_waits(t))
+    if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS))
         return;
     remember(m, &speeds);
     b->due = true;
@@ -217,7 +224,7 @@ static void consider(struct machine_turn *t)
     machine_set_reason(m, "lanes move: other shares are faster by %.0f%%",
                        100.0 * (double)us /
                            (double)balance_step_us(speeds.us, speeds.lanes, speeds.count));
-    machine_park_all(t);
+    move(t);
 }
 
 /* ---- who stays slow ---- */
@@ -263,7 +270,6 @@ static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_
     machine_tell(t, "slow", "%s: %.400s", how, why);
     machine_set_reason(m, "%s: %.400s", how, why);
     machine_act(t, MACHINE_ACT_BLAME)->rank = slow;
-    (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
     machine_park_but(t, slow);
 }
 
@@ -275,6 +281,7 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
     const uint32_t slow = find_slow(speeds);
     if (slow == MACHINE_ALL_RANKS) {
         b->slow = 0;
+        b->held_up = false;
         return false;
     }
     if (b->slow == 0 || b->slow_number != m->ranks[slow].number) {
@@ -287,14 +294,17 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
     if (!lasts(m, b->slow, b->slow_from, false) ||
         (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
         return false;
-    const bool spare = machine_replaces(m, t->now) && machine_spares_ready(m) > 0;
-    const char *how = is_useless(m, speeds, slow)            ? "the job goes on without it"
-                      : spare && is_held_up(m, speeds, slow) ? "a spare takes its place"
-                                                             : NULL;
-    if (!how || machine_park_waits(t))
-        return false;
-    replace(t, speeds, slow, how);
-    return true;
+    b->held_up = is_held_up(m, speeds, slow);
+    if (is_useless(m, speeds, slow)) {
+        (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
+        replace(t, speeds, slow, "the job goes on without it, and starts none there for a while");
+        return true;
+    }
+    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0) {
+        replace(t, speeds, slow, "a spare takes its place");
+        return true;
+    }
+    return false;
 }
 
 /* ---- after every look ---- */
@@ -305,6 +315,10 @@ void machine_lanes_tick(struct machine_turn *t)
     struct machine_balance *b = &m->balance;
     if (!watches(m)) {
         forget(m);
+        return;
+    }
+    if (b->due) {
+        move(t);
         return;
     }
     if (b->window_at == 0) {

@@ -22,7 +22,7 @@ static void parse_good(const char *const *sets, size_t set_count, struct job *ou
         fail_msg("%s", errors.size > 0 ? errors.data : status_string(st));
 }
 
-static void shares_are_even_and_aligned_with_the_tree_where_that_is_free(void **state)
+static void shares_are_even_and_the_first_ones_larger(void **state)
 {
     (void)state;
     static const struct {
@@ -31,8 +31,8 @@ static void shares_are_even_and_aligned_with_the_tree_where_that_is_free(void **
     } cases[] = {
         { 4, 3, { 2, 1, 1 } }, { 4, 2, { 2, 2 } },
         { 8, 3, { 3, 3, 2 } }, { 8, 5, { 2, 2, 2, 1, 1 } },
-        { 5, 2, { 2, 3 } },    { 6, 4, { 2, 2, 1, 1 } },
-        { 1, 1, { 1 } },       { 7, 3, { 2, 2, 3 } },
+        { 5, 2, { 3, 2 } },    { 6, 4, { 2, 2, 1, 1 } },
+        { 1, 1, { 1 } },       { 7, 3, { 3, 2, 2 } },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint32_t shares[8] = { 0 };
@@ -154,7 +154,7 @@ static void other_changes_are_refused_with_a_way_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_even_and_aligned_with_the_tree_where_that_is_free),
+        cmocka_unit_test(shares_are_even_and_the_first_ones_larger),
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
         cmocka_unit_test(other_numbers_of_workers_than_the_files_share_evenly),
         cmocka_unit_test(fewer_workers_are_for_who_asks_for_them),

@@ -297,9 +297,56 @@ static void what_workers_write_is_awaited(void **state)
     bench_report(b, 1, 60);
     bench_is_state(b, "RUNNING");
     bench_report(b, 2, 60);
+    bench_is_state(b, "RUNNING"); /* all would wait for the store */
+    bench_store(b, MACHINE_TASK_CHECK, 60, 1, ST_OK);
+    bench_is_state(b, "RUNNING");
+    bench_store(b, MACHINE_TASK_PUBLISH, 60, 1, ST_OK);
     assert_true(b->m.ending.parks);
-    park_all(b);
-    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_CHECKING);
+}
+
+/* Training goes on meanwhile. */
+static void a_store_that_hangs_is_awaited(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COMMITTING);
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    for (int64_t from = b->now; b->now < from + 60000;) {
+        for (uint32_t i = 0; i < RANKS; i++)
+            bench_counter(b, i, 60 + (uint64_t)(b->now - from) / 500, "forward", (uint64_t)b->now);
+        bench_tick(b, 500);
+        bench_is_state(b, "RUNNING");
+    }
+    bench_store(b, MACHINE_TASK_PUBLISH, 60, 1, ST_OK);
+    assert_true(b->m.ending.parks);
+}
+
+static void a_change_of_long_ago_took_nobodys_time(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    bench_tick(b, 500);
+    assert_int_equal(set(b, RANKS), ST_OK); /* never mind */
+    for (int i = 0; i < 60; i++) {
+        for (uint32_t r = 0; r < RANKS; r++)
+            bench_counter(b, r, 60, "save", (uint64_t)b->now);
+        bench_tick(b, 500);
+    }
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    bench_tick(b, 500);
+    bench_is_state(b, "RUNNING");
+}
+
+static void nor_does_a_coordinator_that_stands_still(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(set(b, RANKS - 1), ST_OK);
+    bench_tick(b, 500);
+    b->now += 60000;
+    machine_excuse(&b->m, 60000);
+    bench_report(b, 0, 60);
+    bench_is_state(b, "RUNNING");
 }
 
 static void though_not_for_long(void **state)
@@ -370,6 +417,9 @@ int main(void)
         CASE(but_the_one_with_the_newest_whole_state_stays),
         CASE(more_workers_are_started_beside_and_then_take_their_seats),
         CASE(what_workers_write_is_awaited),
+        CASE(a_store_that_hangs_is_awaited),
+        CASE(a_change_of_long_ago_took_nobodys_time),
+        CASE(nor_does_a_coordinator_that_stands_still),
         CASE(though_not_for_long),
         CASE(spares_that_were_for_seats_that_there_are_not_go),
         CASE(a_number_that_was_set_outlives_the_coordinator),

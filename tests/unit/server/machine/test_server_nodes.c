@@ -207,12 +207,12 @@ static void where_no_other_node_could_take_it_a_user_error_is_one_at_once(void *
     assert_int_equal(b->m.restarts, 0);
 }
 
-/* By its own doing; on another node it lacks what this one may have. */
-static void a_node_that_failed_otherwise_is_tried_again_before_that(void **state)
+/* It ran there, so that nothing is lacking. */
+static void where_the_store_failed_it_is_tried_again_before_that(void **state)
 {
     struct bench *b = *state;
     place_all_on(b, "a");
-    bench_exit(b, 0, MACHINE_EXIT_SPAWN_FAILED, 0);
+    bench_fault_of_node(b, 0, MACHINE_FAULT_STORE);
     bench_all_exit(b);
     place_all_on(b, "b");
     bench_fault_of_node(b, 0, MACHINE_FAULT_USER);
@@ -478,7 +478,7 @@ int main(void)
         TEST(data_that_a_second_node_does_not_have_either_may_be_on_a_third),
         TEST(data_that_no_node_has_are_a_user_error),
         TEST(all_nodes_of_a_generation_that_lack_data_are_kept_away_from),
-        TEST(a_node_that_failed_otherwise_is_tried_again_before_that),
+        TEST(where_the_store_failed_it_is_tried_again_before_that),
         TEST(where_no_other_node_could_take_it_a_user_error_is_one_at_once),
         TEST(a_node_that_starts_nothing_uses_no_budget),
         TEST(a_job_that_starts_nowhere_fails_with_the_cause),
