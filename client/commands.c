@@ -5,6 +5,7 @@
 #include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
 #include "client/cmd/commands.h"
+#include "client/look/commands.h"
 
 #define AT(member) offsetof(struct arguments, member)
 
@@ -75,6 +76,13 @@ static const struct option logs_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "rank", '\0', OPTION_NUMBER, AT(rank), "N", "one worker only" },
     { "attempt", '\0', OPTION_NUMBER, AT(attempt), "N", "an earlier attempt (generation)" },
+    { 0 },
+};
+
+static const struct option metrics_options[] = {
+    { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
+    { "output", 'o', OPTION_ROWS_FORMAT, AT(output), "FORMAT", "table, csv or jsonl" },
+    { "since", '\0', OPTION_TEXT, AT(since), "STEP|TIME", "after that step, or of the last 10m" },
     { 0 },
 };
 
@@ -211,6 +219,13 @@ static const struct command rows[] = {
     { NULL, "logs", OPERAND_JOB, 1, 1, false, "JOB", "print what the workers wrote", NULL,
       "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1", logs_options,
       cmd_logs },
+    { NULL, "metrics", OPERAND_JOB, 1, 1, false, "JOB",
+      "print what each step came to: loss, speed, evaluations",
+      "A row for each step, also of a job that is over; of steps that were computed twice the\n"
+      "newer one. -o csv: a header, then a line for each; what isn't known is empty. -o jsonl\n"
+      "has the same names.",
+      "metrics resnet18-fashion -o csv > rows.csv\nmetrics resnet18-fashion -f --since 10m",
+      metrics_options, cmd_metrics },
     { NULL, "why", OPERAND_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
       NULL, "why resnet18-fashion", NULL, cmd_why },
     { NULL, "pause", OPERAND_JOB, 1, 1, false, "JOB",

@@ -60,11 +60,10 @@ bool option_duration_parse(const char *text, int64_t *out_ms)
 static enum status store_option(struct parser *parser, const struct option *option,
                                 const char *value)
 {
-    static const char *const formats[] = { [OUTPUT_TABLE] = "table",
-                                           [OUTPUT_WIDE] = "wide",
-                                           [OUTPUT_JSON] = "json",
-                                           [OUTPUT_JSONL] = "jsonl",
-                                           [OUTPUT_NAME] = "name" };
+    static const char *const formats[] = {
+        [OUTPUT_TABLE] = "table", [OUTPUT_WIDE] = "wide", [OUTPUT_JSON] = "json",
+        [OUTPUT_JSONL] = "jsonl", [OUTPUT_NAME] = "name", [OUTPUT_CSV] = "csv"
+    };
     void *out = (char *)parser->args + option->offset;
     switch (option->kind) {
     case OPTION_FLAG:
@@ -89,13 +88,15 @@ static enum status store_option(struct parser *parser, const struct option *opti
         }
         return ST_OK;
     case OPTION_FORMAT:
+    case OPTION_ROWS_FORMAT:
         for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
-            if (strcmp(formats[i], value) == 0) {
+            if (strcmp(formats[i], value) == 0 &&
+                (i != OUTPUT_CSV || option->kind == OPTION_ROWS_FORMAT)) {
                 *(enum output_format *)out = (enum output_format)i;
                 return ST_OK;
             }
         }
-        return refuse_call(parser, "-o takes table, wide, json, jsonl or name, not '%s'", value);
+        return refuse_call(parser, "-o takes %s, not '%s'", option->help, value);
     case OPTION_SETS:
         if (parser->args->set_count == ARGUMENTS_SETS_MAX)
             return refuse_call(parser, "more than %d times --set", ARGUMENTS_SETS_MAX);

@@ -16,7 +16,14 @@
 #define ARGUMENTS_SETS_MAX     64 /* --set of one call */
 #define ARGUMENTS_OPERANDS_MAX 8  /* job, file and so on of one call */
 
-enum output_format { OUTPUT_TABLE, OUTPUT_WIDE, OUTPUT_JSON, OUTPUT_JSONL, OUTPUT_NAME };
+enum output_format {
+    OUTPUT_TABLE,
+    OUTPUT_WIDE,
+    OUTPUT_JSON,
+    OUTPUT_JSONL,
+    OUTPUT_NAME,
+    OUTPUT_CSV
+};
 
 /* What a call said. Absent numbers are -1, absent texts NULL. */
 struct arguments {
@@ -37,6 +44,7 @@ struct arguments {
     struct identity_files tls; /* of a coordinator on another machine */
     const char *reason;        /* of a drain */
     const char *sort;
+    const char *since; /* of metrics */
     int64_t rank, attempt, slots, ranks, rate, uses;
     int64_t timeout_ms, grace_ms, valid_ms, deadline_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
@@ -44,12 +52,13 @@ struct arguments {
 };
 
 enum option_kind {
-    OPTION_FLAG,     /* bool */
-    OPTION_TEXT,     /* const char * */
-    OPTION_NUMBER,   /* int64_t, >= 0 */
-    OPTION_DURATION, /* int64_t in milliseconds: "30", "30s", "5m", "2h" */
-    OPTION_FORMAT,   /* enum output_format */
-    OPTION_SETS,     /* sets[] and set_count */
+    OPTION_FLAG,        /* bool */
+    OPTION_TEXT,        /* const char * */
+    OPTION_NUMBER,      /* int64_t, >= 0 */
+    OPTION_DURATION,    /* int64_t in milliseconds: "30", "30s", "5m", "2h" */
+    OPTION_FORMAT,      /* enum output_format but OUTPUT_CSV */
+    OPTION_ROWS_FORMAT, /* enum output_format */
+    OPTION_SETS,        /* sets[] and set_count */
 };
 
 struct option {

@@ -1,17 +1,13 @@
 /*
- * The commands but `cairn ckpt`: each prints its result and returns the exit code. What they take
- * and do is said in client/commands.c, as `cairn COMMAND -h` prints it.
+ * The commands but `cairn ckpt`, `cairn cert` and those that only look (client/look): each prints
+ * its result and returns the exit code. What they take and do is said in client/commands.c, as
+ * `cairn COMMAND -h` prints it.
  */
 #pragma once
 
 #include "client/base/client.h"
 
 enum exit_code cmd_submit(struct client *client);
-enum exit_code cmd_ps(struct client *client);
-enum exit_code cmd_show(struct client *client);
-enum exit_code cmd_watch(struct client *client);
-enum exit_code cmd_logs(struct client *client);
-enum exit_code cmd_why(struct client *client);
 enum exit_code cmd_pause(struct client *client);
 enum exit_code cmd_resume(struct client *client);
 enum exit_code cmd_stop(struct client *client);

@@ -9,7 +9,7 @@
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
 #include "client/cmd/commands.h"
-#include "client/cmd/watch.h"
+#include "client/look/watch.h"
 #include "client/print/job.h"
 #include "common/buf.h"
 #include "common/cleanup.h"

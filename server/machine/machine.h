@@ -197,7 +197,7 @@ struct machine {
     bool resizes;          /* another number of workers was asked for, and all start anew */
     uint32_t suspect_count;
     struct machine_numeric numeric;
-    struct shun_list shunned; /* nodes with other pins, or where it failed by their fault; owned */
+    struct shun_list shunned; /* nodes that it keeps away from, and why; owned */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t swept; /* what generations before it left in the store was looked for */
     /* Of this generation: the highest step for which a folder was asked for, and how many further

@@ -1,7 +1,7 @@
 /* show: a job with its workers, checkpoints and events. */
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
-#include "client/cmd/commands.h"
+#include "client/look/commands.h"
 #include "client/print/job.h"
 
 static enum exit_code show_once(struct client *client)

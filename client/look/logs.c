@@ -4,7 +4,7 @@
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
-#include "client/cmd/commands.h"
+#include "client/look/commands.h"
 #include "client/print/job.h"
 #include "client/print/json.h"
 

@@ -1,5 +1,5 @@
 /* watch, and the following that submit --watch and --wait do. */
-#include "client/cmd/watch.h"
+#include "client/look/watch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
-#include "client/cmd/commands.h"
 #include "client/home/home.h"
+#include "client/look/commands.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/json.h"

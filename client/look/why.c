@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/ask/call.h"
-#include "client/cmd/commands.h"
+#include "client/look/commands.h"
 #include "client/print/json.h"
 #include "client/print/output.h"
 
