@@ -79,6 +79,15 @@ static const struct option logs_options[] = {
     { 0 },
 };
 
+static const struct option ps_options[] = {
+    WATCH,
+    { "state", '\0', OPTION_TEXT, AT(state), "STATES",
+      "active, over, or states with commas between them, as queued,running" },
+    { "name", '\0', OPTION_TEXT, AT(name), "PATTERN", "names like it: * and ? stand for others" },
+    { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those" },
+    { 0 },
+};
+
 static const struct option metrics_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "output", 'o', OPTION_ROWS_FORMAT, AT(output), "FORMAT", "table, csv or jsonl" },
@@ -206,8 +215,10 @@ static const struct command rows[] = {
       "then no coordinator is needed.",
       "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,
       cmd_audit },
-    { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first", NULL,
-      "ps\nps -w\nps -o json", watch_options, cmd_ps },
+    { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first",
+      "Long names are cut; -o wide shows them whole.",
+      "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name",
+      ps_options, cmd_ps },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
       "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options,

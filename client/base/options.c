@@ -358,6 +358,7 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .attempt = -1,
         .slots = -1,
         .ranks = -1,
+        .last = -1,
         .rate = -1,
         .uses = -1,
         .timeout_ms = -1,

@@ -44,7 +44,9 @@ struct arguments {
     struct identity_files tls; /* of a coordinator on another machine */
     const char *reason;        /* of a drain */
     const char *sort;
-    const char *since; /* of metrics */
+    const char *since;        /* of metrics */
+    const char *state, *name; /* of jobs to list */
+    int64_t last;
     int64_t rank, attempt, slots, ranks, rate, uses;
     int64_t timeout_ms, grace_ms, valid_ms, deadline_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];

@@ -1,6 +1,9 @@
 /* ps: the jobs, newest first. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
@@ -10,8 +13,11 @@
 #define PAGE       1000
 #define LISTED_MAX ((size_t)1024 << 10)
 
-/* All pages as one list. */
+/* Those that are asked for, of all pages, as one list. */
 struct job_list {
+    unsigned states;         /* bit s: state s is */
+    const char *name;        /* pattern, or NULL */
+    size_t most;             /* rows */
     ProtobufCMessage **rows; /* borrowed from pages */
     size_t count;
     Cairn__V1__ListJobsReply **pages;
@@ -26,6 +32,51 @@ static void list_release(struct job_list *list)
     free(list->rows);
     *list = (struct job_list){ 0 };
 }
+
+/* ---- which ---- */
+
+static unsigned states_of(const char *word, size_t size)
+{
+    const ProtobufCEnumDescriptor *all = &cairn__v1__job_state__descriptor;
+    unsigned states = 0;
+    for (unsigned i = 0; i < all->n_values; i++) {
+        const Cairn__V1__JobState state = (Cairn__V1__JobState)all->values[i].value;
+        const char *name = job_state_name(state);
+        const bool over = job_is_over(state);
+        if ((strncasecmp(name, word, size) == 0 && name[size] == '\0') ||
+            (size == 4 && strncasecmp(word, "over", size) == 0 && over) ||
+            (size == 6 && strncasecmp(word, "active", size) == 0 && !over))
+            states |= 1U << state;
+    }
+    return states;
+}
+
+/* false: a word is no state, which was said. */
+static bool parse_states(const char *words, unsigned *out)
+{
+    *out = words == NULL ? ~0U : 0;
+    for (const char *at = words; at != NULL && *at != '\0';) {
+        const size_t size = strcspn(at, ",");
+        const unsigned states = states_of(at, size);
+        if (states == 0) {
+            client_error("--state: '%.*s' is no state; say active, over, or one of those that "
+                         "'cairn ps' shows",
+                         (int)size, at);
+            return false;
+        }
+        *out |= states;
+        at += size + (at[size] == ',');
+    }
+    return true;
+}
+
+static bool is_wanted(const struct job_list *list, const Cairn__V1__Job *job)
+{
+    const bool state = job->state >= 32 || (list->states >> job->state & 1) != 0;
+    return state && (list->name == NULL || fnmatch(list->name, job->name, 0) == 0);
+}
+
+/* ---- pages ---- */
 
 /* Takes over the page. False: out of memory. */
 static bool list_add(struct job_list *list, Cairn__V1__ListJobsReply *page)
@@ -45,14 +96,19 @@ static bool list_add(struct job_list *list, Cairn__V1__ListJobsReply *page)
     if (rows == NULL)
         return false;
     list->rows = rows;
-    for (size_t i = 0; i < page->n_jobs; i++)
-        list->rows[list->count++] = &page->jobs[i]->base;
+    const size_t before = list->count;
+    for (size_t i = 0; i < page->n_jobs && list->count < list->most; i++) {
+        if (is_wanted(list, page->jobs[i]))
+            list->rows[list->count++] = &page->jobs[i]->base;
+    }
+    if (list->count == before) /* of a million jobs few may be wanted */
+        cairn__v1__list_jobs_reply__free_unpacked(list->pages[--list->page_count], NULL);
     return true;
 }
 
 static enum exit_code list_all(struct client *client, struct job_list *list)
 {
-    char *token = "";
+    char token[LIMIT_NAME] = "";
     do {
         Cairn__V1__ListJobsRequest request = CAIRN__V1__LIST_JOBS_REQUEST__INIT;
         request.page_size = PAGE;
@@ -62,22 +118,27 @@ static enum exit_code list_all(struct client *client, struct job_list *list)
         if (code != EXIT_DONE)
             return code;
         Cairn__V1__ListJobsReply *page = (Cairn__V1__ListJobsReply *)reply;
-        token = page->next_page_token;
+        (void)snprintf(token, sizeof(token), "%s", page->next_page_token);
         if (!list_add(list, page)) {
             client_error("out of memory");
             return EXIT_INTERNAL;
         }
-    } while (token[0] != '\0' && list->count < LISTED_MAX);
+    } while (token[0] != '\0' && list->count < list->most);
     return EXIT_DONE;
 }
 
 static enum exit_code ps_once(struct client *client)
 {
-    struct job_list list = { 0 };
+    struct job_list list = { .name = client->args.name,
+                             .most =
+                                 client->args.last >= 0 ? (size_t)client->args.last : LISTED_MAX };
+    if (!parse_states(client->args.state, &list.states))
+        return EXIT_USAGE;
+    const bool all = list.states == ~0U && list.name == NULL;
     enum exit_code code = list_all(client, &list);
     if (code == EXIT_DONE)
         code = output_list(client, job_columns, list.rows, list.count);
-    if (code == EXIT_DONE && list.count == 0 && client->args.output == OUTPUT_TABLE)
+    if (code == EXIT_DONE && list.count == 0 && all && client->args.output == OUTPUT_TABLE)
         client_note(client, "no jobs yet; submit one with: cairn submit FILE\n");
     list_release(&list);
     return code;

@@ -62,7 +62,7 @@ static void job_eta(const void *row, char *out, size_t capacity)
 
 const struct column job_columns[] = {
     { "ID", JOB(id), .cell = cell_text },
-    { "NAME", JOB(name), .cell = cell_text },
+    { "NAME", JOB(name), .cell = cell_text, .most = 28 },
     { "STATE", JOB(state), .cell = job_state },
     { "HEALTH", JOB(health), .cell = cell_optional_text, .wide = true },
     { "STEP", .cell = job_step, .right = true },

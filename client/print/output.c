@@ -100,7 +100,18 @@ static void fill_cell(const struct column *column, const ProtobufCMessage *row,
     }
 }
 
-static enum status print_row(const struct column *const *shown, size_t shown_count,
+/* Its cells, cut where the table isn't wide. */
+static size_t fit_cell(const struct column *column, bool wide, char text[OUTPUT_CELL_BYTES])
+{
+    const size_t cells = format_cells(text);
+    if (wide || column->most == 0 || cells <= column->most)
+        return cells;
+    const size_t kept = format_fit(text, column->most - 2);
+    (void)snprintf(text + kept, OUTPUT_CELL_BYTES - kept, "..");
+    return column->most;
+}
+
+static enum status print_row(const struct column *const *shown, size_t shown_count, bool wide,
                              const size_t *widths, const ProtobufCMessage *row, struct buf *out)
 {
     enum status st = ST_OK;
@@ -110,6 +121,7 @@ static enum status print_row(const struct column *const *shown, size_t shown_cou
             (void)snprintf(text, sizeof(text), "%s", shown[c]->title);
         } else {
             fill_cell(shown[c], row, text);
+            (void)fit_cell(shown[c], wide, text);
         }
         st = print_cell(text, widths[c], shown[c]->right, c + 1 == shown_count, out);
     }
@@ -132,14 +144,14 @@ enum status output_table(const struct column *columns, bool wide, bool header,
         for (size_t r = 0; r < count; r++) {
             char text[OUTPUT_CELL_BYTES] = "";
             fill_cell(shown[c], rows[r], text);
-            size_t cells = format_cells(text);
+            const size_t cells = fit_cell(shown[c], wide, text);
             if (cells > widths[c])
                 widths[c] = cells;
         }
     }
-    enum status st = header ? print_row(shown, shown_count, widths, NULL, out) : ST_OK;
+    enum status st = header ? print_row(shown, shown_count, wide, widths, NULL, out) : ST_OK;
     for (size_t r = 0; st == ST_OK && r < count; r++)
-        st = print_row(shown, shown_count, widths, rows[r], out);
+        st = print_row(shown, shown_count, wide, widths, rows[r], out);
     return st;
 }
 

@@ -18,8 +18,9 @@ struct column {
                       is "-"; 0: the row itself holds it */
     size_t offset; /* place of the member; 0: the cell is made of the whole message */
     void (*cell)(const void *member, char *out, size_t capacity);
-    bool right; /* aligned */
-    bool wide;  /* only with -o wide */
+    bool right;  /* aligned */
+    bool wide;   /* only with -o wide */
+    size_t most; /* cells, but with -o wide: a longer text is cut; 0: any */
 };
 
 /* A list: table, array, lines of JSON, or names (-o name: the first column). A table is printed

@@ -177,3 +177,27 @@ def test_no_trainer_outlives_its_job(home):
     home.wait_state(job, "RUNNING")
     home.cairn("kill", job)
     until(lambda: not home.pids("cairn-trainer"), 10, "no trainer is left")
+
+
+def test_ps_lists_what_is_asked_for_and_long_names_stay_in_their_column():
+    with Home() as home:
+        def names(*more):
+            return home.cairn("ps", *more, "-o", "name").stdout.split()
+
+        long = "resnet-" + "x" * 56
+        jobs = [home.submit(TINY.replace("name: tiny", f"name: {name}")) for name in ("first", long, "second")]
+        for job in jobs:
+            home.digest(job)
+        running = home.submit(train__duration="1000000 steps")
+        home.wait_state(running, "RUNNING")
+        assert names() == [running, jobs[2], jobs[1], jobs[0]]
+        assert names("--state", "active") == [running] and names("--state", "Running,queued") == [running]
+        assert names("--state", "over") == names("--state", "succeeded") == jobs[::-1]
+        assert names("--name", "*s*", "-n", "2", "--state", "over") == [jobs[2], jobs[1]]
+        assert names("--name", "first") == [jobs[0]] and names("--name", "fir") == [] and names("-n", "0") == []
+        lines = home.cairn("ps").stdout.splitlines()
+        assert long[:26] + ".." in lines[3] and len(lines[3]) < 110
+        assert long in home.cairn("ps", "-o", "wide").stdout
+        done = home.cairn("ps", "--state", "active,sleeping", check=False)
+        assert done.returncode == 2 and "'sleeping' is no state" in done.stderr
+        home.cairn("kill", running)
