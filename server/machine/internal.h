@@ -27,6 +27,7 @@
 #define MACHINE_AWAIT_SAVES_MS 10000  /* at most, for what workers write, if the end is planned */
 #define MACHINE_KEEP_MS        30000  /* for kept workers to find the next generation */
 #define MACHINE_REPLACE_MS     60000  /* slow for so long, a worker is replaced */
+#define MACHINE_USELESS_MS     20000  /* not worth a lane for so long, a worker is left out */
 #define MACHINE_REPLACED_MS    600000 /* between two of these */
 #define MACHINE_NEVER_MS       5000   /* a trainer that never showed up counts as gone */
 #define MACHINE_UNDYING_MS     15000  /* a trainer that SIGKILL doesn't end counts as gone */

@@ -63,10 +63,11 @@ void pace_add(struct pace *pace, const struct pace_row *row)
     pace->wall_ms = row->wall_ms;
     if (pace->rows <= PACE_SKIP || !isfinite(ms))
         return;
-    if (!row->evaluated)
+    if (!row->evaluated) {
         add_plain(pace, row, ms / steps);
-    else if (pace->count > 0)
+    } else if (pace->count > 0) {
         fold(&pace->eval_ms, &pace->evals, PACE_EVALS, fmax(ms - steps * pace->plain_ms, 0));
+    }
 }
 
 double pace_step_ms(const struct pace *pace)

@@ -232,9 +232,15 @@ static void check_removal(struct sim *sim, struct sim_folder *gone)
 }
 
 /* Audits found wrong what came last, and it may be of that. */
+/* Also if only the coordinator has seen so far that it is: it began with that. */
 static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder)
 {
-    return folder->generation <= sim->jobs[folder->job].distrusted;
+    const struct sim_job *known = &sim->jobs[folder->job];
+    struct core *core = sim->coordinator->core;
+    const struct core_job *of = core ? core_loaded(core, known->id) : NULL;
+    return folder->generation <= known->distrusted ||
+           (of && folder->generation <= of->m.audit.generation &&
+            folder->step > of->m.audit.good_step);
 }
 
 static bool is_kept(const struct store_task *task, const struct sim_folder *folder)

@@ -18,8 +18,8 @@
  *   FORMING; the sums are the same bits, whoever computes a lane
  *
  * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
- * seat once it is ready. One that takes longer for a single lane than the others do for all goes at
- * once, if the job may train with fewer; its node is no place for what is then missing (SHUN_SLOW).
+ * seat once it is ready. One that takes longer for a single lane than the others do for all goes
+ * after 20 s, if the job may train with fewer; its node is no place for what is then missing (SHUN_SLOW).
  * Either has to gain as much as a move.
  *
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
@@ -295,7 +295,7 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
         (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
         return false;
     b->held_up = is_held_up(m, speeds, slow);
-    if (is_useless(m, speeds, slow)) {
+    if (t->now - b->slow_at >= MACHINE_USELESS_MS && is_useless(m, speeds, slow)) {
         (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
         replace(t, speeds, slow, "the job goes on without it, and starts none there for a while");
         return true;

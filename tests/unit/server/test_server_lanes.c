@@ -325,6 +325,13 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
     struct bench *b = open_with(state, &config, &s);
     s.us[1] = 12 * FAST; /* three others take 11 ms for all */
     train(b, &s, 60);
+    assert_null(bench_told(b, "slow"));
+    regroup(b, &s);
+    lanes_are(b, 11, 1, 10, 10); /* it may be over soon */
+    go_on(b);
+    train(b, &s, 195);
+    bench_is_state(b, "RUNNING");
+    train(b, &s, 30);
     assert_true(b->m.ending.parks);
     assert_non_null(bench_told(b, "slow"));
     assert_true(shun_holds(&b->m.shunned, b->m.ranks[1].node, SHUN_SLOW, 1800000000000 + b->now));
