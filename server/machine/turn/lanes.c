@@ -19,8 +19,8 @@
  *
  * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
  * seat once it is ready. One that takes longer for a single lane than the others do for all goes
- * after 20 s, if the job may train with fewer; its node is no place for what is then missing (SHUN_SLOW).
- * Either has to gain as much as a move.
+ * after 20 s, if the job may train with fewer; its node is no place for what is then missing
+ * (SHUN_SLOW). Either has to gain as much as a move.
  *
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
  * with them.
