@@ -244,11 +244,12 @@ static enum exit_code print_rows(struct client *client, struct rpc_stream *strea
         ProtobufCMessage *message = NULL;
         st = rpc_stream_recv(stream, RECEIVE_MS, &message);
         const Cairn__V1__MetricRow *row = (const Cairn__V1__MetricRow *)message;
-        if (st != ST_OK)
+        if (st != ST_OK) {
             code = fflush(stdout) == 0 ? code : EXIT_INTERNAL;
-        else if (row->wall_ms >= since->wall_ms &&
-                 (put_row(client, row, &out) != ST_OK || !write_out(&out)))
+        } else if (row->wall_ms >= since->wall_ms &&
+                   (put_row(client, row, &out) != ST_OK || !write_out(&out))) {
             code = EXIT_INTERNAL;
+        }
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
         if (code == EXIT_DONE && interrupt_came(client))

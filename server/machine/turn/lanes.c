@@ -213,7 +213,7 @@ static void consider(struct machine_turn *t)
 {
     struct machine *m = t->m;
     struct machine_balance *b = &m->balance;
-    struct speeds speeds;
+    struct speeds speeds = { .count = 0 };
     measure(m, true, &speeds);
     const uint64_t us = gain_us(m, &speeds);
     if (us == 0 || !is_worth(m, us) || (b->moved_at != 0 && t->now - b->moved_at < BETWEEN_MS))
@@ -327,7 +327,7 @@ void machine_lanes_tick(struct machine_turn *t)
     }
     if (!is_whole(m, t->now))
         return;
-    struct speeds speeds;
+    struct speeds speeds = { .count = 0 };
     measure(m, false, &speeds);
     for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].step_us = each((uint64_t)speeds.us[i] * speeds.lanes[i], 1);
