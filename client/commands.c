@@ -76,6 +76,9 @@ static const struct option logs_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "rank", '\0', OPTION_NUMBER, AT(rank), "N", "one worker only" },
     { "attempt", '\0', OPTION_NUMBER, AT(attempt), "N", "an earlier attempt (generation)" },
+    { "level", '\0', OPTION_TEXT, AT(level), "LEVEL", "of that one and higher: info, warn, error" },
+    { "since", '\0', OPTION_TEXT, AT(since), "TIME", "of the last 10m" },
+    { "grep", '\0', OPTION_TEXT, AT(grep), "PATTERN", "what an extended regular expression finds" },
     { 0 },
 };
 
@@ -227,9 +230,13 @@ static const struct command rows[] = {
       "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
       "the job goes on.",
       "watch resnet18-fashion\nwatch resnet18-fashion -o jsonl", timeout_options, cmd_watch },
-    { NULL, "logs", OPERAND_JOB, 1, 1, false, "JOB", "print what the workers wrote", NULL,
-      "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1", logs_options,
-      cmd_logs },
+    { NULL, "logs", OPERAND_JOB, 1, 1, false, "JOB", "print what the workers wrote",
+      "With -f also how far the job is, every few seconds and after each evaluation (not with -q,\n"
+      "or where only some lines are asked for). -o jsonl: the lines as the workers wrote them.",
+      "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1\n"
+      "logs resnet18-fashion --level warn --since 1h\nlogs resnet18-fashion --grep "
+      "'restored|saved'",
+      logs_options, cmd_logs },
     { NULL, "metrics", OPERAND_JOB, 1, 1, false, "JOB",
       "print what each step came to: loss, speed, evaluations",
       "A row for each step, also of a job that is over; of steps that were computed twice the\n"

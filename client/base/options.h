@@ -44,7 +44,8 @@ struct arguments {
     struct identity_files tls; /* of a coordinator on another machine */
     const char *reason;        /* of a drain */
     const char *sort;
-    const char *since;        /* of metrics */
+    const char *since; /* of metrics and logs */
+    const char *level, *grep;
     const char *state, *name; /* of jobs to list */
     int64_t last;
     int64_t rank, attempt, slots, ranks, rate, uses;

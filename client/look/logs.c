@@ -1,16 +1,78 @@
-/* logs: what the workers of a job wrote, one line each, and with -f what comes. */
+/*
+ * logs: what the workers of a job wrote, one line each; with -f what comes, and between it how far
+ * the job is.
+ *
+ * A worker's line is a JSON object (common/log.h), shown in words, or as it is with -o jsonl. What
+ * else it wrote (a library's last words) has no time and no level: it counts as an error of the
+ * time of the line before it.
+ */
+#include <regex.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
 #include "client/look/commands.h"
-#include "client/print/job.h"
+#include "client/print/format.h"
 #include "client/print/json.h"
+#include "client/print/output.h"
+#include "common/clock.h"
 
-#define RECEIVE_MS 100
+#define RECEIVE_MS  100
+#define PROGRESS_MS 5000 /* between two lines of it */
 
-/* The line as the workers' own JSON object (common/log.h); NULL: it is something else. */
+static const char *const levels[] = { "debug", "info", "warn", "error" };
+
+#define LEVELS (sizeof(levels) / sizeof(levels[0]))
+
+struct logs {
+    struct client *client;
+    size_t level;     /* lines of that one, and higher */
+    int64_t since_ms; /* written from then on */
+    regex_t pattern;  /* with args.grep */
+    int64_t line_ms;  /* of the newest line that says it */
+    int64_t told_ms;  /* of the newest line of progress */
+    bool broken;      /* standard output is gone */
+};
+
+/* ---- which lines ---- */
+
+static size_t level_of(const char *word)
+{
+    size_t level = 0;
+    while (level < LEVELS && strcmp(levels[level], word) != 0)
+        level++;
+    return level;
+}
+
+/* false: what is wrong was said. */
+static bool parse(struct logs *logs)
+{
+    const struct arguments *args = &logs->client->args;
+    int64_t ms = 0;
+    logs->level = args->level == NULL ? 0 : level_of(args->level);
+    if (logs->level == LEVELS) {
+        client_error("--level takes debug, info, warn or error, not '%s'", args->level);
+        return false;
+    }
+    if (args->since != NULL && !option_duration_parse(args->since, &ms)) {
+        client_error("--since takes a time like 10m, not '%s'", args->since);
+        return false;
+    }
+    logs->since_ms = args->since == NULL ? 0 : clock_wall_ms(clock_system()) - ms;
+    const int wrong =
+        args->grep == NULL ? 0 : regcomp(&logs->pattern, args->grep, REG_EXTENDED | REG_NOSUB);
+    if (wrong != 0) {
+        char why[128];
+        (void)regerror(wrong, &logs->pattern, why, sizeof(why));
+        client_error("--grep '%s': %s", args->grep, why);
+        return false;
+    }
+    return true;
+}
+
+/* The line as the workers' own JSON object; NULL: it is something else. */
 static json_t *read_entry(const Cairn__V1__LogLine *line)
 {
     json_t *entry = line->line[0] == '{' ? json_loads(line->line, 0, NULL) : NULL;
@@ -21,73 +83,155 @@ static json_t *read_entry(const Cairn__V1__LogLine *line)
     return NULL;
 }
 
-/* One line of JSON; `entry` is what `line` says, if that is an object. Takes the entry over. */
-static enum exit_code print_json(const Cairn__V1__LogLine *line, json_t *entry)
+static bool is_wanted(struct logs *logs, const Cairn__V1__LogLine *line, const json_t *entry)
 {
-    json_t *object = json_from_message(&line->base);
+    const char *level = json_string_value(json_object_get(entry, "level"));
+    const char *time = json_string_value(json_object_get(entry, "ts"));
+    const char *text =
+        entry == NULL ? line->line : json_string_value(json_object_get(entry, "msg"));
+    if (time != NULL)
+        (void)format_read_time(time, &logs->line_ms);
+    if (logs->line_ms < logs->since_ms || (level != NULL && level_of(level) < logs->level))
+        return false;
+    return logs->client->args.grep == NULL || regexec(&logs->pattern, text, 0, NULL, 0) == 0;
+}
+
+/* ---- lines ---- */
+
+/* As it was written; what isn't JSON becomes the message of an object with the same names. */
+static bool print_json(const Cairn__V1__LogLine *line, const json_t *entry)
+{
     if (entry != NULL)
-        (void)json_object_set_new(object, "entry", entry);
-    enum status st = json_write(object, true);
+        return json_write(entry, true) == ST_OK;
+    json_t *object = json_object();
+    json_t *text = json_from_text(line->line);
+    bool made = json_object_set_new(object, "rank", json_integer(line->rank)) == 0 &&
+                json_object_set_new(object, "generation", json_integer(line->attempt)) == 0 &&
+                json_object_set_new(object, "msg", text) == 0;
+    made = made && json_write(object, true) == ST_OK;
     json_decref(object);
-    return st == ST_OK ? EXIT_DONE : EXIT_INTERNAL;
+    return made;
 }
 
 /* "17:40:55.065  training from step 0"; what is no news of everyday has its level before it. */
-static int print_entry(const json_t *entry)
+static bool print_entry(const json_t *entry)
 {
     const char *time = json_string_value(json_object_get(entry, "ts"));
     const char *level = json_string_value(json_object_get(entry, "level"));
     const char *hours = strchr(time, 'T');
     bool shown = level != NULL && strcmp(level, "info") != 0;
     return printf("%.12s  %s%s%s\n", hours == NULL ? time : hours + 1, shown ? level : "",
-                  shown ? ": " : "", json_string_value(json_object_get(entry, "msg")));
+                  shown ? ": " : "", json_string_value(json_object_get(entry, "msg"))) >= 0;
 }
 
-static enum exit_code print_line(const struct client *client, const Cairn__V1__LogLine *line)
+static bool print_words(const struct logs *logs, const Cairn__V1__LogLine *line,
+                        const json_t *entry)
+{
+    if (logs->client->args.rank < 0 && printf("r%u  ", line->rank) < 0)
+        return false;
+    if (entry != NULL)
+        return print_entry(entry);
+    const size_t size = strlen(line->line);
+    return printf("%s%s", line->line, size > 0 && line->line[size - 1] == '\n' ? "" : "\n") >= 0;
+}
+
+static void take_line(struct logs *logs, const Cairn__V1__LogLine *line)
 {
     json_t *entry = read_entry(line);
-    if (output_is_json(client))
-        return print_json(line, entry);
-    if (entry != NULL) {
-        bool failed = client->args.rank < 0 && printf("r%u  ", line->rank) < 0;
-        failed |= print_entry(entry) < 0;
-        json_decref(entry);
-        return failed ? EXIT_INTERNAL : EXIT_DONE;
+    if (is_wanted(logs, line, entry)) {
+        logs->broken = output_is_json(logs->client) ? !print_json(line, entry)
+                                                    : !print_words(logs, line, entry);
     }
-    size_t size = strlen(line->line);
-    const char *end = size > 0 && line->line[size - 1] == '\n' ? "" : "\n";
-    int printed = client->args.rank >= 0 ? printf("%s%s", line->line, end)
-                                         : printf("r%u  %s%s", line->rank, line->line, end);
-    return printed < 0 ? EXIT_INTERNAL : EXIT_DONE;
+    json_decref(entry);
 }
 
-static enum exit_code print_stream(struct client *client, struct rpc_stream *stream)
+/* ---- how far it is ---- */
+
+/* Each evaluation, and else the newest row every few seconds. */
+static void take_row(struct logs *logs, const Cairn__V1__MetricRow *row)
 {
-    enum exit_code code = EXIT_DONE;
+    const int64_t now = clock_mono_ms(clock_system());
+    const bool evaluated = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL;
+    char loss[32], time[16] = "";
+    const time_t at = (time_t)(row->wall_ms / 1000);
+    struct tm parts;
+    if (!evaluated && now - logs->told_ms < PROGRESS_MS)
+        return;
+    logs->told_ms = now;
+    if (gmtime_r(&at, &parts) != NULL)
+        (void)strftime(time, sizeof(time), "%H:%M:%S", &parts);
+    bool printed = printf("--  %s.%03d  step %llu  loss %s", time, (int)(row->wall_ms % 1000),
+                          (unsigned long long)row->step,
+                          format_number((double)row->loss, loss, sizeof(loss))) >= 0;
+    if (evaluated) {
+        printed =
+            printf("  evaluation: loss %s, accuracy %.4f",
+                   format_number(row->eval->loss, loss, sizeof(loss)), row->eval->accuracy) >= 0;
+    }
+    logs->broken = printf("\n") < 0 || !printed;
+}
+
+/* NULL: nobody wants to know. */
+static struct rpc_stream *open_progress(struct client *client)
+{
+    const struct arguments *args = &client->args;
+    Cairn__V1__StreamMetricsRequest request = CAIRN__V1__STREAM_METRICS_REQUEST__INIT;
+    struct rpc_stream *stream = NULL;
+    struct rpc_result result;
+    if (!args->follow || args->quiet || output_is_json(client) || args->attempt >= 0 ||
+        args->rank > 0 || args->level != NULL || args->grep != NULL)
+        return NULL;
+    request.job = (char *)args->operands[0];
+    request.follow = true;
+    request.from_new = true;
+    return client_stream(client, "StreamMetrics", &request.base, 0, &stream, &result) == RPC_OK
+               ? stream
+               : NULL;
+}
+
+/* ---- following ---- */
+
+static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
+                                    struct rpc_stream *rows)
+{
+    struct client *client = logs->client;
     enum status st = ST_OK;
+    enum status of_rows = rows == NULL ? ST_CLOSED : ST_OK;
     struct rpc_result result = { .code = RPC_OK };
-    while (code == EXIT_DONE && st != ST_CLOSED) {
-        ProtobufCMessage *message = NULL;
-        st = rpc_stream_recv(stream, RECEIVE_MS, &message);
-        if (st == ST_OK) {
-            code = print_line(client, (const Cairn__V1__LogLine *)message);
-        } else if (fflush(stdout) != 0) {
-            code = EXIT_INTERNAL;
-        }
+    bool detached = false;
+    while (!logs->broken && !detached && st != ST_CLOSED) {
+        ProtobufCMessage *message = NULL, *row = NULL;
+        st = rpc_stream_recv(lines, RECEIVE_MS, &message);
+        if (st == ST_OK)
+            take_line(logs, (const Cairn__V1__LogLine *)message);
+        else
+            logs->broken = fflush(stdout) != 0;
+        if (of_rows != ST_CLOSED)
+            of_rows = rpc_stream_recv(rows, 0, &row);
+        if (of_rows == ST_OK)
+            take_row(logs, (const Cairn__V1__MetricRow *)row);
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
-        if (code == EXIT_DONE && interrupt_came(client))
-            code = EXIT_DETACHED;
+        if (row != NULL)
+            protobuf_c_message_free_unpacked(row, NULL);
+        detached = interrupt_came(client);
     }
-    rpc_stream_close(stream, &result);
+    if (rows != NULL)
+        rpc_stream_close(rows, &result);
+    rpc_stream_close(lines, &result);
     (void)fflush(stdout);
-    if (code == EXIT_DONE && result.code != RPC_OK)
-        return client_report(client, &result);
-    return code;
+    if (logs->broken)
+        return EXIT_INTERNAL;
+    if (detached)
+        return EXIT_DETACHED;
+    return result.code == RPC_OK ? EXIT_DONE : client_report(client, &result);
 }
 
 enum exit_code cmd_logs(struct client *client)
 {
+    struct logs logs = { .client = client };
+    if (!parse(&logs))
+        return EXIT_USAGE;
     if (!interrupt_catch(client))
         return EXIT_INTERNAL;
     Cairn__V1__StreamLogsRequest request = CAIRN__V1__STREAM_LOGS_REQUEST__INIT;
@@ -103,7 +247,12 @@ enum exit_code cmd_logs(struct client *client)
     }
     struct rpc_stream *stream = NULL;
     struct rpc_result result;
+    enum exit_code code = EXIT_DONE;
     if (client_stream(client, "StreamLogs", &request.base, 0, &stream, &result) != RPC_OK)
-        return client_report(client, &result);
-    return print_stream(client, stream);
+        code = client_report(client, &result);
+    else
+        code = print_streams(&logs, stream, open_progress(client));
+    if (client->args.grep != NULL)
+        regfree(&logs.pattern);
+    return code;
 }

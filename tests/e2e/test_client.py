@@ -364,8 +364,8 @@ def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
           "a second attempt")
     first = home.cairn("logs", job, "--rank", "1", "--attempt", "1", "-o", "jsonl").stdout.splitlines()
     assert first and all(json.loads(line)["rank"] == 1 for line in first)
-    assert all(json.loads(line)["attempt"] == 1 for line in first)
-    assert "training" in json.loads(first[0])["entry"]["msg"]
+    assert all(json.loads(line)["generation"] == 1 for line in first)
+    assert "training" in json.loads(first[0])["msg"]
     home.cairn("kill", job, "--wait")
 
 
@@ -374,7 +374,7 @@ def test_logs_of_a_worker_that_outlived_an_attempt(home):
     until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
     os.kill(home.show(job)["workers"][1]["pid"], signal.SIGKILL)
     until(lambda: home.show(job)["generation"] == 2 and home.show(job)["state"] == "RUNNING", 30, "a second attempt")
-    entries = [json.loads(line)["entry"] for line in
+    entries = [json.loads(line) for line in
                home.cairn("logs", job, "--rank", "0", "--attempt", "2", "-o", "jsonl").stdout.splitlines()]
     assert {1, 2} == {entry["generation"] for entry in entries}, entries
     home.cairn("kill", job, "--wait")

@@ -69,7 +69,9 @@ static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
     if (!job || sim->now < sim->coordinator->frozen_until)
         return;
     struct sim_job *known = &sim->jobs[index];
-    bool trains = job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING;
+    /* Not where it is to be paused, and its workers are gone: it stops as a paused one does. */
+    const bool trains = (job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING) &&
+                        !machine_ends(&job->m);
     uint64_t step = trains && !known->stopped ? machine_step_now(&job->m) : 0;
     enum status st = core_ask(sim->coordinator->core, job, kind, NULL);
     if (st == ST_OK)

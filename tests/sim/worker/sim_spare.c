@@ -280,11 +280,26 @@ static void check_size(struct sim *sim, struct sim_job *known, const struct mach
                  (long long)(sim->now - known->short_since));
 }
 
+/* Of a save that it has had for longer than it takes: a change that is planned waits for it. */
+static bool waits_for_store(const struct sim *sim, const struct machine *m)
+{
+    bool waits = false;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        const bool has =
+            save->state == MACHINE_SAVE_OPENING ||
+            (save->state > MACHINE_SAVE_COLLECTING && save->state != MACHINE_SAVE_COMMITTED &&
+             save->state != MACHINE_SAVE_DROPPED);
+        waits = waits || (has && sim->now - save->since > 1000);
+    }
+    return waits;
+}
+
 static void check_crowd(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
     /* One more to replace a slow one. */
     const uint32_t most = m->config.ranks + m->config.spares + (m->balance.slow > 0);
-    if (!is_steady(sim, m) || count_staying(m) <= most)
+    if (!is_steady(sim, m) || count_staying(m) <= most || waits_for_store(sim, m))
         known->crowd_since = sim->now;
     else if (sim->now - known->crowd_since > CROWD_MS)
         sim_fail(sim, "%s: generation %u has %u processes, and is to have %u", known->id,
