@@ -199,9 +199,9 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct mach
 /* A node's flaw ends no job that another node, which is there, could have taken. */
 static void check_flaw(struct sim *sim, struct sim_job *known, const struct machine *m)
 {
-    if (m->state != MACHINE_FAILED || known->failed)
+    if ((m->state != MACHINE_FAILED && m->ending.to != MACHINE_FAILED) || known->failed)
         return;
-    known->failed = true;
+    known->failed = true; /* it is decided; its workers may take a while to go */
     for (uint32_t i = 0; i < SIM_NODES; i++) {
         if (strstr(m->reason, SIM_FLAW) && sim_node_serves(sim, sim->nodes[i]))
             sim_fail(sim, "%s failed by %s, but node%u was there", known->id, m->reason, i);

@@ -328,7 +328,8 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
         if (!view || view->dismissed)
             continue;
         view->dismissed = true;
-        if (sim->group_max > 1 || m->ranks[i].ended_at != sim->now)
+        if (sim->group_max > 1 || m->ranks[i].ended_at != sim->now ||
+            sim->jobs[index].formed_at == sim->now)
             continue; /* what was the case then is not known any more */
         const bool goes_on = (m->state == MACHINE_RUNNING || m->state == MACHINE_FORMING) &&
                              !machine_ends(m) && m->intent == MACHINE_INTENT_NONE;
