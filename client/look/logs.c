@@ -202,10 +202,11 @@ static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
     while (!logs->broken && !detached && st != ST_CLOSED) {
         ProtobufCMessage *message = NULL, *row = NULL;
         st = rpc_stream_recv(lines, RECEIVE_MS, &message);
-        if (st == ST_OK)
+        if (st == ST_OK) {
             take_line(logs, (const Cairn__V1__LogLine *)message);
-        else
+        } else {
             logs->broken = fflush(stdout) != 0;
+        }
         if (of_rows != ST_CLOSED)
             of_rows = rpc_stream_recv(rows, 0, &row);
         if (of_rows == ST_OK)
@@ -248,10 +249,11 @@ enum exit_code cmd_logs(struct client *client)
     struct rpc_stream *stream = NULL;
     struct rpc_result result;
     enum exit_code code = EXIT_DONE;
-    if (client_stream(client, "StreamLogs", &request.base, 0, &stream, &result) != RPC_OK)
+    if (client_stream(client, "StreamLogs", &request.base, 0, &stream, &result) != RPC_OK) {
         code = client_report(client, &result);
-    else
+    } else {
         code = print_streams(&logs, stream, open_progress(client));
+    }
     if (client->args.grep != NULL)
         regfree(&logs.pattern);
     return code;
