@@ -20,7 +20,8 @@
 #include "common/clock.h"
 
 #define RECEIVE_MS  100
-#define PROGRESS_MS 5000 /* between two lines of it */
+#define PROGRESS_MS 5000  /* between two lines of it */
+#define ROWS_MAX    10000 /* between two looks at the lines */
 
 static const char *const levels[] = { "debug", "info", "warn", "error" };
 
@@ -171,6 +172,17 @@ static void take_row(struct logs *logs, const Cairn__V1__MetricRow *row)
     logs->broken = printf("\n") < 0 || !printed;
 }
 
+/* All that have come: a job may make thousands a second. */
+static void take_rows(struct logs *logs, struct rpc_stream *stream)
+{
+    ProtobufCMessage *message = NULL;
+    for (int n = 0; n < ROWS_MAX && rpc_stream_recv(stream, 0, &message) == ST_OK; n++) {
+        take_row(logs, (const Cairn__V1__MetricRow *)message);
+        protobuf_c_message_free_unpacked(message, NULL);
+        message = NULL;
+    }
+}
+
 /* NULL: nobody wants to know. */
 static struct rpc_stream *open_progress(struct client *client)
 {
@@ -196,25 +208,20 @@ static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
 {
     struct client *client = logs->client;
     enum status st = ST_OK;
-    enum status of_rows = rows == NULL ? ST_CLOSED : ST_OK;
     struct rpc_result result = { .code = RPC_OK };
     bool detached = false;
     while (!logs->broken && !detached && st != ST_CLOSED) {
-        ProtobufCMessage *message = NULL, *row = NULL;
+        ProtobufCMessage *message = NULL;
         st = rpc_stream_recv(lines, RECEIVE_MS, &message);
         if (st == ST_OK) {
             take_line(logs, (const Cairn__V1__LogLine *)message);
         } else {
             logs->broken = fflush(stdout) != 0;
         }
-        if (of_rows != ST_CLOSED)
-            of_rows = rpc_stream_recv(rows, 0, &row);
-        if (of_rows == ST_OK)
-            take_row(logs, (const Cairn__V1__MetricRow *)row);
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
-        if (row != NULL)
-            protobuf_c_message_free_unpacked(row, NULL);
+        if (rows != NULL)
+            take_rows(logs, rows);
         detached = interrupt_came(client);
     }
     if (rows != NULL)
