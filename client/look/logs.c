@@ -20,8 +20,7 @@
 #include "common/clock.h"
 
 #define RECEIVE_MS  100
-#define PROGRESS_MS 5000  /* between two lines of it */
-#define ROWS_MAX    10000 /* between two looks at the lines */
+#define PROGRESS_MS 5000 /* between two lines of it */
 
 static const char *const levels[] = { "debug", "info", "warn", "error" };
 
@@ -34,6 +33,7 @@ struct logs {
     regex_t pattern;  /* with args.grep */
     int64_t line_ms;  /* of the newest line that says it */
     int64_t told_ms;  /* of the newest line of progress */
+    bool watches;     /* rows that come are new */
     bool broken;      /* standard output is gone */
 };
 
@@ -104,12 +104,9 @@ static bool print_json(const Cairn__V1__LogLine *line, const json_t *entry)
 {
     if (entry != NULL)
         return json_write(entry, true) == ST_OK;
-    json_t *object = json_object();
-    json_t *text = json_from_text(line->line);
-    bool made = json_object_set_new(object, "rank", json_integer(line->rank)) == 0 &&
-                json_object_set_new(object, "generation", json_integer(line->attempt)) == 0 &&
-                json_object_set_new(object, "msg", text) == 0;
-    made = made && json_write(object, true) == ST_OK;
+    json_t *object = json_pack("{s:i, s:i, s:o}", "rank", (int)line->rank, "generation",
+                               (int)line->attempt, "msg", json_from_text(line->line));
+    const bool made = json_write(object, true) == ST_OK;
     json_decref(object);
     return made;
 }
@@ -148,63 +145,59 @@ static void take_line(struct logs *logs, const Cairn__V1__LogLine *line)
 
 /* ---- how far it is ---- */
 
-/* Each evaluation, and else the newest row every few seconds. */
-static void take_row(struct logs *logs, const Cairn__V1__MetricRow *row)
+static bool print_row(const Cairn__V1__MetricRow *row, bool evaluated)
 {
-    const int64_t now = clock_mono_ms(clock_system());
-    const bool evaluated = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL;
     char loss[32], time[16] = "";
     const time_t at = (time_t)(row->wall_ms / 1000);
     struct tm parts;
-    if (!evaluated && now - logs->told_ms < PROGRESS_MS)
-        return;
-    logs->told_ms = now;
     if (gmtime_r(&at, &parts) != NULL)
         (void)strftime(time, sizeof(time), "%H:%M:%S", &parts);
-    bool printed = printf("--  %s.%03d  step %llu  loss %s", time, (int)(row->wall_ms % 1000),
-                          (unsigned long long)row->step,
-                          format_number((double)row->loss, loss, sizeof(loss))) >= 0;
-    if (evaluated) {
-        printed =
-            printf("  evaluation: loss %s, accuracy %.4f",
-                   format_number(row->eval->loss, loss, sizeof(loss)), row->eval->accuracy) >= 0;
-    }
-    logs->broken = printf("\n") < 0 || !printed;
+    if (printf("--  %s.%03d  step %llu  loss %s", time, (int)(row->wall_ms % 1000),
+               (unsigned long long)row->step,
+               format_number((double)row->loss, loss, sizeof(loss))) < 0)
+        return false;
+    if (evaluated &&
+        printf("  evaluation: loss %s, accuracy %.4f",
+               format_number(row->eval->loss, loss, sizeof(loss)), row->eval->accuracy) < 0)
+        return false;
+    return printf("\n") >= 0;
 }
 
-/* All that have come: a job may make thousands a second. */
-static void take_rows(struct logs *logs, struct rpc_stream *stream)
+/* Of rows that are new: each evaluation, and else the newest one every few seconds. */
+static void take_update(struct logs *logs, const Cairn__V1__JobUpdate *update)
 {
-    ProtobufCMessage *message = NULL;
-    for (int n = 0; n < ROWS_MAX && rpc_stream_recv(stream, 0, &message) == ST_OK; n++) {
-        take_row(logs, (const Cairn__V1__MetricRow *)message);
-        protobuf_c_message_free_unpacked(message, NULL);
-        message = NULL;
+    const int64_t now = clock_mono_ms(clock_system());
+    for (size_t i = 0; logs->watches && !logs->broken && i < update->n_rows; i++) {
+        const Cairn__V1__MetricRow *row = update->rows[i];
+        const bool evaluated = row->eval__case == CAIRN__V1__METRIC_ROW__EVAL__EVAL;
+        const bool due = i + 1 == update->n_rows && now - logs->told_ms >= PROGRESS_MS;
+        if (!evaluated && !due)
+            continue;
+        logs->told_ms = now;
+        logs->broken = !print_row(row, evaluated);
     }
+    logs->watches = true; /* the first update has what was before */
 }
 
 /* NULL: nobody wants to know. */
 static struct rpc_stream *open_progress(struct client *client)
 {
     const struct arguments *args = &client->args;
-    Cairn__V1__StreamMetricsRequest request = CAIRN__V1__STREAM_METRICS_REQUEST__INIT;
+    Cairn__V1__JobRequest request = CAIRN__V1__JOB_REQUEST__INIT;
     struct rpc_stream *stream = NULL;
     struct rpc_result result;
     if (!args->follow || args->quiet || output_is_json(client) || args->attempt >= 0 ||
         args->rank > 0 || args->level != NULL || args->grep != NULL)
         return NULL;
     request.job = (char *)args->operands[0];
-    request.follow = true;
-    request.from_new = true;
-    return client_stream(client, "StreamMetrics", &request.base, 0, &stream, &result) == RPC_OK
-               ? stream
-               : NULL;
+    return client_stream(client, "WatchJob", &request.base, 0, &stream, &result) == RPC_OK ? stream
+                                                                                           : NULL;
 }
 
 /* ---- following ---- */
 
 static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
-                                    struct rpc_stream *rows)
+                                    struct rpc_stream *updates)
 {
     struct client *client = logs->client;
     enum status st = ST_OK;
@@ -220,12 +213,14 @@ static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
         }
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
-        if (rows != NULL)
-            take_rows(logs, rows);
+        if (updates != NULL && rpc_stream_recv(updates, 0, &message) == ST_OK) {
+            take_update(logs, (const Cairn__V1__JobUpdate *)message);
+            protobuf_c_message_free_unpacked(message, NULL);
+        }
         detached = interrupt_came(client);
     }
-    if (rows != NULL)
-        rpc_stream_close(rows, &result);
+    if (updates != NULL)
+        rpc_stream_close(updates, &result);
     rpc_stream_close(lines, &result);
     (void)fflush(stdout);
     if (logs->broken)

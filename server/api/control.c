@@ -339,7 +339,7 @@ static void stream_metrics(Cairn__V1__Control_Service *service,
     if (!stream)
         return;
     stream->metrics.follow = in->follow;
-    stream->metrics.next_step = in->from_new ? job->metric_step + 1 : in->from_step;
+    stream->metrics.next_step = in->from_step;
 }
 
 static void save_checkpoint(Cairn__V1__Control_Service *service,

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -60,6 +61,11 @@ def test_following_shows_how_far_it_is():
                 found = re.fullmatch(progress, line)
                 assert found or re.match(r"r\d  ", line), line
                 evaluated += bool(found and found.group(2))
+            reached, newest, until_s = home.show(job)["step"], 0, time.monotonic() + 30
+            while newest < reached:  # what it shows is no old news
+                found = re.fullmatch(progress, seen.stdout.readline())
+                newest = int(found.group(1)) if found else newest
+                assert time.monotonic() < until_s, (newest, reached)
             home.cairn("kill", job)
             seen.stdout.read()
             assert seen.wait(20) == quiet.wait(20) == 0
