@@ -62,7 +62,7 @@ struct job_model {
 };
 
 /*
- * 0 stays 0, anything else is at least one step.
+ * How many steps a duration is: 0 stays 0, anything else is at least one.
  * Errors: ST_CONFIG  it is a time, or too much
  */
 MUST_CHECK enum status job_duration_steps(const struct job_duration *duration,

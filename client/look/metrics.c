@@ -85,18 +85,6 @@ static bool parse_since(const char *word, struct since *out)
     return true;
 }
 
-/* The shortest decimal that is this float. */
-static double of_float(float value)
-{
-    char text[40];
-    for (int digits = 6; digits <= 9; digits++) {
-        (void)snprintf(text, sizeof(text), "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
-            break;
-    }
-    return strtod(text, NULL);
-}
-
 /* In whole nanoseconds. */
 static double seconds_of(double ms)
 {
@@ -123,17 +111,17 @@ static double value_of(const Cairn__V1__MetricRow *row, enum fact fact)
     case GENERATION:
         return (double)row->generation;
     case LOSS:
-        return of_float(row->loss);
+        return json_shortest(row->loss);
     case LR:
-        return of_float(row->lr);
+        return json_shortest(row->lr);
     case GRAD_NORM:
-        return of_float(row->grad_norm);
+        return json_shortest(row->grad_norm);
     case EVAL_LOSS:
         return evaluated ? row->eval->loss : (double)NAN;
     case EVAL_ACCURACY:
         return evaluated ? row->eval->accuracy : (double)NAN;
     case SAMPLES_PER_SECOND:
-        return of_float((float)row->samples_per_s);
+        return json_shortest((float)row->samples_per_s);
     case SECONDS:
         return seconds_of(row->step_ms);
     case EPOCH:

@@ -55,7 +55,7 @@ static unsigned states_of(const char *word, size_t size)
 static bool parse_states(const char *words, unsigned *out)
 {
     *out = words == NULL ? ~0U : 0;
-    for (const char *at = words; at != NULL && *at != '\0';) {
+    for (const char *at = words, *next; at != NULL; at = next) {
         const size_t size = strcspn(at, ",");
         const unsigned states = states_of(at, size);
         if (states == 0) {
@@ -65,7 +65,7 @@ static bool parse_states(const char *words, unsigned *out)
             return false;
         }
         *out |= states;
-        at += size + (at[size] == ',');
+        next = at[size] == ',' ? at + size + 1 : NULL;
     }
     return true;
 }
@@ -118,7 +118,12 @@ static enum exit_code list_all(struct client *client, struct job_list *list)
         if (code != EXIT_DONE)
             return code;
         Cairn__V1__ListJobsReply *page = (Cairn__V1__ListJobsReply *)reply;
-        (void)snprintf(token, sizeof(token), "%s", page->next_page_token);
+        const int size = snprintf(token, sizeof(token), "%s", page->next_page_token);
+        if (size < 0 || (size_t)size >= sizeof(token)) {
+            cairn__v1__list_jobs_reply__free_unpacked(page, NULL);
+            client_error("the coordinator's list goes on in a way that this client doesn't know");
+            return EXIT_INTERNAL;
+        }
         if (!list_add(list, page)) {
             client_error("out of memory");
             return EXIT_INTERNAL;

@@ -14,18 +14,17 @@ static json_t *from_real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* The shortest decimal that is this float: 0.1 instead of 0.10000000149011612. */
-static json_t *from_float(float value)
+double json_shortest(float value)
 {
     char text[40];
     if (!isfinite(value))
-        return json_null();
+        return (double)value;
     for (int digits = 6; digits <= 9; digits++) {
         (void)snprintf(text, sizeof(text), "%.*g", digits, (double)value);
         if (strtof(text, NULL) == value)
             break;
     }
-    return json_real(strtod(text, NULL));
+    return strtod(text, NULL);
 }
 
 /* "JOB_STATE_UNSPECIFIED" of JobState is "UNSPECIFIED"; a number that has no name stays one. */
@@ -96,7 +95,7 @@ static json_t *from_member(const ProtobufCFieldDescriptor *field, const void *me
     case PROTOBUF_C_TYPE_FIXED64:
         return from_unsigned(*(const uint64_t *)member);
     case PROTOBUF_C_TYPE_FLOAT:
-        return from_float(*(const float *)member);
+        return from_real(json_shortest(*(const float *)member));
     case PROTOBUF_C_TYPE_DOUBLE:
         return from_real(*(const double *)member);
     case PROTOBUF_C_TYPE_BOOL:

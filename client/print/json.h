@@ -18,6 +18,9 @@
  * Owned by the caller; NULL: no memory. */
 json_t *json_from_text(const char *text);
 
+/* The shortest decimal that is this float: 0.1 instead of 0.10000000149011612. */
+double json_shortest(float value);
+
 /* Owned by the caller (json_decref); NULL: no memory. */
 json_t *json_from_message(const ProtobufCMessage *message);
 

@@ -10,11 +10,8 @@ static int compare(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-static double median(const double *values, uint32_t count)
+static double middle_of(const double *sorted, uint32_t count)
 {
-    double sorted[PACE_WINDOW];
-    memcpy(sorted, values, count * sizeof(*sorted));
-    qsort(sorted, count, sizeof(*sorted), compare);
     return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
@@ -36,14 +33,34 @@ static void begin_attempt(struct pace *pace, uint32_t generation)
     pace->plain_ms = 0;
 }
 
+static void sorted_remove(double *sorted, uint32_t count, double value)
+{
+    uint32_t at = 0;
+    while (at + 1 < count && sorted[at] != value)
+        at++;
+    memmove(sorted + at, sorted + at + 1, (count - at - 1) * sizeof(*sorted));
+}
+
+static void sorted_insert(double *sorted, uint32_t count, double value)
+{
+    uint32_t at = count;
+    for (; at > 0 && sorted[at - 1] > value; at--)
+        sorted[at] = sorted[at - 1];
+    sorted[at] = value;
+}
+
 static void add_plain(struct pace *pace, const struct pace_row *row, double ms)
 {
+    if (pace->count == PACE_WINDOW) {
+        sorted_remove(pace->sorted_ms, pace->count, pace->ring_ms[pace->next]);
+        pace->count--;
+    }
+    sorted_insert(pace->sorted_ms, pace->count, ms);
+    pace->count++;
     pace->ring_ms[pace->next] = ms;
     memcpy(pace->ring_part_ms[pace->next], row->part_ms, sizeof(row->part_ms));
     pace->next = (pace->next + 1) % PACE_WINDOW;
-    if (pace->count < PACE_WINDOW)
-        pace->count++;
-    pace->plain_ms = median(pace->ring_ms, pace->count);
+    pace->plain_ms = middle_of(pace->sorted_ms, pace->count);
     if (pace->count < PACE_LEAST)
         return;
     const double most = PACE_STALL * pace->plain_ms;
@@ -84,7 +101,8 @@ double pace_part_ms(const struct pace *pace, uint32_t part)
         return (double)NAN;
     for (uint32_t i = 0; i < pace->count; i++)
         values[i] = pace->ring_part_ms[i][part];
-    return median(values, pace->count);
+    qsort(values, pace->count, sizeof(*values), compare);
+    return middle_of(values, pace->count);
 }
 
 double pace_whole_ms(const struct pace *pace)

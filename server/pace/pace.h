@@ -48,12 +48,13 @@ struct pace {
     uint64_t step;       /* of the newest row */
     int64_t wall_ms;
     double ring_ms[PACE_WINDOW], ring_part_ms[PACE_WINDOW][PACE_PARTS];
-    uint32_t count, next;  /* of the ring */
-    double plain_ms;       /* median of the ring; 0: it is empty */
-    double before_ms;      /* of the attempts before; 0: not known */
-    double eval_ms;        /* beyond a plain step */
-    double else_ms;        /* beyond a plain step, each */
-    uint32_t evals, elses; /* that these are the mean of, at most PACE_EVALS, PACE_FADE */
+    double sorted_ms[PACE_WINDOW]; /* the ring's, ascending: a row costs no sort */
+    uint32_t count, next;          /* of the ring */
+    double plain_ms;               /* median of the ring; 0: it is empty */
+    double before_ms;              /* of the attempts before; 0: not known */
+    double eval_ms;                /* beyond a plain step */
+    double else_ms;                /* beyond a plain step, each */
+    uint32_t evals, elses;         /* that these are the mean of, at most PACE_EVALS, PACE_FADE */
 };
 
 /* pace starts zeroed. A row that doesn't come after the newest one begins a new attempt, too. */

@@ -198,6 +198,7 @@ def test_ps_lists_what_is_asked_for_and_long_names_stay_in_their_column():
         lines = home.cairn("ps").stdout.splitlines()
         assert long[:26] + ".." in lines[3] and len(lines[3]) < 140
         assert long in home.cairn("ps", "-o", "wide").stdout
-        done = home.cairn("ps", "--state", "active,sleeping", check=False)
-        assert done.returncode == 2 and "'sleeping' is no state" in done.stderr
+        for wrong, what in (("active,sleeping", "'sleeping' is no state"), ("", "'' is no state"), ("over,", "'' is no state")):
+            done = home.cairn("ps", "--state", wrong, check=False)
+            assert done.returncode == 2 and what in done.stderr, done
         home.cairn("kill", running)

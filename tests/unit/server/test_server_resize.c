@@ -304,16 +304,22 @@ static void what_workers_write_is_awaited(void **state)
     assert_true(b->m.ending.parks);
 }
 
+/* Half a second in which all ranks are heard; they are past that step. */
+static void go_on(struct bench *b, uint64_t step, const char *phase)
+{
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_counter(b, i, step, phase, (uint64_t)b->now);
+    bench_tick(b, 500);
+}
+
 /* Training goes on meanwhile. */
 static void a_store_that_hangs_is_awaited(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
     bench_save_until(b, 60, MACHINE_SAVE_COMMITTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
-    for (int64_t from = b->now; b->now < from + 60000;) {
-        for (uint32_t i = 0; i < RANKS; i++)
-            bench_counter(b, i, 60 + (uint64_t)(b->now - from) / 500, "forward", (uint64_t)b->now);
-        bench_tick(b, 500);
+    for (uint64_t i = 0; i < 120; i++) {
+        go_on(b, 60 + i, "forward");
         bench_is_state(b, "RUNNING");
     }
     bench_store(b, MACHINE_TASK_PUBLISH, 60, 1, ST_OK);
@@ -327,11 +333,8 @@ static void a_change_of_long_ago_took_nobodys_time(void **state)
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     bench_tick(b, 500);
     assert_int_equal(set(b, RANKS), ST_OK); /* never mind */
-    for (int i = 0; i < 60; i++) {
-        for (uint32_t r = 0; r < RANKS; r++)
-            bench_counter(b, r, 60, "save", (uint64_t)b->now);
-        bench_tick(b, 500);
-    }
+    for (int i = 0; i < 60; i++)
+        go_on(b, 60, "save");
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     bench_tick(b, 500);
     bench_is_state(b, "RUNNING");
@@ -355,11 +358,8 @@ static void though_not_for_long(void **state)
     bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     const int64_t from = b->now;
-    while (!b->m.ending.parks && b->now < from + 60000) {
-        for (uint32_t i = 0; i < RANKS; i++)
-            bench_counter(b, i, 60, "save", (uint64_t)b->now);
-        bench_tick(b, 500);
-    }
+    while (!b->m.ending.parks && b->now < from + 60000)
+        go_on(b, 60, "save");
     assert_in_range(b->now - from, 10000, 10500);
     bench_is_state(b, "RECOVERING");
 }

@@ -1,6 +1,8 @@
 /* How fast a job goes, and how long it will take: told at any time of a run, against how long it
  * took in the end. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/rng.h"
 #include "server/pace/pace.h"
@@ -138,6 +140,35 @@ static void after_another_size_steps_count_anew(void **state)
     assert_true(fabs(left_ms(&r) - (double)(1000 - r.step) * 50) < 5 * 50);
 }
 
+static int compare(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* Of the newest ones, however they come. */
+static void a_plain_step_is_the_median_of_the_window(void **state)
+{
+    (void)state;
+    struct pace pace = { 0 };
+    double seen[1000], newest[PACE_WINDOW];
+    int64_t now_ms = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        seen[i] = 1 + rng_words(3, i, 0, 0, 0).word[0] % 20; /* some are equal */
+        now_ms += (int64_t)seen[i];
+        pace_add(&pace, &(struct pace_row){
+                            .generation = 1, .step = i + 1, .wall_ms = now_ms, .step_ms = 1 });
+        const uint32_t plain = i + 1 > PACE_SKIP ? i + 1 - PACE_SKIP : 0;
+        const uint32_t count = plain < PACE_WINDOW ? plain : PACE_WINDOW;
+        if (count == 0)
+            continue;
+        memcpy(newest, seen + i + 1 - count, count * sizeof(*newest));
+        qsort(newest, count, sizeof(*newest), compare);
+        const double lower = newest[(count - 1) / 2], upper = newest[count / 2];
+        assert_true(fabs(pace_step_ms(&pace) - (lower + upper) / 2) < 1e-9);
+    }
+}
+
 static void what_is_not_known_is_not_said(void **state)
 {
     (void)state;
@@ -173,6 +204,7 @@ int main(void)
         cmocka_unit_test(it_is_right_after_a_resume),
         cmocka_unit_test(a_standstill_is_not_what_is_to_come),
         cmocka_unit_test(after_another_size_steps_count_anew),
+        cmocka_unit_test(a_plain_step_is_the_median_of_the_window),
         cmocka_unit_test(what_is_not_known_is_not_said),
         cmocka_unit_test(evaluations_are_counted),
     };
