@@ -43,6 +43,8 @@ static const struct option up_options[] = {
       "where other machines reach it, if that is elsewhere than --listen" },
     { "paths", '\0', OPTION_TEXT, AT(paths), "DIR[:DIR]",
       "all that job files of people with certificates may name (default: anything)" },
+    { "page", '\0', OPTION_TEXT, AT(page), "ADDR|none",
+      "where the page is: 127.0.0.1:PORT (default: any port, the same again)" },
     { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C or SIGTERM" },
     GRACE("for the last checkpoints, on Ctrl-C or SIGTERM (default: 10s)"),
     { 0 },
@@ -50,6 +52,11 @@ static const struct option up_options[] = {
 
 static const struct option down_options[] = {
     GRACE("for the last checkpoints (default: 10s)"),
+    { 0 },
+};
+
+static const struct option open_options[] = {
+    { "viewer", '\0', OPTION_FLAG, AT(viewer), NULL, "one who may look only" },
     { 0 },
 };
 
@@ -196,6 +203,11 @@ static const struct command rows[] = {
     { NULL, "down", OPERAND_NONE, 0, 0, false, "",
       "save running jobs and end every process of this home",
       "The next 'cairn up' resumes the jobs.", "down\ndown --grace 1m", down_options, cmd_down },
+    { NULL, "open", OPERAND_NONE, 0, 0, false, "", "open the page in a browser",
+      "Prints a link that lets one browser in, once, within a minute, and opens it where there is "
+      "a\n"
+      "screen. From another machine: ssh -L PORT:127.0.0.1:PORT, then the link there.",
+      "open\nopen --viewer", open_options, cmd_open },
     { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
       "(exit 2). FILE - is standard input.",
@@ -400,8 +412,8 @@ static const struct command rows[] = {
       "print the versions of client and coordinator", NULL, "version\nversion -o json", NULL,
       cmd_version },
     /* What `cairn up` starts: the supervisor. */
-    { NULL, "supervise", OPERAND_NONE, 0, 0, true, "", "keep coordinator and agent alive", NULL,
-      "supervise", up_options, cmd_supervise },
+    { NULL, "supervise", OPERAND_NONE, 0, 0, true, "", "keep coordinator, agent and observer alive",
+      NULL, "supervise", up_options, cmd_supervise },
 };
 
 const struct command_table commands = {

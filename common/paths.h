@@ -8,9 +8,11 @@
  *   DIR/cairnd.addr              address of the TCP listener, if there is one
  *   DIR/token                    bearer token of the TCP listener, mode 0600
  *   DIR/tls/                     certificates and keys (client/cert/folder.h, agent/join/join.h)
+ *   DIR/page                     address of the page (observer/main.c)
+ *   DIR/observer/                who may look at it (observer/http/session.h)
  *   DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its pid
  *   DIR/state/cairnd.db          the journal
- *   DIR/log/cairnd.log           likewise agent.log, supervisor.log
+ *   DIR/log/cairnd.log           likewise agent.log, observer.log, supervisor.log
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)

@@ -1,12 +1,19 @@
 #include "identity/seal.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
+#include "identity/invite.h"
 
 enum { HALF = (IDENTITY_TOKEN - 1) / 2 };
 
@@ -32,4 +39,22 @@ bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token)
         return false;
     code_of(key, token, code);
     return CRYPTO_memcmp(code, token + HALF, HALF) == 0;
+}
+
+enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN])
+{
+    enum { HEX = IDENTITY_TOKEN - 1 };
+    _Static_assert(IDENTITY_TOKEN == IDENTITY_SECRET, "both are 32 bytes in digits");
+    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0600) != 0)
+        return status_from_errno(errno);
+    out[HEX] = '\0';
+    if (pread(fd, out, HEX, 0) == HEX)
+        return ST_OK;
+    uint8_t bytes[HEX / 2];
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)); /* so few come at once */
+    identity_secret_make(bytes, out);
+    explicit_bzero(bytes, sizeof(bytes));
+    bool written = pwrite(fd, out, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
+    return written ? ST_OK : status_from_errno(errno);
 }

@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#include "common/status.h"
+
 #define IDENTITY_TOKEN 65 /* bytes of a token or of a key: 64 hexadecimal digits and the NUL */
 
 /* Of 64 random digits the last 32 become the code of the first. */
@@ -16,3 +18,6 @@ void identity_seal(const char key[IDENTITY_TOKEN], char token[IDENTITY_TOKEN]);
 
 /* Whether that was done to it, with this key. */
 bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token);
+
+/* Random digits that are kept in a file, which only its owner may read: made once. */
+MUST_CHECK enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN]);

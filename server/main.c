@@ -91,7 +91,7 @@ static enum status take_secret(const struct daemon *d, const char *name, char ou
     char path[LIMIT_PATH];
     enum status st = paths_join(&d->paths, path, sizeof path, name);
     if (st == ST_OK)
-        st = access_secret(path, out);
+        st = identity_key_at(path, out);
     if (st != ST_OK)
         LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
     return st;

@@ -36,6 +36,8 @@ struct arguments {
     size_t set_count;
     const char *listen;
     const char *advertise, *paths; /* of a coordinator */
+    const char *page;              /* of an observer */
+    bool viewer;                   /* of a link to the page */
     const char *device;
     const char *names, *dtype, *only;  /* of an export */
     const char *job_file, *to;         /* of an import */

@@ -9,8 +9,8 @@
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
 #include "client/print/format.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 #define SCALARS_MAX 8
 

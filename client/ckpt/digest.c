@@ -3,8 +3,8 @@
 
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 enum exit_code cmd_ckpt_digest(struct client *client)
 {

@@ -11,11 +11,11 @@
 #include "client/base/interrupt.h"
 #include "client/ckpt/commands.h"
 #include "client/print/format.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "job/job.h"
+#include "proto/text/json.h"
 
 #define JOB_BLOB      "job.yaml"
 #define ERRORS_MAX    ((size_t)64 << 10)

@@ -7,7 +7,7 @@
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
 #include "client/print/job.h"
-#include "client/print/json.h"
+#include "proto/text/json.h"
 
 /* What one entry of a folder is as the message that ListCheckpoints gives; texts are borrowed. */
 static void describe_entry(const struct ckpt_entry *entry, char digest[33],

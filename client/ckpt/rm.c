@@ -7,8 +7,8 @@
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
 #include "client/print/job.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 /* ---- rm ---- */
 

@@ -6,8 +6,8 @@
 
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 struct findings {
     json_t *lines; /* with JSON output, else NULL */

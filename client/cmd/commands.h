@@ -25,4 +25,5 @@ enum exit_code cmd_version(struct client *client);
 enum exit_code cmd_completion(struct client *client);
 enum exit_code cmd_up(struct client *client);
 enum exit_code cmd_down(struct client *client);
+enum exit_code cmd_open(struct client *client);
 enum exit_code cmd_supervise(struct client *client);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,9 +27,10 @@
 #define STEADY_MS 4000  /* so long it has lived then */
 #define END_MS    2000  /* for what a killed supervisor left */
 #define POLL_MS   50
+#define PAGE_MS   5000 /* for the observer to say where it listens */
 #define PROBE_MS  1000
 #define LOG_BYTES ((size_t)64 << 20)
-#define WORDS_MAX 16 /* of a supervisor's command */
+#define WORDS_MAX 20 /* of a supervisor's command */
 
 extern char **environ;
 
@@ -66,7 +68,7 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
     char log_path[LIMIT_PATH];
     char slots[24];
     char grace[32];
-    char *argv[14] = { "cairn", "supervise" };
+    char *argv[16] = { "cairn", "supervise" };
     size_t argc = 2;
     if (client->args.slots >= 0) {
         (void)snprintf(slots, sizeof(slots), "%lld", (long long)client->args.slots);
@@ -84,6 +86,10 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
     if (client->args.paths != NULL) {
         argv[argc++] = "--paths";
         argv[argc++] = (char *)client->args.paths;
+    }
+    if (client->args.page != NULL) {
+        argv[argc++] = "--page";
+        argv[argc++] = (char *)client->args.page;
     }
     if (client->args.grace_ms >= 0) {
         (void)snprintf(grace, sizeof(grace), "%lldms", (long long)client->args.grace_ms);
@@ -205,7 +211,7 @@ static enum exit_code wait_healthy(struct client *client, int64_t begun, pid_t s
 /* What was started is ended: a supervisor would start it again for ever. */
 static void give_up(const struct client *client)
 {
-    unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER | HOME_SUPERVISOR;
+    unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER | HOME_SUPERVISOR;
     supervisor_end(&client->paths);
     if (home_end(&client->paths, all, END_MS)) {
         client_error("nothing was left running");
@@ -264,6 +270,7 @@ static enum exit_code check_flags(const struct client *client)
     differs |= flag_differs("--listen", args->listen, runs.listen);
     differs |= flag_differs("--advertise", args->advertise, runs.advertise);
     differs |= flag_differs("--paths", args->paths, runs.paths);
+    differs |= flag_differs("--page", args->page, runs.page);
     differs |= flag_differs("--grace", number_text(args->grace_ms, "ms", asked),
                             number_text(runs.grace_ms, "ms", other));
     if (!differs)
@@ -298,6 +305,16 @@ static enum exit_code find_tls(const struct client *client, struct tls_paths *ou
     return code;
 }
 
+static bool has_no_page(const struct client *client)
+{
+    return client->args.page != NULL && strcmp(client->args.page, "none") == 0;
+}
+
+static const char *page_of(const struct client *client)
+{
+    return has_no_page(client) ? NULL : client->args.page;
+}
+
 enum exit_code cmd_supervise(struct client *client)
 {
     enum exit_code code = prepare_home(client);
@@ -311,6 +328,8 @@ enum exit_code cmd_supervise(struct client *client)
                                           .listen = client->args.listen,
                                           .advertise = client->args.advertise,
                                           .job_paths = client->args.paths,
+                                          .page = page_of(client),
+                                          .page_none = has_no_page(client),
                                           .grace_ms = grace_ms };
     struct tls_paths tls;
     if (is_beyond(options.listen)) {
@@ -321,12 +340,36 @@ enum exit_code cmd_supervise(struct client *client)
     return supervisor_run(&options);
 }
 
+/* Says where the page is, once an observer that started since then (Unix time, ms) has said it. */
+static void say_page(const struct client *client, int64_t since)
+{
+    char path[LIMIT_PATH];
+    struct stat info;
+    const int64_t until = clock_mono_ms(clock_system()) + PAGE_MS;
+    if (has_no_page(client) || paths_join(&client->paths, path, sizeof(path), "page") != ST_OK)
+        return;
+    while (stat(path, &info) != 0 ||
+           (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000 < since) {
+        if (clock_mono_ms(clock_system()) >= until) {
+            client_note(client, "no page: log/observer.log of %s says why\n", client->paths.home);
+            return;
+        }
+        (void)poll(NULL, 0, POLL_MS);
+    }
+    auto_free char *url = NULL;
+    size_t size = 0;
+    if (io_read_file(io_system(), path, 256, &url, &size) == ST_OK && !client->args.quiet)
+        (void)printf("page: %.*s\n", (int)size, url);
+}
+
 /* Starts it, unless it lives; waits until both answer. */
 static enum exit_code bring_up(struct client *client, bool lives)
 {
     int64_t begun = clock_mono_ms(clock_system());
+    const int64_t since = lives ? 0 : clock_wall_ms(clock_system());
     /* A killed supervisor's children would answer now and be replaced in a moment. */
-    if (!lives && !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT, END_MS)) {
+    if (!lives &&
+        !home_end(&client->paths, HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER, END_MS)) {
         client_error("processes of %s are in the way and could not be ended", client->paths.home);
         return EXIT_INTERNAL;
     }
@@ -348,6 +391,7 @@ static enum exit_code bring_up(struct client *client, bool lives)
     enum exit_code code = wait_healthy(client, begun, supervisor);
     if (code == EXIT_DONE) {
         client_note(client, "%s: %s\n", lives ? "already up" : "up", client->address);
+        say_page(client, since);
     } else if (!lives && code != EXIT_REFUSED) { /* then it has ended by itself */
         give_up(client);
     }

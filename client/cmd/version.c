@@ -3,8 +3,8 @@
 
 #include "client/ask/call.h"
 #include "client/cmd/commands.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 #define VERSION_MS 1000
 

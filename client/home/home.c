@@ -109,6 +109,7 @@ static unsigned program_of(pid_t pid)
         unsigned program;
     } programs[] = { { "cairnd", HOME_COORDINATOR },
                      { "cairn-agent", HOME_AGENT },
+                     { "cairn-observer", HOME_OBSERVER },
                      { "cairn-trainer", HOME_TRAINER },
                      { "cairn", HOME_SUPERVISOR } };
     char exe[64];

@@ -1,5 +1,5 @@
 /*
- * The processes of an embedded home: who holds its lock, which of the four programs run for it.
+ * The processes of an embedded home: who holds its lock, which of the five programs run for it.
  *
  * Every process that `cairn up` starts keeps CAIRN_HOME=HOME in its environment; that, its owner
  * and the name of its program say that it belongs to a home, whatever died in between.
@@ -19,6 +19,7 @@ enum home_program {
     HOME_AGENT = 1 << 1,
     HOME_TRAINER = 1 << 2,
     HOME_SUPERVISOR = 1 << 3,
+    HOME_OBSERVER = 1 << 4,
 };
 
 #define HOME_PIDS_MAX 4096

@@ -44,7 +44,8 @@ struct child {
     const char *program;  /* beside this program's file */
     const char *log_name; /* under HOME/log */
     char *argv[14];
-    pid_t pid; /* 0: not running */
+    bool unwanted; /* it isn't started at all */
+    pid_t pid;     /* 0: not running */
     int64_t started_ms;
     int64_t backoff_ms;
     int64_t start_at_ms;
@@ -52,12 +53,16 @@ struct child {
     int64_t beat_ms;
 };
 
+/* In this order they are started; they are stopped the other way round: an agent would start
+ * trainers again for a coordinator that still asks. */
+enum { COORDINATOR, AGENT, OBSERVER, CHILDREN };
+
 struct supervisor {
     const struct supervisor_options *options;
     struct log log;
     char folder[PATH_MAX]; /* of the programs */
     char host[INET6_ADDRSTRLEN];
-    struct child children[2];
+    struct child children[CHILDREN];
     pid_t down_pid;        /* `cairn down` of a SIGTERM or Ctrl-C */
     int64_t down_until_ms; /* when it is late */
     int64_t hang_ms;
@@ -186,7 +191,7 @@ static void reap(struct supervisor *supervisor)
     int status = 0;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (size_t i = 0; i < 2; i++) {
+        for (size_t i = 0; i < CHILDREN; i++) {
             if (supervisor->children[i].pid == pid)
                 on_end(supervisor, &supervisor->children[i], status);
         }
@@ -199,8 +204,10 @@ static void reap(struct supervisor *supervisor)
 static int start_due(struct supervisor *supervisor)
 {
     int64_t wait = -1;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CHILDREN; i++) {
         struct child *child = &supervisor->children[i];
+        if (child->unwanted)
+            continue;
         if (child->pid == 0 && now_ms() >= child->start_at_ms)
             start_child(supervisor, child);
         if (child->pid != 0)
@@ -246,7 +253,7 @@ static void take_signal(struct supervisor *supervisor, uint32_t number)
 /* A child whose loop doesn't turn is ended like one that died. */
 static void end_hung(struct supervisor *supervisor)
 {
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CHILDREN; i++) {
         struct child *child = &supervisor->children[i];
         char bytes[64];
         if (child->pid == 0 || child->beat_fd < 0)
@@ -278,16 +285,24 @@ static void watch_children(struct supervisor *supervisor, int signal_fd)
     }
 }
 
-/* Agent first: it would start trainers again for a coordinator that still asks. */
+static bool any_runs(const struct supervisor *supervisor)
+{
+    for (size_t i = 0; i < CHILDREN; i++) {
+        if (supervisor->children[i].pid != 0)
+            return true;
+    }
+    return false;
+}
+
 static void stop_all(struct supervisor *supervisor, int signal_fd)
 {
     int64_t until = now_ms() + STOP_GRACE_MS;
     bool killed = false;
-    for (size_t i = 2; i-- > 0;) {
+    for (size_t i = CHILDREN; i-- > 0;) {
         if (supervisor->children[i].pid != 0)
             (void)kill(supervisor->children[i].pid, SIGINT); /* SIGTERM they leave to this one */
     }
-    while (supervisor->children[0].pid != 0 || supervisor->children[1].pid != 0) {
+    while (any_runs(supervisor)) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
         struct signalfd_siginfo info;
         (void)poll(&wait, 1, 50);
@@ -295,14 +310,14 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
             ;
         reap(supervisor);
         if (!killed && now_ms() >= until) {
-            for (size_t i = 0; i < 2; i++) {
+            for (size_t i = 0; i < CHILDREN; i++) {
                 if (supervisor->children[i].pid != 0)
                     (void)kill(-supervisor->children[i].pid, SIGKILL);
             }
             killed = true;
         }
     }
-    unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_TRAINER;
+    unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER;
     if (supervisor->refused)
         rest &= ~(unsigned)HOME_TRAINER; /* they wait some minutes for a coordinator */
     if (!home_end(supervisor->options->paths, rest, LEFT_GRACE_MS)) {
@@ -354,10 +369,17 @@ static void add_option(struct child *child, const char *name, const char *value)
 static void describe_children(struct supervisor *supervisor, char slots[24])
 {
     const struct supervisor_options *options = supervisor->options;
-    struct child *coordinator = &supervisor->children[0];
-    struct child *agent = &supervisor->children[1];
+    struct child *coordinator = &supervisor->children[COORDINATOR];
+    struct child *agent = &supervisor->children[AGENT];
+    struct child *observer = &supervisor->children[OBSERVER];
     *coordinator = (struct child){ .program = "cairnd", .log_name = "cairnd.log", .beat_fd = -1 };
     *agent = (struct child){ .program = "cairn-agent", .log_name = "agent.log", .beat_fd = -1 };
+    *observer = (struct child){ .program = "cairn-observer",
+                                .log_name = "observer.log",
+                                .beat_fd = -1,
+                                .unwanted = options->page_none };
+    observer->argv[0] = "cairn-observer";
+    add_option(observer, "--listen", options->page);
     coordinator->argv[0] = "cairnd";
     agent->argv[0] = "cairn-agent";
     add_option(coordinator, "--listen", options->listen);
@@ -450,7 +472,7 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
         return EXIT_INTERNAL;
     describe_children(&supervisor, slots);
     /* Those of a supervisor that was killed would be in the way; trainers train on. */
-    (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT, STOP_GRACE_MS);
+    (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER, STOP_GRACE_MS);
     watch_children(&supervisor, signal_fd);
     stop_all(&supervisor, signal_fd);
     LOG_INFO(&supervisor.log, "stopped");

@@ -1,6 +1,6 @@
 /*
- * The supervisor: keeps one coordinator and one agent of a home alive. No gRPC in it: it only
- * forks, waits and kills, so that nothing that breaks them can break it.
+ * The supervisor: keeps the coordinator, the agent and the observer of a home alive. No gRPC in it:
+ * it only forks, waits and kills, so that nothing that breaks them can break it.
  *
  *   dies      starts again after 0.1, 0.2, 0.4 ... 5 s; from 0.1 again after 10 s of life
  *   refuses   (WATCHDOG_REFUSED: a person has to do something first) the supervisor stops, too;
@@ -9,7 +9,7 @@
  *   SIGTERM   runs `cairn down`, which has the jobs saved and then sends SUPERVISOR_STOP; once
  *             that command is over or late, the supervisor stops, whatever came of it
  *   SIGINT    likewise (Ctrl-C, --foreground); the second one: stops at once
- *   SIGUSR1   SUPERVISOR_STOP: ends both, then every process of the home that is left, and returns
+ *   SIGUSR1   SUPERVISOR_STOP: ends them, then every process of the home that is left, and returns
  *
  * SIGTERM to every process of a service at once does the same: the coordinator and the agent leave
  * it to the supervisor (common/watchdog.h).
@@ -17,6 +17,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/base/exit.h"
@@ -33,6 +34,8 @@ struct supervisor_options {
     const char *advertise;     /* --advertise of the coordinator; NULL: none */
     const char *job_paths;     /* --paths of the coordinator; NULL: none */
     struct identity_files tls; /* of the listener; all NULL: plaintext */
+    const char *page;          /* --listen of the observer; NULL: its default */
+    bool page_none;            /* there is no observer */
     int64_t grace_ms;          /* that the jobs have for their last checkpoints */
 };
 

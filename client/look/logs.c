@@ -15,9 +15,9 @@
 #include "client/base/interrupt.h"
 #include "client/look/commands.h"
 #include "client/print/format.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
 #include "common/clock.h"
+#include "proto/text/json.h"
 
 #define RECEIVE_MS  100
 #define PROGRESS_MS 5000 /* between two lines of it */

@@ -15,10 +15,10 @@
 #include "client/look/commands.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
-#include "client/print/json.h"
 #include "client/print/progress.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "proto/text/json.h"
 
 #define RECEIVE_MS   100   /* between two looks at Ctrl-C and the timeout */
 #define REDRAW_MS    100   /* between two blocks on a terminal */

@@ -4,8 +4,8 @@
 
 #include "client/ask/call.h"
 #include "client/look/commands.h"
-#include "client/print/json.h"
 #include "client/print/output.h"
+#include "proto/text/json.h"
 
 enum exit_code cmd_why(struct client *client)
 {

@@ -6,11 +6,8 @@
 #include "cairn/v1/control.pb-c.h"
 #include "client/base/client.h"
 #include "client/print/output.h"
+#include "proto/text/job_state.h"
 
-/* "RUNNING"; "?" for a state that this version doesn't know. Static. */
-const char *job_state_name(Cairn__V1__JobState state);
-/* SUCCEEDED, FAILED, STOPPED, KILLED */
-bool job_is_over(Cairn__V1__JobState state);
 /* Of a job that was waited for. */
 enum exit_code job_exit(Cairn__V1__JobState state);
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "client/print/format.h"
-#include "client/print/json.h"
 #include "common/check.h"
+#include "proto/text/json.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)64 << 20)
 #define COLUMNS_MAX      24

@@ -1,41 +1,15 @@
 #include "server/api/access.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/check.h"
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "identity/invite.h"
-#include "identity/make.h"
-
-enum status access_secret(const char *path, char out[IDENTITY_TOKEN])
-{
-    enum { HEX = IDENTITY_TOKEN - 1 };
-    _Static_assert(IDENTITY_TOKEN == IDENTITY_SECRET, "both are 32 bytes in digits");
-    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0)
-        return status_from_errno(errno);
-    out[HEX] = '\0';
-    if (pread(fd, out, HEX, 0) == HEX)
-        return ST_OK;
-    uint8_t bytes[HEX / 2];
-    CHECK(getrandom(bytes, sizeof bytes, 0) == (ssize_t)sizeof bytes); /* so few come at once */
-    identity_secret_make(bytes, out);
-    explicit_bzero(bytes, sizeof bytes);
-    bool written = pwrite(fd, out, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
-    return written ? ST_OK : status_from_errno(errno);
-}
 
 /* Methods of Control that change nothing. */
 static const char *const looks[] = {
-    "ListJobs",  "GetJob",        "WatchJob",   "ListCheckpoints", "StreamLogs",
-    "ListNodes", "StreamMetrics", "ExplainJob", "GetVersion",
+    "ListJobs",  "GetJob",        "WatchJob",    "ListCheckpoints", "StreamLogs",
+    "ListNodes", "StreamMetrics", "ReadMetrics", "ExplainJob",      "GetVersion",
 };
 
 static bool is_service(const char *path, const char *service)

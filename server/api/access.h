@@ -46,9 +46,6 @@ struct access {
     struct audit *audit;     /* refusals go there */
 };
 
-/* Random digits that are kept in a file, which only its owner may read: made once. */
-MUST_CHECK enum status access_secret(const char *path, char out[IDENTITY_TOKEN]);
-
 #define ACCESS_LOCAL "local"
 #define ACCESS_ACTOR (LIMIT_NAME + 16) /* bytes of "operator/alice", with the NUL */
 /*

@@ -193,6 +193,8 @@ void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest 
 
 /* ---- streams.c ---- */
 
+void api_read_metrics(Cairn__V1__Control_Service *service, const Cairn__V1__ReadMetricsRequest *in,
+                      Cairn__V1__ReadMetricsReply_Closure reply, void *call);
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_save_pump(struct api *api, struct api_stream *stream);

@@ -537,6 +537,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .check_checkpoint = check_checkpoint,
                      .stream_logs = stream_logs,
                      .stream_metrics = stream_metrics,
+                     .read_metrics = api_read_metrics,
                      .list_nodes = list_nodes,
                      .drain_node = drain_node,
                      .undrain_node = undrain_node,

@@ -5,8 +5,8 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "cairn/v1/fleet.pb-c.h"
-#include "client/print/json.h"
 #include "common/cleanup.h"
+#include "proto/text/json.h"
 #include "tests/test.h"
 
 static char *text_of(const ProtobufCMessage *message)

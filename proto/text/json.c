@@ -1,4 +1,4 @@
-#include "client/print/json.h"
+#include "proto/text/json.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,0 +1,75 @@
+/* open: lets a browser in to the page, by a link that works once (observer/http/session.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/cmd/commands.h"
+#include "client/home/home.h"
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "common/io.h"
+
+#define CODE_BYTES 33
+
+extern char **environ;
+
+/* The observer takes it as proof: only the home's owner can make this file. */
+static enum status make_link(const struct client *client, const char *role, char code[CODE_BYTES])
+{
+    uint8_t random[16];
+    char path[LIMIT_PATH];
+    CHECK(getrandom(random, sizeof(random), 0) == (ssize_t)sizeof(random));
+    for (size_t i = 0; i < sizeof(random); i++)
+        (void)snprintf(code + 2 * i, 3, "%02x", random[i]);
+    enum status st = paths_join(&client->paths, path, sizeof(path), "observer/links/%s", code);
+    if (st != ST_OK)
+        return st;
+    auto_close int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const ssize_t size = (ssize_t)strlen(role);
+    return fd >= 0 && write(fd, role, (size_t)size) == size ? ST_OK : status_from_errno(errno);
+}
+
+/* Where there is a screen; the link is printed in any case. */
+static void start_browser(const char *link)
+{
+    char *argv[] = { "xdg-open", (char *)(uintptr_t)link, NULL };
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    if ((getenv("DISPLAY") == NULL && getenv("WAYLAND_DISPLAY") == NULL) ||
+        posix_spawn_file_actions_init(&files) != 0)
+        return;
+    if (posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0) == 0 &&
+        posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0) == 0)
+        (void)posix_spawnp(&pid, argv[0], &files, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&files);
+}
+
+enum exit_code cmd_open(struct client *client)
+{
+    char path[LIMIT_PATH], code[CODE_BYTES], link[512];
+    auto_free char *url = NULL;
+    size_t size = 0;
+    enum status st = paths_join(&client->paths, path, sizeof(path), "page");
+    if (st == ST_OK)
+        st = io_read_file(io_system(), path, 256, &url, &size);
+    pid_t pid;
+    if (st != ST_OK || home_processes(&client->paths, HOME_OBSERVER, &pid, 1) == 0) {
+        client_error("no page is served for %s\n  start it with: cairn up", client->paths.home);
+        return EXIT_UNREACHABLE;
+    }
+    st = make_link(client, client->args.viewer ? "viewer" : "operator", code);
+    if (st != ST_OK) {
+        client_error("%s/observer/links: %s", client->paths.home, status_string(st));
+        return exit_of_status(st);
+    }
+    (void)snprintf(link, sizeof(link), "%sopen?code=%s", url, code);
+    (void)puts(link);
+    client_note(client, "works once, within a minute\n");
+    start_browser(link);
+    return EXIT_DONE;
+}

@@ -1,0 +1,32 @@
+/*
+ * The connection to the coordinator of this home: calls of its Control service.
+ *
+ * Thread: any, several at a time.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "cairn/v1/control.pb-c.h"
+#include "common/paths.h"
+#include "rpc/client.h"
+
+struct coordinator;
+
+/* By the socket of the home. paths are copied. */
+MUST_CHECK enum status coordinator_open(const struct paths *paths, struct coordinator **out);
+/* After its last call and stream. */
+void coordinator_close(struct coordinator *coordinator);
+
+/*
+ * One call, 5 s at most. *out: protobuf_c_message_free_unpacked(reply, NULL).
+ * Errors: rpc_code_status(result->code); result->detail says why
+ */
+MUST_CHECK enum status coordinator_call(struct coordinator *coordinator, const char *method,
+                                        const ProtobufCMessage *request, ProtobufCMessage **out,
+                                        struct rpc_result *result);
+
+/* Opens a server stream; as coordinator_call. rpc_stream_close ends it. */
+MUST_CHECK enum status coordinator_stream(struct coordinator *coordinator, const char *method,
+                                          const ProtobufCMessage *request, struct rpc_stream **out,
+                                          struct rpc_result *result);

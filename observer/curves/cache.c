@@ -1,0 +1,165 @@
+#include "observer/curves/cache.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "observer/curves/history.h"
+#include "observer/curves/reduce.h"
+
+#define ID_BYTES  32
+#define PAGES_MAX 1024 /* of one look: a job that goes back again and again */
+
+struct entry {
+    char job[ID_BYTES]; /* "": free */
+    unsigned users;     /* under the cache's lock, as job and used_ms */
+    int64_t used_ms;
+    pthread_mutex_t lock; /* of the rest */
+    struct history history;
+    int64_t asked_ms; /* when it was up to date; 0: never */
+};
+
+struct cache {
+    struct coordinator *coordinator;
+    pthread_mutex_t lock;
+    struct entry entries[CACHE_JOBS_MAX];
+};
+
+static int64_t now_ms(void)
+{
+    return clock_mono_ms(clock_system());
+}
+
+enum status cache_new(struct coordinator *coordinator, struct cache **out)
+{
+    struct cache *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL)
+        return ST_NO_MEMORY;
+    cache->coordinator = coordinator;
+    (void)pthread_mutex_init(&cache->lock, NULL);
+    for (size_t i = 0; i < CACHE_JOBS_MAX; i++)
+        (void)pthread_mutex_init(&cache->entries[i].lock, NULL);
+    *out = cache;
+    return ST_OK;
+}
+
+void cache_free(struct cache *cache)
+{
+    if (cache == NULL)
+        return;
+    for (size_t i = 0; i < CACHE_JOBS_MAX; i++) {
+        history_release(&cache->entries[i].history);
+        (void)pthread_mutex_destroy(&cache->entries[i].lock);
+    }
+    (void)pthread_mutex_destroy(&cache->lock);
+    free(cache);
+}
+
+/* The job's entry, or the one that nobody uses for longest, for it; NULL: all are in use. */
+static struct entry *find_entry(struct cache *cache, const char *job)
+{
+    struct entry *oldest = NULL;
+    for (size_t i = 0; i < CACHE_JOBS_MAX; i++) {
+        struct entry *entry = &cache->entries[i];
+        if (strcmp(entry->job, job) == 0)
+            return entry;
+        if (entry->users == 0 && (oldest == NULL || entry->used_ms < oldest->used_ms))
+            oldest = entry;
+    }
+    if (oldest == NULL)
+        return NULL;
+    history_release(&oldest->history);
+    oldest->asked_ms = 0;
+    (void)snprintf(oldest->job, sizeof(oldest->job), "%s", job);
+    return oldest;
+}
+
+/* Locked; NULL: there is none to be had. */
+static struct entry *take_entry(struct cache *cache, const char *job)
+{
+    (void)pthread_mutex_lock(&cache->lock);
+    struct entry *entry = strlen(job) < ID_BYTES && job[0] != '\0' ? find_entry(cache, job) : NULL;
+    if (entry != NULL)
+        entry->users++;
+    (void)pthread_mutex_unlock(&cache->lock);
+    if (entry != NULL)
+        (void)pthread_mutex_lock(&entry->lock);
+    return entry;
+}
+
+static void release_entry(struct cache *cache, struct entry *entry)
+{
+    (void)pthread_mutex_unlock(&entry->lock);
+    (void)pthread_mutex_lock(&cache->lock);
+    entry->users--;
+    entry->used_ms = now_ms();
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
+static enum status read_page(struct cache *cache, struct entry *entry, bool *more,
+                             struct rpc_result *result)
+{
+    Cairn__V1__ReadMetricsRequest request = CAIRN__V1__READ_METRICS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    request.job = entry->job;
+    request.from_step = entry->history.next_step;
+    const enum status st =
+        coordinator_call(cache->coordinator, "ReadMetrics", &request.base, &reply, result);
+    if (st != ST_OK)
+        return st;
+    const enum history_answer answer =
+        history_take(&entry->history, (const Cairn__V1__ReadMetricsReply *)reply);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    *more = answer == HISTORY_MORE;
+    return answer == HISTORY_NO_MEMORY ? ST_NO_MEMORY : ST_OK;
+}
+
+static enum status refresh(struct cache *cache, struct entry *entry, struct rpc_result *result)
+{
+    enum status st = ST_OK;
+    bool more = entry->asked_ms == 0 || now_ms() - entry->asked_ms >= CACHE_FRESH_MS;
+    const bool asks = more;
+    for (size_t i = 0; st == ST_OK && more && i < PAGES_MAX; i++)
+        st = read_page(cache, entry, &more, result);
+    if (asks && st == ST_OK)
+        entry->asked_ms = now_ms();
+    return st;
+}
+
+enum status cache_curves(struct cache *cache, const char *job, size_t points, struct buf *out,
+                         struct rpc_result *result)
+{
+    struct entry *entry = take_entry(cache, job);
+    if (entry == NULL)
+        return ST_FULL;
+    enum status st = refresh(cache, entry, result);
+    if (st == ST_OK)
+        st = reduce_json(&entry->history, job, 0, entry->history.count, points, out);
+    release_entry(cache, entry);
+    return st;
+}
+
+enum status cache_new_rows(struct cache *cache, const char *job, struct cache_place *place,
+                           struct buf *out, struct rpc_result *result)
+{
+    struct entry *entry = take_entry(cache, job);
+    if (entry == NULL)
+        return ST_FULL;
+    enum status st = refresh(cache, entry, result);
+    const struct history *history = &entry->history;
+    if (place->begun && history->rewinds != place->rewinds && history->next_step < place->next_step)
+        place->next_step = history->next_step;
+    place->rewinds = history->rewinds;
+    place->begun = true;
+    const size_t from = history_find(history, place->next_step);
+    size_t to = history_find(history, history->next_step);
+    to = to - from > CACHE_NEW_ROWS && to > from ? from + CACHE_NEW_ROWS : to;
+    if (st == ST_OK && from < to) {
+        st = reduce_json(history, job, from, to, CACHE_NEW_ROWS, out);
+        place->next_step = history->rows[to - 1].step + 1;
+    }
+    release_entry(cache, entry);
+    return st;
+}

@@ -1,0 +1,61 @@
+/*
+ * The rows of one job in memory, ascending by step, as they are in the coordinator's journal.
+ *
+ * A job that goes back makes rows of steps that have some already. Until they are made again the
+ * old ones stay; `next_step` is then the first step that this generation hasn't made yet, and what
+ * is read from there on replaces what is here.
+ *
+ * Not locked: whoever has it sees to that.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cairn/v1/control.pb-c.h"
+#include "common/limits.h"
+#include "common/status.h"
+
+#define HISTORY_ROWS_MAX (2 * (size_t)LIMIT_METRIC_ROWS) /* then it is read anew: thinned */
+
+enum history_phase {
+    HISTORY_DATA,
+    HISTORY_FORWARD,
+    HISTORY_BACKWARD,
+    HISTORY_COMMUNICATION,
+    HISTORY_OPTIMIZER,
+    HISTORY_SNAPSHOT,
+    HISTORY_PHASES
+};
+/* "forward". */
+const char *history_phase_name(enum history_phase phase);
+
+/* What isn't known is NaN. */
+struct history_row {
+    uint64_t step;
+    double unix_s, epoch;
+    uint32_t generation;
+    float loss, lr, grad_norm, samples_per_s, seconds;
+    float eval_loss, eval_accuracy;
+    float phases[HISTORY_PHASES]; /* seconds */
+};
+
+struct history {
+    struct history_row *rows; /* owned */
+    size_t count, capacity;
+    uint32_t generation; /* of the job, when it was asked last; 0: never */
+    uint64_t next_step;  /* to ask for */
+    uint32_t rewinds;    /* how often next_step went back */
+};
+
+void history_release(struct history *history);
+
+enum history_answer { HISTORY_MORE, HISTORY_WHOLE, HISTORY_NO_MEMORY };
+
+/* Takes the answer to a question for rows from next_step on. HISTORY_MORE: next_step is to be asked
+ * for at once; HISTORY_NO_MEMORY: it is as it was. */
+enum history_answer history_take(struct history *history, const Cairn__V1__ReadMetricsReply *page);
+
+/* The index of the first row of that step or a later one. */
+size_t history_find(const struct history *history, uint64_t step);

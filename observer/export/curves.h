@@ -1,0 +1,25 @@
+/*
+ * Event files of the jobs, for TensorBoard, in HOME/tensorboard/NAME-ID: written as rows come, and
+ * for jobs that ended while nobody watched, up to CURVES_LATE_S later.
+ *
+ * Thread: one at a time.
+ */
+#pragma once
+
+#include "common/log.h"
+#include "common/paths.h"
+#include "observer/coordinator/coordinator.h"
+#include "observer/snapshot/snapshot.h"
+
+#define CURVES_JOBS_MAX 256   /* that are written at a time: each has a file open */
+#define CURVES_EVERY_MS 5000  /* between two looks at a job: TensorBoard reads as often */
+#define CURVES_LATE_S   86400 /* a day */
+
+struct curves;
+
+/* All borrowed. */
+MUST_CHECK enum status curves_new(struct coordinator *coordinator, const struct paths *paths,
+                                  const struct log *log, struct curves **out);
+/* What is due, of the jobs in the snapshot. What fails is told in the log and tried again. */
+void curves_look(struct curves *curves, const struct snapshot *snapshot);
+void curves_free(struct curves *curves);

@@ -1,0 +1,79 @@
+/* What is done to jobs and nodes: the coordinator decides, and notes it. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/check.h"
+#include "observer/http/internal.h"
+
+#define KEY_BYTES 33
+
+/* Made twice the same call counts once; each request is another. */
+static void make_key(char out[KEY_BYTES])
+{
+    uint8_t bytes[16];
+    CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static enum MHD_Result steer(struct http_request *request, const char *method)
+{
+    Cairn__V1__JobRequest message = CAIRN__V1__JOB_REQUEST__INIT;
+    char key[KEY_BYTES];
+    make_key(key);
+    message.job = (char *)(uintptr_t)request->name;
+    message.idempotency_key = key;
+    LOG_INFO(request->http->parts.log, "%s of %s, asked for on the page", method, request->name);
+    return reply_call(request, method, &message.base);
+}
+
+enum MHD_Result act_pause(struct http_request *request)
+{
+    return steer(request, "PauseJob");
+}
+
+enum MHD_Result act_resume(struct http_request *request)
+{
+    return steer(request, "ResumeJob");
+}
+
+enum MHD_Result act_stop(struct http_request *request)
+{
+    return steer(request, "StopJob");
+}
+
+enum MHD_Result act_save(struct http_request *request)
+{
+    Cairn__V1__SaveCheckpointRequest message = CAIRN__V1__SAVE_CHECKPOINT_REQUEST__INIT;
+    char key[KEY_BYTES];
+    make_key(key);
+    message.job = (char *)(uintptr_t)request->name;
+    message.idempotency_key = key;
+    return reply_call(request, "SaveCheckpoint", &message.base);
+}
+
+enum MHD_Result act_drain(struct http_request *request)
+{
+    Cairn__V1__DrainNodeRequest message = CAIRN__V1__DRAIN_NODE_REQUEST__INIT;
+    json_t *body = json_loadb(request->body, request->body_size, 0, NULL);
+    const char *reason = json_string_value(json_object_get(body, "reason"));
+    if (request->body_size > 0 && reason == NULL) {
+        json_decref(body);
+        return reply_error(request, MHD_HTTP_BAD_REQUEST,
+                           "the body is {\"reason\": \"…\"}, or empty");
+    }
+    message.node = (char *)(uintptr_t)request->name;
+    if (reason != NULL)
+        message.reason = (char *)(uintptr_t)reason;
+    const enum MHD_Result queued = reply_call(request, "DrainNode", &message.base);
+    json_decref(body);
+    return queued;
+}
+
+enum MHD_Result act_undrain(struct http_request *request)
+{
+    Cairn__V1__UndrainNodeRequest message = CAIRN__V1__UNDRAIN_NODE_REQUEST__INIT;
+    message.node = (char *)(uintptr_t)request->name;
+    return reply_call(request, "UndrainNode", &message.base);
+}

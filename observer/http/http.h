@@ -1,0 +1,39 @@
+/*
+ * The observer's HTTP server (docs/page.md has its interface): the page, JSON of the coordinator's
+ * messages under /api/v1, server-sent events, /metrics.
+ *
+ * Each connection has a thread. Nothing here is unbounded: HTTP_CONNECTIONS_MAX connections, idle
+ * ones for HTTP_IDLE_S, HTTP_STREAMS_MAX of them that stay open for events; requests of
+ * HTTP_HEAD_BYTES and HTTP_BODY_BYTES.
+ */
+#pragma once
+
+#include "common/log.h"
+#include "observer/coordinator/coordinator.h"
+#include "observer/curves/cache.h"
+#include "observer/http/session.h"
+#include "observer/snapshot/poll.h"
+
+#define HTTP_CONNECTIONS_MAX 128
+#define HTTP_STREAMS_MAX     64
+#define HTTP_IDLE_S          20
+#define HTTP_HEAD_BYTES      16384
+#define HTTP_BODY_BYTES      4096
+
+struct http;
+
+/* All borrowed. */
+struct http_parts {
+    struct coordinator *coordinator;
+    struct poll *poll;
+    struct cache *cache;
+    const struct sessions *sessions;
+    const struct log *log;
+};
+
+/* Serves what comes at listen_fd, which is this one's from now on; port is its port, by which the
+ * Host of requests is known. */
+MUST_CHECK enum status http_start(const struct http_parts *parts, int listen_fd, uint16_t port,
+                                  struct http **out);
+/* After poll_stop, which ends the streams. */
+void http_stop(struct http *http);

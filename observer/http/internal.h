@@ -1,0 +1,90 @@
+/*
+ * Between the files of the server, from floor to roof.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdatomic.h>
+
+#include "common/buf.h"
+#include "observer/http/http.h"
+
+#define HTTP_JSON_BYTES ((size_t)64 << 20) /* of an answer */
+
+struct http {
+    struct http_parts parts;
+    struct MHD_Daemon *daemon;
+    int64_t started_ms;
+    uint16_t port;
+    atomic_uint streams;
+};
+
+/* A request that may be answered now. */
+struct http_request {
+    struct http *http;
+    struct MHD_Connection *connection;
+    const char *name; /* the segment of the path that says of which job or node; "": none */
+    const char *body;
+    size_t body_size;
+    enum session_role role;
+};
+
+typedef enum MHD_Result (*http_handler)(struct http_request *request);
+
+/* ---- reply.c ---- */
+
+/* out is emptied: its bytes belong to the answer. */
+enum MHD_Result reply_buf(const struct http_request *request, unsigned code, const char *type,
+                          struct buf *out);
+/* Takes over the value; NULL is told as no memory. */
+enum MHD_Result reply_json(const struct http_request *request, json_t *value);
+enum MHD_Result reply_message(const struct http_request *request, const ProtobufCMessage *message);
+/* {"error": "…"} */
+enum MHD_Result reply_error(const struct http_request *request, unsigned code, const char *format,
+                            ...) __attribute__((format(printf, 3, 4)));
+/* What the coordinator refused, or that it doesn't answer. */
+enum MHD_Result reply_result(const struct http_request *request, const struct rpc_result *result);
+/* One call of the coordinator, and its answer as JSON. */
+enum MHD_Result reply_call(const struct http_request *request, const char *method,
+                           const ProtobufCMessage *message);
+/* What every answer of ours says to browsers. */
+void reply_headers(struct MHD_Response *response);
+
+/* A parameter of the query; NULL: it isn't there. */
+const char *request_parameter(const struct http_request *request, const char *name);
+/* As a number from 0 to max; `otherwise` where it isn't there or is none. */
+uint64_t request_number(const struct http_request *request, const char *name, uint64_t otherwise,
+                        uint64_t max);
+
+/* ---- look.c, act.c, live.c: handlers ---- */
+
+enum MHD_Result look_page(struct http_request *request);
+enum MHD_Result look_open(struct http_request *request);
+enum MHD_Result look_alive(struct http_request *request);
+enum MHD_Result look_metrics(struct http_request *request);
+enum MHD_Result look_session(struct http_request *request);
+enum MHD_Result look_jobs(struct http_request *request);
+enum MHD_Result look_job(struct http_request *request);
+enum MHD_Result look_why(struct http_request *request);
+enum MHD_Result look_checkpoints(struct http_request *request);
+enum MHD_Result look_curves(struct http_request *request);
+enum MHD_Result look_rows(struct http_request *request);
+enum MHD_Result look_nodes(struct http_request *request);
+enum MHD_Result look_system(struct http_request *request);
+
+enum MHD_Result act_pause(struct http_request *request);
+enum MHD_Result act_resume(struct http_request *request);
+enum MHD_Result act_stop(struct http_request *request);
+enum MHD_Result act_save(struct http_request *request);
+enum MHD_Result act_drain(struct http_request *request);
+enum MHD_Result act_undrain(struct http_request *request);
+
+enum MHD_Result live_all(struct http_request *request);
+enum MHD_Result live_job(struct http_request *request);
+enum MHD_Result live_logs(struct http_request *request);
+
+/* ---- route.c ---- */
+
+/* Finds who answers, and whether this one may ask: or answers itself, with why not. */
+enum MHD_Result route_request(struct http_request *request, const char *method, const char *path);

@@ -1,0 +1,239 @@
+/* What may be looked at: the page, and JSON of what the coordinator says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "observer/http/internal.h"
+#include "observer/page/page.h"
+#include "observer/prometheus/prometheus.h"
+#include "proto/text/json.h"
+#include "proto/text/metrics.h"
+
+#define POINTS        1000 /* of a curve, where nobody says how many */
+#define POINTS_MAX    4000
+#define ROWS_BYTES    ((size_t)32 << 20) /* of CSV: a job has LIMIT_METRIC_ROWS rows */
+#define COOKIE_FORMAT SESSION_COOKIE "=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d"
+
+enum MHD_Result look_page(struct http_request *request)
+{
+    size_t size = 0;
+    const char *html = page_html(&size);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(size, (void *)(uintptr_t)html, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    reply_headers(response);
+    (void)MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
+    const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return queued;
+}
+
+/* A session for who has a link, and on to the page. */
+enum MHD_Result look_open(struct http_request *request)
+{
+    char token[IDENTITY_TOKEN], cookie[IDENTITY_TOKEN + sizeof(COOKIE_FORMAT) + 16];
+    const struct sessions *sessions = request->http->parts.sessions;
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    const enum session_role role =
+        session_link(sessions, request_parameter(request, "code"), now_s);
+    if (role == SESSION_NOBODY)
+        return reply_error(request, MHD_HTTP_FORBIDDEN,
+                           "this link was used, or is older than a minute: 'cairn open' makes "
+                           "another");
+    session_make(sessions, role, now_s + SESSION_S, token);
+    (void)snprintf(cookie, sizeof(cookie), COOKIE_FORMAT, token, SESSION_S);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    reply_headers(response);
+    (void)MHD_add_response_header(response, "Set-Cookie", cookie);
+    (void)MHD_add_response_header(response, "Location", "/");
+    const enum MHD_Result queued =
+        MHD_queue_response(request->connection, MHD_HTTP_SEE_OTHER, response);
+    MHD_destroy_response(response);
+    return queued;
+}
+
+enum MHD_Result look_alive(struct http_request *request)
+{
+    auto_buf struct buf out;
+    buf_init(&out, 16);
+    if (buf_append_text(&out, "ok\n") != ST_OK)
+        return MHD_NO;
+    return reply_buf(request, MHD_HTTP_OK, "text/plain", &out);
+}
+
+enum MHD_Result look_session(struct http_request *request)
+{
+    return reply_json(request,
+                      json_pack("{s:s, s:s, s:s}", "role", session_role_name(request->role),
+                                "actor", "local", "cluster", ""));
+}
+
+/* ---- from the snapshot ---- */
+
+static enum MHD_Result reply_shared(const struct http_request *request,
+                                    const struct snapshot *snapshot, const struct buf *text)
+{
+    auto_buf struct buf out;
+    buf_init(&out, HTTP_JSON_BYTES);
+    enum MHD_Result queued = MHD_NO;
+    if (text == NULL) {
+        queued = reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "the coordinator didn't answer yet: %s", snapshot->error);
+    } else if (buf_append(&out, text->data, text->size) == ST_OK) {
+        queued = reply_buf(request, MHD_HTTP_OK, "application/json", &out);
+    }
+    snapshot_unref(snapshot);
+    return queued;
+}
+
+enum MHD_Result look_jobs(struct http_request *request)
+{
+    const struct snapshot *snapshot = poll_latest(request->http->parts.poll);
+    return reply_shared(request, snapshot, snapshot_jobs_json(snapshot));
+}
+
+enum MHD_Result look_nodes(struct http_request *request)
+{
+    const struct snapshot *snapshot = poll_latest(request->http->parts.poll);
+    return reply_shared(request, snapshot, snapshot_nodes_json(snapshot));
+}
+
+enum MHD_Result look_system(struct http_request *request)
+{
+    const struct http *http = request->http;
+    const struct snapshot *snapshot = poll_latest(http->parts.poll);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    const double up_s = (double)(clock_mono_ms(clock_system()) - http->started_ms) / 1e3;
+    json_t *coordinator =
+        snapshot->version != NULL ? json_from_message(&snapshot->version->base) : json_null();
+    json_t *observer = json_pack("{s:s, s:f, s:i, s:i}", "version", CAIRN_VERSION, "uptime_s", up_s,
+                                 "connections", info != NULL ? (int)info->num_connections : 0,
+                                 "streams", (int)atomic_load(&http->streams));
+    json_t *value =
+        json_pack("{s:o, s:b, s:s, s:o}", "coordinator", coordinator, "up", snapshot->up, "error",
+                  snapshot->up ? "" : snapshot->error, "observer", observer);
+    snapshot_unref(snapshot);
+    return reply_json(request, value);
+}
+
+/* For Prometheus: open to who is on this machine, as it is usual. */
+enum MHD_Result look_metrics(struct http_request *request)
+{
+    const struct http *http = request->http;
+    const struct snapshot *snapshot = poll_latest(http->parts.poll);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    const double now = (double)clock_wall_ms(clock_system()) / 1e3;
+    const double up_s = (double)(clock_mono_ms(clock_system()) - http->started_ms) / 1e3;
+    const struct prometheus_view view = {
+        .jobs = (const Cairn__V1__Job *const *)snapshot->jobs,
+        .job_count = snapshot->job_count,
+        .jobs_left_out = snapshot->truncated,
+        .nodes = snapshot->nodes,
+        .version = snapshot->version,
+        .up = snapshot->up,
+        .seen_unix_s = snapshot->seen_unix_s,
+        .now_unix_s = now,
+        .observer_version = CAIRN_VERSION,
+        .started_unix_s = now - up_s,
+        .connections = info != NULL ? info->num_connections : 0,
+        .streams = atomic_load(&http->streams),
+    };
+    auto_buf struct buf out;
+    buf_init(&out, PROMETHEUS_BYTES_MAX);
+    const enum status st = prometheus_write(&view, &out);
+    snapshot_unref(snapshot);
+    return st == ST_OK ? reply_buf(request, MHD_HTTP_OK, PROMETHEUS_CONTENT_TYPE, &out) : MHD_NO;
+}
+
+/* ---- of one job ---- */
+
+static Cairn__V1__JobRequest job_request(const struct http_request *request)
+{
+    Cairn__V1__JobRequest out = CAIRN__V1__JOB_REQUEST__INIT;
+    out.job = (char *)(uintptr_t)request->name;
+    return out;
+}
+
+enum MHD_Result look_job(struct http_request *request)
+{
+    const Cairn__V1__JobRequest message = job_request(request);
+    return reply_call(request, "GetJob", &message.base);
+}
+
+enum MHD_Result look_why(struct http_request *request)
+{
+    const Cairn__V1__JobRequest message = job_request(request);
+    return reply_call(request, "ExplainJob", &message.base);
+}
+
+enum MHD_Result look_checkpoints(struct http_request *request)
+{
+    Cairn__V1__ListCheckpointsRequest message = CAIRN__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    message.job = (char *)(uintptr_t)request->name;
+    return reply_call(request, "ListCheckpoints", &message.base);
+}
+
+enum MHD_Result look_curves(struct http_request *request)
+{
+    auto_buf struct buf out;
+    buf_init(&out, HTTP_JSON_BYTES);
+    struct rpc_result result = { .code = RPC_INTERNAL };
+    const size_t points = request_number(request, "points", POINTS, POINTS_MAX);
+    const enum status st =
+        cache_curves(request->http->parts.cache, request->name, points, &out, &result);
+    if (st == ST_FULL)
+        return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
+                           "curves of too many jobs are looked at: try again in a minute");
+    if (st != ST_OK)
+        return reply_result(request, &result);
+    return reply_buf(request, MHD_HTTP_OK, "application/json", &out);
+}
+
+/* ---- rows as CSV ---- */
+
+static enum status put_rows(const Cairn__V1__ReadMetricsReply *page, struct buf *out)
+{
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < page->n_rows; i++)
+        st = metrics_csv(page->rows[i], out);
+    return st;
+}
+
+static enum status put_pages(struct http_request *request, struct buf *out,
+                             struct rpc_result *result)
+{
+    Cairn__V1__ReadMetricsRequest message = CAIRN__V1__READ_METRICS_REQUEST__INIT;
+    message.job = (char *)(uintptr_t)request->name;
+    bool more = true;
+    enum status st = metrics_csv_head(out);
+    while (st == ST_OK && more) {
+        ProtobufCMessage *reply = NULL;
+        st = coordinator_call(request->http->parts.coordinator, "ReadMetrics", &message.base,
+                              &reply, result);
+        if (st != ST_OK)
+            break;
+        const Cairn__V1__ReadMetricsReply *page = (const Cairn__V1__ReadMetricsReply *)reply;
+        st = put_rows(page, out);
+        more = page->more;
+        message.from_step = page->next_step;
+        protobuf_c_message_free_unpacked(reply, NULL);
+    }
+    return st;
+}
+
+enum MHD_Result look_rows(struct http_request *request)
+{
+    auto_buf struct buf out;
+    buf_init(&out, ROWS_BYTES);
+    struct rpc_result result = { .code = RPC_INTERNAL };
+    const enum status st = put_pages(request, &out, &result);
+    return st == ST_OK ? reply_buf(request, MHD_HTTP_OK, "text/csv", &out)
+                       : reply_result(request, &result);
+}

@@ -1,0 +1,114 @@
+/* The server: connections, requests and their bodies; its end. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "observer/http/internal.h"
+
+#define STACK_BYTES ((size_t)512 * 1024) /* of a connection's thread */
+
+/* Lives from a request's head to its end. */
+struct pending {
+    struct buf body;
+    bool too_large;
+};
+
+static enum MHD_Result take_body(struct pending *pending, const char *data, size_t *size)
+{
+    if (!pending->too_large && buf_append(&pending->body, data, *size) != ST_OK)
+        pending->too_large = true; /* the rest is read and dropped */
+    *size = 0;
+    return MHD_YES;
+}
+
+/* Called with the head, with each piece of the body, and once more: then it is answered. */
+static enum MHD_Result take_request(void *arg, struct MHD_Connection *connection, const char *path,
+                                    const char *method, const char *version, const char *data,
+                                    size_t *size, void **slot)
+{
+    struct pending *pending = *slot;
+    (void)version;
+    if (pending == NULL) {
+        pending = calloc(1, sizeof(*pending));
+        if (pending == NULL)
+            return MHD_NO;
+        buf_init(&pending->body, HTTP_BODY_BYTES);
+        *slot = pending;
+        return MHD_YES;
+    }
+    if (*size > 0)
+        return take_body(pending, data, size);
+    struct http_request request = { .http = arg,
+                                    .connection = connection,
+                                    .name = "",
+                                    .body = pending->body.data != NULL ? pending->body.data : "",
+                                    .body_size = pending->body.size };
+    if (pending->too_large)
+        return reply_error(&request, MHD_HTTP_CONTENT_TOO_LARGE, "a request has %d bytes at most",
+                           HTTP_BODY_BYTES);
+    return route_request(&request, method, path);
+}
+
+static void end_request(void *arg, struct MHD_Connection *connection, void **slot,
+                        enum MHD_RequestTerminationCode code)
+{
+    struct pending *pending = *slot;
+    (void)arg;
+    (void)connection;
+    (void)code;
+    if (pending == NULL)
+        return;
+    buf_release(&pending->body);
+    free(pending);
+    *slot = NULL;
+}
+
+static void log_line(void *arg, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static void log_line(void *arg, const char *format, va_list args)
+{
+    const struct http *http = arg;
+    char line[512];
+    (void)vsnprintf(line, sizeof(line), format, args);
+    line[strcspn(line, "\r\n")] = '\0';
+    LOG_DEBUG(http->parts.log, "http: %s", line); /* of what strangers send */
+}
+
+enum status http_start(const struct http_parts *parts, int listen_fd, uint16_t port,
+                       struct http **out)
+{
+    struct http *http = calloc(1, sizeof(*http));
+    if (http == NULL) {
+        (void)close(listen_fd);
+        return ST_NO_MEMORY;
+    }
+    http->parts = *parts;
+    http->port = port;
+    http->started_ms = clock_mono_ms(clock_system());
+    const unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                           MHD_USE_POLL | MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    http->daemon = MHD_start_daemon(
+        flags, port, NULL, NULL, take_request, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, http,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEAD_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
+        STACK_BYTES, MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL, MHD_OPTION_END);
+    if (http->daemon == NULL) {
+        (void)close(listen_fd);
+        free(http);
+        return ST_IO;
+    }
+    *out = http;
+    return ST_OK;
+}
+
+void http_stop(struct http *http)
+{
+    if (http == NULL)
+        return;
+    MHD_stop_daemon(http->daemon);
+    free(http);
+}

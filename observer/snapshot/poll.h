@@ -1,0 +1,34 @@
+/*
+ * Asks the coordinator once a second what there is, and has the newest answer for everybody: what
+ * is looked at costs the coordinator the same, whoever looks. Takes at most a twentieth of the
+ * time: where an answer takes long, the next question comes later.
+ *
+ * Thread: one of its own asks; poll_latest and poll_wait from any.
+ */
+#pragma once
+
+#include "common/log.h"
+#include "observer/coordinator/coordinator.h"
+#include "observer/snapshot/snapshot.h"
+
+#define POLL_MS       1000
+#define POLL_JOBS_MAX 1000 /* newest; more are said to be there */
+
+struct poll;
+
+/* Starts asking. coordinator and log are borrowed. */
+MUST_CHECK enum status poll_start(struct coordinator *coordinator, const struct log *log,
+                                  struct poll **out);
+/* Wakes whoever waits; for good. */
+void poll_stop(struct poll *poll);
+/* After poll_stop, when nobody uses it any more. */
+void poll_free(struct poll *poll);
+
+/* Never NULL; snapshot_unref. Before the first answer: one that isn't up. */
+const struct snapshot *poll_latest(struct poll *poll);
+
+/* Waits, timeout_ms at most, until there is another than `last` (borrowed); then as poll_latest.
+ * NULL: there is none, or poll_stop was called. */
+const struct snapshot *poll_wait(struct poll *poll, const struct snapshot *last,
+                                 int32_t timeout_ms);
+bool poll_stopped(struct poll *poll);

@@ -1,0 +1,320 @@
+"""The page's server: who may look and act, JSON of everything, what comes live, and its end."""
+import csv
+import http.client
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from home import BIN, Home, until
+
+LONG = dict(train__duration="100000 steps", checkpoint__every="50 steps")
+
+
+class Browser:
+    """Plain HTTP to the observer of a home, as somebody."""
+
+    def __init__(self, home, token=None):
+        self.home, self.token = home, token
+
+    @property
+    def address(self):
+        return urlsplit((self.home.home / "page").read_text(encoding="ascii")).netloc
+
+    def ask(self, path, method="GET", body=None, **headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.token:
+            headers.setdefault("Authorization", f"Bearer {self.token}")
+        connection = http.client.HTTPConnection(self.address, timeout=20)
+        try:
+            connection.request(method, path, body, headers)
+            reply = connection.getresponse()
+            return reply.status, reply.headers, reply.read()
+        finally:
+            connection.close()
+
+    def json(self, path, **more):
+        status, _, body = self.ask(path, **more)
+        assert status == 200, (path, status, body)
+        return json.loads(body)
+
+    def act(self, path, body=None, **headers):
+        return self.ask(path, "POST", body, X_Cairn="1", **headers)
+
+    def events(self, path, seconds=20):
+        """(event, data) as they come; ends with the stream, or after so long."""
+        connection = http.client.HTTPConnection(self.address, timeout=seconds)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+        reply = connection.getresponse()
+        assert reply.status == 200 and reply.headers["Content-Type"] == "text/event-stream"
+        end, event = time.monotonic() + seconds, None
+        try:
+            while time.monotonic() < end:
+                line = reply.readline().decode().rstrip("\n")
+                if line.startswith("event: "):
+                    event = line[7:]
+                elif line.startswith("data: "):
+                    yield event, json.loads(line[6:])
+                elif line == "" and reply.isclosed():
+                    return
+        finally:
+            connection.close()
+
+
+def token_of(home, name="token"):
+    return (home.home / "observer" / name).read_text(encoding="ascii").strip()
+
+
+@pytest.fixture(scope="module", name="home")
+def home_with_jobs():
+    with Home() as home:
+        home.over = home.submit(eval__every="4 steps")
+        home.digest(home.over)
+        home.runs = home.submit(**LONG)
+        until(lambda: home.show(home.runs)["step"] > 20, 30, "steps")
+        yield home
+
+
+@pytest.fixture(name="operator")
+def operator_of(home):
+    return Browser(home, token_of(home))
+
+
+@pytest.fixture(name="viewer")
+def viewer_of(home):
+    return Browser(home, token_of(home, "viewer-token"))
+
+
+def test_up_says_where_the_page_is():
+    with Home() as home:
+        said = home.cairn("up").stdout
+        url = (home.home / "page").read_text(encoding="ascii")
+        assert said == f"page: {url}\n" and url.startswith("http://127.0.0.1:") and url.endswith("/")
+        home.cairn("down")
+        home.cairn("up")
+        assert (home.home / "page").read_text(encoding="ascii") == url  # browsers find it again
+
+
+def test_what_is_open_and_what_is_not(home):
+    stranger = Browser(home)
+    status, headers, body = stranger.ask("/")
+    assert status == 200 and headers["Content-Type"].startswith("text/html") and b"<html" in body.lower()
+    assert "default-src" in headers["Content-Security-Policy"] and headers["X-Content-Type-Options"] == "nosniff"
+    assert stranger.ask("/healthz")[0] == 200
+    for path in ("session", "jobs", f"jobs/{home.over}", f"jobs/{home.over}/why", f"jobs/{home.over}/curves",
+                 f"jobs/{home.over}/metrics.csv", f"jobs/{home.over}/checkpoints", f"jobs/{home.over}/live",
+                 f"jobs/{home.over}/logs", "nodes", "system", "live"):
+        for browser in (stranger, Browser(home, "0" * 64), Browser(home, "x")):
+            status, _, body = browser.ask(f"/api/v1/{path}")
+            assert status == 401 and "cairn open" in json.loads(body)["error"], path
+
+
+def test_json_is_that_of_the_command_line(home, viewer):
+    over = viewer.json(f"/api/v1/jobs/{home.over}")
+    assert over == home.show(home.over)
+    assert json.loads(home.cairn("node", "ls", "-o", "json").stdout)
+    until(lambda: [job["id"] for job in viewer.json("/api/v1/jobs")["jobs"]] == [home.runs, home.over], 5, "both jobs")
+    assert viewer.json("/api/v1/nodes")["nodes"][0]["state"] == "ready"
+    assert viewer.json(f"/api/v1/jobs/{home.over}/checkpoints")["checkpoints"]
+    assert viewer.json(f"/api/v1/jobs/{home.over}/why")["text"]
+    system = viewer.json("/api/v1/system")
+    assert system["up"] and system["coordinator"]["agents"] == 1 and system["observer"]["connections"] >= 1
+    assert viewer.json("/api/v1/session")["role"] == "viewer"
+
+
+def test_curves_are_the_rows(home, viewer):
+    rows = list(csv.DictReader(io.StringIO(home.cairn("metrics", home.over, "-o", "csv").stdout)))
+    curves = viewer.json(f"/api/v1/jobs/{home.over}/curves")
+    assert curves["rows"] == len(rows) == 12 and curves["next_step"] == 13
+    assert curves["columns"]["step"] == [int(row["step"]) for row in rows]
+    assert curves["columns"]["loss"] == pytest.approx([float(row["loss"]) for row in rows], rel=1e-6)
+    assert curves["columns"]["forward_seconds"] == pytest.approx([float(row["forward_seconds"]) for row in rows], abs=1e-6)
+    assert curves["evals"]["step"] == [4, 8, 12]
+    assert curves["evals"]["accuracy"] == pytest.approx([float(row["eval_accuracy"]) for row in rows[3::4]], rel=1e-6)
+    few = viewer.json(f"/api/v1/jobs/{home.over}/curves?points=3")["columns"]
+    assert few["step"] == [4, 8, 12] and few["loss_max"][0] == max(curves["columns"]["loss"][:4])
+    status, headers, body = viewer.ask(f"/api/v1/jobs/{home.over}/metrics.csv")
+    assert status == 200 and headers["Content-Type"] == "text/csv"
+    assert body.decode() == home.cairn("metrics", home.over, "-o", "csv").stdout
+
+
+def test_what_comes_live(home, viewer):
+    steps, jobs = [], 0
+    for event, data in viewer.events(f"/api/v1/jobs/{home.runs}/live?from=5"):
+        if event == "rows":
+            steps += data["columns"]["step"]
+        if event == "job":
+            jobs += 1
+            assert data["id"] == home.runs
+        if jobs >= 2 and len(steps) > 100:
+            break
+    assert steps == list(range(5, 5 + len(steps)))
+    event, data = next(viewer.events("/api/v1/live"))
+    assert event == "jobs" and [job["id"] for job in data["jobs"]] == [home.runs, home.over]
+
+
+def test_a_job_that_is_over_ends_its_stream(home, viewer):
+    events = list(viewer.events(f"/api/v1/jobs/{home.over}/live"))
+    assert [event for event, _ in events] == ["job", "rows", "over"]
+    lines = [line for event, data in viewer.events(f"/api/v1/jobs/{home.over}/logs") if event == "lines" for line in data]
+    assert {line["rank"] for line in lines} == {0, 1} and all(json.loads(line["line"]) for line in lines)
+
+
+def test_a_restart_sends_the_steps_again(home, viewer):
+    with Home(env=Home.RESTART) as other:
+        job = other.submit(train__duration="100000 steps", checkpoint__every="200 steps",
+                           checkpoint__memory_every="none")
+        browser = Browser(other, token_of(other))
+        until(lambda: other.show(job)["step"] > 250, 60, "steps")
+        sent, killed = [], False
+        for event, data in browser.events(f"/api/v1/jobs/{job}/live?from=240", seconds=60):
+            if event != "rows":
+                continue
+            sent += list(zip(data["columns"]["step"], data["columns"]["generation"]))
+            if not killed and len(sent) > 20:
+                for worker in other.show(job)["workers"]:
+                    os.kill(worker["pid"], signal.SIGKILL)
+                killed = True
+            if sent[-1][1] > 1 and sent[-1][0] > 300:
+                break
+        newest = dict(sent)  # of each step what came last
+        assert sorted(newest) == list(range(min(newest), max(newest) + 1))
+        curves = browser.json(f"/api/v1/jobs/{job}/curves?points=4000")["columns"]
+        known = dict(zip(curves["step"], curves["generation"]))
+        assert all(known[step] == generation for step, generation in newest.items())
+
+
+def test_actions_are_an_operators(home, operator, viewer):
+    stranger = Browser(home)
+    before = len(home.show(home.runs)["events"])
+    for path in (f"/api/v1/jobs/{home.runs}/pause", f"/api/v1/jobs/{home.runs}/stop", f"/api/v1/jobs/{home.runs}/save",
+                 "/api/v1/nodes/here/drain"):
+        assert stranger.act(path)[0] == 401
+        assert viewer.act(path)[0] == 403
+        assert operator.ask(path, "POST")[0] == 403  # no header: a form could send it
+        assert operator.act(path, Origin="http://elsewhere.example")[0] == 403
+        assert operator.act(path, Origin="null")[0] == 403
+        assert operator.ask(path, "GET", X_Cairn="1")[0] == 405
+    shown = home.show(home.runs)
+    assert shown["state"] == "RUNNING" and not [e for e in shown["events"][before:] if "pause" in e["kind"]]
+
+
+def test_each_action_does_it(home, operator):
+    own = f"http://{operator.address}"
+    status, _, body = operator.act(f"/api/v1/jobs/{home.runs}/save", Origin=own)
+    assert status == 200 and json.loads(body)["step"] > 0
+    assert operator.act(f"/api/v1/jobs/{home.runs}/pause")[0] == 200
+    home.wait_state(home.runs, "PAUSED")
+    assert operator.act(f"/api/v1/jobs/{home.runs}/resume")[0] == 200
+    home.wait_state(home.runs, "RUNNING")
+    node = operator.json("/api/v1/nodes")["nodes"][0]["name"]
+    status, _, body = operator.act(f"/api/v1/nodes/{node}/drain", json.dumps({"reason": "fan <b>"}))
+    assert status == 200 and json.loads(body)["reason"].count("fan <b>")
+    assert operator.act(f"/api/v1/nodes/{node}/undrain")[0] == 200
+    home.wait_state(home.runs, "RUNNING")
+    status, _, body = operator.act(f"/api/v1/nodes/{node}/undrain")
+    assert status == 404 and json.loads(body)["error"]
+    assert operator.act(f"/api/v1/nodes/{node}/drain", "nonsense")[0] == 400
+    status, _, body = operator.act("/api/v1/jobs/nobody/pause")
+    assert status == 404 and "nobody" in json.loads(body)["error"]
+
+
+def test_a_link_lets_a_browser_in_once(home):
+    for flag, role in (((), "operator"), (("--viewer",), "viewer")):
+        link = urlsplit(home.cairn("open", *flag).stdout.strip())
+        path = f"{link.path}?{link.query}"
+        status, headers, _ = Browser(home).ask(path)
+        cookie = headers["Set-Cookie"]
+        assert status == 303 and headers["Location"] == "/"
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        shown = Browser(home).json("/api/v1/session", Cookie=cookie.split(";")[0])
+        assert shown["role"] == role
+        status, _, body = Browser(home).ask(path)
+        assert status == 403 and "cairn open" in json.loads(body)["error"]
+    assert Browser(home).ask("/open?code=" + "0" * 32)[0] == 403
+    assert Browser(home).ask("/open?code=../../token")[0] == 403
+    assert Browser(home).ask("/open")[0] == 403
+
+
+def test_other_names_lead_nowhere(home, operator):
+    for host in ("evil.example", f"evil.example:{operator.address.split(':')[1]}", ""):
+        assert operator.ask("/api/v1/jobs", Host=host)[0] in (400, 421)
+
+
+def test_garbage_is_refused(home, operator):
+    assert operator.ask("/api/v1/nothing")[0] == 404
+    assert operator.ask("/api/v1/jobs/")[0] == 404
+    assert operator.ask("/api/v1/jobs/none-such")[0] == 404
+    assert operator.ask("/api/v1/jobs/none-such/curves")[0] == 404
+    assert operator.ask("/api/v1/jobs/" + "x" * 4000)[0] in (404, 414)
+    assert operator.act(f"/api/v1/nodes/here/drain", "x" * 100000)[0] == 413
+    assert operator.ask("/api/v1/jobs", "DELETE")[0] == 405
+    host, port = operator.address.split(":")
+    for junk in (b"\x00" * 5000, b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
+                 b"POST /api/v1/jobs/x/stop HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -5\r\n\r\n"):
+        with socket.create_connection((host, int(port)), timeout=10) as peer:
+            try:
+                peer.sendall(junk)
+                peer.shutdown(socket.SHUT_WR)
+                peer.recv(4096)
+            except OSError:
+                pass
+    assert operator.ask("/healthz")[0] == 200
+
+
+def test_the_observer_is_nobodys_need():
+    """Killed, it is started again, where it was; a coordinator that is away is said; both keep who was let in."""
+    with Home() as home:
+        job = home.submit(**LONG)
+        browser = Browser(home, token_of(home))
+        until(lambda: home.show(job)["step"] > 5, 30, "steps")
+        before, address = home.show(job), browser.address
+        home.kill("cairn-observer")
+        until(lambda: home.pids("cairn-observer"), 10, "another observer")
+
+        def answers():
+            try:
+                return browser.ask(f"/api/v1/jobs/{job}")[0] == 200
+            except OSError:
+                return False
+        until(answers, 10, "the page")
+        assert browser.address == address
+        after = home.show(job)
+        assert after["generation"] == before["generation"] and after["step"] >= before["step"]
+
+        events = browser.events("/api/v1/live", seconds=30)
+        assert next(events)[0] == "jobs"
+        coordinator, = home.pids("cairnd")
+        os.kill(coordinator, signal.SIGSTOP)
+        assert "error" in next(data for event, data in events if event == "down")
+        status, _, body = browser.ask(f"/api/v1/jobs/{job}")
+        assert status in (503, 504) and json.loads(body)["error"]
+        assert not browser.json("/api/v1/system")["up"]
+        os.kill(coordinator, signal.SIGCONT)
+        assert next(event for event, _ in events if event == "jobs") == "jobs"
+        until(lambda: browser.json("/api/v1/system")["up"], 10, "up again")
+
+
+def test_no_page_where_none_is_wanted():
+    with Home() as home:
+        home.cairn("down")
+        assert "page:" not in home.cairn("up", "--page", "none").stdout
+        assert not home.pids("cairn-observer")
+        refused = home.cairn("open", check=False)
+        assert refused.returncode == 5 and "cairn up" in refused.stderr
+
+
+def test_beyond_this_machine_it_is_refused():
+    with Home() as home:
+        env = {**home.env, "CAIRN_HOME": str(home.dir / "other")}
+        Path(env["CAIRN_HOME"]).mkdir()
+        done = subprocess.run([BIN / "cairn-observer", "--listen", "0.0.0.0:0"], env=env, timeout=20,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "ssh -L" in done.stderr

@@ -1,0 +1,135 @@
+/* Who is let in: tokens, their ends, links that work once. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "observer/http/session.h"
+#include "tests/test.h"
+
+static char home[] = "/tmp/cairn-session-XXXXXX";
+static struct sessions sessions;
+
+static int open_all(void **state)
+{
+    struct paths paths;
+    (void)state;
+    assert_non_null(mkdtemp(home));
+    assert_int_equal(setenv("CAIRN_HOME", home, 1), 0);
+    assert_int_equal(paths_open(&paths), ST_OK);
+    assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
+    return 0;
+}
+
+static void a_token_has_a_role_and_an_end(void **state)
+{
+    char token[IDENTITY_TOKEN];
+    (void)state;
+    session_make(&sessions, SESSION_VIEWER, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 999), SESSION_VIEWER);
+    assert_int_equal(session_role(&sessions, token, 1000), SESSION_NOBODY);
+    session_make(&sessions, SESSION_OPERATOR, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 999), SESSION_OPERATOR);
+}
+
+static void a_token_that_was_changed_is_nobodys(void **state)
+{
+    char token[IDENTITY_TOKEN];
+    (void)state;
+    session_make(&sessions, SESSION_VIEWER, 1000, token);
+    for (size_t i = 0; i < IDENTITY_TOKEN - 1; i++) {
+        const char kept = token[i];
+        token[i] = kept == 'a' ? 'c' : 'a';
+        assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
+        token[i] = kept;
+    }
+    assert_int_equal(session_role(&sessions, token, 10), SESSION_VIEWER);
+    token[IDENTITY_TOKEN - 2] = '\0';
+    assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
+    assert_int_equal(session_role(&sessions, "", 10), SESSION_NOBODY);
+    assert_int_equal(session_role(&sessions, NULL, 10), SESSION_NOBODY);
+}
+
+static void another_home_has_another_key(void **state)
+{
+    char token[IDENTITY_TOKEN];
+    struct sessions other = sessions;
+    (void)state;
+    other.key[0] = (char)(other.key[0] == '0' ? '1' : '0');
+    session_make(&other, SESSION_OPERATOR, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
+}
+
+static void put_link(const char *code, const char *role)
+{
+    char path[LIMIT_PATH + 64];
+    (void)snprintf(path, sizeof(path), "%s/%s", sessions.links, code);
+    const int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, role, strlen(role)), (ssize_t)strlen(role));
+    assert_int_equal(close(fd), 0);
+}
+
+static void a_link_works_once(void **state)
+{
+    static const char code[] = "0123456789abcdef0123456789abcdef";
+    const int64_t now = time(NULL);
+    (void)state;
+    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+    put_link(code, "operator");
+    assert_int_equal(session_link(&sessions, code, now), SESSION_OPERATOR);
+    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+    put_link(code, "viewer");
+    assert_int_equal(session_link(&sessions, code, now), SESSION_VIEWER);
+    put_link(code, "root");
+    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+}
+
+static void an_old_link_is_none(void **state)
+{
+    static const char code[] = "0123456789abcdef0123456789abcde0";
+    (void)state;
+    put_link(code, "operator");
+    assert_int_equal(session_link(&sessions, code, time(NULL) + SESSION_LINK_S + 2),
+                     SESSION_NOBODY);
+}
+
+static void a_link_is_no_path(void **state)
+{
+    (void)state;
+    put_link("../key2", "operator");
+    assert_int_equal(session_link(&sessions, "../key2", time(NULL)), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, "../../../../../../../../etc/passw", time(NULL)),
+                     SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, "", time(NULL)), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, NULL, time(NULL)), SESSION_NOBODY);
+}
+
+static void what_is_kept_is_its_owners(void **state)
+{
+    static const char *const names[] = { "observer", "observer/links", "observer/key",
+                                         "observer/token", "observer/viewer-token" };
+    char path[LIMIT_PATH];
+    struct stat info;
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", home, names[i]);
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(info.st_mode & 077, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_has_a_role_and_an_end),
+        cmocka_unit_test(a_token_that_was_changed_is_nobodys),
+        cmocka_unit_test(another_home_has_another_key),
+        cmocka_unit_test(a_link_works_once),
+        cmocka_unit_test(an_old_link_is_none),
+        cmocka_unit_test(a_link_is_no_path),
+        cmocka_unit_test(what_is_kept_is_its_owners),
+    };
+    return cmocka_run_group_tests(tests, open_all, NULL);
+}
