@@ -39,7 +39,7 @@ enum status coordinator_call(struct coordinator *coordinator, const char *method
                              const ProtobufCMessage *request, ProtobufCMessage **out,
                              struct rpc_result *result)
 {
-    const struct rpc_call_options options = { .timeout_ms = CALL_MS };
+    const struct rpc_call_options options = { .timeout_ms = CALL_MS, .wait_for_ready = true };
     return rpc_unary(coordinator->channel, &cairn__v1__control__descriptor, method, request,
                      &options, out, result);
 }
@@ -48,7 +48,8 @@ enum status coordinator_stream(struct coordinator *coordinator, const char *meth
                                const ProtobufCMessage *request, struct rpc_stream **out,
                                struct rpc_result *result)
 {
-    const struct rpc_stream_options options = { .open_timeout_ms = CALL_MS };
+    const struct rpc_stream_options options = { .open_timeout_ms = CALL_MS,
+                                                .wait_for_ready = true };
     return rpc_stream_request(coordinator->channel, &cairn__v1__control__descriptor, method,
                               request, &options, out, result);
 }

@@ -90,9 +90,8 @@ static unsigned http_code(enum rpc_code code)
         return MHD_HTTP_FORBIDDEN;
     case RPC_RESOURCE_EXHAUSTED:
         return MHD_HTTP_TOO_MANY_REQUESTS;
-    case RPC_DEADLINE_EXCEEDED:
     case RPC_CANCELLED:
-        return MHD_HTTP_GATEWAY_TIMEOUT;
+    case RPC_DEADLINE_EXCEEDED:
     case RPC_UNAVAILABLE:
         return MHD_HTTP_SERVICE_UNAVAILABLE;
     case RPC_UNIMPLEMENTED:
@@ -106,7 +105,7 @@ static unsigned http_code(enum rpc_code code)
 
 enum MHD_Result reply_result(const struct http_request *request, const struct rpc_result *result)
 {
-    if (result->code == RPC_UNAVAILABLE)
+    if (result->code == RPC_UNAVAILABLE || result->code == RPC_DEADLINE_EXCEEDED)
         return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
                            "the coordinator doesn't answer; 'cairn up' starts it, training goes on "
                            "without it");

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "identity/invite.h"
+#include "identity/make.h"
 
 /* Methods of Control that change nothing. */
 static const char *const looks[] = {

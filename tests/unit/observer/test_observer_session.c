@@ -1,8 +1,10 @@
 /* Who is let in: tokens, their ends, links that work once. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "observer/http/session.h"
