@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 FOLDERS = ("common", "proto", "job", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
-           "client", "bench", "tests")
+           "client", "observer", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
     "grpc/": "rpc",
     "oneapi/": "kernels/cpu",
@@ -29,6 +29,7 @@ LIBRARIES = {  # header prefix: where it may be included
     "expat.h": "checkpoint/s3",
     "openssl/": ("checkpoint/s3", "identity"),
     "zlib.h": "trainer/data",
+    "isa-l/": "observer/tensorboard",
     "cuda": "kernels/cuda",
     "cublas": "kernels/cuda",
     "cudnn": "kernels/cuda",
