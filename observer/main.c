@@ -24,6 +24,7 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "common/watchdog.h"
+#include "observer/export/export.h"
 #include "observer/http/http.h"
 #include "rpc/rpc.h"
 
@@ -54,6 +55,7 @@ struct observer {
     struct cache *cache;
     struct sessions sessions;
     struct http *http;
+    struct export *export;
 };
 
 /* -1, or the exit code of a program that has said all it has to. */
@@ -242,6 +244,11 @@ static enum status start(struct observer *o)
         st = poll_start(o->coordinator, &o->log, &o->poll);
     if (st == ST_OK)
         st = start_http(o);
+    const struct export_parts parts = {
+        .coordinator = o->coordinator, .poll = o->poll, .paths = &o->paths, .log = &o->log
+    };
+    if (st == ST_OK)
+        st = export_start(&parts, &o->export);
     if (st == ST_OK)
         LOG_INFO(&o->log, "the page is at %s", o->url);
     return st;
@@ -272,6 +279,7 @@ static void stop(struct observer *o)
     if (o->poll != NULL)
         poll_stop(o->poll);
     http_stop(o->http);
+    export_stop(o->export);
     if (o->poll != NULL)
         poll_free(o->poll);
     cache_free(o->cache);

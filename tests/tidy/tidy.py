@@ -29,6 +29,7 @@ LIBRARIES = {  # header prefix: where it may be included
     "expat.h": "checkpoint/s3",
     "openssl/": ("checkpoint/s3", "identity"),
     "zlib.h": "trainer/data",
+    "isa-l/": "observer/tensorboard",
     "cuda": "kernels/cuda",
     "cublas": "kernels/cuda",
     "cudnn": "kernels/cuda",

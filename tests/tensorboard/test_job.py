@@ -1,0 +1,68 @@
+"""A real job that goes back again and again, and an observer that dies meanwhile: what TensorBoard reads in the end is
+what `cairn metrics` has, each step once."""
+import csv
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
+from home import Home, until  # noqa: E402
+from library import PYTHON, missing  # noqa: E402
+
+KILLS = 20 if os.environ.get("CAIRN_TEST_FULL") else 6
+COLUMNS = {"train/loss": "loss", "optim/lr": "lr", "val/loss": "eval_loss", "time/step": "seconds"}
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def kill_workers(home, job):
+    """All at once, and what they held in memory isn't used: it goes back to its checkpoint."""
+    generation = home.show(job)["generation"]
+    for worker in home.show(job)["workers"]:
+        try:
+            os.kill(worker["pid"], signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    until(lambda: (home.try_show(job) or {"generation": 0})["generation"] > generation, 30, "the next generation")
+
+
+def test_a_job_that_was_killed_has_one_clean_curve(tmp_path):
+    chance = random.Random(3)
+    with Home(env=Home.RESTART) as home:
+        job = home.submit(train__duration="100000 steps", eval__every="50 steps", checkpoint__every="150 steps",
+                          checkpoint__memory_every="none")
+        for kill in range(KILLS):
+            step = home.show(job)["step"]
+            until(lambda: home.show(job)["step"] > step + chance.randrange(100, 300), 60, "steps")
+            time.sleep(chance.random())
+            kill_workers(home, job)
+            if kill in (1, 3):
+                home.kill("cairn-observer")
+        step = home.show(job)["step"]
+        until(lambda: home.show(job)["step"] > step + 200, 60, "steps")
+        home.cairn("stop", job)
+        home.wait_state(job, "STOPPED")
+        rows = list(csv.DictReader(io.StringIO(home.cairn("metrics", job, "-o", "csv").stdout)))
+        assert len({row["generation"] for row in rows}) > KILLS / 2
+        folder, = home.home.glob("tensorboard/*")
+        assert folder.name == f"tiny-{job}"
+
+        def read():
+            done = subprocess.run([PYTHON, HERE / "read_back.py", folder], check=True, stdout=subprocess.PIPE)
+            return json.loads(done.stdout)["scalars"]
+
+        until(lambda: len(read()["train/loss"]) == len(rows), 40, "all rows")
+        found = read()
+        for tag, column in COLUMNS.items():
+            known = [row for row in rows if row[column] != ""]
+            assert [step for step, _ in found[tag]] == [int(row["step"]) for row in known], tag
+            assert [value for _, value in found[tag]] == pytest.approx([float(row[column]) for row in known], rel=1e-6)
