@@ -14,8 +14,8 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("common", "proto", "job", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
-           "client", "bench", "tests")
+FOLDERS = ("common", "proto", "job", "hook", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
+           "client", "observer", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
     "grpc/": "rpc",
     "oneapi/": "kernels/cpu",
@@ -25,9 +25,9 @@ LIBRARIES = {  # header prefix: where it may be included
     "libfyaml.h": "job/yaml/read_yaml",
     "zstd.h": "checkpoint/codec",
     "xxhash.h": "checkpoint/format",
-    "curl/": "checkpoint/s3",
+    "curl/": ("checkpoint/s3", "hook", "observer/webhook", "client/cmd/webhook"),
     "expat.h": "checkpoint/s3",
-    "openssl/": ("checkpoint/s3", "identity"),
+    "openssl/": ("checkpoint/s3", "identity", "hook"),
     "zlib.h": "trainer/data",
     "cuda": "kernels/cuda",
     "cublas": "kernels/cuda",
