@@ -83,6 +83,7 @@ enum operand_kind {
     OPERAND_CHECKPOINT,
     OPERAND_SHELL,
     OPERAND_NODE,
+    OPERAND_WEBHOOK,
     OPERAND_SETTING /* a job, then key=value */
 };
 

@@ -20,6 +20,8 @@ enum exit_code cmd_node_undrain(struct client *client);
 enum exit_code cmd_node_forget(struct client *client);
 enum exit_code cmd_node_invite(struct client *client);
 enum exit_code cmd_node_check(struct client *client);
+enum exit_code cmd_webhook_ls(struct client *client);
+enum exit_code cmd_webhook_test(struct client *client);
 enum exit_code cmd_plan(struct client *client);
 enum exit_code cmd_version(struct client *client);
 enum exit_code cmd_completion(struct client *client);

@@ -60,6 +60,8 @@ static const char *candidates(enum operand_kind kind)
         return "$(cairn ps -o name 2>/dev/null)";
     case OPERAND_NODE:
         return "$(cairn node ls -o name 2>/dev/null)";
+    case OPERAND_WEBHOOK:
+        return "$(cairn webhook ls -o name 2>/dev/null)";
     case OPERAND_SETTING:
         return "$(cairn ps -o name 2>/dev/null) workers.count=";
     case OPERAND_SHELL:
@@ -225,6 +227,12 @@ static enum status put_fish_command(const struct command *command, struct buf *o
     if (st == ST_OK && command->operand == OPERAND_NODE) {
         st = buf_printf(out,
                         "complete -c cairn -f -n '%s' -a '(cairn node ls -o name "
+                        "2>/dev/null)'\n",
+                        seen);
+    }
+    if (st == ST_OK && command->operand == OPERAND_WEBHOOK) {
+        st = buf_printf(out,
+                        "complete -c cairn -f -n '%s' -a '(cairn webhook ls -o name "
                         "2>/dev/null)'\n",
                         seen);
     }

@@ -1,5 +1,6 @@
 /* YAML into a tree, by libfyaml's events; what job files don't use of YAML is a mistake. */
 #include <libfyaml.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,22 @@ static void yaml_refuse(struct yaml *yaml, struct job_place place, const char *c
     yaml->st = ST_CONFIG;
 }
 
+/* What YAML has, and these files don't. */
+static void yaml_refuse_use(struct yaml *yaml, struct job_place place, const char *what,
+                            const char *way_out)
+{
+    job_report_add(yaml->report, place, way_out, "%s are not used in %ss", what, yaml->tree->kind);
+    yaml->st = ST_CONFIG;
+}
+
+/* What no such file has: it may be another one. */
+static void yaml_doubt(struct yaml *yaml, struct job_place place, const char *cause)
+{
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "is this a %s?", yaml->tree->kind);
+    yaml_refuse(yaml, place, cause, way_out);
+}
+
 /* Quotes in quotes, in a row: libfyaml 0.7.12 loses memory over such a value, 32 bytes a quote. */
 static bool has_quotes_in_a_row(const struct yaml *yaml, struct job_place place)
 {
@@ -143,8 +160,7 @@ static struct tree_node *yaml_add(struct yaml *yaml, enum tree_kind kind, struct
 {
     struct tree_node *node = tree_add(yaml->tree, kind, place);
     if (node == NULL) {
-        yaml_refuse(yaml, place, "the file has more values than a job can have",
-                    "is this a job file?");
+        yaml_doubt(yaml, place, "the file has more values than it can use");
     }
     return node;
 }
@@ -168,8 +184,7 @@ static bool yaml_scalar(struct yaml *yaml, struct fy_event *event)
         return false;
     }
     if (event->scalar.tag != NULL || event->scalar.anchor != NULL) {
-        yaml_refuse(yaml, place, "anchors and tags are not used in job files",
-                    "write the value alone");
+        yaml_refuse_use(yaml, place, "anchors and tags", "write the value alone");
     }
     if (wants_key(yaml)) {
         yaml->key = text;
@@ -194,15 +209,14 @@ static bool yaml_open(struct yaml *yaml, struct fy_event *event, enum tree_kind 
                       ? event->mapping_start.tag != NULL || event->mapping_start.anchor != NULL
                       : event->sequence_start.tag != NULL || event->sequence_start.anchor != NULL;
     if (marked) {
-        yaml_refuse(yaml, place, "anchors and tags are not used in job files",
-                    "write the value alone");
+        yaml_refuse_use(yaml, place, "anchors and tags", "write the value alone");
     }
     if (wants_key(yaml)) {
         yaml_refuse(yaml, place, "a key is a single word", "write 'key: value'");
         return false;
     }
     if (yaml->depth == TREE_DEPTH_MAX) {
-        yaml_refuse(yaml, place, "sections are nested too deeply", "is this a job file?");
+        yaml_doubt(yaml, place, "sections are nested too deeply");
         return false;
     }
     struct tree_node *node = yaml_add(yaml, kind, place);
@@ -220,7 +234,7 @@ static bool yaml_alias(struct yaml *yaml, struct fy_event *event)
         place.at--;
         place.size++;
     }
-    yaml_refuse(yaml, place, "aliases are not used in job files", "write the value out");
+    yaml_refuse_use(yaml, place, "aliases", "write the value out");
     yaml->tree->complete = false; /* what it stands for is not missing */
     if (wants_key(yaml))
         return false;
@@ -250,7 +264,7 @@ static bool yaml_event(struct yaml *yaml, struct fy_event *event)
         if (++yaml->documents == 1)
             return true;
         yaml_refuse(yaml, yaml_place_of_event(yaml, event), "a second document starts here",
-                    "one file holds one job");
+                    "one file holds one document");
         return false;
     case FYET_NONE:
     case FYET_STREAM_START:
@@ -321,8 +335,8 @@ static bool is_text(struct yaml *yaml)
     for (size_t i = yaml->from; i < source->size; i += length) {
         length = character(text + i, source->size - i);
         if (length == 0) {
-            yaml_refuse(yaml, (struct job_place){ yaml->source, (uint32_t)i, 1 },
-                        "this byte is not text (UTF-8)", "is this a job file?");
+            yaml_doubt(yaml, (struct job_place){ yaml->source, (uint32_t)i, 1 },
+                       "this byte is not text (UTF-8)");
             return false;
         }
     }

@@ -7,7 +7,7 @@
 
 enum status tree_init(struct tree *tree)
 {
-    *tree = (struct tree){ .complete = true };
+    *tree = (struct tree){ .complete = true, .kind = "job file" };
     tree->nodes = calloc(TREE_NODES_MAX, sizeof(*tree->nodes));
     return tree->nodes == NULL ? ST_NO_MEMORY : ST_OK;
 }

@@ -1,6 +1,7 @@
 /*
- * A job file as a tree: what was written, and where. read_yaml.c makes it from libfyaml's events
- * (no other file knows libfyaml); each --set then replaces a part of it (tree_set.c).
+ * A file of keys and values (job files, webhooks.yaml) as a tree: what was written, and where.
+ * read_yaml.c makes it from libfyaml's events (no other file knows libfyaml); each --set then
+ * replaces a part of it (tree_set.c).
  *
  * Memory: all nodes belong to the tree; tree_release frees them.
  */
@@ -35,6 +36,7 @@ struct tree {
     struct tree_node *nodes; /* TREE_NODES_MAX of them */
     size_t count;
     struct tree_node *root;
+    const char *kind; /* of the file, in what is said about it; "job file" from tree_init on */
     bool complete; /* false: a syntax error or an alias may hide keys, so none counts as missing */
 };
 

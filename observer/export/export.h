@@ -5,6 +5,7 @@
 #pragma once
 
 #include "observer/export/curves.h"
+#include "observer/export/notices.h"
 #include "observer/snapshot/poll.h"
 
 struct export;

@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("common", "proto", "job", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
+FOLDERS = ("common", "proto", "job", "hook", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
            "client", "observer", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
     "grpc/": "rpc",
@@ -24,11 +24,12 @@ LIBRARIES = {  # header prefix: where it may be included
     "uv.h": "agent",
     "libfyaml.h": "job/yaml/read_yaml",
     "zstd.h": "checkpoint/codec",
-    "xxhash.h": "checkpoint/format",
-    "curl/": "checkpoint/s3",
+    "xxhash.h": ("checkpoint/format", "observer/http/live", "observer/export/notices"),
+    "curl/": ("checkpoint/s3", "hook", "observer/webhook", "client/cmd/webhook"),
     "expat.h": "checkpoint/s3",
-    "openssl/": ("checkpoint/s3", "identity"),
+    "openssl/": ("checkpoint/s3", "identity", "hook"),
     "zlib.h": "trainer/data",
+    "microhttpd.h": "observer/http",
     "isa-l/": "observer/tensorboard",
     "cuda": "kernels/cuda",
     "cublas": "kernels/cuda",

@@ -1,0 +1,86 @@
+/* Covers what may be secret in a list of webhooks. */
+#include "hook/mask.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define WORD_MAX 15 /* of a line without a key: a longer word is covered */
+
+/* Keys whose values may be shown. */
+static const char *const open_keys[] = { "webhooks",    "name",    "events", "format",
+                                         "secret_file", "ca_file", "jobs",   NULL };
+
+static bool is_open(const char *key, size_t size)
+{
+    while (size > 0 && (*key == ' ' || *key == '-')) {
+        key++;
+        size--;
+    }
+    while (size > 0 && key[size - 1] == ' ')
+        size--;
+    for (size_t i = 0; open_keys[i] != NULL; i++) {
+        if (strlen(open_keys[i]) == size && memcmp(open_keys[i], key, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void cover(char *from, const char *end)
+{
+    for (; from < end; from++) {
+        if (!isspace((unsigned char)*from))
+            *from = '*';
+    }
+}
+
+/* Words that may be parts of an address: long ones. */
+static void cover_words(char *from, const char *end)
+{
+    while (from < end) {
+        char *stop = from;
+        while (stop < end && !isspace((unsigned char)*stop))
+            stop++;
+        if (stop - from > WORD_MAX)
+            cover(from, stop);
+        from = stop + 1;
+    }
+}
+
+/* From what follows "://" on. */
+static void cover_address(char *from, const char *end)
+{
+    for (; from + 3 <= end; from++) {
+        if (memcmp(from, "://", 3) == 0) {
+            cover(from + 3, end);
+            return;
+        }
+    }
+}
+
+static void mask_line(char *line, char *end)
+{
+    char *colon = memchr(line, ':', (size_t)(end - line));
+    if (line < end && *line == '#') {
+        cover_words(line, end);
+    } else if (colon == NULL) {
+        cover_words(line, end);
+    } else if (is_open(line, (size_t)(colon - line))) {
+        cover_address(colon, end);
+    } else {
+        cover_words(line, colon);
+        cover(colon + 1, end);
+    }
+}
+
+void hook_mask(char *text, size_t size)
+{
+    char *end = text + size;
+    while (text < end) {
+        char *line_end = memchr(text, '\n', (size_t)(end - text));
+        if (line_end == NULL)
+            line_end = end;
+        mask_line(text, line_end);
+        text = line_end + 1;
+    }
+}

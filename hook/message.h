@@ -1,0 +1,67 @@
+/*
+ * What a webhook is told: one event of a job, as JSON, or as the text that chats show.
+ *
+ * A payload (docs/webhooks.md lists its members) is made once and kept until it is delivered; the
+ * body that is sent is made of it each time, as it also says how many messages before it were lost.
+ *
+ * Thread: any.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/limits.h"
+
+/* In the order of their words (hook_event_word). The list of a webhook is bits of these. */
+enum hook_event {
+    HOOK_FAILED,
+    HOOK_RECOVERED,
+    HOOK_FINISHED,
+    HOOK_DIVERGED,
+    HOOK_STORE_TROUBLE,
+    HOOK_TEST, /* asked for by people; goes to each */
+};
+#define HOOK_EVENTS HOOK_TEST /* those that can be chosen */
+
+enum hook_format {
+    HOOK_JSON,
+    HOOK_SLACK, /* {"text": …}, which Mattermost, Rocket.Chat and others take, too */
+    HOOK_TEXT,  /* plain */
+};
+#define HOOK_FORMATS (HOOK_TEXT + 1)
+
+const char *hook_event_word(enum hook_event event);    /* "store-trouble" */
+const char *hook_format_word(enum hook_format format); /* "slack" */
+
+#define HOOK_MESSAGE ((size_t)2 * LIMIT_REASON)
+
+/* One event. Texts are UTF-8; "" and -1: there is none. */
+struct hook_news {
+    enum hook_event event;
+    bool over; /* of trouble: it is over */
+    const char *job, *name, *state;
+    const char *time; /* RFC 3339 */
+    int64_t step;
+    const char *message; /* a sentence */
+    const char *cause;
+    const char *node;
+    int64_t rank;
+    double seconds_lost; /* NaN: none */
+    int64_t steps_lost;
+    const char *next; /* a command */
+};
+
+/* Owned by the caller (json_decref); NULL: no memory. Of what isn't UTF-8 a '?' is left. */
+json_t *hook_payload(const struct hook_news *news, const char *delivery);
+
+/*
+ * What is sent of a payload. missed: messages to the same webhook that were given up since one was
+ * delivered. Errors: ST_INVALID  it is no payload; ST_FULL; ST_NO_MEMORY
+ */
+MUST_CHECK enum status hook_body(const json_t *payload, enum hook_format format, uint64_t missed,
+                                 struct buf *out);
+/* The value of Content-Type. */
+const char *hook_content_type(enum hook_format format);

@@ -1,0 +1,201 @@
+/* Messages by libcurl, and what answers mean. */
+#include "hook/send.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hook/private.h"
+#include "hook/sign.h"
+
+struct hook_request {
+    CURL *curl;
+    struct curl_slist *headers;
+    char url[HOOK_URL];
+    char error[CURL_ERROR_SIZE];
+    size_t received;
+};
+
+/* Nobody reads it; beyond the bound nobody waits for it. */
+static size_t take_answer(char *data, size_t size, size_t count, void *arg)
+{
+    struct hook_request *request = arg;
+    (void)data;
+    request->received += size * count;
+    return request->received > HOOK_ANSWER ? 0 : size * count;
+}
+
+static bool add_header(struct hook_request *request, const char *name, const char *value)
+{
+    char line[512];
+    int size = snprintf(line, sizeof(line), "%s: %s", name, value);
+    struct curl_slist *list =
+        size > 0 && (size_t)size < sizeof(line) ? curl_slist_append(request->headers, line) : NULL;
+    if (list != NULL)
+        request->headers = list;
+    return list != NULL;
+}
+
+static enum status add_signature(struct hook_request *request, const struct hook *hook,
+                                 const struct hook_message *message, struct reason *reason)
+{
+    char *secret = NULL;
+    size_t size = 0;
+    char signature[HOOK_SIGNATURE];
+    if (hook->secret_file[0] == '\0')
+        return ST_OK;
+    enum status st = hook_secret_read(hook->secret_file, &secret, &size, reason);
+    if (st == ST_OK)
+        st = hook_sign(secret, size, message->unix_s, message->body, message->size, signature);
+    hook_secret_free(secret, size);
+    if (st == ST_OK && !add_header(request, "X-Cairn-Signature", signature))
+        st = ST_NO_MEMORY;
+    return st;
+}
+
+static enum status add_headers(struct hook_request *request, const struct hook *hook,
+                               const struct hook_message *message, struct reason *reason)
+{
+    bool ok = add_header(request, "Content-Type", hook_content_type(hook->format)) &&
+              add_header(request, "X-Cairn-Event", hook_event_word(message->event)) &&
+              add_header(request, "X-Cairn-Delivery", message->delivery) &&
+              add_header(request, "Expect", "");
+    return ok ? add_signature(request, hook, message, reason) : ST_NO_MEMORY;
+}
+
+static bool set_options(struct hook_request *request, const struct hook *hook,
+                        const struct hook_message *message)
+{
+    CURL *curl = request->curl;
+    const int64_t total_ms = message->timeout_ms > 0 ? message->timeout_ms : HOOK_TIMEOUT_MS;
+    bool ok =
+        curl_easy_setopt(curl, CURLOPT_URL, hook->url) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_POST, 1L) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)message->size) ==
+            CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_COPYPOSTFIELDS, message->body) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_USERAGENT, "cairn-observer/" CAIRN_VERSION) == CURLE_OK &&
+        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, request->headers) == CURLE_OK;
+    if (ok && hook->ca_file[0] != '\0')
+        ok = curl_easy_setopt(curl, CURLOPT_CAINFO, hook->ca_file) == CURLE_OK;
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)total_ms);
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)HOOK_CONNECT_MS);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_answer);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, request);
+    (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, request->error);
+    (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, request);
+    return ok;
+}
+
+enum status hook_request_new(const struct hook *hook, const struct hook_message *message,
+                             struct hook_request **out, struct reason *reason)
+{
+    struct hook_request *request = calloc(1, sizeof(*request));
+    if (request == NULL)
+        return ST_NO_MEMORY;
+    memcpy(request->url, hook->url, sizeof(request->url));
+    request->curl = curl_easy_init();
+    enum status st =
+        request->curl == NULL ? ST_NO_MEMORY : add_headers(request, hook, message, reason);
+    if (st == ST_OK && !set_options(request, hook, message))
+        st = ST_NO_MEMORY;
+    if (st != ST_OK) {
+        hook_request_free(request);
+        return st;
+    }
+    *out = request;
+    return ST_OK;
+}
+
+void hook_request_free(struct hook_request *request)
+{
+    if (request == NULL)
+        return;
+    curl_easy_cleanup(request->curl);
+    curl_slist_free_all(request->headers);
+    free(request);
+}
+
+CURL *hook_request_curl(struct hook_request *request)
+{
+    return request->curl;
+}
+
+/* ---- what an answer means ---- */
+
+static enum hook_verdict verdict_of(long code)
+{
+    if (code >= 200 && code < 300)
+        return HOOK_TAKEN;
+    if (code == 410)
+        return HOOK_GONE;
+    if (code == 408 || code == 429 || code >= 500 || code < 200)
+        return HOOK_AGAIN;
+    return HOOK_REFUSED;
+}
+
+static void explain_code(long code, struct reason *what)
+{
+    if (code >= 300 && code < 400) {
+        reason_set(what, "%ld: redirects are not followed; write where it leads as url", code);
+    } else if (code == 401 || code == 403) {
+        reason_set(what, "%ld: not allowed; look at url and secret_file", code);
+    } else if (code == 404) {
+        reason_set(what, "404: there is nothing at this address; look at url");
+    } else if (code == 400 || code == 415 || code == 422) {
+        reason_set(what, "%ld: it doesn't understand the message; look at format", code);
+    } else if (code == 410) {
+        reason_set(what, "410: it wants no more messages");
+    } else {
+        reason_set(what, "%ld", code);
+    }
+}
+
+static void explain_silence(const struct hook_request *request, CURLcode code, struct reason *what)
+{
+    const bool said = request->error[0] != '\0' && !hook_url_leaks(request->url, request->error);
+    reason_set(what, "%s", said ? request->error : curl_easy_strerror(code));
+}
+
+void hook_request_judge(struct hook_request *request, CURLcode code, struct hook_answer *out)
+{
+    curl_off_t after_s = 0, took_us = 0;
+    *out = (struct hook_answer){ .verdict = HOOK_AGAIN };
+    (void)curl_easy_getinfo(request->curl, CURLINFO_RESPONSE_CODE, &out->code);
+    (void)curl_easy_getinfo(request->curl, CURLINFO_RETRY_AFTER, &after_s);
+    (void)curl_easy_getinfo(request->curl, CURLINFO_TOTAL_TIME_T, &took_us);
+    out->took_ms = (int64_t)took_us / 1000;
+    /* We hung up on a long answer: what it begins with is all there is to know. */
+    const bool enough = code == CURLE_WRITE_ERROR && request->received > HOOK_ANSWER;
+    if (code != CURLE_OK && !enough) {
+        out->code = 0;
+        out->verdict = code == CURLE_URL_MALFORMAT ? HOOK_REFUSED : HOOK_AGAIN;
+        explain_silence(request, code, &out->what);
+        return;
+    }
+    out->verdict = verdict_of(out->code);
+    explain_code(out->code, &out->what);
+    if (out->verdict == HOOK_AGAIN && after_s > 0) {
+        const int64_t after_ms = after_s > HOOK_AFTER_MAX / 1000 ? HOOK_AFTER_MAX : after_s * 1000;
+        out->after_ms = after_ms < HOOK_AFTER_MIN ? HOOK_AFTER_MIN : after_ms;
+    }
+}
+
+enum status hook_send(const struct hook *hook, const struct hook_message *message,
+                      struct hook_answer *out, struct reason *reason)
+{
+    struct hook_request *request = NULL;
+    enum status st = hook_request_new(hook, message, &request, reason);
+    if (st != ST_OK)
+        return st;
+    CURLcode code = curl_easy_perform(request->curl);
+    hook_request_judge(request, code, out);
+    hook_request_free(request);
+    return ST_OK;
+}

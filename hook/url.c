@@ -1,0 +1,74 @@
+/* Addresses: whether one can be sent to, and what of it may be shown. */
+#include "hook/url.h"
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PART_MIN 6 /* a shorter part of a path is a word that anything may say */
+
+static char *part_of(CURLU *url, CURLUPart part)
+{
+    char *text = NULL;
+    return curl_url_get(url, part, &text, 0) == CURLUE_OK ? text : NULL;
+}
+
+static bool show(CURLU *url, char shown[HOOK_SHOWN])
+{
+    char *scheme = part_of(url, CURLUPART_SCHEME);
+    char *host = part_of(url, CURLUPART_HOST);
+    char *port = part_of(url, CURLUPART_PORT);
+    bool ok = scheme != NULL && host != NULL && host[0] != '\0' &&
+              (strcmp(scheme, "https") == 0 || strcmp(scheme, "http") == 0);
+    if (ok) {
+        int size = snprintf(shown, HOOK_SHOWN, "%s://%s%s%s/…", scheme, host, port ? ":" : "",
+                            port ? port : "");
+        ok = size > 0 && size < HOOK_SHOWN;
+    }
+    curl_free(scheme);
+    curl_free(host);
+    curl_free(port);
+    return ok;
+}
+
+enum status hook_url_check(const char *url, char shown[HOOK_SHOWN])
+{
+    shown[0] = '\0';
+    for (const char *c = url; *c != '\0'; c++) {
+        if ((unsigned char)*c <= 0x20 || *c == 0x7F)
+            return ST_INVALID;
+    }
+    if (strlen(url) >= HOOK_URL)
+        return ST_INVALID;
+    CURLU *parsed = curl_url();
+    if (parsed == NULL)
+        return ST_NO_MEMORY;
+    bool ok = curl_url_set(parsed, CURLUPART_URL, url, 0) == CURLUE_OK && show(parsed, shown);
+    curl_url_cleanup(parsed);
+    if (!ok)
+        shown[0] = '\0';
+    return ok ? ST_OK : ST_INVALID;
+}
+
+bool hook_url_leaks(const char *url, const char *text)
+{
+    const char *rest = strstr(url, "://");
+    rest = rest == NULL ? url : rest + 3;
+    const char *at = strchr(rest, '@');
+    const char *path = strchr(rest, '/');
+    char part[HOOK_URL];
+    if (at != NULL && (path == NULL || at < path)) { /* a name and a password before the host */
+        (void)snprintf(part, sizeof(part), "%.*s", (int)(at - rest), rest);
+        if (strstr(text, part) != NULL)
+            return true;
+    }
+    while (path != NULL && path[0] != '\0') {
+        size_t size = strcspn(path + 1, "/?&=#");
+        (void)snprintf(part, sizeof(part), "%.*s", (int)size, path + 1);
+        if (size >= PART_MIN && strstr(text, part) != NULL)
+            return true;
+        path += 1 + size;
+    }
+    return false;
+}

@@ -1,0 +1,44 @@
+/*
+ * What is new in a job since it was looked at last: of its events, its recoveries and its end, what
+ * webhooks are told.
+ *
+ *   failed          its state is FAILED
+ *   finished        it is SUCCEEDED, STOPPED or KILLED
+ *   recovered       a recovery whose cause is a failure is done
+ *   diverged        a step was not finite twice: it is left out, or the job failed by it
+ *   store-trouble   events store-full, store-fails, store-away, damaged, restart, and failures of
+ * the
+ *                   store; over: store-room, store-works, or the job runs again
+ *
+ * Of trouble of one kind the first event is told, until it is over.
+ *
+ * Pure: no clock, no memory of its own. Thread: any, one at a time per mark.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cairn/v1/control.pb-c.h"
+#include "common/limits.h"
+#include "hook/message.h"
+
+/* Up to where a job was looked at. Zeroed, with the job's id: it never was. */
+struct webhook_mark {
+    char job[LIMIT_NAME];
+    bool seen;          /* it was looked at */
+    uint64_t event;     /* of the newest event, a hash of all of it; 0: there was none */
+    int64_t event_ms;   /* its time, Unix */
+    uint32_t recovered; /* generation of the newest recovery that was done or cut */
+    int64_t ended_ms;   /* its end, which was told; 0: it goes on */
+};
+
+#define WEBHOOK_KEY 48 /* bytes of what an event is known by, with the NUL */
+
+/* news and key are lent for the call. key: the same for the same event, another one for others. */
+typedef void (*webhook_news_fn)(void *arg, const struct hook_news *news, const char *key);
+
+/* Calls fn for each that is new, and moves the mark. Of a job that was never looked at what
+ * happened before since_ms is not new. */
+void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_mark *mark,
+                  webhook_news_fn fn, void *arg);

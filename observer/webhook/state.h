@@ -1,0 +1,50 @@
+/*
+ * What the observer keeps of its webhooks, HOME/observer/webhooks.json: up to where it looked at
+ * each job, and the messages that aren't delivered yet. Written as a whole, so that of a message
+ * either the mark is behind it or it is among those that wait: after a restart it is sent at least
+ * once.
+ *
+ * There is no secret in it.
+ *
+ * Thread: one at a time.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "observer/webhook/found.h"
+#include "observer/webhook/queue.h"
+
+#define WEBHOOK_JOBS_MAX 4096 /* several times what a coordinator lists */
+
+struct webhook_state {
+    int64_t since_ms;           /* what happened before isn't told, of jobs without a mark */
+    struct webhook_mark *marks; /* WEBHOOK_JOBS_MAX of them */
+    size_t mark_count;
+    struct webhook_queue *queues[HOOK_MAX];
+    size_t queue_count;
+    int64_t list_ns; /* which list of webhooks it was: when its file changed last */
+};
+
+MUST_CHECK enum status webhook_state_init(struct webhook_state *state);
+void webhook_state_release(struct webhook_state *state);
+
+/* The mark of a job, made where there is none. Of too many the one of the job that ended first
+ * goes, and since_ms moves beyond it. Borrowed until the next call. */
+struct webhook_mark *webhook_state_mark(struct webhook_state *state, const char *job);
+/* Of that name; NULL: there is none. */
+struct webhook_queue *webhook_state_queue(const struct webhook_state *state, const char *name);
+/* Made where there is none. NULL: no memory, or there are HOOK_MAX. */
+struct webhook_queue *webhook_state_queue_add(struct webhook_state *state, const char *name,
+                                              int64_t retry_ms);
+void webhook_state_queue_drop(struct webhook_state *state, struct webhook_queue *queue);
+
+/* All of it as JSON. Errors: ST_FULL, ST_NO_MEMORY */
+MUST_CHECK enum status webhook_state_print(const struct webhook_state *state, struct buf *out);
+/* Back from that, into one that was made by init. Errors: ST_CORRUPT  some of it is nothing of the
+ * kind, or all: then the state is empty */
+MUST_CHECK enum status webhook_state_read(struct webhook_state *state, const char *text,
+                                          size_t size, int64_t retry_ms);
