@@ -63,8 +63,9 @@ static bool is_whole(const struct sim *sim, uint32_t index, const struct machine
     return whole;
 }
 
-/* Workers that get no further because one of them is cut off (those that save and leave, or form,
- * as far as the coordinator heard) may be ended; those that do get further may not. */
+/* Workers that get no further because one of them is cut off (those that save and leave, also after
+ * the last step, or form, as far as the coordinator heard) may be ended; those that do get further
+ * may not. */
 static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
 {
     struct sim_job *known = &sim->jobs[index];
@@ -89,7 +90,8 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
     known->cut_off++;
     if (silence && view && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&
         (view->woke_at == 0 || sim->now - view->woke_at >= FRESH_MS) &&
-        known->stepped_in == m->generation && sim->now - known->stepped_at < FRESH_MS)
+        known->stepped_in == m->generation && known->stepped < known->total &&
+        sim->now - known->stepped_at < FRESH_MS)
         sim_fail(sim, "%s: rank %u lives, and generation %u gets on, and is ended: %s", known->id,
                  rank, m->generation, m->cause.message);
 }
