@@ -110,7 +110,7 @@ const CURVES = [
         {title: 'training', color: '--c1', smooth: true, value: (point) => point.loss,
             band: (point) => [point.loss_min, point.loss_max]},
         {title: 'evaluation', color: '--c2', dots: true, value: (point) => point.eval_loss}]},
-    {title: 'Accuracy', format: (value) => formatPercent(value, 2), needs: 'eval_accuracy', lines: [
+    {title: 'Accuracy', format: formatShare, needs: 'eval_accuracy', lines: [
         {title: 'evaluation', color: '--c2', dots: true, value: (point) => point.eval_accuracy}]},
     {title: 'Speed', unit: 'samples/s', zero: true, lines: [
         {title: 'samples/s', color: '--c3', smooth: true,
@@ -121,6 +121,9 @@ const CURVES = [
     {title: 'Learning rate', log: true, lines: [
         {title: 'rate', color: '--c5', value: (point) => point.lr}]},
 ];
+
+/* In others a failure is history. */
+const SINCE_FAILURE = new Set(['FAILED', 'RECOVERING', 'PLACING', 'FORMING', 'QUEUED']);
 
 function restartText(recovery) {
     const blamed = recovery.rank >= 0 ? `, rank ${recovery.rank} on ${recovery.node}` : '';
@@ -148,12 +151,13 @@ function overviewTab(page, holdings) {
         group.marks = page.marks();
         group.setPoints(points);
         const first = page.why && page.why.first_cause;
-        setShown(cause, Boolean(first && first.message));
-        setText(cause, first ? firstCauseText(first) : '');
+        const matters = first && first.message && SINCE_FAILURE.has(page.job.state);
+        setShown(cause, Boolean(matters));
+        setText(cause, matters ? firstCauseText(first) : '');
     };
     return {
         update,
-        element: el('div', null, cause, group.toolbar(MARK_KINDS, csv), waits, grid, note),
+        element: el('div.view', null, cause, group.toolbar(MARK_KINDS, csv), waits, grid, note),
     };
 }
 
@@ -265,7 +269,7 @@ class JobPage {
     }
 
     update() {
-        if (this.job) {
+        if (this.job && !this.holdings.closed) {
             this.head.update(this.job);
             this.tab.update();
             document.title = `${this.title} · Cairn`;
@@ -346,7 +350,7 @@ class JobPage {
         const newest = (one) => JSON.stringify([one.state, one.generation, one.recovery_count,
             ((one.checkpoints || [])[0] || {}).step]);
         const changed = newest(before) !== newest(job);
-        this.job = {...job, events: kept.events, recoveries: job.recoveries || kept.recoveries};
+        this.job = {...job, ...kept}; /* which the stream doesn't have */
         if (changed) {
             this.refresh();
         }

@@ -195,12 +195,13 @@ function gpuRow(gpu) {
     const used = gpu.memory_bytes > 0 ? gpu.memory_used_bytes / gpu.memory_bytes : null;
     const hot = gpu.temperature >= 85 || gpu.throttled;
     const tone = gpu.problem ? 'bad' : hot ? 'warn' : 'run';
+    const problems = [gpu.problem, gpu.throttled && 'throttled, by heat or power',
+        gpu.ecc_errors && plural(gpu.ecc_errors, 'memory error')].filter(Boolean).join(' · ');
     const memory = `${formatBytes(gpu.memory_used_bytes)} of ${formatBytes(gpu.memory_bytes)}`;
     return el('div.gpu', null, el('span', {title: gpu.uuid}, gpu.name || 'GPU'),
         progressBar(used, `${gpu.name} memory`, tone), el('span', null, memory),
         el('span', null, gpu.temperature ? `${gpu.temperature} °C` : ''),
-        el('span.warn', null, gpu.problem || (gpu.throttled ? 'throttled' : ''),
-            gpu.ecc_errors ? ` ${plural(gpu.ecc_errors, 'memory error')}` : ''));
+        problems && el('span.problem', null, problems));
 }
 
 function drainNode(node) {

@@ -97,7 +97,7 @@ def test_each_route_renders(page, mock):
     show(page, mock, "#/compare/" + ",".join(ids))
     page.until("document.querySelectorAll('.plot canvas').length > 0")
     assert "Difference of the job files" in text(page, "main")
-    show(page, mock, "#/nowhere")
+    page.eval("location.hash = '#/nowhere'")
     page.until("location.hash === '#/jobs'")
 
 
@@ -118,7 +118,7 @@ def test_a_job_tells_what_happened_to_it(page, mock):
 def test_saved_events_are_folded_and_logs_are_words(page, mock):
     show(page, mock, live_route(mock, "events"))
     page.until("document.querySelector('.events summary')")
-    assert "3 times, of steps 200 to 600" in text(page, ".events summary")
+    assert "saved 3 times, from step 200 on" in text(page, ".events summary")
     show(page, mock, live_route(mock, "logs"))
     page.until("document.querySelectorAll('.log .line').length > 3")
     assert "{" not in text(page, ".log") and "loss" in text(page, ".log")
@@ -154,8 +154,8 @@ def test_a_step_is_seen_within_two_seconds(page, mock):
     show(page, mock, live_route(mock))
     page.until("document.querySelector('.steps b').textContent.includes('620')")
     mock.world.advance(1)
-    _, spent = page.until("document.querySelector('.steps b').textContent.includes('621')", LIVE_S)
-    _, more = page.until("[...document.querySelectorAll('.readout')][0].innerText.includes('621')", LIVE_S)
+    spent = page.until("document.querySelector('.steps b').textContent.includes('621')", LIVE_S)
+    more = page.until("[...document.querySelectorAll('.readout')][0].innerText.includes('621')", LIVE_S)
     print(f"a step was seen after {spent:.2f} s, in the chart after {more:.2f} s more")
     show(page, mock, "#/jobs")
     page.until("document.querySelector('.jobs tbody').innerText.includes('621 of')")
@@ -254,6 +254,7 @@ def test_a_refused_action_says_why(page, mock):
 
 def test_a_viewer_has_no_actions(page, mock):
     mock.role = "viewer"
+    page.open("about:blank")
     page.open(mock.url + "/" + live_route(mock))
     page.until("document.querySelector('.steps b') && document.querySelector('.steps b').textContent.includes('620')")
     page.until("store.session !== null")
@@ -262,6 +263,10 @@ def test_a_viewer_has_no_actions(page, mock):
     show(page, mock, "#/nodes")
     page.until("document.querySelectorAll('.node').length === 4")
     assert page.eval("document.querySelectorAll('.node button').length") == 0
+
+
+FOCUS_SHOWS = """(() => { const at = document.activeElement, style = getComputedStyle(at);
+    return at === document.body || at.matches('main') || style.outlineStyle !== 'none' || style.boxShadow !== 'none'; })()"""
 
 
 def test_all_of_it_by_keyboard(page, mock):
@@ -297,8 +302,7 @@ def test_all_of_it_by_keyboard(page, mock):
     for _ in range(60):
         page.press("Tab")
         seen.add(page.eval("(document.activeElement.textContent || document.activeElement.type || '').trim().slice(0, 20)"))
-        assert page.eval("""document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== 'none'
-            || document.activeElement.matches('main')"""), seen
+        assert page.eval(FOCUS_SHOWS), seen
     assert {"Jobs", "Nodes", "?", "Pause…", "Stop…", "Time"} <= seen, seen
     page.eval("jobList.text = ''; jobList.selection.clear()")
 
@@ -307,7 +311,8 @@ def test_sorting_and_filtering(page):
     count = page.eval("document.querySelectorAll('.jobs tbody tr').length")
     click(page, "Loss")
     losses = page.eval("[...document.querySelectorAll('.jobs tbody tr')].map((tr) => tr.row.loss)")
-    assert losses == sorted(losses, reverse=True)
+    known = [loss for loss in losses if loss is not None]
+    assert len(known) > 150 and losses[:len(known)] == sorted(known, reverse=True)  # what isn't known comes last
     assert page.eval("document.querySelectorAll('[aria-sort=descending]').length") == 1
     page.eval("[...document.querySelectorAll('.chip')].find((one) => one.textContent.startsWith('Failed')).click()")
     page.until("document.querySelectorAll('.jobs tbody tr').length < 60")
@@ -356,7 +361,7 @@ CONTRAST = """(() => {
     const found = [];
     document.querySelectorAll('main *, header *').forEach((node) => {
         const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-        if (!own || !node.checkVisibility() || node.closest('[aria-disabled=true], canvas') || node.tagName === 'OPTION') { return; }
+        if (!own || !node.checkVisibility() || node.closest('[aria-disabled=true], [aria-hidden=true]') || node.tagName === 'OPTION') { return; }
         const ink = getComputedStyle(node).color;
         if (!parts(ink)) { return; }
         const [a, b] = [light(ink), light(ground(node))].sort((x, y) => y - x);
