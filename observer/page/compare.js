@@ -117,8 +117,9 @@ function compareView(holdings, ids) {
     const build = () => {
         const jobs = loaded.map(({job}) => job);
         const charts = COMPARED.map((one) => group.add({...one, lines: comparedLines(jobs, one)}));
-        body.replaceChildren(section('Side by side', table), differenceCard(jobs),
-            group.toolbar([]), el('div.charts', null, charts.map((chart) => chart.element)));
+        body.replaceChildren(group.toolbar([]),
+            el('div.charts', null, charts.map((chart) => chart.element)),
+            section('Side by side', table), differenceCard(jobs));
         show();
     };
     let busy = false;

@@ -106,7 +106,7 @@ function generationTable(generations, recoveries) {
         return [String(one.generation), timeElement(one.begin),
             formatSeconds(secondsBetween(one.begin, one.end)),
             `${formatCount(one.from_step)} → ${to}`, nodesText(one.nodes), endOf(one),
-            ...recoveryCells(after.get(one.generation)), one.message || ''];
+            ...recoveryCells(after.get(one.generation)), el('span.seen', null, one.message)];
     });
     return plainTable('Generations, newest first', ['Generation', 'Began', 'Lasted', 'Steps',
         'Nodes', 'Ended by', 'Came from', 'Steps lost', 'Time lost', 'What was seen'], rows);

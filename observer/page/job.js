@@ -98,7 +98,7 @@ class JobHead {
         const left = !isOver(job) && isNumber(job.eta_seconds)
             ? `${formatSeconds(job.eta_seconds)} left` : '';
         return [formatPercent(part, 1), epoch, left,
-            took === null ? '' : `${isOver(job) ? 'took' : 'since'} ${formatSeconds(took)}`]
+            took === null ? '' : `${isOver(job) ? 'took' : 'for'} ${formatSeconds(took)}`]
             .filter((text) => text !== '' && text !== NOTHING).join(' · ');
     }
 }
@@ -260,8 +260,12 @@ class JobPage {
             (id) => go(`#/jobs/${this.id}${id === 'curves' ? '' : `/${id}`}`)));
         this.panel.replaceChildren(this.tab.element);
         setAttribute(this.panel, 'aria-labelledby', `tab-${known.id}`);
+        const chosen = document.getElementById(`tab-${known.id}`);
+        if (chosen) {
+            chosen.scrollIntoView({block: 'nearest', inline: 'nearest'});
+        }
         if (focused) {
-            document.getElementById(`tab-${known.id}`).focus();
+            chosen.focus();
         }
         this.table = this.tab.table;
         this.filter = this.tab.filter;

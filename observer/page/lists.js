@@ -8,7 +8,7 @@ const COMPARED_MAX = 8; /* as many as there are colours that are told apart */
 /* ---- jobs ---- */
 
 /* Kept while other pages are looked at. */
-const jobList = {text: '', kind: 'all', sort: {id: 'age', down: true}, selection: new Set()};
+const jobList = {text: '', kind: 'all', sort: {id: 'age', down: false}, selection: new Set()};
 
 const JOB_KINDS = [
     {id: 'all', title: 'All', of: () => true},
@@ -19,7 +19,7 @@ const JOB_KINDS = [
     {id: 'ended', title: 'Stopped', of: (job) => job.state === 'STOPPED' || job.state === 'KILLED'},
 ];
 
-const submittedMs = (job) => millisecondsOf(job.submitted_at) || 0;
+const ageMs = (job) => Date.now() - (millisecondsOf(job.submitted_at) || 0);
 
 function workersText(job) {
     const there = (job.workers || []).filter((worker) => worker.state !== 'gone').length;
@@ -82,7 +82,7 @@ function jobColumns(selectionChanged) {
         {id: 'goodput', title: 'Goodput', class: 'number',
             text: (job) => formatPercent(job.goodput, 1), sort: (job) => job.goodput},
         {id: 'age', title: 'Age', class: 'number', text: (job) => formatAge(job.submitted_at),
-            sort: submittedMs},
+            sort: ageMs},
     ];
 }
 
