@@ -132,7 +132,7 @@ function formatSeconds(seconds) {
     if (seconds < 1) {
         return seconds === 0 ? '0 s' : `${formatNumber(1000 * seconds, 3)} ms`;
     }
-    if (seconds < 59.95) {
+    if (seconds < 59.5) {
         return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
     }
     const whole = Math.round(seconds);

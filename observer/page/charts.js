@@ -44,6 +44,7 @@ function bandValues(line, points, values) {
 
 /* ---- marks ---- */
 
+/* state.labelled: where the newest name is. */
 function drawRestart(context, area, x, label, state) {
     context.strokeStyle = state.color;
     context.fillStyle = state.color;
@@ -244,10 +245,14 @@ class Chart {
         context.save();
         context.lineWidth = 1;
         context.font = '10px system-ui, sans-serif';
-        const state = {color: cssColor('--warn'), labelled: -LABEL_APART};
+        const state = {labelled: -LABEL_APART};
+        const [failed, planned] = [cssColor('--warn'), cssColor('--muted')];
         each('evals', (x) => drawTick(context, area, x, cssColor('--c2')));
         each('saves', (x) => drawDiamond(context, area, x, cssColor('--muted')));
-        each('restarts', (x, mark) => drawRestart(context, area, x, `g${mark.generation}`, state));
+        each('restarts', (x, mark) => {
+            state.color = mark.planned ? planned : failed;
+            drawRestart(context, area, x, `g${mark.generation}`, state);
+        });
         context.restore();
     }
 

@@ -87,7 +87,7 @@ function comparedTable(jobs) {
         ['Recoveries', (job) => formatCount(job.recovery_count || 0)],
         ['Goodput', (job) => formatPercent(job.goodput, 1)],
         ['Model', (job) => job.model],
-        ['Took', (job) => formatSeconds(secondsBetween(job.started_at, job.ended_at))],
+        ['Time', (job) => formatSeconds(secondsBetween(job.started_at, job.ended_at))],
     ];
     const heads = jobs.map((job, at) => el('a', {href: `#/jobs/${job.id}`},
         el('span.swatch', {style: {background: `var(--c${at + 1})`}}), lineTitle(job, jobs)));

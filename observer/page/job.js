@@ -285,7 +285,8 @@ class JobPage {
         return {
             restarts: this.curves.restarts().map((mark) => {
                 const recovery = recoveries.get(mark.generation);
-                return recovery ? {...mark, text: restartText(recovery)} : mark;
+                return recovery ? {...mark, text: restartText(recovery),
+                    planned: recovery.cause === 'planned'} : mark;
             }),
             saves: this.checkpoints || this.job.checkpoints || [],
             evals: this.curves.evaluations().map((step) => ({step})),

@@ -314,7 +314,7 @@ function systemView(holdings) {
             state.replaceChildren(system.up ? badge('good', 'up') : badge('bad', 'not reached'));
             coordinator.set({'Version': version.version, 'Built from': version.git,
                 'Process': version.pid, 'Agents': version.agents});
-            observer.set({'Version': own.version, 'Runs since': formatSeconds(own.uptime_s),
+            observer.set({'Version': own.version, 'Running for': formatSeconds(own.uptime_s),
                 'Connections': own.connections, 'Streams': own.streams,
                 'Jobs listed': formatCount(store.jobs.size)});
         } catch (refusal) {

@@ -124,6 +124,9 @@ def test_saved_events_are_folded_and_logs_are_words(page, mock):
     assert "{" not in text(page, ".log") and "loss" in text(page, ".log")
     mock.world.change(lambda: mock.world.live.log("out of paper", "warn", rank=2))
     page.until("document.querySelector('.log').innerText.includes('out of paper')", LIVE_S)
+    early = '{"ts":"2026-01-02T03:04:05.678Z","level":"info","rank":1,"msg":"came late"}'  # ranks come one by one
+    mock.world.change(lambda: mock.world.live.lines.append(dict(rank=1, attempt=1, line=early)))
+    page.until("document.querySelector('.log .line').innerText.includes('came late')", LIVE_S)
     page.eval("""(() => { const level = document.querySelector('.toolbar select');
         level.value = 'warn'; level.dispatchEvent(new Event('change')); })()""")
     page.until("document.querySelectorAll('.log .line').length === 1")
@@ -175,7 +178,7 @@ def test_a_kill_is_a_mark_and_steps_are_made_anew(page, mock):
     steps = page.eval("frame.view.curves.points.map((point) => point.step)")
     assert steps == sorted(set(steps)) and steps[-1] == 616
     page.until("document.querySelector('.figures').innerText.includes('Recoveries')")
-    page.until("frame.view.marks().restarts[0].text.startsWith('generation 2: ')")
+    page.until("(frame.view.marks().restarts[0].text || '').startsWith('generation 2: ')")
 
 
 def test_points_stay_bounded(page, mock):
