@@ -106,6 +106,11 @@ function formatPercent(part, digits = 0) {
     return isNumber(part) ? `${(100 * part).toFixed(digits)} %` : NOTHING;
 }
 
+/* As exact as the number: 90.7 %, 0.25 %. */
+function formatShare(part, digits = 4) {
+    return isNumber(part) ? `${Number((100 * part).toPrecision(digits))} %` : NOTHING;
+}
+
 function formatBytes(bytes) {
     if (!isNumber(bytes)) {
         return NOTHING;
@@ -127,7 +132,7 @@ function formatSeconds(seconds) {
     if (seconds < 1) {
         return seconds === 0 ? '0 s' : `${formatNumber(1000 * seconds, 3)} ms`;
     }
-    if (seconds < 59.95) {
+    if (seconds < 59.5) {
         return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
     }
     const whole = Math.round(seconds);
@@ -232,6 +237,8 @@ function plural(count, one, many = `${one}s`) {
     return `${formatCount(count)} ${count === 1 ? one : many}`;
 }
 
+const timesText = (count) => (count === 1 ? 'once' : `${formatCount(count)} times`);
+
 function progressOf(job) {
     if (job.state === 'SUCCEEDED') {
         return 1;
@@ -248,20 +255,26 @@ function stepsText(job) {
 
 /* At most once in so many milliseconds, the newest call last; nothing while nobody can see it. */
 function braked(redraw, ms) {
-    let timer = 0;
+    let waits = false;
+    let stopped = false;
     let before = 0;
     const run = () => {
-        timer = 0;
+        waits = false;
         before = performance.now();
-        redraw();
-    };
-    const call = () => {
-        if (timer === 0) {
-            const wait = Math.max(0, before + ms - performance.now());
-            timer = setTimeout(() => requestAnimationFrame(run), wait);
+        if (!stopped) {
+            redraw();
         }
     };
-    call.stop = () => clearTimeout(timer);
+    const call = () => {
+        if (!waits && !stopped) {
+            waits = true;
+            const wait = Math.max(0, before + ms - performance.now());
+            setTimeout(() => requestAnimationFrame(run), wait);
+        }
+    };
+    call.stop = () => {
+        stopped = true;
+    };
     return call;
 }
 

@@ -8,12 +8,13 @@
 
 const REDRAW_MS = 400;
 const TABLE_ROWS_MAX = 100;
+const TABLE_MS = 5000;
 const LABEL_APART = 22; /* pixels between the names of two marks */
 
 const MARK_KINDS = [
     {id: 'restarts', title: 'restarts', sign: '┊', color: '--warn'},
     {id: 'saves', title: 'checkpoints', sign: '◆', color: '--muted'},
-    {id: 'evals', title: 'evaluations', sign: '○', color: '--c2'},
+    {id: 'evals', title: 'evaluations', sign: '╷', color: '--c2'},
 ];
 
 const signOf = ({color, sign}) =>
@@ -43,6 +44,7 @@ function bandValues(line, points, values) {
 
 /* ---- marks ---- */
 
+/* state.labelled: where the newest name is. */
 function drawRestart(context, area, x, label, state) {
     context.strokeStyle = state.color;
     context.fillStyle = state.color;
@@ -94,7 +96,7 @@ class Chart {
         Object.assign(this, {points: [], format: formatNumber}, options);
         Object.assign(this, {graph: null, selected: null, inSight: false, asTable: false});
         this.readout = el('p.readout');
-        this.plot = el('div.plot', {role: 'img'});
+        this.plot = el('div.plot', {role: 'img', 'aria-label': this.title});
         this.fallback = el('div.fallback', {hidden: true});
         this.zoomOut = el('button.quiet', {hidden: true, onclick: () => this.group.zoom(null)},
             'whole range');
@@ -133,6 +135,7 @@ class Chart {
         setAttribute(this.tableButton, 'aria-pressed', String(this.asTable));
         setShown(this.plot, !this.asTable);
         setShown(this.fallback, this.asTable);
+        this.tableUntil = 0;
         this.draw();
     }
 
@@ -194,7 +197,8 @@ class Chart {
         ['touchstart', 'touchmove', 'touchend'].forEach((name) => delete model[name]);
         return {
             legend: 'never', showLabelsOnHighlight: false, interactionModel: model,
-            axisLabelFontSize: 11, highlightCircleSize: 3, rightGap: 10, xRangePad: 4, yRangePad: 6,
+            axisLabelFontSize: 11, highlightCircleSize: 3,
+            rightGap: 10, xRangePad: 4, yRangePad: 14, /* room for the marks' names */
             highlightCallback: (event, x, drawn, row) => this.group.select(row),
             unhighlightCallback: () => this.group.select(null),
             zoomCallback: (low, high) => this.group.zoom([low, high]),
@@ -203,7 +207,8 @@ class Chart {
     }
 
     draw() {
-        if (this.points.length > 0 && this.inSight && !document.hidden) {
+        const seen = this.inSight && this.element.isConnected && !document.hidden;
+        if (this.points.length > 0 && seen) {
             if (this.asTable) {
                 this.drawTable();
             } else {
@@ -240,38 +245,40 @@ class Chart {
         context.save();
         context.lineWidth = 1;
         context.font = '10px system-ui, sans-serif';
-        const state = {color: cssColor('--warn'), labelled: -LABEL_APART};
+        const state = {labelled: -LABEL_APART};
+        const [failed, planned] = [cssColor('--warn'), cssColor('--muted')];
         each('evals', (x) => drawTick(context, area, x, cssColor('--c2')));
         each('saves', (x) => drawDiamond(context, area, x, cssColor('--muted')));
-        each('restarts', (x, mark) => drawRestart(context, area, x, `g${mark.generation}`, state));
+        each('restarts', (x, mark) => {
+            state.color = mark.planned ? planned : failed;
+            drawRestart(context, area, x, `g${mark.generation}`, state);
+        });
         context.restore();
     }
 
     /* ---- the same in words ---- */
 
     summary() {
-        const last = this.points[this.points.length - 1];
+        const last = this.points.length - 1;
         const marks = this.group.marks.restarts.map((mark) => formatCount(mark.step));
         return `${this.title} by step, ${plural(this.points.length, 'point')} up to step ` +
-            `${formatCount(last.step)}; ${this.valuesOf(last)}` +
+            `${formatCount(this.points[last].step)}; ${this.valuesOf(last)}` +
             (marks.length > 0 ? `; restarts at step ${marks.join(', ')}` : '');
     }
 
-    lastKnown(line, row) {
-        for (let at = row; at >= 0; at--) {
-            const value = line.value(this.points[at]);
-            if (isNumber(value)) {
-                return value;
-            }
+    /* At a point; of a line that hasn't all of them, the newest one until there. */
+    valueAt(line, row) {
+        let at = row;
+        while (at > 0 && (line.dots || line.sparse) && !isNumber(line.value(this.points[at]))) {
+            at--;
         }
-        return null;
+        return line.value(this.points[at]);
     }
 
-    valuesOf(point) {
-        const at = this.points.indexOf(point);
+    valuesOf(row) {
         return this.lines.map((line) => {
-            const band = line.band && line.band(point);
-            const value = line.dots ? this.lastKnown(line, at) : line.value(point);
+            const band = line.band && line.band(this.points[row]);
+            const value = this.valueAt(line, row);
             const differs = band && isNumber(band[0]) && band[0] < band[1];
             return `${line.title} ${this.format(value)}` +
                 (differs ? ` (${this.format(band[0])} to ${this.format(band[1])})` : '');
@@ -280,28 +287,33 @@ class Chart {
 
     /* Of the point under the cursor, else of the newest one. */
     tell() {
-        const hovered = this.selected !== null && this.points[this.selected];
-        const point = hovered || this.points[this.points.length - 1];
-        if (!point) {
+        if (this.points.length === 0) {
             setText(this.readout, 'nothing yet');
             return;
         }
-        const mark = hovered && this.group.markNear(this.selected);
-        this.readout.replaceChildren(el('span.dim', null, `step ${formatCount(point.step)}`),
-            ...this.lines.map((line) => this.readLine(line, point)),
+        const hovers = this.selected !== null && this.selected < this.points.length;
+        const row = hovers ? this.selected : this.points.length - 1;
+        const mark = hovers && this.group.markNear(row);
+        const step = formatCount(this.points[row].step);
+        this.readout.replaceChildren(el('span.dim', null, `step ${step}`),
+            ...this.lines.map((line) => this.readLine(line, row)),
             mark ? el('span.mark', null, mark) : '');
     }
 
-    readLine(line, point) {
-        const value = line.dots || line.sparse
-            ? this.lastKnown(line, this.points.indexOf(point)) : line.value(point);
+    readLine(line, row) {
+        const value = this.valueAt(line, row);
         const only = this.lines.length === 1;
         const swatch = el('span.swatch', {style: {background: `var(${line.color})`}});
         return el('span.value', null, swatch, only ? '' : `${line.title} `,
             el('b', null, this.format(value)));
     }
 
+    /* Who reads it isn't disturbed at every step. */
     drawTable() {
+        if (performance.now() < this.tableUntil) {
+            return;
+        }
+        this.tableUntil = performance.now() + TABLE_MS;
         const rows = thinOut(this.points, TABLE_ROWS_MAX).map((point) => [
             formatCount(point.step), formatCount(point.generation),
             ...this.lines.map((line) => this.format(line.value(point), 6))]);
@@ -366,7 +378,8 @@ class ChartGroup {
         this.charts.forEach((chart) => {
             setShown(chart.zoomOut, this.window !== null);
             if (chart.graph) {
-                chart.graph.updateOptions({dateWindow: this.window});
+                chart.graph.updateOptions(range ? {dateWindow: this.window}
+                    : {dateWindow: null, valueRange: null});
             }
         });
     }

@@ -11,8 +11,7 @@ const DASHES = [null, [6, 3], [2, 2], [8, 3, 2, 3]];
 const COMPARED = [
     {title: 'Loss', name: 'loss', log: true, smooth: true},
     {title: 'Evaluation loss', name: 'eval_loss', log: true, sparse: true},
-    {title: 'Accuracy', name: 'eval_accuracy', sparse: true,
-        format: (value) => formatPercent(value, 1)},
+    {title: 'Accuracy', name: 'eval_accuracy', sparse: true, format: formatShare},
     {title: 'Gradient norm', name: 'grad_norm', log: true, smooth: true},
     {title: 'Learning rate', name: 'lr', log: true},
     {title: 'Speed', name: 'samples_per_second', unit: 'samples/s', smooth: true, zero: true},
@@ -88,7 +87,7 @@ function comparedTable(jobs) {
         ['Recoveries', (job) => formatCount(job.recovery_count || 0)],
         ['Goodput', (job) => formatPercent(job.goodput, 1)],
         ['Model', (job) => job.model],
-        ['Took', (job) => formatSeconds(secondsBetween(job.started_at, job.ended_at))],
+        ['Time', (job) => formatSeconds(secondsBetween(job.started_at, job.ended_at))],
     ];
     const heads = jobs.map((job, at) => el('a', {href: `#/jobs/${job.id}`},
         el('span.swatch', {style: {background: `var(--c${at + 1})`}}), lineTitle(job, jobs)));
@@ -105,7 +104,7 @@ async function loadCompared(id) {
 
 function compareView(holdings, ids) {
     const wanted = [...new Set(ids.split(',').filter(Boolean))].slice(0, COMPARED_MAX);
-    const body = el('div', null, el('p.dim', null, 'Asking for their curves…'));
+    const body = el('div.view', null, el('p.dim', null, 'Asking for their curves…'));
     const table = el('div');
     const group = new ChartGroup(holdings);
     let loaded = [];
@@ -118,8 +117,9 @@ function compareView(holdings, ids) {
     const build = () => {
         const jobs = loaded.map(({job}) => job);
         const charts = COMPARED.map((one) => group.add({...one, lines: comparedLines(jobs, one)}));
-        body.replaceChildren(section('Side by side', table), differenceCard(jobs),
-            group.toolbar([]), el('div.charts', null, charts.map((chart) => chart.element)));
+        body.replaceChildren(group.toolbar([]),
+            el('div.charts', null, charts.map((chart) => chart.element)),
+            section('Side by side', table), differenceCard(jobs));
         show();
     };
     let busy = false;

@@ -31,11 +31,25 @@ const partWords = (seconds) => partShares(seconds).filter((part) => part.value >
 
 /* ---- the time line ---- */
 
+/* Where a recovery took time, from the last progress on. */
+function lostBar(recovery, begin, whole) {
+    const seconds = secondsOf(recovery.seconds);
+    const from = millisecondsOf(recovery.time) - 1000 * (seconds.detect || 0);
+    return el('span.lost', {
+        title: `${restartText(recovery)}: ${partWords(seconds)}`,
+        style: {
+            left: `${100 * Math.max(0, from - begin) / whole}%`,
+            width: `${100000 * sumOf(seconds) / whole}%`,
+        },
+    });
+}
+
 /* One bar for each generation where it was; what lies between them was no training. */
-function timeLine(generations) {
+function timeLine(generations, recoveries) {
     const begin = millisecondsOf(generations[0].begin);
     const end = Math.max(...generations.map((one) => millisecondsOf(one.end) || Date.now()));
     const whole = Math.max(1, end - begin);
+    const lost = recoveries.map((one) => lostBar(one, begin, whole));
     const bars = generations.map((one) => {
         const from = millisecondsOf(one.begin);
         const to = millisecondsOf(one.end) || end;
@@ -51,7 +65,7 @@ function timeLine(generations) {
     return el('div.timeline', null, el('div.track', {
         role: 'img', 'aria-label': `Time line: ${plural(generations.length, 'generation')}, ` +
             generations.map(generationText).join('; '),
-    }, bars), el('div.ends', null, timeElement(generations[0].begin),
+    }, bars, lost), el('div.ends', null, timeElement(generations[0].begin),
         el('span', null, formatSeconds(whole / 1000)),
         el('time', null, formatTime(new Date(end).toISOString()))));
 }
@@ -59,6 +73,13 @@ function timeLine(generations) {
 function generationText(one) {
     return `generation ${one.generation} from step ${formatCount(one.from_step)}` +
         (one.end ? ` to ${formatCount(one.to_step)}, ${one.cause || 'as planned'}` : ', runs');
+}
+
+/* 'a,a,b' → 'a ×2, b' */
+function nodesText(nodes) {
+    const counts = new Map();
+    (nodes || '').split(',').forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
+    return [...counts].map(([name, count]) => (count > 1 ? `${name} ×${count}` : name)).join(', ');
 }
 
 function endOf(generation) {
@@ -84,8 +105,8 @@ function generationTable(generations, recoveries) {
         const to = one.end ? formatCount(one.to_step) : 'now';
         return [String(one.generation), timeElement(one.begin),
             formatSeconds(secondsBetween(one.begin, one.end)),
-            `${formatCount(one.from_step)} → ${to}`, one.nodes, endOf(one),
-            ...recoveryCells(after.get(one.generation)), one.message || ''];
+            `${formatCount(one.from_step)} → ${to}`, nodesText(one.nodes), endOf(one),
+            ...recoveryCells(after.get(one.generation)), el('span.seen', null, one.message)];
     });
     return plainTable('Generations, newest first', ['Generation', 'Began', 'Lasted', 'Steps',
         'Nodes', 'Ended by', 'Came from', 'Steps lost', 'Time lost', 'What was seen'], rows);
@@ -140,7 +161,7 @@ function storyOf(why, job) {
     const parts = [section('Where the time went',
         sharesBar('Where the time went', [train, ...partShares(lost)], formatSeconds))];
     if (generations.length > 0) {
-        parts.push(section('Generations', timeLine(generations),
+        parts.push(section('Generations', timeLine(generations, job.recoveries || []),
             generationTable(generations, job.recoveries || [])));
     }
     if ((why.lost_by_cause || []).length > 0) {
@@ -148,11 +169,13 @@ function storyOf(why, job) {
     }
     if (advice.length > 0) {
         parts.push(section('What you can do', el('ul', null, advice.map((one) =>
-            el('li', null, el('b', null, `${one.about}: `), one.text)))));
+            el('li', null, el('b', null, `${one.about}: `), prose(one.text))))));
     }
-    parts.push(el('details.card', null,
-        el('summary', null, prose('The same in words, as `cairn why` tells it')),
-        el('pre', {tabindex: 0}, why.text || '')));
+    if (why.text) {
+        parts.push(el('details.card', null,
+            el('summary', null, prose('The same in words, as `cairn why` tells it')),
+            el('pre', {tabindex: 0}, why.text)));
+    }
     return parts;
 }
 
@@ -227,14 +250,12 @@ function verifiedText(checkpoint) {
     if (checkpoint.status && checkpoint.status !== 'good') {
         return checkpoint.status;
     }
-    return checkpoint.verified === true ? 'read back, good' : checkpoint.verified === false
-        ? 'damaged' : 'not read back';
+    return checkpoint.verified ? 'read back, good' : 'not read back';
 }
 
 function drawVerified(cell, checkpoint) {
     const text = verifiedText(checkpoint);
-    const tone = checkpoint.verified === true ? 'good'
-        : text === 'not read back' ? 'wait' : 'bad';
+    const tone = {'read back, good': 'good', 'not read back': 'wait'}[text] || 'bad';
     cell.replaceChildren(badge(tone, text));
 }
 
@@ -300,12 +321,14 @@ function checkpointsTab(page) {
 
 /* ---- events ---- */
 
-/* "saved" again and again is one entry: [[event, …], …]. */
+const ROUTINE = new Set(['saved', 'audit-passed']);
+
+/* What comes again and again while all is well is one entry: [[event, …], …]. */
 function foldEvents(events) {
     const folded = [];
     events.forEach((event) => {
         const group = folded[folded.length - 1];
-        if (group && event.kind === 'saved' && group[0].kind === 'saved') {
+        if (group && ROUTINE.has(event.kind) && ROUTINE.has(group[0].kind)) {
             group.push(event);
         } else {
             folded.push([event]);
@@ -315,7 +338,8 @@ function foldEvents(events) {
 }
 
 const EVENT_TONES = {
-    fault: 'bad', failed: 'bad', recovering: 'warn', saved: 'rest', finished: 'good',
+    fault: 'bad', failed: 'bad', diverged: 'bad', recovering: 'warn', live: 'good', memory: 'good',
+    running: 'good', succeeded: 'good',
 };
 
 function eventLine(event, words) {
@@ -332,9 +356,12 @@ function eventGroup(group) {
         return el('li', null, eventLine(group[0]));
     }
     const [first, last] = [group[0], group[group.length - 1]];
-    const words = `${formatCount(group.length)} times, of steps ${formatCount(first.step)} to ` +
-        formatCount(last.step);
-    return el('li', null, el('details', null, el('summary', null, eventLine(last, words)),
+    const kinds = [...new Set(group.map((event) => event.kind))].sort().reverse();
+    const counts = kinds.map((kind) =>
+        `${kind} ${timesText(group.filter((event) => event.kind === kind).length)}`);
+    const words = `${counts.join(', ')}, from step ${formatCount(first.step)} on`;
+    const folded = {...last, kind: kinds[0]};
+    return el('li', null, el('details', null, el('summary', null, eventLine(folded, words)),
         [...group].reverse().map((event) => eventLine(event))));
 }
 

@@ -98,7 +98,7 @@ class JobHead {
         const left = !isOver(job) && isNumber(job.eta_seconds)
             ? `${formatSeconds(job.eta_seconds)} left` : '';
         return [formatPercent(part, 1), epoch, left,
-            took === null ? '' : `${isOver(job) ? 'took' : 'since'} ${formatSeconds(took)}`]
+            took === null ? '' : `${isOver(job) ? 'took' : 'for'} ${formatSeconds(took)}`]
             .filter((text) => text !== '' && text !== NOTHING).join(' · ');
     }
 }
@@ -110,7 +110,7 @@ const CURVES = [
         {title: 'training', color: '--c1', smooth: true, value: (point) => point.loss,
             band: (point) => [point.loss_min, point.loss_max]},
         {title: 'evaluation', color: '--c2', dots: true, value: (point) => point.eval_loss}]},
-    {title: 'Accuracy', format: (value) => formatPercent(value, 2), needs: 'eval_accuracy', lines: [
+    {title: 'Accuracy', format: formatShare, needs: 'eval_accuracy', lines: [
         {title: 'evaluation', color: '--c2', dots: true, value: (point) => point.eval_accuracy}]},
     {title: 'Speed', unit: 'samples/s', zero: true, lines: [
         {title: 'samples/s', color: '--c3', smooth: true,
@@ -121,6 +121,9 @@ const CURVES = [
     {title: 'Learning rate', log: true, lines: [
         {title: 'rate', color: '--c5', value: (point) => point.lr}]},
 ];
+
+/* In others a failure is history. */
+const SINCE_FAILURE = new Set(['FAILED', 'RECOVERING', 'PLACING', 'FORMING', 'QUEUED']);
 
 function restartText(recovery) {
     const blamed = recovery.rank >= 0 ? `, rank ${recovery.rank} on ${recovery.node}` : '';
@@ -148,12 +151,13 @@ function overviewTab(page, holdings) {
         group.marks = page.marks();
         group.setPoints(points);
         const first = page.why && page.why.first_cause;
-        setShown(cause, Boolean(first && first.message));
-        setText(cause, first ? firstCauseText(first) : '');
+        const matters = first && first.message && SINCE_FAILURE.has(page.job.state);
+        setShown(cause, Boolean(matters));
+        setText(cause, matters ? firstCauseText(first) : '');
     };
     return {
         update,
-        element: el('div', null, cause, group.toolbar(MARK_KINDS, csv), waits, grid, note),
+        element: el('div.view', null, cause, group.toolbar(MARK_KINDS, csv), waits, grid, note),
     };
 }
 
@@ -256,8 +260,12 @@ class JobPage {
             (id) => go(`#/jobs/${this.id}${id === 'curves' ? '' : `/${id}`}`)));
         this.panel.replaceChildren(this.tab.element);
         setAttribute(this.panel, 'aria-labelledby', `tab-${known.id}`);
+        const chosen = document.getElementById(`tab-${known.id}`);
+        if (chosen) {
+            chosen.scrollIntoView({block: 'nearest', inline: 'nearest'});
+        }
         if (focused) {
-            document.getElementById(`tab-${known.id}`).focus();
+            chosen.focus();
         }
         this.table = this.tab.table;
         this.filter = this.tab.filter;
@@ -265,7 +273,7 @@ class JobPage {
     }
 
     update() {
-        if (this.job) {
+        if (this.job && !this.holdings.closed) {
             this.head.update(this.job);
             this.tab.update();
             document.title = `${this.title} · Cairn`;
@@ -277,7 +285,8 @@ class JobPage {
         return {
             restarts: this.curves.restarts().map((mark) => {
                 const recovery = recoveries.get(mark.generation);
-                return recovery ? {...mark, text: restartText(recovery)} : mark;
+                return recovery ? {...mark, text: restartText(recovery),
+                    planned: recovery.cause === 'planned'} : mark;
             }),
             saves: this.checkpoints || this.job.checkpoints || [],
             evals: this.curves.evaluations().map((step) => ({step})),
@@ -346,7 +355,7 @@ class JobPage {
         const newest = (one) => JSON.stringify([one.state, one.generation, one.recovery_count,
             ((one.checkpoints || [])[0] || {}).step]);
         const changed = newest(before) !== newest(job);
-        this.job = {...job, events: kept.events, recoveries: job.recoveries || kept.recoveries};
+        this.job = {...job, ...kept}; /* which the stream doesn't have */
         if (changed) {
             this.refresh();
         }

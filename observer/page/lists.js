@@ -8,7 +8,7 @@ const COMPARED_MAX = 8; /* as many as there are colours that are told apart */
 /* ---- jobs ---- */
 
 /* Kept while other pages are looked at. */
-const jobList = {text: '', kind: 'all', sort: {id: 'age', down: true}, selection: new Set()};
+const jobList = {text: '', kind: 'all', sort: {id: 'age', down: false}, selection: new Set()};
 
 const JOB_KINDS = [
     {id: 'all', title: 'All', of: () => true},
@@ -19,7 +19,7 @@ const JOB_KINDS = [
     {id: 'ended', title: 'Stopped', of: (job) => job.state === 'STOPPED' || job.state === 'KILLED'},
 ];
 
-const submittedMs = (job) => millisecondsOf(job.submitted_at) || 0;
+const ageMs = (job) => Date.now() - (millisecondsOf(job.submitted_at) || 0);
 
 function workersText(job) {
     const there = (job.workers || []).filter((worker) => worker.state !== 'gone').length;
@@ -82,7 +82,7 @@ function jobColumns(selectionChanged) {
         {id: 'goodput', title: 'Goodput', class: 'number',
             text: (job) => formatPercent(job.goodput, 1), sort: (job) => job.goodput},
         {id: 'age', title: 'Age', class: 'number', text: (job) => formatAge(job.submitted_at),
-            sort: submittedMs},
+            sort: ageMs},
     ];
 }
 
@@ -195,12 +195,13 @@ function gpuRow(gpu) {
     const used = gpu.memory_bytes > 0 ? gpu.memory_used_bytes / gpu.memory_bytes : null;
     const hot = gpu.temperature >= 85 || gpu.throttled;
     const tone = gpu.problem ? 'bad' : hot ? 'warn' : 'run';
+    const problems = [gpu.problem, gpu.throttled && 'throttled, by heat or power',
+        gpu.ecc_errors && plural(gpu.ecc_errors, 'memory error')].filter(Boolean).join(' · ');
     const memory = `${formatBytes(gpu.memory_used_bytes)} of ${formatBytes(gpu.memory_bytes)}`;
     return el('div.gpu', null, el('span', {title: gpu.uuid}, gpu.name || 'GPU'),
         progressBar(used, `${gpu.name} memory`, tone), el('span', null, memory),
         el('span', null, gpu.temperature ? `${gpu.temperature} °C` : ''),
-        el('span.warn', null, gpu.problem || (gpu.throttled ? 'throttled' : ''),
-            gpu.ecc_errors ? ` ${plural(gpu.ecc_errors, 'memory error')}` : ''));
+        problems && el('span.problem', null, problems));
 }
 
 function drainNode(node) {
@@ -313,7 +314,7 @@ function systemView(holdings) {
             state.replaceChildren(system.up ? badge('good', 'up') : badge('bad', 'not reached'));
             coordinator.set({'Version': version.version, 'Built from': version.git,
                 'Process': version.pid, 'Agents': version.agents});
-            observer.set({'Version': own.version, 'Runs since': formatSeconds(own.uptime_s),
+            observer.set({'Version': own.version, 'Running for': formatSeconds(own.uptime_s),
                 'Connections': own.connections, 'Streams': own.streams,
                 'Jobs listed': formatCount(store.jobs.size)});
         } catch (refusal) {

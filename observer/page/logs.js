@@ -8,8 +8,8 @@ const LOG_LINES_MAX = 2000;
 const LOG_REDRAW_MS = 300;
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
-/* {ms, time, level, rank, attempt, text} of a line as it came. */
-function readLine({rank, attempt, line}, before) {
+/* {time, level, rank, text} of a line as it came; before: the time of the rank's line before it. */
+function readLine({rank, line}, before) {
     let entry = null;
     try {
         entry = line.startsWith('{') ? JSON.parse(line) : null;
@@ -17,23 +17,27 @@ function readLine({rank, attempt, line}, before) {
         /* something that begins like one: shown as it is */
     }
     if (entry === null || typeof entry.msg !== 'string') {
-        const time = before ? before.time : '';
-        return {time, level: 'error', rank, attempt, text: line.trimEnd()};
+        return {time: before || '', level: 'error', rank, text: line.trimEnd()};
     }
     const level = LEVELS.includes(entry.level) ? entry.level : 'info';
-    return {time: String(entry.ts || ''), level, rank, attempt, text: entry.msg};
+    return {time: String(entry.ts || ''), level, rank, text: entry.msg};
 }
 
 class LogLines {
     constructor() {
-        this.lines = [];
-        this.cut = 0; /* that were there and are no more */
+        this.lines = [];       /* by time */
+        this.times = new Map(); /* of each rank's newest line */
+        this.cut = 0;          /* that were there and are no more */
     }
 
+    /* Ranks come one after another at first. */
     take(raw) {
         raw.forEach((one) => {
-            this.lines.push(readLine(one, this.lines[this.lines.length - 1]));
+            const line = readLine(one, this.times.get(one.rank));
+            this.times.set(one.rank, line.time);
+            this.lines.push(line);
         });
+        this.lines.sort((a, b) => (a.time < b.time ? -1 : Number(a.time > b.time)));
         const over = this.lines.length - LOG_LINES_MAX;
         if (over > 0) {
             this.lines.splice(0, over);

@@ -189,7 +189,7 @@ function plainTable(label, heads, rows) {
 
 /* ---- dialogs and notices ---- */
 
-/* Modal; resolves to what was chosen, null where it was left. ask: {label, max}, a line of text. */
+/* Modal; resolves to true or the answer, to null where it was left. question: {label, max}. */
 function openDialog({title, body, verb, danger, question}) {
     return new Promise((resolve) => {
         const input = question &&
@@ -200,12 +200,12 @@ function openDialog({title, body, verb, danger, question}) {
             dialog.close();
         };
         const yes = () => finish(input ? input.value.trim() : true);
-        const dialog = el('dialog', {'aria-labelledby': 'dialog-title'},
+        const dialog = el('dialog', {'aria-labelledby': 'dialog-title'}, el('div.inner', null,
             el('h2', {id: 'dialog-title'}, title), body,
             input && el('label.question', {for: 'answer'}, question.label, input),
             el('div.buttons', null,
                 el('button.quiet', {onclick: () => finish(null)}, verb ? 'Cancel' : 'Close'),
-                verb && el(danger ? 'button.danger' : 'button.primary', {onclick: yes}, verb)));
+                verb && el(danger ? 'button.danger' : 'button.primary', {onclick: yes}, verb))));
         if (input) {
             input.addEventListener('keydown', (event) => event.key === 'Enter' && yes());
         }

@@ -98,12 +98,12 @@ class Browser:
         return result["result"].get("value")
 
     def until(self, script, seconds=10, what=""):
-        """The first true value of the script, and after how many seconds it came."""
+        """After how many seconds the script was true."""
         begin = time.monotonic()
         while True:
-            value, spent = self.eval(script), time.monotonic() - begin
+            value, spent = self.eval(f"Boolean({script})"), time.monotonic() - begin
             if value:
-                return value, spent
+                return spent
             assert spent < seconds, f"not within {seconds} s: {what or script}; errors: {self.errors}"
             time.sleep(0.05)
 

@@ -97,7 +97,7 @@ def test_each_route_renders(page, mock):
     show(page, mock, "#/compare/" + ",".join(ids))
     page.until("document.querySelectorAll('.plot canvas').length > 0")
     assert "Difference of the job files" in text(page, "main")
-    show(page, mock, "#/nowhere")
+    page.eval("location.hash = '#/nowhere'")
     page.until("location.hash === '#/jobs'")
 
 
@@ -118,12 +118,15 @@ def test_a_job_tells_what_happened_to_it(page, mock):
 def test_saved_events_are_folded_and_logs_are_words(page, mock):
     show(page, mock, live_route(mock, "events"))
     page.until("document.querySelector('.events summary')")
-    assert "3 times, of steps 200 to 600" in text(page, ".events summary")
+    assert "saved 3 times, from step 200 on" in text(page, ".events summary")
     show(page, mock, live_route(mock, "logs"))
     page.until("document.querySelectorAll('.log .line').length > 3")
     assert "{" not in text(page, ".log") and "loss" in text(page, ".log")
     mock.world.change(lambda: mock.world.live.log("out of paper", "warn", rank=2))
     page.until("document.querySelector('.log').innerText.includes('out of paper')", LIVE_S)
+    early = '{"ts":"2026-01-02T03:04:05.678Z","level":"info","rank":1,"msg":"came late"}'  # ranks come one by one
+    mock.world.change(lambda: mock.world.live.lines.append(dict(rank=1, attempt=1, line=early)))
+    page.until("document.querySelector('.log .line').innerText.includes('came late')", LIVE_S)
     page.eval("""(() => { const level = document.querySelector('.toolbar select');
         level.value = 'warn'; level.dispatchEvent(new Event('change')); })()""")
     page.until("document.querySelectorAll('.log .line').length === 1")
@@ -154,8 +157,8 @@ def test_a_step_is_seen_within_two_seconds(page, mock):
     show(page, mock, live_route(mock))
     page.until("document.querySelector('.steps b').textContent.includes('620')")
     mock.world.advance(1)
-    _, spent = page.until("document.querySelector('.steps b').textContent.includes('621')", LIVE_S)
-    _, more = page.until("[...document.querySelectorAll('.readout')][0].innerText.includes('621')", LIVE_S)
+    spent = page.until("document.querySelector('.steps b').textContent.includes('621')", LIVE_S)
+    more = page.until("[...document.querySelectorAll('.readout')][0].innerText.includes('621')", LIVE_S)
     print(f"a step was seen after {spent:.2f} s, in the chart after {more:.2f} s more")
     show(page, mock, "#/jobs")
     page.until("document.querySelector('.jobs tbody').innerText.includes('621 of')")
@@ -175,7 +178,7 @@ def test_a_kill_is_a_mark_and_steps_are_made_anew(page, mock):
     steps = page.eval("frame.view.curves.points.map((point) => point.step)")
     assert steps == sorted(set(steps)) and steps[-1] == 616
     page.until("document.querySelector('.figures').innerText.includes('Recoveries')")
-    page.until("frame.view.marks().restarts[0].text.startsWith('generation 2: ')")
+    page.until("(frame.view.marks().restarts[0].text || '').startsWith('generation 2: ')")
 
 
 def test_points_stay_bounded(page, mock):
@@ -254,6 +257,7 @@ def test_a_refused_action_says_why(page, mock):
 
 def test_a_viewer_has_no_actions(page, mock):
     mock.role = "viewer"
+    page.open("about:blank")
     page.open(mock.url + "/" + live_route(mock))
     page.until("document.querySelector('.steps b') && document.querySelector('.steps b').textContent.includes('620')")
     page.until("store.session !== null")
@@ -262,6 +266,10 @@ def test_a_viewer_has_no_actions(page, mock):
     show(page, mock, "#/nodes")
     page.until("document.querySelectorAll('.node').length === 4")
     assert page.eval("document.querySelectorAll('.node button').length") == 0
+
+
+FOCUS_SHOWS = """(() => { const at = document.activeElement, style = getComputedStyle(at);
+    return at === document.body || at.matches('main') || style.outlineStyle !== 'none' || style.boxShadow !== 'none'; })()"""
 
 
 def test_all_of_it_by_keyboard(page, mock):
@@ -297,8 +305,7 @@ def test_all_of_it_by_keyboard(page, mock):
     for _ in range(60):
         page.press("Tab")
         seen.add(page.eval("(document.activeElement.textContent || document.activeElement.type || '').trim().slice(0, 20)"))
-        assert page.eval("""document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== 'none'
-            || document.activeElement.matches('main')"""), seen
+        assert page.eval(FOCUS_SHOWS), seen
     assert {"Jobs", "Nodes", "?", "Pause…", "Stop…", "Time"} <= seen, seen
     page.eval("jobList.text = ''; jobList.selection.clear()")
 
@@ -307,7 +314,8 @@ def test_sorting_and_filtering(page):
     count = page.eval("document.querySelectorAll('.jobs tbody tr').length")
     click(page, "Loss")
     losses = page.eval("[...document.querySelectorAll('.jobs tbody tr')].map((tr) => tr.row.loss)")
-    assert losses == sorted(losses, reverse=True)
+    known = [loss for loss in losses if loss is not None]
+    assert len(known) > 150 and losses[:len(known)] == sorted(known, reverse=True)  # what isn't known comes last
     assert page.eval("document.querySelectorAll('[aria-sort=descending]').length") == 1
     page.eval("[...document.querySelectorAll('.chip')].find((one) => one.textContent.startsWith('Failed')).click()")
     page.until("document.querySelectorAll('.jobs tbody tr').length < 60")
@@ -356,7 +364,7 @@ CONTRAST = """(() => {
     const found = [];
     document.querySelectorAll('main *, header *').forEach((node) => {
         const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-        if (!own || !node.checkVisibility() || node.closest('[aria-disabled=true], canvas') || node.tagName === 'OPTION') { return; }
+        if (!own || !node.checkVisibility() || node.closest('[aria-disabled=true], [aria-hidden=true]') || node.tagName === 'OPTION') { return; }
         const ink = getComputedStyle(node).color;
         if (!parts(ink)) { return; }
         const [a, b] = [light(ink), light(ground(node))].sort((x, y) => y - x);

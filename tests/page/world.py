@@ -141,7 +141,9 @@ class World:
         self.version = 0
         self.down = None  # what is said of a coordinator that is away
         real = REAL["show"]
-        self.done = Run(copy.deepcopy(real), 3750, 3750)
+        self.done = Run(copy.deepcopy(real), real["total_steps"], real["step"], every=500)
+        for row in self.done.rows:
+            row["generation"] = 1 + sum(one["step"] < row["step"] for one in real["recoveries"])
         self.done.job.update(copy.deepcopy(real))
         running = copy.deepcopy(real)
         running.update(id="j-20260c0bfeed", name="lenet-live", state="RUNNING", health="ok", restarts=0, recovery_count=0,
