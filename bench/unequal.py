@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PERIOD_US = 10000
+PERIOD_US = 4000  # as short as a quota of a fourth can be: who waits for others waits for their quota, too
 UNEQUAL = (0.5, 0.5, 0.42, 0.42)
 SLOWED = (0.5, 0.5, 0.5, 0.25)
 
@@ -201,7 +201,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--lanes", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=16384)
+    parser.add_argument("--batch", type=int, default=49152)
     parser.add_argument("--only", default="one,even,auto,moves,digests")
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
