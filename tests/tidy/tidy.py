@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 FOLDERS = ("common", "proto", "job", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
-           "client", "bench", "tests")
+           "client", "observer", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
     "grpc/": "rpc",
     "oneapi/": "kernels/cpu",
