@@ -1,4 +1,5 @@
-/* Metrics of nodes, with the label node, and of their GPUs, with node and gpu (the number there). */
+/* Metrics of nodes, with the label node, and of their GPUs, with node and gpu (the number
+ * there). */
 #include <stdio.h>
 
 #include "observer/prometheus/families.h"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "common/cleanup.h"
 #include "observer/prometheus/put.h"
 #include "observer/prometheus/state.h"
@@ -109,6 +110,7 @@ static enum status label_jobs(struct prometheus_list *jobs, struct buf *texts)
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < jobs->count; i++) {
         const Cairn__V1__Job *job = jobs->list[i].thing;
+        CHECK(job != NULL);
         st = add_labels(texts, "job", job->id, "name", job->name, &jobs->list[i].key_bytes);
     }
     return st;
@@ -119,6 +121,7 @@ static enum status label_nodes(struct prometheus_list *nodes, struct buf *texts)
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < nodes->count; i++) {
         const Cairn__V1__Node *node = nodes->list[i].thing;
+        CHECK(node != NULL);
         st = add_labels(texts, "node", node->name, NULL, NULL, &nodes->list[i].key_bytes);
     }
     return st;
@@ -156,13 +159,13 @@ static bool same_key(const struct prometheus_listed *a, const struct prometheus_
  * how many stayed (NULL: nobody asks). */
 static enum status drop_twice(struct prometheus_list *list, uint64_t *dropped, size_t *first)
 {
-    auto_free struct prometheus_listed **sorted = calloc(list->count + 1, sizeof(*sorted));
+    auto_free struct prometheus_listed **sorted = calloc(list->count + 1, sizeof(void *));
     size_t kept = 0, kept_first = 0;
     if (sorted == NULL)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < list->count; i++)
         sorted[i] = &list->list[i];
-    qsort(sorted, list->count, sizeof(*sorted), by_key);
+    qsort(sorted, list->count, sizeof(void *), by_key);
     for (size_t i = 1, one = 0; i < list->count; i++) {
         if (same_key(sorted[one], sorted[i])) {
             sorted[i]->thing = NULL;

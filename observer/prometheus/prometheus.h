@@ -1,6 +1,6 @@
 /*
- * What the observer knows, as text for Prometheus (exposition format 0.0.4). docs/prometheus.md has the
- * table of all metrics; a test holds it against the code.
+ * What the observer knows, as text for Prometheus (exposition format 0.0.4). docs/prometheus.md has
+ * the table of all metrics; a test holds it against the code.
  *
  * What has series, in this order where room is short:
  *

@@ -1,5 +1,6 @@
 #include "observer/prometheus/text.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,15 +75,25 @@ bool prometheus_is_word(const char *text)
 
 /* ---- values ---- */
 
-/* The fewer of 15 and 17 digits that read back as the same number. */
+/* The fewer of 15 and 17 digits that read back as the same number. Most are small and whole. */
 static const char *number(double value, char out[NUMBER_BYTES])
 {
     if (isinf(value))
         return value > 0 ? "+Inf" : "-Inf";
+    if (fabs(value) < 1e15 && trunc(value) == value) {
+        (void)snprintf(out, NUMBER_BYTES, "%" PRId64, (int64_t)value);
+        return out;
+    }
     (void)snprintf(out, NUMBER_BYTES, "%.15g", value);
     if (strtod(out, NULL) != value)
         (void)snprintf(out, NUMBER_BYTES, "%.17g", value);
     return out;
+}
+
+static void add(struct prometheus_lines *lines, const char *text)
+{
+    if (lines->st == ST_OK)
+        lines->st = buf_append_text(lines->out, text);
 }
 
 void prometheus_put_labels(struct prometheus_lines *lines, const char *labels, double value)
@@ -90,11 +101,16 @@ void prometheus_put_labels(struct prometheus_lines *lines, const char *labels, d
     char text[NUMBER_BYTES];
     if (lines->st != ST_OK || isnan(value))
         return;
+    const bool any = lines->labels[0] != '\0' || labels[0] != '\0';
     const bool both = lines->labels[0] != '\0' && labels[0] != '\0';
-    const bool none = lines->labels[0] == '\0' && labels[0] == '\0';
-    lines->st =
-        buf_printf(lines->out, "%s%s%s%s%s%s %s\n", lines->family, none ? "" : "{", lines->labels,
-                   both ? "," : "", labels, none ? "" : "}", number(value, text));
+    add(lines, lines->family);
+    add(lines, any ? "{" : "");
+    add(lines, lines->labels);
+    add(lines, both ? "," : "");
+    add(lines, labels);
+    add(lines, any ? "} " : " ");
+    add(lines, number(value, text));
+    add(lines, "\n");
 }
 
 void prometheus_put(struct prometheus_lines *lines, double value)

@@ -23,7 +23,7 @@ struct prometheus_lines {
     struct buf *out;
     const char *family;
     const char *labels; /* of all lines: `job="a",name="b"`; "": none */
-    enum status st;     /* the first failure; nothing is written after it */
+    enum status st; /* the first failure; nothing is written after it: the last line may be cut */
 };
 
 /* The text as the value of a label: what isn't UTF-8 replaced, quotes, backslashes and newlines

@@ -7,14 +7,14 @@
 
 #include "cairn/v1/control.pb-c.h"
 
-#define PROMETHEUS_BYTES_MAX   (16 * 1024 * 1024) /* Prometheus reads it every few seconds */
+#define PROMETHEUS_BYTES_MAX   ((size_t)16 * 1024 * 1024) /* it is read every few seconds */
 #define PROMETHEUS_ENDED_S     3600 /* long enough for every scraper to see how it ended */
 #define PROMETHEUS_ENDED_MAX   100
 #define PROMETHEUS_LABEL_BYTES 256 /* of one label's value, as written */
 
 struct prometheus_view {
-    const Cairn__V1__Job *const
-        *jobs; /* as of ListJobs or GetJob, any order; NULL ones are skipped */
+    /* As of ListJobs or GetJob; NULL ones are skipped. Where room is short the first are shown. */
+    const Cairn__V1__Job *const *jobs;
     size_t job_count;
     uint32_t jobs_left_out;                    /* jobs there are which aren't among them */
     const Cairn__V1__ListNodesReply *nodes;    /* NULL: not known */

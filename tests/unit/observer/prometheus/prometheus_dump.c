@@ -1,5 +1,5 @@
-/* prometheus_dump [--families]: a made-up page of metrics, or the table of what there is: name, type,
- * labels, help, separated by tabs. For promtool and the test of docs/prometheus.md. */
+/* prometheus_dump [--families]: a made-up page of metrics, or the table of what there is: name,
+ * type, labels, help, separated by tabs. For promtool and the test of docs/prometheus.md. */
 #include <stdio.h>
 #include <string.h>
 

@@ -198,7 +198,7 @@ static bool is_utf8(const char *text, size_t size)
 {
     char out[4096];
     iconv_t with = iconv_open("UCS-4", "UTF-8");
-    assert_true(with != (iconv_t)-1);
+    assert_int_not_equal((intptr_t)with, -1);
     char *in = (char *)text;
     bool good = true;
     while (good && size > 0) {
@@ -255,7 +255,7 @@ static int by_text(const void *left, const void *right)
 
 static void assert_unique(char **list, size_t count)
 {
-    qsort(list, count, sizeof(*list), by_text);
+    qsort(list, count, sizeof(void *), by_text);
     for (size_t i = 1; i < count; i++)
         assert_string_not_equal(list[i - 1], list[i]);
 }
@@ -271,8 +271,8 @@ size_t fixture_check(const struct buf *text)
     for (const char *c = copy; *c != '\0'; c++)
         lines += *c == '\n';
     assert_true(lines > 0 && copy[text->size - 1] == '\n');
-    auto_free char **series = calloc(lines, sizeof(*series));
-    auto_free char **seen = calloc(lines, sizeof(*seen));
+    auto_free char **series = calloc(lines + 1, sizeof(void *));
+    auto_free char **seen = calloc(lines + 1, sizeof(void *));
     assert_non_null(series);
     assert_non_null(seen);
     char family[128] = "", typed[128] = "", type[16] = "";

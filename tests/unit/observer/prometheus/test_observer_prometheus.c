@@ -295,7 +295,7 @@ static void only_the_newest_that_ended_have_series(void **state)
     (void)state;
     static Cairn__V1__Job jobs[300];
     static const Cairn__V1__Job *list[300];
-    static char ids[300][8], ended[300][32];
+    static char ids[300][16], ended[300][32];
     for (int i = 0; i < 300; i++) {
         (void)snprintf(ids[i], sizeof(ids[i]), "j%d", i);
         const int minute = i < 200 ? i : 199; /* the last hundred at one time */
@@ -319,6 +319,8 @@ static void only_the_newest_that_ended_have_series(void **state)
     auto_buf struct buf many;
     write_view(&view, &many);
     assert_int_equal(fixture_count(&many, "cairn_job_step{"), PROMETHEUS_ENDED_MAX);
+    assert_int_equal(fixture_count(&many, "cairn_job_step{job=\"j198\""), 0);
+    assert_int_equal(fixture_count(&many, "cairn_job_step{job=\"j298\""), 1);
     assert_value(&many, "cairn_observer_left_out{of=\"jobs\",why=\"ended\"}", 200);
 }
 
@@ -344,7 +346,7 @@ static void of_one_id_only_the_first_has_series(void **state)
 struct crowd {
     Cairn__V1__Job jobs[MANY];
     const Cairn__V1__Job *list[MANY];
-    char ids[MANY][8], names[MANY][64];
+    char ids[MANY][16], names[MANY][64];
     Cairn__V1__Worker *workers[64];
     Cairn__V1__Node nodes[MANY];
     Cairn__V1__Node *node_list[MANY];
@@ -399,7 +401,7 @@ static void a_thousand_jobs_stay_within_the_bound(void **state)
     const size_t workers = fixture_count(&out, "cairn_job_worker_up{");
     assert_true(workers > 0);
     assert_value(&out, "cairn_observer_left_out{of=\"workers\",why=\"size\"}",
-                 (double)(64 * MANY - workers));
+                 (double)((size_t)64 * MANY - workers));
     assert_value(&out, "cairn_observer_left_out{of=\"jobs\",why=\"size\"}", 0);
     assert_value(&out, "cairn_observer_left_out{of=\"jobs\",why=\"unseen\"}", 17);
 }
@@ -412,7 +414,7 @@ static void any_room_is_kept_to(void **state)
     auto_free struct crowd *crowd = crowd_make(&view);
     crowd->jobs[999].state = CAIRN__V1__JOB_STATE__KILLED;
     crowd->jobs[999].ended_at = "2026-09-21T14:13:20Z";
-    for (size_t room = 64 * 1024; room < PROMETHEUS_BYTES_MAX; room = room * 5 / 4) {
+    for (size_t room = (size_t)64 * 1024; room < PROMETHEUS_BYTES_MAX; room = room * 5 / 3) {
         auto_buf struct buf out;
         buf_init(&out, room);
         assert_int_equal(prometheus_write(&view, &out), ST_OK);
@@ -422,9 +424,10 @@ static void any_room_is_kept_to(void **state)
         assert_value(&out, "cairn_observer_left_out{of=\"nodes\",why=\"size\"}",
                      (double)(MANY - fixture_count(&out, "cairn_node_slots{")));
         assert_value(&out, "cairn_observer_left_out{of=\"gpus\",why=\"size\"}",
-                     (double)(2 * MANY - fixture_count(&out, "cairn_node_gpu_healthy{")));
-        assert_value(&out, "cairn_observer_left_out{of=\"workers\",why=\"size\"}",
-                     (double)(64 * (MANY - 1) - fixture_count(&out, "cairn_job_worker_up{")));
+                     (double)((size_t)2 * MANY - fixture_count(&out, "cairn_node_gpu_healthy{")));
+        assert_value(
+            &out, "cairn_observer_left_out{of=\"workers\",why=\"size\"}",
+            (double)((size_t)64 * (MANY - 1) - fixture_count(&out, "cairn_job_worker_up{")));
     }
 }
 
@@ -432,7 +435,7 @@ static void too_little_room_is_said_and_changes_nothing(void **state)
 {
     (void)state;
     auto_buf struct buf out;
-    buf_init(&out, 64 * 1024 - 1);
+    buf_init(&out, (size_t)64 * 1024 - 1);
     assert_int_equal(buf_append_text(&out, "kept"), ST_OK);
     assert_int_equal(prometheus_write(fixture_full_view(), &out), ST_FULL);
     assert_string_equal(out.data, "kept");
@@ -460,7 +463,7 @@ static void what_is_always_there_has_its_room(void **state)
         for (size_t i = 0; i < table.count; i++)
             size += 2 * strlen(table.list[i].name) + strlen(table.list[i].help) + 64;
     }
-    assert_in_range(size, 1024, 48 * 1024);
+    assert_in_range(size, 1024, (size_t)48 * 1024);
 }
 
 int main(void)
