@@ -17,7 +17,7 @@
 
 #define HOOK_MAX        32 /* webhooks: each has a queue and a connection */
 #define HOOK_NAME       33 /* bytes of a name, with the NUL */
-#define HOOK_FILE_BYTES (64 * 1024)
+#define HOOK_FILE_BYTES ((size_t)64 * 1024)
 #define HOOK_FILE       "webhooks.yaml" /* in the home */
 
 struct hook {

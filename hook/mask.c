@@ -58,17 +58,15 @@ static void cover_address(char *from, const char *end)
     }
 }
 
-static void mask_line(char *line, char *end)
+static void mask_line(char *from, const char *end)
 {
-    char *colon = memchr(line, ':', (size_t)(end - line));
-    if (line < end && *line == '#') {
-        cover_words(line, end);
-    } else if (colon == NULL) {
-        cover_words(line, end);
-    } else if (is_open(line, (size_t)(colon - line))) {
+    char *colon = memchr(from, ':', (size_t)(end - from));
+    if (colon == NULL || *from == '#') {
+        cover_words(from, end);
+    } else if (is_open(from, (size_t)(colon - from))) {
         cover_address(colon, end);
     } else {
-        cover_words(line, colon);
+        cover_words(from, colon);
         cover(colon + 1, end);
     }
 }
@@ -77,10 +75,9 @@ void hook_mask(char *text, size_t size)
 {
     char *end = text + size;
     while (text < end) {
-        char *line_end = memchr(text, '\n', (size_t)(end - text));
-        if (line_end == NULL)
-            line_end = end;
-        mask_line(text, line_end);
-        text = line_end + 1;
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        const size_t line = newline == NULL ? (size_t)(end - text) : (size_t)(newline - text);
+        mask_line(text, text + line);
+        text += line + 1;
     }
 }

@@ -18,6 +18,7 @@ struct hook_request {
 };
 
 /* Nobody reads it; beyond the bound nobody waits for it. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): libcurl's signature */
 static size_t take_answer(char *data, size_t size, size_t count, void *arg)
 {
     struct hook_request *request = arg;

@@ -24,7 +24,7 @@
 
 /* ---- the list ---- */
 
-/* *out: free(). What is wrong with it is reported. */
+/* *out: free(); NULL: what is wrong with it is reported. */
 static enum exit_code read_list(const struct client *client, struct hook_config **out)
 {
     char path[LIMIT_PATH];
@@ -177,7 +177,7 @@ enum exit_code cmd_webhook_ls(struct client *client)
 {
     auto_free struct hook_config *config = NULL;
     enum exit_code code = read_list(client, &config);
-    return code == EXIT_DONE ? list(client, config) : code;
+    return config != NULL ? list(client, config) : code;
 }
 
 /* ---- test ---- */
@@ -289,7 +289,7 @@ enum exit_code cmd_webhook_test(struct client *client)
     const char *only = args->operand_count > 0 ? args->operands[0] : NULL;
     auto_free struct hook_config *config = NULL;
     enum exit_code code = read_list(client, &config);
-    if (code != EXIT_DONE)
+    if (config == NULL)
         return code;
     if (only != NULL && hook_config_find(config, only) == NULL) {
         client_error("there is no webhook '%s'; 'cairn webhook ls' lists them", only);

@@ -30,7 +30,7 @@ static int64_t time_ms(const char *text)
     int64_t ms = 0;
     rest += rest[0] == '.';
     for (int scale = 100; rest[0] >= '0' && rest[0] <= '9' && scale > 0; scale /= 10)
-        ms += (*rest++ - '0') * scale;
+        ms += (int64_t)(*rest++ - '0') * scale;
     return (int64_t)timegm(&parts) * 1000 + ms;
 }
 
@@ -142,9 +142,9 @@ static void blame(struct hook_news *news, const struct fault *fault)
 
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-    do
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    while (*text++ != '\0');
+    const size_t size = strlen(text) + 1; /* with the NUL: it parts them */
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     return hash;
 }
 

@@ -50,9 +50,10 @@ static bool read_list(struct webhook_list *list)
         log_mistakes(list, &mistakes);
         return false;
     }
-    if (config->count > 0 || (list->config != NULL && list->config->count > 0))
+    if (config->count > 0 || (list->config != NULL && list->config->count > 0)) {
         LOG_INFO(list->log, "%s: %zu webhook%s", list->path, config->count,
                  config->count == 1 ? "" : "s");
+    }
     free(list->said);
     list->said = NULL;
     free(list->config);

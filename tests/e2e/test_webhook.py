@@ -81,8 +81,8 @@ class Feed:
 
     def __exit__(self, *_):
         self.process.stdin.close()
-        if self.process.poll() is None:
-            self.process.wait(timeout=20)
+        killed = self.process.returncode == -9
+        assert self.process.wait(timeout=20) == 0 or killed
         self.log.close()
 
 
