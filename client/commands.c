@@ -5,7 +5,9 @@
 #include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
 #include "client/cmd/commands.h"
+#include "client/file/there.h"
 #include "client/look/commands.h"
+#include "client/manual.h"
 
 #define AT(member) offsetof(struct arguments, member)
 
@@ -83,7 +85,7 @@ static const struct option logs_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "rank", '\0', OPTION_NUMBER, AT(rank), "N", "one worker only" },
     { "attempt", '\0', OPTION_NUMBER, AT(attempt), "N", "an earlier attempt (generation)" },
-    { "level", '\0', OPTION_TEXT, AT(level), "LEVEL", "of that one and higher: info, warn, error" },
+    { "level", '\0', OPTION_TEXT, AT(level), "debug|info|warn|error", "of that one and higher" },
     { "since", '\0', OPTION_TEXT, AT(since), "TIME", "of the last 10m" },
     { "grep", '\0', OPTION_TEXT, AT(grep), "PATTERN", "what an extended regular expression finds" },
     { 0 },
@@ -124,14 +126,14 @@ static const struct option scrub_options[] = {
 };
 
 static const struct option diff_options[] = {
-    { "sort", '\0', OPTION_TEXT, AT(sort), "ORDER", "stored, relative or max (largest first)" },
+    { "sort", '\0', OPTION_TEXT, AT(sort), "stored|relative|max", "order (largest first)" },
     { 0 },
 };
 
 static const struct option export_options[] = {
     { "names", '\0', OPTION_TEXT, AT(names), "hf|cairn",
       "names and shapes of Hugging Face and torchvision (default), or ours" },
-    { "dtype", '\0', OPTION_TEXT, AT(dtype), "TYPE", "f32, bf16 or f16 (default: as stored)" },
+    { "dtype", '\0', OPTION_TEXT, AT(dtype), "f32|bf16|f16", "of the values (default: as stored)" },
     { "only", '\0', OPTION_TEXT, AT(only), "model|all",
       "all: moments of the optimizer, too (default: model)" },
     { "force", '\0', OPTION_FLAG, AT(force), NULL, "replace a file that is there" },
@@ -352,7 +354,7 @@ static const struct command rows[] = {
       "that is started anew has forgotten its invites.",
       "node invite -o gpu-07.invite\nnode invite --uses 16 --valid 1d -o rack.invite",
       invite_options, cmd_node_invite },
-    { "node", "forget", OPERAND_NONE, 1, 1, false, "NAME",
+    { "node", "forget", OPERAND_NODE, 1, 1, false, "NAME",
       "refuse a node's certificates from now on",
       "For a machine that was stolen or given away. Its agent's session ends at once, and what "
       "ran\n"
@@ -420,6 +422,16 @@ static const struct command rows[] = {
     { NULL, "version", OPERAND_NONE, 0, 0, false, "",
       "print the versions of client and coordinator", NULL, "version\nversion -o json", NULL,
       cmd_version },
+    /* What the scripts of completion ask. */
+    { NULL, "complete", OPERAND_NONE, 1, 2, true, "jobs|checkpoints|nodes [WORD]",
+      "list what a word may become", NULL, "complete jobs\ncomplete checkpoints tiny@", NULL,
+      cmd_complete },
+    /* What submit asks, for S3 with the coordinator's environment. */
+    { NULL, "reach", OPERAND_NONE, 1, 1, true, "STORE", "say what stands against using a store",
+      NULL, "reach s3://bucket/prefix", NULL, cmd_reach },
+    /* What the build asks. */
+    { NULL, "manual", OPERAND_NONE, 0, 2, true, "[PROGRAM SUMMARY]", "print a manual page", NULL,
+      "manual\nmanual cairnd 'the coordinator of Cairn' < help", NULL, cmd_manual },
     /* What `cairn up` starts: the supervisor. */
     { NULL, "supervise", OPERAND_NONE, 0, 0, true, "", "keep coordinator, agent and observer alive",
       NULL, "supervise", up_options, cmd_supervise },

@@ -1,4 +1,5 @@
-/* Whether what a job file names lies where somebody may have it (job_parse_within). */
+/* Whether what a job file names lies where somebody may have it, and can be used
+ * (job_parse_within). */
 #include <stdio.h>
 #include <string.h>
 
@@ -134,6 +135,39 @@ void reader_check_allowed(struct reader *reader)
         } else if (path[0] == '/' && normalise(path, strlen(path), whole)) {
             /* What is opened is what was looked at: ".." behind a link is elsewhere. */
             (void)snprintf(path, LIMIT_PATH, "%s", whole[0] ? whole : "/");
+        }
+    }
+}
+
+/* ---- can it be used? ---- */
+
+static enum job_named_kind kind_of(const struct reader *reader, const struct field *field)
+{
+    const bool train = strcmp(field->path, "data.train.path") == 0;
+    const bool eval = strcmp(field->path, "data.eval.path") == 0;
+    const enum job_format format =
+        eval ? reader->job.data.eval.format : reader->job.data.train.format;
+    if (field->kind == FIELD_STORE)
+        return JOB_NAMED_STORE;
+    return (train || eval) && format == JOB_FORMAT_TOKENS ? JOB_NAMED_FILES : JOB_NAMED_FILE;
+}
+
+void reader_check_usable(struct reader *reader)
+{
+    size_t count = 0;
+    const struct field *fields = schema_fields(&count);
+    for (size_t i = 0; i < count && reader->look != NULL; i++) {
+        const struct field *field = &fields[i];
+        if ((field->kind != FIELD_PATH && field->kind != FIELD_STORE) || reader->given[i].bad)
+            continue;
+        char cause[LIMIT_REASON], way_out[LIMIT_REASON];
+        const struct job_named named = { .key = field->path,
+                                         .path = (const char *)&reader->job + field->offset,
+                                         .kind = kind_of(reader, field) };
+        if (named.path[0] != '\0' &&
+            !reader->look->usable(reader->look->arg, &named, cause, way_out)) {
+            job_report_add(&reader->report, reader_place(reader, field->path), way_out, "%s",
+                           cause);
         }
     }
 }

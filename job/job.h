@@ -167,9 +167,28 @@ MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file
                                  const char *base_dir, const char *const *sets, size_t set_count,
                                  struct job *out, struct buf *out_errors);
 
+/* A path that a job names. */
+struct job_named {
+    const char *key; /* "data.train.images" */
+    const char *path;
+    enum job_named_kind {
+        JOB_NAMED_FILE,
+        JOB_NAMED_FILES, /* the last part may be a pattern */
+        JOB_NAMED_STORE, /* a folder that may have to be made, or s3://bucket/prefix */
+    } kind;
+};
+
+/* Whether what a job names can be used, for who can know. False: why not, and a way out. */
+struct job_look {
+    bool (*usable)(void *arg, const struct job_named *named, char cause[LIMIT_REASON],
+                   char way_out[LIMIT_REASON]);
+    void *arg;
+};
+
 struct job_origin {
     const char *file_name, *base_dir; /* as above */
     const char *allowed;
+    const struct job_look *look; /* asked about each path that is allowed; NULL: nobody */
 };
 
 /*

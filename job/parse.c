@@ -277,6 +277,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
     if (reader->tree.complete)
         reader_resolve(reader);
     reader_check_allowed(reader);
+    reader_check_usable(reader);
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
 }
 
@@ -311,6 +312,7 @@ struct parsing {
     const struct job_source *sources;
     size_t set_count;
     const char *base_dir, *allowed;
+    const struct job_look *look;
     enum status (*read)(struct reader *reader, size_t set_count);
 };
 
@@ -322,6 +324,7 @@ static enum status parse_sources(const struct parsing *parsing, struct job *out,
         return ST_NO_MEMORY;
     reader->base_dir = parsing->base_dir;
     reader->allowed = parsing->allowed;
+    reader->look = parsing->look;
     enum status st = tree_init(&reader->tree);
     if (st == ST_OK)
         st = job_report_init(&reader->report, parsing->sources, parsing->set_count + 1);
@@ -344,7 +347,7 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
                       const char *const *sets, size_t set_count, struct job *out,
                       struct buf *out_errors)
 {
-    const struct job_origin origin = { file_name, base_dir, NULL };
+    const struct job_origin origin = { .file_name = file_name, .base_dir = base_dir };
     return job_parse_within(&origin, text, size, sets, set_count, out, out_errors);
 }
 
@@ -394,6 +397,7 @@ enum status job_parse_within(const struct job_origin *origin, const char *text, 
     struct parsing parsing = { .set_count = set_count,
                                .base_dir = origin->base_dir,
                                .allowed = origin->allowed,
+                               .look = origin->look,
                                .read = read_job };
     return parse_within(&parsing, &file, "--set", sets, out, out_errors);
 }

@@ -23,6 +23,7 @@ struct reader {
     struct job_report report;
     const char *base_dir;
     const char *allowed; /* job_parse_within; NULL: all paths */
+    const struct job_look *look;
     struct job job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
@@ -61,6 +62,8 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
 
 /* Reports paths of the job that aren't allowed. */
 void reader_check_allowed(struct reader *reader);
+/* Reports those that can't be used, as reader->look says. */
+void reader_check_usable(struct reader *reader);
 
 /* ---- resolve.c ---- */
 

@@ -48,6 +48,28 @@ static const struct {
     { "resnet-152", "resnet152" },
 };
 
+/* What can be done where a word isn't built. */
+static const struct {
+    const char *key, *word, *way_out; /* key: the last part of the path */
+} ways[] = {
+    { "format", "cifar",
+      "write it as IDX files, images of [N, 3, 32, 32] bytes and labels of [N], and use 'idx' "
+      "(docs/job.md)" },
+    { "tokenizer", "gpt2",
+      "use 'bytes', or tokenize the text first and use 'format: tokens' (examples/README.md)" },
+};
+
+/* NULL: nothing better than what there is. */
+static const char *find_way(const struct field *field, const char *word)
+{
+    const char *dot = strrchr(field->path, '.');
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (dot != NULL && strcmp(dot + 1, ways[i].key) == 0 && strcmp(ways[i].word, word) == 0)
+            return ways[i].way_out;
+    }
+    return NULL;
+}
+
 /* The word of the field that is meant by a text; false: none comes near. */
 static bool find_meant(const struct field *field, const char *text, char *out, bool *out_built)
 {
@@ -73,6 +95,27 @@ static bool find_meant(const struct field *field, const char *text, char *out, b
     return best <= suggest_limit(text);
 }
 
+/* "Not supported": a text that stands for a word of the field that isn't built. */
+static enum status refuse_meant(const struct field *field, const char *text, const char *word,
+                                struct refusal *out)
+{
+    char words[LIMIT_REASON / 2];
+    char way_out[LIMIT_REASON] = "remove this key";
+    const char *way = find_way(field, word);
+    schema_words(field, words, sizeof(words));
+    if (way != NULL) {
+        (void)snprintf(way_out, sizeof(way_out), "%s", way);
+    } else if (field->kind == FIELD_INT && field->words != NULL) {
+        (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
+    } else if (field->fallback != NULL && words[0] == '\0') {
+        (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
+    } else if (words[0] != '\0') {
+        (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
+    }
+    return refuse_value(out, way_out, "%s: '%.100s' is not supported in this version", field->path,
+                        text);
+}
+
 enum status refuse_word(const struct field *field, const char *text, struct refusal *out)
 {
     char word[FIELD_WORD_BYTES];
@@ -85,23 +128,12 @@ enum status refuse_word(const struct field *field, const char *text, struct refu
     } else if (built) {
         (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", word);
     } else {
-        return refuse_unbuilt(field, text, out);
+        return refuse_meant(field, text, word, out);
     }
     return refuse_value(out, way_out, "%s can't be '%.100s'", field->path, text);
 }
 
 enum status refuse_unbuilt(const struct field *field, const char *text, struct refusal *out)
 {
-    char words[LIMIT_REASON / 2];
-    char way_out[LIMIT_REASON] = "remove this key";
-    schema_words(field, words, sizeof(words));
-    if (field->kind == FIELD_INT && field->words != NULL) {
-        (void)snprintf(way_out, sizeof(way_out), "write a number, or remove this key");
-    } else if (field->fallback != NULL && words[0] == '\0') {
-        (void)snprintf(way_out, sizeof(way_out), "this version has %s only", field->fallback);
-    } else if (words[0] != '\0') {
-        (void)snprintf(way_out, sizeof(way_out), "this version has: %s", words);
-    }
-    return refuse_value(out, way_out, "%s: '%.100s' is not supported in this version", field->path,
-                        text);
+    return refuse_meant(field, text, text, out);
 }

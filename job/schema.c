@@ -296,6 +296,12 @@ static bool child_key(size_t i, const char *section, char *out, size_t capacity)
     return true;
 }
 
+/* Is anything of it built that a job keeps? */
+static bool is_built(const struct field *field)
+{
+    return (field->flags & FIELD_UNBUILT) == 0 && field->offset != FIELD_NOWHERE;
+}
+
 void schema_keys(const char *section, char *out, size_t capacity)
 {
     size_t used = 0;
@@ -303,8 +309,8 @@ void schema_keys(const char *section, char *out, size_t capacity)
     out[0] = '\0';
     for (size_t i = 0; i < COUNT(fields); i++) {
         char key[FIELD_WORD_BYTES];
-        bool built = (fields[i].flags & FIELD_UNBUILT) == 0 && fields[i].offset != FIELD_NOWHERE;
-        if (!built || !child_key(i, section, key, sizeof(key)) || strcmp(key, last) == 0)
+        if (!is_built(&fields[i]) || !child_key(i, section, key, sizeof(key)) ||
+            strcmp(key, last) == 0)
             continue;
         memcpy(last, key, sizeof(last));
         int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", key);
@@ -326,7 +332,7 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
     size_t best = suggest_limit(key) + 1;
     for (size_t i = 0; i < COUNT(fields); i++) {
         char child[FIELD_WORD_BYTES];
-        if (!child_key(i, section, child, sizeof(child)))
+        if (!is_built(&fields[i]) || !child_key(i, section, child, sizeof(child)))
             continue;
         size_t distance = suggest_distance(key, child);
         if (distance < best) {
@@ -344,7 +350,7 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
     }
     for (size_t i = 0; i < COUNT(fields); i++) {
         const char *dot = strrchr(fields[i].path, '.');
-        if (dot != NULL && strcmp(dot + 1, key) == 0) {
+        if (dot != NULL && is_built(&fields[i]) && strcmp(dot + 1, key) == 0) {
             write_in(fields[i].path, section, out, capacity);
             return true;
         }

@@ -186,7 +186,7 @@ static enum status read_path(const struct field *field, const char *text, const 
     if (strstr(text, "://") != NULL) {
         const char *way_out = field->kind == FIELD_STORE
                                   ? "write the path of a folder, or s3://bucket/prefix"
-                                  : "write the path of a folder or file";
+                                  : "copy or mount it where every node sees it, and write the path";
         return refuse_value(refusal, way_out, "%s: '%.100s' is not supported in this version",
                             field->path, text);
     }

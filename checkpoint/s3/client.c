@@ -488,6 +488,14 @@ enum status s3_client_do(struct s3_client *client, const struct s3_call *call)
     return st;
 }
 
+enum status s3_client_ready(struct s3_client *client)
+{
+    struct s3_credentials credentials;
+    struct reason why = { "" };
+    enum status st = current_credentials(client, NULL, &credentials, &why);
+    return st == ST_OK ? ST_OK : lack_credentials(client, st, &why);
+}
+
 /* ---- its life ---- */
 
 enum status s3_client_new(const struct s3_client_options *options, struct s3_client **out,

@@ -77,6 +77,10 @@ MUST_CHECK enum status s3_client_call(struct s3_client *client, const struct s3_
 /* Likewise, for calls whose answer says nothing. */
 MUST_CHECK enum status s3_client_do(struct s3_client *client, const struct s3_call *call);
 
+/* Could a call be signed? The store is sent nothing, but who gives credentials may be asked.
+ * Errors: as s3_client_call has them without credentials */
+MUST_CHECK enum status s3_client_ready(struct s3_client *client);
+
 /* The sentence of this thread's last call that failed, if it came to st; else "". Also set by hand,
  * e.g. to pass one on from another thread. */
 void s3_client_explain(struct s3_client *client, enum status st, struct reason *out);

@@ -548,6 +548,11 @@ void s3_free(struct s3 *s3)
     free(s3);
 }
 
+enum status s3_ready(struct s3 *s3)
+{
+    return s3_client_ready(s3->client);
+}
+
 const struct io *s3_io(struct s3 *s3)
 {
     return &s3->io;

@@ -57,6 +57,13 @@ static enum status leave_s3(struct ckpt_store *store, enum status st)
     return st;
 }
 
+enum status ckpt_store_ready(struct ckpt_store *store)
+{
+    const struct io *io = NULL;
+    enum status st = enter_s3(store, &io);
+    return st == ST_OK ? leave_s3(store, s3_ready(store->s3)) : st;
+}
+
 /* ---- by path ---- */
 
 static enum status store_open(void *self, const char *path, int flags, int *out_fd)

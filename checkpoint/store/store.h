@@ -24,6 +24,10 @@ void ckpt_store_free(struct ckpt_store *store);
 /* Borrowed until ckpt_store_free. */
 const struct io *ckpt_store_io(struct ckpt_store *store);
 
+/* Are there settings and credentials with which an object store can be called? It is sent nothing.
+ * Errors: explained by the table (io_explain); ST_CONFIG: something has to be set */
+MUST_CHECK enum status ckpt_store_ready(struct ckpt_store *store);
+
 /* Whether a path names a place in an object store. */
 bool ckpt_store_is_object(const char *path);
 

@@ -143,7 +143,9 @@ static bool report_socket(const struct client *client)
     if (!listens && !closed)
         return false;
     if (stat(path, &info) != 0) {
-        client_error("%s: permission denied; the home is another user's", path);
+        client_error("%s: permission denied; the home is another user's. Set CAIRN_HOME to a "
+                     "folder of your own",
+                     path);
         return true;
     }
     if (info.st_uid == geteuid())
@@ -162,10 +164,13 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
         bool own = client->args.addr == NULL && getenv("CAIRN_ADDR") == NULL;
         const char *hint = rpc_refusal_hint(result->detail, client->tls);
         client_error("no coordinator answers at %s%s%s%s%s%s", client->address,
-                     own ? "\n  start one with: cairn up" : "", client->tls ? ": " : "",
-                     client->tls ? result->detail : "", hint[0] ? ": " : "", hint);
+                     own ? "\n  start one with: cairn up" : "; 'cairn up' there starts one",
+                     client->tls ? ": " : "", client->tls ? result->detail : "",
+                     hint[0] ? ": " : "", hint);
     } else if (result->code == RPC_DEADLINE_EXCEEDED) {
-        client_error("the coordinator at %s did not answer in time", client->address);
+        client_error("the coordinator at %s did not answer in time; try again, or look into its "
+                     "log/cairnd.log",
+                     client->address);
         return client->args.timeout_ms >= 0 ? EXIT_TIMED_OUT : EXIT_UNREACHABLE;
     } else if (result->detail[0] != '\0') {
         client_error("%s", result->detail);

@@ -105,11 +105,11 @@ enum exit_code target_parse(const char *word, struct target *out)
     size_t size = at == NULL ? strlen(word) : (size_t)(at - word);
     out->is_folder = at != NULL && take_folder(word, size, out->path);
     if (!out->is_folder && memchr(word, '/', size) != NULL) {
-        client_error("%s: no such folder", word);
+        client_error("%s: no such folder; 'cairn show JOB' names that of a job (store)", word);
         return EXIT_NOT_FOUND;
     }
     if (!out->is_folder && (size == 0 || size >= sizeof(out->job))) {
-        client_error("'%s' is no job", word);
+        client_error("'%s' is no job; 'cairn ps' lists them", word);
         return EXIT_USAGE;
     }
     if (!out->is_folder)
@@ -174,7 +174,7 @@ enum exit_code target_list_of_folder(struct client *client, const char *path,
     (void)snprintf(store, sizeof(store), "%s", path);
     char *slash = strrchr(store, '/');
     if (slash == NULL || slash[1] == '\0') {
-        client_error("%s is no job's folder", path);
+        client_error("%s is no job's folder; 'cairn show JOB' names it (store)", path);
         return EXIT_USAGE;
     }
     *slash = '\0';
@@ -314,11 +314,15 @@ static enum exit_code choose_folder(const struct target *target, const struct ta
         client_error("%s has no checkpoint of step %llu; 'cairn ckpt ls %s' lists them", whose,
                      (unsigned long long)target->step, whose);
     } else if (all->count > 0) {
-        client_error("%s has no good checkpoint; name one that isn't by its step", whose);
+        client_error(
+            "%s has no good checkpoint; name one that isn't by its step: 'cairn ckpt ls %s'", whose,
+            whose);
     } else if (target->is_folder) {
-        client_error("%s: there is no checkpoint here", whose);
+        client_error(
+            "%s: there is no checkpoint here; 'cairn show JOB' names a job's folder (store)",
+            whose);
     } else {
-        client_error("%s has no checkpoint yet", whose);
+        client_error("%s has no checkpoint yet; 'cairn save %s' makes one", whose, whose);
     }
     return EXIT_NOT_FOUND;
 }
@@ -433,7 +437,8 @@ enum exit_code target_report(const struct client *client, const char *path, enum
     if (code == EXIT_DAMAGED) {
         client_error("%s: %s; 'cairn ckpt verify' says where", path, target_status(st));
     } else if (st == ST_NOT_FOUND) {
-        client_error("%s: there is no checkpoint here", path);
+        client_error(
+            "%s: there is no checkpoint here; 'cairn show JOB' names a job's folder (store)", path);
     } else if (st == ST_REFUSED && !ckpt_store_is_object(path)) {
         client_error("%s: no permission, or a read-only file system", path);
     } else {

@@ -77,7 +77,8 @@ static enum exit_code list_store(struct client *client, const char *path,
     }
     free(jobs);
     if (code == EXIT_DONE && *count == 0) {
-        client_error("%s: there is no checkpoint here", path);
+        client_error(
+            "%s: there is no checkpoint here; 'cairn show JOB' names a job's folder (store)", path);
         code = EXIT_NOT_FOUND;
     }
     return code;

@@ -133,7 +133,8 @@ static enum exit_code scrub_store(struct scrub *scrub, const char *path)
     free(jobs);
     if (code != EXIT_DONE || scrub->count > 0)
         return code;
-    client_error("%s: there is no checkpoint here", path);
+    client_error("%s: there is no checkpoint here; 'cairn show JOB' names a job's folder (store)",
+                 path);
     return EXIT_NOT_FOUND;
 }
 

@@ -24,6 +24,7 @@ enum exit_code cmd_webhook_ls(struct client *client);
 enum exit_code cmd_webhook_test(struct client *client);
 enum exit_code cmd_plan(struct client *client);
 enum exit_code cmd_version(struct client *client);
+enum exit_code cmd_complete(struct client *client);
 enum exit_code cmd_completion(struct client *client);
 enum exit_code cmd_up(struct client *client);
 enum exit_code cmd_down(struct client *client);

@@ -40,8 +40,7 @@ enum exit_code cmd_down(struct client *client)
     enum exit_code code = supervisor_grace(&client->args, &grace_ms);
     if (code != EXIT_DONE)
         return code;
-    unsigned all =
-        HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER | HOME_SUPERVISOR;
+    unsigned all = HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER | HOME_SUPERVISOR;
     auto_free pid_t *pids = malloc(HOME_PIDS_MAX * sizeof(*pids));
     if (pids == NULL)
         return EXIT_INTERNAL;

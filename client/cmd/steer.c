@@ -1,6 +1,7 @@
 /* pause, resume, stop, kill: a call, and with --wait until the job is in the state asked for; set:
  * another number of workers. */
 #include <stdio.h>
+#include <string.h>
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
@@ -18,7 +19,8 @@ static enum exit_code wait_settled(struct client *client, Cairn__V1__Job **job,
     int64_t until = clock_mono_ms(clock) + client->args.timeout_ms;
     while (!settled((*job)->state)) {
         if (client->args.timeout_ms >= 0 && clock_mono_ms(clock) >= until) {
-            client_error("%s is still %s", (*job)->name, job_state_name((*job)->state));
+            client_error("%s is still %s; 'cairn why %s' says more", (*job)->name,
+                         job_state_name((*job)->state), (*job)->id);
             return EXIT_TIMED_OUT;
         }
         if (!interrupt_wait(client, POLL_MS))
@@ -61,7 +63,9 @@ static enum exit_code steer(struct client *client, const char *method, const cha
     if (client->args.wait)
         code = wait_settled(client, &job, settled);
     if (code == EXIT_DONE && client->args.output == OUTPUT_TABLE) {
-        client_note(client, "%s %s: %s%s%s\n", done, job->name, job_state_name(job->state),
+        const bool killed = strcmp(method, "KillJob") == 0 && !job_is_over(job->state);
+        client_note(client, "%s %s (%s): %s%s%s\n", done, job->name, job->id,
+                    killed ? "its workers are being ended" : job_state_name(job->state),
                     job->reason[0] == '\0' ? "" : ", ", job->reason);
     } else if (code == EXIT_DONE) {
         code = job_show(client, job);
@@ -105,9 +109,9 @@ enum exit_code cmd_set(struct client *client)
         return code;
     const Cairn__V1__Job *job = (const Cairn__V1__Job *)reply;
     if (client->args.output == OUTPUT_TABLE) {
-        client_note(client, "%s is to have %u worker%s: %s%s%s\n", job->name, job->workers_count,
-                    job->workers_count == 1 ? "" : "s", job_state_name(job->state),
-                    job->reason[0] == '\0' ? "" : ", ", job->reason);
+        client_note(client, "%s (%s) is to have %u worker%s: %s%s%s\n", job->name, job->id,
+                    job->workers_count, job->workers_count == 1 ? "" : "s",
+                    job_state_name(job->state), job->reason[0] == '\0' ? "" : ", ", job->reason);
     } else {
         code = job_show(client, job);
     }

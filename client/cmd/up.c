@@ -433,7 +433,7 @@ enum exit_code cmd_up(struct client *client)
         return code;
     }
     if (client->args.foreground) {
-        client_error("already up");
+        client_error("already up: cairn down first, or leave --foreground away");
         return EXIT_REFUSED;
     }
     code = lives ? check_flags(client) : EXIT_DONE;

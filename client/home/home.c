@@ -160,11 +160,16 @@ char *home_supervisor_words(const struct paths *paths, size_t *out_size)
     return pid <= 1 ? NULL : read_proc((pid_t)pid, "cmdline", out_size);
 }
 
+char *home_environment(pid_t pid, size_t *out_size)
+{
+    return read_proc(pid, "environ", out_size);
+}
+
 /* Does CAIRN_HOME of the process name this folder? */
 static bool has_home(pid_t pid, const struct stat *home)
 {
     size_t size = 0;
-    auto_free char *text = read_proc(pid, "environ", &size);
+    auto_free char *text = home_environment(pid, &size);
     for (size_t at = 0; text != NULL && at < size; at += strlen(text + at) + 1) {
         struct stat st;
         if (strncmp(text + at, "CAIRN_HOME=", 11) == 0) {

@@ -37,6 +37,9 @@ bool home_is_ours(const struct paths *paths);
 /* The name of a user, or the number. */
 char *home_user_name(uid_t uid, char *out, size_t capacity);
 
+/* The variables of a process, each with its NUL, for free(); NULL: they can't be read. */
+char *home_environment(pid_t pid, size_t *out_size);
+
 /* The pid of the supervisor that holds HOME/supervisor.lock; 0: none does. */
 int64_t home_supervisor(const struct paths *paths);
 

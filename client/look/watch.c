@@ -68,9 +68,9 @@ static enum status draw_head(const struct watch *watch, size_t width, struct buf
         return buf_printf(out, "%s%s%s  %s  %s\n", output_color(watch->client, state), state,
                           output_color_off(watch->client), job->name, job->reason);
     }
-    return buf_printf(out, "%s  %s  %s%s%s  %s  %zu workers  attempt %u%s%s\n", job->name, job->id,
+    return buf_printf(out, "%s  %s  %s%s%s  %s  %zu worker%s  attempt %u%s%s\n", job->name, job->id,
                       output_color(watch->client, state), state, output_color_off(watch->client),
-                      job->health, job->n_workers, job->generation,
+                      job->health, job->n_workers, job->n_workers == 1 ? "" : "s", job->generation,
                       job->reason[0] == '\0' ? "" : "  ", job->reason);
 }
 
@@ -381,8 +381,8 @@ static enum exit_code say_end(struct watch *watch, enum exit_code code)
     if (code == EXIT_DETACHED)
         client_note(watch->client, "left; %s goes on. Again: cairn watch %s\n", name, watch->id);
     if (code == EXIT_TIMED_OUT) {
-        client_error("%s is not over yet: %s", name,
-                     job == NULL ? "not seen" : job_state_name(job->state));
+        client_error("%s is not over yet: %s. Again: cairn watch %s", name,
+                     job == NULL ? "not seen" : job_state_name(job->state), watch->id);
     }
     return code;
 }

@@ -17,9 +17,7 @@ enum exit_code cmd_why(struct client *client)
         return code;
     const Cairn__V1__ExplainJobReply *why = (const Cairn__V1__ExplainJobReply *)reply;
     if (output_is_json(client)) {
-        json_t *value = json_from_message(reply);
-        (void)json_object_del(value, "text"); /* what it says stands in the rest */
-        code = output_json(client, value);
+        code = output_message(client, reply);
     } else if (client->args.output == OUTPUT_NAME) {
         code = printf("%s\n", why->job == NULL ? "" : why->job->id) < 0 ? EXIT_INTERNAL
                                                                         : output_text(NULL);

@@ -333,8 +333,10 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     job_workers(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "workers", text);
-    if (st == ST_OK)
-        st = buf_printf(out, "%-12s %u, %u restarts\n", "attempt", job->generation, job->restarts);
+    if (st == ST_OK) {
+        st = buf_printf(out, "%-12s %u, %u restart%s\n", "attempt", job->generation, job->restarts,
+                        job->restarts == 1 ? "" : "s");
+    }
     if (st == ST_OK)
         st = show_copies(job, out);
     if (st == ST_OK)
@@ -348,15 +350,55 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     return st == ST_OK ? show_line(out, "digest", job->final_digest) : st;
 }
 
-static enum status show_events(const Cairn__V1__Job *job, size_t count_max, struct buf *out)
+static bool is_saved(const Cairn__V1__Event *event)
+{
+    return strcmp(event->kind, "saved") == 0;
+}
+
+/* How many events from first on, before end, are one line: those "saved" in a row. */
+static size_t events_of_line(const Cairn__V1__Job *job, size_t first)
+{
+    size_t end = first + 1;
+    while (is_saved(job->events[first]) && end < job->n_events && is_saved(job->events[end]))
+        end++;
+    return end - first;
+}
+
+/* "steps 100, 200 ... 900 (9 checkpoints)" */
+static enum status show_saved(const Cairn__V1__Job *job, size_t first, size_t count,
+                              struct buf *out)
+{
+    const Cairn__V1__Event *last = job->events[first + count - 1];
+    enum status st = buf_printf(out, "%s  %-11s steps %llu, %llu", last->time, last->kind,
+                                (unsigned long long)job->events[first]->step,
+                                (unsigned long long)job->events[first + 1]->step);
+    if (st == ST_OK && count > 2) {
+        st =
+            buf_printf(out, " %s %llu", count == 3 ? "and" : "...", (unsigned long long)last->step);
+    }
+    return st == ST_OK ? buf_printf(out, " (%zu checkpoints)\n", count) : st;
+}
+
+/* The last lines, at most lines_max of them; with -o wide each event is one. */
+static enum status show_events(const Cairn__V1__Job *job, bool wide, size_t lines_max,
+                               struct buf *out)
 {
     enum status st = ST_OK;
-    size_t first = job->n_events > count_max ? job->n_events - count_max : 0;
+    size_t lines = 0;
     if (job->n_events > 0)
         st = buf_append_text(out, "\n");
-    for (size_t i = first; st == ST_OK && i < job->n_events; i++) {
-        st = buf_printf(out, "%s  %-11s %s\n", job->events[i]->time, job->events[i]->kind,
-                        job->events[i]->message);
+    for (size_t i = 0; i < job->n_events; i += wide ? 1 : events_of_line(job, i))
+        lines++;
+    for (size_t i = 0, count; st == ST_OK && i < job->n_events; i += count) {
+        const Cairn__V1__Event *event = job->events[i];
+        count = wide ? 1 : events_of_line(job, i);
+        if (lines-- > lines_max)
+            continue;
+        if (count > 1) {
+            st = show_saved(job, i, count, out);
+        } else {
+            st = buf_printf(out, "%s  %-11s %s\n", event->time, event->kind, event->message);
+        }
     }
     return st;
 }
@@ -390,9 +432,9 @@ enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job)
         }
     }
     if (st == ST_OK)
-        st = show_events(job, wide ? SIZE_MAX : 10, &out);
+        st = show_events(job, wide, wide ? SIZE_MAX : 10, &out);
     if (st == ST_OK)
-        return output_text(out.data);
+        return output_screen(client, out.data);
     client_error("can't print: %s", status_string(st));
     return EXIT_INTERNAL;
 }

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/print/format.h"
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "proto/text/json.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)64 << 20)
@@ -33,6 +35,23 @@ enum exit_code output_text(const char *text)
     if (text != NULL && fputs(text, stdout) == EOF)
         return EXIT_INTERNAL;
     return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
+}
+
+enum exit_code output_screen(const struct client *client, const char *text)
+{
+    struct winsize size = { 0 };
+    if (text == NULL || !client->args.watch || !client->terminal ||
+        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2 || size.ws_row < 2)
+        return output_text(text);
+    for (unsigned row = 1; row < size.ws_row && text[0] != '\0'; row++) {
+        const size_t length = strcspn(text, "\n");
+        auto_free char *line = strndup(text, length);
+        if (line == NULL || printf("%.*s%s\n", (int)format_fit(line, size.ws_col), line,
+                                   output_color_off(client)) < 0)
+            return EXIT_INTERNAL;
+        text += length + (text[length] == '\n');
+    }
+    return output_text(NULL);
 }
 
 enum exit_code output_json(const struct client *client, json_t *value)
@@ -177,7 +196,7 @@ enum exit_code output_list(const struct client *client, const struct column *col
         client_error("can't print: %s", status_string(st));
         return EXIT_INTERNAL;
     }
-    return output_text(out.data);
+    return output_screen(client, out.data);
 }
 
 const char *output_color(const struct client *client, const char *state)

@@ -41,11 +41,13 @@ enum exit_code output_json(const struct client *client, json_t *value);
 /* Is the output for programs (json, jsonl)? */
 bool output_is_json(const struct client *client);
 
-/* Writes a buffer or text to standard output. */
 /* Did who reads standard output leave, as `head` does? Then there is nothing to complain of. */
 bool output_unread(void);
 
+/* Writes a text (NULL: nothing more) to standard output. */
 enum exit_code output_text(const char *text);
+/* The same; with -w on a terminal cut to its size, so that the beginning stays in view. */
+enum exit_code output_screen(const struct client *client, const char *text);
 
 /* A state in its colour, if there are colours. */
 const char *output_color(const struct client *client, const char *state);

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/suggest.h"
 #include "server/api/api.h"
 #include "server/api/render.h"
+
+#define NEAR_MAX 200 /* names that a mistyped one is held against: the newest */
 
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
 {
@@ -24,6 +27,28 @@ void api_about(struct api *api, const char *about)
     (void)snprintf(corked->about, sizeof corked->about, "%s", about);
 }
 
+/* There is no such job; perhaps one of those that are here is meant. */
+static void refuse_name(struct api *api, struct rpc_call *call, const char *name)
+{
+    const char *best = NULL;
+    size_t nearest = suggest_limit(name) + 1;
+    struct core_job *jobs[NEAR_MAX];
+    const size_t all = core_jobs(api->core, jobs, NEAR_MAX);
+    for (size_t i = 0; i < all && i < NEAR_MAX; i++) {
+        const size_t distance = suggest_distance(jobs[i]->name, name);
+        if (distance < nearest) {
+            nearest = distance;
+            best = jobs[i]->name;
+        }
+    }
+    if (best) {
+        api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'; did you mean '%s'? 'cairn ps' lists them",
+                   name, best);
+    } else {
+        api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'; 'cairn ps' lists them", name);
+    }
+}
+
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
 {
     struct core_job *job;
@@ -33,13 +58,16 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
         return job;
     }
     if (st == ST_INVALID) {
-        api_refuse(call, RPC_INVALID_ARGUMENT, "'%.100s' is the beginning of several job ids",
-                   name);
+        api_refuse(
+            call, RPC_INVALID_ARGUMENT,
+            "'%.100s' is the beginning of several job ids: write more of it ('cairn ps' lists "
+            "them)",
+            name);
     } else if (st != ST_NOT_FOUND) {
         api_refuse(call, RPC_INTERNAL, "job '%.100s' can't be read from the journal: %s", name,
                    status_string(st));
     } else {
-        api_refuse(call, RPC_NOT_FOUND, "no job '%.100s'", name);
+        refuse_name(api, call, name);
     }
     return NULL;
 }
@@ -91,7 +119,8 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     struct api_stream *stream =
         api->stream_count < API_STREAMS_MAX && !api->closing ? calloc(1, sizeof *stream) : NULL;
     if (!stream) {
-        api_refuse(call, RPC_RESOURCE_EXHAUSTED, "too many calls wait for answers");
+        api_refuse(call, RPC_RESOURCE_EXHAUSTED,
+                   "too many calls wait for answers: end a watch, or logs that are followed");
         return NULL;
     }
     stream->kind = kind;

@@ -2,6 +2,7 @@
  * Control: the calls that are answered at once, the beginning of those that wait (streams.c, logs.c
  * go on with them), and the dispatch of both.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,7 +65,9 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
     } else if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s", reason.text);
     } else if (st == ST_FULL) {
-        api_refuse(call, RPC_RESOURCE_EXHAUSTED, "%d jobs are live already", LIMIT_JOBS);
+        api_refuse(call, RPC_RESOURCE_EXHAUSTED,
+                   "%d jobs are live already: wait until one is over, or 'cairn stop' one",
+                   LIMIT_JOBS);
     } else if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st), "submitting: %s", status_string(st));
     }
@@ -90,10 +93,24 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         api_reply_job(api, job, true, reply, call);
 }
 
+/* What to do with a job that can't be asked this in its state. */
+static const char *way_out(const struct core_job *job, char out[96])
+{
+    if (machine_state_final(job->m.state)) {
+        (void)snprintf(out, 96, ": it is over; 'cairn submit' trains anew");
+    } else if (job->m.state == MACHINE_PAUSED) {
+        (void)snprintf(out, 96, " already; 'cairn resume %s' goes on", job->id);
+    } else {
+        (void)snprintf(out, 96, "; 'cairn why %s' says more", job->id);
+    }
+    return out;
+}
+
 static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                     Cairn__V1__Job_Closure reply, void *call, enum machine_event_kind kind)
 {
     struct api *api = api_of(service);
+    char hint[96];
     struct core_job *job = kind == MACHINE_EV_KILL ? api_job(api, call, in->job)
                                                    : api_job_to_change(api, call, in->job);
     if (!job)
@@ -104,8 +121,8 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
     if (!api_is_repeated(api, in->idempotency_key, job->id))
         st = core_ask(api->core, job, kind, actor);
     if (st == ST_REFUSED) {
-        api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s", job->name, job->id,
-                   machine_state_name(job->m.state));
+        api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s%s", job->name, job->id,
+                   machine_state_name(job->m.state), way_out(job, hint));
         return;
     }
     if (st != ST_OK) {
@@ -226,7 +243,8 @@ static void drain_node(Cairn__V1__Control_Service *service, const Cairn__V1__Dra
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
-        api_refuse(call, rpc_code_from_status(st), "there is no node '%.100s'", in->node);
+        api_refuse(call, rpc_code_from_status(st),
+                   "there is no node '%.100s'; 'cairn node ls' lists them", in->node);
     }
 }
 
@@ -241,7 +259,8 @@ static void undrain_node(Cairn__V1__Control_Service *service,
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
-        api_refuse(call, rpc_code_from_status(st), "no node '%.100s' is drained", in->node);
+        api_refuse(call, rpc_code_from_status(st),
+                   "no node '%.100s' is drained; 'cairn node ls' lists them", in->node);
     }
 }
 
@@ -277,13 +296,15 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
     if (!api_is_repeated(api, in->idempotency_key, job->id))
         st = core_remove_ckpt(api->core, job, in->step, actor);
     if (st == ST_REFUSED) {
-        api_refuse(call, RPC_FAILED_PRECONDITION, "%s goes on from the checkpoint of step %llu",
-                   job->id, (unsigned long long)in->step);
+        api_refuse(call, RPC_FAILED_PRECONDITION,
+                   "%s goes on from the checkpoint of step %llu; 'cairn save %s' makes a newer one",
+                   job->id, (unsigned long long)in->step, job->id);
         return;
     }
     if (st != ST_OK) {
-        api_refuse(call, rpc_code_from_status(st), "%s has no checkpoint of step %llu", job->id,
-                   (unsigned long long)in->step);
+        api_refuse(call, rpc_code_from_status(st),
+                   "%s has no checkpoint of step %llu; 'cairn ckpt ls %s' lists them", job->id,
+                   (unsigned long long)in->step, job->id);
         return;
     }
     core_remember(api->core, in->idempotency_key, job->id);
@@ -360,8 +381,9 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
         return;
     }
     if (st == ST_REFUSED) {
-        api_refuse(call, RPC_FAILED_PRECONDITION, "%s is %s: there is nothing to save", job->id,
-                   machine_state_name(job->m.state));
+        api_refuse(call, RPC_FAILED_PRECONDITION,
+                   "%s is %s: there is nothing to save; 'cairn ckpt ls %s' lists what it has",
+                   job->id, machine_state_name(job->m.state), job->id);
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
@@ -382,8 +404,9 @@ static void check_checkpoint(Cairn__V1__Control_Service *service,
     uint32_t reads = ckpt ? ckpt->reads : 0;
     enum status st = core_check_ckpt(api->core, job, in->step, in->generation);
     if (st != ST_OK) {
-        api_refuse(call, rpc_code_from_status(st), "%s has no checkpoint of step %llu, attempt %u",
-                   job->id, (unsigned long long)in->step, in->generation);
+        api_refuse(call, rpc_code_from_status(st),
+                   "%s has no checkpoint of step %llu, attempt %u; 'cairn ckpt ls %s' lists them",
+                   job->id, (unsigned long long)in->step, in->generation, job->id);
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_CHECK, job->id);

@@ -19,9 +19,10 @@ struct page {
     enum status status;
     const struct core_job *job;
     Cairn__V1__ExplainJobReply *out;
-    /* Events "saved" in a row are one line: how many, the first one's step, the last one. */
+    /* Events "saved" in a row are one line: how many, the steps of the first two, the last one. */
     uint32_t saved_count;
-    uint64_t saved_from;
+    uint64_t saved_steps[2];
+    uint64_t saved_step;
     char saved_head[96];
     char saved[LIMIT_REASON];
 };
@@ -59,7 +60,7 @@ static void head(struct page *page, const struct core *core)
     const struct core_job *job = page->job;
     const struct machine *m = &job->m;
     struct reason reason;
-    core_reason(core, job, &reason);
+    render_reason(core, job, &reason);
     line(page, "%s (%s) is %s at step %llu of %llu, generation %u, %u restart%s.", job->name,
          job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
          (unsigned long long)m->total_steps, m->generation, m->restarts,
@@ -245,13 +246,20 @@ static bool add_generation(struct page *page, const struct journal_generation *r
     return page->status == ST_OK;
 }
 
+/* "steps 100, 200 ... 900 (9 checkpoints); the last: step 900, ..." */
 static void end_saved(struct page *page)
 {
+    const unsigned long long first = page->saved_steps[0], second = page->saved_steps[1],
+                             last = page->saved_step;
     if (page->saved_count == 1) {
         line(page, "%s%s", page->saved_head, page->saved);
-    } else if (page->saved_count > 1) {
-        line(page, "%s%u checkpoints from step %llu on; the last: %s", page->saved_head,
-             page->saved_count, (unsigned long long)page->saved_from, page->saved);
+    } else if (page->saved_count == 2) {
+        line(page, "%ssteps %llu, %llu (2 checkpoints); the last: %s", page->saved_head, first,
+             last, page->saved);
+    } else if (page->saved_count > 2) {
+        line(page, "%ssteps %llu, %llu %s %llu (%u checkpoints); the last: %s", page->saved_head,
+             first, second, page->saved_count == 3 ? "and" : "...", last, page->saved_count,
+             page->saved);
     }
     page->saved_count = 0;
 }
@@ -264,7 +272,9 @@ static bool add_event(void *arg, const struct journal_event *row)
     (void)snprintf(begin, sizeof begin, "  %s  g%-3u step %-8llu %-12.20s ", at, row->generation,
                    (unsigned long long)row->step, row->kind);
     if (strcmp(row->kind, "saved") == 0) {
-        page->saved_from = page->saved_count == 0 ? row->step : page->saved_from;
+        if (page->saved_count < 2)
+            page->saved_steps[page->saved_count] = row->step;
+        page->saved_step = row->step;
         page->saved_count++;
         (void)snprintf(page->saved_head, sizeof page->saved_head, "%s", begin);
         (void)snprintf(page->saved, sizeof page->saved, "%.*s", (int)strcspn(row->message, ";"),

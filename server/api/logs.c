@@ -306,7 +306,8 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
         logs->lost_since = now;
     stream->at = now + FOLLOW_MS;
     if (now - logs->lost_since >= AGENT_LOST_MS) {
-        api_refuse(stream->call, RPC_UNAVAILABLE, "the agent of node '%s' is not there", find.name);
+        api_refuse(stream->call, RPC_UNAVAILABLE,
+                   "the agent of node '%s' is not there; 'cairn node ls' shows it", find.name);
         stream->at = INT64_MAX;
     }
 }

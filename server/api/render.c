@@ -38,6 +38,49 @@ static char *time_text(int64_t wall_ms)
     return render_text(out);
 }
 
+/* ---- reasons ---- */
+
+/* The oldest one that can go; NULL: one is all there is. */
+static const struct machine_ckpt *oldest_ckpt(const struct machine *m)
+{
+    const struct machine_ckpt *oldest = NULL;
+    size_t count = 0;
+    for (size_t i = m->catalog_count; i > 0; i--) {
+        if (m->catalog[i - 1].state != MACHINE_CKPT_GOOD)
+            continue;
+        oldest = &m->catalog[i - 1];
+        count++;
+    }
+    return count > 1 ? oldest : NULL;
+}
+
+void render_room(const struct core_job *job, struct reason *out)
+{
+    const struct machine_ckpt *oldest = oldest_ckpt(&job->m);
+    if (oldest && !job->unreadable[0]) {
+        reason_set(out,
+                   "'cairn ckpt rm %s@%llu' removes the oldest one that is kept "
+                   "(checkpoint.keep.last: %lld)",
+                   job->id, (unsigned long long)oldest->step,
+                   (long long)job->spec->checkpoint.keep_last);
+    } else {
+        reason_set(out, "make room there: 'cairn ckpt ls %s' lists what other jobs keep",
+                   job->unreadable[0] ? "STORE" : job->spec->checkpoint.store);
+    }
+}
+
+void render_reason(const struct core *core, const struct core_job *job, struct reason *out)
+{
+    struct reason why, hint;
+    core_reason(core, job, &why);
+    if (why.text[0] == '\0' || job->m.room.row == 0 || machine_state_final(job->m.state)) {
+        *out = why;
+        return;
+    }
+    render_room(job, &hint);
+    reason_set(out, "%.330s. %.170s", why.text, hint.text);
+}
+
 /* ---- parts ---- */
 
 /* ST_NO_MEMORY, or ST_OK: *out is NULL where they are not known. */
@@ -447,7 +490,7 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->state = (Cairn__V1__JobState)m->state;
     bool kept = job->unreadable[0] && !machine_state_final(m->state);
     out->health = render_text(kept ? "unreadable" : machine_health(m));
-    core_reason(core, job, &reason);
+    render_reason(core, job, &reason);
     out->reason = render_text(reason.text);
     out->generation = m->generation;
     out->step = step;

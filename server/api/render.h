@@ -43,5 +43,11 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
 /* What happened, where each second went, first cause first; also as a text for people. */
 Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job);
 
+/* Why a job is as it is, and where its store is full what people can do about that. core: as of
+ * render_job. */
+void render_reason(const struct core *core, const struct core_job *job, struct reason *out);
+/* What makes room in a full store: "'cairn ckpt rm JOB@STEP' ..." */
+void render_room(const struct core_job *job, struct reason *out);
+
 /* A copy on the heap for a message's field; NULL: no memory. */
 char *render_text(const char *value);

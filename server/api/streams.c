@@ -222,6 +222,7 @@ static void send_saved(struct api_stream *stream, const struct core_job *job)
 void api_save_pump(struct api *api, struct api_stream *stream)
 {
     struct core_job *job = api_stream_job(api, stream);
+    struct reason hint;
     if (!job)
         return;
     switch (machine_save_outcome(&job->m, &stream->save)) {
@@ -231,8 +232,9 @@ void api_save_pump(struct api *api, struct api_stream *stream)
         send_saved(stream, job);
         break;
     case MACHINE_OUTCOME_REFUSED:
-        api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s", job->id,
-                   job->m.room.reason);
+        render_room(job, &hint);
+        api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s. %s", job->id,
+                   job->m.room.reason, hint.text);
         break;
     case MACHINE_OUTCOME_ENDED:
         api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",

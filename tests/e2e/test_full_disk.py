@@ -101,7 +101,10 @@ def refused_and_training(home, job):
     at, refused = int(shown["step"]), int(plan(home, job)["refused"])
     until(lambda: int(home.show(job)["step"]) > at, 30, "it trains on")
     until(lambda: int(plan(home, job)["refused"]) > refused, 60, "the next due one is tried, too")
-    assert "room" in home.cairn("why", job).stdout
+    why = home.cairn("why", job).stdout
+    assert "room" in why and "cairn ckpt" in why
+    shown = home.show(job)
+    assert shown["health"] == "degraded" and "cairn ckpt" in shown["reason"], shown
     return shown
 
 

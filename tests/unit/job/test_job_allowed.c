@@ -28,7 +28,9 @@ static enum status parse(const char *allowed, const char *images, const char *st
                    images, store[0] ? "checkpoint: {store: " : "", store, store[0] ? "}" : "",
                    more);
     buf_init(errors, 1 << 20);
-    const struct job_origin origin = { "job.yaml", "/data/jobs", allowed };
+    const struct job_origin origin = { .file_name = "job.yaml",
+                                       .base_dir = "/data/jobs",
+                                       .allowed = allowed };
     return job_parse_within(&origin, text, strlen(text), NULL, 0, &job, errors);
 }
 
@@ -118,7 +120,7 @@ static void weights_and_files_of_nccl_count_too(void **state)
     assert_true(passes(NULL, "/data/a", "", plugin));
     auto_buf struct buf errors;
     buf_init(&errors, 1 << 20);
-    const struct job_origin origin = { "f", "/data", "/data" };
+    const struct job_origin origin = { .file_name = "f", .base_dir = "/data", .allowed = "/data" };
     const char *file = "name: a\nmodel: {arch: mlp, weights: /home/eve/w.safetensors}\n"
                        "data: {train: {format: synthetic}}\n"
                        "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n";
