@@ -3,8 +3,8 @@
  * a client of it and keeps nothing that anybody else needs: when it dies, nothing of training is
  * touched, and the next one goes on.
  *
- * Threads: this one, which only waits; one that asks the coordinator (observer/snapshot/poll.h); one
- * that writes what goes out by itself (observer/export/export.h); one for each connection
+ * Threads: this one, which only waits; one that asks the coordinator (observer/snapshot/poll.h);
+ * one that writes what goes out by itself (observer/export/export.h); one for each connection
  * (observer/http/http.h).
  */
 #include <arpa/inet.h>

@@ -1,8 +1,9 @@
 /*
  * completion: a script for bash, zsh or fish.
  *
- * All three hold the words of the table: commands, options, and what an option's value can be. Jobs,
- * checkpoints, nodes and webhooks are asked for when TAB is pressed (`cairn complete`, complete.c).
+ * All three hold the words of the table: commands, options, and what an option's value can be.
+ * Jobs, checkpoints, nodes and webhooks are asked for when TAB is pressed (`cairn complete`,
+ * complete.c).
  */
 #include "client/cmd/completion.h"
 

@@ -19,8 +19,9 @@ MUST_CHECK enum status coordinator_open(const struct paths *paths, struct coordi
 void coordinator_close(struct coordinator *coordinator);
 
 /*
- * One call, 5 s at most, a coordinator that is just being started waited for. *out: protobuf_c_message_free_unpacked(reply, NULL).
- * Errors: rpc_code_status(result->code); result->detail says why
+ * One call, 5 s at most, a coordinator that is just being started waited for. *out:
+ * protobuf_c_message_free_unpacked(reply, NULL). Errors: rpc_code_status(result->code);
+ * result->detail says why
  */
 MUST_CHECK enum status coordinator_call(struct coordinator *coordinator, const char *method,
                                         const ProtobufCMessage *request, ProtobufCMessage **out,

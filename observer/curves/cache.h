@@ -1,7 +1,7 @@
 /*
  * Rows of jobs that somebody looks at, kept up to date while he does: the coordinator is asked for
- * what is new, CACHE_FRESH_MS apart at least, whoever looks and how many. Of jobs that nobody looked
- * at for long the rows go when room is needed.
+ * what is new, CACHE_FRESH_MS apart at least, whoever looks and how many. Of jobs that nobody
+ * looked at for long the rows go when room is needed.
  *
  * Thread: any. Who wants another job's rows isn't held up by one whose rows are being read.
  */

@@ -1,8 +1,8 @@
 /*
  * Rows as the JSON of curves: whole, or some consecutive ones as a point (docs/page.md).
  *
- * Of a point `step`, `generation`, `unix_seconds` and `epoch` are the last row's, values the mean of
- * those that are known, *_min and *_max the extremes: no spike gets lost. Evaluations are never
+ * Of a point `step`, `generation`, `unix_seconds` and `epoch` are the last row's, values the mean
+ * of those that are known, *_min and *_max the extremes: no spike gets lost. Evaluations are never
  * joined.
  */
 #pragma once

@@ -1,5 +1,6 @@
 #include "observer/export/notices.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -100,7 +101,7 @@ void notices_look(struct notices *notices, const struct snapshot *snapshot)
         struct handed *after = &next[i];
         fresh += before == NULL; /* new ones come first */
         *after = before != NULL ? *before : (struct handed){ .at_ms = 0 };
-        (void)strncpy(after->id, job->id, ID_BYTES - 1);
+        (void)snprintf(after->id, ID_BYTES, "%s", job->id);
         const uint64_t mark = mark_of(job);
         const bool due = !job_is_over(job->state) && now - after->at_ms >= NOTICES_EVERY_MS;
         if ((after->mark == mark && !due) || asked == NOTICES_ONCE_MAX)

@@ -106,7 +106,8 @@ static enum status write_token(const struct sessions *sessions, const struct pat
 {
     char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1];
     session_make(sessions, role, FOR_EVER, token);
-    (void)strcat(token, "\n");
+    token[IDENTITY_TOKEN - 1] = '\n';
+    token[IDENTITY_TOKEN] = '\0';
     const enum status st = paths_join(paths, path, sizeof(path), "observer/%s", name);
     if (st != ST_OK)
         return st;

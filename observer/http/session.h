@@ -11,8 +11,8 @@
  * operator that never ends, for `Authorization: Bearer`; HOME/observer/viewer-token a viewer's.
  *
  * A link lets a browser in once: `cairn open` makes the file HOME/observer/links/CODE (CODE: 32
- * hexadecimal digits; in it the role's name), whoever asks for /open?code=CODE within SESSION_LINK_S
- * gets a session, and the file is gone. Who can make such files owns the home.
+ * hexadecimal digits; in it the role's name), whoever asks for /open?code=CODE within
+ * SESSION_LINK_S gets a session, and the file is gone. Who can make such files owns the home.
  *
  * Thread: any.
  */

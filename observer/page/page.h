@@ -1,6 +1,6 @@
 /*
- * The page: one HTML file with everything in it (styles, scripts, dygraphs), made at build time from
- * the files of this folder. It asks for nothing but /api/v1 of where it came from.
+ * The page: one HTML file with everything in it (styles, scripts, dygraphs), made at build time
+ * from the files of this folder. It asks for nothing but /api/v1 of where it came from.
  *
  * Both live as long as the program. Any thread.
  */

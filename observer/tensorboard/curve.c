@@ -9,7 +9,7 @@
 
 #include "common/cleanup.h"
 #include "common/unconst.h"
-#include "event.pb-c.h"
+#include "observer/tensorboard/event.pb-c.h"
 #include "observer/tensorboard/record.h"
 
 #define MESSAGE_BYTES 32

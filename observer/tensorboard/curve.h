@@ -5,8 +5,8 @@
  * two ways. The one in Python drops, of all tags, what is at a START's step and later. The one in
  * Rust, which `tensorboard` runs where it is installed, knows no START: a value drops, of its own
  * tag, what is at its step and later. So a row that goes back is preceded by a START, and where it
- * has no value for a tag (an evaluation was there, and now isn't) it has one without a number, which
- * the second reader drops others for and doesn't show, and which is nothing to the first.
+ * has no value for a tag (an evaluation was there, and now isn't) it has one without a number,
+ * which the second reader drops others for and doesn't show, and which is nothing to the first.
  *
  * Missing numbers of a row, which are NaN (proto/cairn/v1/common.proto), make no value: a gap.
  * Infinite ones do: TensorBoard marks them.

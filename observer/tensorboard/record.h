@@ -24,7 +24,7 @@
 
 uint32_t tensorboard_masked_crc(const void *data, size_t size);
 
-/* Appends a record. Errors: buf.h's; out is then as it was. */
+/* Appends a record. Errors: those of a struct buf; out is then as it was. */
 MUST_CHECK enum status tensorboard_record_put(struct buf *out, const void *data, size_t size);
 
 /*

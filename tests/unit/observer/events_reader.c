@@ -8,7 +8,7 @@
 
 #include "common/cleanup.h"
 #include "common/io.h"
-#include "event.pb-c.h"
+#include "observer/tensorboard/event.pb-c.h"
 #include "observer/tensorboard/record.h"
 #include "tests/test.h"
 

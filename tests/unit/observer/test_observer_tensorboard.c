@@ -170,7 +170,7 @@ static void check(const struct bench *b, const struct truth *t)
 
 /* ---- tests ---- */
 
-/* The record is one of TensorBoard's own tests (tf_record.rs), the sum of "123456789" RFC 3720's. */
+/* The record is one of TensorBoard's own tests, the sum of "123456789" RFC 3720's. */
 static void test_known_bytes(void **state)
 {
     static const uint8_t record[] = "\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22"
@@ -466,7 +466,7 @@ static void test_files_that_others_touch(void **state)
     check(b, &t);
 }
 
-/* TIME is the first row's: a clock that was set back, or names that aren't ours, change no order. */
+/* TIME is the first row's: a clock that was set back, or other names, change no order. */
 static void test_names(void **state)
 {
     struct bench *b = *state;
