@@ -343,6 +343,8 @@ def test_nothing_is_wider_than_a_phone(page, mock):
         time.sleep(0.7)
         wide = page.eval("document.documentElement.scrollWidth")
         assert wide <= 380, f"{route}: {wide} pixels"
+    show(page, mock, "#/jobs")
+    assert page.eval("[...document.querySelectorAll('.jobs th')].every((head) => !head.checkVisibility())")  # cards, no heads
 
 
 def test_dark_is_dark(page, mock):
