@@ -137,6 +137,22 @@ static void each_is_told_once(void **state)
     check(&made, &mark, "");
 }
 
+static void two_events_of_one_moment_are_two(void **state)
+{
+    (void)state;
+    static struct made made;
+    struct webhook_mark mark = { .job = "j-1" };
+    init(&made);
+    add_event(&made, "damaged", "one");
+    check(&made, &mark,
+          "store-trouble: lenet has trouble with its checkpoints or their store: one\n");
+    add_event(&made, "damaged", "two");
+    made.events[1].time = made.events[0].time;
+    check(&made, &mark,
+          "store-trouble: lenet has trouble with its checkpoints or their store: two\n");
+    check(&made, &mark, "");
+}
+
 static void what_was_before_is_not_told(void **state)
 {
     (void)state;
@@ -282,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_is_told_once),
+        cmocka_unit_test(two_events_of_one_moment_are_two),
         cmocka_unit_test(what_was_before_is_not_told),
         cmocka_unit_test(trouble_of_one_kind_is_told_until_it_is_over),
         cmocka_unit_test(a_recovery_is_told_when_it_is_done),

@@ -121,6 +121,8 @@ static void of_too_many_the_oldest_goes_but_not_what_is_on_its_way(void **state)
     assert_int_equal(add(&queue, 1000, 0), 1); /* 0 went */
     assert_int_equal(take(&queue, 0), 1);
     assert_int_equal(add(&queue, 1001, 0), 1); /* 2 went */
+    assert_string_equal(webhook_queue_at(&queue, 0)->delivery, "1");
+    assert_string_equal(webhook_queue_at(&queue, 1)->delivery, "3");
     assert_int_equal(queue.count, WEBHOOK_QUEUE_MAX);
     assert_int_equal(queue.known.missed, 2);
     assert_int_equal(queue.carried, 1);
