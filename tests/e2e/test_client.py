@@ -34,7 +34,7 @@ def start(home, *args, **options):
 
 def test_up_twice_is_up_and_down_leaves_nothing(home):
     before = home.pids()
-    assert sorted(before.values()) == ["cairn", "cairn-agent", "cairnd"]
+    assert sorted(before.values()) == ["cairn", "cairn-agent", "cairn-observer", "cairnd"]
     assert "already up" in home.cairn("up").stderr
     assert "already up" in home.cairn("up", "--slots", "4").stderr
     assert home.pids() == before
