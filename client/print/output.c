@@ -40,8 +40,8 @@ enum exit_code output_text(const char *text)
 enum exit_code output_screen(const struct client *client, const char *text)
 {
     struct winsize size = { 0 };
-    if (text == NULL || !client->args.watch || !client->terminal || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
-        size.ws_col < 2 || size.ws_row < 2)
+    if (text == NULL || !client->args.watch || !client->terminal ||
+        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2 || size.ws_row < 2)
         return output_text(text);
     for (unsigned row = 1; row < size.ws_row && text[0] != '\0'; row++) {
         const size_t length = strcspn(text, "\n");
