@@ -357,9 +357,10 @@ enum exit_code cmd_manual(struct client *client)
     enum status st = args->operand_count == 0 ? ST_OK : read_help(&help);
     if (st == ST_OK && args->operand_count == 0)
         st = manual_of_table(client->table, &page);
-    if (st == ST_OK && args->operand_count > 0)
+    if (st == ST_OK && args->operand_count > 0) {
         st = manual_of_help(args->operands[0], args->operands[1], help.size == 0 ? "" : help.data,
                             &page);
+    }
     if (st == ST_OK)
         return output_text(page.data);
     client_error("manual: %s", status_string(st));

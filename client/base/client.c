@@ -14,6 +14,13 @@ void client_error(const char *format, ...)
     (void)fputc('\n', stderr);
 }
 
+const char *client_file_status(enum status st)
+{
+    if (st == ST_REFUSED)
+        return "permission denied, or a read-only file system";
+    return st == ST_NOT_FOUND ? "no such file or folder" : status_string(st);
+}
+
 void client_note(const struct client *client, const char *format, ...)
 {
     va_list list;

@@ -33,6 +33,8 @@ struct client {
 
 /* Standard error: "cairn: ...". */
 void client_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What a status means of a file that a call named. */
+const char *client_file_status(enum status st);
 /* Standard error, unless --quiet. */
 void client_note(const struct client *client, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

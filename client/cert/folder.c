@@ -10,7 +10,7 @@
 
 enum exit_code folder_report(enum status st, const struct reason *reason)
 {
-    client_error("%s", reason->text[0] != '\0' ? reason->text : status_string(st));
+    client_error("%s", reason->text[0] != '\0' ? reason->text : client_file_status(st));
     return exit_of_status(st);
 }
 
@@ -55,7 +55,7 @@ enum exit_code folder_read(const char *path, char **out)
     enum status st = io_read_file(io_system(), path, IDENTITY_FILE_BYTES, out, &size);
     if (st == ST_OK)
         return EXIT_DONE;
-    client_error("%s: %s", path, status_string(st));
+    client_error("%s: %s", path, client_file_status(st));
     return exit_of_status(st);
 }
 
@@ -107,7 +107,7 @@ enum exit_code folder_publish(const struct client *client, const char *stem,
                      "one remove it first",
                      failed);
     } else if (st != ST_OK) {
-        client_error("%s can't be written: %s", failed, status_string(st));
+        client_error("%s can't be written: %s", failed, client_file_status(st));
     }
     return exit_of_status(st);
 }

@@ -22,7 +22,7 @@ static enum exit_code make_folder(const struct client *client)
     path[strlen(path) - 1] = '\0'; /* the slash */
     enum status st = io_mkdir_all(io_system(), path);
     if (st != ST_OK)
-        client_error("%s can't be made: %s", path, status_string(st));
+        client_error("%s can't be made: %s", path, client_file_status(st));
     return exit_of_status(st);
 }
 

@@ -20,7 +20,7 @@ static enum exit_code renew_file(const struct identity_pem *ca, const char *path
         st = io_replace(io_system(), path, renewed, strlen(renewed));
     if (st == ST_OK)
         return EXIT_DONE;
-    client_error("%s: %s", path, reason.text[0] != '\0' ? reason.text : status_string(st));
+    client_error("%s: %s", path, reason.text[0] != '\0' ? reason.text : client_file_status(st));
     return exit_of_status(st);
 }
 

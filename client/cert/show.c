@@ -49,7 +49,7 @@ static enum exit_code add_folder(const struct client *client, struct rows *rows)
         client_error("there is no certificate in %s: 'cairn cert init' makes an authority", path);
         code = EXIT_NOT_FOUND;
     } else if (st != ST_OK) {
-        client_error("%s: %s", path, status_string(st));
+        client_error("%s: %s", path, client_file_status(st));
         code = exit_of_status(st);
     }
     if (code == EXIT_DONE)

@@ -7,7 +7,6 @@
  */
 #include "client/cmd/completion.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,7 +56,7 @@ static void list_states(char out[WORDS_MAX])
         char name[32];
         (void)snprintf(name, sizeof(name), "%s", all->values[i].name);
         for (char *c = name; *c != '\0'; c++)
-            *c = (char)tolower((unsigned char)*c);
+            *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
         if (all->values[i].value != 0 && used < WORDS_MAX) /* 0: not known */
             used += (size_t)snprintf(out + used, WORDS_MAX - used, " %s", name);
     }
@@ -74,7 +73,7 @@ static void words_of_value(const struct option *option, char out[WORDS_MAX])
     } else if (option->value != NULL && strcmp(option->value, "STATES") == 0) {
         list_states(out);
     } else if (option->value != NULL && strchr(option->value, '|') != NULL &&
-               islower((unsigned char)option->value[0])) {
+               option->value[0] >= 'a' && option->value[0] <= 'z') {
         (void)snprintf(out, WORDS_MAX, "%s", option->value);
         for (char *c = out; *c != '\0'; c++)
             *c = (char)(*c == '|' ? ' ' : *c);
@@ -432,9 +431,10 @@ static enum status put_fish(const struct command_table *table, struct buf *out)
     enum status st = buf_append_text(out, "# fish completion: cairn completion fish | source\n"
                                           "complete -c cairn -f -n __fish_use_subcommand -a help "
                                           "-d 'say more of a command'\n");
-    if (st == ST_OK)
+    if (st == ST_OK) {
         st =
             buf_append_text(out, "complete -c cairn -f -n '__fish_seen_subcommand_from help' -a '");
+    }
     if (st == ST_OK)
         st = put_words(table, NULL, out);
     if (st == ST_OK)

@@ -34,7 +34,7 @@ enum exit_code cmd_node_invite(struct client *client)
     const Cairn__V1__InviteNodesReply *invite = (const Cairn__V1__InviteNodesReply *)reply;
     enum status st = io_publish_private(io_system(), args->to, invite->file, strlen(invite->file));
     if (st != ST_OK) {
-        client_error("%s: %s", args->to, status_string(st));
+        client_error("%s: %s", args->to, client_file_status(st));
         code = exit_of_status(st);
     } else {
         client_note(client, "%s lets %lld in until %s; take it there over a safe way\n", args->to,

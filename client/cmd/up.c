@@ -51,7 +51,8 @@ static enum exit_code prepare_home(const struct client *client)
         st = status_from_errno(errno);
     if (st == ST_OK)
         return EXIT_DONE;
-    client_error("%s: %s", client->paths.home, status_string(st));
+    client_error("%s: %s. Set CAIRN_HOME to a folder of your own", client->paths.home,
+                 st == ST_NOT_FOUND ? "it can't be made" : client_file_status(st));
     return exit_of_status(st) == EXIT_NOT_FOUND ? EXIT_INTERNAL : exit_of_status(st);
 }
 

@@ -42,7 +42,7 @@ enum exit_code job_file_read(const char *name, struct job_file *out)
     enum status st = io_read_file(io_system(), path, FILE_BYTES_MAX, &out->text, &out->size);
     if (st != ST_OK) {
         client_error("%s: %s", name,
-                     st == ST_FULL ? "too large for a job file" : status_string(st));
+                     st == ST_FULL ? "too large for a job file" : client_file_status(st));
         return EXIT_USAGE;
     }
     char *slash = strrchr(path, '/');

@@ -343,6 +343,33 @@ def test_watch_shows_what_matters_on_a_small_terminal(home):
     watch.wait(10)
 
 
+def test_a_list_that_is_longer_than_the_terminal_keeps_its_beginning(home):
+    jobs = [home.submit(TINY.replace("name: tiny", f"name: {'a' * 50}{i}")) for i in range(6)]
+    for job in jobs:
+        home.digest(job)
+    main, worker = pty.openpty()
+    fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 60, 0, 0))
+    ps = subprocess.Popen([BIN / "cairn", "ps", "-w", "--no-color"], stdout=worker,
+                          env=dict(home.env, TERM="xterm", LC_ALL="C.UTF-8"))
+    os.close(worker)
+    seen = ""
+
+    def repainted():
+        nonlocal seen
+        seen += os.read(main, 65536).decode()
+        return seen.count("\x1b[2J") > 2
+
+    until(repainted, 20, "a repainted list")
+    ps.send_signal(signal.SIGINT)
+    lines = seen.split("\x1b[2J")[-2].replace("\r", "").removesuffix("\x1b[H").splitlines()
+    assert lines[0].startswith("ID ") and [line.split()[0] for line in lines[1:]] == jobs[:2:-1], lines
+    assert all(len(line) <= 60 for line in lines), lines
+    while ps.poll() is None:
+        os.read(main, 65536)
+    os.close(main)
+    assert ps.returncode == 130
+
+
 def test_who_leaves_early_is_no_error(home):
     home.digest(home.submit())
     for args in (["ps"], ["ps", "-o", "json"], ["why", "tiny"], ["help"]):

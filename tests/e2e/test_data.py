@@ -214,6 +214,7 @@ def test_nodes_without_the_data_are_named_and_left():
 
 def test_weights_that_a_node_does_not_have_are_named():
     with Home() as home:
+        home.env["CAIRN_ADDR"] = f"unix:{home.home}/cairnd.sock"  # its nodes may be elsewhere: submit looks at nothing
         job = home.submit(TEXT.replace("arch: gpt2,", "arch: gpt2, weights: weights.safetensors,")
                           .replace("format: text, path: data/text.txt", "format: synthetic, samples: 384")
                           .replace("format: text, path: data/eval.txt", "format: synthetic, samples: 100"))

@@ -90,6 +90,8 @@ def test_permissions_are_named_before_the_job_is_queued():
             assert re.search(r"user nobody may not read .*/secret.gz \(mode 0600, of root\)", done.stderr), done.stderr
             assert re.search(r"user nobody can make nothing in .*/ours: Permission denied", done.stderr), done.stderr
             assert cairn("ps", "-o", "name").stdout == ""
+            done = cairn("submit", "secret.gz")
+            assert done.returncode == 2 and "secret.gz: permission denied" in done.stderr, done
         finally:
             assert cairn("down").returncode == 0
     finally:
