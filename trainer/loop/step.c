@@ -16,12 +16,13 @@ struct bucket_handover {
     enum status st; /* of that */
 };
 
-/* Of one bucket, the last; for tests, where the host may. */
+/* Of one bucket, the last; not the loss and the counts behind it. For tests, where the host may. */
 static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
 {
     const size_t begin = w->bucket_begin[bucket];
-    if (bucket + 1 == w->bucket_count && w->device.table->host_memory)
-        fault_flip("trainer.gradient", lane + begin, w->layout.count - begin);
+    const size_t end = w->layout.loss_at;
+    if (bucket + 1 == w->bucket_count && begin < end && w->device.table->host_memory)
+        fault_flip("trainer.gradient", lane + begin, end - begin);
 }
 
 /* Whose lane it was, if the step's loss isn't finite. The loss lies in the last bucket. */
@@ -96,6 +97,7 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     if (progress_stopped(progress))
         return ST_STALE;
     progress_phase(progress, PHASE_DATA);
+    fault_point("trainer.data");
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->batches, &item);
     if (st != ST_OK)
