@@ -11,6 +11,7 @@
 
 #define ID_BYTES  32
 #define PAGES_MAX 64 /* of one look at a job; the rest comes with the next */
+#define OVER_MAX  8  /* jobs that ended, in one look: opening one reads up to 16 MB */
 
 /* A job whose files are written. */
 struct written {
@@ -222,10 +223,13 @@ void curves_look(struct curves *curves, const struct snapshot *snapshot)
     if (!snapshot->up)
         return;
     drop_unlisted(curves, snapshot);
+    size_t over = 0;
     for (size_t i = 0; i < snapshot->job_count; i++) {
         const Cairn__V1__Job *shown = snapshot->jobs[i];
         struct written *job = is_wanted(curves, shown, since) ? find(curves, shown->id) : NULL;
         if (job == NULL || (job->id[0] != '\0' && now - job->looked_ms < CURVES_EVERY_MS))
+            continue;
+        if (job_is_over(shown->state) && ++over > OVER_MAX)
             continue;
         (void)snprintf(job->id, sizeof(job->id), "%s", shown->id);
         job->looked_ms = now;
