@@ -134,6 +134,13 @@ static enum status lock(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? ST_EXISTS : ST_OK;
 }
 
+static int take_fd(int *fd)
+{
+    const int taken = *fd;
+    *fd = -1;
+    return taken;
+}
+
 /* The newest file: goes on with it if it is whole, has its head and has room. */
 static enum status take_newest(struct tensorboard *tb, struct name name)
 {
@@ -157,8 +164,7 @@ static enum status take_newest(struct tensorboard *tb, struct name name)
     tb->size = (uint64_t)info.st_size;
     tb->headless = tb->size == 0;
     if (whole && (tb->curve.begun || tb->headless) && tb->size < TENSORBOARD_FILE_BYTES) {
-        tb->fd = fd;
-        fd = -1;
+        tb->fd = take_fd(&fd);
     }
     return ST_OK;
 }

@@ -31,10 +31,10 @@
 #include "common/log.h"
 #include "common/status.h"
 
-#define TENSORBOARD_ROWS         65536              /* that many steps all have a row */
-#define TENSORBOARD_FILE_BYTES   (16 * 1024 * 1024) /* then the next file; it is read at open */
-#define TENSORBOARD_BUFFER_BYTES (256 * 1024)       /* rows that wait to be written: some 700 */
-#define TENSORBOARD_FLUSH_BYTES  (64 * 1024)        /* so many are written without being asked */
+#define TENSORBOARD_ROWS         65536                 /* that many steps all have a row */
+#define TENSORBOARD_FILE_BYTES   (UINT64_C(16) << 20)  /* then the next file; it is read at open */
+#define TENSORBOARD_BUFFER_BYTES (UINT64_C(256) << 10) /* rows that wait to be written: some 700 */
+#define TENSORBOARD_FLUSH_BYTES  (UINT64_C(64) << 10)  /* so many are written without being asked */
 
 struct tensorboard;
 

@@ -14,6 +14,19 @@
 
 #define FILE_MAX (64 << 20)
 
+static void make_room(struct reader_curve *curve, uint64_t step)
+{
+    const uint64_t old = curve->steps;
+    if (step < old)
+        return;
+    curve->steps = old < 64 ? 128 : 2 * old;
+    curve->there = realloc(curve->there, curve->steps * sizeof(*curve->there));
+    curve->value = realloc(curve->value, curve->steps * sizeof(*curve->value));
+    assert_true(curve->there != NULL && curve->value != NULL);
+    memset(curve->there + old, 0, (curve->steps - old) * sizeof(*curve->there));
+    make_room(curve, step);
+}
+
 static struct reader_curve *curve_of(struct events *events, enum reader_kind kind, const char *tag,
                                      bool make)
 {
@@ -23,9 +36,7 @@ static struct reader_curve *curve_of(struct events *events, enum reader_kind kin
             if (!make)
                 return NULL;
             (void)snprintf(curve->tag, sizeof(curve->tag), "%s", tag);
-            curve->there = calloc(READER_STEPS, sizeof(*curve->there));
-            curve->value = calloc(READER_STEPS, sizeof(*curve->value));
-            assert_true(curve->there != NULL && curve->value != NULL);
+            make_room(curve, 0);
         }
         if (strcmp(curve->tag, tag) == 0)
             return curve;
@@ -43,6 +54,7 @@ static void drop_from(struct reader_curve *curve, uint64_t step)
 
 static void put_point(struct reader_curve *curve, uint64_t step, float value)
 {
+    make_room(curve, step);
     curve->there[step] = true;
     curve->value[step] = value;
     curve->newest = step > curve->newest ? step : curve->newest;
@@ -59,7 +71,7 @@ static void take_values(struct events *events, const Tensorboard__Event *event)
         if (number) {
             struct reader_curve *python = curve_of(events, READER_PYTHON, value->tag, true);
             put_point(rust, step, value->simple_value);
-            events->twice += python->there[step];
+            events->twice += step < python->steps && python->there[step];
             put_point(python, step, value->simple_value);
         } else {
             assert_string_equal(value->metadata->plugin_data->plugin_name, "scalars");
@@ -144,13 +156,13 @@ uint32_t events_count(const struct events *events, enum reader_kind kind, const 
 bool events_has(const struct events *events, enum reader_kind kind, const char *tag, uint64_t step)
 {
     const struct reader_curve *curve = curve_of((struct events *)events, kind, tag, false);
-    return curve != NULL && curve->there[step];
+    return curve != NULL && step < curve->steps && curve->there[step];
 }
 
 double events_value(const struct events *events, enum reader_kind kind, const char *tag,
                     uint64_t step)
 {
     const struct reader_curve *curve = curve_of((struct events *)events, kind, tag, false);
-    assert_true(curve != NULL && curve->there[step]);
+    assert_true(events_has(events, kind, tag, step));
     return (double)curve->value[step];
 }

@@ -16,7 +16,8 @@ enum reader_kind { READER_PYTHON, READER_RUST, READERS };
 struct reader_curve {
     char tag[40];
     uint64_t newest;
-    bool *there; /* by step */
+    uint64_t steps; /* that the next two have room for */
+    bool *there;    /* by step */
     float *value;
 };
 

@@ -247,7 +247,7 @@ static void test_a_job_that_goes_back(void **state)
         const struct rng_counter words = rng_words(7, generation, 0, 0, 0);
         const uint64_t to = next + words.word[0] % (STEPS - next + 1);
         for (uint64_t step = next; step <= to; step++) { /* evaluates at other steps each time */
-            const bool evaluated = step % (3 + generation % 5) == 0;
+            const bool evaluated = step % (7 + 13 * (generation % 5)) == 0;
             add(b, generation, step, evaluated);
             truth_put(&t, generation, step, evaluated);
         }
