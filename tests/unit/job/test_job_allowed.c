@@ -152,6 +152,53 @@ static void what_can_be_allowed(void **state)
             fail_msg("'%s'", bad[i]);
 }
 
+/* ---- what is looked at ---- */
+
+struct seen {
+    char keys[512];
+    const char *against; /* the key whose path can't be used */
+};
+
+static bool look_at(void *arg, const struct job_named *named, char cause[LIMIT_REASON],
+                    char way_out[LIMIT_REASON])
+{
+    struct seen *seen = arg;
+    const size_t used = strlen(seen->keys);
+    (void)snprintf(seen->keys + used, sizeof(seen->keys) - used, "%s=%s (%d) ", named->key,
+                   named->path, (int)named->kind);
+    if (seen->against == NULL || strcmp(seen->against, named->key) != 0)
+        return true;
+    (void)snprintf(cause, LIMIT_REASON, "%s is no good", named->key);
+    (void)snprintf(way_out, LIMIT_REASON, "make it good");
+    return false;
+}
+
+static void each_path_is_looked_at_once_and_told_at_its_place(void **state)
+{
+    (void)state;
+    static const char text[] = "name: a\n"
+                               "model: {arch: gpt2, weights: w.safetensors}\n"
+                               "data:\n"
+                               "  train: {format: tokens, path: 't_*.bin'}\n"
+                               "  eval: {format: text, path: e.txt}\n"
+                               "train: {duration: 1 steps, global_batch: 8, optimizer: {lr: 1}}\n";
+    struct seen seen = { .against = "data.eval.path" };
+    const struct job_look look = { .usable = look_at, .arg = &seen };
+    const struct job_origin origin = { .file_name = "f", .base_dir = "/d", .look = &look };
+    auto_buf struct buf errors;
+    buf_init(&errors, 1 << 16);
+    assert_int_equal(job_parse_within(&origin, text, sizeof(text) - 1, NULL, 0, &job, &errors),
+                     ST_CONFIG);
+    assert_string_equal(errors.data, "f:5:30: data.eval.path is no good\n"
+                                     "    eval: {format: text, path: e.txt}\n"
+                                     "                               ^~~~~\n"
+                                     "  make it good\n");
+    assert_string_equal(seen.keys, "model.weights=/d/w.safetensors (0) "
+                                   "data.train.path=/d/t_*.bin (1) "
+                                   "data.eval.path=/d/e.txt (0) "
+                                   "checkpoint.store=/d/checkpoints (2) ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +208,7 @@ int main(void)
         cmocka_unit_test(weights_and_files_of_nccl_count_too),
         cmocka_unit_test(what_is_opened_is_what_was_looked_at),
         cmocka_unit_test(what_can_be_allowed),
+        cmocka_unit_test(each_path_is_looked_at_once_and_told_at_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
