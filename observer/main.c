@@ -9,7 +9,9 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -18,6 +20,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -49,7 +52,8 @@ struct observer {
     struct paths paths;
     const char *listen; /* NULL: the default */
     char url[64];
-    int signal_fd, watchdog_fd;
+    int signal_fd, watchdog_fd, listen_fd;
+    uint16_t port;
     struct coordinator *coordinator;
     struct poll *poll;
     struct cache *cache;
@@ -160,20 +164,37 @@ static uint16_t describe(struct observer *o, int fd)
 {
     struct sockaddr_storage address = { 0 };
     socklen_t size = sizeof(address);
-    char host[INET6_ADDRSTRLEN] = "";
+    char host[INET6_ADDRSTRLEN] = "", port[8] = "";
     CHECK(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+    CHECK(getnameinfo((const struct sockaddr *)&address, size, host, sizeof(host), port,
+                      sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) == 0);
     const bool six = address.ss_family == AF_INET6;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
-    const struct sockaddr_in6 *at = (const struct sockaddr_in6 *)&address;
-    const void *bytes = six ? (const void *)&at->sin6_addr : (const void *)&four->sin_addr;
-    const uint16_t port = ntohs(six ? at->sin6_port : four->sin_port);
-    (void)inet_ntop(address.ss_family, bytes, host, sizeof(host));
-    (void)snprintf(o->url, sizeof(o->url), "http://%s%s%s:%u/", six ? "[" : "", host,
-                   six ? "]" : "", (unsigned)port);
-    return port;
+    (void)snprintf(o->url, sizeof(o->url), "http://%s%s%s:%s/", six ? "[" : "", host,
+                   six ? "]" : "", port);
+    return (uint16_t)strtoul(port, NULL, 10);
 }
 
-static enum status start_http(struct observer *o)
+/* Writes where it serves. That it can't, on a full disk, is no reason to serve nobody: but a file
+ * that names another place, where others may listen by now, has to go. */
+static void write_address(const struct observer *o, const char *path)
+{
+    auto_free char *there = NULL;
+    size_t size = 0;
+    enum status st = io_read_file(io_system(), path, 256, &there, &size);
+    const bool same =
+        st == ST_OK && size == strlen(o->url) && memcmp(there, o->url, strlen(o->url)) == 0;
+    if (same && utimensat(AT_FDCWD, path, NULL, 0) == 0) /* `cairn up` looks when it was said */
+        return;
+    st = io_replace(io_system(), path, o->url, strlen(o->url));
+    if (st == ST_OK)
+        return;
+    (void)unlink(path);
+    LOG_WARN(&o->log, "can't write %s: %s; 'cairn open' won't find %s", path, status_string(st),
+             o->url);
+}
+
+/* Before there are threads: an address that can't be had is the most probable end. */
+static enum status start_listening(struct observer *o)
 {
     char path[LIMIT_PATH];
     struct sockaddr_storage address;
@@ -189,21 +210,31 @@ static enum status start_http(struct observer *o)
                   o->listen);
         return ST_CONFIG;
     }
-    const int fd = o->listen != NULL ? listen_at(&address, size) : listen_default(path);
-    if (fd < 0) {
+    o->listen_fd = o->listen != NULL ? listen_at(&address, size) : listen_default(path);
+    if (o->listen_fd < 0) {
         st = status_from_errno(errno);
         LOG_ERROR(&o->log, "can't listen at %s: %s", o->listen != NULL ? o->listen : "127.0.0.1",
                   strerror(errno));
         return st;
     }
-    const uint16_t port = describe(o, fd);
+    o->port = describe(o, o->listen_fd);
+    return ST_OK;
+}
+
+static enum status start_http(struct observer *o)
+{
+    char path[LIMIT_PATH];
     const struct http_parts parts = { .coordinator = o->coordinator,
                                       .poll = o->poll,
                                       .cache = o->cache,
                                       .sessions = &o->sessions,
                                       .log = &o->log };
-    st = http_start(&parts, fd, port, &o->http);
-    return st == ST_OK ? io_replace(io_system(), path, o->url, strlen(o->url)) : st;
+    enum status st = http_start(&parts, o->listen_fd, o->port, &o->http);
+    if (st == ST_OK)
+        st = paths_join(&o->paths, path, sizeof(path), ADDRESS_FILE);
+    if (st == ST_OK)
+        write_address(o, path);
+    return st;
 }
 
 /* ---- life ---- */
@@ -235,6 +266,9 @@ static enum status start(struct observer *o)
         LOG_ERROR(&o->log, "no usable home: %s; set CAIRN_HOME", status_string(st));
         return st;
     }
+    st = start_listening(o);
+    if (st != ST_OK)
+        return st;
     rpc_log_to(&o->log);
     rpc_init();
     st = coordinator_open(&o->paths, &o->coordinator);

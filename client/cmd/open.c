@@ -34,14 +34,32 @@ static enum status make_link(const struct client *client, const char *role, char
     return fd >= 0 && write(fd, role, (size_t)size) == size ? ST_OK : status_from_errno(errno);
 }
 
-/* Where there is a screen; the link is printed in any case. */
-static void start_browser(const char *link)
+/* A file of the home's owner that leads to the link: everybody on the machine sees the command lines
+ * of browsers. */
+static bool write_leader(const struct client *client, const char *link, char path[LIMIT_PATH])
 {
-    char *argv[] = { "xdg-open", (char *)(uintptr_t)link, NULL };
+    char text[1024];
+    if (paths_join(&client->paths, path, LIMIT_PATH, "observer/open.html") != ST_OK)
+        return false;
+    const int size = snprintf(text, sizeof(text),
+                              "<!doctype html><title>cairn</title>\n"
+                              "<meta http-equiv=\"refresh\" content=\"0; url=%s\">\n"
+                              "<a href=\"%s\">the page</a>\n",
+                              link, link);
+    (void)unlink(path);
+    auto_close int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return fd >= 0 && size < (int)sizeof(text) && write(fd, text, (size_t)size) == size;
+}
+
+/* Where there is a screen; the link is printed in any case. */
+static void start_browser(const struct client *client, const char *link)
+{
+    char path[LIMIT_PATH];
+    char *argv[] = { "xdg-open", path, NULL };
     posix_spawn_file_actions_t files;
     pid_t pid;
     if ((getenv("DISPLAY") == NULL && getenv("WAYLAND_DISPLAY") == NULL) ||
-        posix_spawn_file_actions_init(&files) != 0)
+        !write_leader(client, link, path) || posix_spawn_file_actions_init(&files) != 0)
         return;
     if (posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0) == 0 &&
         posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0) == 0)
@@ -70,6 +88,6 @@ enum exit_code cmd_open(struct client *client)
     (void)snprintf(link, sizeof(link), "%sopen?code=%s", url, code);
     (void)puts(link);
     client_note(client, "works once, within a minute\n");
-    start_browser(link);
+    start_browser(client, link);
     return EXIT_DONE;
 }

@@ -316,6 +316,13 @@ static const char *page_of(const struct client *client)
     return has_no_page(client) ? NULL : client->args.page;
 }
 
+/* Else the observer would refuse it again and again. NULL: its own choice. */
+static bool is_page_address(const char *page)
+{
+    return page == NULL || (rpc_address_is_loopback(page) &&
+                            (strncmp(page, "127.", 4) == 0 || strncmp(page, "[::1]:", 6) == 0));
+}
+
 enum exit_code cmd_supervise(struct client *client)
 {
     enum exit_code code = prepare_home(client);
@@ -410,6 +417,12 @@ enum exit_code cmd_up(struct client *client)
         (!rpc_address_is_dialled(client->args.advertise) || !is_beyond(client->args.listen))) {
         client_error("--advertise %s: HOST:PORT, with a --listen beyond loopback",
                      client->args.advertise);
+        return EXIT_USAGE;
+    }
+    if (!is_page_address(page_of(client))) {
+        client_error("--page %s: 127.0.0.1:PORT, [::1]:PORT or none; from another machine come by "
+                     "ssh -L (docs/page.md)",
+                     client->args.page);
         return EXIT_USAGE;
     }
     if (client->args.paths != NULL && !job_allowed_valid(client->args.paths)) {

@@ -4,8 +4,6 @@
 
 #include "common/limits.h"
 
-#define CALL_MS 5000
-
 struct coordinator {
     struct rpc_channel *channel;
 };
@@ -39,7 +37,14 @@ enum status coordinator_call(struct coordinator *coordinator, const char *method
                              const ProtobufCMessage *request, ProtobufCMessage **out,
                              struct rpc_result *result)
 {
-    const struct rpc_call_options options = { .timeout_ms = CALL_MS, .wait_for_ready = true };
+    return coordinator_call_for(coordinator, method, request, COORDINATOR_CALL_MS, out, result);
+}
+
+enum status coordinator_call_for(struct coordinator *coordinator, const char *method,
+                                 const ProtobufCMessage *request, int32_t timeout_ms,
+                                 ProtobufCMessage **out, struct rpc_result *result)
+{
+    const struct rpc_call_options options = { .timeout_ms = timeout_ms, .wait_for_ready = true };
     return rpc_unary(coordinator->channel, &cairn__v1__control__descriptor, method, request,
                      &options, out, result);
 }
@@ -48,7 +53,7 @@ enum status coordinator_stream(struct coordinator *coordinator, const char *meth
                                const ProtobufCMessage *request, struct rpc_stream **out,
                                struct rpc_result *result)
 {
-    const struct rpc_stream_options options = { .open_timeout_ms = CALL_MS,
+    const struct rpc_stream_options options = { .open_timeout_ms = COORDINATOR_CALL_MS,
                                                 .wait_for_ready = true };
     return rpc_stream_request(coordinator->channel, &cairn__v1__control__descriptor, method,
                               request, &options, out, result);

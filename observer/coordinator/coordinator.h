@@ -18,14 +18,21 @@ MUST_CHECK enum status coordinator_open(const struct paths *paths, struct coordi
 /* After its last call and stream. */
 void coordinator_close(struct coordinator *coordinator);
 
+#define COORDINATOR_CALL_MS 5000
+
 /*
- * One call, 5 s at most, a coordinator that is just being started waited for. *out:
- * protobuf_c_message_free_unpacked(reply, NULL). Errors: rpc_code_status(result->code);
- * result->detail says why
+ * One call, COORDINATOR_CALL_MS at most, a coordinator that is just being started waited for. *out:
+ * protobuf_c_message_free_unpacked(reply, NULL).
+ * Errors: rpc_code_status(result->code); result->detail says why
  */
 MUST_CHECK enum status coordinator_call(struct coordinator *coordinator, const char *method,
                                         const ProtobufCMessage *request, ProtobufCMessage **out,
                                         struct rpc_result *result);
+
+/* The same, timeout_ms at most. */
+MUST_CHECK enum status coordinator_call_for(struct coordinator *coordinator, const char *method,
+                                            const ProtobufCMessage *request, int32_t timeout_ms,
+                                            ProtobufCMessage **out, struct rpc_result *result);
 
 /* Opens a server stream; as coordinator_call. rpc_stream_close ends it. */
 MUST_CHECK enum status coordinator_stream(struct coordinator *coordinator, const char *method,

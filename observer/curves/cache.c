@@ -18,7 +18,9 @@ struct entry {
     int64_t used_ms;
     pthread_mutex_t lock; /* of the rest */
     struct history history;
-    int64_t asked_ms; /* when it was up to date; 0: never */
+    int64_t asked_ms;   /* when the coordinator was asked last; 0: never */
+    enum status failed; /* what came of that */
+    struct rpc_result failure;
 };
 
 struct cache {
@@ -116,15 +118,22 @@ static enum status read_page(struct cache *cache, struct entry *entry, bool *mor
     return answer == HISTORY_NO_MEMORY ? ST_NO_MEMORY : ST_OK;
 }
 
+/* A failure is everybody's who waited for it: else each of them would wait as long for his own. */
 static enum status refresh(struct cache *cache, struct entry *entry, struct rpc_result *result)
 {
+    if (entry->asked_ms != 0 && now_ms() - entry->asked_ms < CACHE_FRESH_MS) {
+        if (entry->failed != ST_OK)
+            *result = entry->failure;
+        return entry->failed;
+    }
     enum status st = ST_OK;
-    bool more = entry->asked_ms == 0 || now_ms() - entry->asked_ms >= CACHE_FRESH_MS;
-    const bool asks = more;
+    bool more = true;
     for (size_t i = 0; st == ST_OK && more && i < PAGES_MAX; i++)
         st = read_page(cache, entry, &more, result);
-    if (asks && st == ST_OK)
-        entry->asked_ms = now_ms();
+    entry->asked_ms = now_ms();
+    entry->failed = st;
+    if (st != ST_OK)
+        entry->failure = *result;
     return st;
 }
 

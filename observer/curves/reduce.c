@@ -135,15 +135,29 @@ static enum status put_eval(const struct part *part, const char *name, size_t of
     return st == ST_OK ? buf_append_text(out, "]") : st;
 }
 
+/* An id has nothing but letters, digits and '-'; of anything else the JSON stays JSON. */
+static enum status put_id(struct buf *out, const char *id)
+{
+    enum status st = buf_append_text(out, "{\"job\":\"");
+    for (; st == ST_OK && *id != '\0'; id++) {
+        const bool plain = *id > ' ' && *id <= '~' && *id != '"' && *id != '\\';
+        st = buf_append(out, plain ? id : "?", 1);
+    }
+    return st;
+}
+
 enum status reduce_json(const struct history *history, const char *job, size_t from, size_t to,
                         size_t points, struct buf *out)
 {
     const size_t most = points < REDUCE_POINTS_MAX ? points : REDUCE_POINTS_MAX;
-    struct part part = { .rows = history->rows + from, .count = to - from };
+    struct part part = { .rows = to > from ? history->rows + from : NULL,
+                         .count = to > from ? to - from : 0 };
     part.points = part.count < most ? part.count : most;
-    enum status st =
-        buf_printf(out, "{\"job\":\"%s\",\"rows\":%zu,\"next_step\":%" PRIu64 ",\"columns\":{", job,
-                   history->count, history->next_step);
+    enum status st = put_id(out, job);
+    if (st == ST_OK) {
+        st = buf_printf(out, "\",\"rows\":%zu,\"next_step\":%" PRIu64 ",\"columns\":{",
+                        history->count, history->next_step);
+    }
     if (st == ST_OK)
         st = put_places(&part, out);
     for (size_t i = 0; st == ST_OK && i < sizeof(series) / sizeof(series[0]); i++)

@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include "common/check.h"
+#include "common/unconst.h"
 #include "observer/http/internal.h"
 
 #define KEY_BYTES 33
@@ -22,7 +23,7 @@ static enum MHD_Result steer(struct http_request *request, const char *method)
     Cairn__V1__JobRequest message = CAIRN__V1__JOB_REQUEST__INIT;
     char key[KEY_BYTES];
     make_key(key);
-    message.job = (char *)(uintptr_t)request->name;
+    message.job = unconst(request->name);
     message.idempotency_key = key;
     LOG_INFO(request->http->parts.log, "%s of %s, asked for on the page", method, request->name);
     return reply_call(request, method, &message.base);
@@ -48,9 +49,9 @@ enum MHD_Result act_save(struct http_request *request)
     Cairn__V1__SaveCheckpointRequest message = CAIRN__V1__SAVE_CHECKPOINT_REQUEST__INIT;
     char key[KEY_BYTES];
     make_key(key);
-    message.job = (char *)(uintptr_t)request->name;
+    message.job = unconst(request->name);
     message.idempotency_key = key;
-    return reply_call(request, "SaveCheckpoint", &message.base);
+    return reply_call_for(request, "SaveCheckpoint", &message.base, HTTP_SAVE_MS);
 }
 
 enum MHD_Result act_drain(struct http_request *request)
@@ -63,9 +64,9 @@ enum MHD_Result act_drain(struct http_request *request)
         return reply_error(request, MHD_HTTP_BAD_REQUEST,
                            "the body is {\"reason\": \"…\"}, or empty");
     }
-    message.node = (char *)(uintptr_t)request->name;
+    message.node = unconst(request->name);
     if (reason != NULL)
-        message.reason = (char *)(uintptr_t)reason;
+        message.reason = unconst(reason);
     const enum MHD_Result queued = reply_call(request, "DrainNode", &message.base);
     json_decref(body);
     return queued;
@@ -74,6 +75,6 @@ enum MHD_Result act_drain(struct http_request *request)
 enum MHD_Result act_undrain(struct http_request *request)
 {
     Cairn__V1__UndrainNodeRequest message = CAIRN__V1__UNDRAIN_NODE_REQUEST__INIT;
-    message.node = (char *)(uintptr_t)request->name;
+    message.node = unconst(request->name);
     return reply_call(request, "UndrainNode", &message.base);
 }

@@ -11,6 +11,8 @@
 #include "observer/http/http.h"
 
 #define HTTP_JSON_BYTES ((size_t)64 << 20) /* of an answer */
+#define HTTP_NAME_BYTES 128                /* of a job or a node in a path, with the NUL */
+#define HTTP_SAVE_MS    170000             /* for a save: the page waits 180 s */
 
 struct http {
     struct http_parts parts;
@@ -48,6 +50,9 @@ enum MHD_Result reply_result(const struct http_request *request, const struct rp
 /* One call of the coordinator, and its answer as JSON. */
 enum MHD_Result reply_call(const struct http_request *request, const char *method,
                            const ProtobufCMessage *message);
+/* The same, waiting timeout_ms instead of COORDINATOR_CALL_MS. */
+enum MHD_Result reply_call_for(const struct http_request *request, const char *method,
+                               const ProtobufCMessage *message, int32_t timeout_ms);
 /* What every answer of ours says to browsers. */
 void reply_headers(struct MHD_Response *response);
 

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "common/clock.h"
+#include "common/unconst.h"
 #include "observer/http/internal.h"
 #include "proto/text/job_state.h"
 #include "proto/text/json.h"
@@ -17,7 +18,6 @@
 #define JOB_MS     1000 /* between two of its messages */
 #define NODES_MS   5000
 #define LINES_MAX  500 /* lines of a log in one event */
-#define ID_BYTES   64
 #define READ_BYTES 65536
 
 struct live {
@@ -27,7 +27,8 @@ struct live {
     bool over;      /* nothing comes after what waits */
     /* Appends events, waiting for them PING_MS at most. */
     void (*look)(struct live *live);
-    char job[ID_BYTES];
+    char job[HTTP_NAME_BYTES]; /* known: its id, else as it was asked for */
+    bool known;
     const struct snapshot *seen; /* live_all: the newest */
     struct cache_place place;
     struct rpc_stream *logs;
@@ -201,6 +202,8 @@ static bool put_job(struct live *live)
         return result.code == RPC_NOT_FOUND;
     }
     live->down = false;
+    (void)snprintf(live->job, sizeof(live->job), "%s", ((const Cairn__V1__Job *)reply)->id);
+    live->known = true;
     const bool over = job_is_over(((const Cairn__V1__Job *)reply)->state);
     json_t *value = json_from_message(reply);
     buf_init(&text, HTTP_JSON_BYTES);
@@ -230,7 +233,8 @@ static void look_at_job(struct live *live)
     while (live->out.size == 0 && now_ms() < until && !live->over) {
         const bool due = live->job_ms == 0 || now_ms() - live->job_ms >= JOB_MS;
         const bool ended = due && put_job(live);
-        put_rows(live);
+        if (live->known)
+            put_rows(live);
         if (ended) {
             put_event(live, "over", "{}", 2);
             live->over = true;
@@ -260,13 +264,29 @@ static json_t *line_value(const Cairn__V1__LogLine *line)
                      "line", json_from_text(line->line));
 }
 
+/* Waits until then at most, and no longer than poll_stop wants it. */
+static enum status next_line(struct live *live, int64_t until_ms, ProtobufCMessage **out)
+{
+    enum status st = ST_TIMED_OUT;
+    do {
+        const int64_t left = until_ms - now_ms();
+        st = rpc_stream_recv(live->logs,
+                             (int32_t)(left < 0         ? 0
+                                       : left < LOOK_MS ? left
+                                                        : LOOK_MS),
+                             out);
+    } while (st == ST_TIMED_OUT && now_ms() < until_ms && !poll_stopped(live->http->parts.poll));
+    return st;
+}
+
 static void look_at_logs(struct live *live)
 {
+    const int64_t until_ms = now_ms() + PING_MS;
     json_t *lines = json_array();
     enum status st = ST_OK;
     while (lines != NULL && st == ST_OK && json_array_size(lines) < LINES_MAX) {
         ProtobufCMessage *message = NULL;
-        st = rpc_stream_recv(live->logs, json_array_size(lines) == 0 ? PING_MS : 0, &message);
+        st = next_line(live, json_array_size(lines) == 0 ? until_ms : 0, &message);
         if (st != ST_OK)
             break;
         json_t *value = line_value((const Cairn__V1__LogLine *)message);
@@ -290,7 +310,7 @@ enum MHD_Result live_logs(struct http_request *request)
     Cairn__V1__StreamLogsRequest message = CAIRN__V1__STREAM_LOGS_REQUEST__INIT;
     struct rpc_stream *stream = NULL;
     struct rpc_result result = { .code = RPC_INTERNAL };
-    message.job = (char *)(uintptr_t)request->name;
+    message.job = unconst(request->name);
     message.follow = request_number(request, "follow", 0, 1) == 1;
     if (request_parameter(request, "rank") != NULL) {
         message.rank__case = CAIRN__V1__STREAM_LOGS_REQUEST__RANK__RANK;

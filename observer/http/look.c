@@ -4,23 +4,25 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/unconst.h"
 #include "observer/http/internal.h"
 #include "observer/page/page.h"
 #include "observer/prometheus/prometheus.h"
 #include "proto/text/json.h"
 #include "proto/text/metrics.h"
 
-#define POINTS        1000 /* of a curve, where nobody says how many */
-#define POINTS_MAX    4000
-#define ROWS_BYTES    ((size_t)32 << 20) /* of CSV: a job has LIMIT_METRIC_ROWS rows */
-#define COOKIE_FORMAT SESSION_COOKIE "=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d"
+#define POINTS         1000 /* of a curve, where nobody says how many */
+#define POINTS_MAX     4000
+#define ROWS_BYTES     ((size_t)32 << 20) /* of CSV: a job has LIMIT_METRIC_ROWS rows */
+#define ROWS_PAGES_MAX 1024               /* several times as many as so many rows come in */
+#define COOKIE_FORMAT  HTTP_COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d"
 
 enum MHD_Result look_page(struct http_request *request)
 {
     size_t size = 0;
     const char *html = page_html(&size);
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(size, (void *)(uintptr_t)html, MHD_RESPMEM_PERSISTENT);
+        MHD_create_response_from_buffer(size, unconst(html), MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
         return MHD_NO;
     reply_headers(response);
@@ -38,14 +40,16 @@ enum MHD_Result look_open(struct http_request *request)
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     const enum session_role role =
         session_link(sessions, request_parameter(request, "code"), now_s);
-    if (role == SESSION_NOBODY)
+    if (role == SESSION_NOBODY) {
         return reply_error(request, MHD_HTTP_FORBIDDEN,
                            "this link was used, or is older than a minute: 'cairn open' makes "
                            "another");
+    }
     session_make(sessions, role, now_s + SESSION_S, token);
-    (void)snprintf(cookie, sizeof(cookie), COOKIE_FORMAT, token, SESSION_S);
+    (void)snprintf(cookie, sizeof(cookie), COOKIE_FORMAT, (unsigned)request->http->port, token,
+                   SESSION_S);
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+        MHD_create_response_from_buffer(0, unconst(""), MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
         return MHD_NO;
     reply_headers(response);
@@ -103,18 +107,26 @@ enum MHD_Result look_nodes(struct http_request *request)
     return reply_shared(request, snapshot, snapshot_nodes_json(snapshot));
 }
 
+/* Asked of the connection: http->daemon isn't set yet for who comes at once. */
+static unsigned count_connections(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *own =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_DAEMON);
+    const union MHD_DaemonInfo *info =
+        own != NULL ? MHD_get_daemon_info(own->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS) : NULL;
+    return info != NULL ? info->num_connections : 0;
+}
+
 enum MHD_Result look_system(struct http_request *request)
 {
     const struct http *http = request->http;
     const struct snapshot *snapshot = poll_latest(http->parts.poll);
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     const double up_s = (double)(clock_mono_ms(clock_system()) - http->started_ms) / 1e3;
     json_t *coordinator =
         snapshot->version != NULL ? json_from_message(&snapshot->version->base) : json_null();
-    json_t *observer = json_pack("{s:s, s:f, s:i, s:i}", "version", CAIRN_VERSION, "uptime_s", up_s,
-                                 "connections", info != NULL ? (int)info->num_connections : 0,
-                                 "streams", (int)atomic_load(&http->streams));
+    json_t *observer =
+        json_pack("{s:s, s:f, s:i, s:i}", "version", CAIRN_VERSION, "uptime_s", up_s, "connections",
+                  (int)count_connections(request), "streams", (int)atomic_load(&http->streams));
     json_t *value =
         json_pack("{s:o, s:b, s:s, s:o}", "coordinator", coordinator, "up", snapshot->up, "error",
                   snapshot->up ? "" : snapshot->error, "observer", observer);
@@ -127,8 +139,6 @@ enum MHD_Result look_metrics(struct http_request *request)
 {
     const struct http *http = request->http;
     const struct snapshot *snapshot = poll_latest(http->parts.poll);
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
     const double now = (double)clock_wall_ms(clock_system()) / 1e3;
     const double up_s = (double)(clock_mono_ms(clock_system()) - http->started_ms) / 1e3;
     const struct prometheus_view view = {
@@ -142,7 +152,7 @@ enum MHD_Result look_metrics(struct http_request *request)
         .now_unix_s = now,
         .observer_version = CAIRN_VERSION,
         .started_unix_s = now - up_s,
-        .connections = info != NULL ? info->num_connections : 0,
+        .connections = count_connections(request),
         .streams = atomic_load(&http->streams),
     };
     auto_buf struct buf out;
@@ -157,7 +167,7 @@ enum MHD_Result look_metrics(struct http_request *request)
 static Cairn__V1__JobRequest job_request(const struct http_request *request)
 {
     Cairn__V1__JobRequest out = CAIRN__V1__JOB_REQUEST__INIT;
-    out.job = (char *)(uintptr_t)request->name;
+    out.job = unconst(request->name);
     return out;
 }
 
@@ -176,8 +186,30 @@ enum MHD_Result look_why(struct http_request *request)
 enum MHD_Result look_checkpoints(struct http_request *request)
 {
     Cairn__V1__ListCheckpointsRequest message = CAIRN__V1__LIST_CHECKPOINTS_REQUEST__INIT;
-    message.job = (char *)(uintptr_t)request->name;
+    message.job = unconst(request->name);
     return reply_call(request, "ListCheckpoints", &message.base);
+}
+
+/* The job's id: rows are kept under it, and a name, or the beginning of an id, may come to mean
+ * another job. */
+static enum status find_job(const struct http_request *request, char id[HTTP_NAME_BYTES],
+                            struct rpc_result *result)
+{
+    const struct snapshot *snapshot = poll_latest(request->http->parts.poll);
+    const bool listed = snapshot_job(snapshot, request->name) != NULL;
+    const Cairn__V1__JobRequest message = job_request(request);
+    ProtobufCMessage *reply = NULL;
+    snapshot_unref(snapshot);
+    (void)snprintf(id, HTTP_NAME_BYTES, "%s", request->name);
+    if (listed)
+        return ST_OK;
+    const enum status st =
+        coordinator_call(request->http->parts.coordinator, "GetJob", &message.base, &reply, result);
+    if (st != ST_OK)
+        return st;
+    (void)snprintf(id, HTTP_NAME_BYTES, "%s", ((const Cairn__V1__Job *)reply)->id);
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return ST_OK;
 }
 
 enum MHD_Result look_curves(struct http_request *request)
@@ -185,12 +217,15 @@ enum MHD_Result look_curves(struct http_request *request)
     auto_buf struct buf out;
     buf_init(&out, HTTP_JSON_BYTES);
     struct rpc_result result = { .code = RPC_INTERNAL };
+    char id[HTTP_NAME_BYTES];
     const size_t points = request_number(request, "points", POINTS, POINTS_MAX);
-    const enum status st =
-        cache_curves(request->http->parts.cache, request->name, points, &out, &result);
-    if (st == ST_FULL)
+    enum status st = find_job(request, id, &result);
+    if (st == ST_OK)
+        st = cache_curves(request->http->parts.cache, id, points, &out, &result);
+    if (st == ST_FULL) {
         return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
                            "curves of too many jobs are looked at: try again in a minute");
+    }
     if (st != ST_OK)
         return reply_result(request, &result);
     return reply_buf(request, MHD_HTTP_OK, "application/json", &out);
@@ -210,10 +245,12 @@ static enum status put_pages(struct http_request *request, struct buf *out,
                              struct rpc_result *result)
 {
     Cairn__V1__ReadMetricsRequest message = CAIRN__V1__READ_METRICS_REQUEST__INIT;
-    message.job = (char *)(uintptr_t)request->name;
+    message.job = unconst(request->name);
     bool more = true;
     enum status st = metrics_csv_head(out);
-    while (st == ST_OK && more) {
+    for (size_t i = 0; st == ST_OK && more; i++) {
+        if (i == ROWS_PAGES_MAX)
+            return ST_FULL;
         ProtobufCMessage *reply = NULL;
         st = coordinator_call(request->http->parts.coordinator, "ReadMetrics", &message.base,
                               &reply, result);
@@ -234,6 +271,12 @@ enum MHD_Result look_rows(struct http_request *request)
     buf_init(&out, ROWS_BYTES);
     struct rpc_result result = { .code = RPC_INTERNAL };
     const enum status st = put_pages(request, &out, &result);
+    if (st == ST_FULL) {
+        return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
+                           "these are too many rows for one answer: 'cairn metrics %s -o csv' has "
+                           "them",
+                           request->name);
+    }
     return st == ST_OK ? reply_buf(request, MHD_HTTP_OK, "text/csv", &out)
                        : reply_result(request, &result);
 }

@@ -105,10 +105,11 @@ static unsigned http_code(enum rpc_code code)
 
 enum MHD_Result reply_result(const struct http_request *request, const struct rpc_result *result)
 {
-    if (result->code == RPC_UNAVAILABLE || result->code == RPC_DEADLINE_EXCEEDED)
+    if (result->code == RPC_UNAVAILABLE || result->code == RPC_DEADLINE_EXCEEDED) {
         return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
                            "the coordinator doesn't answer; 'cairn up' starts it, training goes on "
                            "without it");
+    }
     return reply_error(request, http_code(result->code == RPC_OK ? RPC_INTERNAL : result->code),
                        "%s",
                        result->detail[0] != '\0' ? result->detail : rpc_code_name(result->code));
@@ -117,10 +118,16 @@ enum MHD_Result reply_result(const struct http_request *request, const struct rp
 enum MHD_Result reply_call(const struct http_request *request, const char *method,
                            const ProtobufCMessage *message)
 {
+    return reply_call_for(request, method, message, COORDINATOR_CALL_MS);
+}
+
+enum MHD_Result reply_call_for(const struct http_request *request, const char *method,
+                               const ProtobufCMessage *message, int32_t timeout_ms)
+{
     ProtobufCMessage *reply = NULL;
     struct rpc_result result = { .code = RPC_INTERNAL };
-    if (coordinator_call(request->http->parts.coordinator, method, message, &reply, &result) !=
-        ST_OK)
+    if (coordinator_call_for(request->http->parts.coordinator, method, message, timeout_ms, &reply,
+                             &result) != ST_OK)
         return reply_result(request, &result);
     const enum MHD_Result queued = reply_message(request, reply);
     protobuf_c_message_free_unpacked(reply, NULL);

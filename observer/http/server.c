@@ -9,19 +9,20 @@
 #include "observer/http/internal.h"
 
 #define STACK_BYTES ((size_t)512 * 1024) /* of a connection's thread */
+#define DROP_BYTES  ((size_t)1 << 20)    /* of a body, until its connection is ended */
 
 /* Lives from a request's head to its end. */
 struct pending {
     struct buf body;
-    bool too_large;
+    size_t dropped; /* bytes of one that is too large */
 };
 
 static enum MHD_Result take_body(struct pending *pending, const char *data, size_t *size)
 {
-    if (!pending->too_large && buf_append(&pending->body, data, *size) != ST_OK)
-        pending->too_large = true; /* the rest is read and dropped */
+    if (pending->dropped > 0 || buf_append(&pending->body, data, *size) != ST_OK)
+        pending->dropped += *size; /* read, so that he who sends it hears why */
     *size = 0;
-    return MHD_YES;
+    return pending->dropped <= DROP_BYTES ? MHD_YES : MHD_NO;
 }
 
 /* Called with the head, with each piece of the body, and once more: then it is answered. */
@@ -46,9 +47,10 @@ static enum MHD_Result take_request(void *arg, struct MHD_Connection *connection
                                     .name = "",
                                     .body = pending->body.data != NULL ? pending->body.data : "",
                                     .body_size = pending->body.size };
-    if (pending->too_large)
+    if (pending->dropped > 0) {
         return reply_error(&request, MHD_HTTP_CONTENT_TOO_LARGE, "a request has %d bytes at most",
                            HTTP_BODY_BYTES);
+    }
     return route_request(&request, method, path);
 }
 

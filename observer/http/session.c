@@ -69,7 +69,9 @@ enum session_role session_link(const struct sessions *sessions, const char *code
     if (fd < 0 || unlink(path) != 0) /* of two who have it one removes it */
         return SESSION_NOBODY;
     if (fstat(fd, &info) != 0 || info.st_uid != geteuid() ||
-        info.st_mtime + SESSION_LINK_S < now_unix_s || read(fd, role, sizeof(role) - 1) <= 0)
+        info.st_mtime + SESSION_LINK_S < now_unix_s ||
+        info.st_mtime > now_unix_s + SESSION_LINK_S || /* the clock was set back meanwhile */
+        read(fd, role, sizeof(role) - 1) <= 0)
         return SESSION_NOBODY;
     if (strcmp(role, "operator") == 0)
         return SESSION_OPERATOR;
@@ -101,21 +103,32 @@ static enum status make_folder(const struct paths *paths, const char *name, char
     return chmod(out, 0700) == 0 ? ST_OK : status_from_errno(errno);
 }
 
+/* One that is there and good stays: who reads it meanwhile gets it whole, and a full disk is no
+ * trouble. */
 static enum status write_token(const struct sessions *sessions, const struct paths *paths,
                                enum session_role role, const char *name)
 {
-    char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1];
-    session_make(sessions, role, FOR_EVER, token);
-    token[IDENTITY_TOKEN - 1] = '\n';
-    token[IDENTITY_TOKEN] = '\0';
+    char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1] = "";
     const enum status st = paths_join(paths, path, sizeof(path), "observer/%s", name);
     if (st != ST_OK)
         return st;
-    auto_close int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
-    const ssize_t size = (ssize_t)strlen(token);
-    if (fd < 0 || fchmod(fd, 0600) != 0 || pwrite(fd, token, (size_t)size, 0) != size)
+    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0600) != 0)
         return status_from_errno(errno);
-    return ST_OK;
+    const ssize_t there = pread(fd, token, IDENTITY_TOKEN, 0);
+    if (there == IDENTITY_TOKEN && token[IDENTITY_TOKEN - 1] == '\n') {
+        token[IDENTITY_TOKEN - 1] = '\0';
+        if (session_role(sessions, token, FOR_EVER - 1) == role)
+            return ST_OK;
+    }
+    session_make(sessions, role, FOR_EVER, token);
+    token[IDENTITY_TOKEN - 1] = '\n';
+    token[IDENTITY_TOKEN] = '\0';
+    const ssize_t size = (ssize_t)strlen(token);
+    const ssize_t written = pwrite(fd, token, (size_t)size, 0);
+    if (written == size)
+        return ftruncate(fd, size) == 0 ? ST_OK : status_from_errno(errno);
+    return written < 0 ? status_from_errno(errno) : ST_FULL;
 }
 
 enum status sessions_open(struct sessions *sessions, const struct paths *paths)

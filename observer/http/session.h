@@ -27,7 +27,6 @@
 
 #define SESSION_S      43200 /* of a browser: 12 hours */
 #define SESSION_LINK_S 60
-#define SESSION_COOKIE "cairn_session"
 
 enum session_role { SESSION_NOBODY, SESSION_VIEWER, SESSION_OPERATOR };
 

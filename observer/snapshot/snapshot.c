@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/unconst.h"
 #include "proto/text/json.h"
 
 #define JSON_BYTES_MAX ((size_t)64 << 20)
@@ -30,7 +31,7 @@ struct made {
 
 static struct made *made_of(const struct snapshot *snapshot)
 {
-    return (struct made *)(uintptr_t)snapshot;
+    return unconst(snapshot);
 }
 
 static void unref_held(struct held *held)

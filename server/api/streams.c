@@ -148,7 +148,7 @@ static bool add_packed(void *arg, uint64_t step, const void *data, size_t size)
 {
     struct page *page = arg;
     const size_t begin = page->bytes.size;
-    page->full = page->count == PAGE_ROWS || begin + size > PAGE_BYTES;
+    page->full = page->count == PAGE_ROWS || (page->count > 0 && begin + size > PAGE_BYTES);
     if (page->full)
         return false;
     page->failed =
@@ -189,7 +189,7 @@ void api_read_metrics(Cairn__V1__Control_Service *service, const Cairn__V1__Read
         return;
     }
     page->next_step = in->from_step;
-    buf_init(&page->bytes, PAGE_BYTES + LIMIT_MESSAGE_BYTES);
+    buf_init(&page->bytes, PAGE_BYTES + (size_t)LIMIT_MESSAGE_BYTES);
     Cairn__V1__ReadMetricsReply out = CAIRN__V1__READ_METRICS_REPLY__INIT;
     const enum status st = load_page(api, job->id, page);
     if (st == ST_OK) {

@@ -4,9 +4,12 @@ import http.client
 import io
 import json
 import os
+import resource
 import signal
 import socket
+import stat
 import subprocess
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,6 +42,17 @@ class Browser:
             return reply.status, reply.headers, reply.read()
         finally:
             connection.close()
+
+    @property
+    def port(self):
+        return int(self.address.rpartition(":")[2])
+
+    def raw(self, method, path, headers="", host=None):
+        """What comes back until the server hangs up."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as peer:
+            peer.sendall(f"{method} {path} HTTP/1.1\r\nHost: {host or self.address}\r\nConnection: close\r\n"
+                         f"Authorization: Bearer {self.token}\r\n{headers}\r\n".encode())
+            return b"".join(iter(lambda: peer.recv(65536), b""))
 
     def json(self, path, **more):
         status, _, body = self.ask(path, **more)
@@ -200,7 +214,11 @@ def test_actions_are_an_operators(home, operator, viewer):
         assert viewer.act(path)[0] == 403
         assert operator.ask(path, "POST")[0] == 403  # no header: a form could send it
         assert operator.act(path, Origin="http://elsewhere.example")[0] == 403
-        assert operator.act(path, Origin="null")[0] == 403
+        for origin in ("null", "http://127.0.0.1", "http://localhost", "https://" + operator.address, "",
+                       f"http://{operator.address}.elsewhere.example", f"http://elsewhere.example:{operator.port}"):
+            assert operator.act(path, Origin=origin)[0] == 403, origin
+        twice = f"Origin: http://{operator.address}\r\nOrigin: http://elsewhere.example\r\n"
+        assert operator.raw("POST", path, twice + "X-Cairn: 1\r\nContent-Length: 0\r\n").startswith(b"HTTP/1.1 403")
         assert operator.ask(path, "GET", X_Cairn="1")[0] == 405
     shown = home.show(home.runs)
     assert shown["state"] == "RUNNING" and not [e for e in shown["events"][before:] if "pause" in e["kind"]]
@@ -230,10 +248,12 @@ def test_a_link_lets_a_browser_in_once(home):
     for flag, role in (((), "operator"), (("--viewer",), "viewer")):
         link = urlsplit(home.cairn("open", *flag).stdout.strip())
         path = f"{link.path}?{link.query}"
+        assert Browser(home).ask(path, "HEAD")[0] == 405  # it doesn't use it up
         status, headers, _ = Browser(home).ask(path)
         cookie = headers["Set-Cookie"]
         assert status == 303 and headers["Location"] == "/"
-        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/api;" in cookie
+        assert cookie.startswith(f"cairn_session_{Browser(home).port}=")  # another home's on this machine is another
         shown = Browser(home).json("/api/v1/session", Cookie=cookie.split(";")[0])
         assert shown["role"] == role
         status, _, body = Browser(home).ask(path)
@@ -246,6 +266,9 @@ def test_a_link_lets_a_browser_in_once(home):
 def test_other_names_lead_nowhere(home, operator):
     for host in ("evil.example", f"evil.example:{operator.address.split(':')[1]}", ""):
         assert operator.ask("/api/v1/jobs", Host=host)[0] in (400, 421)
+    assert operator.raw("GET", "/api/v1/jobs", "Host: evil.example\r\n").startswith(b"HTTP/1.1 421")
+    assert operator.raw("GET", "/api/v1/jobs", "Host: " + operator.address + "\r\n", host="evil.example").startswith(b"HTTP/1.1 421")
+    assert operator.raw("GET", "/api/v1/session").startswith(b"HTTP/1.1 200")
 
 
 def test_garbage_is_refused(home, operator):
@@ -267,6 +290,122 @@ def test_garbage_is_refused(home, operator):
             except OSError:
                 pass
     assert operator.ask("/healthz")[0] == 200
+
+
+def test_a_head_has_no_body(home, operator):
+    """Of a stream the library would send the end of one."""
+    for path, status in (("live", 405), (f"jobs/{home.over}/live", 405), (f"jobs/{home.over}/logs", 405), ("jobs", 200)):
+        head, _, body = operator.raw("HEAD", f"/api/v1/{path}").partition(b"\r\n\r\n")
+        assert int(head.split()[1]) == status and not body, path
+
+
+def test_a_body_without_end_is_ended(home, operator):
+    with socket.create_connection(("127.0.0.1", operator.port), timeout=20) as peer:
+        peer.sendall(f"POST /healthz HTTP/1.1\r\nHost: {operator.address}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        with pytest.raises(OSError):
+            for _ in range(10000):
+                peer.sendall(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+    assert operator.ask("/healthz")[0] == 200
+
+
+def test_a_name_means_the_newest_job_of_it():
+    """Rows are kept by id: those of two jobs never mix."""
+    with Home() as home:
+        first = home.submit()
+        home.digest(first)
+        name = home.show(first)["name"]
+        browser = Browser(home, token_of(home))
+        assert browser.json(f"/api/v1/jobs/{name}/curves")["job"] == first
+        second = home.submit(train__duration="5 steps")
+        home.digest(second)
+        curves = browser.json(f"/api/v1/jobs/{name}/curves")
+        assert curves["job"] == second and curves["columns"]["step"] == [1, 2, 3, 4, 5]
+        rows = [data for event, data in browser.events(f"/api/v1/jobs/{name}/live") if event == "rows"]
+        assert rows[0]["job"] == second and rows[0]["rows"] == 5
+        assert browser.ask("/api/v1/jobs/" + "x" * 100 + "/curves")[0] == 404
+
+
+def test_who_waits_for_a_hung_coordinator_waits_once():
+    """Not for each of those who asked for the same rows before him: eight would be 40 s."""
+    with Home() as home:
+        job = home.submit()
+        home.digest(job)
+        browser = Browser(home, token_of(home))
+        until(lambda: browser.json("/api/v1/jobs")["jobs"], 10, "the job is listed")
+        coordinator, = home.pids("cairnd")
+        answers = []
+
+        def ask():
+            try:
+                answers.append(browser.ask(f"/api/v1/jobs/{job}/curves")[0])
+            except OSError as problem:
+                answers.append(problem)
+        os.kill(coordinator, signal.SIGSTOP)
+        try:
+            askers = [threading.Thread(target=ask) for _ in range(8)]
+            for asker in askers:
+                asker.start()
+            for asker in askers:
+                asker.join()
+        finally:
+            os.kill(coordinator, signal.SIGCONT)
+        assert answers == [503] * 8
+
+
+def test_a_save_may_take_its_time(home, operator):
+    """Longer than what else is asked of a coordinator: it waits for a step."""
+    workers = [worker["pid"] for worker in home.show(home.runs)["workers"]]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    timer = threading.Timer(6, lambda: [os.kill(pid, signal.SIGCONT) for pid in workers])
+    timer.start()
+    try:
+        status, _, body = operator.act(f"/api/v1/jobs/{home.runs}/save")
+    finally:
+        timer.join()
+    assert status == 200 and json.loads(body)["step"] > 0, body
+
+
+def test_a_browser_is_started_without_the_code_on_its_command_line(home):
+    tools = home.dir / "tools"
+    tools.mkdir()
+    said = home.dir / "said"
+    (tools / "xdg-open").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {said}.new\nmv {said}.new {said}\n', encoding="ascii")
+    (tools / "xdg-open").chmod(0o755)
+    env = {**home.env, "DISPLAY": ":99", "PATH": f"{tools}:{os.environ['PATH']}"}
+    link = subprocess.run([BIN / "cairn", "open"], env=env, check=True, timeout=20, capture_output=True, text=True).stdout.strip()
+    until(said.exists, 20, "the browser")
+    leader = Path(said.read_text(encoding="utf-8").strip())
+    assert link.partition("code=")[2] not in str(leader)
+    assert stat.S_IMODE(leader.stat().st_mode) == 0o600 and f"url={link}" in leader.read_text(encoding="utf-8")
+
+
+def started_alone(home):
+    """An observer that can write no file; (its address, what lies in HOME/page)."""
+    page = home.home / "page"
+    process = subprocess.Popen(
+        [BIN / "cairn-observer"], env=home.env, stderr=subprocess.PIPE, text=True, restore_signals=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)))
+    try:
+        for line in process.stderr:
+            if "the page is at" in line:
+                url = json.loads(line)["msg"].split()[-1]
+                with socket.create_connection(urlsplit(url).netloc.split(":"), timeout=20):
+                    return url, page.read_text(encoding="ascii") if page.exists() else None
+        raise AssertionError(f"it ended: {process.wait()}")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_on_a_full_disk_it_serves():
+    with Home() as home:
+        home.cairn("down")
+        before = (home.home / "page").read_text(encoding="ascii")
+        assert started_alone(home) == (before, before)
+        with socket.create_server(("127.0.0.1", urlsplit(before).port)):  # somebody else is there now
+            url, page = started_alone(home)
+            assert url != before and page is None  # nobody is led to him
 
 
 def test_the_observer_is_nobodys_need():
@@ -318,3 +457,8 @@ def test_beyond_this_machine_it_is_refused():
         done = subprocess.run([BIN / "cairn-observer", "--listen", "0.0.0.0:0"], env=env, timeout=20,
                               capture_output=True, text=True, check=False)
         assert done.returncode == 2 and "ssh -L" in done.stderr
+        home.cairn("down")
+        for address in ("0.0.0.0:0", "localhost:7080", "7080", ""):
+            refused = home.cairn("up", "--page", address, check=False)
+            assert refused.returncode == 2 and "ssh -L" in refused.stderr, address
+        assert not home.pids("cairnd")

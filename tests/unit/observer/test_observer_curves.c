@@ -148,6 +148,18 @@ static void no_spike_gets_lost(void **state)
     history_release(&history);
 }
 
+static void whatever_the_id_is_it_is_json(void **state)
+{
+    const struct history history = { .rows = NULL };
+    auto_buf struct buf out;
+    (void)state;
+    buf_init(&out, 1 << 20);
+    assert_int_equal(reduce_json(&history, "a\"b\\c\n\xff~", 0, 0, 10, &out), ST_OK);
+    json_t *value = json_loadb(out.data, out.size, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(value, "job")), "a?b?c??~");
+    json_decref(value);
+}
+
 static void a_job_without_rows_has_empty_curves(void **state)
 {
     struct history history = { .rows = NULL };
@@ -166,6 +178,7 @@ int main(void)
         cmocka_unit_test(a_job_that_goes_back_is_asked_from_there),
         cmocka_unit_test(no_spike_gets_lost),
         cmocka_unit_test(a_job_without_rows_has_empty_curves),
+        cmocka_unit_test(whatever_the_id_is_it_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

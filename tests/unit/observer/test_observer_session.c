@@ -97,6 +97,71 @@ static void an_old_link_is_none(void **state)
                      SESSION_NOBODY);
 }
 
+/* Else one made before the clock was set back would be good until it has caught up. */
+static void a_link_of_the_future_is_none(void **state)
+{
+    static const char code[] = "0123456789abcdef0123456789abcde1";
+    (void)state;
+    put_link(code, "operator");
+    assert_int_equal(session_link(&sessions, code, time(NULL) - SESSION_LINK_S - 2),
+                     SESSION_NOBODY);
+}
+
+static void read_token(const char *name, char out[IDENTITY_TOKEN + 1])
+{
+    char path[LIMIT_PATH];
+    (void)snprintf(path, sizeof(path), "%s/observer/%s", home, name);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(read(fd, out, IDENTITY_TOKEN + 1), IDENTITY_TOKEN);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(out[IDENTITY_TOKEN - 1], '\n');
+    out[IDENTITY_TOKEN - 1] = '\0';
+}
+
+static void tokens_outlive_a_restart(void **state)
+{
+    char before[IDENTITY_TOKEN + 1], after[IDENTITY_TOKEN + 1], path[LIMIT_PATH];
+    struct paths paths;
+    (void)state;
+    assert_int_equal(paths_open(&paths), ST_OK);
+    read_token("token", before);
+    assert_int_equal(session_role(&sessions, before, time(NULL)), SESSION_OPERATOR);
+    assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
+    read_token("token", after);
+    assert_string_equal(before, after);
+
+    (void)snprintf(path, sizeof(path), "%s/observer/key", home);
+    assert_int_equal(unlink(path), 0); /* all are worthless now */
+    assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
+    read_token("token", after);
+    assert_string_not_equal(before, after);
+    assert_int_equal(session_role(&sessions, after, time(NULL)), SESSION_OPERATOR);
+    read_token("viewer-token", after);
+    assert_int_equal(session_role(&sessions, after, time(NULL)), SESSION_VIEWER);
+}
+
+/* Of a file that holds a viewer's, or junk that is longer, no operator's token is expected. */
+static void a_token_file_of_another_kind_is_written_anew(void **state)
+{
+    char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1], junk[200];
+    struct paths paths;
+    (void)state;
+    assert_int_equal(paths_open(&paths), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/observer/token", home);
+    memset(junk, 'a', sizeof(junk));
+    session_make(&sessions, SESSION_VIEWER, 0xffffffff, junk);
+    junk[IDENTITY_TOKEN - 1] = '\n';
+    for (size_t size = 0; size <= sizeof(junk); size += 50) {
+        const int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        assert_int_equal(write(fd, junk, size), (ssize_t)size);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
+        read_token("token", token);
+        assert_int_equal(session_role(&sessions, token, time(NULL)), SESSION_OPERATOR);
+    }
+}
+
 static void a_link_is_no_path(void **state)
 {
     (void)state;
@@ -130,7 +195,10 @@ int main(void)
         cmocka_unit_test(another_home_has_another_key),
         cmocka_unit_test(a_link_works_once),
         cmocka_unit_test(an_old_link_is_none),
+        cmocka_unit_test(a_link_of_the_future_is_none),
         cmocka_unit_test(a_link_is_no_path),
+        cmocka_unit_test(tokens_outlive_a_restart),
+        cmocka_unit_test(a_token_file_of_another_kind_is_written_anew),
         cmocka_unit_test(what_is_kept_is_its_owners),
     };
     return cmocka_run_group_tests(tests, open_all, NULL);
