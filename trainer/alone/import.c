@@ -158,7 +158,7 @@ static void print_import(const struct import *i)
     if (o->json) {
         json_t *said = json_pack("{s:s, s:s, s:I}", "path", o->dir, "digest", digest, "parameters",
                                  (json_int_t)i->tape->param_elements);
-        (void)json_dumpf(said, stdout, JSON_INDENT(2));
+        (void)json_dumpf(said, stdout, JSON_COMPACT); /* as jsonl wants it */
         (void)printf("\n");
         json_decref(said);
     } else if (!o->quiet) {

@@ -208,7 +208,7 @@ static int tell(const struct replay *r)
         json_t *said =
             json_pack("{s:I, s:I, s:b, s:s, s:s}", "from", (json_int_t)r->first, "to",
                       (json_int_t)r->last, "equal", equal, "digest", theirs, "computed", ours);
-        (void)json_dumpf(said, stdout, JSON_INDENT(2));
+        (void)json_dumpf(said, stdout, JSON_COMPACT); /* as jsonl wants it */
         (void)printf("\n");
         json_decref(said);
     } else if (equal) {
