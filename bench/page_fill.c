@@ -1,8 +1,8 @@
 /*
- * Program `page_fill`: the journal of bench/page. Copies a job that a coordinator wrote, and that has
- * ended, under other ids, and gives each copy what a long one has: GENERATIONS, EVENTS, CHECKPOINTS
- * and rows of metrics, a block of them at a time, as they come from a trainer. All of it goes
- * through the journal's own calls, so that it thins rows as it does for the coordinator.
+ * Program `page_fill`: the journal of bench/page. Copies a job that a coordinator wrote, and that
+ * has ended, under other ids, and gives each copy what a long one has: GENERATIONS, EVENTS,
+ * CHECKPOINTS and rows of metrics, a block of them at a time, as they come from a trainer. All of
+ * it goes through the journal's own calls, so that it thins rows as it does for the coordinator.
  *
  *   page_fill [--jobs N] [--rows N] [--block N] JOURNAL ENDED [JOB...]
  *

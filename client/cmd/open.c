@@ -34,8 +34,8 @@ static enum status make_link(const struct client *client, const char *role, char
     return fd >= 0 && write(fd, role, (size_t)size) == size ? ST_OK : status_from_errno(errno);
 }
 
-/* A file of the home's owner that leads to the link: everybody on the machine sees the command lines
- * of browsers. */
+/* A file of the home's owner that leads to the link: everybody on the machine sees the command
+ * lines of browsers. */
 static bool write_leader(const struct client *client, const char *link, char path[LIMIT_PATH])
 {
     char text[1024];

@@ -26,8 +26,8 @@
 #include "observer/curves/history.h"
 #include "observer/curves/reduce.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/fuzz/http_answers.h"
-#include "tests/fuzz/http_world.h"
+#include "tests/fuzz/http/http_answers.h"
+#include "tests/fuzz/http/http_world.h"
 
 enum mode { ASKED, BYTES, PARTS, MODES };
 enum { WIRE_MAX = 65536, HEAD_MAX = 16384, NAME_MAX_BYTES = 256, REQUESTS_MAX = 6 };
@@ -344,8 +344,8 @@ static void look_for_secrets(const struct game *game, const struct http_answers 
 }
 
 /*
- * Nothing was done but what was allowed. What wasn't waited for may come as late as its connection's
- * thread: until that is gone, so much may still be done.
+ * Nothing was done but what was allowed. What wasn't waited for may come as late as its
+ * connection's thread: until that is gone, so much may still be done.
  */
 static void count_acts(struct game *game, bool all_ended)
 {

@@ -1,4 +1,4 @@
-#include "tests/fuzz/http_world.h"
+#include "tests/fuzz/http/http_world.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

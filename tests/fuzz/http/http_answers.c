@@ -1,4 +1,4 @@
-#include "tests/fuzz/http_answers.h"
+#include "tests/fuzz/http/http_answers.h"
 
 #include <jansson.h>
 #include <poll.h>
