@@ -311,9 +311,9 @@ def damaged_checkpoint():
         return told(home, job)
 
 
-@fault(cause="damaged checkpoint", rank=1, says="memory")
+@fault(cause="damaged checkpoint", says="copy in memory of step 7, share 1 of 2: is damaged")
 def damaged_copy_in_memory():
-    """The failure after the one that made the copies of use."""
+    """The failure after the one that made the copies of use. Both ranks read it: either may say it first."""
     with Home(env=Home.RESTART, faults=stop_at(7) + ";trainer.forming,generation=2,rank=0:wait") as home:
         job = home.submit(checkpoint__every="4 steps", checkpoint__memory_every="1 step")
         home.wait_hit("trainer.forward")
@@ -376,6 +376,12 @@ def two_nodes(how, faults="trainer.forward,rank=1,step=6:wait", **sets):
         return told(home, job)
 
 
+def lost(home, job):
+    """What is seen first, that a peer is gone, is told anew once the node is known to be."""
+    until(lambda: "another" not in ready(home), 90, "the node is lost")
+    until(lambda: failures(told(home, job).why), 60, "a failure is told")
+
+
 def worker_at(home, job, name):
     return next(worker for worker in home.show(job)["workers"] if worker["node"] == name)
 
@@ -388,7 +394,7 @@ def node_is_lost():
         for victim in (agent.pid, pid):
             os.kill(victim, signal.SIGKILL)
         home.go("trainer.forward")
-        until(lambda: failures(told(home, job).why), 60, "a failure is told")
+        lost(home, job)
     return two_nodes(both)
 
 
@@ -399,7 +405,7 @@ def agent_and_worker_stand_still():
         for victim in (agent.pid, pid):
             os.kill(victim, signal.SIGSTOP)
         home.go("trainer.forward")
-        until(lambda: failures(told(home, job).why), 90, "a failure is told")
+        lost(home, job)
         for victim in (agent.pid, pid):
             os.kill(victim, signal.SIGCONT)
     return two_nodes(both)
