@@ -378,7 +378,10 @@ def two_nodes(how, faults="trainer.forward,rank=1,step=6:wait", **sets):
 
 def lost(home, job):
     """What is seen first, that a peer is gone, is told anew once the node is known to be."""
-    until(lambda: "another" not in ready(home), 90, "the node is lost")
+    def state():
+        nodes = json.loads(home.cairn("node", "ls", "-o", "json").stdout)
+        return next(one["state"] for one in nodes if one["name"] == "another")
+    until(lambda: state() == "lost", 90, "the node is lost")  # at first it is only unsupervised
     until(lambda: failures(told(home, job).why), 60, "a failure is told")
 
 

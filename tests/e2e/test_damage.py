@@ -259,8 +259,10 @@ def paused_at_a_difference(home):
 
 def test_differences_are_restored_through_their_parents(home, quiet):
     job, folders = paused_at_a_difference(home)
-    for folder in folders:
+    folder = folders[0]
+    while folder is not None:  # older ones than these may just be removed: two are kept
         assert home.cairn("ckpt", "verify", folder).returncode == 0
+        folder = parent_of(folder)
     home.cairn("resume", job)
     assert home.digest(job) == quiet
     shown = home.show(job)
