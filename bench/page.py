@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 HERE = Path(__file__).resolve().parent
 PAUSED, READERS = 3, 10
-PAGE_ROWS = 2048  # that the coordinator hands over at a time
+PAGE_ROWS = 512  # that the coordinator hands over at a time
 GOAL_MS, GOAL_CORE_MS, GOAL_STEP = 200, 1, 1.01
 
 MODEL = """\
@@ -161,8 +161,9 @@ class Asker:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def ask(self, path, fresh=False):
-        """(milliseconds, bytes); a connection that idled too long is another one's business."""
+    def ask(self, path, fresh=False, begun=False):
+        """(milliseconds until all is there, or with begun the first byte; bytes); a connection that idled too long is
+        another one's business."""
         begin = time.monotonic()
         if fresh:
             connection = self.connect()
@@ -171,8 +172,9 @@ class Asker:
             connection, begin = self.stays, time.monotonic()
         connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
         reply = connection.getresponse()
-        body = reply.read()
+        body = reply.read(1) if begun else reply.read()
         took = (time.monotonic() - begin) * 1e3
+        body += reply.read()
         if reply.status != 200:
             raise SystemExit(f"{path}: {reply.status} {body[:300]}")
         if fresh:
@@ -239,7 +241,7 @@ class Answers:
         say(f"{case:32} {median:8.1f} {most:8.1f} ms ({len(took)})  {size / 1e3:9.1f} kB  coordinator {per:7.3f} ms{more}"
             f"{'  MISSED' if median > goal or per > GOAL_CORE_MS * calls else ''}")
 
-    def measure(self, case, paths, ready=lambda: None, calls=1, warm=True):
+    def measure(self, case, paths, ready=lambda: None, calls=1, warm=True, begun=False):
         """Each path cold and then warm, over a connection that stays and with one of its own in turn."""
         found = {}
         for i, path in enumerate(paths):
@@ -247,7 +249,7 @@ class Answers:
             ready()
             self.asker.again()
             for temper in ("cold", "warm") if warm else ("cold",):
-                (took, body), spent = self.core.of(lambda: self.asker.ask(path, way == "fresh"))  # pylint: disable=cell-var-from-loop
+                (took, body), spent = self.core.of(lambda: self.asker.ask(path, way == "fresh", begun))  # pylint: disable=cell-var-from-loop
                 found.setdefault(f"{case}/{temper}/{way}", []).append((took, spent, len(body)))
         for name, rows in sorted(found.items()):
             took, spent, sizes = zip(*rows)
@@ -291,7 +293,8 @@ def part_answers(home, args, kept):
     curves = [path + "/curves?points=1000" for path in one]
     answers.measure("curves", curves[:-count], calls=pages)
     answers.measure("curves, disk", curves[-count:], lambda: forget_file(home), calls=pages)
-    answers.measure("csv", [path + "/metrics.csv" for path in one[:min(count, 10)]], calls=pages, warm=False)
+    files = [path + "/metrics.csv" for path in one[:min(count, 10)]]
+    answers.measure("csv, first byte", files, calls=pages, warm=False, begun=True)
 
 
 def part_memory(home, args, kept):

@@ -7,6 +7,11 @@
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
+/* Newest rows that tell the pace: of a job that goes on all that pace.h may count, of one that has
+ * ended what its last pace is told by. */
+#define ROWS_LIVE 1000
+#define ROWS_OVER (2 * PACE_WINDOW)
+
 struct load {
     struct core *core;
     struct core_job *job;
@@ -226,9 +231,10 @@ static enum status load_rest(struct core *core, struct core_job *job)
                                      &reports);
         }
     }
+    const uint32_t rows = machine_state_final(job->m.state) ? ROWS_OVER : ROWS_LIVE;
     uint64_t from = 0;
-    if (st == ST_OK && journal_metric_back(journal, job->id, 1000, &from) == ST_OK)
-        st = journal_each_metric(journal, job->id, from, 1000, load_metric, job);
+    if (st == ST_OK && journal_metric_back(journal, job->id, rows, &from) == ST_OK)
+        st = journal_each_metric(journal, job->id, from, rows, load_metric, job);
     return st;
 }
 
