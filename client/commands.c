@@ -32,6 +32,18 @@ static const struct option options_of_all[] = {
 
 static const struct option watch_options[] = { WATCH, { 0 } };
 
+/* Of listings; "help" for either lists the names. */
+#define SORT                                                                                       \
+    {                                                                                              \
+        "sort", '\0', OPTION_TEXT, AT(sort), "KEYS",                                               \
+            "columns to order by, as state,-loss; '-' turns one round (help: all)"                 \
+    }
+#define COLUMNS                                                                                    \
+    {                                                                                              \
+        "columns", '\0', OPTION_TEXT, AT(columns), "NAMES",                                        \
+            "these columns, with commas between them (help: all there are)"                        \
+    }
+
 #define GRACE(what)                                                                                \
     {                                                                                              \
         "grace", '\0', OPTION_DURATION, AT(grace_ms), "TIME", what                                 \
@@ -96,9 +108,13 @@ static const struct option ps_options[] = {
     { "state", '\0', OPTION_TEXT, AT(state), "STATES",
       "active, over, or states with commas between them, as queued,running" },
     { "name", '\0', OPTION_TEXT, AT(name), "PATTERN", "names like it: * and ? stand for others" },
-    { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those" },
+    SORT,
+    COLUMNS,
+    { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those; with --sort the first N" },
     { 0 },
 };
+
+static const struct option node_ls_options[] = { WATCH, SORT, COLUMNS, { 0 } };
 
 static const struct option metrics_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
@@ -233,8 +249,9 @@ static const struct command rows[] = {
       "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,
       cmd_audit },
     { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first",
-      "Long names are cut; -o wide shows them whole.",
-      "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name",
+      "Long names are cut; -o wide shows them whole. What isn't known comes last in every order.",
+      "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name\n"
+      "ps --sort -goodput,name --columns id,name,speed,goodput\nps --columns help",
       ps_options, cmd_ps },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
@@ -336,7 +353,8 @@ static const struct command rows[] = {
       "4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
-      "node ls\nnode ls -w", watch_options, cmd_node_ls },
+      "node ls\nnode ls -w\nnode ls --sort -used,name --columns name,used,gpu-heat,reason",
+      node_ls_options, cmd_node_ls },
     { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT] [--deadline TIME]",
       "keep a node free: its jobs save and go on elsewhere",
       "Until `cairn node undrain`, also when its agent or the coordinator is started anew. What "

@@ -229,7 +229,7 @@ static enum status refuse_option(struct parser *parser, const char *text)
     const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
                                       parser->table->options };
     const char *best = NULL;
-    size_t distance = 3;
+    size_t distance = suggest_limit(text + strspn(text, "-")) + 1;
     for (size_t i = 0; i < 2; i++) {
         for (const struct option *option = tables[i]; option != NULL && option->name != NULL;
              option++) {

@@ -43,10 +43,10 @@ struct arguments {
     const char *job_file, *to;         /* of an import */
     const char *dir, *cluster, *hosts; /* of certificates */
     const char *key, *ca;
-    struct identity_files tls; /* of a coordinator on another machine */
-    const char *reason;        /* of a drain */
-    const char *sort;
-    const char *since; /* of metrics and logs */
+    struct identity_files tls;  /* of a coordinator on another machine */
+    const char *reason;         /* of a drain */
+    const char *sort, *columns; /* of a listing, or a difference */
+    const char *since;          /* of metrics and logs */
     const char *level, *grep;
     const char *state, *name; /* of jobs to list */
     int64_t last;
