@@ -116,6 +116,15 @@ static const struct option ps_options[] = {
 
 static const struct option node_ls_options[] = { WATCH, SORT, COLUMNS, { 0 } };
 
+static const struct option top_options[] = {
+    SORT,
+    COLUMNS,
+    { "interval", '\0', OPTION_DURATION, AT(interval_ms), "TIME",
+      "between two looks (default: 2s)" },
+    { "once", '\0', OPTION_FLAG, AT(once), NULL, "one picture, and no keys" },
+    { 0 },
+};
+
 static const struct option metrics_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "output", 'o', OPTION_ROWS_FORMAT, AT(output), "FORMAT", "table, csv or jsonl" },
@@ -253,6 +262,14 @@ static const struct command rows[] = {
       "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name\n"
       "ps --sort -goodput,name --columns id,name,speed,goodput\nps --columns help",
       ps_options, cmd_ps },
+    { NULL, "top", OPERAND_NONE, 0, 0, false, "", "show jobs, nodes and events, until q",
+      "Keys: arrows or j and k choose a job, enter opens it as 'cairn watch' does (q goes back), s "
+      "is\n"
+      "the next order, r turns it round, h tells them all, q ends. A coordinator that is away is\n"
+      "waited for. Where standard output is no terminal, or with --once, it prints one picture.",
+      "top\ntop --sort -loss --interval 5s\ntop --columns name,state,goodput,reason\n"
+      "top --once > picture.txt",
+      top_options, cmd_top },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
       "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options,

@@ -176,7 +176,11 @@ static const struct {
     { "tail", "logs" },
     { "log", "logs" },
     { "attach", "watch" },
-    { "top", "watch" },
+    { "htop", "top" },
+    { "k9s", "top" },
+    { "sview", "top" },
+    { "nvtop", "top" },
+    { "dashboard", "top" },
     { "explain", "why" },
     { "events", "why" },
     { "history", "why" },
@@ -408,6 +412,7 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .grace_ms = -1,
         .valid_ms = -1,
         .deadline_ms = -1,
+        .interval_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);
