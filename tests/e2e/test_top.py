@@ -175,6 +175,21 @@ def test_keys_choose_and_order_and_open_a_job(home):
         assert screen.wait() == 0 and screen.is_as_before()
 
 
+def test_a_job_that_was_opened_outlives_the_coordinator_and_ctrl_c_ends_all(home):
+    with Terminal(home, *FAST, columns=100) as screen:
+        screen.until(lambda text: "EVENTS" in text)
+        screen.press("j\r")
+        step = int(screen.until(lambda text: text.startswith("runs ") and re.search(r"step (\d+)/", text)).group(1))
+        home.kill("cairnd")
+        screen.until(lambda text: (m := re.search(r"step (\d+)/", text)) and int(m.group(1)) > step + 50, 30)
+        screen.resize(24, 60)
+        screen.until(lambda text: "left" in text and "q goes back" in text)
+        assert screen.screen.widest < 60
+        screen.press("\x03")
+        assert screen.wait() == 130 and screen.is_as_before()
+    until(lambda: home.show(home.runs)["state"] == "RUNNING", 30, "the job goes on")
+
+
 def test_top_follows_the_size_of_the_terminal(home):
     with Terminal(home, *FAST, rows=40, columns=150, env={"NO_COLOR": "1"}) as screen:
         screen.until(lambda text: "EVENTS" in text)

@@ -122,16 +122,17 @@ static void a_full_list_keeps_the_newest(void **state)
 {
     (void)state;
     struct cluster cluster = { 0 };
-    for (int64_t i = 0; i < 3 * CLUSTER_EVENTS; i++) {
-        struct cluster_event event = event_at(100 + (i * 7) % (3 * CLUSTER_EVENTS), "x");
+    const int64_t kept = CLUSTER_EVENTS;
+    for (int64_t i = 0; i < 3 * kept; i++) {
+        struct cluster_event event = event_at(100 + (i * 7) % (3 * kept), "x");
         cluster_add_event(&cluster, &event);
         assert_in_range(cluster.event_count, 1, CLUSTER_EVENTS);
     }
-    for (int64_t i = 0; i < CLUSTER_EVENTS; i++)
-        assert_int_equal(cluster.events[i].wall_ms, 100 + 2 * CLUSTER_EVENTS + i);
+    for (int64_t i = 0; i < kept; i++)
+        assert_int_equal(cluster.events[i].wall_ms, 100 + 2 * kept + i);
     struct cluster_event old = event_at(1, "old");
     cluster_add_event(&cluster, &old);
-    assert_int_equal(cluster.events[0].wall_ms, 100 + 2 * CLUSTER_EVENTS);
+    assert_int_equal(cluster.events[0].wall_ms, 100 + 2 * kept);
 }
 
 static void saves_of_a_job_are_no_news_and_long_texts_are_cut(void **state)
@@ -222,7 +223,7 @@ static void parts_never_have_more_lines_than_there_are(void **state)
     (void)state;
     static const size_t counts[] = { 0, 1, 2, 5, 8, 50, 1000 };
     for (size_t height = 0; height < 70; height++) {
-        for (size_t i = 0; i < 7 * 7 * 7; i++) {
+        for (size_t i = 0; i < 343; i++) { /* each with each */
             const size_t jobs = counts[i % 7], nodes = counts[i / 7 % 7], events = counts[i / 49];
             struct frame_layout layout = frame_layout(height, jobs, nodes, events);
             const size_t title = layout.gaps ? 2 : 1;
@@ -315,6 +316,65 @@ static void a_picture_has_jobs_nodes_and_events(void **state)
     assert_null(strstr(out.data, "\033"));
     assert_null(strstr(out.data, "GPU")); /* there is none */
     assert_in_range(count_lines(out.data), 10, 23);
+    cluster_release(&picture->cluster);
+    free(picture);
+}
+
+static void add_gpu(Cairn__V1__Node *node, uint32_t temperature)
+{
+    Cairn__V1__Gpu *gpu = malloc(sizeof(*gpu));
+    assert_non_null(gpu);
+    cairn__v1__gpu__init(gpu);
+    gpu->temperature = temperature;
+    gpu->memory_bytes = (uint64_t)80 << 30;
+    gpu->memory_used_bytes = (uint64_t)20 << 30;
+    node->gpus = realloc(node->gpus, (node->n_gpus + 1) * sizeof(Cairn__V1__Gpu *));
+    assert_non_null(node->gpus);
+    node->gpus[node->n_gpus++] = gpu;
+}
+
+static void gpus_are_shown_where_there_are_some(void **state)
+{
+    (void)state;
+    struct picture *picture = malloc(sizeof(*picture));
+    assert_non_null(picture);
+    begin(picture, 1, 2);
+    Cairn__V1__Node *node = picture->cluster.nodes->nodes[1];
+    add_gpu(node, 61);
+    add_gpu(node, 71);
+    node->gpus_used = 1;
+    picture->frame.width = 200;
+    auto_buf struct buf out;
+    buf_init(&out, 1 << 20);
+    assert_int_equal(frame_write(&picture->frame, &out), ST_OK);
+    assert_non_null(strstr(out.data, "slots 1/8  GPUs 1/2  nodes 2 ready"));
+    assert_non_null(strstr(out.data, "NODE  STATE  SLOTS  GPUS  GPU HEAT             GPU MEMORY"));
+    assert_non_null(
+        strstr(out.data, "n1    ready    0/4   1/2      71 C  40.0 GiB of 160.0 GiB  -"));
+    assert_non_null(strstr(out.data, "n0    ready    1/4     -         -                      -"));
+    cluster_release(&picture->cluster);
+    free(picture);
+}
+
+static void the_chosen_job_is_turned_round_and_what_others_wrote_moves_no_cursor(void **state)
+{
+    (void)state;
+    struct picture *picture = malloc(sizeof(*picture));
+    assert_non_null(picture);
+    begin(picture, 2, 1);
+    picture->client.color = true;
+    free(picture->cluster.jobs->jobs[0]->reason);
+    picture->cluster.jobs->jobs[0]->reason = text("up\033[9Aand\nover");
+    struct cluster_event event = event_at(99, "a\033[9Ab");
+    cluster_add_event(&picture->cluster, &event);
+    auto_buf struct buf out;
+    buf_init(&out, 1 << 20);
+    assert_int_equal(frame_write(&picture->frame, &out), ST_OK);
+    const char *chosen = strstr(out.data, "\n> \033[7mjob2  RUNNING ");
+    assert_non_null(chosen); /* no other colour in it */
+    assert_non_null(strstr(chosen, "up?[9Aand?over\033[0m\n"));
+    assert_non_null(strstr(out.data, "\n  job1  \033[32mRUNNING\033[0m"));
+    assert_null(strstr(out.data, "[9Ab"));
     cluster_release(&picture->cluster);
     free(picture);
 }
@@ -457,6 +517,8 @@ int main(void)
         cmocka_unit_test(more_jobs_than_were_asked_for_are_dropped),
         cmocka_unit_test(parts_never_have_more_lines_than_there_are),
         cmocka_unit_test(a_picture_has_jobs_nodes_and_events),
+        cmocka_unit_test(gpus_are_shown_where_there_are_some),
+        cmocka_unit_test(the_chosen_job_is_turned_round_and_what_others_wrote_moves_no_cursor),
         cmocka_unit_test(pictures_are_no_higher_than_the_terminal_and_show_the_chosen_job),
         cmocka_unit_test(a_window_moves_no_more_than_it_has_to),
         cmocka_unit_test(a_coordinator_that_is_away_is_told_and_what_was_known_stays),
