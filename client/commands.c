@@ -32,6 +32,18 @@ static const struct option options_of_all[] = {
 
 static const struct option watch_options[] = { WATCH, { 0 } };
 
+/* Of listings; "help" for either lists the names. */
+#define SORT                                                                                       \
+    {                                                                                              \
+        "sort", '\0', OPTION_TEXT, AT(sort), "KEYS",                                               \
+            "columns to order by, as state,-loss; '-' turns one round (help: all)"                 \
+    }
+#define COLUMNS                                                                                    \
+    {                                                                                              \
+        "columns", '\0', OPTION_TEXT, AT(columns), "NAMES",                                        \
+            "these columns, with commas between them (help: all there are)"                        \
+    }
+
 #define GRACE(what)                                                                                \
     {                                                                                              \
         "grace", '\0', OPTION_DURATION, AT(grace_ms), "TIME", what                                 \
@@ -96,7 +108,20 @@ static const struct option ps_options[] = {
     { "state", '\0', OPTION_TEXT, AT(state), "STATES",
       "active, over, or states with commas between them, as queued,running" },
     { "name", '\0', OPTION_TEXT, AT(name), "PATTERN", "names like it: * and ? stand for others" },
-    { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those" },
+    SORT,
+    COLUMNS,
+    { "last", 'n', OPTION_NUMBER, AT(last), "N", "the newest N of those; with --sort the first N" },
+    { 0 },
+};
+
+static const struct option node_ls_options[] = { WATCH, SORT, COLUMNS, { 0 } };
+
+static const struct option top_options[] = {
+    SORT,
+    COLUMNS,
+    { "interval", '\0', OPTION_DURATION, AT(interval_ms), "TIME",
+      "between two looks (default: 2s)" },
+    { "once", '\0', OPTION_FLAG, AT(once), NULL, "one picture, and no keys" },
     { 0 },
 };
 
@@ -233,9 +258,18 @@ static const struct command rows[] = {
       "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,
       cmd_audit },
     { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first",
-      "Long names are cut; -o wide shows them whole.",
-      "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name",
+      "Long names are cut; -o wide shows them whole. What isn't known comes last in every order.",
+      "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name\n"
+      "ps --sort -goodput,name --columns id,name,speed,goodput\nps --columns help",
       ps_options, cmd_ps },
+    { NULL, "top", OPERAND_NONE, 0, 0, false, "", "show jobs, nodes and events, until q",
+      "Keys: arrows or j and k choose a job, enter opens it as 'cairn watch' does (q goes back), s "
+      "is\n"
+      "the next order, r turns it round, h tells them all, q ends. A coordinator that is away is\n"
+      "waited for. Where standard output is no terminal, or with --once, it prints one picture.",
+      "top\ntop --sort -loss --interval 5s\ntop --columns name,state,goodput,reason\n"
+      "top --once > picture.txt",
+      top_options, cmd_top },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
       "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options,
@@ -336,7 +370,8 @@ static const struct command rows[] = {
       "4).\n" WHERE,
       "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
-      "node ls\nnode ls -w", watch_options, cmd_node_ls },
+      "node ls\nnode ls -w\nnode ls --sort -used,name --columns name,used,gpu-heat,reason",
+      node_ls_options, cmd_node_ls },
     { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT] [--deadline TIME]",
       "keep a node free: its jobs save and go on elsewhere",
       "Until `cairn node undrain`, also when its agent or the coordinator is started anew. What "

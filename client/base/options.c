@@ -176,7 +176,11 @@ static const struct {
     { "tail", "logs" },
     { "log", "logs" },
     { "attach", "watch" },
-    { "top", "watch" },
+    { "htop", "top" },
+    { "k9s", "top" },
+    { "sview", "top" },
+    { "nvtop", "top" },
+    { "dashboard", "top" },
     { "explain", "why" },
     { "events", "why" },
     { "history", "why" },
@@ -229,7 +233,7 @@ static enum status refuse_option(struct parser *parser, const char *text)
     const struct option *tables[] = { parser->command == NULL ? NULL : parser->command->options,
                                       parser->table->options };
     const char *best = NULL;
-    size_t distance = 3;
+    size_t distance = suggest_limit(text + strspn(text, "-")) + 1;
     for (size_t i = 0; i < 2; i++) {
         for (const struct option *option = tables[i]; option != NULL && option->name != NULL;
              option++) {
@@ -408,6 +412,7 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .grace_ms = -1,
         .valid_ms = -1,
         .deadline_ms = -1,
+        .interval_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };
     enum status st = parse_all(&parser);

@@ -32,6 +32,7 @@ struct arguments {
     bool no_color, quiet, watch, help;
     bool wait, follow, foreground, force;
     bool pairs, all; /* of a check of nodes */
+    bool once;       /* of top */
     const char *sets[ARGUMENTS_SETS_MAX];
     size_t set_count;
     const char *listen;
@@ -43,15 +44,15 @@ struct arguments {
     const char *job_file, *to;         /* of an import */
     const char *dir, *cluster, *hosts; /* of certificates */
     const char *key, *ca;
-    struct identity_files tls; /* of a coordinator on another machine */
-    const char *reason;        /* of a drain */
-    const char *sort;
-    const char *since; /* of metrics and logs */
+    struct identity_files tls;  /* of a coordinator on another machine */
+    const char *reason;         /* of a drain */
+    const char *sort, *columns; /* of a listing, or a difference */
+    const char *since;          /* of metrics and logs */
     const char *level, *grep;
     const char *state, *name; /* of jobs to list */
     int64_t last;
     int64_t rank, attempt, slots, ranks, rate, uses;
-    int64_t timeout_ms, grace_ms, valid_ms, deadline_ms;
+    int64_t timeout_ms, grace_ms, valid_ms, deadline_ms, interval_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
     size_t operand_count;
 };

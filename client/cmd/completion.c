@@ -12,7 +12,10 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "client/cmd/commands.h"
-#include "client/print/output.h"
+#include "client/print/columns.h"
+#include "client/print/format.h"
+#include "client/print/job_columns.h"
+#include "client/print/node.h"
 
 #define COMPLETION_MAX ((size_t)256 << 10)
 #define WORDS_MAX      512
@@ -55,16 +58,25 @@ static void list_states(char out[WORDS_MAX])
     for (unsigned i = 0; i < all->n_values; i++) {
         char name[32];
         (void)snprintf(name, sizeof(name), "%s", all->values[i].name);
-        for (char *c = name; *c != '\0'; c++)
-            *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+        (void)format_lower(name);
         if (all->values[i].value != 0 && used < WORDS_MAX) /* 0: not known */
             used += (size_t)snprintf(out + used, WORDS_MAX - used, " %s", name);
     }
 }
 
-/* The words that an option's value can be: "a|b" of the table. */
-static void words_of_value(const struct option *option, char out[WORDS_MAX])
+/* STATES and so on: several, with commas between them. */
+static bool is_list(const struct option *option)
 {
+    const char *value = option->value == NULL ? "" : option->value;
+    return strcmp(value, "STATES") == 0 || strcmp(value, "KEYS") == 0 ||
+           strcmp(value, "NAMES") == 0;
+}
+
+/* The words that an option's value can be: "a|b" of the table. command NULL: of every one. */
+static void words_of_value(const struct command *command, const struct option *option,
+                           char out[WORDS_MAX])
+{
+    const bool nodes = command != NULL && command->noun != NULL;
     out[0] = '\0';
     if (option->kind == OPTION_FORMAT) {
         (void)snprintf(out, WORDS_MAX, "table wide json jsonl name");
@@ -72,6 +84,8 @@ static void words_of_value(const struct option *option, char out[WORDS_MAX])
         (void)snprintf(out, WORDS_MAX, "table csv jsonl");
     } else if (option->value != NULL && strcmp(option->value, "STATES") == 0) {
         list_states(out);
+    } else if (is_list(option)) {
+        columns_names(nodes ? node_columns : job_columns, " ", out, WORDS_MAX);
     } else if (option->value != NULL && strchr(option->value, '|') != NULL &&
                option->value[0] >= 'a' && option->value[0] <= 'z') {
         (void)snprintf(out, WORDS_MAX, "%s", option->value);
@@ -83,6 +97,8 @@ static void words_of_value(const struct option *option, char out[WORDS_MAX])
 static const char *kind_of_value(const struct option *option)
 {
     const char *value = option->value == NULL ? "" : option->value;
+    if (is_list(option))
+        return "list";
     if (strcmp(value, "DIR") == 0)
         return "folders";
     return strcmp(value, "FILE") == 0 || strcmp(value, "JOBFILE") == 0 ? "files" : "";
@@ -174,9 +190,9 @@ static enum status put_nouns(const struct command_table *table, struct buf *out)
     return st;
 }
 
-/* prefix: what stands before the option, a pattern: "ps  of a command, *"  of any. */
-static enum status put_value_cases(const char *prefix, const struct option *options,
-                                   struct buf *out)
+/* prefix: what stands before the option, a pattern: "ps  of a command, *"  of any (NULL). */
+static enum status put_value_cases(const char *prefix, const struct command *command,
+                                   const struct option *options, struct buf *out)
 {
     enum status st = ST_OK;
     for (const struct option *option = options;
@@ -184,7 +200,7 @@ static enum status put_value_cases(const char *prefix, const struct option *opti
         char words[WORDS_MAX];
         if (option->kind == OPTION_FLAG)
             continue;
-        words_of_value(option, words);
+        words_of_value(command, option, words);
         st = buf_printf(out, "        %s--%s\"", prefix, option->name);
         if (st == ST_OK && option->letter != '\0')
             st = buf_printf(out, "|%s-%c\"", prefix, option->letter);
@@ -208,10 +224,10 @@ static enum status put_value_function(const struct command_table *table, struct 
             continue;
         name_of(&table->commands[i], name);
         (void)snprintf(prefix, sizeof(prefix), "\"%s ", name);
-        st = put_value_cases(prefix, table->commands[i].options, out);
+        st = put_value_cases(prefix, &table->commands[i], table->commands[i].options, out);
     }
     if (st == ST_OK)
-        st = put_value_cases("*\" ", table->options, out);
+        st = put_value_cases("*\" ", NULL, table->options, out);
     return st == ST_OK ? buf_append_text(out, "        *) return 1 ;;\n    esac\n}\n") : st;
 }
 
@@ -285,15 +301,17 @@ static enum status put_bash(const struct command_table *table, struct buf *out)
     return buf_append_text(
         out,
         "_cairn() {\n"
-        "    local line=\"${COMP_LINE:0:COMP_POINT}\" current c part cut=\"\"\n"
+        "    local line=\"${COMP_LINE:0:COMP_POINT}\" current c part cut=\"\" before=\"\"\n"
         "    local cairn_options cairn_words cairn_kind cairn_key typed\n"
         "    current=\"${line##*[[:space:]]}\"\n"
         "    read -ra typed <<< \"${line%\"$current\"}\"\n"
         "    if ! _cairn_walk \"${typed[@]:1}\"; then\n"
         "        case \"$current\" in -*) cairn_words=\"$cairn_options\"; cairn_kind=\"\" ;; esac\n"
         "    fi\n"
-        "    mapfile -t COMPREPLY < <(compgen -W \"$cairn_words $(_cairn_list \"$cairn_kind\" "
-        "\"$current\")\" -- \"$current\")\n"
+        "    case \"$cairn_kind$current\" in list*,*) before=\"${current%,*},\" ;; esac\n"
+        "    case \"$cairn_kind${current#\"$before\"}\" in list-*) before=\"$before-\" ;; esac\n"
+        "    mapfile -t COMPREPLY < <(compgen -P \"$before\" -W \"$cairn_words $(_cairn_list "
+        "\"$cairn_kind\" \"$current\")\" -- \"${current#\"$before\"}\")\n"
         "    case \"$cairn_kind\" in\n"
         "        files|checkpoints) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < "
         "<(compgen -f -- \"$current\") ;;\n"
@@ -324,6 +342,7 @@ static enum status put_zsh(const struct command_table *table, struct buf *out)
              "    if ! _cairn_walk \"${(@)words[2,CURRENT-1]}\" && [[ \"$PREFIX\" == -* ]]; then\n"
              "        cairn_words=\"$cairn_options\"; cairn_kind=\"\"\n"
              "    fi\n"
+             "    if [[ \"$cairn_kind\" == list ]]; then compset -P '*,'; compset -P -; fi\n"
              "    compadd -- ${=cairn_words} ${=\"$(_cairn_list \"$cairn_kind\" \"$PREFIX\")\"}\n"
              "    case \"$cairn_kind\" in\n"
              "        files|checkpoints) _files ;;\n"
@@ -345,10 +364,11 @@ static enum status put_quoted(const char *text, struct buf *out)
 }
 
 /* seen: when; "": always. */
-static enum status put_fish_option(const char *seen, const struct option *option, struct buf *out)
+static enum status put_fish_option(const char *seen, const struct command *command,
+                                   const struct option *option, struct buf *out)
 {
     char words[WORDS_MAX];
-    words_of_value(option, words);
+    words_of_value(command, option, words);
     const char *kind = kind_of_value(option);
     enum status st = buf_append_text(out, "complete -c cairn");
     if (st == ST_OK && seen[0] != '\0')
@@ -358,9 +378,14 @@ static enum status put_fish_option(const char *seen, const struct option *option
     if (st == ST_OK && option->letter != '\0')
         st = buf_printf(out, " -s %c", option->letter);
     if (st == ST_OK && option->kind != OPTION_FLAG)
-        st = buf_append_text(out, kind[0] == '\0' ? " -x" : " -r -F");
-    if (st == ST_OK && words[0] != '\0')
+        st = buf_append_text(out, kind[0] == '\0' || is_list(option) ? " -x" : " -r -F");
+    if (st == ST_OK && is_list(option)) {
+        for (char *c = words; *c != '\0'; c++)
+            *c = (char)(*c == ' ' ? ',' : *c);
+        st = buf_printf(out, " -a '(__fish_complete_list , \"string split , %s\")'", words);
+    } else if (st == ST_OK && words[0] != '\0') {
         st = buf_printf(out, " -a '%s'", words);
+    }
     if (st == ST_OK)
         st = buf_append_text(out, " -d ");
     if (st == ST_OK)
@@ -422,7 +447,7 @@ static enum status put_fish_command(const struct command_table *table,
         st = buf_append_text(out, "\n");
     for (const struct option *option = command->options;
          st == ST_OK && option != NULL && option->name != NULL; option++)
-        st = put_fish_option(seen, option, out);
+        st = put_fish_option(seen, command, option, out);
     return st == ST_OK ? put_fish_operand(seen, command->operand, out) : st;
 }
 
@@ -441,7 +466,7 @@ static enum status put_fish(const struct command_table *table, struct buf *out)
         st = buf_append_text(out, "'\n");
     for (const struct option *option = table->options; st == ST_OK && option->name != NULL;
          option++)
-        st = put_fish_option("", option, out);
+        st = put_fish_option("", NULL, option, out);
     for (size_t i = 0; st == ST_OK && i < table->count; i++) {
         if (!table->commands[i].hidden)
             st = put_fish_command(table, &table->commands[i], out);

@@ -1,5 +1,7 @@
 /* node ls: the machines. node forget: one's certificates count no more. node check: this one's
  * devices, which the trainer measures; or the paths between all, which their agents try. */
+#include "client/print/node.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,70 +12,38 @@
 #include "client/base/trainer.h"
 #include "client/cmd/commands.h"
 #include "client/print/cell.h"
+#include "client/print/columns.h"
 #include "client/print/output.h"
-
-#define NODE(member) .offset = offsetof(Cairn__V1__Node, member)
-
-static void node_slots(const void *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Node *node = row;
-    if (node->undying == 0) {
-        (void)snprintf(out, capacity, "%u/%u", node->used, node->slots);
-    } else {
-        (void)snprintf(out, capacity, "%u/%u (%u undying)", node->used, node->slots, node->undying);
-    }
-}
-
-static void node_gpus(const void *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Node *node = row;
-    size_t bad = 0;
-    for (size_t i = 0; i < node->n_gpus; i++)
-        bad += node->gpus[i]->problem[0] != '\0';
-    if (node->n_gpus == 0) {
-        (void)snprintf(out, capacity, "-");
-    } else if (bad == 0) {
-        (void)snprintf(out, capacity, "%u/%zu", node->gpus_used, node->n_gpus);
-    } else {
-        (void)snprintf(out, capacity, "%u/%zu (%zu bad)", node->gpus_used, node->n_gpus, bad);
-    }
-}
-
-static void node_gpu_name(const void *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Node *node = row;
-    (void)snprintf(out, capacity, "%s", node->n_gpus > 0 ? node->gpus[0]->name : "-");
-}
-
-static const struct column node_columns[] = {
-    { "NAME", NODE(name), .cell = cell_text },
-    { "STATE", NODE(state), .cell = cell_text },
-    { "DEVICE", NODE(device), .cell = cell_text },
-    { "USED", .cell = node_slots, .right = true },
-    { "GPUS", .cell = node_gpus, .right = true },
-    { "GPU", .cell = node_gpu_name, .wide = true },
-    { "HOST", NODE(host), .cell = cell_text, .wide = true },
-    { "VERSION", NODE(version), .cell = cell_text },
-    { "REASON", NODE(reason), .cell = cell_text, .wide = true },
-    { 0 },
-};
 
 static enum exit_code node_ls_once(struct client *client)
 {
+    struct column chosen[OUTPUT_COLUMNS_MAX + 1];
+    const struct column *columns = node_columns;
+    struct order order;
+    enum exit_code said = columns_of_call(client, &columns, chosen, &order);
+    if (said != EXIT_DONE)
+        return said;
     Cairn__V1__ListNodesRequest request = CAIRN__V1__LIST_NODES_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     enum exit_code code = client_call(client, "ListNodes", &request.base, 0, &reply);
     if (code != EXIT_DONE)
         return code;
     const Cairn__V1__ListNodesReply *list = (const Cairn__V1__ListNodesReply *)reply;
-    code = output_list(client, node_columns, (ProtobufCMessage *const *)list->nodes, list->n_nodes);
+    ProtobufCMessage **rows = (ProtobufCMessage **)list->nodes;
+    if (columns_sort(&order, rows, list->n_nodes) == ST_OK) {
+        code = output_list(client, columns, rows, list->n_nodes);
+    } else {
+        client_error("%s", status_string(ST_NO_MEMORY));
+        code = EXIT_INTERNAL;
+    }
     protobuf_c_message_free_unpacked(reply, NULL);
     return code;
 }
 
 enum exit_code cmd_node_ls(struct client *client)
 {
-    return interrupt_repeat(client, node_ls_once);
+    return columns_asked(client) ? columns_help(node_columns)
+                                 : interrupt_repeat(client, node_ls_once);
 }
 
 static enum exit_code change(struct client *client, const char *method,

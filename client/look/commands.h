@@ -7,6 +7,7 @@
 #include "client/base/client.h"
 
 enum exit_code cmd_ps(struct client *client);
+enum exit_code cmd_top(struct client *client);
 enum exit_code cmd_show(struct client *client);
 enum exit_code cmd_watch(struct client *client);
 enum exit_code cmd_logs(struct client *client);

@@ -1,4 +1,4 @@
-/* ps: the jobs, newest first. */
+/* ps: the jobs, newest first, or in the order asked for. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,9 @@
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
 #include "client/look/commands.h"
-#include "client/print/job.h"
+#include "client/print/columns.h"
+#include "client/print/job_columns.h"
+#include "proto/text/job_state.h"
 
 #define PAGE       1000
 #define LISTED_MAX ((size_t)1024 << 10)
@@ -134,15 +136,25 @@ static enum exit_code list_all(struct client *client, struct job_list *list)
 
 static enum exit_code ps_once(struct client *client)
 {
-    struct job_list list = { .name = client->args.name,
-                             .most =
-                                 client->args.last >= 0 ? (size_t)client->args.last : LISTED_MAX };
-    if (!parse_states(client->args.state, &list.states))
-        return EXIT_USAGE;
+    struct column chosen[OUTPUT_COLUMNS_MAX + 1];
+    const struct column *columns = job_columns;
+    struct order order;
+    const size_t most = client->args.last >= 0 ? (size_t)client->args.last : LISTED_MAX;
+    struct job_list list = { .name = client->args.name };
+    enum exit_code code = columns_of_call(client, &columns, chosen, &order);
+    if (code == EXIT_DONE && !parse_states(client->args.state, &list.states))
+        code = EXIT_USAGE;
+    if (code != EXIT_DONE)
+        return code;
+    list.most = order.count > 0 ? LISTED_MAX : most; /* the first of all, not of the newest */
     const bool all = list.states == ~0U && list.name == NULL;
-    enum exit_code code = list_all(client, &list);
+    code = list_all(client, &list);
+    if (code == EXIT_DONE && columns_sort(&order, list.rows, list.count) != ST_OK) {
+        client_error("%s", status_string(ST_NO_MEMORY));
+        code = EXIT_INTERNAL;
+    }
     if (code == EXIT_DONE)
-        code = output_list(client, job_columns, list.rows, list.count);
+        code = output_list(client, columns, list.rows, list.count < most ? list.count : most);
     if (code == EXIT_DONE && list.count == 0 && all && client->args.output == OUTPUT_TABLE)
         client_note(client, "no jobs yet; submit one with: cairn submit FILE\n");
     list_release(&list);
@@ -151,5 +163,5 @@ static enum exit_code ps_once(struct client *client)
 
 enum exit_code cmd_ps(struct client *client)
 {
-    return interrupt_repeat(client, ps_once);
+    return columns_asked(client) ? columns_help(job_columns) : interrupt_repeat(client, ps_once);
 }

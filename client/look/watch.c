@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
@@ -16,6 +14,7 @@
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/progress.h"
+#include "client/print/screen.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "proto/text/json.h"
@@ -24,6 +23,7 @@
 #define REDRAW_MS    100   /* between two blocks on a terminal */
 #define LINE_MS      2000  /* between two lines of progress in plain output */
 #define REOPEN_MS    500   /* one try to reach it again */
+#define STAY_MS      1000  /* one wait for a key, of a job that is over */
 #define RECONNECT_MS 60000 /* a coordinator that is away longer is given up */
 #define BLOCK_BYTES  65536
 #define SPARK_CELLS  40
@@ -36,7 +36,8 @@ struct watch {
     Cairn__V1__Job *job;       /* as last seen; NULL before the first update */
     Cairn__V1__MetricRow *row; /* the newest; NULL: none yet */
     struct progress *progress;
-    size_t drawn_lines; /* on the terminal, above the cursor */
+    struct screen *screen;
+    bool left; /* by a key */
     int64_t drawn_ms;
     /* Plain lines: what was said last. */
     char said[LIMIT_REASON + 64];
@@ -46,19 +47,6 @@ struct watch {
 };
 
 /* ---- the block on a terminal ---- */
-
-/* Without the last column and line, in which a cursor that moves on would scroll. */
-static struct winsize terminal_size(void)
-{
-    struct winsize size = { 0 };
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20)
-        size.ws_col = 80;
-    if (size.ws_row < 2)
-        size.ws_row = 1000;
-    size.ws_col--;
-    size.ws_row--;
-    return size;
-}
 
 static enum status draw_head(const struct watch *watch, size_t width, struct buf *out)
 {
@@ -111,20 +99,17 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
 }
 
 /* Of many steps: one tells little. */
-static enum status draw_pace(const Cairn__V1__Job *job, struct buf *out)
+static enum status draw_pace(const Cairn__V1__Job *job, size_t width, struct buf *out)
 {
+    char speed[96];
     if (!isfinite(job->throughput) || !isfinite(job->step_ms))
         return ST_OK;
-    enum status st = buf_printf(out, "\n%.0f %s  step %.1f ms", job->throughput,
-                                job->throughput_unit, job->step_ms);
-    for (size_t i = 0; st == ST_OK && i < job->n_phases; i++) {
-        st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", job->phases[i]->name,
-                        job->phases[i]->ms);
-    }
-    return st;
+    (void)snprintf(speed, sizeof(speed), "%.0f %.32s  step ", job->throughput,
+                   job->throughput_unit);
+    return job_step_parts(job, speed, width, out);
 }
 
-static enum status draw_numbers(const struct watch *watch, struct buf *out)
+static enum status draw_numbers(const struct watch *watch, size_t width, struct buf *out)
 {
     const Cairn__V1__MetricRow *row = watch->row;
     char spark[SPARK_CELLS * 4 + 1];
@@ -143,8 +128,8 @@ static enum status draw_numbers(const struct watch *watch, struct buf *out)
     if (st == ST_OK && isfinite(watch->job->accuracy))
         st = buf_printf(out, "  accuracy %.4f", watch->job->accuracy);
     if (st == ST_OK)
-        st = draw_pace(watch->job, out);
-    return st == ST_OK ? buf_append_text(out, "\n") : st;
+        st = buf_append_text(out, "\n");
+    return st == ST_OK ? draw_pace(watch->job, width, out) : st;
 }
 
 static enum status draw_saves(const struct watch *watch, struct buf *out)
@@ -171,38 +156,25 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
     return st;
 }
 
-/* Writes the block cut to the terminal, over the one before. */
-static void write_block(struct watch *watch, struct winsize terminal, const char *text)
+/* What can be done now. */
+static const char *hint_of(const struct watch *watch)
 {
-    auto_buf struct buf out;
-    buf_init(&out, (size_t)2 * BLOCK_BYTES);
-    enum status st = ST_OK;
-    if (watch->drawn_lines > 0)
-        st = buf_printf(&out, "\033[%zuA", watch->drawn_lines);
-    watch->drawn_lines = 0;
-    while (st == ST_OK && text[0] != '\0' && watch->drawn_lines < terminal.ws_row) {
-        size_t size = strcspn(text, "\n");
-        char line[2048];
-        (void)snprintf(line, sizeof(line), "%.*s", (int)size, text);
-        st = buf_printf(&out, "\r%.*s%s\033[K\n", (int)format_fit(line, terminal.ws_col), line,
-                        output_color_off(watch->client));
-        watch->drawn_lines++;
-        text += size + (text[size] == '\n');
-    }
-    if (st == ST_OK && buf_append_text(&out, "\033[J") == ST_OK)
-        (void)output_text(out.data);
+    if (watch->screen->full)
+        return "q goes back to the list\n";
+    return job_is_over(watch->job->state) ? "" : "Ctrl-C leaves; the job goes on\n";
 }
 
 static void draw_block(struct watch *watch)
 {
     auto_buf struct buf text;
     buf_init(&text, BLOCK_BYTES);
-    struct winsize terminal = terminal_size();
-    enum status st = draw_head(watch, terminal.ws_col, &text);
+    size_t width = 0, height = 0;
+    screen_size(&width, &height);
+    enum status st = draw_head(watch, width, &text);
     if (st == ST_OK)
-        st = draw_bar(watch, terminal.ws_col, &text);
+        st = draw_bar(watch, width, &text);
     if (st == ST_OK)
-        st = draw_numbers(watch, &text);
+        st = draw_numbers(watch, width, &text);
     size_t ranks = watch->job->n_workers < 16 ? watch->job->n_workers : 16;
     if (st == ST_OK && ranks > 0) {
         st = output_table(worker_columns, false, true,
@@ -212,10 +184,10 @@ static void draw_block(struct watch *watch)
         st = draw_saves(watch, &text);
     if (st == ST_OK && watch->lost_ms != 0)
         st = buf_append_text(&text, "the coordinator is away; trying to reach it\n");
-    if (st == ST_OK && !job_is_over(watch->job->state))
-        st = buf_append_text(&text, "Ctrl-C leaves; the job goes on\n");
     if (st == ST_OK)
-        write_block(watch, terminal, text.data);
+        st = buf_append_text(&text, hint_of(watch));
+    if (st == ST_OK)
+        screen_paint(watch->screen, text.data);
 }
 
 /* ---- plain lines ---- */
@@ -260,7 +232,7 @@ static void draw_watch(struct watch *watch, bool now_or_never)
     int64_t now = clock_mono_ms(clock_system());
     if (watch->show == WATCH_SILENT || watch->job == NULL || output_is_json(watch->client))
         return;
-    if (!watch->client->terminal) {
+    if (!watch->client->terminal && !watch->screen->full) {
         draw_line(watch, now);
         return;
     }
@@ -292,6 +264,21 @@ static void take_update(struct watch *watch, Cairn__V1__JobUpdate *update)
     cairn__v1__job_update__free_unpacked(update, NULL);
 }
 
+/* On a screen that was entered: did somebody want to leave? */
+static bool looked_away(struct watch *watch, int64_t ms)
+{
+    char letter = '\0';
+    if (!watch->screen->full)
+        return false;
+    const enum screen_key key = screen_wait(watch->screen, ms, &letter);
+    if (key == SCREEN_AGAIN)
+        draw_watch(watch, true);
+    if (key == SCREEN_LEAVE || key == SCREEN_ESCAPE || key == SCREEN_LEFT || letter == 'q' ||
+        letter == 'Q')
+        watch->left = true;
+    return watch->left;
+}
+
 /* The stream until it ends. EXIT_DONE: the job is over; EXIT_UNREACHABLE: open a new one. */
 static enum exit_code follow_stream(struct watch *watch, struct rpc_stream *stream, int64_t until,
                                     struct rpc_result *result)
@@ -311,7 +298,7 @@ static enum exit_code follow_stream(struct watch *watch, struct rpc_stream *stre
         enum exit_code code = EXIT_DONE;
         if (watch->broken) {
             code = EXIT_INTERNAL;
-        } else if (interrupt_came(watch->client)) {
+        } else if (looked_away(watch, 0) || interrupt_came(watch->client)) {
             code = EXIT_DETACHED;
         } else if (clock_mono_ms(clock_system()) >= until) {
             code = EXIT_TIMED_OUT;
@@ -355,11 +342,11 @@ static enum exit_code watch_streams(struct watch *watch)
                 return code;
         }
         if (!may_retry(watch, &result))
-            return client_report(watch->client, &result);
+            return watch->screen->full ? EXIT_UNREACHABLE : client_report(watch->client, &result);
         if (clock_mono_ms(clock_system()) >= until)
             return EXIT_TIMED_OUT;
         draw_watch(watch, false);
-        if (interrupt_came(watch->client))
+        if (looked_away(watch, 0) || interrupt_came(watch->client))
             return EXIT_DETACHED;
     }
 }
@@ -387,21 +374,47 @@ static enum exit_code say_end(struct watch *watch, enum exit_code code)
     return code;
 }
 
+static enum exit_code watch_with(struct watch *watch)
+{
+    watch->progress = malloc(sizeof(*watch->progress));
+    if (watch->progress == NULL)
+        return EXIT_INTERNAL;
+    progress_init(watch->progress);
+    return watch_streams(watch);
+}
+
+static void watch_release(struct watch *watch)
+{
+    cairn__v1__job__free_unpacked(watch->job, NULL);
+    cairn__v1__metric_row__free_unpacked(watch->row, NULL);
+    free(watch->progress);
+}
+
 enum exit_code watch_job(struct client *client, const char *id, enum watch_show show,
                          Cairn__V1__Job **out_job)
 {
-    struct watch watch = { .client = client, .id = id, .show = show };
-    watch.progress = malloc(sizeof(*watch.progress));
-    if (watch.progress == NULL)
-        return EXIT_INTERNAL;
-    progress_init(watch.progress);
-    enum exit_code code = say_end(&watch, watch_streams(&watch));
+    struct screen screen = { .client = client };
+    struct watch watch = { .client = client, .id = id, .show = show, .screen = &screen };
+    enum exit_code code = say_end(&watch, watch_with(&watch));
     if (out_job != NULL)
         *out_job = TAKE_PTR(watch.job);
-    cairn__v1__job__free_unpacked(watch.job, NULL);
-    cairn__v1__metric_row__free_unpacked(watch.row, NULL);
-    free(watch.progress);
+    watch_release(&watch);
     return code;
+}
+
+enum exit_code watch_on_screen(struct client *client, const char *id, struct screen *screen)
+{
+    struct watch watch = { .client = client, .id = id, .show = WATCH_SHOWN, .screen = screen };
+    enum exit_code code = watch_with(&watch);
+    if (code == EXIT_DONE)
+        draw_watch(&watch, true);
+    while (code == EXIT_DONE && !looked_away(&watch, STAY_MS)) {
+        if (interrupt_came(client))
+            code = EXIT_DETACHED;
+    }
+    const bool left = watch.left;
+    watch_release(&watch);
+    return code == EXIT_DETACHED && left ? EXIT_DONE : code;
 }
 
 enum exit_code cmd_watch(struct client *client)

@@ -5,6 +5,7 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "client/base/client.h"
+#include "client/print/screen.h"
 
 /*
  * Follows a job until it is over, it shows on a terminal as a block, else as lines; with show ==
@@ -14,3 +15,8 @@
 enum watch_show { WATCH_SILENT, WATCH_SHOWN };
 enum exit_code watch_job(struct client *client, const char *id, enum watch_show show,
                          Cairn__V1__Job **out_job);
+
+/* The same on a screen that was entered, which it shares with others: nothing but the block is
+ * written, and it stays, also when the job is over, until a key goes back (EXIT_DONE), Ctrl-C
+ * (EXIT_DETACHED), or nothing is known of the job any more. */
+enum exit_code watch_on_screen(struct client *client, const char *id, struct screen *screen);

@@ -1,5 +1,6 @@
 #include "client/print/cell.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -50,4 +51,35 @@ void cell_us(const void *us, char *out, size_t capacity)
 void cell_age(const void *since, char *out, size_t capacity)
 {
     (void)format_age(*(char *const *)since, clock_wall_ms(clock_system()), out, capacity);
+}
+
+double cell_value_u32(const void *value)
+{
+    return *(const uint32_t *)value;
+}
+
+double cell_value_u64(const void *value)
+{
+    return (double)*(const uint64_t *)value;
+}
+
+double cell_value_size(const void *value)
+{
+    return (double)*(const size_t *)value;
+}
+
+double cell_value_number(const void *value)
+{
+    return *(const double *)value;
+}
+
+double cell_value_time(const void *time)
+{
+    int64_t ms = 0;
+    return format_read_time(*(char *const *)time, &ms) ? (double)ms : (double)NAN;
+}
+
+double cell_value_age(const void *since)
+{
+    return -cell_value_time(since);
 }

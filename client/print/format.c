@@ -210,3 +210,10 @@ size_t format_fit(const char *text, size_t cells)
     }
     return at;
 }
+
+char *format_lower(char *text)
+{
+    for (char *c = text; *c != '\0'; c++)
+        *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    return text;
+}

@@ -37,3 +37,6 @@ char *format_sparkline(const float *values, size_t count, size_t width, bool utf
 size_t format_cells(const char *text);
 /* Bytes of the longest beginning that has at most `cells` cells. */
 size_t format_fit(const char *text, size_t cells);
+
+/* Makes capitals (of ASCII) small, in place; returns text. */
+char *format_lower(char *text);

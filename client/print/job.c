@@ -6,6 +6,7 @@
 
 #include "client/print/cell.h"
 #include "client/print/format.h"
+#include "client/print/job_columns.h"
 
 #define SHOW_BYTES_MAX ((size_t)16 << 20)
 
@@ -19,50 +20,6 @@ enum exit_code job_exit(Cairn__V1__JobState state)
         return EXIT_STOPPED;
     return EXIT_INTERNAL;
 }
-
-/* ---- jobs in a table ---- */
-
-#define JOB(member) .offset = offsetof(Cairn__V1__Job, member)
-
-static void job_state(const void *state, char *out, size_t capacity)
-{
-    (void)snprintf(out, capacity, "%s", job_state_name(*(const Cairn__V1__JobState *)state));
-}
-
-static void job_step(const void *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Job *job = row;
-    if (job->total_steps > 0) {
-        (void)snprintf(out, capacity, "%llu/%llu", (unsigned long long)job->step,
-                       (unsigned long long)job->total_steps);
-    } else {
-        (void)snprintf(out, capacity, "%llu", (unsigned long long)job->step);
-    }
-}
-
-static void job_eta(const void *row, char *out, size_t capacity)
-{
-    const Cairn__V1__Job *job = row;
-    (void)format_seconds(job->state == CAIRN__V1__JOB_STATE__RUNNING ? job->eta_seconds : NAN, out,
-                         capacity);
-}
-
-const struct column job_columns[] = {
-    { "ID", JOB(id), .cell = cell_text },
-    { "NAME", JOB(name), .cell = cell_text, .most = 28 },
-    { "STATE", JOB(state), .cell = job_state },
-    { "HEALTH", JOB(health), .cell = cell_optional_text, .wide = true },
-    { "STEP", .cell = job_step, .right = true },
-    { "LOSS", JOB(loss), .cell = cell_number, .right = true },
-    { "ACCURACY", JOB(accuracy), .cell = cell_number, .right = true, .wide = true },
-    { "ETA", .cell = job_eta, .right = true },
-    { "WORKERS", JOB(n_workers), .cell = cell_size, .right = true },
-    { "RESTARTS", JOB(restarts), .cell = cell_u32, .right = true },
-    { "AGE", JOB(submitted_at), .cell = cell_age, .right = true },
-    { "MODEL", JOB(model), .cell = cell_text, .wide = true },
-    { "REASON", JOB(reason), .cell = cell_text },
-    { 0 },
-};
 
 /* ---- checkpoints in a table ---- */
 
@@ -226,6 +183,37 @@ void job_workers(const Cairn__V1__Job *job, char *out, size_t capacity)
 
 /* ---- one job ---- */
 
+/* One part, in the same line or, where it is full, in another one. */
+static enum status put_part(const char *part, size_t indent, size_t width, size_t *used,
+                            struct buf *out)
+{
+    const size_t cells = format_cells(part);
+    if (*used + 1 + cells <= width || *used <= indent) {
+        *used += 1 + cells;
+        return buf_printf(out, " %s", part);
+    }
+    *used = indent + 1 + cells;
+    return buf_printf(out, "\n%*s %s", (int)indent, "", part);
+}
+
+enum status job_step_parts(const Cairn__V1__Job *job, const char *before, size_t width,
+                           struct buf *out)
+{
+    char part[64];
+    if (!isfinite(job->step_ms))
+        return ST_OK;
+    (void)snprintf(part, sizeof(part), "%.1f ms", job->step_ms);
+    size_t used = format_cells(before) + format_cells(part);
+    const size_t indent = width == SIZE_MAX ? 0 : 4;
+    enum status st = buf_printf(out, "%s%s", before, part);
+    for (size_t i = 0; st == ST_OK && i < job->n_phases; i++) {
+        (void)snprintf(part, sizeof(part), "%s %.32s %.1f", i == 0 ? "=" : "+",
+                       job->phases[i]->name, job->phases[i]->ms);
+        st = put_part(part, indent, width, &used, out);
+    }
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
 static enum status show_line(struct buf *out, const char *title, const char *text)
 {
     if (text[0] == '\0' || strcmp(text, "-") == 0)
@@ -318,18 +306,20 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
         st = show_line(out, "reason", job->reason);
     if (st == ST_OK)
         st = show_line(out, "model", job->model);
-    job_step(job, text, sizeof(text));
+    job_cell_step(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "step", text);
     if (st == ST_OK)
         st = show_line(out, "loss", format_number(job->loss, text, sizeof(text)));
     if (st == ST_OK)
         st = show_line(out, "accuracy", format_number(job->accuracy, text, sizeof(text)));
-    job_eta(job, text, sizeof(text));
+    job_cell_eta(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "left", text);
     if (st == ST_OK && job->throughput > 0)
         st = buf_printf(out, "%-12s %.0f %s\n", "speed", job->throughput, job->throughput_unit);
+    if (st == ST_OK)
+        st = job_step_parts(job, "a step       ", SIZE_MAX, out);
     job_workers(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "workers", text);

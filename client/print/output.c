@@ -14,7 +14,7 @@
 #include "proto/text/json.h"
 
 #define OUTPUT_BYTES_MAX ((size_t)64 << 20)
-#define COLUMNS_MAX      24
+#define LAST_CELLS       12 /* of the last column of a table that has to fit */
 
 bool output_is_json(const struct client *client)
 {
@@ -37,21 +37,33 @@ enum exit_code output_text(const char *text)
     return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
 }
 
+/* So many lines at most. */
+static enum exit_code write_cut(const struct client *client, size_t columns, size_t rows,
+                                const char *text)
+{
+    for (size_t row = 0; row < rows && text[0] != '\0'; row++) {
+        const size_t length = strcspn(text, "\n");
+        auto_free char *line = strndup(text, length);
+        if (line == NULL ||
+            printf("%.*s%s\n", (int)format_fit(line, columns), line, output_color_off(client)) < 0)
+            return EXIT_INTERNAL;
+        text += length + (text[length] == '\n');
+    }
+    return output_text(NULL);
+}
+
+enum exit_code output_cut(const struct client *client, size_t columns, const char *text)
+{
+    return write_cut(client, columns, SIZE_MAX, text);
+}
+
 enum exit_code output_screen(const struct client *client, const char *text)
 {
     struct winsize size = { 0 };
     if (text == NULL || !client->args.watch || !client->terminal ||
         ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2 || size.ws_row < 2)
         return output_text(text);
-    for (unsigned row = 1; row < size.ws_row && text[0] != '\0'; row++) {
-        const size_t length = strcspn(text, "\n");
-        auto_free char *line = strndup(text, length);
-        if (line == NULL || printf("%.*s%s\n", (int)format_fit(line, size.ws_col), line,
-                                   output_color_off(client)) < 0)
-            return EXIT_INTERNAL;
-        text += length + (text[length] == '\n');
-    }
-    return output_text(NULL);
+    return write_cut(client, size.ws_col, (size_t)size.ws_row - 1, text);
 }
 
 enum exit_code output_json(const struct client *client, json_t *value)
@@ -93,21 +105,33 @@ static enum exit_code list_json(const struct client *client, ProtobufCMessage *c
     return EXIT_DONE;
 }
 
+/* ---- tables ---- */
+
+/* Of one table: which columns show, and how. */
+struct table {
+    const struct client *colors; /* whose; NULL: none */
+    bool wide;
+    const struct column *shown[OUTPUT_COLUMNS_MAX];
+    size_t widths[OUTPUT_COLUMNS_MAX];
+    size_t count;
+};
+
 /* One cell, padded to width unless it is the last of its line. */
-static enum status print_cell(const char *text, size_t width, bool right, bool last,
+static enum status print_cell(const struct table *table, size_t c, bool title, const char *text,
                               struct buf *out)
 {
-    size_t cells = format_cells(text);
-    size_t pad = cells < width ? width - cells : 0;
-    if (right)
-        return buf_printf(out, "%*s%s%s", (int)pad, "", text, last ? "\n" : "  ");
-    return buf_printf(out, "%s%*s", text, last ? 0 : (int)pad + 2, "") == ST_OK
-               ? buf_append_text(out, last ? "\n" : "")
-               : ST_NO_MEMORY;
+    const size_t cells = format_cells(text), width = table->widths[c];
+    const int pad = cells < width ? (int)(width - cells) : 0;
+    const bool right = table->shown[c]->right, last = c + 1 == table->count;
+    const bool colored = table->colors != NULL && table->shown[c]->state && !title;
+    const char *on = colored ? output_color(table->colors, text) : "";
+    const char *off = colored ? output_color_off(table->colors) : "";
+    return buf_printf(out, "%*s%s%s%s%*s", right ? pad : 0, "", on, text, off,
+                      last ? 0 : (right ? 0 : pad) + 2, "");
 }
 
-static void fill_cell(const struct column *column, const ProtobufCMessage *row,
-                      char out[OUTPUT_CELL_BYTES])
+void output_cell(const struct column *column, const ProtobufCMessage *row,
+                 char out[OUTPUT_CELL_BYTES])
 {
     const char *at = (const char *)row;
     if (column->part != 0)
@@ -116,6 +140,10 @@ static void fill_cell(const struct column *column, const ProtobufCMessage *row,
         (void)snprintf(out, OUTPUT_CELL_BYTES, "-");
     } else {
         column->cell(at + column->offset, out, OUTPUT_CELL_BYTES);
+    }
+    for (unsigned char *c = (unsigned char *)out; *c != '\0'; c++) {
+        if (*c < ' ' || *c == 0x7F)
+            *c = '?';
     }
 }
 
@@ -130,48 +158,96 @@ static size_t fit_cell(const struct column *column, bool wide, char text[OUTPUT_
     return column->most;
 }
 
-static enum status print_row(const struct column *const *shown, size_t shown_count, bool wide,
-                             const size_t *widths, const ProtobufCMessage *row, struct buf *out)
+/* row NULL: the titles. */
+static enum status print_row(const struct table *table, const ProtobufCMessage *row,
+                             struct buf *out)
 {
     enum status st = ST_OK;
-    for (size_t c = 0; st == ST_OK && c < shown_count; c++) {
+    for (size_t c = 0; st == ST_OK && c < table->count; c++) {
         char text[OUTPUT_CELL_BYTES] = "";
         if (row == NULL) {
-            (void)snprintf(text, sizeof(text), "%s", shown[c]->title);
+            (void)snprintf(text, sizeof(text), "%s", table->shown[c]->title);
         } else {
-            fill_cell(shown[c], row, text);
-            (void)fit_cell(shown[c], wide, text);
+            output_cell(table->shown[c], row, text);
+            (void)fit_cell(table->shown[c], table->wide, text);
         }
-        st = print_cell(text, widths[c], shown[c]->right, c + 1 == shown_count, out);
+        st = print_cell(table, c, row == NULL, text, out);
     }
+    return st == ST_OK ? buf_append_text(out, "\n") : st;
+}
+
+static void measure(struct table *table, const struct column *columns, bool header,
+                    ProtobufCMessage *const *rows, size_t count)
+{
+    for (const struct column *c = columns; c->title != NULL; c++) {
+        if (c->asked || (c->wide && !table->wide))
+            continue;
+        CHECK(table->count < OUTPUT_COLUMNS_MAX);
+        size_t width = header ? format_cells(c->title) : 0;
+        for (size_t r = 0; r < count; r++) {
+            char text[OUTPUT_CELL_BYTES] = "";
+            output_cell(c, rows[r], text);
+            const size_t cells = fit_cell(c, table->wide, text);
+            width = cells > width ? cells : width;
+        }
+        table->widths[table->count] = width;
+        table->shown[table->count++] = c;
+    }
+}
+
+static enum status print_table(const struct table *table, bool header,
+                               ProtobufCMessage *const *rows, size_t count, struct buf *out)
+{
+    enum status st = header ? print_row(table, NULL, out) : ST_OK;
+    for (size_t r = 0; st == ST_OK && r < count; r++)
+        st = print_row(table, rows[r], out);
     return st;
 }
 
 enum status output_table(const struct column *columns, bool wide, bool header,
                          ProtobufCMessage *const *rows, size_t count, struct buf *out)
 {
-    const struct column *shown[COLUMNS_MAX];
-    size_t widths[COLUMNS_MAX];
-    size_t shown_count = 0;
-    for (const struct column *c = columns; c->title != NULL; c++) {
-        CHECK(shown_count < COLUMNS_MAX);
-        if (wide || !c->wide)
-            shown[shown_count++] = c;
+    struct table table = { .wide = wide };
+    measure(&table, columns, header, rows, count);
+    return print_table(&table, header, rows, count, out);
+}
+
+/* Of the last column the beginning is enough. */
+static size_t cells_of(const struct table *table)
+{
+    size_t cells = 0;
+    for (size_t c = 0; c + 1 < table->count; c++)
+        cells += table->widths[c] + 2;
+    const size_t last = table->count > 0 ? table->widths[table->count - 1] : 0;
+    return cells + (last < LAST_CELLS ? last : LAST_CELLS);
+}
+
+/* false: all of them have to stay. */
+static bool leave_one_out(struct table *table)
+{
+    size_t chosen = 0;
+    for (size_t c = 1; c < table->count; c++) {
+        if (table->shown[c]->less > table->shown[chosen]->less)
+            chosen = c;
     }
-    for (size_t c = 0; c < shown_count; c++) {
-        widths[c] = header ? format_cells(shown[c]->title) : 0;
-        for (size_t r = 0; r < count; r++) {
-            char text[OUTPUT_CELL_BYTES] = "";
-            fill_cell(shown[c], rows[r], text);
-            const size_t cells = fit_cell(shown[c], wide, text);
-            if (cells > widths[c])
-                widths[c] = cells;
-        }
+    if (table->count == 0 || table->shown[chosen]->less == 0)
+        return false;
+    table->count--;
+    for (size_t c = chosen; c < table->count; c++) {
+        table->shown[c] = table->shown[c + 1];
+        table->widths[c] = table->widths[c + 1];
     }
-    enum status st = header ? print_row(shown, shown_count, wide, widths, NULL, out) : ST_OK;
-    for (size_t r = 0; st == ST_OK && r < count; r++)
-        st = print_row(shown, shown_count, wide, widths, rows[r], out);
-    return st;
+    return true;
+}
+
+enum status output_fitted(const struct client *client, const struct column *columns, size_t width,
+                          ProtobufCMessage *const *rows, size_t count, struct buf *out)
+{
+    struct table table = { .colors = client };
+    measure(&table, columns, true, rows, count);
+    while (cells_of(&table) > width && leave_one_out(&table)) {
+    }
+    return print_table(&table, true, rows, count, out);
 }
 
 enum exit_code output_list(const struct client *client, const struct column *columns,
@@ -185,7 +261,7 @@ enum exit_code output_list(const struct client *client, const struct column *col
     if (client->args.output == OUTPUT_NAME) {
         for (size_t i = 0; st == ST_OK && i < count; i++) {
             char name[OUTPUT_CELL_BYTES] = "";
-            fill_cell(&columns[0], rows[i], name);
+            output_cell(&columns[0], rows[i], name);
             st = buf_printf(&out, "%s\n", name);
         }
     } else {
@@ -204,8 +280,10 @@ const char *output_color(const struct client *client, const char *state)
     static const struct {
         const char *state, *color;
     } colors[] = {
-        { "RUNNING", "\033[32m" }, { "SUCCEEDED", "\033[1;32m" }, { "FAILED", "\033[1;31m" },
-        { "KILLED", "\033[31m" },  { "RECOVERING", "\033[33m" },  { "PAUSED", "\033[36m" },
+        { "RUNNING", "\033[32m" }, { "SUCCEEDED", "\033[1;32m" },  { "FAILED", "\033[1;31m" },
+        { "KILLED", "\033[31m" },  { "RECOVERING", "\033[33m" },   { "PAUSED", "\033[36m" },
+        { "ready", "\033[32m" },   { "draining", "\033[33m" },     { "drained", "\033[33m" },
+        { "silent", "\033[33m" },  { "unsupervised", "\033[33m" }, { "lost", "\033[1;31m" },
     };
     if (!client->color)
         return "";

@@ -9,18 +9,25 @@
 #include "client/base/client.h"
 #include "common/buf.h"
 
-#define OUTPUT_CELL_BYTES 512
+#define OUTPUT_CELL_BYTES  512
+#define OUTPUT_COLUMNS_MAX 40
 
 /* Rows are messages of one type. A column shows one member of it, or of a message in it. */
 struct column {
-    const char *title;
+    const char *title; /* in lower case also its name (client/print/columns.h) */
     size_t part;   /* place of a pointer to a message that holds the member; if it is NULL, the cell
                       is "-"; 0: the row itself holds it */
     size_t offset; /* place of the member; 0: the cell is made of the whole message */
     void (*cell)(const void *member, char *out, size_t capacity);
-    bool right;  /* aligned */
-    bool wide;   /* only with -o wide */
-    size_t most; /* cells, but with -o wide: a longer text is cut; 0: any */
+    /* What rows are ordered by, of the same; NaN: not known. NULL: by the cell's text. */
+    double (*value)(const void *member);
+    const char *about; /* one line; NULL where nobody can choose */
+    bool right;        /* aligned */
+    bool wide;         /* only with -o wide */
+    bool asked;        /* only where it is named */
+    bool state;        /* in the colour of its text */
+    size_t most;       /* cells, but with -o wide: a longer text is cut; 0: any */
+    unsigned less; /* where a table has to fit: the higher, the sooner it's left out; 0: never */
 };
 
 /* A list: table, array, lines of JSON, or names (-o name: the first column). A table is printed
@@ -31,6 +38,16 @@ enum exit_code output_list(const struct client *client, const struct column *col
 /* As output_list, but only the table, into a buffer (without header if !header). */
 MUST_CHECK enum status output_table(const struct column *columns, bool wide, bool header,
                                     ProtobufCMessage *const *rows, size_t count, struct buf *out);
+
+/* As output_table for a terminal of `width` cells: columns that matter less are left out until the
+ * others fit, but for the end of the last one. In colours, if the client has some. */
+MUST_CHECK enum status output_fitted(const struct client *client, const struct column *columns,
+                                     size_t width, ProtobufCMessage *const *rows, size_t count,
+                                     struct buf *out);
+
+/* The cell of a row. What would move a terminal's cursor shows as '?'. */
+void output_cell(const struct column *column, const ProtobufCMessage *row,
+                 char out[OUTPUT_CELL_BYTES]);
 
 /* A message as JSON; takes care of json and jsonl. */
 enum exit_code output_message(const struct client *client, const ProtobufCMessage *message);
@@ -48,6 +65,9 @@ bool output_unread(void);
 enum exit_code output_text(const char *text);
 /* The same; with -w on a terminal cut to its size, so that the beginning stays in view. */
 enum exit_code output_screen(const struct client *client, const char *text);
+
+/* The same with each line cut to so many cells. */
+enum exit_code output_cut(const struct client *client, size_t columns, const char *text);
 
 /* A state in its colour, if there are colours. */
 const char *output_color(const struct client *client, const char *state);

@@ -155,6 +155,9 @@ def test_tab_offers_jobs_states_nodes_and_steps(home):
     assert tab(home, "cairn -q show -o json tab") == ["tabbed"]
     assert {"active", "over", "running", "queued"} <= set(tab(home, "cairn ps --state "))
     assert tab(home, "cairn ps --state succ") == ["succeeded"]
+    assert tab(home, "cairn ps --state queued,ru") == ["queued,running"]
+    assert tab(home, "cairn ps --columns id,na") == ["id,name"] and tab(home, "cairn top --sort name,-los") == ["name,-loss", "name,-lost"]
+    assert tab(home, "cairn node ls --columns gpu-") == ["gpu-heat", "gpu-memory"]
     assert tab(home, "cairn ps -o js") == ["json", "jsonl"]
     assert tab(home, "cairn metrics x -o c") == ["csv"]
     assert tab(home, "cairn ps --na") == ["--name"]
@@ -175,6 +178,15 @@ def test_scripts_for_other_shells_are_read_by_them(home, shell):
         pytest.skip(f"no {shell}")
     script = home.cairn("completion", shell).stdout
     subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=30)
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish")
+def test_fish_completes_lists_after_each_comma(home):
+    env = dict(home.env, PATH=f"{BIN}:{os.environ['PATH']}", HOME=str(home.dir))
+    for line, expected in (("cairn ps --columns id,na", "id,name"), ("cairn ps --state queued,ru", "queued,running")):
+        run = f"cairn completion fish | source; complete -C {json.dumps(line)}"
+        done = subprocess.run(["fish", "-c", run], env=env, capture_output=True, text=True, timeout=30, check=True)
+        assert [word.split("\t")[0] for word in done.stdout.splitlines()] == [expected], done
 
 
 def test_tab_is_quick_and_silent_without_a_coordinator(home):

@@ -86,7 +86,7 @@ CHANGES = [("save", "", "SaveCheckpointReply"), ("set", "workers.count=1", "Job"
            ("resume", "--wait", "Job"), ("stop", "--wait", "Job")]
 ELSEWHERE = {"why", "submit", "kill", "node drain", "node undrain", "ckpt rm", *(command for command, _, _ in CHANGES)}
 TEXT = {  # say something else
-    "up": "where the page is", "down": "nothing", "open": "a link", "completion": "a script", "plan": "refuses -o json",
+    "up": "where the page is", "top": "refuses -o json", "down": "nothing", "open": "a link", "completion": "a script", "plan": "refuses -o json",
     "node invite": "-o is the file there", "node forget": "needs a coordinator that speaks TLS; a Node as node drain",
 }
 
@@ -231,8 +231,9 @@ def test_no_command_is_forgotten(home):
     found = {name for name, options in commands if "--output" in options}
     assert not found - known, f"not here: {sorted(found - known)}"
     assert not known - found, f"there is no such command: {sorted(known - found)}"
-    refused = home.cairn("plan", "job-0.yaml", "-o", "json", check=False)
-    assert refused.returncode == 2 and not refused.stdout
+    for words in (("plan", "job-0.yaml"), ("top",)):
+        refused = home.cairn(*words, "-o", "json", check=False)
+        assert refused.returncode == 2 and not refused.stdout
 
 
 # ---- HTTP ----

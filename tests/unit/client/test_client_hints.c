@@ -35,7 +35,7 @@ static void words_of_elsewhere_lead_to_commands_that_are_there(void **state)
     static const char *const words[] = {
         "sbatch", "srun",   "salloc",   "qsub",       "bsub",   "torchrun", "run",    "apply",
         "create", "squeue", "sacct",    "qstat",      "bjobs",  "scancel",  "cancel", "delete",
-        "qdel",   "bkill",  "scontrol", "describe",   "get",    "status",   "top",    "events",
+        "qdel",   "bkill",  "scontrol", "describe",   "get",    "status",   "htop",   "events",
         "tail",   "hold",   "release",  "scale",      "sinfo",  "nodes",    "drain",  "cordon",
         "list",   "start",  "uncordon", "checkpoint", "export", "verify",   "check",  "jobs",
     };
