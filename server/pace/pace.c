@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TICK_MS                                                                                    \
+    1.0 /* of a row's wall time: of shorter steps most take none, and some a whole one */
+
 static int compare(const void *left, const void *right)
 {
     const double a = *(const double *)left, b = *(const double *)right;
@@ -63,7 +66,7 @@ static void add_plain(struct pace *pace, const struct pace_row *row, double ms)
     pace->plain_ms = middle_of(pace->sorted_ms, pace->count);
     if (pace->count < PACE_LEAST)
         return;
-    const double most = PACE_STALL * pace->plain_ms;
+    const double most = PACE_STALL * fmax(pace->plain_ms, TICK_MS);
     fold(&pace->else_ms, &pace->elses, PACE_FADE, fmin(ms - pace->plain_ms, most));
 }
 

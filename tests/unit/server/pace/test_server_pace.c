@@ -169,6 +169,19 @@ static void a_plain_step_is_the_median_of_the_window(void **state)
     }
 }
 
+/* Wall times are whole milliseconds: of steps of less most take none. */
+static void steps_of_less_than_a_millisecond_take_time_too(void **state)
+{
+    (void)state;
+    const double steps_ms[] = { 0.1, 0.3, 0.45, 0.5, 0.8, 1.3 };
+    for (size_t i = 0; i < sizeof(steps_ms) / sizeof(steps_ms[0]); i++) {
+        struct run r = { .course = { .total = 10000, .step_ms = steps_ms[i] }, .generation = 1 };
+        for (uint32_t n = 0; n < 2500; n++)
+            go(&r, n);
+        assert_true(fabs(left_ms(&r) / (7500 * steps_ms[i]) - 1) < 0.1);
+    }
+}
+
 static void what_is_not_known_is_not_said(void **state)
 {
     (void)state;
@@ -205,6 +218,7 @@ int main(void)
         cmocka_unit_test(a_standstill_is_not_what_is_to_come),
         cmocka_unit_test(after_another_size_steps_count_anew),
         cmocka_unit_test(a_plain_step_is_the_median_of_the_window),
+        cmocka_unit_test(steps_of_less_than_a_millisecond_take_time_too),
         cmocka_unit_test(what_is_not_known_is_not_said),
         cmocka_unit_test(evaluations_are_counted),
     };
