@@ -7,8 +7,8 @@
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
-/* Newest rows that tell the pace: of a job that goes on all that pace.h may count, of one that has
- * ended what its last pace is told by. */
+/* Newest rows that tell the pace (server/pace/pace.h): of a job that goes on all that may count, of
+ * one that has ended what its last pace is told by. */
 #define ROWS_LIVE 1000
 #define ROWS_OVER (2 * PACE_WINDOW)
 

@@ -46,8 +46,11 @@ static bool advise_on(enum machine_fault_kind kind, const struct story_loss *los
         reason_set(out, "submit it with a smaller train.micro_batch or checkpoint.memory, or put "
                         "fewer workers on a node; `cairn plan` says what they need");
         return true;
-    case MACHINE_FAULT_COMMUNICATION:
     case MACHINE_FAULT_FORMATION:
+        reason_set(out, "where the message names two versions, install the same one on both nodes; "
+                        "else `cairn node check --pairs` tries the paths between the nodes");
+        return true;
+    case MACHINE_FAULT_COMMUNICATION:
     case MACHINE_FAULT_PATH:
         reason_set(out, "`cairn node check --pairs` tries the paths between the nodes, both ways");
         return true;

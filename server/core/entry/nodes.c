@@ -1,4 +1,5 @@
 /* Agents: who is there, what runs where, and reconciliation after either side's restart. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,9 +251,21 @@ static void agent_hello(struct core *core, struct core_conn *conn,
 
 /* ---- exits ---- */
 
+/* The last line of its log, which is JSON (common/log.h), in words; other lines as they are. */
+static void last_words(const Cairn__V1__TrainerExited *exited, struct reason *out)
+{
+    const char *line = exited->n_last_lines > 0 ? exited->last_lines[exited->n_last_lines - 1] : "";
+    json_t *entry = json_loads(line, 0, NULL);
+    const char *words = json_string_value(json_object_get(entry, "msg"));
+    reason_set(out, "%s", words ? words : line);
+    json_decref(entry);
+}
+
 static void explain_exit(const Cairn__V1__TrainerExited *exited, struct reason *out)
 {
-    const char *last = exited->n_last_lines > 0 ? exited->last_lines[exited->n_last_lines - 1] : "";
+    struct reason words;
+    last_words(exited, &words);
+    const char *last = words.text;
     char how[96] = "is gone, nobody knows why";
     switch ((int)exited->cause) {
     case CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT:

@@ -1,6 +1,8 @@
-/* Spares as the core has them: whose session is whose. */
+/* Spares as the core has them: whose session is whose; and what is told of a process that ended. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
@@ -223,6 +225,61 @@ static void and_there_after_a_while(void **state)
     spare_is_on(*state, NULL, "slow", SHUN_SLOW_MS);
 }
 
+/* ---- what is told of an exit ---- */
+
+/* The process of each of both workers exits with code 7, and that line was its last. */
+static void exit_both(struct core_world *w, struct far_end *agent, const struct core_job *job,
+                      char *line)
+{
+    const uint32_t generation = job->m.generation;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+        ref.job = (char *)job->id;
+        ref.generation = generation;
+        ref.rank = rank;
+        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+        exited.ref = &ref;
+        exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT;
+        exited.code = 7;
+        exited.last_lines = &line;
+        exited.n_last_lines = 1;
+        Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+        message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+        message.exited = &exited;
+        core_agent_message(w->core, &agent->conn, &message);
+        core_end_group(w);
+    }
+}
+
+/* A line of a log is JSON; others are told as they are. */
+static void what_a_worker_said_last_is_told_in_words(void **state)
+{
+    static const struct {
+        const char *line, *said;
+    } rows[] = {
+        { "{\"ts\":\"2026-01-02T03:04:05.678Z\",\"level\":\"error\",\"msg\":\"no \\\"file\\\" x\"}",
+          "exited with code 7: no \"file\" x" },
+        { "free(): invalid pointer", "exited with code 7: free(): invalid pointer" },
+        { "{\"msg\":", "exited with code 7: {\"msg\":" },
+        { "[1]", "exited with code 7: [1]" },
+    };
+    static const char *const nodes[] = { "a", "b", "c", "d" };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct core_world *w = *state;
+        struct far_end agent;
+        auto_free char *line = strdup(rows[i].line);
+        assert_non_null(line);
+        far_join(w, &agent, nodes[i], "boot-1");
+        struct core_job *job = core_submit_one(w, "a");
+        assert_string_equal(machine_state_name(job->m.state), "FORMING");
+        exit_both(w, &agent, job, line);
+        assert_non_null(strstr(job->m.first_cause.message, rows[i].said));
+        assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+        core_end_group(w);
+        far_close_agent(w, &agent);
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -234,6 +291,7 @@ int main(void)
         CASE(what_was_left_out_is_not_started_again_where_it_was_slow),
         CASE(but_elsewhere),
         CASE(and_there_after_a_while),
+        CASE(what_a_worker_said_last_is_told_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
