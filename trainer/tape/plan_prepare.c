@@ -31,26 +31,25 @@ static void find_gradients(struct plan *plan)
     }
 }
 
-/* Parameters and slots lie in tape order, and the backward pass comes to them from the end: so
- * gradients become final from the last slot to the first parameter. The first `params` and `slots` of
- * them aren't yet. */
+/* Parameters and ties lie in tape order, and the backward pass comes to them from the end: so
+ * gradients become final from the last tie to the first parameter. Those of the first `params` and
+ * `ties` aren't yet. */
 static void find_finals(struct plan *plan)
 {
     const struct tape *tape = plan->tape;
-    int params = tape->param_count, slots = tape->slot_count;
+    int params = tape->param_count, ties = tape->tie_count;
     for (int n = tape->node_count - 1; n >= 0; n--) {
-        while (slots > 0 && tape->slots[slots - 1].node >= n)
-            slots--;
-        while (slots == 0 && params > 0 && tape->params[params - 1].first_node >= n)
+        while (ties > 0 && tape->ties[ties - 1].node >= n)
+            ties--;
+        while (ties == 0 && params > 0 && tape->params[params - 1].first_node >= n)
             params--;
         const bool all = params == tape->param_count;
-        const size_t slots_left =
-            slots == tape->slot_count ? tape->slot_elements : tape->slots[slots].offset;
-        plan->nodes[n].final =
-            all ? tape->param_elements + slots_left : tape->params[params].offset;
+        const size_t ties_left =
+            ties == tape->tie_count ? tape->tie_elements : tape->ties[ties].offset;
+        plan->nodes[n].final = all ? tape->param_elements + ties_left : tape->params[params].offset;
     }
     CHECK(params == 0);
-    CHECK(slots == 0);
+    CHECK(ties == 0);
 }
 
 /* With graphs, a section of the backward pass ends where it has completed another bucket; without,

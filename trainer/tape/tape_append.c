@@ -125,7 +125,7 @@ struct tape_node *tape_append_node(struct tape *tape, enum op op, int x, int sec
     node->in[1] = second;
     node->in_count = second >= 0 ? 2 : 1;
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        node->param[i] = node->slot[i] = -1;
+        node->param[i] = node->tie[i] = -1;
     for (int i = 0; i < OP_STAT_MAX; i++)
         node->stat[i] = -1;
     return node;

@@ -25,16 +25,16 @@ static void tie_weight(struct tape *tape, struct tape_node *node, const char *na
     const int index = tape_find_param(tape, name);
     const struct tape_tensor *tensor = &tape->params[index < 0 ? 0 : index];
     if (index < 0 || tensor->ndim != 2 || tensor->dims[0] != out || tensor->dims[1] != in ||
-        tape->slot_count == TAPE_SLOTS_MAX) {
+        tape->tie_count == TAPE_TIES_MAX) {
         (void)tape_refuse(tape, ST_INVALID);
         return;
     }
     node->param[0] = index;
-    node->slot[0] = tape->slot_count++;
-    tape->slots[node->slot[0]] = (struct tape_slot){ .param = index,
-                                                     .node = tape->node_count - 1,
-                                                     .offset = tape->slot_elements };
-    tape->slot_elements += tensor->count;
+    node->tie[0] = tape->tie_count++;
+    tape->ties[node->tie[0]] = (struct tape_tie){ .param = index,
+                                                  .node = tape->node_count - 1,
+                                                  .offset = tape->tie_elements };
+    tape->tie_elements += tensor->count;
 }
 
 static void linear_params(struct tape *tape, struct tape_node *node, const char *name,

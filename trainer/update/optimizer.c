@@ -310,7 +310,7 @@ enum status optimizer_checksum(struct optimizer *optimizer, struct stream *strea
     return st;
 }
 
-/* Of a sum whose slots are added. Waits for the device. */
+/* Waits for the device. */
 static enum status fetch_facts(struct optimizer *optimizer, const float *sum, struct stream *stream)
 {
     const struct vector_table *vector = &optimizer->table->vector;
@@ -417,7 +417,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     CHECK(step->loss_scale > 0);
     struct optimizer_report report;
     enum status st =
-        lane_add_slots(optimizer->tape, optimizer->table, optimizer->backend, sum, stream);
+        lane_add_ties(optimizer->tape, optimizer->table, optimizer->backend, sum, stream);
     if (st == ST_OK)
         st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)

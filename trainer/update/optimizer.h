@@ -65,8 +65,8 @@ struct optimizer_report {
 };
 
 /*
- * sum: the tree sum of the lane vectors, whose slots are added to their parameters' gradients
- * (trainer/tape/lane.h). Waits for the device.
+ * sum: the tree sum of the lane vectors, where what ties give is added to their parameters'
+ * gradients (lane_add_ties). Waits for the device.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
  */
