@@ -97,14 +97,20 @@ struct ckpt_state {
     struct ckpt_scalars scalars;
 };
 
+/* Pieces of a branch of the digest's tree (docs/format.md): 64 MiB of float32. */
+#define CKPT_BRANCH_PIECES 256
+
 /*
- * Consecutive piece hashes of one buffer. A run of no pieces marks the end: first is then the
- * number of pieces of the whole buffer. Every report has one such run for every buffer, so that the
- * coordinator, who knows no buffers, can tell whether all reports together cover everything.
+ * Hashes of consecutive pieces of one buffer, or of whole branches, so that a report of any share
+ * fits a message. A run of none marks the end: first is then the number of pieces of the whole
+ * buffer. Every report has one such run for every buffer, so that the coordinator, who knows no
+ * buffers, can tell whether all reports together cover everything.
  */
 struct ckpt_piece_run {
     uint32_t buffer;
-    uint64_t first, count;
+    uint64_t first;           /* piece */
+    uint64_t each;            /* pieces that one hash stands for: 1, or CKPT_BRANCH_PIECES */
+    uint64_t count;           /* hashes */
     struct ckpt_hash *hashes; /* owned by the report; NULL when count is 0 */
 };
 
@@ -255,7 +261,7 @@ struct ckpt_manifest {
     uint32_t file_count;
 };
 void ckpt_manifest_release(struct ckpt_manifest *manifest);
-/* ST_NOT_FOUND: there is none. ST_CORRUPT: *what says what is wrong with it. ST_VERSION: a later
+/* ST_NOT_FOUND: there is none. ST_CORRUPT: *what says what is wrong with it. ST_VERSION: another
  * version wrote it; *what names both. what: or NULL. */
 MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
                                           struct ckpt_manifest *out, struct reason *what);

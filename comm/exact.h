@@ -132,5 +132,5 @@ MUST_CHECK enum status exact_lane_done(struct exact *exact);
 void exact_bucket_done(struct exact *exact, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */
 MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
-/* The result, valid until the next exact_begin; after a successful exact_wait. */
-const float *exact_sum(const struct exact *exact);
+/* The result, the caller's to change, until the next exact_begin; after a successful exact_wait. */
+float *exact_sum(const struct exact *exact);

@@ -43,10 +43,10 @@
 #define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
 #define LIMIT_EVENTS_PER_JOB 10000 /* by the journal */
 
-/* Elements of a piece: the unit of digests and norms, and of the borders of buckets and chunks
+/* Elements of a piece: the unit of digests, and of the borders of buckets and chunks
  * (docs/rules.md, "The exact step"). */
 #define PIECE_ELEMENTS 65536
-/* Of one worker's share of the training state, 59.75 GiB: the report of a save has a hash of 16
- * bytes for each piece, 8 KiB for all else, and float32 in its pieces. */
-#define LIMIT_SHARE_BYTES                                                                          \
-    ((UINT64_C(0) + LIMIT_REPORT_BYTES - 8192) / 16 * PIECE_ELEMENTS * sizeof(float))
+/* Of one worker's share of the training state, 1 TiB: what its shard file's tables have room for
+ * (checkpoint/format/disk.h). The report of its save then has some 256 KiB of hashes, 16 bytes for
+ * 64 MiB. */
+#define LIMIT_SHARE_BYTES (UINT64_C(1) << 40)

@@ -141,7 +141,7 @@ struct adamw_args {
     uint64_t t;                    /* 1 at the first update */
 };
 
-/* Loops over flat float32 buffers of n elements: each for itself, but for the sums over pieces. */
+/* Loops over flat float32 buffers of n elements: each for itself, but for the sums. */
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
@@ -150,10 +150,10 @@ struct vector_table {
     enum status (*copy)(struct backend *b, void *to, const void *from, size_t bytes,
                         struct stream *s);
     enum status (*fill)(struct backend *b, float *out, float value, size_t n, struct stream *s);
-    /* out[i] = the sum of the squares of piece i (PIECE_ELEMENTS, the last one may be short), in
-     * double and in a fixed order. */
-    enum status (*square_sums)(struct backend *b, double *out, const float *x, size_t n,
-                               struct stream *s);
+    /* out[i] = the sum of the squares of x[begin[i]] to x[begin[i + 1] - 1], in double and in a
+     * fixed order, whatever lies around them. begin: [n + 1] ascending, in device memory. */
+    enum status (*square_sums)(struct backend *b, double *out, const float *x,
+                               const uint64_t *begin, size_t n, struct stream *s);
     /* out[i] = the checksum of piece i: the sum of its words' bits, each mixed with its place in
      * the piece (kernels/mix.h). The same on every device; one word that changes changes it. */
     enum status (*checksums)(struct backend *b, uint64_t *out, const float *x, size_t n,

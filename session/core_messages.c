@@ -366,6 +366,7 @@ static Cairn__V1__PieceRun *piece_run_new(const struct ckpt_piece_run *from)
     cairn__v1__piece_run__init(run);
     run->buffer = from->buffer;
     run->first = from->first;
+    run->pieces_per_hash = from->each;
     if (!copy_bytes(&run->xxh3_128, from->hashes, from->count * sizeof(struct ckpt_hash))) {
         free(run);
         return NULL;

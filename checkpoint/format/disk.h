@@ -1,5 +1,5 @@
 /*
- * The bytes of a shard file, version 1 (docs/format.md has the same tables in prose).
+ * The bytes of a shard file, version 2 (docs/format.md has the same tables in prose).
  *
  *     offset            what
  *     0                 struct disk_header, one skippable frame of 4096 bytes
@@ -24,7 +24,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs are written as they lie");
 
-#define DISK_VERSION     1u
+#define DISK_VERSION     2u /* 1 had another digest, of a training that added otherwise: not read */
 #define DISK_CHUNK_BYTES (1u << 20) /* raw bytes of a chunk, the last of a buffer may have less */
 #define DISK_NAME        128
 #define DISK_DIMS        8

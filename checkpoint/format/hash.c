@@ -149,16 +149,72 @@ enum status ckpt_scalars_hash(const struct ckpt_scalars *scalars, struct ckpt_ha
     return st;
 }
 
-struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, uint64_t pieces,
+struct ckpt_hash ckpt_branch_of(const struct ckpt_hash *pieces, uint64_t count)
+{
+    CHECK(count <= CKPT_BRANCH_PIECES);
+    return ckpt_hash_of(pieces, (size_t)count * sizeof(*pieces));
+}
+
+uint64_t ckpt_branches(uint64_t pieces)
+{
+    return pieces / CKPT_BRANCH_PIECES + (pieces % CKPT_BRANCH_PIECES != 0);
+}
+
+void ckpt_digester_begin(struct ckpt_digester *digest, struct ckpt_hash *list)
+{
+    digest->list = list;
+    digest->count = digest->open_count = 0;
+}
+
+void ckpt_digester_end(struct ckpt_digester *digest)
+{
+    if (digest->open_count > 0)
+        digest->list[digest->count++] = ckpt_branch_of(digest->open, digest->open_count);
+    digest->open_count = 0;
+}
+
+/* hashes may lie in the list, behind what is there. */
+void ckpt_digester_pieces(struct ckpt_digester *digest, const struct ckpt_hash *hashes,
+                          uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        digest->open[digest->open_count++] = hashes[i];
+        if (digest->open_count == CKPT_BRANCH_PIECES)
+            ckpt_digester_end(digest);
+    }
+}
+
+void ckpt_digester_branches(struct ckpt_digester *digest, const struct ckpt_hash *hashes,
+                            uint64_t count)
+{
+    CHECK(digest->open_count == 0);
+    memcpy(digest->list + digest->count, hashes, (size_t)count * sizeof(*hashes));
+    digest->count += count;
+}
+
+struct ckpt_hash ckpt_digester_finish(struct ckpt_digester *digest, const struct ckpt_hash *scalars)
+{
+    CHECK(digest->open_count == 0);
+    digest->list[digest->count] = *scalars;
+    return ckpt_hash_of(digest->list, (size_t)(digest->count + 1) * sizeof(*digest->list));
+}
+
+struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, const uint64_t *pieces, uint32_t buffers,
                                 const struct ckpt_hash *scalars)
 {
-    list[pieces] = *scalars;
-    return ckpt_hash_of(list, (size_t)(pieces + 1) * sizeof(*list));
+    struct ckpt_digester digest;
+    const struct ckpt_hash *at = list;
+    ckpt_digester_begin(&digest, list);
+    for (uint32_t b = 0; b < buffers; at += pieces[b++]) {
+        ckpt_digester_pieces(&digest, at, pieces[b]);
+        ckpt_digester_end(&digest);
+    }
+    return ckpt_digester_finish(&digest, scalars);
 }
 
 enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out)
 {
-    uint64_t pieces = 0;
+    uint64_t all = 0, pieces[CKPT_BUFFERS_MAX];
     if (state->buffer_count > CKPT_BUFFERS_MAX)
         return ST_INVALID;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
@@ -166,13 +222,14 @@ enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *
         bool whole = buffer->data_first == 0 && (buffer->data != NULL || buffer->count == 0);
         if (!whole || ckpt_dtype_size(buffer->dtype) == 0)
             return ST_INVALID;
-        pieces += ckpt_pieces(buffer->count);
+        pieces[i] = ckpt_pieces(buffer->count);
+        all += pieces[i];
     }
     struct ckpt_hash scalars;
     enum status st = ckpt_scalars_hash(&state->scalars, &scalars);
     if (st != ST_OK)
         return st;
-    auto_free struct ckpt_hash *list = malloc((size_t)(pieces + 1) * sizeof(*list));
+    auto_free struct ckpt_hash *list = malloc((size_t)(all + 1) * sizeof(*list));
     if (list == NULL)
         return ST_NO_MEMORY;
     struct ckpt_hash *at = list;
@@ -180,8 +237,8 @@ enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *
         const struct ckpt_buffer *buffer = &state->buffers[i];
         size_t size = (size_t)(buffer->count * ckpt_dtype_size(buffer->dtype));
         ckpt_piece_hashes(buffer->dtype, buffer->data, size, at);
-        at += ckpt_pieces(buffer->count);
+        at += pieces[i];
     }
-    *out = ckpt_digest_of(list, pieces, &scalars);
+    *out = ckpt_digest_of(list, pieces, state->buffer_count, &scalars);
     return ST_OK;
 }

@@ -1,9 +1,10 @@
 /*
  * Hashes, the record of scalars, and the digest of a state (docs/format.md).
  *
- *     digest = XXH3-128 of the list  piece 0, piece 1, …, scalars
- *     piece    XXH3-128 of PIECE_ELEMENTS elements of a buffer (of its last piece: of the rest);
- *              buffer after buffer
+ *     digest = XXH3-128 of the list  branch 0, branch 1, …, scalars
+ *     branch   XXH3-128 of the list of CKPT_BRANCH_PIECES pieces of a buffer (of its last: of
+ *              those that are left); buffer after buffer
+ *     piece    XXH3-128 of PIECE_ELEMENTS elements of a buffer (of its last piece: of the rest)
  *     scalars  XXH3-128 of struct disk_scalars with its skip list
  *
  * All hashes are in their canonical form of 16 bytes, so that a digest reads the same everywhere.
@@ -38,6 +39,31 @@ MUST_CHECK enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, s
 /* The record's hash. Errors: likewise */
 MUST_CHECK enum status ckpt_scalars_hash(const struct ckpt_scalars *scalars, struct ckpt_hash *out);
 
-/* The digest. list: the hashes of all pieces, and room for one more, which gets the scalars'. */
-struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, uint64_t pieces,
+/* Of count hashes of pieces. */
+struct ckpt_hash ckpt_branch_of(const struct ckpt_hash *pieces, uint64_t count);
+uint64_t ckpt_branches(uint64_t pieces);
+
+/*
+ * The digest, from the hashes of pieces and branches in order: per buffer _pieces and _branches
+ * (those at the border of a branch), then _end; _finish. list: borrowed, room for the branches of
+ * all buffers and one hash more.
+ */
+struct ckpt_digester {
+    struct ckpt_hash *list;
+    uint64_t count;
+    struct ckpt_hash open[CKPT_BRANCH_PIECES]; /* pieces of a branch that isn't whole */
+    uint32_t open_count;
+};
+void ckpt_digester_begin(struct ckpt_digester *digest, struct ckpt_hash *list);
+void ckpt_digester_pieces(struct ckpt_digester *digest, const struct ckpt_hash *hashes,
+                          uint64_t count);
+void ckpt_digester_branches(struct ckpt_digester *digest, const struct ckpt_hash *hashes,
+                            uint64_t count);
+void ckpt_digester_end(struct ckpt_digester *digest);
+struct ckpt_hash ckpt_digester_finish(struct ckpt_digester *digest,
+                                      const struct ckpt_hash *scalars);
+
+/* The same of the hashes of all pieces, buffer after buffer, pieces[b] of each. They are
+ * overwritten; there is room for one more. */
+struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, const uint64_t *pieces, uint32_t buffers,
                                 const struct ckpt_hash *scalars);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/disk.h"
 #include "checkpoint/format/hash.h"
 #include "checkpoint/format/names.h"
 #include "common/check.h"
@@ -57,14 +58,24 @@ static int compare_runs(const void *a, const void *b)
     return x->count != 0 && y->count == 0 ? -1 : x->count == 0 && y->count != 0;
 }
 
+/* Of pieces, or of branches where one begins. */
+static bool run_is_good(const struct ckpt_piece_run *run)
+{
+    if (run->count == 0)
+        return true;
+    const bool branches = run->each == CKPT_BRANCH_PIECES && run->first % CKPT_BRANCH_PIECES == 0;
+    return run->hashes != NULL && (run->each == 1 || branches);
+}
+
 /*
  * Whether the runs, ascending, are all pieces of all buffers: each starts where the one before
  * ended; each buffer ends with as many end marks as there are reports, all at its end.
+ * out_hashes: at least as many as the digest's list will have.
  */
 static bool runs_are_complete(const struct ckpt_piece_run *runs, size_t run_count,
-                              uint32_t report_count, uint64_t *out_pieces)
+                              uint32_t report_count, uint64_t *out_hashes)
 {
-    uint64_t at = 0, pieces = 0;
+    uint64_t at = 0, hashes = 0;
     uint32_t buffer = 0, ends = 0;
     for (size_t i = 0; i < run_count; i++) {
         const struct ckpt_piece_run *run = &runs[i];
@@ -75,13 +86,13 @@ static bool runs_are_complete(const struct ckpt_piece_run *runs, size_t run_coun
             ends = 0;
             at = 0;
         }
-        if (run->first != at || (run->count > 0 && (ends > 0 || run->hashes == NULL)))
+        if (run->first != at || (run->count > 0 && ends > 0) || !run_is_good(run))
             return false;
         ends += run->count == 0;
-        at += run->count;
-        pieces += run->count;
+        at += run->count * run->each;
+        hashes += run->count;
     }
-    *out_pieces = pieces;
+    *out_hashes = hashes;
     return run_count == 0 || ends == report_count;
 }
 
@@ -100,19 +111,25 @@ static enum status digest_of(const struct ckpt_report *reports, uint32_t report_
             runs[at++] = reports[i].runs[k];
     }
     qsort(runs, total, sizeof(*runs), compare_runs);
-    uint64_t pieces = 0;
-    if (!runs_are_complete(runs, total, report_count, &pieces))
+    uint64_t hashes = 0;
+    if (!runs_are_complete(runs, total, report_count, &hashes))
         return ST_INVALID;
-    auto_free struct ckpt_hash *list = malloc((size_t)(pieces + 1) * sizeof(*list));
+    auto_free struct ckpt_hash *list = malloc((size_t)(hashes + 1) * sizeof(*list));
     if (list == NULL)
         return ST_NO_MEMORY;
-    struct ckpt_hash *next = list;
-    for (size_t i = 0; i < total; next += runs[i++].count) {
-        if (runs[i].count > 0)
-            memcpy(next, runs[i].hashes, (size_t)runs[i].count * sizeof(*next));
+    struct ckpt_digester digest;
+    ckpt_digester_begin(&digest, list);
+    for (size_t i = 0; i < total; i++) {
+        const struct ckpt_piece_run *run = &runs[i];
+        if (run->count == 0) {
+            ckpt_digester_end(&digest);
+        } else if (run->each == 1) {
+            ckpt_digester_pieces(&digest, run->hashes, run->count);
+        } else {
+            ckpt_digester_branches(&digest, run->hashes, run->count);
+        }
     }
-    CHECK(next == list + pieces);
-    *out = ckpt_digest_of(list, pieces, &reports[0].scalars);
+    *out = ckpt_digester_finish(&digest, &reports[0].scalars);
     return ST_OK;
 }
 
@@ -123,9 +140,9 @@ static enum status put_body(const struct ckpt_report *reports, uint32_t count, c
     for (uint32_t i = 0; i < count; i++)
         raw += reports[i].raw_bytes;
     enum status st = buf_printf(out,
-                                "{\"cairn_checkpoint\":1,\n\"job\":\"%s\",\n\"step\":%" PRIu64
+                                "{\"cairn_checkpoint\":%u,\n\"job\":\"%s\",\n\"step\":%" PRIu64
                                 ",\n\"generation\":%" PRIu64 ",\n",
-                                job, reports[0].step, reports[0].generation);
+                                DISK_VERSION, job, reports[0].step, reports[0].generation);
     if (st == ST_OK && reports[0].parent.generation != 0) {
         st = buf_printf(out, "\"parent_step\":%" PRIu64 ",\n\"parent_generation\":%" PRIu64 ",\n",
                         reports[0].parent.step, reports[0].parent.generation);

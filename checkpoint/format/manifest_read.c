@@ -106,7 +106,7 @@ static enum status from_json(const json_t *root, struct ckpt_manifest *manifest,
     reason_set(what, "a field is missing or malformed");
     if (!get_number(root, "cairn_checkpoint", &version) || version == 0)
         return ST_CORRUPT;
-    if (version > DISK_VERSION) {
+    if (version != DISK_VERSION) {
         reason_set(what, "the checkpoint is of format version %" PRIu64 ", this build reads %u",
                    version, DISK_VERSION);
         return ST_VERSION;

@@ -217,7 +217,7 @@ static enum status open_parent(struct ckpt_reader *reader)
     if (ckpt_is_finding(st)) {
         return ckpt_finding(&reader->findings, st, CKPT_MANIFEST,
                             "it is a difference to %s, which is %s", name,
-                            ckpt_is_damage(st) ? "damaged" : "of a later version");
+                            ckpt_is_damage(st) ? "damaged" : "of another version");
     }
     if (st != ST_OK)
         return st;

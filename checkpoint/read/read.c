@@ -277,28 +277,30 @@ static enum status read_whole(struct ckpt_reader *reader, void *const *out,
                               const struct ckpt_read_options *options, struct ckpt_hash *digest)
 {
     struct wanted wanted[CKPT_BUFFERS_MAX] = { { 0 } };
-    uint64_t pieces = 0;
-    for (uint32_t i = 0; i < reader->buffer_count; i++)
-        pieces += ckpt_pieces(reader->buffers[i].count);
-    auto_free struct ckpt_hash *hashes = malloc(((size_t)pieces + 1) * sizeof(*hashes));
+    uint64_t all = 0, pieces[CKPT_BUFFERS_MAX];
+    for (uint32_t i = 0; i < reader->buffer_count; i++) {
+        pieces[i] = ckpt_pieces(reader->buffers[i].count);
+        all += pieces[i];
+    }
+    auto_free struct ckpt_hash *hashes = malloc(((size_t)all + 1) * sizeof(*hashes));
     if (hashes == NULL)
         return ST_NO_MEMORY;
-    pieces = 0;
+    all = 0;
     for (uint32_t i = 0; i < reader->buffer_count; i++) {
         wanted[i] = (struct wanted){
             .buffer = i,
             .slice = ckpt_slice_range(0, reader->buffers[i].count),
             .out = out == NULL ? NULL : out[i],
-            .pieces = hashes + pieces,
+            .pieces = hashes + all,
         };
-        pieces += ckpt_pieces(reader->buffers[i].count);
+        all += pieces[i];
     }
     struct ckpt_hash scalars;
     enum status st = read_wanted(reader, wanted, reader->buffer_count, options);
     if (st == ST_OK)
         st = ckpt_scalars_hash(&reader->scalars, &scalars);
     if (st == ST_OK)
-        *digest = ckpt_digest_of(hashes, pieces, &scalars);
+        *digest = ckpt_digest_of(hashes, pieces, reader->buffer_count, &scalars);
     return st;
 }
 

@@ -28,8 +28,8 @@ static const char *check_header(const struct disk_header *head,
     if (head->version == 0)
         return "a constant in the header is wrong";
     *st = ST_VERSION;
-    if (head->version > DISK_VERSION || (head->features & ~DISK_FEATURES) != 0)
-        return "the file is of a later version";
+    if (head->version != DISK_VERSION || (head->features & ~DISK_FEATURES) != 0)
+        return "the file is of another version";
     *st = ST_CORRUPT;
     if (head->frame_magic != DISK_FRAME_HEADER ||
         head->frame_size != DISK_HEADER_SIZE - DISK_FRAME_BYTES ||
@@ -68,7 +68,7 @@ static enum status read_tables(const struct io *io, int fd, const struct ckpt_ma
     what = check_header(&shard->header, manifest, rank, &kind);
     if (what != NULL && kind == ST_VERSION) {
         return ckpt_finding(findings, kind, file,
-                            "the file is of a later version: %" PRIu32 " with features %#" PRIx32
+                            "the file is of another version: %" PRIu32 " with features %#" PRIx32
                             ", this build reads %u with features %#x",
                             shard->header.version, shard->header.features, DISK_VERSION,
                             DISK_FEATURES);

@@ -408,7 +408,12 @@ static enum status check_digest(struct verifier *v)
     enum status st = ckpt_scalars_hash(&v->reader.scalars, &scalars);
     if (st != ST_OK)
         return st;
-    const struct ckpt_hash digest = ckpt_digest_of(v->pieces, v->piece_count, &scalars);
+    const struct ckpt_reader *reader = &v->reader;
+    uint64_t pieces[CKPT_BUFFERS_MAX];
+    for (uint32_t b = 0; b < reader->buffer_count; b++)
+        pieces[b] = ckpt_pieces(reader->buffers[b].count);
+    const struct ckpt_hash digest =
+        ckpt_digest_of(v->pieces, pieces, reader->buffer_count, &scalars);
     return ckpt_reader_compare(&v->reader, &digest);
 }
 

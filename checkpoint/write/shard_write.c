@@ -39,7 +39,7 @@
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
 #define ATTEMPTS        3
-#define RUNS_MAX        ((size_t)2 * CKPT_BUFFERS_MAX) /* of a report: two of each buffer */
+#define RUNS_MAX        ((size_t)4 * CKPT_BUFFERS_MAX) /* of a buffer: add_runs', its end */
 
 struct ckpt_writer {
     uint32_t threads;
@@ -55,15 +55,24 @@ struct ckpt_writer {
     struct ckpt_reader *base; /* that fits, with a cursor for each encoder; or NULL */
     struct ckpt_parts parts;
     uint32_t reference_count;
-    atomic_uint_least64_t mistakes; /* of all encoders */
+    atomic_uint_least64_t mistakes;               /* of all encoders */
+    struct ckpt_piece_run runs[CKPT_BUFFERS_MAX]; /* of pieces only, one of a part */
+    uint32_t run_count;
     struct ckpt_report report;
 };
 
-void ckpt_report_release(struct ckpt_report *report)
+static void release_runs(struct ckpt_report *report)
 {
     for (uint32_t i = 0; i < report->run_count; i++)
         free(report->runs[i].hashes);
     free(report->runs);
+    report->runs = NULL;
+    report->run_count = 0;
+}
+
+void ckpt_report_release(struct ckpt_report *report)
+{
+    release_runs(report);
     *report = (struct ckpt_report){ 0 };
 }
 
@@ -228,21 +237,63 @@ static enum status put_footer(struct ckpt_writer *writer)
     return ckpt_shard_file_put(&writer->file, writer->footer.data, writer->footer.size);
 }
 
-/* Where every buffer ends, and the record of scalars. */
+/* What the report says of some of a run's hashes: each of them, or one of all of a branch. */
+static enum status add_run(struct ckpt_report *report, const struct ckpt_piece_run *from,
+                           uint64_t begin, uint64_t end, uint64_t each)
+{
+    if (begin == end)
+        return ST_OK;
+    struct ckpt_piece_run run = { .buffer = from->buffer,
+                                  .first = from->first + begin,
+                                  .each = each,
+                                  .count = (end - begin) / each };
+    const struct ckpt_hash *pieces = from->hashes + begin;
+    run.hashes = malloc((size_t)run.count * sizeof(*run.hashes));
+    if (run.hashes == NULL)
+        return ST_NO_MEMORY;
+    for (uint64_t i = 0; i < run.count; i++)
+        run.hashes[i] = each == 1 ? pieces[i] : ckpt_branch_of(pieces + i * each, each);
+    CHECK(report->run_count < RUNS_MAX);
+    report->runs[report->run_count++] = run;
+    return ST_OK;
+}
+
+/* Pieces up to the first border of a branch, whole branches, pieces again. */
+static enum status add_runs(struct ckpt_report *report, const struct ckpt_piece_run *run)
+{
+    const uint64_t first = run->first, last = first + run->count;
+    const uint64_t begin = ckpt_branches(first) * CKPT_BRANCH_PIECES;
+    const uint64_t end = last / CKPT_BRANCH_PIECES * CKPT_BRANCH_PIECES;
+    if (begin >= end)
+        return add_run(report, run, 0, run->count, 1);
+    enum status st = add_run(report, run, 0, begin - first, 1);
+    if (st == ST_OK)
+        st = add_run(report, run, begin - first, end - first, CKPT_BRANCH_PIECES);
+    return st == ST_OK ? add_run(report, run, end - first, run->count, 1) : st;
+}
+
+/* Hashes, where every buffer ends, and the record of scalars. */
 static enum status finish_report(struct ckpt_writer *writer)
 {
     struct ckpt_report *report = &writer->report;
     const struct ckpt_state *state = writer->state;
+    CHECK(report->runs == NULL);
+    report->runs = calloc(RUNS_MAX, sizeof(*report->runs));
+    enum status st = report->runs == NULL ? ST_NO_MEMORY : ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < writer->run_count; i++)
+        st = add_runs(report, &writer->runs[i]);
+    if (st == ST_OK)
+        st = ckpt_scalars_hash(&state->scalars, &report->scalars);
+    if (st != ST_OK)
+        return st;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         CHECK(report->run_count < RUNS_MAX);
         report->runs[report->run_count++] = (struct ckpt_piece_run){
             .buffer = i,
             .first = ckpt_pieces(state->buffers[i].count),
+            .each = 1,
         };
     }
-    enum status st = ckpt_scalars_hash(&state->scalars, &report->scalars);
-    if (st != ST_OK)
-        return st;
     report->hash = ckpt_hasher_result(writer->file.hasher);
     report->size = writer->file.at;
     report->raw_bytes = writer->parts.raw_bytes;
@@ -300,10 +351,9 @@ static enum status create_and_write(struct ckpt_writer *writer, const struct io 
 static enum status write_until_taken(struct ckpt_writer *writer, const struct io *io,
                                      const char *path, const struct ckpt_write_options *options)
 {
-    const uint32_t runs = writer->report.run_count;
     enum status st = ST_AGAIN;
     for (int i = 0; i < ATTEMPTS && st == ST_AGAIN; i++) {
-        writer->report.run_count = runs;
+        release_runs(&writer->report);
         writer->reference_count = 0;
         atomic_store(&writer->mistakes, 0);
         st = create_and_write(writer, io, path, options);
@@ -370,19 +420,19 @@ static enum status make_references(struct ckpt_writer *writer)
 
 static enum status make_runs(struct ckpt_writer *writer)
 {
-    struct ckpt_report *report = &writer->report;
-    report->runs = calloc(RUNS_MAX, sizeof(*report->runs));
-    if (report->runs == NULL)
-        return ST_NO_MEMORY;
     for (uint32_t i = 0; i < writer->parts.count; i++) {
         struct ckpt_part *part = &writer->parts.part[i];
         if ((part->buffer & DISK_BLOB) != 0)
             continue;
-        struct ckpt_piece_run *run = &report->runs[report->run_count++];
         const uint64_t chunk = ckpt_chunk_elements(part->dtype);
-        run->buffer = part->buffer;
-        run->first = part->index * (chunk / PIECE_ELEMENTS);
-        run->count = ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype));
+        CHECK(writer->run_count < CKPT_BUFFERS_MAX);
+        struct ckpt_piece_run *run = &writer->runs[writer->run_count++];
+        *run = (struct ckpt_piece_run){
+            .buffer = part->buffer,
+            .first = part->index * (chunk / PIECE_ELEMENTS),
+            .each = 1,
+            .count = ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype)),
+        };
         run->hashes = malloc((size_t)run->count * sizeof(*run->hashes));
         if (run->hashes == NULL)
             return ST_NO_MEMORY;
@@ -506,6 +556,9 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
     } else {
         ckpt_report_release(&writer->report);
     }
+    for (uint32_t i = 0; i < writer->run_count; i++)
+        free(writer->runs[i].hashes);
+    writer->run_count = 0;
     writer->report = (struct ckpt_report){ 0 };
     writer->base = NULL;
     writer->state = NULL;

@@ -24,7 +24,7 @@ static void describe_entry(const struct ckpt_entry *entry, char digest[33],
     out->committed_at = (char *)entry->created_at;
     out->status = entry->quarantined              ? "bad"
                   : entry->committed              ? "good"
-                  : entry->manifest == ST_VERSION ? "later"
+                  : entry->manifest == ST_VERSION ? "version"
                                                   : "incomplete";
     if (entry->committed)
         out->digest = digest;

@@ -309,16 +309,13 @@ static enum status cpu_fill(struct backend *b, float *out, float value, size_t n
     return ST_OK;
 }
 
-static enum status cpu_square_sums(struct backend *b, double *out, const float *x, size_t n,
-                                   struct stream *s)
+static enum status cpu_square_sums(struct backend *b, double *out, const float *x,
+                                   const uint64_t *begin, size_t n, struct stream *s)
 {
     (void)s;
     cpu_enter(b);
-    const size_t piece = (size_t)PIECE_ELEMENTS;
-    for (size_t at = 0, i = 0; at < n; at += piece, i++) {
-        size_t count = n - at < piece ? n - at : piece;
-        out[i] = b->loops.flat->square_sum(x + at, count);
-    }
+    for (size_t i = 0; i < n; i++)
+        out[i] = b->loops.flat->square_sum(x + begin[i], begin[i + 1] - begin[i]);
     return ST_OK;
 }
 

@@ -10,7 +10,7 @@
  * goes on from an older one; if all read well, the worker's node is suspected.
  *
  * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again. So
- * is what a later version wrote (ST_VERSION): after a step back of this program the job waits.
+ * is what another version wrote (ST_VERSION): after a change of this program the job waits.
  */
 #include <string.h>
 

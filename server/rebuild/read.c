@@ -187,7 +187,7 @@ static enum status take_ckpts(struct reading *r)
             st = take_ckpt(r, entry);
         } else {
             pass_by(r, entry->step, entry->generation,
-                    entry->manifest == ST_VERSION ? "a later version wrote it"
+                    entry->manifest == ST_VERSION ? "another version wrote it"
                                                   : "its manifest is damaged, or another's");
         }
     }

@@ -26,7 +26,10 @@ static enum status take_run(const Cairn__V1__PieceRun *in, struct ckpt_piece_run
     size_t count = in->xxh3_128.len / sizeof(struct ckpt_hash);
     if (in->xxh3_128.len % sizeof(struct ckpt_hash) != 0)
         return ST_INVALID;
-    *out = (struct ckpt_piece_run){ .buffer = in->buffer, .first = in->first, .count = count };
+    *out = (struct ckpt_piece_run){ .buffer = in->buffer,
+                                    .first = in->first,
+                                    .each = in->pieces_per_hash == 0 ? 1 : in->pieces_per_hash,
+                                    .count = count };
     if (count == 0)
         return ST_OK;
     out->hashes = malloc(in->xxh3_128.len);

@@ -38,7 +38,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
 
-#define COPY_VERSION   1u
+#define COPY_VERSION   2u /* 1: of a training that added otherwise */
 #define COPY_BLOBS_MAX 8
 #define COPY_BESIDE    8192u
 #define COPY_ALIGN     64u

@@ -139,22 +139,23 @@ def manifest_of_version(text, version):
         pytest.skip("there is no libxxhash to load")
     compute = ctypes.CDLL(library).XXH3_128bits
     compute.argtypes, compute.restype = [ctypes.c_char_p, ctypes.c_size_t], Hash
-    body = text[:text.rindex(b',"xxh3_128":"')].replace(b'"cairn_checkpoint":1', b'"cairn_checkpoint":%d' % version)
+    body = text[:text.rindex(b',"xxh3_128":"')].replace(b'"cairn_checkpoint":2', b'"cairn_checkpoint":%d' % version)
     is_now = compute(body, len(body))
     return body + b',"xxh3_128":"%016x%016x"}\n' % (is_now.high, is_now.low)
 
 
-def test_a_checkpoint_of_a_later_version_is_waited_for_and_not_set_aside(home, quiet):
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_checkpoint_of_another_version_is_waited_for_and_not_set_aside(home, quiet, version):
     job, folders = paused_job(home)
     manifest = folders[0] / "manifest.json"
     before = manifest.read_bytes()
-    assert manifest_of_version(before, 1) == before
-    manifest.write_bytes(manifest_of_version(before, 2))
-    both = "of format version 2, this build reads 1"
+    assert manifest_of_version(before, 2) == before
+    manifest.write_bytes(manifest_of_version(before, version))
+    both = f"of format version {version}, this build reads 2"
     done = home.cairn("ckpt", "verify", folders[0], check=False)
     assert done.returncode == 4 and both in done.stdout + done.stderr, done
     listed = json.loads(home.cairn("ckpt", "ls", folders[0].parent, "-o", "json").stdout)
-    assert [entry["status"] for entry in listed][:2] == ["later", "good"], listed
+    assert [entry["status"] for entry in listed][:2] == ["version", "good"], listed
     home.cairn("resume", job)
     until(lambda: "waits for a build that reads it" in home.show(job)["reason"], 60, "it waits")
     assert both in home.show(job)["reason"], home.show(job)["reason"]

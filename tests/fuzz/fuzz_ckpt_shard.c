@@ -93,7 +93,7 @@ static void put_manifest(struct memory_io *memory, const uint8_t *bytes, size_t 
     parent_text(bytes, size, parent, sizeof(parent));
     int used =
         snprintf(text, sizeof(text),
-                 "{\"cairn_checkpoint\":1,\"job\":\"j-0123456789\",\"step\":40,"
+                 "{\"cairn_checkpoint\":2,\"job\":\"j-0123456789\",\"step\":40,"
                  "\"generation\":2,%s\"created_at\":\"now\",\"digest\":\"%032d\","
                  "\"raw_bytes\":%" PRIu64 ",\"files\":[{\"name\":\"shard-00000-of-00001.cairn\","
                  "\"size\":%zu,\"xxh3_128\":\"%s\"}]",

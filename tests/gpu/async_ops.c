@@ -230,14 +230,15 @@ static enum status run_square_sums(struct stream *s, void *arg)
 {
     struct vector_work *w = arg;
     translate(s, w);
-    return backend_cpu()->vector.square_sums(s->backend->cpu, w->out, w->x, w->n, s->cpu);
+    return backend_cpu()->vector.square_sums(s->backend->cpu, w->out, w->x, w->y, w->n, s->cpu);
 }
 
-static enum status async_square_sums(struct backend *b, double *out, const float *x, size_t n,
-                                     struct stream *s)
+static enum status async_square_sums(struct backend *b, double *out, const float *x,
+                                     const uint64_t *begin, size_t n, struct stream *s)
 {
     CHECK(async_is_device(b, out));
-    const struct vector_work w = { .out = out, .x = x, .n = n };
+    CHECK(async_is_device(b, begin));
+    const struct vector_work w = { .out = out, .x = x, .y = begin, .n = n };
     async_device_enqueue(s, run_square_sums, &w, sizeof(w));
     return ST_OK;
 }

@@ -41,21 +41,28 @@ static void sums_and_fills_touch_every_element(void **state)
         run_seeds(add_and_fill, &sizes[i]);
 }
 
+/* Some short ranges, and one of `longest` that begins where no vector would. */
 static void square_sums(struct run *run, const void *arg)
 {
-    const int64_t n = *(const int64_t *)arg;
-    const int64_t pieces = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    const int64_t longest = *(const int64_t *)arg;
+    const uint64_t begin[] = { 0, 1, 3, 6, 10, 17, 17 + (uint64_t)longest };
+    const size_t ranges = sizeof(begin) / sizeof(begin[0]) - 1;
+    const int64_t n = (int64_t)begin[ranges];
     const double *x = run_random(run, DTYPE_F32, n, -2.0, 2.0);
-    double *want = run_host(run, (size_t)pieces * sizeof(*want));
-    double *got = run_host(run, (size_t)pieces * sizeof(*got));
-    double *out = run_in_bytes(run, want, (size_t)pieces * sizeof(*want));
-    for (int64_t i = 0; i < n; i++)
-        want[i / PIECE_ELEMENTS] += x[i] * x[i];
+    double *want = run_host(run, ranges * sizeof(*want));
+    double *got = run_host(run, ranges * sizeof(*got));
+    double *out = run_in_bytes(run, want, ranges * sizeof(*want));
+    const uint64_t *borders = run_in_bytes(run, begin, sizeof(begin));
+    for (size_t r = 0; r < ranges; r++) {
+        for (uint64_t i = begin[r]; i < begin[r + 1]; i++)
+            want[r] += x[i] * x[i];
+    }
     run_changes(run, out);
-    assert_int_equal(k_vector_square_sums(out, run_in_flat(run, x, n), (size_t)n, NULL), ST_OK);
-    run_get(run, out, got, (size_t)pieces * sizeof(*got));
-    for (int64_t i = 0; i < pieces; i++)
-        assert_true(fabs(got[i] - want[i]) <= 1e-11 * want[i]);
+    assert_int_equal(k_vector_square_sums(out, run_in_flat(run, x, n), borders, ranges, NULL),
+                     ST_OK);
+    run_get(run, out, got, ranges * sizeof(*got));
+    for (size_t r = 0; r < ranges; r++)
+        assert_true(fabs(got[r] - want[r]) <= 1e-11 * want[r]);
 }
 
 /* The words that kernels/mix.h makes of them, added up. */
@@ -83,7 +90,7 @@ static void checksums_are_of_pieces(void **state)
         run_seeds(checksums, &lengths[i]);
 }
 
-static void square_sums_are_of_pieces(void **state)
+static void square_sums_are_of_ranges(void **state)
 {
     (void)state;
     const int64_t lengths[] = { 1, 6, PIECE_ELEMENTS - 1, PIECE_ELEMENTS + 2,
@@ -239,7 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_and_fills_touch_every_element),
-        cmocka_unit_test(square_sums_are_of_pieces),
+        cmocka_unit_test(square_sums_are_of_ranges),
         cmocka_unit_test(checksums_are_of_pieces),
         cmocka_unit_test(updates_are_those_of_the_definition_and_decay_where_the_map_says),
         cmocka_unit_test(what_is_out_of_range_is_refused),

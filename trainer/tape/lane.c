@@ -4,13 +4,47 @@ struct lane_layout lane_layout(const struct tape *tape)
 {
     struct lane_layout layout = { 0 };
     layout.param_count = tape->param_elements;
-    layout.stat_at = layout.param_count;
+    layout.tie_at = layout.param_count;
+    layout.tie_count = tape->tie_elements;
+    layout.stat_at = layout.tie_at + layout.tie_count;
     layout.stat_count = tape->stat_elements;
     layout.loss_at = layout.stat_at + layout.stat_count;
     layout.targets_at = layout.loss_at + 1;
     layout.micro_at = layout.loss_at + 2;
     layout.count = layout.loss_at + 3;
     return layout;
+}
+
+size_t lane_gradient_at(const struct tape *tape, int node, int i)
+{
+    const struct tape_node *at = &tape->nodes[node];
+    if (at->tie[i] < 0)
+        return tape->params[at->param[i]].offset;
+    return tape->param_elements + tape->ties[at->tie[i]].offset;
+}
+
+/* Where the reader before this one has its gradient: in another tie's place, or the parameter's. */
+static size_t reader_before(const struct tape *tape, int tie)
+{
+    const int param = tape->ties[tie].param;
+    for (int i = tie - 1; i >= 0; i--) {
+        if (tape->ties[i].param == param)
+            return tape->param_elements + tape->ties[i].offset;
+    }
+    return tape->params[param].offset;
+}
+
+enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
+                          struct backend *backend, float *sum, struct stream *stream)
+{
+    enum status st = ST_OK;
+    for (int i = tape->tie_count - 1; st == ST_OK && i >= 0; i--) {
+        const struct tape_tie *tie = &tape->ties[i];
+        float *before = sum + reader_before(tape, i);
+        st = table->vector.add(backend, before, sum + tape->param_elements + tie->offset, before,
+                               tape->params[tie->param].count, stream);
+    }
+    return st;
 }
 
 enum status lane_buckets(const struct lane_layout *layout, size_t wanted, size_t *out_begin,

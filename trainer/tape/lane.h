@@ -2,12 +2,16 @@
  * The lane vector: all of a lane that crosses lanes, as one array of float32.
  *
  *   [0, param_count)                 gradients of the lane's summed loss, tape order
+ *   [tie_at, tie_at + tie_count)     likewise what each further reader of a tied parameter gives
  *   [stat_at, stat_at + stat_count)  sums over micro-batches of means and unbiased variances
  *   [loss_at]                        sum of losses
  *   [targets_at]                     number of targets (labels that are not ignored)
  *   [micro_at]                       number of micro-batches
  *
- * The tree sum over lanes (comm/exact.h) of these vectors is what optimizer_update reads.
+ * The tree sum over lanes (comm/exact.h) of these vectors is what optimizer_update reads. A tied
+ * parameter's gradient is then still in parts, each summed over micro-batches and lanes for itself;
+ * lane_add_ties adds them, the last reader's first. So it doesn't matter how far one reader's
+ * micro-batches are when the other's begin, nor whether both run on one rank.
  *
  * For the reduction the vector is cut into buckets at multiples of PIECE_ELEMENTS; what comes after
  * the gradients belongs to the last bucket. The backward pass completes the buckets from the last
@@ -19,18 +23,28 @@
 #include <stddef.h>
 
 #include "common/status.h"
+#include "kernels/backend.h"
 #include "trainer/tape/tape.h"
 
 #define LANE_BUCKETS_MAX 4096
 
 struct lane_layout {
     size_t param_count;
+    size_t tie_at, tie_count;
     size_t stat_at, stat_count;
     size_t loss_at, targets_at, micro_at;
     size_t count;
 };
 
 struct lane_layout lane_layout(const struct tape *tape);
+
+/* Where the gradient of the node's i-th parameter begins. */
+size_t lane_gradient_at(const struct tape *tape, int node, int i);
+
+/* Completes the gradients of tied parameters in a sum of lane vectors, in the backend's memory; to
+ * be done once for each sum. Errors: the backend's */
+MUST_CHECK enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
+                                     struct backend *backend, float *sum, struct stream *stream);
 
 /*
  * Ascending starts of buckets of at most `wanted` elements, rounded up to pieces; the last one may

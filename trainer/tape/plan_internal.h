@@ -74,9 +74,8 @@ struct plan_node {
     int din[OP_IN_MAX];
     int din_add[OP_IN_MAX]; /* a gradient that the kernel adds to din */
     int dout[2];
-    bool adds[OP_PARAM_MAX]; /* a later node has written this parameter's gradient already */
-    size_t final;            /* elements from here on are final after its backward; 0 at last */
-    bool ends_section;       /* of the backward pass; its first node does at the latest */
+    size_t final;      /* elements from here on are final after its backward; 0 at last */
+    bool ends_section; /* of the backward pass; its first node does at the latest */
     int adaptation_begin, adaptation_count; /* right before its backward */
 };
 

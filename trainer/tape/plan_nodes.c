@@ -35,7 +35,7 @@ static void fill_buffers(const struct plan *plan, const struct plan_call *call, 
     buffers->draw = call->draw;
     buffers->loss_scale = call->loss_scale;
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        buffers->accumulate[i] = call->micro > 0 || node->adds[i];
+        buffers->accumulate[i] = call->micro > 0;
     buffers->accumulate_stats = call->micro > 0;
 }
 
@@ -152,7 +152,7 @@ static enum status backward_node(const struct plan *plan, const struct plan_call
     }
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
-            buffers.dparam[i] = call->lane + plan->tape->params[at->param[i]].offset;
+            buffers.dparam[i] = call->lane + lane_gradient_at(plan->tape, n, i);
     }
     return options->table->op[at->op].backward(options->backend, node->kernel, &buffers,
                                                options->stream);

@@ -31,25 +31,25 @@ static void find_gradients(struct plan *plan)
     }
 }
 
-/* The backward pass completes a parameter's gradient at the first node that reads the parameter: so
- * gradients become final from the end of the flat buffer to its start. */
+/* Parameters and ties lie in tape order, and the backward pass comes to them from the end: so
+ * gradients become final from the last tie to the first parameter. Those of the first `params` and
+ * `ties` aren't yet. */
 static void find_finals(struct plan *plan)
 {
     const struct tape *tape = plan->tape;
-    size_t final = tape->param_elements;
+    int params = tape->param_count, ties = tape->tie_count;
     for (int n = tape->node_count - 1; n >= 0; n--) {
-        for (int i = 0; i < OP_PARAM_MAX; i++) {
-            int index = tape->nodes[n].param[i];
-            if (index < 0)
-                continue;
-            const struct tape_tensor *param = &tape->params[index];
-            plan->nodes[n].adds[i] = param->last_node != n;
-            if (param->first_node == n && param->offset < final)
-                final = param->offset;
-        }
-        plan->nodes[n].final = final;
+        while (ties > 0 && tape->ties[ties - 1].node >= n)
+            ties--;
+        while (ties == 0 && params > 0 && tape->params[params - 1].first_node >= n)
+            params--;
+        const bool all = params == tape->param_count;
+        const size_t ties_left =
+            ties == tape->tie_count ? tape->tie_elements : tape->ties[ties].offset;
+        plan->nodes[n].final = all ? tape->param_elements + ties_left : tape->params[params].offset;
     }
-    CHECK(final == 0);
+    CHECK(params == 0);
+    CHECK(ties == 0);
 }
 
 /* With graphs, a section of the backward pass ends where it has completed another bucket; without,
@@ -58,7 +58,7 @@ static void find_sections(struct plan *plan)
 {
     const struct plan_options *options = &plan->options;
     size_t left = options->bucket_count;
-    while (left > 0 && options->bucket_begin[left - 1] >= plan->layout.param_count)
+    while (left > 0 && options->bucket_begin[left - 1] >= plan->layout.stat_at)
         left--; /* complete before the backward pass starts */
     int last = -1;
     for (int n = plan->tape->node_count - 1; n >= 0; n--) {

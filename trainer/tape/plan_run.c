@@ -43,7 +43,7 @@ enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_
                           void *arg)
 {
     CHECK(plan->options.training);
-    size_t final = plan->layout.param_count; /* elements from here on are final */
+    size_t final = plan->layout.stat_at; /* elements from here on are final */
     if (on_final != NULL)
         on_final(arg, final, plan->layout.count - final);
     int end = plan->tape->node_count;

@@ -33,6 +33,7 @@
 #define TAPE_INPUTS_MAX 4
 #define TAPE_PARAMS_MAX 2048 /* two of each node */
 #define TAPE_STATS_MAX  2048
+#define TAPE_TIES_MAX   8 /* a model ties a head or two */
 
 enum tape_init {
     TAPE_INIT_UNIFORM, /* ±1/sqrt(fan_in): PyTorch's default of weight and bias of Linear, Conv2d */
@@ -60,9 +61,19 @@ struct tape_tensor {
     int64_t dims[TENSOR_DIMS_MAX];
     enum tape_kind kind;
     enum tape_init init;
-    int64_t fan_in;            /* uniform */
-    float std;                 /* normal */
-    int first_node, last_node; /* parameters: the nodes that read it; one, unless it is tied */
+    int64_t fan_in; /* uniform */
+    float std;      /* normal */
+    int first_node; /* parameters: the first that reads it; each further one is a tie */
+};
+
+/*
+ * A further reader of a parameter. Its gradient has a place of its own: added up with the first
+ * reader's it would depend on how far the other's micro-batches are, and a reader in another stage
+ * couldn't add to it at all. lane.h says where it lies and when both are added.
+ */
+struct tape_tie {
+    int param, node;
+    size_t offset; /* elements, from the first tie on; as many as the parameter has */
 };
 
 struct tape_value {
@@ -78,6 +89,7 @@ struct tape_node {
     int in_count;
     int out;
     int param[OP_PARAM_MAX]; /* indices, or -1 */
+    int tie[OP_PARAM_MAX];   /* where its gradient goes, or -1: into the parameter's own place */
     int stat[OP_STAT_MAX];
 };
 
@@ -85,12 +97,13 @@ struct tape {
     struct tape_node *nodes; /* owned, as the arrays below */
     struct tape_value *values;
     struct tape_tensor *params, *stats;
-    int node_count, value_count, param_count, stat_count;
+    struct tape_tie ties[TAPE_TIES_MAX]; /* by node */
+    int node_count, value_count, param_count, stat_count, tie_count;
     int inputs[TAPE_INPUTS_MAX]; /* values, in the order of tape_input */
     int input_count;
     int dropout_count;
     int loss; /* a value; -1 before tape_loss */
-    size_t param_elements, stat_elements;
+    size_t param_elements, stat_elements, tie_elements;
     enum status error;
 };
 

@@ -125,7 +125,7 @@ struct tape_node *tape_append_node(struct tape *tape, enum op op, int x, int sec
     node->in[1] = second;
     node->in_count = second >= 0 ? 2 : 1;
     for (int i = 0; i < OP_PARAM_MAX; i++)
-        node->param[i] = -1;
+        node->param[i] = node->tie[i] = -1;
     for (int i = 0; i < OP_STAT_MAX; i++)
         node->stat[i] = -1;
     return node;
@@ -177,7 +177,7 @@ int tape_append_param(struct tape *tape, const char *name, const struct tape_ten
     CHECK(tape->param_count < TAPE_PARAMS_MAX);
     struct tape_tensor *tensor = &tape->params[tape->param_count];
     fill_tensor(tape, tensor, name, spec, &tape->param_elements);
-    tensor->first_node = tensor->last_node = tape->node_count - 1;
+    tensor->first_node = tape->node_count - 1;
     return tape->param_count++;
 }
 

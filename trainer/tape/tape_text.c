@@ -18,16 +18,23 @@ static int append_like(struct tape *tape, int x, int64_t last)
     return tape_append_value(tape, ndim, dims, true);
 }
 
-static int tied_weight(struct tape *tape, const char *name, int64_t out, int64_t in)
+/* The newest node's weight is that of an earlier one. */
+static void tie_weight(struct tape *tape, struct tape_node *node, const char *name, int64_t out,
+                       int64_t in)
 {
-    int index = tape_find_param(tape, name);
-    if (index < 0)
-        return tape_refuse(tape, ST_INVALID);
-    struct tape_tensor *tensor = &tape->params[index];
-    if (tensor->ndim != 2 || tensor->dims[0] != out || tensor->dims[1] != in)
-        return tape_refuse(tape, ST_INVALID);
-    tensor->last_node = tape->node_count - 1;
-    return index;
+    const int index = tape_find_param(tape, name);
+    const struct tape_tensor *tensor = &tape->params[index < 0 ? 0 : index];
+    if (index < 0 || tensor->ndim != 2 || tensor->dims[0] != out || tensor->dims[1] != in ||
+        tape->tie_count == TAPE_TIES_MAX) {
+        (void)tape_refuse(tape, ST_INVALID);
+        return;
+    }
+    node->param[0] = index;
+    node->tie[0] = tape->tie_count++;
+    tape->ties[node->tie[0]] = (struct tape_tie){ .param = index,
+                                                  .node = tape->node_count - 1,
+                                                  .offset = tape->tie_elements };
+    tape->tie_elements += tensor->count;
 }
 
 static void linear_params(struct tape *tape, struct tape_node *node, const char *name,
@@ -47,8 +54,11 @@ static void linear_params(struct tape *tape, struct tape_node *node, const char 
                                      .fan_in = in,
                                      .ndim = 1,
                                      .dims = { linear->out } };
-    node->param[0] = linear->tied != NULL ? tied_weight(tape, linear->tied, linear->out, in)
-                                          : tape_append_param(tape, name, &weight);
+    if (linear->tied != NULL) {
+        tie_weight(tape, node, linear->tied, linear->out, in);
+    } else {
+        node->param[0] = tape_append_param(tape, name, &weight);
+    }
     if (linear->bias)
         node->param[1] = tape_append_param(tape, name, &bias);
 }

@@ -21,7 +21,7 @@ enum sum_scalar { SUM_LOSS, SUM_TARGETS, SUM_MICRO, SUM_SCALARS };
 struct sum_facts {
     float scalars[SUM_SCALARS];
     float unused;
-    double squares[]; /* per piece of the gradient: the sum of its squares */
+    double squares[]; /* per norm block: the sum of the gradient's squares */
 };
 
 struct optimizer {
@@ -32,9 +32,10 @@ struct optimizer {
     struct lane_layout layout;
     float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
     int moment_count;
-    double *squares;         /* one per piece of the gradient; device memory */
+    double *squares;         /* one per norm block; device memory */
     struct sum_facts *facts; /* host memory */
-    size_t piece_count;      /* of the gradient */
+    uint64_t *norm_begin;    /* [norm_count + 1] device memory */
+    size_t norm_count;
     uint64_t *sums;          /* one per piece of a buffer; device memory */
     uint64_t *sums_read;     /* ... of all buffers; host memory */
     uint64_t *decay_borders; /* device memory; NULL: all decay */
@@ -92,17 +93,7 @@ static enum status allocate_buffers(struct optimizer *optimizer)
             return st;
         *wanted[i].buffer = memory;
     }
-    optimizer->piece_count = pieces_of(optimizer->layout.param_count);
-    size_t bytes = optimizer->piece_count * sizeof(double);
-    enum status st =
-        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->squares);
-    if (st != ST_OK)
-        return st;
-    if (st == ST_OK) {
-        st = optimizer->table->alloc_host(optimizer->backend, sizeof(struct sum_facts) + bytes,
-                                          (void **)&optimizer->facts);
-    }
-    return st == ST_OK ? allocate_sums(optimizer) : st;
+    return allocate_sums(optimizer);
 }
 
 /* The elements at which decay starts or stops (struct decay_map). out: room for one of each
@@ -133,6 +124,43 @@ static enum status copy_to_device(struct optimizer *optimizer, void *to, const v
         st = table->stream_sync(optimizer->backend, stream);
     table->stream_free(optimizer->backend, stream);
     return st;
+}
+
+/* A norm block is PIECE_ELEMENTS of one parameter, counted from its start, the last one what is
+ * left: no cut between nodes splits one. out: NULL, or [blocks + 1]. Returns the blocks. */
+static size_t norm_blocks(const struct tape *tape, uint64_t *out)
+{
+    size_t count = 0;
+    for (int i = 0; i < tape->param_count; i++) {
+        const struct tape_tensor *param = &tape->params[i];
+        for (size_t at = 0; at < param->count; at += PIECE_ELEMENTS, count++) {
+            if (out != NULL)
+                out[count] = param->offset + at;
+        }
+    }
+    if (out != NULL)
+        out[count] = tape->param_elements;
+    return count;
+}
+
+static enum status map_norm(struct optimizer *optimizer)
+{
+    const struct backend_table *table = optimizer->table;
+    struct backend *backend = optimizer->backend;
+    const size_t count = norm_blocks(optimizer->tape, NULL);
+    const size_t bytes = (count + 1) * sizeof(uint64_t), sums = (count + 1) * sizeof(double);
+    auto_free uint64_t *begin = malloc(bytes);
+    if (begin == NULL)
+        return ST_NO_MEMORY;
+    optimizer->norm_count = norm_blocks(optimizer->tape, begin);
+    enum status st = table->alloc(backend, bytes, (void **)&optimizer->norm_begin);
+    if (st == ST_OK)
+        st = copy_to_device(optimizer, optimizer->norm_begin, begin, bytes);
+    if (st == ST_OK)
+        st = table->alloc(backend, sums, (void **)&optimizer->squares);
+    if (st != ST_OK)
+        return st;
+    return table->alloc_host(backend, sizeof(struct sum_facts) + sums, (void **)&optimizer->facts);
 }
 
 static enum status map_decay(struct optimizer *optimizer)
@@ -217,6 +245,8 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
     enum status st = allocate_buffers(optimizer);
     if (st == ST_OK)
+        st = map_norm(optimizer);
+    if (st == ST_OK)
         st = map_decay(optimizer);
     if (st == ST_OK)
         st = describe_buffers(optimizer);
@@ -234,7 +264,7 @@ void optimizer_free(struct optimizer *optimizer)
         return;
     void *const owned[] = { optimizer->params,     optimizer->stats,   optimizer->moments[0],
                             optimizer->moments[1], optimizer->squares, optimizer->decay_borders,
-                            optimizer->sums };
+                            optimizer->norm_begin, optimizer->sums };
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
         if (owned[i] != NULL)
             optimizer->table->free(optimizer->backend, owned[i]);
@@ -289,12 +319,12 @@ static enum status fetch_facts(struct optimizer *optimizer, const float *sum, st
     enum status st = vector->copy(backend, facts->scalars, sum + optimizer->layout.loss_at,
                                   sizeof facts->scalars, stream);
     if (st == ST_OK) {
-        st = vector->square_sums(backend, optimizer->squares, sum, optimizer->layout.param_count,
-                                 stream);
+        st = vector->square_sums(backend, optimizer->squares, sum, optimizer->norm_begin,
+                                 optimizer->norm_count, stream);
     }
     if (st == ST_OK) {
         st = vector->copy(backend, facts->squares, optimizer->squares,
-                          optimizer->piece_count * sizeof(double), stream);
+                          optimizer->norm_count * sizeof(double), stream);
     }
     return st == ST_OK ? optimizer->table->stream_sync(backend, stream) : st;
 }
@@ -311,7 +341,7 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
     double targets = (double)facts->scalars[SUM_TARGETS];
     if (!(targets >= 1) || !(facts->scalars[SUM_MICRO] >= 1))
         return ST_INVALID;
-    double square = tree_sum(facts->squares, optimizer->piece_count);
+    double square = tree_sum(facts->squares, optimizer->norm_count);
     struct optimizer_report report = { .loss = (double)facts->scalars[SUM_LOSS] / targets,
                                        .grad_norm = sqrt(square) / targets / step->loss_scale,
                                        .targets = targets };
@@ -379,14 +409,17 @@ static enum status update_stats(struct optimizer *optimizer, const float *sum, d
                                         optimizer->layout.stat_count, &args, stream);
 }
 
-enum status optimizer_update(struct optimizer *optimizer, const float *sum,
+enum status optimizer_update(struct optimizer *optimizer, float *sum,
                              const struct optimizer_step *step, struct stream *stream,
                              struct optimizer_report *out_report)
 {
     CHECK(step->update >= 1);
     CHECK(step->loss_scale > 0);
     struct optimizer_report report;
-    enum status st = examine_sum(optimizer, sum, step, stream, &report);
+    enum status st =
+        lane_add_ties(optimizer->tape, optimizer->table, optimizer->backend, sum, stream);
+    if (st == ST_OK)
+        st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)
         *out_report = report;
     if (st != ST_OK || report.overflow)

@@ -65,11 +65,12 @@ struct optimizer_report {
 };
 
 /*
- * sum: the tree sum of the lane vectors. Waits for the device.
+ * sum: the tree sum of the lane vectors, where what ties give is added to their parameters'
+ * gradients (lane_add_ties). Waits for the device.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
  */
-MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, const float *sum,
+MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, float *sum,
                                         const struct optimizer_step *step, struct stream *stream,
                                         struct optimizer_report *out_report);
 

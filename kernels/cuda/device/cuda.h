@@ -158,8 +158,8 @@ enum status cuda_vector_copy(struct backend *b, void *to, const void *from, size
                              struct stream *s);
 enum status cuda_vector_fill(struct backend *b, float *out, float value, size_t n,
                              struct stream *s);
-enum status cuda_vector_square_sums(struct backend *b, double *out, const float *x, size_t n,
-                                    struct stream *s);
+enum status cuda_vector_square_sums(struct backend *b, double *out, const float *x,
+                                    const uint64_t *begin, size_t n, struct stream *s);
 enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
                                   struct stream *s);
 enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, const float *grad,

@@ -28,13 +28,13 @@ enum status cuda_vector_fill(struct backend *b, float *out, float value, size_t 
                        : st;
 }
 
-enum status cuda_vector_square_sums(struct backend *b, double *out, const float *x, size_t n,
-                                    struct stream *s)
+enum status cuda_vector_square_sums(struct backend *b, double *out, const float *x,
+                                    const uint64_t *begin, size_t n, struct stream *s)
 {
     enum status st = cuda_enter(b);
     if (st != ST_OK)
         return st;
-    return cuda_launched(b, k_vector_square_sums(out, x, n, cuda_stream(s)), "square sums");
+    return cuda_launched(b, k_vector_square_sums(out, x, begin, n, cuda_stream(s)), "square sums");
 }
 
 enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,

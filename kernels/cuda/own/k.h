@@ -283,7 +283,8 @@ struct adamw_args;
 MUST_CHECK enum status k_vector_add(float *out, const float *x, const float *y, size_t n,
                                     void *stream);
 MUST_CHECK enum status k_vector_fill(float *out, float value, size_t n, void *stream);
-MUST_CHECK enum status k_vector_square_sums(double *out, const float *x, size_t n, void *stream);
+MUST_CHECK enum status k_vector_square_sums(double *out, const float *x, const uint64_t *begin,
+                                            size_t n, void *stream);
 MUST_CHECK enum status k_vector_checksums(uint64_t *out, const float *x, size_t n, void *stream);
 MUST_CHECK enum status k_vector_sgd(float *param, float *momentum, const float *grad, size_t n,
                                     const struct sgd_args *args, void *stream);

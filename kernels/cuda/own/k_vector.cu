@@ -33,15 +33,16 @@ enum status k_vector_fill(float *out, float value, size_t n, void *stream)
 }
 
 /*
- * A block per PIECE_ELEMENTS: thread t takes four neighbours of each 4·SQUARE_THREADS; then a tree.
+ * A block per range: thread t takes four neighbours of each 4·SQUARE_THREADS; then a tree.
  */
 static __global__ void __launch_bounds__(SQUARE_THREADS)
-    vector_square_kernel(double *out, const float *x, int64_t n, bool aligned)
+    vector_square_kernel(double *out, const float *x, const uint64_t *begin, bool x_aligned)
 {
     SHARED_ARRAY(double, shared, SQUARE_THREADS);
     const int t = (int)threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.x * PIECE_ELEMENTS;
-    const int64_t end = first + PIECE_ELEMENTS < n ? first + PIECE_ELEMENTS : n;
+    const int64_t first = (int64_t)begin[blockIdx.x];
+    const int64_t end = (int64_t)begin[blockIdx.x + 1];
+    const bool aligned = x_aligned && first % 4 == 0;
     double sum[4] = {};
     for (int64_t i = first + t * 4; i < end; i += SQUARE_THREADS * 4) {
         float v[4] = {};
@@ -65,15 +66,15 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
         out[blockIdx.x] = shared[0];
 }
 
-enum status k_vector_square_sums(double *out, const float *x, size_t n, void *stream)
+enum status k_vector_square_sums(double *out, const float *x, const uint64_t *begin, size_t n,
+                                 void *stream)
 {
-    const size_t pieces = (n + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
     if (n == 0)
         return ST_OK;
-    if (pieces > INT32_MAX)
+    if (n > INT32_MAX)
         return ST_INVALID;
-    return launch(vector_square_kernel, dim3((unsigned)pieces), dim3(SQUARE_THREADS), 0, stream,
-                  out, x, (int64_t)n, is_aligned(x));
+    return launch(vector_square_kernel, dim3((unsigned)n), dim3(SQUARE_THREADS), 0, stream, out, x,
+                  begin, is_aligned(x));
 }
 
 static __global__ void __launch_bounds__(SQUARE_THREADS)

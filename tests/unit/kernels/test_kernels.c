@@ -77,24 +77,25 @@ static void vectors_do_the_same_at_every_length(void **state)
     cpu->free(backend, out);
 }
 
-static void square_sums_are_by_pieces(void **state)
+static void square_sums_are_of_ranges(void **state)
 {
     (void)state;
-    const size_t n = 2 * PIECE_ELEMENTS + 77;
-    float *x = numbers(n, 1.0f);
-    double found[3] = { 0 };
-    assert_int_equal(cpu->vector.square_sums(backend, found, x, n, NULL), ST_OK);
-    for (size_t p = 0; p < 3; p++) {
+    const uint64_t begin[] = { 0, 1, 78, PIECE_ELEMENTS + 78, PIECE_ELEMENTS + 4000 };
+    const size_t ranges = 4;
+    float *x = numbers(begin[ranges], 1.0f);
+    double found[4] = { 0 };
+    assert_int_equal(cpu->vector.square_sums(backend, found, x, begin, ranges, NULL), ST_OK);
+    for (size_t r = 0; r < ranges; r++) {
         double sum = 0.0;
-        for (size_t i = p * PIECE_ELEMENTS; i < n && i < (p + 1) * PIECE_ELEMENTS; i++)
+        for (size_t i = begin[r]; i < begin[r + 1]; i++)
             sum += (double)x[i] * (double)x[i];
-        assert_true(fabs(sum - found[p]) <= 1e-12 * sum);
+        assert_true(fabs(sum - found[r]) <= 1e-12 * sum);
     }
-    /* A piece's sum does not depend on what is around it. */
+    /* A range's sum does not depend on where it lies. */
+    const uint64_t only[] = { 0, PIECE_ELEMENTS };
     double alone = 0.0;
-    assert_int_equal(
-        cpu->vector.square_sums(backend, &alone, x + PIECE_ELEMENTS, PIECE_ELEMENTS, NULL), ST_OK);
-    assert_memory_equal(&alone, &found[1], sizeof(alone));
+    assert_int_equal(cpu->vector.square_sums(backend, &alone, x + 78, only, 1, NULL), ST_OK);
+    assert_memory_equal(&alone, &found[2], sizeof(alone));
     cpu->free(backend, x);
 }
 
@@ -460,7 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_zeroed),
         cmocka_unit_test(vectors_do_the_same_at_every_length),
-        cmocka_unit_test(square_sums_are_by_pieces),
+        cmocka_unit_test(square_sums_are_of_ranges),
         cmocka_unit_test(a_checksum_sees_every_word),
         cmocka_unit_test(sgd_is_that_of_pytorch),
         cmocka_unit_test(adamw_is_that_of_pytorch),

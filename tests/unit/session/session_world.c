@@ -83,6 +83,7 @@ static void keep_report(struct coordinator *c, const Cairn__V1__SaveReport *from
         const size_t size = from->pieces[i]->xxh3_128.len;
         run->buffer = from->pieces[i]->buffer;
         run->first = from->pieces[i]->first;
+        run->each = from->pieces[i]->pieces_per_hash;
         run->count = size / sizeof(struct ckpt_hash);
         if (size == 0)
             continue;

@@ -139,15 +139,16 @@ static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
 static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
 {
     (void)unused;
-    struct ckpt_piece_run runs[2 * CKPT_BUFFERS_MAX];
-    const uint64_t pieces = LIMIT_SHARE_BYTES / (PIECE_ELEMENTS * sizeof(float)) + CKPT_BUFFERS_MAX;
-    struct ckpt_hash *hashes = calloc(pieces, sizeof(*hashes));
+    struct ckpt_piece_run runs[4 * CKPT_BUFFERS_MAX]; /* branches, pieces on both sides, the end */
+    const uint64_t pieces = LIMIT_SHARE_BYTES / PIECE_ELEMENTS; /* of one byte */
+    const uint64_t branches = pieces / CKPT_BRANCH_PIECES;
+    struct ckpt_hash *hashes = calloc(branches, sizeof(*hashes));
     assert_non_null(hashes);
     struct ckpt_report report = { .step = UINT64_MAX,
                                   .generation = UINT32_MAX,
                                   .parent = { UINT64_MAX, UINT32_MAX },
                                   .rank = UINT32_MAX,
-                                  .run_count = 2 * CKPT_BUFFERS_MAX,
+                                  .run_count = 4 * CKPT_BUFFERS_MAX,
                                   .size = UINT64_MAX,
                                   .raw_bytes = UINT64_MAX,
                                   .runs = runs,
@@ -156,8 +157,10 @@ static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
                                   .sync_us = UINT64_MAX };
     memset(report.file, 'f', sizeof(report.file) - 1);
     for (uint32_t i = 0; i < report.run_count; i++) {
-        runs[i] = (struct ckpt_piece_run){ .buffer = i, .first = UINT64_MAX, .hashes = hashes };
-        runs[i].count = i == 0 ? pieces - (report.run_count - 1) : 1;
+        runs[i] = (struct ckpt_piece_run){
+            .buffer = i, .first = UINT64_MAX, .each = UINT64_MAX, .hashes = hashes
+        };
+        runs[i].count = i == 0 ? branches : CKPT_BRANCH_PIECES - 1;
     }
     Cairn__V1__SaveReport *made = session_report_new(&report, INT64_MAX);
     assert_non_null(made);
@@ -202,7 +205,7 @@ static void a_share_that_no_report_can_carry_is_refused_by_number(void **unused)
     assert_string_equal(reason.text, "");
     assert_int_equal(session_share_check(LIMIT_SHARE_BYTES + 1, 2 * LIMIT_SHARE_BYTES, &reason),
                      ST_CONFIG);
-    assert_non_null(strstr(reason.text, "59.75 GiB of 119.50 GiB"));
+    assert_non_null(strstr(reason.text, "1024.00 GiB of 2048.00 GiB"));
     assert_non_null(strstr(reason.text, "at least 3 workers"));
 }
 

@@ -1,5 +1,6 @@
 /*
- * A checkpoint of every format version that was ever released can be read.
+ * A checkpoint of the version of today, as it was written when it was new, can be read; one of an
+ * older version is refused, and told from damage.
  *
  *     test_ckpt_golden --write FOLDER STEP RANKS     makes files of the version of today
  */
@@ -17,7 +18,8 @@
 #define ELEMENTS        200
 #define FOLDER          SOURCE_DIR "/tests/golden/checkpoint"
 #define VERSION_1       FOLDER "/v1/" SAMPLE_JOB "/step-000000000040.g2"
-#define VERSION_1_ALONE FOLDER "/v1/" SAMPLE_JOB "/step-000000000041.g2"
+#define VERSION_2       FOLDER "/v2/" SAMPLE_JOB "/step-000000000040.g2"
+#define VERSION_2_ALONE FOLDER "/v2/" SAMPLE_JOB "/step-000000000041.g2"
 
 static void note_line(void *arg, const char *line)
 {
@@ -25,7 +27,7 @@ static void note_line(void *arg, const char *line)
     print_message("%s\n", line);
 }
 
-static void version_1_is_read(void **unused)
+static void version_2_is_read(void **unused)
 {
     (void)unused;
     struct sample sample;
@@ -33,41 +35,41 @@ static void version_1_is_read(void **unused)
     bool equal = false;
     struct ckpt_hash digest;
     char text[33];
-    assert_int_equal(ckpt_verify(io_system(), VERSION_1, NULL, note_line, NULL), ST_OK);
-    assert_int_equal(sample_compare(io_system(), VERSION_1, &sample, &equal), ST_OK);
+    assert_int_equal(ckpt_verify(io_system(), VERSION_2, NULL, note_line, NULL), ST_OK);
+    assert_int_equal(sample_compare(io_system(), VERSION_2, &sample, &equal), ST_OK);
     assert_true(equal);
-    assert_int_equal(ckpt_digest(io_system(), VERSION_1, &digest), ST_OK);
+    assert_int_equal(ckpt_digest(io_system(), VERSION_2, &digest), ST_OK);
     ckpt_hash_text(&digest, text);
     assert_string_equal(text, "489575c0f1df795acd2ca1301bef6aa8");
     sample_release(&sample);
 }
 
-static void version_1_of_one_rank_is_read(void **unused)
+static void version_2_of_one_rank_is_read(void **unused)
 {
     (void)unused;
     struct sample sample;
     sample_init(&sample, ELEMENTS, STEP + 1, GENERATION);
     bool equal = false;
-    assert_int_equal(ckpt_verify(io_system(), VERSION_1_ALONE, NULL, note_line, NULL), ST_OK);
-    assert_int_equal(sample_compare(io_system(), VERSION_1_ALONE, &sample, &equal), ST_OK);
+    assert_int_equal(ckpt_verify(io_system(), VERSION_2_ALONE, NULL, note_line, NULL), ST_OK);
+    assert_int_equal(sample_compare(io_system(), VERSION_2_ALONE, &sample, &equal), ST_OK);
     assert_true(equal);
     sample_release(&sample);
 }
 
 /* Only what zstd makes of a plane may differ from one of its versions to the next. */
-static void tables_are_written_as_version_1_has_them(void **unused)
+static void tables_are_written_as_version_2_has_them(void **unused)
 {
     (void)unused;
     struct ckpt_manifest manifest;
     auto_free char *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(ckpt_manifest_read(io_system(), VERSION_1, &manifest, NULL), ST_OK);
+    assert_int_equal(ckpt_manifest_read(io_system(), VERSION_2, &manifest, NULL), ST_OK);
     assert_int_equal(manifest.file_count, 2);
     assert_int_equal(manifest.step, STEP);
     assert_int_equal(manifest.generation, GENERATION);
     ckpt_manifest_release(&manifest);
     assert_int_equal(
-        io_read_file(io_system(), VERSION_1 "/shard-00001-of-00002.cairn", 1 << 20, &bytes, &size),
+        io_read_file(io_system(), VERSION_2 "/shard-00001-of-00002.cairn", 1 << 20, &bytes, &size),
         ST_OK);
     char base[] = "/tmp/cairn-golden-XXXXXX", path[64], command[96];
     assert_non_null(mkdtemp(base));
@@ -89,6 +91,20 @@ static void tables_are_written_as_version_1_has_them(void **unused)
     sample_release(&sample);
 }
 
+static void keep_line(void *arg, const char *line)
+{
+    char *kept = arg;
+    (void)snprintf(kept, LIMIT_REASON, "%s", line);
+}
+
+static void version_1_is_refused_and_is_no_damage(void **unused)
+{
+    (void)unused;
+    char line[LIMIT_REASON] = "";
+    assert_int_equal(ckpt_verify(io_system(), VERSION_1, NULL, keep_line, line), ST_VERSION);
+    assert_non_null(strstr(line, "of format version 1, this build reads 2"));
+}
+
 static int write_files(const char *folder, uint64_t step, uint32_t ranks)
 {
     struct sample sample;
@@ -108,9 +124,10 @@ int main(int argc, char **argv)
         return write_files(argv[2], strtoul(argv[3], NULL, 10),
                            (uint32_t)strtoul(argv[4], NULL, 10));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_1_is_read),
-        cmocka_unit_test(version_1_of_one_rank_is_read),
-        cmocka_unit_test(tables_are_written_as_version_1_has_them),
+        cmocka_unit_test(version_1_is_refused_and_is_no_damage),
+        cmocka_unit_test(version_2_is_read),
+        cmocka_unit_test(version_2_of_one_rank_is_read),
+        cmocka_unit_test(tables_are_written_as_version_2_has_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

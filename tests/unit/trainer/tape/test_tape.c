@@ -149,7 +149,13 @@ static void the_head_of_gpt2_reads_the_embedding(void **state)
     assert_int_equal(head->op, OP_LINEAR);
     assert_int_equal(head->param[0], 0);
     assert_int_equal(tape->params[0].first_node, 0);
-    assert_int_equal(tape->params[0].last_node, tape->node_count - 2);
+    assert_int_equal(tape->tie_count, 1);
+    assert_int_equal(tape->ties[0].node, tape->node_count - 2);
+    assert_int_equal(tape->ties[0].param, 0);
+    assert_int_equal(head->tie[0], 0);
+    assert_int_equal(lane_gradient_at(tape, 0, 0), 0);
+    assert_int_equal(lane_gradient_at(tape, tape->node_count - 2, 0), tape->param_elements);
+    assert_int_equal(lane_layout(tape).stat_at, tape->param_elements + tape->params[0].count);
     assert_int_equal(tape->params[0].kind, TAPE_EMBEDDING);
     assert_false(head->attr.bias);
     tape_free(tape);

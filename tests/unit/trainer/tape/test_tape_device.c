@@ -108,11 +108,11 @@ static enum status fenced_fill(struct backend *b, float *out, float value, size_
     return leave(cpu()->vector.fill(b, out, value, n, s));
 }
 
-static enum status fenced_square_sums(struct backend *b, double *out, const float *x, size_t n,
-                                      struct stream *s)
+static enum status fenced_square_sums(struct backend *b, double *out, const float *x,
+                                      const uint64_t *begin, size_t n, struct stream *s)
 {
     enter();
-    return leave(cpu()->vector.square_sums(b, out, x, n, s));
+    return leave(cpu()->vector.square_sums(b, out, x, begin, n, s));
 }
 
 static enum status fenced_sgd(struct backend *b, float *param, float *momentum, const float *grad,
