@@ -379,10 +379,25 @@ static enum status parse_all(struct parser *parser)
     return ST_OK;
 }
 
+/* What it prints has one form, which scripts read as it is. */
+static bool has_one_form(const struct command *command)
+{
+    static const char *const verbs[] = { "up", "down", "open", "completion" };
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        if (command->noun == NULL && strcmp(command->verb, verbs[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static enum status check_complete(struct parser *parser)
 {
     struct arguments *args = parser->args;
     const char *noun = parser->noun == NULL ? "" : parser->noun;
+    if (parser->command != NULL && args->output != OUTPUT_TABLE && has_one_form(parser->command)) {
+        return refuse_call(parser, "cairn %s prints the same in every format: leave -o away",
+                           parser->command->verb);
+    }
     if (parser->command == NULL && parser->noun != NULL && !args->help)
         return refuse_call(parser, "'cairn %s' needs a verb; 'cairn %s -h' lists them", noun, noun);
     if (parser->command == NULL && parser->noun != NULL)

@@ -124,6 +124,22 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
     }
 }
 
+static void commands_of_one_form_refuse_another(void **state)
+{
+    (void)state;
+    static const char *const calls[] = { "up", "down", "open" };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        struct arguments args;
+        const struct command *command = NULL;
+        struct reason reason = { "" };
+        char *argv[] = { (char *)calls[i], (char *)"-o", (char *)"json" };
+        assert_int_equal(arguments_parse(&commands, 3, argv, &args, &command, &reason), ST_INVALID);
+        assert_non_null(strstr(reason.text, calls[i]));
+        assert_non_null(strstr(reason.text, "-o"));
+        assert_int_equal(arguments_parse(&commands, 1, argv, &args, &command, &reason), ST_OK);
+    }
+}
+
 static void help_is_asked_for_without_the_words_that_a_command_needs(void **state)
 {
     (void)state;
@@ -484,6 +500,7 @@ int main(void)
         cmocka_unit_test(a_noun_has_verbs_and_two_dashes_end_the_options),
         cmocka_unit_test(what_is_absent_has_a_value_of_its_own),
         cmocka_unit_test(mistakes_are_named_and_the_nearest_is_suggested),
+        cmocka_unit_test(commands_of_one_form_refuse_another),
         cmocka_unit_test(help_is_asked_for_without_the_words_that_a_command_needs),
         cmocka_unit_test(help_and_version_are_found_as_elsewhere),
         cmocka_unit_test(every_command_can_be_called_and_has_an_example),
