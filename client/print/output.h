@@ -22,12 +22,12 @@ struct column {
     /* What rows are ordered by, of the same; NaN: not known. NULL: by the cell's text. */
     double (*value)(const void *member);
     const char *about; /* one line; NULL where nobody can choose */
-    bool right;        /* aligned */
-    bool wide;         /* only with -o wide */
-    bool asked;        /* only where it is named */
-    bool state;        /* in the colour of its text */
     size_t most;       /* cells, but with -o wide: a longer text is cut; 0: any */
     unsigned less; /* where a table has to fit: the higher, the sooner it's left out; 0: never */
+    bool right;    /* aligned */
+    bool wide;     /* only with -o wide */
+    bool asked;    /* only where it is named */
+    bool state;    /* in the colour of its text */
 };
 
 /* A list: table, array, lines of JSON, or names (-o name: the first column). A table is printed

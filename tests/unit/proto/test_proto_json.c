@@ -120,7 +120,8 @@ static void enum_values_lose_the_prefix_of_their_type_and_bytes_are_hex(void **s
     run.xxh3_128.data = bytes;
     run.xxh3_128.len = 2;
     auto_free char *text = text_of(&run.base);
-    assert_string_equal(text, "{\"buffer\":0,\"first\":0,\"xxh3_128\":\"00ab\",\"pieces_per_hash\":0}");
+    assert_string_equal(text,
+                        "{\"buffer\":0,\"first\":0,\"xxh3_128\":\"00ab\",\"pieces_per_hash\":0}");
 }
 
 static void lists_of_every_kind_become_arrays(void **state)
