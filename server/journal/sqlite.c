@@ -115,8 +115,10 @@ static const char *const sql_texts[SQL_COUNT] = {
         "parent_step,parent_generation,loss,eval_loss,eval_accuracy,stall_us,"
         "encode_us,write_us,sync_us,save_us,commit_us,retry FROM checkpoints WHERE job=? "
         "ORDER BY step, generation",
-    [SQL_EACH_EVENT] = "SELECT * FROM (SELECT seq,wall_ms,generation,step,kind,message FROM events "
-                       "WHERE job=? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
+    [SQL_EACH_EVENT] =
+        "SELECT seq,wall_ms,generation,step,kind,message FROM events WHERE job=?1 AND seq >= "
+        "(SELECT min(seq) FROM (SELECT seq FROM events WHERE job=?1 ORDER BY seq DESC LIMIT ?2)) "
+        "ORDER BY seq",
     [SQL_EACH_GENERATION] =
         "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
         "message,recovery,numbers FROM generations WHERE job=? ORDER BY generation",
