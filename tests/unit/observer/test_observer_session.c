@@ -35,6 +35,25 @@ static void a_token_has_a_role_and_an_end(void **state)
     assert_int_equal(session_role(&sessions, token, 999), IDENTITY_OPERATOR);
 }
 
+static void tokens_are_told_apart_without_being_told(void **state)
+{
+    char one[IDENTITY_TOKEN], other[IDENTITY_TOKEN], who[SESSION_WHO], again[SESSION_WHO];
+    (void)state;
+    session_make(&sessions, IDENTITY_OPERATOR, 1000, one);
+    session_make(&sessions, IDENTITY_OPERATOR, 1000, other);
+    session_who(one, who);
+    session_who(one, again);
+    assert_string_equal(who, again);
+    assert_memory_equal(who, "session:", 8);
+    assert_int_equal(strlen(who), 14);
+    session_who(other, again);
+    assert_string_not_equal(who, again); /* 24 bits: once in 16 million runs they are equal */
+    assert_int_equal(session_until_s(one), 1000);
+    session_make(&sessions, IDENTITY_OPERATOR, 0xffffffff, one);
+    session_who(one, who);
+    assert_memory_equal(who, "token:", 6);
+}
+
 static void a_token_that_was_changed_is_nobodys(void **state)
 {
     char token[IDENTITY_TOKEN];
@@ -191,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_has_a_role_and_an_end),
+        cmocka_unit_test(tokens_are_told_apart_without_being_told),
         cmocka_unit_test(a_token_that_was_changed_is_nobodys),
         cmocka_unit_test(another_home_has_another_key),
         cmocka_unit_test(a_link_works_once),
