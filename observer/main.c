@@ -25,6 +25,7 @@
 #include "common/io.h"
 #include "common/watchdog.h"
 #include "identity/check.h"
+#include "identity/own.h"
 #include "observer/export/export.h"
 #include "observer/http/http.h"
 #include "observer/listen.h"
@@ -33,7 +34,8 @@
 enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2 };
 
 #define ADDRESS_FILE  "page"
-#define ADDRESS_BYTES 512 /* of it */
+#define ADDRESS_BYTES 512     /* of it */
+#define RENEW_MS      3600000 /* between two looks at the certificate */
 #define LOOPBACK      "127.0.0.1"
 
 static const char usage[] =
@@ -56,6 +58,7 @@ struct observer {
     const char *listen; /* NULL: the default */
     struct identity_files tls;
     bool tls_asked, speaks_tls;
+    int64_t renew_at_ms;                              /* when its certificate is looked at again */
     char host[LISTEN_HOST], public_host[LISTEN_HOST]; /* where it listens, where people find it */
     char url[LISTEN_URL];
     int signal_fd, watchdog_fd, listen_fd;
@@ -312,6 +315,25 @@ static bool is_left(const struct observer *o, uint32_t signal)
     return signal == SIGTERM && watchdog_watched(o->watchdog_fd);
 }
 
+/* The certificate that it serves with, as the coordinator does with its own. */
+static void renew_if_due(struct observer *o)
+{
+    const int64_t now_ms = clock_mono_ms(clock_system());
+    bool renewed = false;
+    if (!o->speaks_tls || now_ms < o->renew_at_ms)
+        return;
+    o->renew_at_ms = now_ms + RENEW_MS;
+    const enum status st =
+        identity_renew_own(&o->tls, clock_wall_ms(clock_system()) / 1000, &renewed);
+    if (renewed)
+        LOG_INFO(&o->log, "%s is renewed", o->tls.cert);
+    if (st != ST_OK) {
+        LOG_WARN(&o->log,
+                 "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
+                 o->tls.cert, status_string(st));
+    }
+}
+
 static void wait_for_end(struct observer *o)
 {
     struct pollfd wait = { .fd = o->signal_fd, .events = POLLIN };
@@ -319,6 +341,7 @@ static void wait_for_end(struct observer *o)
         struct signalfd_siginfo info;
         (void)poll(&wait, 1, WATCHDOG_BEAT_MS);
         watchdog_beat(o->watchdog_fd);
+        renew_if_due(o);
         while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             if (!is_left(o, info.ssi_signo))
                 return;

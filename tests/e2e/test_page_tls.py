@@ -326,6 +326,21 @@ def test_a_renewed_certificate_is_taken_without_a_restart(home):
     until(lambda: serial(browser) != renewed, 10, "and takes the next one")
 
 
+def test_it_renews_its_certificate_by_itself():
+    """Where the coordinator is on loopback, and so renews none."""
+    with PageHome() as home:
+        home.cairn("down")
+        make_certificate(home, "coordinator", f"coordinator/main,IP:{ADDRESS},DNS:cairnd", -DAY, 5 * DAY, "serverAuth")  # nearly over
+        home.cairn("up", "--page", f"{ADDRESS}:0")
+        browser = Browser(home, "viewer-bob")
+
+        def days_left():
+            with browser.connect() as peer:
+                return (ssl.cert_time_to_seconds(peer.getpeercert()["notAfter"]) - time.time()) / DAY
+        until(lambda: days_left() > 29, 10, "the page shows the renewed one")
+        assert "coordinator.crt is renewed" in home.log()
+
+
 def test_what_is_open_ends_with_the_certificate(home):
     make_certificate(home, "brief", "viewer/bob", -DAY, 8)
     bob = Browser(home, "brief")
