@@ -1,7 +1,7 @@
 /*
  * The certificate that a coordinator serves with, and the authority beside it: its key is ca.key in
- * the folder of files->ca, if it is there at all. It is read when something is to be signed, and not
- * kept.
+ * the folder of files->ca, if it is there at all. It is read when something is to be signed, and
+ * not kept.
  *
  * Thread: any.
  */

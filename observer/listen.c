@@ -42,7 +42,7 @@ bool listen_parse(const char *address, char host[LISTEN_HOST], uint16_t *out_por
         return false;
     const unsigned long port = strtoul(colon + 1, &end, 10);
     const bool six = address[0] == '[' && colon > address && colon[-1] == ']';
-    const ptrdiff_t size = colon - address - 2 * six;
+    const ptrdiff_t size = colon - address - (six ? 2 : 0);
     if (*end != '\0' || port > UINT16_MAX || size <= 0 || size >= LISTEN_HOST)
         return false;
     (void)snprintf(host, LISTEN_HOST, "%.*s", (int)size, address + six);
@@ -90,9 +90,11 @@ uint16_t listen_port(int fd)
 {
     struct sockaddr_storage address = { 0 };
     socklen_t size = sizeof(address);
+    char port[8] = "";
     CHECK(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    return ntohs(address.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&address)->sin6_port
-                                               : ((const struct sockaddr_in *)&address)->sin_port);
+    CHECK(getnameinfo((const struct sockaddr *)&address, size, NULL, 0, port, sizeof(port),
+                      NI_NUMERICSERV) == 0);
+    return (uint16_t)strtoul(port, NULL, 10);
 }
 
 bool listen_is_any(const char *host)

@@ -20,7 +20,6 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
-#include "identity/check.h"
 #include "job/job.h"
 
 #define UP_MS      10000
@@ -339,52 +338,15 @@ static bool is_page_beyond(const struct client *client)
     return page_of(client) != NULL && !is_page_here(page_of(client));
 }
 
-/* Beyond this machine the page has the coordinator's certificate, which is made by people, as its
- * names are theirs to say; where the coordinator itself is beyond it, it is there by now. */
-static enum exit_code check_page_tls(const struct client *client)
-{
-    struct tls_paths tls;
-    struct identity_files files;
-    struct identity_cert cert;
-    struct reason reason = { "" };
-    char host[LIMIT_PATH];
-    enum exit_code code = find_tls(client, &tls, &files);
-    if (code != EXIT_DONE || !page_host(page_of(client), host))
-        return code;
-    if (!folder_has(tls.cert) || !folder_has(tls.key) || !folder_has(tls.ca)) {
-        client_error("--page %s: beyond this machine the page needs the coordinator's certificate, "
-                     "and %s isn't there\n"
-                     "  make it with: cairn cert init --hosts %s\n"
-                     "  or leave the page on this machine and come by ssh -L (docs/page.md)",
-                     page_of(client),
-                     !folder_has(tls.cert)  ? tls.cert
-                     : !folder_has(tls.key) ? tls.key
-                                            : tls.ca,
-                     host);
-        return EXIT_USAGE;
-    }
-    const enum status st =
-        identity_check(&files, IDENTITY_COORDINATOR, folder_now_s(), &cert, &reason);
-    if (st != ST_OK)
-        return folder_report(st, &reason);
-    if (!identity_hosts_have(cert.hosts, host, strlen(host))) {
-        client_note(client,
-                    "%s doesn't name %s: who comes by that address is told it isn't this one's "
-                    "('cairn cert show -o wide' lists its hosts, 'cairn cert init --hosts' makes "
-                    "another)\n",
-                    tls.cert, host);
-    }
-    return EXIT_DONE;
-}
-
 /* Makes what may be made of certificates, and looks whether what there is will do. */
 static enum exit_code prepare_tls(const struct client *client)
 {
     enum exit_code code = EXIT_DONE;
+    char host[LIMIT_PATH];
     if (is_beyond(client->args.listen))
         code = cert_prepare(client);
-    if (code == EXIT_DONE && is_page_beyond(client))
-        code = check_page_tls(client);
+    if (code == EXIT_DONE && is_page_beyond(client) && page_host(page_of(client), host))
+        code = cert_check_page(client, page_of(client), host);
     return code;
 }
 

@@ -6,7 +6,7 @@
  *     on loopback           anybody on this machine                   the page's shell, /metrics
  *     with TLS, beyond it   anybody                                   the page's shell
  *     both                  a session of `cairn open`, or a token     as an operator or a viewer
- *     with TLS              a certificate of the cluster              as its role (identity/rights.h)
+ *     with TLS              a certificate of the cluster              as identity/rights.h has it
  *
  * Each connection has a thread. Nothing here is unbounded: HTTP_CONNECTIONS_MAX connections, idle
  * ones for HTTP_IDLE_S, HTTP_STREAMS_MAX of them that stay open for events; requests of

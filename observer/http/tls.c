@@ -93,11 +93,12 @@ static void look_at_files(struct tls *tls)
     const struct identity_files *files = identity_watch_files(tls->watch);
     struct shown *shown = read_files(files);
     if (shown == NULL) {
-        if (!tls->warned)
+        if (!tls->warned) {
             LOG_WARN(tls->log,
-                     "%s, its key or %s has changed and doesn't do: the page goes on with "
-                     "what they were ('cairn cert check' says more)",
+                     "%s, its key or %s has changed and doesn't do: the page goes on with what "
+                     "they were ('cairn cert check' says more)",
                      files->cert, files->ca);
+        }
         tls->warned = true;
         return;
     }
@@ -196,6 +197,12 @@ static ssize_t pull(gnutls_transport_ptr_t arg, void *out, size_t size)
     return -1;
 }
 
+static ssize_t push(gnutls_transport_ptr_t arg, const void *bytes, size_t size)
+{
+    const struct tls_guest *guest = arg;
+    return send(guest->fd, bytes, size, MSG_NOSIGNAL);
+}
+
 static int pull_timeout(gnutls_transport_ptr_t arg, unsigned wait_ms)
 {
     const struct tls_guest *guest = arg;
@@ -217,7 +224,8 @@ struct tls_guest *tls_greet(struct tls *tls, gnutls_session_t session, int fd)
     (void)pthread_mutex_unlock(&tls->mutex);
     guest->fd = fd;
     (void)gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, guest->shown->credentials);
-    gnutls_transport_set_ptr2(session, guest, (gnutls_transport_ptr_t)(intptr_t)fd);
+    gnutls_transport_set_ptr(session, guest);
+    gnutls_transport_set_push_function(session, push);
     gnutls_transport_set_pull_function(session, pull);
     gnutls_transport_set_pull_timeout_function(session, pull_timeout);
     return guest;

@@ -7,7 +7,8 @@
  * stand stay. While they don't do (one is missing or is garbage, the key doesn't fit), what was
  * read before stays.
  *
- * A handshake has TLS_HANDSHAKE_MS in all. Callers may come without a certificate. Of one that
+ * A handshake has TLS_HANDSHAKE_MS in all while bytes come, and where none do the time that any
+ * connection may be idle (HTTP_IDLE_S). Callers may come without a certificate. Of one that
  * they show the handshake checks only that they have its key: whether it makes them somebody,
  * tls_peer says for each request, by the authorities of now, so that who is refused hears why.
  * Who speaks HTTP without TLS is told so in it.

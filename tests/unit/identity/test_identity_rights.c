@@ -1,4 +1,5 @@
 /* What roles may have done, and the line that says for whom the page asks. */
+#include <stdio.h>
 #include <string.h>
 
 #include "identity/behalf.h"
@@ -105,9 +106,9 @@ static void what_is_anything_else_is_refused(void **state)
         assert_false(reads(bad[i]));
     assert_false(identity_behalf_read("operator/al\0ce 192.0.2.7", 24, &out));
     for (size_t size = LIMIT_NAME; size < IDENTITY_BEHALF + 40; size++) {
-        memset(text, 'x', sizeof(text));
-        memcpy(text, "operator/", 9);
-        memcpy(text + 9 + size, " 192.0.2.7", 11);
+        char who[2 * IDENTITY_BEHALF];
+        memset(who, 'x', sizeof(who));
+        (void)snprintf(text, sizeof(text), "operator/%.*s 192.0.2.7", (int)size, who);
         assert_false(reads(text));
     }
 }
