@@ -156,6 +156,22 @@ static void write_address(const struct observer *o, const char *path)
              o->url);
 }
 
+/* The certificate that it serves with, where it is old, as the coordinator does with its own. */
+static void renew_certificate(struct observer *o)
+{
+    bool renewed = false;
+    o->renew_at_ms = clock_mono_ms(clock_system()) + RENEW_MS;
+    const enum status st =
+        identity_renew_own(&o->tls, clock_wall_ms(clock_system()) / 1000, &renewed);
+    if (renewed)
+        LOG_INFO(&o->log, "%s is renewed", o->tls.cert);
+    if (st != ST_OK) {
+        LOG_WARN(&o->log,
+                 "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
+                 o->tls.cert, status_string(st));
+    }
+}
+
 /* Whether the files of TLS that are named, if any are, will do. */
 static enum status check_tls(struct observer *o, struct identity_cert *out)
 {
@@ -174,6 +190,7 @@ static enum status check_tls(struct observer *o, struct identity_cert *out)
                   "--tls-cert, --tls-key and --tls-ca go together: one of them is missing");
         return ST_CONFIG;
     }
+    renew_certificate(o); /* also one that has expired while nothing ran */
     const enum status st = identity_check(&o->tls, IDENTITY_COORDINATOR, now_s, out, &reason);
     if (st != ST_OK)
         LOG_ERROR(&o->log, "%s", reason.text[0] != '\0' ? reason.text : status_string(st));
@@ -315,23 +332,10 @@ static bool is_left(const struct observer *o, uint32_t signal)
     return signal == SIGTERM && watchdog_watched(o->watchdog_fd);
 }
 
-/* The certificate that it serves with, as the coordinator does with its own. */
 static void renew_if_due(struct observer *o)
 {
-    const int64_t now_ms = clock_mono_ms(clock_system());
-    bool renewed = false;
-    if (!o->speaks_tls || now_ms < o->renew_at_ms)
-        return;
-    o->renew_at_ms = now_ms + RENEW_MS;
-    const enum status st =
-        identity_renew_own(&o->tls, clock_wall_ms(clock_system()) / 1000, &renewed);
-    if (renewed)
-        LOG_INFO(&o->log, "%s is renewed", o->tls.cert);
-    if (st != ST_OK) {
-        LOG_WARN(&o->log,
-                 "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
-                 o->tls.cert, status_string(st));
-    }
+    if (o->speaks_tls && clock_mono_ms(clock_system()) >= o->renew_at_ms)
+        renew_certificate(o);
 }
 
 static void wait_for_end(struct observer *o)

@@ -1,8 +1,11 @@
 /* Whether the coordinator's certificate will do for a page that others reach. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/cert/commands.h"
 #include "client/cert/folder.h"
+#include "common/cleanup.h"
+#include "common/io.h"
 #include "identity/check.h"
 
 enum { CERT, KEY, CA, FILES };
@@ -13,6 +16,20 @@ static enum exit_code find_files(const struct client *client, char paths[FILES][
     if (code == EXIT_DONE)
         code = folder_path(client, "coordinator", ".key", paths[KEY]);
     return code == EXIT_DONE ? folder_path(client, "ca", ".crt", paths[CA]) : code;
+}
+
+/* Now, or when the certificate was good last: what has expired is the observer's to renew, and no
+ * reason why the jobs shouldn't go on after a restart. */
+static int64_t lifetime(const char *path)
+{
+    auto_free char *pem = NULL;
+    size_t size = 0;
+    struct identity_cert cert;
+    const int64_t now_s = folder_now_s();
+    if (io_read_file(io_system(), path, IDENTITY_FILE_BYTES, &pem, &size) != ST_OK ||
+        identity_cert_read(pem, &cert) != ST_OK || cert.not_after_s > now_s)
+        return now_s;
+    return cert.not_after_s - 1;
 }
 
 enum exit_code cert_check_page(const struct client *client, const char *address, const char *host)
@@ -35,7 +52,7 @@ enum exit_code cert_check_page(const struct client *client, const char *address,
         return code;
     const struct identity_files files = { paths[CERT], paths[KEY], paths[CA] };
     const enum status st =
-        identity_check(&files, IDENTITY_COORDINATOR, folder_now_s(), &cert, &reason);
+        identity_check(&files, IDENTITY_COORDINATOR, lifetime(paths[CERT]), &cert, &reason);
     if (st != ST_OK)
         return folder_report(st, &reason);
     if (!identity_hosts_have(cert.hosts, host, strlen(host))) {

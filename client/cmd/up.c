@@ -368,7 +368,8 @@ enum exit_code cmd_supervise(struct client *client)
                                           .grace_ms = grace_ms };
     struct tls_paths tls;
     struct identity_files files;
-    code = prepare_tls(client);
+    if (is_beyond(options.listen))
+        code = cert_prepare(client);
     if (code == EXIT_DONE)
         code = find_tls(client, &tls, &files);
     if (code != EXIT_DONE)
@@ -417,9 +418,6 @@ static enum exit_code bring_up(struct client *client, bool lives)
         client_error("--paths is for people with certificates: with a --listen beyond loopback");
         return EXIT_USAGE;
     }
-    const enum exit_code made = lives ? EXIT_DONE : prepare_tls(client);
-    if (made != EXIT_DONE)
-        return made;
     pid_t supervisor = 0;
     enum status st = lives ? ST_OK : start_supervisor(client, &supervisor);
     if (st != ST_OK) {
@@ -469,6 +467,10 @@ enum exit_code cmd_up(struct client *client)
     if (code != EXIT_DONE)
         return code;
     bool lives = home_supervisor(&client->paths) != 0;
+    if (!lives)
+        code = prepare_tls(client);
+    if (code != EXIT_DONE)
+        return code;
     if (client->args.foreground && !lives) {
         client_note(client,
                     "coordinator and agent of %s; Ctrl-C and SIGTERM save the jobs and end them\n",

@@ -339,6 +339,24 @@ def test_it_renews_its_certificate_by_itself():
                 return (ssl.cert_time_to_seconds(peer.getpeercert()["notAfter"]) - time.time()) / DAY
         until(lambda: days_left() > 29, 10, "the page shows the renewed one")
         assert "coordinator.crt is renewed" in home.log()
+        home.cairn("down")
+        make_certificate(home, "late", f"coordinator/main,IP:{ADDRESS},DNS:cairnd", -2 * DAY, -5, "serverAuth")
+        for end in ("crt", "key"):
+            os.replace(home.tls / f"late.{end}", home.tls / f"coordinator.{end}")
+        (home.tls / "ca.key").rename(home.dir / "ca.key")
+        said = home.cairn("up", "--page", f"{ADDRESS}:0")  # jobs go on without a page
+        assert "no page: " in said.stderr and "page: " not in said.stdout and home.pids("cairnd")
+        assert "coordinator.crt expired on" in home.log()
+        (home.dir / "ca.key").rename(home.tls / "ca.key")
+        until(lambda: is_served(home), 20, "the page is there by itself")
+        assert days_left() > 29
+
+
+def is_served(home):
+    try:
+        return Browser(home).ask("/healthz")[0] == 200
+    except OSError:
+        return False
 
 
 def test_what_is_open_ends_with_the_certificate(home):
