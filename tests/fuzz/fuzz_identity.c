@@ -1,5 +1,5 @@
-/* Any bytes as the URI of an identity, as a certificate, as what is in the PEM text of a certificate
- * or of a request to sign, as what a caller showed, and as for whom the page asks. */
+/* Any bytes as the URI of an identity, as a certificate, as what is in the PEM text of one or of a
+ * request to sign, as what a caller showed, and as for whom the page asks. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
