@@ -210,8 +210,8 @@ static enum status choose_tls(struct observer *o, bool local)
     o->speaks_tls = true;
     if (!listen_public(o->host, cert.hosts, host)) {
         LOG_WARN(&o->log,
-                 "%s doesn't name %s: browsers won't be content with it; 'cairn cert init --hosts "
-                 "%s' makes one that does",
+                 "%s doesn't name %s: browsers won't be content with it; for one that does remove "
+                 "it and its key, then 'cairn cert init --hosts %s'",
                  o->tls.cert, o->host, host);
     }
     (void)snprintf(o->public_host, sizeof(o->public_host), "%s", host);

@@ -57,10 +57,9 @@ enum exit_code cert_check_page(const struct client *client, const char *address,
         return folder_report(st, &reason);
     if (!identity_hosts_have(cert.hosts, host, strlen(host))) {
         client_note(client,
-                    "%s doesn't name %s: who comes by that address is told it isn't this one's "
-                    "('cairn cert show -o wide' lists its hosts, 'cairn cert init --hosts' makes "
-                    "another)\n",
-                    paths[CERT], host);
+                    "%s doesn't name %s: who comes by that address is told it isn't this one's; "
+                    "for one that does remove it and its key, then: cairn cert init --hosts %s\n",
+                    paths[CERT], host, host);
     }
     return EXIT_DONE;
 }
