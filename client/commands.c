@@ -58,7 +58,8 @@ static const struct option up_options[] = {
     { "paths", '\0', OPTION_TEXT, AT(paths), "DIR[:DIR]",
       "all that job files of people with certificates may name (default: anything)" },
     { "page", '\0', OPTION_TEXT, AT(page), "ADDR|none",
-      "where the page is: 127.0.0.1:PORT (default: any port, the same again)" },
+      "where the page is: 127.0.0.1:PORT (default: any port, the same again); HOST:PORT beyond "
+      "this machine: with TLS, certificates and roles (docs/page.md)" },
     { "foreground", '\0', OPTION_FLAG, AT(foreground), NULL, "stay, until Ctrl-C or SIGTERM" },
     GRACE("for the last checkpoints, on Ctrl-C or SIGTERM (default: 10s)"),
     { 0 },
@@ -233,7 +234,8 @@ static const struct command rows[] = {
     { NULL, "open", OPERAND_NONE, 0, 0, false, "", "open the page in a browser",
       "Prints a link that lets one browser in, once, within a minute, and opens it where there is "
       "a\n"
-      "screen. From another machine: ssh -L PORT:127.0.0.1:PORT, then the link there.",
+      "screen. From another machine: ssh -L PORT:127.0.0.1:PORT, then the link there; the link\n"
+      "of a page beyond this machine (cairn up --page HOST:PORT) works from any.",
       "open\nopen --viewer", open_options, cmd_open },
     { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"

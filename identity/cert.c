@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 #include "common/buf.h"
@@ -95,6 +96,16 @@ enum status identity_cert_read(const char *pem, struct identity_cert *out)
 {
     auto_cert X509 *cert = identity_pem_cert(pem);
     return cert != NULL && identity_cert_of(cert, out) ? ST_OK : ST_CONFIG;
+}
+
+bool identity_hosts_have(const char *hosts, const char *host, size_t size)
+{
+    for (size_t length = 0; hosts[0] != '\0'; hosts += length + (hosts[length] == ',')) {
+        length = strcspn(hosts, ",");
+        if (length == size && strncasecmp(hosts, host, size) == 0)
+            return true;
+    }
+    return false;
 }
 
 void identity_time(int64_t time_s, char out[IDENTITY_TIME])

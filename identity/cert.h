@@ -32,6 +32,9 @@ MUST_CHECK enum status identity_cert_read(const char *pem, struct identity_cert 
 /* The same of one that is parsed. Its times are in out in any case. */
 bool identity_cert_of(struct x509_st *cert, struct identity_cert *out);
 
+/* Whether a host is one of a list of them, as struct identity_cert has it. */
+bool identity_hosts_have(const char *hosts, const char *host, size_t size);
+
 /* "2026-11-23T15:04:05Z" */
 #define IDENTITY_TIME 24
 void identity_time(int64_t time_s, char out[IDENTITY_TIME]);

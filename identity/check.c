@@ -124,23 +124,13 @@ static enum status check_chain(const struct identity_files *files, const struct 
 {
     const int purpose =
         cert->who.role == IDENTITY_COORDINATOR ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT;
-    enum status st = ST_NO_MEMORY;
-    X509_STORE *store = X509_STORE_new();
-    X509_STORE_CTX *context = store == NULL ? NULL : X509_STORE_CTX_new();
-    if (context != NULL && X509_STORE_CTX_init(context, store, parsed->cert, parsed->chain) == 1) {
-        X509_STORE_CTX_set0_trusted_stack(context, parsed->authorities);
-        X509_STORE_CTX_set_time(context, 0, (time_t)now_s);
-        (void)X509_STORE_CTX_set_purpose(context, purpose);
-        const bool good = X509_verify_cert(context) == 1;
-        X509 *at = X509_STORE_CTX_get_current_cert(context);
-        st = good ? ST_OK
-                  : explain(files, X509_STORE_CTX_get_error(context),
-                            X509_STORE_CTX_get_error_depth(context), at == NULL ? parsed->cert : at,
-                            now_s, reason);
-    }
-    X509_STORE_CTX_free(context);
-    X509_STORE_free(store);
-    return st;
+    struct pem_verdict verdict;
+    if (!identity_pem_verify(parsed->authorities, parsed->cert, parsed->chain, purpose, now_s,
+                             &verdict))
+        return ST_NO_MEMORY;
+    if (verdict.error == X509_V_OK)
+        return ST_OK;
+    return explain(files, verdict.error, verdict.depth, verdict.about, now_s, reason);
 }
 
 /* "a node or an operator" */

@@ -7,6 +7,10 @@
  *   make.h       a certificate authority, keys, certificates, signing requests
  *   invite.h     a file with which a machine joins
  *   check.h      whether certificate, key and CA will do
+ *   own.h        the certificate that a coordinator serves with, renewed
+ *   peer.h       whether what a caller showed will do
+ *   rights.h     what a role may have done
+ *   behalf.h     for whom the observer asks
  *
  * No header here includes one of OpenSSL's; only libcrypto is used, never the openssl program.
  */
@@ -24,7 +28,8 @@ enum identity_role {
     IDENTITY_VIEWER = 1 << 2,      /* somebody who may look */
     IDENTITY_COORDINATOR = 1 << 3, /* what the others dial */
 };
-#define IDENTITY_ANY (IDENTITY_NODE | IDENTITY_OPERATOR | IDENTITY_VIEWER | IDENTITY_COORDINATOR)
+#define IDENTITY_NOBODY ((enum identity_role)0) /* where there is no certificate */
+#define IDENTITY_ANY    (IDENTITY_NODE | IDENTITY_OPERATOR | IDENTITY_VIEWER | IDENTITY_COORDINATOR)
 
 #define IDENTITY_CLUSTER 64 /* bytes of a cluster name, with the NUL: X.509 has no room for more */
 #define IDENTITY_URI     (IDENTITY_CLUSTER + LIMIT_NAME + 32)

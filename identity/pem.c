@@ -100,3 +100,26 @@ char *identity_pem_of_request(X509_REQ *request)
     BIO *bio = BIO_new(BIO_s_mem());
     return text_of(bio, bio != NULL && PEM_write_bio_X509_REQ(bio, request) == 1);
 }
+
+bool identity_pem_verify(STACK_OF(X509) * authorities, X509 *cert, STACK_OF(X509) * chain,
+                         int purpose, int64_t now_s, struct pem_verdict *out)
+{
+    X509_STORE *store = X509_STORE_new();
+    X509_STORE_CTX *context = store == NULL ? NULL : X509_STORE_CTX_new();
+    const bool ready = context != NULL && X509_STORE_CTX_init(context, store, cert, chain) == 1;
+    if (ready) {
+        X509_STORE_CTX_set0_trusted_stack(context, authorities);
+        X509_STORE_CTX_set_time(context, 0, (time_t)now_s);
+        (void)X509_STORE_CTX_set_purpose(context, purpose);
+        const bool good = X509_verify_cert(context) == 1;
+        const int error = X509_STORE_CTX_get_error(context);
+        X509 *about = X509_STORE_CTX_get_current_cert(context);
+        out->error = good ? X509_V_OK : error == X509_V_OK ? X509_V_ERR_UNSPECIFIED : error;
+        out->depth = X509_STORE_CTX_get_error_depth(context);
+        out->about = about == NULL ? cert : about;
+    }
+    X509_STORE_CTX_free(context);
+    X509_STORE_free(store);
+    ERR_clear_error();
+    return ready;
+}

@@ -8,6 +8,8 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 static inline void pem_drop_cert(X509 **cert)
 {
@@ -31,6 +33,15 @@ EVP_PKEY *identity_pem_key(const char *text);
 X509_REQ *identity_pem_request(const char *text);
 /* All of them, at least one. */
 STACK_OF(X509) * identity_pem_certs(const char *text);
+
+struct pem_verdict {
+    int error;   /* X509_V_OK: the authorities signed it for this use, and neither is too old */
+    int depth;   /* 0: it is about the certificate itself */
+    X509 *about; /* borrowed from what was given */
+};
+/* False: no memory. purpose: X509_PURPOSE_SSL_SERVER or _CLIENT. chain may be NULL. */
+bool identity_pem_verify(STACK_OF(X509) * authorities, X509 *cert, STACK_OF(X509) * chain,
+                         int purpose, int64_t now_s, struct pem_verdict *out);
 
 /* NULL: no memory. The caller's. */
 char *identity_pem_of_cert(X509 *cert);

@@ -7,51 +7,60 @@
  * one that writes what goes out by itself (observer/export/export.h); one for each connection
  * (observer/http/http.h).
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/watchdog.h"
+#include "identity/check.h"
+#include "identity/own.h"
 #include "observer/export/export.h"
 #include "observer/http/http.h"
+#include "observer/listen.h"
 #include "rpc/rpc.h"
 
 enum { EXIT_DONE = 0, EXIT_INTERNAL = 1, EXIT_USAGE = 2 };
 
-#define BACKLOG      64
-#define ADDRESS_FILE "page"
+#define ADDRESS_FILE  "page"
+#define ADDRESS_BYTES 512     /* of it */
+#define RENEW_MS      3600000 /* between two looks at the certificate */
+#define LOOPBACK      "127.0.0.1"
 
 static const char usage[] =
-    "usage: cairn-observer [--listen 127.0.0.1:PORT]\n"
+    "usage: cairn-observer [--listen HOST:PORT] [--tls-cert FILE --tls-key FILE --tls-ca FILE]\n"
     "\n"
     "Shows what the coordinator under CAIRN_HOME knows: a page for browsers, JSON, metrics for\n"
     "Prometheus. `cairn up` starts it; `cairn open` lets a browser in.\n"
     "\n"
-    "  --listen ADDRESS  of this machine only (docs/page.md says how to come from another); "
-    "default:\n"
-    "                    127.0.0.1 and the port of last time, else any. The address is written to\n"
-    "                    CAIRN_HOME/page\n";
+    "  --listen ADDRESS  127.0.0.1:PORT or [::1]:PORT: of this machine only, without TLS; any\n"
+    "                    other: with TLS (docs/page.md). Default: 127.0.0.1 and the port of last\n"
+    "                    time, else any. The address is written to CAIRN_HOME/page\n"
+    "  --tls-cert FILE, --tls-key FILE, --tls-ca FILE\n"
+    "                    the coordinator's certificate and key, and the authorities of those who\n"
+    "                    may come, as made by `cairn cert init`; default: CAIRN_TLS_CERT,\n"
+    "                    CAIRN_TLS_KEY and CAIRN_TLS_CA\n";
 
 struct observer {
     struct log log;
     struct paths paths;
     const char *listen; /* NULL: the default */
-    char url[64];
+    struct identity_files tls;
+    bool tls_asked, speaks_tls;
+    int64_t renew_at_ms;                              /* when its certificate is looked at again */
+    char host[LISTEN_HOST], public_host[LISTEN_HOST]; /* where it listens, where people find it */
+    char url[LISTEN_URL];
     int signal_fd, watchdog_fd, listen_fd;
     uint16_t port;
     struct coordinator *coordinator;
@@ -66,6 +75,9 @@ struct observer {
 static int take_options(struct observer *o, int argc, char **argv)
 {
     static const struct option options[] = { { "listen", required_argument, NULL, 'l' },
+                                             { "tls-cert", required_argument, NULL, 'c' },
+                                             { "tls-key", required_argument, NULL, 'k' },
+                                             { "tls-ca", required_argument, NULL, 'a' },
                                              { "help", no_argument, NULL, 'h' },
                                              { "version", no_argument, NULL, 'v' },
                                              { NULL, 0, NULL, 0 } };
@@ -74,6 +86,15 @@ static int take_options(struct observer *o, int argc, char **argv)
         switch (option) {
         case 'l':
             o->listen = optarg;
+            break;
+        case 'c':
+            o->tls.cert = optarg;
+            break;
+        case 'k':
+            o->tls.key = optarg;
+            break;
+        case 'a':
+            o->tls.ca = optarg;
             break;
         case 'h':
             (void)fputs(usage, stdout);
@@ -90,88 +111,30 @@ static int take_options(struct observer *o, int argc, char **argv)
         (void)fputs(usage, stderr);
         return EXIT_USAGE;
     }
+    o->tls_asked = o->tls.cert != NULL || o->tls.key != NULL || o->tls.ca != NULL;
     return -1;
 }
 
 /* ---- where it listens ---- */
-
-/* "127.0.0.1:7080" or "[::1]:7080". */
-static bool parse_address(const char *text, struct sockaddr_storage *out, socklen_t *size)
-{
-    const char *colon = strrchr(text, ':');
-    char *end = NULL, host[64];
-    if (colon == NULL || colon[1] < '0' || colon[1] > '9')
-        return false;
-    const unsigned long port = strtoul(colon + 1, &end, 10);
-    const bool six = text[0] == '[' && colon > text && colon[-1] == ']';
-    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - text) - 2 * six, text + six);
-    *out = (struct sockaddr_storage){ 0 };
-    if (six) {
-        struct sockaddr_in6 *to = (struct sockaddr_in6 *)out;
-        to->sin6_family = AF_INET6;
-        to->sin6_port = htons((uint16_t)port);
-        *size = sizeof(*to);
-        return *end == '\0' && port <= UINT16_MAX && inet_pton(AF_INET6, host, &to->sin6_addr) == 1;
-    }
-    struct sockaddr_in *to = (struct sockaddr_in *)out;
-    to->sin_family = AF_INET;
-    to->sin_port = htons((uint16_t)port);
-    *size = sizeof(*to);
-    return *end == '\0' && port <= UINT16_MAX && inet_pton(AF_INET, host, &to->sin_addr) == 1;
-}
-
-/* -1: errno says why. */
-static int listen_at(const struct sockaddr_storage *address, socklen_t size)
-{
-    const int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-        bind(fd, (const struct sockaddr *)address, size) == 0 && listen(fd, BACKLOG) == 0)
-        return fd;
-    const int error = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    errno = error;
-    return -1;
-}
 
 /* Where it listened last time: browsers and bookmarks find it again. 0: not known. */
 static uint16_t last_port(const char *path)
 {
     auto_free char *text = NULL;
     size_t size = 0;
-    if (io_read_file(io_system(), path, 256, &text, &size) != ST_OK || size == 0)
+    if (io_read_file(io_system(), path, ADDRESS_BYTES, &text, &size) != ST_OK || size == 0)
         return 0;
     const char *colon = strrchr(text, ':');
     const unsigned long port = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
     return port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 
-static int listen_default(const char *path)
+static enum status listen_default(const char *path, int *out_fd)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET,
-                                   .sin_port = htons(last_port(path)),
-                                   .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    int fd = listen_at((const struct sockaddr_storage *)(const void *)&address, sizeof(address));
-    if (fd >= 0 || address.sin_port == 0)
-        return fd;
-    address.sin_port = 0; /* somebody else has it */
-    return listen_at((const struct sockaddr_storage *)(const void *)&address, sizeof(address));
-}
-
-/* The port that it got. */
-static uint16_t describe(struct observer *o, int fd)
-{
-    struct sockaddr_storage address = { 0 };
-    socklen_t size = sizeof(address);
-    char host[INET6_ADDRSTRLEN] = "", port[8] = "";
-    CHECK(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    CHECK(getnameinfo((const struct sockaddr *)&address, size, host, sizeof(host), port,
-                      sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) == 0);
-    const bool six = address.ss_family == AF_INET6;
-    (void)snprintf(o->url, sizeof(o->url), "http://%s%s%s:%s/", six ? "[" : "", host,
-                   six ? "]" : "", port);
-    return (uint16_t)strtoul(port, NULL, 10);
+    const uint16_t port = last_port(path);
+    const enum status st = listen_at(LOOPBACK, port, out_fd);
+    return st == ST_OK || port == 0 ? st
+                                    : listen_at(LOOPBACK, 0, out_fd); /* somebody else has it */
 }
 
 /* Writes where it serves. That it can't, on a full disk, is no reason to serve nobody: but a file
@@ -180,7 +143,7 @@ static void write_address(const struct observer *o, const char *path)
 {
     auto_free char *there = NULL;
     size_t size = 0;
-    enum status st = io_read_file(io_system(), path, 256, &there, &size);
+    enum status st = io_read_file(io_system(), path, ADDRESS_BYTES, &there, &size);
     const bool same =
         st == ST_OK && size == strlen(o->url) && memcmp(there, o->url, strlen(o->url)) == 0;
     if (same && utimensat(AT_FDCWD, path, NULL, 0) == 0) /* `cairn up` looks when it was said */
@@ -193,31 +156,103 @@ static void write_address(const struct observer *o, const char *path)
              o->url);
 }
 
+/* The certificate that it serves with, where it is old, as the coordinator does with its own. */
+static void renew_certificate(struct observer *o)
+{
+    bool renewed = false;
+    o->renew_at_ms = clock_mono_ms(clock_system()) + RENEW_MS;
+    const enum status st =
+        identity_renew_own(&o->tls, clock_wall_ms(clock_system()) / 1000, &renewed);
+    if (renewed)
+        LOG_INFO(&o->log, "%s is renewed", o->tls.cert);
+    if (st != ST_OK) {
+        LOG_WARN(&o->log,
+                 "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
+                 o->tls.cert, status_string(st));
+    }
+}
+
+/* Whether the files of TLS that are named, if any are, will do. */
+static enum status check_tls(struct observer *o, struct identity_cert *out)
+{
+    struct reason reason = { "" };
+    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    if (!identity_files_named(&o->tls)) {
+        LOG_ERROR(&o->log,
+                  "--listen %s: beyond this machine the page speaks TLS, with the coordinator's "
+                  "certificate: --tls-cert, --tls-key and --tls-ca, as made by 'cairn cert init'; "
+                  "or listen at 127.0.0.1:PORT, and come by ssh -L",
+                  o->listen);
+        return ST_CONFIG;
+    }
+    if (o->tls.cert == NULL || o->tls.key == NULL || o->tls.ca == NULL) {
+        LOG_ERROR(&o->log,
+                  "--tls-cert, --tls-key and --tls-ca go together: one of them is missing");
+        return ST_CONFIG;
+    }
+    renew_certificate(o); /* also one that has expired while nothing ran */
+    const enum status st = identity_check(&o->tls, IDENTITY_COORDINATOR, now_s, out, &reason);
+    if (st != ST_OK)
+        LOG_ERROR(&o->log, "%s", reason.text[0] != '\0' ? reason.text : status_string(st));
+    return st == ST_OK ? ST_OK : ST_CONFIG;
+}
+
+/* With TLS where that is asked for, or others may come. */
+static enum status choose_tls(struct observer *o, bool local)
+{
+    struct identity_cert cert;
+    char host[LISTEN_HOST];
+    if (local && !o->tls_asked)
+        return ST_OK; /* CAIRN_TLS_* are of those who dial the coordinator, too */
+    const enum status st = check_tls(o, &cert);
+    if (st != ST_OK)
+        return st;
+    o->speaks_tls = true;
+    if (!listen_public(o->host, cert.hosts, host)) {
+        LOG_WARN(&o->log,
+                 "%s doesn't name %s: browsers won't be content with it; for one that does remove "
+                 "it and its key, then 'cairn cert init --hosts %s'",
+                 o->tls.cert, o->host, host);
+    }
+    (void)snprintf(o->public_host, sizeof(o->public_host), "%s", host);
+    return ST_OK;
+}
+
+/* What --listen says; else this machine only. */
+static enum status take_address(struct observer *o, uint16_t *out_port)
+{
+    bool local = true;
+    (void)snprintf(o->host, sizeof(o->host), LOOPBACK);
+    if (o->listen != NULL && !listen_parse(o->listen, o->host, out_port, &local)) {
+        LOG_ERROR(&o->log,
+                  "--listen %s: 127.0.0.1:PORT, and from another machine come by ssh -L; or "
+                  "HOST:PORT beyond this machine, with TLS (docs/page.md)",
+                  o->listen);
+        return ST_CONFIG;
+    }
+    (void)snprintf(o->public_host, sizeof(o->public_host), "%s", o->host);
+    return choose_tls(o, local);
+}
+
 /* Before there are threads: an address that can't be had is the most probable end. */
 static enum status start_listening(struct observer *o)
 {
     char path[LIMIT_PATH];
-    struct sockaddr_storage address;
-    socklen_t size = 0;
+    uint16_t port = 0;
     enum status st = paths_join(&o->paths, path, sizeof(path), ADDRESS_FILE);
+    if (st == ST_OK)
+        st = take_address(o, &port);
     if (st != ST_OK)
         return st;
-    if (o->listen != NULL &&
-        (!rpc_address_is_loopback(o->listen) || !parse_address(o->listen, &address, &size))) {
-        LOG_ERROR(&o->log,
-                  "--listen %s: 127.0.0.1:PORT or [::1]:PORT; from another machine come by "
-                  "ssh -L",
-                  o->listen);
-        return ST_CONFIG;
-    }
-    o->listen_fd = o->listen != NULL ? listen_at(&address, size) : listen_default(path);
-    if (o->listen_fd < 0) {
-        st = status_from_errno(errno);
-        LOG_ERROR(&o->log, "can't listen at %s: %s", o->listen != NULL ? o->listen : "127.0.0.1",
-                  strerror(errno));
+    st = o->listen != NULL ? listen_at(o->host, port, &o->listen_fd)
+                           : listen_default(path, &o->listen_fd);
+    if (st != ST_OK) {
+        LOG_ERROR(&o->log, "can't listen at %s: %s", o->listen != NULL ? o->listen : LOOPBACK,
+                  st == ST_NOT_FOUND ? "no such host" : strerror(errno));
         return st;
     }
-    o->port = describe(o, o->listen_fd);
+    o->port = listen_port(o->listen_fd);
+    listen_url(o->speaks_tls, o->public_host, o->port, o->url);
     return ST_OK;
 }
 
@@ -228,7 +263,10 @@ static enum status start_http(struct observer *o)
                                       .poll = o->poll,
                                       .cache = o->cache,
                                       .sessions = &o->sessions,
-                                      .log = &o->log };
+                                      .log = &o->log,
+                                      .tls = o->speaks_tls ? &o->tls : NULL,
+                                      .host = listen_is_any(o->host) ? NULL : o->host,
+                                      .url = o->url };
     enum status st = http_start(&parts, o->listen_fd, o->port, &o->http);
     if (st == ST_OK)
         st = paths_join(&o->paths, path, sizeof(path), ADDRESS_FILE);
@@ -294,6 +332,12 @@ static bool is_left(const struct observer *o, uint32_t signal)
     return signal == SIGTERM && watchdog_watched(o->watchdog_fd);
 }
 
+static void renew_if_due(struct observer *o)
+{
+    if (o->speaks_tls && clock_mono_ms(clock_system()) >= o->renew_at_ms)
+        renew_certificate(o);
+}
+
 static void wait_for_end(struct observer *o)
 {
     struct pollfd wait = { .fd = o->signal_fd, .events = POLLIN };
@@ -301,6 +345,7 @@ static void wait_for_end(struct observer *o)
         struct signalfd_siginfo info;
         (void)poll(&wait, 1, WATCHDOG_BEAT_MS);
         watchdog_beat(o->watchdog_fd);
+        renew_if_due(o);
         while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             if (!is_left(o, info.ssi_signo))
                 return;

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "identity/behalf.h"
 #include "identity/check.h"
 #include "rpc/client_internal.h"
 
@@ -145,21 +146,35 @@ grpc_call *rpc_channel_call(struct rpc_channel *channel, grpc_completion_queue *
     return call;
 }
 
-void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op, grpc_metadata *row,
-                          bool wait_for_ready)
+/* key: static. */
+static void add_metadata(struct rpc_metadata *metadata, const char *key, const char *value)
 {
+    grpc_metadata *row = &metadata->rows[metadata->count++];
+    row->key = grpc_slice_from_static_string(key);
+    row->value = grpc_slice_from_copied_string(value);
+}
+
+void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op,
+                          struct rpc_metadata *metadata, const char *behalf, bool wait_for_ready)
+{
+    memset(metadata, 0, sizeof(*metadata));
     op->op = GRPC_OP_SEND_INITIAL_METADATA;
     if (wait_for_ready) {
         op->flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                     GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     }
-    if (channel->authorization == NULL)
-        return;
-    memset(row, 0, sizeof(*row));
-    row->key = grpc_slice_from_static_string("authorization");
-    row->value = grpc_slice_from_copied_string(channel->authorization);
-    op->data.send_initial_metadata.count = 1;
-    op->data.send_initial_metadata.metadata = row;
+    if (channel->authorization != NULL)
+        add_metadata(metadata, "authorization", channel->authorization);
+    if (behalf != NULL)
+        add_metadata(metadata, IDENTITY_BEHALF_KEY, behalf);
+    op->data.send_initial_metadata.count = metadata->count;
+    op->data.send_initial_metadata.metadata = metadata->rows;
+}
+
+void rpc_metadata_release(struct rpc_metadata *metadata)
+{
+    for (size_t i = 0; i < metadata->count; i++)
+        grpc_slice_unref(metadata->rows[i].value);
 }
 
 void rpc_result_text(struct rpc_result *result, enum rpc_code code, const char *detail)
@@ -189,12 +204,14 @@ struct unary {
 
 /* All six operations in one batch; the call's own deadline ends it, so the queue needs none. */
 static void run_unary(struct rpc_channel *channel, grpc_call *call, grpc_completion_queue *queue,
-                      grpc_byte_buffer *request, bool wait_for_ready, struct unary *unary)
+                      grpc_byte_buffer *request, const struct rpc_call_options *options,
+                      struct unary *unary)
 {
-    grpc_metadata row;
+    struct rpc_metadata metadata;
     grpc_op ops[6];
     memset(ops, 0, sizeof(ops));
-    rpc_channel_metadata(channel, &ops[0], &row, wait_for_ready);
+    rpc_channel_metadata(channel, &ops[0], &metadata, options != NULL ? options->behalf : NULL,
+                         options != NULL && options->wait_for_ready);
     ops[1].op = GRPC_OP_SEND_MESSAGE;
     ops[1].data.send_message.send_message = request;
     ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -209,8 +226,7 @@ static void run_unary(struct rpc_channel *channel, grpc_call *call, grpc_complet
     rpc_tag_out(unary);
     grpc_call_error error = grpc_call_start_batch(call, ops, 6, unary, NULL);
     CHECK(error == GRPC_CALL_OK); /* only a malformed batch is refused */
-    if (channel->authorization != NULL)
-        grpc_slice_unref(row.value);
+    rpc_metadata_release(&metadata);
     (void)grpc_completion_queue_pluck(queue, unary, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     rpc_tag_back(unary);
 }
@@ -233,7 +249,7 @@ enum status rpc_unary(struct rpc_channel *channel, const ProtobufCServiceDescrip
     grpc_metadata_array_init(&unary.initial);
     grpc_metadata_array_init(&unary.trailing);
     grpc_byte_buffer *bytes = rpc_pack(request);
-    run_unary(channel, call, queue, bytes, options != NULL && options->wait_for_ready, &unary);
+    run_unary(channel, call, queue, bytes, options, &unary);
     grpc_byte_buffer_destroy(bytes);
 
     struct rpc_result ours;

@@ -50,6 +50,7 @@ struct rpc_call_options {
     int32_t timeout_ms;  /* of the whole call; 0: 10000 */
     bool wait_for_ready; /* a server that can't be reached is waited for (within timeout_ms), else
                             the call fails at once with UNAVAILABLE */
+    const char *behalf;  /* for whom it is asked, as identity_behalf_text says it; NULL: nobody */
 };
 
 /*

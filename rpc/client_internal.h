@@ -31,10 +31,15 @@ grpc_call *rpc_channel_call(struct rpc_channel *channel, grpc_completion_queue *
                             const ProtobufCServiceDescriptor *service, const char *method,
                             int64_t deadline_ms);
 
-/* Fills in SEND_INITIAL_METADATA. `row` must live until the batch is started; the caller then
- * unrefs row->value if the channel has an authorization. */
-void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op, grpc_metadata *row,
-                          bool wait_for_ready);
+/* What a call sends ahead; lives until its batch is started, then rpc_metadata_release. */
+struct rpc_metadata {
+    grpc_metadata rows[2];
+    size_t count;
+};
+/* Fills in SEND_INITIAL_METADATA. behalf: NULL is none. */
+void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op,
+                          struct rpc_metadata *metadata, const char *behalf, bool wait_for_ready);
+void rpc_metadata_release(struct rpc_metadata *metadata);
 
 void rpc_result_set(struct rpc_result *result, grpc_status_code code, grpc_slice detail);
 void rpc_result_text(struct rpc_result *result, enum rpc_code code, const char *detail);

@@ -219,14 +219,13 @@ static void start_call(struct rpc_stream *stream, const struct rpc_channel *chan
     ops[0].data.recv_status_on_client.status = &stream->code;
     ops[0].data.recv_status_on_client.status_details = &stream->detail;
     CHECK(start_batch(stream, ops, 1, &stream->on_status));
-    grpc_metadata row;
+    struct rpc_metadata metadata;
     memset(ops, 0, sizeof(ops));
-    rpc_channel_metadata(channel, &ops[0], &row, wait_for_ready);
+    rpc_channel_metadata(channel, &ops[0], &metadata, NULL, wait_for_ready);
     ops[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &stream->initial;
     CHECK(start_batch(stream, ops, 2, &stream->on_open));
-    if (channel->authorization != NULL)
-        grpc_slice_unref(row.value);
+    rpc_metadata_release(&metadata);
     pump_recv(stream);
 }
 

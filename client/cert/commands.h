@@ -10,6 +10,11 @@
 /* Makes what is missing of an authority and the coordinator's certificate; prints nothing. */
 enum exit_code cert_prepare(const struct client *client);
 
+/* Whether the page may be served at `address`, whose host is `host`, with the coordinator's
+ * certificate, which nobody makes unasked: its names are for people to say. What is wrong is said;
+ * that it doesn't name the host, too, which may be as it should be. */
+enum exit_code cert_check_page(const struct client *client, const char *address, const char *host);
+
 enum exit_code cmd_cert_init(struct client *client);
 enum exit_code cmd_cert_node(struct client *client);
 enum exit_code cmd_cert_operator(struct client *client);

@@ -15,6 +15,8 @@
 #include "common/io.h"
 
 #define CODE_BYTES 33
+#define PAGE_BYTES 512 /* of the file with its address */
+#define LINK_BYTES (PAGE_BYTES + 64)
 
 extern char **environ;
 
@@ -38,7 +40,7 @@ static enum status make_link(const struct client *client, const char *role, char
  * lines of browsers. */
 static bool write_leader(const struct client *client, const char *link, char path[LIMIT_PATH])
 {
-    char text[1024];
+    char text[2 * LINK_BYTES + 256];
     if (paths_join(&client->paths, path, LIMIT_PATH, "observer/open.html") != ST_OK)
         return false;
     const int size = snprintf(text, sizeof(text),
@@ -69,15 +71,17 @@ static void start_browser(const struct client *client, const char *link)
 
 enum exit_code cmd_open(struct client *client)
 {
-    char path[LIMIT_PATH], code[CODE_BYTES], link[512];
+    char path[LIMIT_PATH], code[CODE_BYTES], link[LINK_BYTES];
     auto_free char *url = NULL;
     size_t size = 0;
     enum status st = paths_join(&client->paths, path, sizeof(path), "page");
     if (st == ST_OK)
-        st = io_read_file(io_system(), path, 256, &url, &size);
+        st = io_read_file(io_system(), path, PAGE_BYTES, &url, &size);
     pid_t pid;
     if (st != ST_OK || home_processes(&client->paths, HOME_OBSERVER, &pid, 1) == 0) {
-        client_error("no page is served for %s\n  start it with: cairn up", client->paths.home);
+        client_error("no page is served for %s\n  start it with: cairn up; of another machine's "
+                     "home ask there: ssh HOST cairn open",
+                     client->paths.home);
         return EXIT_UNREACHABLE;
     }
     st = make_link(client, client->args.viewer ? "viewer" : "operator", code);

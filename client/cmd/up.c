@@ -22,15 +22,16 @@
 #include "common/io.h"
 #include "job/job.h"
 
-#define UP_MS     10000
-#define SLOW_MS   60000 /* instead, for a coordinator that lives and reads a long journal */
-#define STEADY_MS 4000  /* so long it has lived then */
-#define END_MS    2000  /* for what a killed supervisor left */
-#define POLL_MS   50
-#define PAGE_MS   5000 /* for the observer to say where it listens */
-#define PROBE_MS  1000
-#define LOG_BYTES ((size_t)64 << 20)
-#define WORDS_MAX 20 /* of a supervisor's command */
+#define UP_MS      10000
+#define SLOW_MS    60000 /* instead, for a coordinator that lives and reads a long journal */
+#define STEADY_MS  4000  /* so long it has lived then */
+#define END_MS     2000  /* for what a killed supervisor left */
+#define POLL_MS    50
+#define PAGE_MS    5000 /* for the observer to say where it listens */
+#define PAGE_BYTES 512  /* of the file with its address */
+#define PROBE_MS   1000
+#define LOG_BYTES  ((size_t)64 << 20)
+#define WORDS_MAX  20 /* of a supervisor's command */
 
 extern char **environ;
 
@@ -290,14 +291,11 @@ struct tls_paths {
     char cert[LIMIT_PATH], key[LIMIT_PATH], ca[LIMIT_PATH];
 };
 
-/* Beyond this machine the coordinator speaks TLS, with the certificate of this home's authority:
- * both are made where there are none. */
+/* Where the coordinator's certificate of this home's authority lies. */
 static enum exit_code find_tls(const struct client *client, struct tls_paths *out,
                                struct identity_files *files)
 {
-    enum exit_code code = cert_prepare(client);
-    if (code == EXIT_DONE)
-        code = folder_path(client, "coordinator", ".crt", out->cert);
+    enum exit_code code = folder_path(client, "coordinator", ".crt", out->cert);
     if (code == EXIT_DONE)
         code = folder_path(client, "coordinator", ".key", out->key);
     if (code == EXIT_DONE)
@@ -316,11 +314,40 @@ static const char *page_of(const struct client *client)
     return has_no_page(client) ? NULL : client->args.page;
 }
 
-/* Else the observer would refuse it again and again. NULL: its own choice. */
-static bool is_page_address(const char *page)
+/* 127.0.0.1:PORT and [::1]:PORT: what needs no certificate. */
+static bool is_page_here(const char *page)
 {
-    return page == NULL || (rpc_address_is_loopback(page) &&
-                            (strncmp(page, "127.", 4) == 0 || strncmp(page, "[::1]:", 6) == 0));
+    return rpc_address_is_loopback(page) &&
+           (strncmp(page, "127.", 4) == 0 || strncmp(page, "[::1]:", 6) == 0);
+}
+
+/* The host of HOST:PORT, which may be port 0; false: it is anything else, or loopback by a name. */
+static bool page_host(const char *page, char out[LIMIT_PATH])
+{
+    const char *colon = strrchr(page, ':');
+    if (colon == NULL || colon == page || colon[1] == '\0' || strlen(colon) > 6 ||
+        colon[1 + strspn(colon + 1, "0123456789")] != '\0' || rpc_address_is_loopback(page))
+        return false;
+    const bool six = page[0] == '[' && colon[-1] == ']';
+    (void)snprintf(out, LIMIT_PATH, "%.*s", (int)(colon - page) - 2 * six, page + six);
+    return out[0] != '\0' && strpbrk(out, "[],/ ") == NULL && six == (strchr(out, ':') != NULL);
+}
+
+static bool is_page_beyond(const struct client *client)
+{
+    return page_of(client) != NULL && !is_page_here(page_of(client));
+}
+
+/* Makes what may be made of certificates, and looks whether what there is will do. */
+static enum exit_code prepare_tls(const struct client *client)
+{
+    enum exit_code code = EXIT_DONE;
+    char host[LIMIT_PATH];
+    if (is_beyond(client->args.listen))
+        code = cert_prepare(client);
+    if (code == EXIT_DONE && is_page_beyond(client) && page_host(page_of(client), host))
+        code = cert_check_page(client, page_of(client), host);
+    return code;
 }
 
 enum exit_code cmd_supervise(struct client *client)
@@ -340,11 +367,17 @@ enum exit_code cmd_supervise(struct client *client)
                                           .page_none = has_no_page(client),
                                           .grace_ms = grace_ms };
     struct tls_paths tls;
-    if (is_beyond(options.listen)) {
-        code = find_tls(client, &tls, &options.tls);
-        if (code != EXIT_DONE)
-            return code;
-    }
+    struct identity_files files;
+    if (is_beyond(options.listen))
+        code = cert_prepare(client);
+    if (code == EXIT_DONE)
+        code = find_tls(client, &tls, &files);
+    if (code != EXIT_DONE)
+        return code;
+    if (is_beyond(options.listen))
+        options.tls = files;
+    if (is_page_beyond(client))
+        options.page_tls = files;
     return supervisor_run(&options);
 }
 
@@ -366,7 +399,7 @@ static void say_page(const struct client *client, int64_t since)
     }
     auto_free char *url = NULL;
     size_t size = 0;
-    if (io_read_file(io_system(), path, 256, &url, &size) == ST_OK && !client->args.quiet)
+    if (io_read_file(io_system(), path, PAGE_BYTES, &url, &size) == ST_OK && !client->args.quiet)
         (void)printf("page: %.*s\n", (int)size, url);
 }
 
@@ -384,11 +417,6 @@ static enum exit_code bring_up(struct client *client, bool lives)
     if (!lives && client->args.paths != NULL && !is_beyond(client->args.listen)) {
         client_error("--paths is for people with certificates: with a --listen beyond loopback");
         return EXIT_USAGE;
-    }
-    if (!lives && is_beyond(client->args.listen)) {
-        enum exit_code made = cert_prepare(client);
-        if (made != EXIT_DONE)
-            return made;
     }
     pid_t supervisor = 0;
     enum status st = lives ? ST_OK : start_supervisor(client, &supervisor);
@@ -419,9 +447,11 @@ enum exit_code cmd_up(struct client *client)
                      client->args.advertise);
         return EXIT_USAGE;
     }
-    if (!is_page_address(page_of(client))) {
-        client_error("--page %s: 127.0.0.1:PORT, [::1]:PORT or none; from another machine come by "
-                     "ssh -L (docs/page.md)",
+    char host[LIMIT_PATH];
+    if (is_page_beyond(client) && !page_host(client->args.page, host)) {
+        client_error("--page %s: 127.0.0.1:PORT or [::1]:PORT, and from another machine come by "
+                     "ssh -L; HOST:PORT beyond this machine, with certificates; or none "
+                     "(docs/page.md)",
                      client->args.page);
         return EXIT_USAGE;
     }
@@ -437,6 +467,10 @@ enum exit_code cmd_up(struct client *client)
     if (code != EXIT_DONE)
         return code;
     bool lives = home_supervisor(&client->paths) != 0;
+    if (!lives)
+        code = prepare_tls(client);
+    if (code != EXIT_DONE)
+        return code;
     if (client->args.foreground && !lives) {
         client_note(client,
                     "coordinator and agent of %s; Ctrl-C and SIGTERM save the jobs and end them\n",

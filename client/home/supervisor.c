@@ -380,6 +380,9 @@ static void describe_children(struct supervisor *supervisor, char slots[24])
                                 .unwanted = options->page_none };
     observer->argv[0] = "cairn-observer";
     add_option(observer, "--listen", options->page);
+    add_option(observer, "--tls-cert", options->page_tls.cert);
+    add_option(observer, "--tls-key", options->page_tls.key);
+    add_option(observer, "--tls-ca", options->page_tls.ca);
     coordinator->argv[0] = "cairnd";
     agent->argv[0] = "cairn-agent";
     add_option(coordinator, "--listen", options->listen);

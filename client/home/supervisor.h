@@ -29,14 +29,15 @@
 
 struct supervisor_options {
     const struct paths *paths;
-    int64_t slots;             /* -1: the agent's default */
-    const char *listen;        /* NULL: no TCP */
-    const char *advertise;     /* --advertise of the coordinator; NULL: none */
-    const char *job_paths;     /* --paths of the coordinator; NULL: none */
-    struct identity_files tls; /* of the listener; all NULL: plaintext */
-    const char *page;          /* --listen of the observer; NULL: its default */
-    bool page_none;            /* there is no observer */
-    int64_t grace_ms;          /* that the jobs have for their last checkpoints */
+    int64_t slots;                  /* -1: the agent's default */
+    const char *listen;             /* NULL: no TCP */
+    const char *advertise;          /* --advertise of the coordinator; NULL: none */
+    const char *job_paths;          /* --paths of the coordinator; NULL: none */
+    struct identity_files tls;      /* of the listener; all NULL: plaintext */
+    const char *page;               /* --listen of the observer; NULL: its default */
+    struct identity_files page_tls; /* of the observer; all NULL: plain HTTP */
+    bool page_none;                 /* there is no observer */
+    int64_t grace_ms;               /* that the jobs have for their last checkpoints */
 };
 
 /* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives, or a program

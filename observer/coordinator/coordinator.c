@@ -37,14 +37,18 @@ enum status coordinator_call(struct coordinator *coordinator, const char *method
                              const ProtobufCMessage *request, ProtobufCMessage **out,
                              struct rpc_result *result)
 {
-    return coordinator_call_for(coordinator, method, request, COORDINATOR_CALL_MS, out, result);
+    return coordinator_call_for(coordinator, NULL, method, request, COORDINATOR_CALL_MS, out,
+                                result);
 }
 
-enum status coordinator_call_for(struct coordinator *coordinator, const char *method,
-                                 const ProtobufCMessage *request, int32_t timeout_ms,
-                                 ProtobufCMessage **out, struct rpc_result *result)
+enum status coordinator_call_for(struct coordinator *coordinator, const char *behalf,
+                                 const char *method, const ProtobufCMessage *request,
+                                 int32_t timeout_ms, ProtobufCMessage **out,
+                                 struct rpc_result *result)
 {
-    const struct rpc_call_options options = { .timeout_ms = timeout_ms, .wait_for_ready = true };
+    const struct rpc_call_options options = { .timeout_ms = timeout_ms,
+                                              .wait_for_ready = true,
+                                              .behalf = behalf };
     return rpc_unary(coordinator->channel, &cairn__v1__control__descriptor, method, request,
                      &options, out, result);
 }

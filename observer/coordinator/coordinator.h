@@ -29,10 +29,11 @@ MUST_CHECK enum status coordinator_call(struct coordinator *coordinator, const c
                                         const ProtobufCMessage *request, ProtobufCMessage **out,
                                         struct rpc_result *result);
 
-/* The same, timeout_ms at most. */
-MUST_CHECK enum status coordinator_call_for(struct coordinator *coordinator, const char *method,
-                                            const ProtobufCMessage *request, int32_t timeout_ms,
-                                            ProtobufCMessage **out, struct rpc_result *result);
+/* The same, timeout_ms at most, on behalf of whom identity_behalf_text says. */
+MUST_CHECK enum status coordinator_call_for(struct coordinator *coordinator, const char *behalf,
+                                            const char *method, const ProtobufCMessage *request,
+                                            int32_t timeout_ms, ProtobufCMessage **out,
+                                            struct rpc_result *result);
 
 /* Opens a server stream; as coordinator_call. rpc_stream_close ends it. */
 MUST_CHECK enum status coordinator_stream(struct coordinator *coordinator, const char *method,

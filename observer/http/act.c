@@ -25,7 +25,9 @@ static enum MHD_Result steer(struct http_request *request, const char *method)
     make_key(key);
     message.job = unconst(request->name);
     message.idempotency_key = key;
-    LOG_INFO(request->http->parts.log, "%s of %s, asked for on the page", method, request->name);
+    LOG_INFO(request->http->parts.log, "%s of %s, asked for on the page by %s/%s from %s", method,
+             request->name, identity_role_name(request->who.is.role), request->who.is.who,
+             request->who.is.address);
     return reply_call(request, method, &message.base);
 }
 

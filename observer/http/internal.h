@@ -8,7 +8,10 @@
 #include <stdatomic.h>
 
 #include "common/buf.h"
+#include "common/reason.h"
+#include "identity/behalf.h"
 #include "observer/http/http.h"
+#include "observer/http/tls.h"
 
 #define HTTP_JSON_BYTES ((size_t)64 << 20) /* of an answer */
 #define HTTP_NAME_BYTES 128                /* of a job or a node in a path, with the NUL */
@@ -17,9 +20,18 @@
 struct http {
     struct http_parts parts;
     struct MHD_Daemon *daemon;
+    struct tls *tls; /* NULL: of this machine only, without */
     int64_t started_ms;
     uint16_t port;
     atomic_uint streams;
+};
+
+/* Who asks. */
+struct http_who {
+    struct identity_behalf is;      /* its role: IDENTITY_NOBODY, or any that a certificate has */
+    char cluster[IDENTITY_CLUSTER]; /* of a certificate; else "" */
+    int64_t until_s;                /* of what shows it, Unix time */
+    struct reason refusal;          /* of a certificate that won't do; else "" */
 };
 
 /* A request that may be answered now. */
@@ -29,7 +41,7 @@ struct http_request {
     const char *name; /* the segment of the path that says of which job or node; "": none */
     const char *body;
     size_t body_size;
-    enum session_role role;
+    struct http_who who;
 };
 
 typedef enum MHD_Result (*http_handler)(struct http_request *request);
@@ -47,7 +59,7 @@ enum MHD_Result reply_error(const struct http_request *request, unsigned code, c
                             ...) __attribute__((format(printf, 3, 4)));
 /* What the coordinator refused, or that it doesn't answer. */
 enum MHD_Result reply_result(const struct http_request *request, const struct rpc_result *result);
-/* One call of the coordinator, and its answer as JSON. */
+/* One call of the coordinator for who asks, an operator or a viewer, and its answer as JSON. */
 enum MHD_Result reply_call(const struct http_request *request, const char *method,
                            const ProtobufCMessage *message);
 /* The same, waiting timeout_ms instead of COORDINATOR_CALL_MS. */
@@ -88,6 +100,11 @@ enum MHD_Result act_undrain(struct http_request *request);
 enum MHD_Result live_all(struct http_request *request);
 enum MHD_Result live_job(struct http_request *request);
 enum MHD_Result live_logs(struct http_request *request);
+
+/* ---- who.c ---- */
+
+/* Finds out; fills request->who. */
+void who_asks(struct http_request *request);
 
 /* ---- route.c ---- */
 

@@ -22,9 +22,10 @@
 
 struct live {
     struct http *http;
-    struct buf out; /* events that wait to be sent */
-    size_t sent;    /* of out */
-    bool over;      /* nothing comes after what waits */
+    int64_t until_s; /* what shows who looks is good until then, Unix time */
+    struct buf out;  /* events that wait to be sent */
+    size_t sent;     /* of out */
+    bool over;       /* nothing comes after what waits */
     /* Appends events, waiting for them PING_MS at most. */
     void (*look)(struct live *live);
     char job[HTTP_NAME_BYTES]; /* known: its id, else as it was asked for */
@@ -86,6 +87,11 @@ static void free_live(void *arg)
     free(live);
 }
 
+static bool is_expired(const struct live *live)
+{
+    return clock_wall_ms(clock_system()) / 1000 >= live->until_s;
+}
+
 /* Never answers 0: it waits itself. */
 static ssize_t read_live(void *arg, uint64_t position, char *out, size_t capacity)
 {
@@ -94,6 +100,7 @@ static ssize_t read_live(void *arg, uint64_t position, char *out, size_t capacit
     if (live->sent == live->out.size) {
         buf_clear(&live->out);
         live->sent = 0;
+        live->over = live->over || is_expired(live);
         if (!live->over && !poll_stopped(live->http->parts.poll))
             live->look(live);
         if (live->out.size == 0 && !live->over && !poll_stopped(live->http->parts.poll) &&
@@ -123,6 +130,7 @@ static enum MHD_Result start_live(struct http_request *request, void (*look)(str
                            "%d pages are open already: close one", HTTP_STREAMS_MAX);
     }
     live->http = http;
+    live->until_s = request->who.until_s;
     live->look = look;
     live->logs = logs;
     live->place.next_step = request_number(request, "from", 0, UINT64_MAX);

@@ -15,7 +15,8 @@
 #define POINTS_MAX     4000
 #define ROWS_BYTES     ((size_t)32 << 20) /* of CSV: a job has LIMIT_METRIC_ROWS rows */
 #define ROWS_PAGES_MAX 1024               /* several times as many as so many rows come in */
-#define COOKIE_FORMAT  HTTP_COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d"
+#define COOKIE_FORMAT  HTTP_COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d%s"
+#define COOKIE_SECURE  "; Secure" /* over TLS */
 
 enum MHD_Result look_page(struct http_request *request)
 {
@@ -35,19 +36,19 @@ enum MHD_Result look_page(struct http_request *request)
 /* A session for who has a link, and on to the page. */
 enum MHD_Result look_open(struct http_request *request)
 {
-    char token[IDENTITY_TOKEN], cookie[IDENTITY_TOKEN + sizeof(COOKIE_FORMAT) + 16];
+    char token[IDENTITY_TOKEN], cookie[IDENTITY_TOKEN + sizeof(COOKIE_FORMAT) + 32];
     const struct sessions *sessions = request->http->parts.sessions;
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    const enum session_role role =
+    const enum identity_role role =
         session_link(sessions, request_parameter(request, "code"), now_s);
-    if (role == SESSION_NOBODY) {
+    if (role == IDENTITY_NOBODY) {
         return reply_error(request, MHD_HTTP_FORBIDDEN,
                            "this link was used, or is older than a minute: 'cairn open' makes "
                            "another");
     }
     session_make(sessions, role, now_s + SESSION_S, token);
     (void)snprintf(cookie, sizeof(cookie), COOKIE_FORMAT, (unsigned)request->http->port, token,
-                   SESSION_S);
+                   SESSION_S, request->http->tls != NULL ? COOKIE_SECURE : "");
     struct MHD_Response *response =
         MHD_create_response_from_buffer(0, unconst(""), MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
@@ -72,9 +73,12 @@ enum MHD_Result look_alive(struct http_request *request)
 
 enum MHD_Result look_session(struct http_request *request)
 {
+    const struct http_who *who = &request->who;
+    char actor[2 * LIMIT_NAME];
+    (void)snprintf(actor, sizeof(actor), "%s/%s", identity_role_name(who->is.role), who->is.who);
     return reply_json(request,
-                      json_pack("{s:s, s:s, s:s}", "role", session_role_name(request->role),
-                                "actor", "local", "cluster", ""));
+                      json_pack("{s:s, s:s, s:s}", "role", identity_role_name(who->is.role),
+                                "actor", actor, "cluster", who->cluster));
 }
 
 /* ---- from the snapshot ---- */
@@ -134,7 +138,7 @@ enum MHD_Result look_system(struct http_request *request)
     return reply_json(request, value);
 }
 
-/* For Prometheus: open to who is on this machine, as it is usual. */
+/* For Prometheus. */
 enum MHD_Result look_metrics(struct http_request *request)
 {
     const struct http *http = request->http;

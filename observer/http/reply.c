@@ -126,8 +126,10 @@ enum MHD_Result reply_call_for(const struct http_request *request, const char *m
 {
     ProtobufCMessage *reply = NULL;
     struct rpc_result result = { .code = RPC_INTERNAL };
-    if (coordinator_call_for(request->http->parts.coordinator, method, message, timeout_ms, &reply,
-                             &result) != ST_OK)
+    char behalf[IDENTITY_BEHALF];
+    identity_behalf_text(&request->who.is, behalf);
+    if (coordinator_call_for(request->http->parts.coordinator, behalf, method, message, timeout_ms,
+                             &reply, &result) != ST_OK)
         return reply_result(request, &result);
     const enum MHD_Result queued = reply_message(request, reply);
     protobuf_c_message_free_unpacked(reply, NULL);

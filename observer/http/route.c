@@ -1,46 +1,55 @@
 /*
  * Who answers which path, and who may ask.
  *
- * A request has to name this server as its Host, by a name of loopback: a page elsewhere whose
- * name was made to lead here (DNS rebinding) gets nothing. What acts needs, besides an operator's
- * session, a header that no form can send, and no other page's Origin.
+ * A path needs a method of the coordinator's Control, by which it shows or does what it does: who
+ * may call that there (identity/rights.h) may ask for it here.
+ *
+ * A request has to name this server as its Host, by a name of loopback or of its certificate: a
+ * page elsewhere whose name was made to lead here (DNS rebinding) gets nothing. What acts needs a
+ * header that no form can send, and no other page's Origin: browsers send cookies and certificates
+ * by themselves.
  */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "common/clock.h"
+#include "identity/rights.h"
 #include "observer/http/internal.h"
+
+enum flag {
+    GET_ONLY = 1,  /* its HEAD would use up a link, or be of a stream, which has no end */
+    OPEN_HERE = 2, /* on loopback to whoever is on this machine */
+};
 
 static const struct route {
     const char *method;
     const char *path; /* a star is one segment: the name */
     http_handler handler;
-    enum session_role role;
-    bool get_only; /* its HEAD would use up a link, or be of a stream, which has no end */
+    const char *needs; /* NULL: it says nothing of the cluster, and is open */
+    unsigned flags;
 } routes[] = {
-    { "GET", "/", look_page, SESSION_NOBODY, false },
-    { "GET", "/open", look_open, SESSION_NOBODY, true },
-    { "GET", "/healthz", look_alive, SESSION_NOBODY, false },
-    { "GET", "/metrics", look_metrics, SESSION_NOBODY, false },
-    { "GET", "/api/v1/session", look_session, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs", look_jobs, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*", look_job, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*/why", look_why, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*/checkpoints", look_checkpoints, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*/curves", look_curves, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*/metrics.csv", look_rows, SESSION_VIEWER, false },
-    { "GET", "/api/v1/jobs/*/live", live_job, SESSION_VIEWER, true },
-    { "GET", "/api/v1/jobs/*/logs", live_logs, SESSION_VIEWER, true },
-    { "GET", "/api/v1/nodes", look_nodes, SESSION_VIEWER, false },
-    { "GET", "/api/v1/system", look_system, SESSION_VIEWER, false },
-    { "GET", "/api/v1/live", live_all, SESSION_VIEWER, true },
-    { "POST", "/api/v1/jobs/*/pause", act_pause, SESSION_OPERATOR, false },
-    { "POST", "/api/v1/jobs/*/resume", act_resume, SESSION_OPERATOR, false },
-    { "POST", "/api/v1/jobs/*/stop", act_stop, SESSION_OPERATOR, false },
-    { "POST", "/api/v1/jobs/*/save", act_save, SESSION_OPERATOR, false },
-    { "POST", "/api/v1/nodes/*/drain", act_drain, SESSION_OPERATOR, false },
-    { "POST", "/api/v1/nodes/*/undrain", act_undrain, SESSION_OPERATOR, false },
+    { "GET", "/", look_page, NULL, 0 },
+    { "GET", "/open", look_open, NULL, GET_ONLY },
+    { "GET", "/healthz", look_alive, NULL, 0 },
+    { "GET", "/metrics", look_metrics, "ListJobs", OPEN_HERE },
+    { "GET", "/api/v1/session", look_session, "GetVersion", 0 },
+    { "GET", "/api/v1/jobs", look_jobs, "ListJobs", 0 },
+    { "GET", "/api/v1/jobs/*", look_job, "GetJob", 0 },
+    { "GET", "/api/v1/jobs/*/why", look_why, "ExplainJob", 0 },
+    { "GET", "/api/v1/jobs/*/checkpoints", look_checkpoints, "ListCheckpoints", 0 },
+    { "GET", "/api/v1/jobs/*/curves", look_curves, "ReadMetrics", 0 },
+    { "GET", "/api/v1/jobs/*/metrics.csv", look_rows, "ReadMetrics", 0 },
+    { "GET", "/api/v1/jobs/*/live", live_job, "WatchJob", GET_ONLY },
+    { "GET", "/api/v1/jobs/*/logs", live_logs, "StreamLogs", GET_ONLY },
+    { "GET", "/api/v1/nodes", look_nodes, "ListNodes", 0 },
+    { "GET", "/api/v1/system", look_system, "GetVersion", 0 },
+    { "GET", "/api/v1/live", live_all, "ListJobs", GET_ONLY },
+    { "POST", "/api/v1/jobs/*/pause", act_pause, "PauseJob", 0 },
+    { "POST", "/api/v1/jobs/*/resume", act_resume, "ResumeJob", 0 },
+    { "POST", "/api/v1/jobs/*/stop", act_stop, "StopJob", 0 },
+    { "POST", "/api/v1/jobs/*/save", act_save, "SaveCheckpoint", 0 },
+    { "POST", "/api/v1/nodes/*/drain", act_drain, "DrainNode", 0 },
+    { "POST", "/api/v1/nodes/*/undrain", act_undrain, "UndrainNode", 0 },
 };
 
 /* Is it that path? The segment at a star goes to name. */
@@ -67,7 +76,8 @@ static const struct route *find_route(const char *method, const char *path,
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         if (!matches(routes[i].path, path, name))
             continue;
-        if (strcmp(routes[i].method, head ? "GET" : method) == 0 && !(head && routes[i].get_only))
+        if (strcmp(routes[i].method, head ? "GET" : method) == 0 &&
+            !(head && (routes[i].flags & GET_ONLY) != 0))
             return &routes[i];
         *other_method = true;
     }
@@ -79,19 +89,50 @@ static const char *header_of(const struct http_request *request, const char *nam
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
-/* A name of loopback and this server's port. with_port: it has to be there, as in an Origin; a page
- * at another port, be it 80, is another one's. */
-static bool is_own(const struct http *http, const char *host, bool with_port)
+/* "HOST:PORT", or "HOST" where bare: an address of IPv6 in brackets. */
+static bool is_named(const char *text, const char *host, size_t size, uint16_t port, bool bare)
 {
-    static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
-    char own[64];
-    for (size_t i = 0; host != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
-        (void)snprintf(own, sizeof(own), "%s:%u", names[i], (unsigned)http->port);
-        const bool bare = !with_port || http->port == 80;
-        if (strcmp(host, own) == 0 || (bare && strcmp(host, names[i]) == 0))
+    const bool six = memchr(host, ':', size) != NULL;
+    char own[IDENTITY_HOSTS_MAX + 16];
+    (void)snprintf(own, sizeof(own), "%s%.*s%s:%u", six ? "[" : "", (int)size, host, six ? "]" : "",
+                   (unsigned)port);
+    if (strcasecmp(text, own) == 0)
+        return true;
+    *strrchr(own, ':') = '\0';
+    return bare && strcasecmp(text, own) == 0;
+}
+
+/* One of these names, separated by commas. */
+static bool is_one_of(const char *text, const char *hosts, uint16_t port, bool bare)
+{
+    for (size_t size = 0; hosts[0] != '\0'; hosts += size + (hosts[size] == ',')) {
+        size = strcspn(hosts, ",");
+        if (size > 0 && is_named(text, hosts, size, port, bare))
             return true;
     }
     return false;
+}
+
+/* A name of this server and its port. with_port: it has to be there, as in an Origin; a page at
+ * another port, be it the usual one, is another one's. */
+static bool is_own(const struct http *http, const char *host, bool with_port)
+{
+    char hosts[IDENTITY_HOSTS_MAX] = "127.0.0.1,localhost,::1";
+    const bool bare = !with_port || http->port == (http->tls != NULL ? 443 : 80);
+    if (http->tls != NULL)
+        tls_hosts(http->tls, hosts);
+    return host != NULL &&
+           (is_one_of(host, hosts, http->port, bare) ||
+            (http->parts.host != NULL && is_one_of(host, http->parts.host, http->port, bare)));
+}
+
+/* "https://HOST:PORT" */
+static bool is_own_page(const struct http *http, const char *origin)
+{
+    const char *scheme = http->tls != NULL ? "https://" : "http://";
+    const size_t size = strlen(scheme);
+    return origin != NULL && strncmp(origin, scheme, size) == 0 &&
+           is_own(http, origin + size, true);
 }
 
 /* Whom a request is for, and whose page sent it. */
@@ -110,8 +151,7 @@ static enum MHD_Result take_header(void *arg, enum MHD_ValueKind kind, const cha
         origin->hosts++;
         origin->host_own = origin->host_own && is_own(origin->http, value, false);
     } else if (strcasecmp(name, "Origin") == 0) {
-        origin->page_own = origin->page_own && value != NULL && strncmp(value, "http://", 7) == 0 &&
-                           is_own(origin->http, value + 7, true);
+        origin->page_own = origin->page_own && is_own_page(origin->http, value);
     }
     return MHD_YES;
 }
@@ -124,33 +164,61 @@ static struct origin origin_of(const struct http_request *request)
     return out;
 }
 
-static enum session_role role_of(const struct http_request *request)
+/* What is left to say to who may not. */
+static enum MHD_Result refuse_role(const struct http_request *request, const char *why)
 {
-    static const char scheme[] = "Bearer ";
-    const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    const char *header = header_of(request, "Authorization");
-    char cookie[sizeof(HTTP_COOKIE_FORMAT) + 8];
-    (void)snprintf(cookie, sizeof(cookie), HTTP_COOKIE_FORMAT, (unsigned)request->http->port);
-    cookie[strlen(cookie) - 1] = '\0'; /* its name: without the '=' */
-    const char *token = MHD_lookup_connection_value(request->connection, MHD_COOKIE_KIND, cookie);
-    if (header != NULL && strncmp(header, scheme, sizeof(scheme) - 1) == 0)
-        token = header + sizeof(scheme) - 1;
-    return session_role(request->http->parts.sessions, token, now_s);
+    const bool tls = request->http->tls != NULL;
+    if (request->who.refusal.text[0] != '\0')
+        return reply_error(request, MHD_HTTP_UNAUTHORIZED, "%s", request->who.refusal.text);
+    if (request->who.is.role == IDENTITY_NOBODY) {
+        return reply_error(request, MHD_HTTP_UNAUTHORIZED,
+                           "sign in: 'cairn open' on the coordinator's machine%s; scripts send "
+                           "'Authorization: Bearer' with what CAIRN_HOME/observer/token holds",
+                           tls ? ", or a certificate as made by 'cairn cert'" : "");
+    }
+    if (request->who.cluster[0] != '\0')
+        return reply_error(request, MHD_HTTP_FORBIDDEN, "%s", why);
+    return reply_error(request, MHD_HTTP_FORBIDDEN,
+                       "a viewer may look only; 'cairn open' lets an operator in");
 }
 
-static enum MHD_Result refuse(const struct http_request *request, const struct route *route)
+static enum MHD_Result refuse_host(const struct http_request *request)
 {
-    if (request->role == SESSION_NOBODY) {
-        return reply_error(request, MHD_HTTP_UNAUTHORIZED,
-                           "sign in: 'cairn open' on the coordinator's machine; scripts send "
-                           "'Authorization: Bearer' with what CAIRN_HOME/observer/token holds");
+    const struct http *http = request->http;
+    if (http->tls != NULL) {
+        return reply_error(request, MHD_HTTP_MISDIRECTED_REQUEST,
+                           "this page is at %s: other names have to be in its certificate ('cairn "
+                           "cert init --hosts')",
+                           http->parts.url);
     }
-    if (request->role < route->role) {
+    return reply_error(request, MHD_HTTP_MISDIRECTED_REQUEST,
+                       "this page is at http://127.0.0.1:%u/; from another machine come by "
+                       "'ssh -L %u:127.0.0.1:%u'",
+                       (unsigned)http->port, (unsigned)http->port, (unsigned)http->port);
+}
+
+/* Whether it was sent by this page, or by no page. */
+static bool is_ours(const struct http_request *request, const struct origin *origin)
+{
+    const char *ours = header_of(request, "X-Cairn");
+    return ours != NULL && strcmp(ours, "1") == 0 && origin->page_own;
+}
+
+static enum MHD_Result answer(struct http_request *request, const struct route *route,
+                              const struct origin *origin)
+{
+    const bool open =
+        route->needs == NULL || ((route->flags & OPEN_HERE) != 0 && request->http->tls == NULL);
+    who_asks(request);
+    const char *why =
+        open ? NULL : identity_refusal(request->who.is.role, IDENTITY_CONTROL, route->needs);
+    if (why != NULL || request->who.refusal.text[0] != '\0')
+        return refuse_role(request, why);
+    if (!open && !identity_method_looks(route->needs) && !is_ours(request, origin)) {
         return reply_error(request, MHD_HTTP_FORBIDDEN,
-                           "a viewer may look only; 'cairn open' lets an operator in");
+                           "to act, send the header 'X-Cairn: 1', from this page or no page");
     }
-    return reply_error(request, MHD_HTTP_FORBIDDEN,
-                       "to act, send the header 'X-Cairn: 1', from this page or no page");
+    return route->handler(request);
 }
 
 enum MHD_Result route_request(struct http_request *request, const char *method, const char *path)
@@ -159,13 +227,8 @@ enum MHD_Result route_request(struct http_request *request, const char *method, 
     bool other_method = false;
     const struct route *route = find_route(method, path, name, &other_method);
     const struct origin origin = origin_of(request);
-    if (!origin.host_own) {
-        return reply_error(request, MHD_HTTP_MISDIRECTED_REQUEST,
-                           "this page is at http://127.0.0.1:%u/; from another machine come by "
-                           "'ssh -L %u:127.0.0.1:%u'",
-                           (unsigned)request->http->port, (unsigned)request->http->port,
-                           (unsigned)request->http->port);
-    }
+    if (!origin.host_own)
+        return refuse_host(request);
     if (route == NULL && other_method) {
         return reply_error(request, MHD_HTTP_METHOD_NOT_ALLOWED, "%s isn't done to %.200s", method,
                            path);
@@ -177,12 +240,5 @@ enum MHD_Result route_request(struct http_request *request, const char *method, 
                            path);
     }
     request->name = name;
-    request->role = role_of(request);
-    if (request->role < route->role)
-        return refuse(request, route);
-    const char *ours = header_of(request, "X-Cairn");
-    if (route->role == SESSION_OPERATOR &&
-        (ours == NULL || strcmp(ours, "1") != 0 || !origin.page_own))
-        return refuse(request, route);
-    return route->handler(request);
+    return answer(request, route, &origin);
 }

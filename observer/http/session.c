@@ -16,66 +16,64 @@
 
 #define CODE_DIGITS 32
 #define FOR_EVER    0xffffffffLL
+#define RANDOM_AT   9 /* of a token */
 
-const char *session_role_name(enum session_role role)
-{
-    switch (role) {
-    case SESSION_NOBODY:
-        break;
-    case SESSION_VIEWER:
-        return "viewer";
-    case SESSION_OPERATOR:
-        return "operator";
-    }
-    return "nobody";
-}
-
-void session_make(const struct sessions *sessions, enum session_role role, int64_t until_unix_s,
+void session_make(const struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
                   char out[IDENTITY_TOKEN])
 {
     uint8_t random[12];
     CHECK(getrandom(random, sizeof(random), 0) == (ssize_t)sizeof(random));
-    (void)snprintf(out, IDENTITY_TOKEN, "%c%08" PRIx32, role == SESSION_OPERATOR ? 'a' : 'b',
+    (void)snprintf(out, IDENTITY_TOKEN, "%c%08" PRIx32, role == IDENTITY_OPERATOR ? 'a' : 'b',
                    (uint32_t)until_unix_s);
     for (size_t i = 0; i < sizeof(random); i++)
-        (void)snprintf(out + 9 + 2 * i, 3, "%02x", random[i]);
+        (void)snprintf(out + RANDOM_AT + 2 * i, 3, "%02x", random[i]);
     identity_seal(sessions->key, out);
 }
 
-enum session_role session_role(const struct sessions *sessions, const char *token,
-                               int64_t now_unix_s)
+enum identity_role session_role(const struct sessions *sessions, const char *token,
+                                int64_t now_unix_s)
+{
+    if (token == NULL || !identity_sealed(sessions->key, token) ||
+        session_until_s(token) <= now_unix_s)
+        return IDENTITY_NOBODY;
+    return token[0] == 'a' ? IDENTITY_OPERATOR : IDENTITY_VIEWER;
+}
+
+int64_t session_until_s(const char *token)
 {
     char until[9];
-    if (token == NULL || !identity_sealed(sessions->key, token))
-        return SESSION_NOBODY;
     (void)snprintf(until, sizeof(until), "%.8s", token + 1);
-    if ((int64_t)strtoull(until, NULL, 16) <= now_unix_s)
-        return SESSION_NOBODY;
-    return token[0] == 'a' ? SESSION_OPERATOR : SESSION_VIEWER;
+    return (int64_t)strtoull(until, NULL, 16);
+}
+
+void session_who(const char *token, char out[SESSION_WHO])
+{
+    const bool ends = session_until_s(token) != FOR_EVER;
+    (void)snprintf(out, SESSION_WHO, "%s:%.6s", ends ? "session" : "token", token + RANDOM_AT);
 }
 
 /* ---- links ---- */
 
-enum session_role session_link(const struct sessions *sessions, const char *code,
-                               int64_t now_unix_s)
+enum identity_role session_link(const struct sessions *sessions, const char *code,
+                                int64_t now_unix_s)
 {
     char path[LIMIT_PATH + CODE_DIGITS + 2], role[16] = "";
     if (code == NULL || strlen(code) != CODE_DIGITS ||
         strspn(code, "0123456789abcdef") != CODE_DIGITS)
-        return SESSION_NOBODY;
+        return IDENTITY_NOBODY;
     (void)snprintf(path, sizeof(path), "%s/%s", sessions->links, code);
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat info;
     if (fd < 0 || unlink(path) != 0) /* of two who have it one removes it */
-        return SESSION_NOBODY;
+        return IDENTITY_NOBODY;
     if (fstat(fd, &info) != 0 || info.st_uid != geteuid() ||
         info.st_mtime + SESSION_LINK_S < now_unix_s ||
         info.st_mtime > now_unix_s + SESSION_LINK_S || /* the clock was set back meanwhile */
         read(fd, role, sizeof(role) - 1) <= 0)
-        return SESSION_NOBODY;
+        return IDENTITY_NOBODY;
     if (strcmp(role, "operator") == 0)
-        return SESSION_OPERATOR;
-    return strcmp(role, "viewer") == 0 ? SESSION_VIEWER : SESSION_NOBODY;
+        return IDENTITY_OPERATOR;
+    return strcmp(role, "viewer") == 0 ? IDENTITY_VIEWER : IDENTITY_NOBODY;
 }
 
 /* Links that nobody used. */
@@ -106,7 +104,7 @@ static enum status make_folder(const struct paths *paths, const char *name, char
 /* One that is there and good stays: who reads it meanwhile gets it whole, and a full disk is no
  * trouble. */
 static enum status write_token(const struct sessions *sessions, const struct paths *paths,
-                               enum session_role role, const char *name)
+                               enum identity_role role, const char *name)
 {
     char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1] = "";
     const enum status st = paths_join(paths, path, sizeof(path), "observer/%s", name);
@@ -142,9 +140,9 @@ enum status sessions_open(struct sessions *sessions, const struct paths *paths)
     if (st == ST_OK)
         st = identity_key_at(path, sessions->key);
     if (st == ST_OK)
-        st = write_token(sessions, paths, SESSION_OPERATOR, "token");
+        st = write_token(sessions, paths, IDENTITY_OPERATOR, "token");
     if (st == ST_OK)
-        st = write_token(sessions, paths, SESSION_VIEWER, "viewer-token");
+        st = write_token(sessions, paths, IDENTITY_VIEWER, "viewer-token");
     if (st == ST_OK)
         drop_links(sessions);
     return st;

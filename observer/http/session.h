@@ -23,32 +23,34 @@
 
 #include "common/limits.h"
 #include "common/paths.h"
+#include "identity/identity.h"
 #include "identity/seal.h"
 
 #define SESSION_S      43200 /* of a browser: 12 hours */
 #define SESSION_LINK_S 60
-
-enum session_role { SESSION_NOBODY, SESSION_VIEWER, SESSION_OPERATOR };
 
 struct sessions {
     char key[IDENTITY_TOKEN];
     char links[LIMIT_PATH]; /* the folder */
 };
 
-/* "operator". */
-const char *session_role_name(enum session_role role);
-
 /* Makes HOME/observer and what is in it. */
 MUST_CHECK enum status sessions_open(struct sessions *sessions, const struct paths *paths);
 
 /* A token of that role until then. */
-void session_make(const struct sessions *sessions, enum session_role role, int64_t until_unix_s,
+void session_make(const struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
                   char out[IDENTITY_TOKEN]);
 
-/* Whose token that is at this time; NULL: nobody's. */
-enum session_role session_role(const struct sessions *sessions, const char *token,
-                               int64_t now_unix_s);
+/* Whose token that is at this time: IDENTITY_OPERATOR, _VIEWER or _NOBODY, as that of NULL is. */
+enum identity_role session_role(const struct sessions *sessions, const char *token,
+                                int64_t now_unix_s);
 
-/* Uses a link up; SESSION_NOBODY: it isn't one, was used, or is too old. */
-enum session_role session_link(const struct sessions *sessions, const char *code,
-                               int64_t now_unix_s);
+/* Of one that is somebody's: which one, as people are shown it, and when it ends. The digits are
+ * six of its random ones, and help nobody to guess the rest. */
+#define SESSION_WHO 16 /* bytes of "session:3f2a9c" or "token:3f2a9c", with the NUL */
+void session_who(const char *token, char out[SESSION_WHO]);
+int64_t session_until_s(const char *token);
+
+/* Uses a link up; IDENTITY_NOBODY: it isn't one, was used, or is too old. */
+enum identity_role session_link(const struct sessions *sessions, const char *code,
+                                int64_t now_unix_s);

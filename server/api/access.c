@@ -4,13 +4,11 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "identity/behalf.h"
 #include "identity/make.h"
+#include "identity/rights.h"
 
-/* Methods of Control that change nothing. */
-static const char *const looks[] = {
-    "ListJobs",  "GetJob",        "WatchJob",    "ListCheckpoints", "StreamLogs",
-    "ListNodes", "StreamMetrics", "ReadMetrics", "ExplainJob",      "GetVersion",
-};
+#define PEER_BYTES 128
 
 static bool is_service(const char *path, const char *service)
 {
@@ -18,49 +16,54 @@ static bool is_service(const char *path, const char *service)
     return path[0] == '/' && strncmp(path + 1, service, size) == 0 && path[size + 1] == '/';
 }
 
-static bool is_look(const char *path)
+/* "/cairn.v1.Control/GetJob": "GetJob". */
+static const char *method_of(const char *path)
 {
-    const char *method = strrchr(path, '/') + 1;
-    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
-        if (strcmp(method, looks[i]) == 0)
-            return true;
-    }
-    return false;
+    return strrchr(path, '/') + 1;
 }
 
 /* By role. Services that aren't ours (health, reflection) tell nothing that matters. */
 static enum rpc_code judge(enum identity_role role, const char *path, const char **out_detail)
 {
     const bool control = is_service(path, "cairn.v1.Control");
-    const bool fleet = is_service(path, "cairn.v1.Fleet");
-    if (!control && !fleet)
+    if (!control && !is_service(path, "cairn.v1.Fleet"))
         return RPC_OK;
-    switch (role) {
-    case IDENTITY_OPERATOR:
-        if (control)
-            return RPC_OK;
-        *out_detail =
-            "an operator's certificate is for people: an agent needs a node's, as made by "
-            "'cairn cert node NAME'";
-        break;
-    case IDENTITY_VIEWER:
-        if (control && is_look(path))
-            return RPC_OK;
-        *out_detail = "a viewer's certificate is for looking: this takes an operator's, as made by "
-                      "'cairn cert operator NAME'";
-        break;
-    case IDENTITY_NODE:
-        if (fleet)
-            return RPC_OK;
-        *out_detail = "a node's certificate is for its agent: commands take an operator's, as made "
-                      "by 'cairn cert operator NAME'";
-        break;
-    case IDENTITY_COORDINATOR:
-        *out_detail = "a coordinator's certificate is for serving: commands take an operator's, as "
-                      "made by 'cairn cert operator NAME'";
+    const char *why =
+        identity_refusal(role, control ? IDENTITY_CONTROL : IDENTITY_FLEET, method_of(path));
+    if (why == NULL)
+        return RPC_OK;
+    *out_detail = why;
+    return RPC_PERMISSION_DENIED;
+}
+
+/* Whether the caller says for whom it asks, in words that will do. The page alone does: it has the
+ * rights of the home's owner, and whom it asks for has fewer. */
+enum behalf { BEHALF_NONE, BEHALF_GOOD, BEHALF_BAD };
+
+static enum behalf read_behalf(const struct rpc_call *call, struct identity_behalf *out)
+{
+    struct ucred peer;
+    struct rpc_bytes text;
+    if (!rpc_call_peer_cred(call, &peer) || !rpc_call_metadata(call, IDENTITY_BEHALF_KEY, &text))
+        return BEHALF_NONE;
+    return identity_behalf_read(text.data, text.size, out) ? BEHALF_GOOD : BEHALF_BAD;
+}
+
+/* Over the socket, where the listener checked who calls. */
+static enum rpc_code judge_owner(const struct rpc_call *call, const char **out_detail)
+{
+    struct identity_behalf behalf;
+    switch (read_behalf(call, &behalf)) {
+    case BEHALF_NONE:
+        return RPC_OK;
+    case BEHALF_GOOD:
+        return judge(behalf.role, rpc_call_path(call), out_detail);
+    case BEHALF_BAD:
         break;
     }
-    return RPC_PERMISSION_DENIED;
+    *out_detail = IDENTITY_BEHALF_KEY " says for whom the page asks, as 'operator/NAME ADDRESS' or "
+                                      "'viewer/NAME ADDRESS': leave it out";
+    return RPC_UNAUTHENTICATED;
 }
 
 /* More of it is checked with its hello (server/core/entry/trainers.c). */
@@ -141,7 +144,13 @@ bool access_node(const struct rpc_call *call, char out[LIMIT_NAME], int64_t *out
 void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACTOR])
 {
     struct identity_cert cert;
+    struct identity_behalf behalf;
     struct ucred peer;
+    if (read_behalf(call, &behalf) == BEHALF_GOOD) {
+        (void)snprintf(out, ACCESS_ACTOR, "%s/%s" ACCESS_PAGE, identity_role_name(behalf.role),
+                       behalf.who);
+        return;
+    }
     const enum status st = rpc_call_peer_identity(call, &cert);
     if (st == ST_OK) {
         (void)snprintf(out, ACCESS_ACTOR, "%s/%s", identity_role_name(cert.who.role),
@@ -157,8 +166,18 @@ void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACT
 /* A method that changes something, or lets somebody in. */
 static bool changes(const char *path)
 {
-    return (is_service(path, "cairn.v1.Control") && !is_look(path)) ||
+    return (is_service(path, "cairn.v1.Control") && !identity_method_looks(method_of(path))) ||
            strcmp(path, "/cairn.v1.Fleet/Join") == 0 || strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
+}
+
+/* Its address, and behind the page that of who asked there. */
+static void describe_peer(const struct rpc_call *call, char out[PEER_BYTES])
+{
+    struct identity_behalf behalf;
+    rpc_call_peer(call, out, PEER_BYTES);
+    const size_t size = strlen(out);
+    if (read_behalf(call, &behalf) == BEHALF_GOOD)
+        (void)snprintf(out + size, PEER_BYTES - size, " for %s", behalf.address);
 }
 
 void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
@@ -169,9 +188,9 @@ void access_note(struct audit *audit, const struct rpc_call *call, const char *a
     const char *path = rpc_call_path(call);
     if (!refused && !changes(path))
         return;
-    char actor[ACCESS_ACTOR], peer[64];
+    char actor[ACCESS_ACTOR], peer[PEER_BYTES];
     access_actor(call, refused, actor);
-    rpc_call_peer(call, peer, sizeof peer);
+    describe_peer(call, peer);
     const bool ours = strncmp(path, package, sizeof package - 1) == 0;
     const struct audit_call row = { .actor = actor,
                                     .peer = peer,
@@ -191,7 +210,7 @@ static enum rpc_code authorize(const struct access *access, struct rpc_call *cal
 {
     struct ucred peer;
     if (rpc_call_peer_cred(call, &peer))
-        return RPC_OK; /* the listener checked them */
+        return judge_owner(call, out_detail);
     if (is_service(rpc_call_path(call), "cairn.v1.Training"))
         return judge_trainer(access, call, out_detail);
     if (access->tls && strcmp(rpc_call_path(call), "/cairn.v1.Fleet/Join") == 0)

@@ -2,7 +2,8 @@
  * Who may call what.
  *
  *     over                  is                 may call
- *     the Unix socket       its owner, or root everything
+ *     the Unix socket       its owner, or root everything; what it says it asks for another
+ *                                            (identity/behalf.h): what that one's role may
  *     loopback, no TLS      with the token     everything but Training
  *                           with a generation's token   Training
  *     TLS                   node               Fleet, as the node that its certificate names
@@ -47,10 +48,12 @@ struct access {
 };
 
 #define ACCESS_LOCAL "local"
-#define ACCESS_ACTOR (LIMIT_NAME + 16) /* bytes of "operator/alice", with the NUL */
+#define ACCESS_PAGE  "@page" /* behind whom the page asks for: no certificate's name has an '@' */
+#define ACCESS_ACTOR (LIMIT_NAME + 24) /* bytes of "operator/alice@page", with the NUL */
 /*
- * Who calls, by what was checked: the role and name of a certificate; "local": somebody on this
- * machine, who came over the socket or has the token; "nobody". refused: the call wasn't let
+ * Who calls, by what was checked: the role and name of a certificate; who acts on the page, as the
+ * observer says it ("operator/alice@page", "operator/session:3f2a9c@page"); "local": somebody on
+ * this machine, who came over the socket or has the token; "nobody". refused: the call wasn't let
  * through.
  */
 void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACTOR]);

@@ -11,7 +11,7 @@
 
 #include "common/cleanup.h"
 #include "identity/cert.h"
-#include "identity/make.h"
+#include "identity/own.h"
 #include "server/api/api.h"
 #include "server/api/render.h"
 
@@ -60,35 +60,6 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
     cairn__v1__node__free_unpacked(out, NULL);
 }
 
-/* ---- the authority ---- */
-
-static enum status read_file(const char *path, char **out, struct reason *reason)
-{
-    size_t size;
-    const enum status st = io_read_file(io_system(), path, IDENTITY_FILE_BYTES, out, &size);
-    if (st != ST_OK) {
-        reason_set(reason,
-                   "the coordinator can't read %s (%s), so that it signs nothing: 'cairn "
-                   "cert' does, where the authority is",
-                   path, status_string(st));
-    }
-    return st;
-}
-
-/* To be released in any case. */
-static enum status read_authority(const struct identity_files *tls, struct identity_pem *out,
-                                  struct reason *reason)
-{
-    char path[LIMIT_PATH];
-    const char *ca = tls->ca, *slash = strrchr(ca, '/');
-    const int length =
-        snprintf(path, sizeof path, "%.*sca.key", slash ? (int)(slash + 1 - ca) : 0, ca);
-    if (length < 0 || (size_t)length >= sizeof path)
-        return ST_FULL;
-    const enum status st = read_file(ca, &out->cert, reason);
-    return st == ST_OK ? read_file(path, &out->key, reason) : st;
-}
-
 /* ---- invites ---- */
 
 static bool is_one_of(const char *host, const char *list)
@@ -118,11 +89,14 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
 {
     struct identity_cert own;
     auto_free char *pem = NULL;
-    enum status st = read_file(api->tls->cert, &pem, reason);
+    size_t size = 0;
+    enum status st = io_read_file(io_system(), api->tls->cert, IDENTITY_FILE_BYTES, &pem, &size);
     if (st == ST_OK)
         st = identity_cert_read(pem, &own);
-    if (st != ST_OK)
+    if (st != ST_OK) {
+        reason_set(reason, "%s can't be read: %s", api->tls->cert, status_string(st));
         return st;
+    }
     const char *address = api->advertise ? api->advertise : api->address;
     const char *port = strrchr(address, ':') + 1;
     char host[256];
@@ -149,7 +123,7 @@ static enum status make_invite(struct api *api, uint32_t uses, int64_t until_s,
 {
     uint8_t bytes[32];
     struct identity_pem ca = { 0 };
-    enum status st = read_authority(api->tls, &ca, reason);
+    enum status st = identity_authority_read(api->tls, &ca, reason);
     if (st == ST_OK)
         st = add_addresses(api, invite, reason);
     invite->ca = ca.cert;
@@ -251,7 +225,7 @@ static void join(struct api *api, const Cairn__V1__JoinRequest *in,
     auto_free char *cert = NULL;
     const int64_t forgotten_s = core_node_forgotten(api->core, in->node);
     const int64_t issued_s = now_s(api) > forgotten_s ? now_s(api) : forgotten_s + 1;
-    enum status st = read_authority(api->tls, &ca, &reason);
+    enum status st = identity_authority_read(api->tls, &ca, &reason);
     if (st == ST_OK)
         st = identity_sign(&ca, in->request, IDENTITY_NODE, in->node, issued_s, &cert, &reason);
     identity_pem_release(&ca);
@@ -277,37 +251,13 @@ void api_join(Cairn__V1__Fleet_Service *service, const Cairn__V1__JoinRequest *i
 
 /* ---- certificates that are renewed ---- */
 
-static bool is_old(const struct identity_cert *cert, int64_t at_s)
-{
-    return cert->not_after_s - at_s < INT64_C(86400) * IDENTITY_DAYS / 3;
-}
-
-/* Of a certificate of this authority. */
-static enum status renew_own(const struct identity_files *tls, const char *old, int64_t at_s)
-{
-    struct identity_pem ca = { 0 };
-    struct reason reason = { "" };
-    auto_free char *cert = NULL;
-    enum status st = read_authority(tls, &ca, &reason);
-    if (st == ST_OK)
-        st = identity_renew(&ca, old, at_s, &cert, &reason);
-    identity_pem_release(&ca);
-    return st == ST_OK ? io_replace(io_system(), tls->cert, cert, strlen(cert)) : st;
-}
-
 void api_renew_own(const struct identity_files *tls, const struct log *log)
 {
-    const int64_t at_s = clock_wall_ms(clock_system()) / 1000;
-    struct identity_cert own;
-    struct reason reason = { "" };
-    auto_free char *pem = NULL;
-    if (read_file(tls->cert, &pem, &reason) != ST_OK || identity_cert_read(pem, &own) != ST_OK ||
-        !is_old(&own, at_s))
-        return;
-    const enum status st = renew_own(tls, pem, at_s);
-    if (st == ST_OK) {
+    bool renewed = false;
+    const enum status st = identity_renew_own(tls, clock_wall_ms(clock_system()) / 1000, &renewed);
+    if (renewed)
         LOG_INFO(log, "%s is renewed", tls->cert);
-    } else {
+    if (st != ST_OK) {
         LOG_WARN(log, "%s expires soon and couldn't be renewed (%s): 'cairn cert renew' does it",
                  tls->cert, status_string(st));
     }
@@ -342,7 +292,7 @@ static void renew(struct api *api, const Cairn__V1__RenewRequest *in,
     struct identity_pem ca = { 0 };
     struct reason reason = { "" };
     auto_free char *cert = NULL;
-    enum status st = read_authority(api->tls, &ca, &reason);
+    enum status st = identity_authority_read(api->tls, &ca, &reason);
     if (st == ST_OK)
         st = identity_renew(&ca, in->certificate, now_s(api), &cert, &reason);
     identity_pem_release(&ca);

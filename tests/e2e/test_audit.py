@@ -2,10 +2,11 @@
 import json
 import stat
 
+import grpc
 import pytest
 
 from home import TINY, Home, until
-from test_tls import TlsHome
+from test_tls import TlsHome, messages  # noqa: F401 (messages: the fixture pb)
 
 
 class NarrowHome(TlsHome):
@@ -122,3 +123,35 @@ def test_up_passes_paths_and_address_on():
         assert [line for line in invite if line.startswith("address ")][0] == "address there.example:7000", invite
         differs = home.cairn("up", "--paths", "/other", check=False)
         assert differs.returncode == 4 and "already up, but with --paths /data, not /other" in differs.stderr
+
+
+def test_for_whom_it_is_asked_counts_from_the_coordinators_own_machine_alone(home, pb):
+    """The line with which the page says for whom it asks: it names, takes rights away, and helps nobody else."""
+    job = home.submit(TINY.replace("12 steps", "100000 steps"))
+
+    def ask(channel, method, behalf):
+        call = channel.unary_unary(f"/cairn.v1.Control/{method}", pb.control.JobRequest.SerializeToString, pb.control.Job.FromString)
+        try:
+            call(pb.control.JobRequest(job=job), timeout=10, metadata=(("cairn-for", behalf),))
+        except grpc.RpcError as error:
+            return error.code().name
+        return "OK"
+
+    def last_asker(kind):
+        return [event["message"] for event in home.show(job)["events"] if event["kind"] == kind][-1]
+    with grpc.insecure_channel(f"unix:{home.home}/cairnd.sock") as owner, home.channel("operator-alice") as alice, \
+            home.channel("viewer-bob") as bob:
+        assert ask(owner, "PauseJob", "operator/carol 10.0.0.9") == "OK"
+        assert last_asker("pause") == "asked by operator/carol@page"
+        assert logged(home, actor="operator/carol@page", method="Control/PauseJob", about=job)["peer"].endswith(" for 10.0.0.9")
+        assert ask(owner, "GetJob", "viewer/session:0a1b2c 10.0.0.9") == "OK"
+        assert ask(owner, "ResumeJob", "viewer/session:0a1b2c 10.0.0.9") == "PERMISSION_DENIED"
+        logged(home, actor="viewer/session:0a1b2c@page", method="Control/ResumeJob", code="PERMISSION_DENIED")
+        for bad in ("operator/carol", "node/n1 10.0.0.9", "local 10.0.0.9", "operator/carol@page 10.0.0.9", "operator/" + "x" * 200 + " ::1", ""):
+            assert ask(owner, "ResumeJob", bad) == "UNAUTHENTICATED", bad
+        assert home.show(job)["state"] == "PAUSED"
+        assert ask(bob, "ResumeJob", "operator/carol 10.0.0.9") == "PERMISSION_DENIED"
+        assert ask(alice, "ResumeJob", "operator/carol 10.0.0.9") == "OK"
+        assert last_asker("resumed") == "asked by operator/alice"
+        assert logged(home, actor="operator/alice", method="Control/ResumeJob", about=job)["peer"].startswith("ipv4:127.0.0.1:")
+        assert ask(alice, "StopJob", "nonsense") == "OK"

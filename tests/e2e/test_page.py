@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -244,6 +245,28 @@ def test_each_action_does_it(home, operator):
     assert status == 404 and "nobody" in json.loads(body)["error"]
 
 
+def test_who_acted_is_in_the_history(home, operator):
+    """Two browsers and a script, each by a name that it is told itself; from loopback, which the audit log says."""
+    def signed_in():
+        link = urlsplit(home.cairn("open").stdout.strip())
+        return Browser(home).ask(f"{link.path}?{link.query}")[1]["Set-Cookie"].split(";")[0]
+    stranger, asked = Browser(home), []
+    for headers in ({"Cookie": signed_in()}, {"Cookie": signed_in()}, {"Authorization": f"Bearer {operator.token}"}):
+        name = stranger.json("/api/v1/session", **headers)["actor"]
+        for what, state in (("pause", "PAUSED"), ("resume", "RUNNING")):
+            assert stranger.act(f"/api/v1/jobs/{home.runs}/{what}", **headers)[0] == 200
+            home.wait_state(home.runs, state)
+        asked.append(name)
+    assert len(set(asked)) == 3 and re.fullmatch("operator/token:[0-9a-f]{6}", asked[2])
+    assert all(re.fullmatch("operator/session:[0-9a-f]{6}", name) for name in asked[:2])
+    said = [event["message"] for event in home.show(home.runs)["events"] if event["kind"] in ("pause", "resumed")][-6:]
+    assert said == [f"asked by {name}@page" for name in asked for _ in range(2)]
+    lines = [json.loads(line) for line in (home.home / "state" / "audit.log").read_text(encoding="utf-8").splitlines()]
+    for name in asked:
+        assert {"Control/PauseJob", "Control/ResumeJob"} <= {
+            line["method"] for line in lines if line["actor"] == f"{name}@page" and line["peer"].endswith(" for 127.0.0.1")}
+
+
 def test_a_link_lets_a_browser_in_once(home):
     for flag, role in (((), "operator"), (("--viewer",), "viewer")):
         link = urlsplit(home.cairn("open", *flag).stdout.strip())
@@ -450,15 +473,15 @@ def test_no_page_where_none_is_wanted():
         assert refused.returncode == 5 and "cairn up" in refused.stderr
 
 
-def test_beyond_this_machine_it_is_refused():
+def test_beyond_this_machine_it_is_refused_without_certificates():
     with Home() as home:
         env = {**home.env, "CAIRN_HOME": str(home.dir / "other")}
         Path(env["CAIRN_HOME"]).mkdir()
         done = subprocess.run([BIN / "cairn-observer", "--listen", "0.0.0.0:0"], env=env, timeout=20,
                               capture_output=True, text=True, check=False)
-        assert done.returncode == 2 and "ssh -L" in done.stderr
+        assert done.returncode == 2 and "ssh -L" in done.stderr and "cairn cert init" in done.stderr
         home.cairn("down")
-        for address in ("0.0.0.0:0", "localhost:7080", "7080", ""):
+        for address in ("0.0.0.0:0", "localhost:7080", "7080", "", ":7080", "a b:80", "[fd00::7:80", "there:", "there:99999999"):
             refused = home.cairn("up", "--page", address, check=False)
             assert refused.returncode == 2 and "ssh -L" in refused.stderr, address
         assert not home.pids("cairnd")

@@ -1,14 +1,16 @@
-/* Any bytes as the URI of an identity, as a certificate, and as what is in the PEM text of a
- * certificate or of a request to sign. */
+/* Any bytes as the URI of an identity, as a certificate, as what is in the PEM text of one or of a
+ * request to sign, as what a caller showed, and as for whom the page asks. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "identity/behalf.h"
 #include "identity/cert.h"
 #include "identity/invite.h"
 #include "identity/make.h"
+#include "identity/peer.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { NOW = 1790000000, BYTES_MAX = 16384 };
@@ -69,6 +71,33 @@ static void parse_lines(const char *text)
     free(whole);
 }
 
+/* What is for whom somebody asks is so in one way only. */
+static void parse_behalf(const uint8_t *data, size_t size)
+{
+    struct identity_behalf behalf;
+    char text[IDENTITY_BEHALF];
+    if (!identity_behalf_read(data, size, &behalf))
+        return;
+    CHECK(behalf.role == IDENTITY_OPERATOR || behalf.role == IDENTITY_VIEWER);
+    identity_behalf_text(&behalf, text);
+    CHECK(strlen(text) == size);
+    CHECK(memcmp(text, data, size) == 0);
+}
+
+/* Nobody signed it, so it makes nobody somebody. The first byte says where it is cut in two. */
+static void check_peer(const uint8_t *data, size_t size)
+{
+    struct reason reason = { "" };
+    struct identity_cert cert;
+    const size_t cut = size == 0 ? 0 : data[0] % size;
+    const struct identity_der chain[] = { { data, cut }, { data + cut, size - cut } };
+    for (size_t from = 0; from < 2; from++) {
+        CHECK(identity_peer_check(ca.cert, "lab", chain + from, 2 - from, NOW, &cert, &reason) !=
+              ST_OK);
+        CHECK(reason.text[0] != '\0');
+    }
+}
+
 /* The bytes between the lines of such a text. */
 static void parse_wrapped(const char *what, void (*parse)(const char *), const uint8_t *data,
                           size_t size)
@@ -95,6 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
+    parse_behalf(data, size);
+    check_peer(data, size);
     parse_uri(text, size);
     parse_cert(text);
     parse_invite(text);

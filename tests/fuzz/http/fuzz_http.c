@@ -448,14 +448,14 @@ static void read_tokens(const struct world *world, const uint8_t *data, size_t s
     CHECK(text != NULL);
     memcpy(text, data, size);
     text[size] = '\0';
-    CHECK(session_role(&world->sessions, text, 0) == SESSION_NOBODY);
-    CHECK(session_link(&world->sessions, text, 0) == SESSION_NOBODY);
+    CHECK(session_role(&world->sessions, text, 0) == IDENTITY_NOBODY);
+    CHECK(session_link(&world->sessions, text, 0) == IDENTITY_NOBODY);
     free(text);
     memcpy(token, world->operator, sizeof token);
     for (size_t i = 0; i + 1 < size; i += 2)
         token[data[i] % (IDENTITY_TOKEN - 1)] ^= (char)data[i + 1];
-    const enum session_role role = session_role(&world->sessions, token, 0);
-    CHECK(role == SESSION_NOBODY || is_secret(token, world->operator));
+    const enum identity_role role = session_role(&world->sessions, token, 0);
+    CHECK(role == IDENTITY_NOBODY || is_secret(token, world->operator));
 }
 
 static void read_rows(const uint8_t *data, size_t size)

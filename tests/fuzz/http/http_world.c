@@ -249,10 +249,10 @@ static void make_sessions(void)
     CHECK(sessions_open(&world.face.sessions, &world.paths) == ST_OK);
     other = world.face.sessions;
     other.key[0] = (char)(other.key[0] == '0' ? '1' : '0');
-    session_make(&world.face.sessions, SESSION_OPERATOR, now_s + 86400, world.face.operator);
-    session_make(&world.face.sessions, SESSION_VIEWER, now_s + 86400, world.face.viewer);
-    session_make(&world.face.sessions, SESSION_OPERATOR, now_s - 1, world.face.expired);
-    session_make(&other, SESSION_OPERATOR, now_s + 86400, world.face.foreign);
+    session_make(&world.face.sessions, IDENTITY_OPERATOR, now_s + 86400, world.face.operator);
+    session_make(&world.face.sessions, IDENTITY_VIEWER, now_s + 86400, world.face.viewer);
+    session_make(&world.face.sessions, IDENTITY_OPERATOR, now_s - 1, world.face.expired);
+    session_make(&other, IDENTITY_OPERATOR, now_s + 86400, world.face.foreign);
 }
 
 struct world *world_get(void)

@@ -28,29 +28,48 @@ static void a_token_has_a_role_and_an_end(void **state)
 {
     char token[IDENTITY_TOKEN];
     (void)state;
-    session_make(&sessions, SESSION_VIEWER, 1000, token);
-    assert_int_equal(session_role(&sessions, token, 999), SESSION_VIEWER);
-    assert_int_equal(session_role(&sessions, token, 1000), SESSION_NOBODY);
-    session_make(&sessions, SESSION_OPERATOR, 1000, token);
-    assert_int_equal(session_role(&sessions, token, 999), SESSION_OPERATOR);
+    session_make(&sessions, IDENTITY_VIEWER, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 999), IDENTITY_VIEWER);
+    assert_int_equal(session_role(&sessions, token, 1000), IDENTITY_NOBODY);
+    session_make(&sessions, IDENTITY_OPERATOR, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 999), IDENTITY_OPERATOR);
+}
+
+static void tokens_are_told_apart_without_being_told(void **state)
+{
+    char one[IDENTITY_TOKEN], other[IDENTITY_TOKEN], who[SESSION_WHO], again[SESSION_WHO];
+    (void)state;
+    session_make(&sessions, IDENTITY_OPERATOR, 1000, one);
+    session_make(&sessions, IDENTITY_OPERATOR, 1000, other);
+    session_who(one, who);
+    session_who(one, again);
+    assert_string_equal(who, again);
+    assert_memory_equal(who, "session:", 8);
+    assert_int_equal(strlen(who), 14);
+    session_who(other, again);
+    assert_string_not_equal(who, again); /* 24 bits: once in 16 million runs they are equal */
+    assert_int_equal(session_until_s(one), 1000);
+    session_make(&sessions, IDENTITY_OPERATOR, 0xffffffff, one);
+    session_who(one, who);
+    assert_memory_equal(who, "token:", 6);
 }
 
 static void a_token_that_was_changed_is_nobodys(void **state)
 {
     char token[IDENTITY_TOKEN];
     (void)state;
-    session_make(&sessions, SESSION_VIEWER, 1000, token);
+    session_make(&sessions, IDENTITY_VIEWER, 1000, token);
     for (size_t i = 0; i < IDENTITY_TOKEN - 1; i++) {
         const char kept = token[i];
         token[i] = kept == 'a' ? 'c' : 'a';
-        assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
+        assert_int_equal(session_role(&sessions, token, 10), IDENTITY_NOBODY);
         token[i] = kept;
     }
-    assert_int_equal(session_role(&sessions, token, 10), SESSION_VIEWER);
+    assert_int_equal(session_role(&sessions, token, 10), IDENTITY_VIEWER);
     token[IDENTITY_TOKEN - 2] = '\0';
-    assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
-    assert_int_equal(session_role(&sessions, "", 10), SESSION_NOBODY);
-    assert_int_equal(session_role(&sessions, NULL, 10), SESSION_NOBODY);
+    assert_int_equal(session_role(&sessions, token, 10), IDENTITY_NOBODY);
+    assert_int_equal(session_role(&sessions, "", 10), IDENTITY_NOBODY);
+    assert_int_equal(session_role(&sessions, NULL, 10), IDENTITY_NOBODY);
 }
 
 static void another_home_has_another_key(void **state)
@@ -59,8 +78,8 @@ static void another_home_has_another_key(void **state)
     struct sessions other = sessions;
     (void)state;
     other.key[0] = (char)(other.key[0] == '0' ? '1' : '0');
-    session_make(&other, SESSION_OPERATOR, 1000, token);
-    assert_int_equal(session_role(&sessions, token, 10), SESSION_NOBODY);
+    session_make(&other, IDENTITY_OPERATOR, 1000, token);
+    assert_int_equal(session_role(&sessions, token, 10), IDENTITY_NOBODY);
 }
 
 static void put_link(const char *code, const char *role)
@@ -78,14 +97,14 @@ static void a_link_works_once(void **state)
     static const char code[] = "0123456789abcdef0123456789abcdef";
     const int64_t now = time(NULL);
     (void)state;
-    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, code, now), IDENTITY_NOBODY);
     put_link(code, "operator");
-    assert_int_equal(session_link(&sessions, code, now), SESSION_OPERATOR);
-    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, code, now), IDENTITY_OPERATOR);
+    assert_int_equal(session_link(&sessions, code, now), IDENTITY_NOBODY);
     put_link(code, "viewer");
-    assert_int_equal(session_link(&sessions, code, now), SESSION_VIEWER);
+    assert_int_equal(session_link(&sessions, code, now), IDENTITY_VIEWER);
     put_link(code, "root");
-    assert_int_equal(session_link(&sessions, code, now), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, code, now), IDENTITY_NOBODY);
 }
 
 static void an_old_link_is_none(void **state)
@@ -94,7 +113,7 @@ static void an_old_link_is_none(void **state)
     (void)state;
     put_link(code, "operator");
     assert_int_equal(session_link(&sessions, code, time(NULL) + SESSION_LINK_S + 2),
-                     SESSION_NOBODY);
+                     IDENTITY_NOBODY);
 }
 
 /* Else one made before the clock was set back would be good until it has caught up. */
@@ -104,7 +123,7 @@ static void a_link_of_the_future_is_none(void **state)
     (void)state;
     put_link(code, "operator");
     assert_int_equal(session_link(&sessions, code, time(NULL) - SESSION_LINK_S - 2),
-                     SESSION_NOBODY);
+                     IDENTITY_NOBODY);
 }
 
 static void read_token(const char *name, char out[IDENTITY_TOKEN + 1])
@@ -126,7 +145,7 @@ static void tokens_outlive_a_restart(void **state)
     (void)state;
     assert_int_equal(paths_open(&paths), ST_OK);
     read_token("token", before);
-    assert_int_equal(session_role(&sessions, before, time(NULL)), SESSION_OPERATOR);
+    assert_int_equal(session_role(&sessions, before, time(NULL)), IDENTITY_OPERATOR);
     assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
     read_token("token", after);
     assert_string_equal(before, after);
@@ -136,9 +155,9 @@ static void tokens_outlive_a_restart(void **state)
     assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
     read_token("token", after);
     assert_string_not_equal(before, after);
-    assert_int_equal(session_role(&sessions, after, time(NULL)), SESSION_OPERATOR);
+    assert_int_equal(session_role(&sessions, after, time(NULL)), IDENTITY_OPERATOR);
     read_token("viewer-token", after);
-    assert_int_equal(session_role(&sessions, after, time(NULL)), SESSION_VIEWER);
+    assert_int_equal(session_role(&sessions, after, time(NULL)), IDENTITY_VIEWER);
 }
 
 /* Of a file that holds a viewer's, or junk that is longer, no operator's token is expected. */
@@ -150,7 +169,7 @@ static void a_token_file_of_another_kind_is_written_anew(void **state)
     assert_int_equal(paths_open(&paths), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/observer/token", home);
     memset(junk, 'a', sizeof(junk));
-    session_make(&sessions, SESSION_VIEWER, 0xffffffff, junk);
+    session_make(&sessions, IDENTITY_VIEWER, 0xffffffff, junk);
     junk[IDENTITY_TOKEN - 1] = '\n';
     for (size_t size = 0; size <= sizeof(junk); size += 50) {
         const int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
@@ -158,7 +177,7 @@ static void a_token_file_of_another_kind_is_written_anew(void **state)
         assert_int_equal(close(fd), 0);
         assert_int_equal(sessions_open(&sessions, &paths), ST_OK);
         read_token("token", token);
-        assert_int_equal(session_role(&sessions, token, time(NULL)), SESSION_OPERATOR);
+        assert_int_equal(session_role(&sessions, token, time(NULL)), IDENTITY_OPERATOR);
     }
 }
 
@@ -166,11 +185,11 @@ static void a_link_is_no_path(void **state)
 {
     (void)state;
     put_link("../key2", "operator");
-    assert_int_equal(session_link(&sessions, "../key2", time(NULL)), SESSION_NOBODY);
+    assert_int_equal(session_link(&sessions, "../key2", time(NULL)), IDENTITY_NOBODY);
     assert_int_equal(session_link(&sessions, "../../../../../../../../etc/passw", time(NULL)),
-                     SESSION_NOBODY);
-    assert_int_equal(session_link(&sessions, "", time(NULL)), SESSION_NOBODY);
-    assert_int_equal(session_link(&sessions, NULL, time(NULL)), SESSION_NOBODY);
+                     IDENTITY_NOBODY);
+    assert_int_equal(session_link(&sessions, "", time(NULL)), IDENTITY_NOBODY);
+    assert_int_equal(session_link(&sessions, NULL, time(NULL)), IDENTITY_NOBODY);
 }
 
 static void what_is_kept_is_its_owners(void **state)
@@ -191,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_has_a_role_and_an_end),
+        cmocka_unit_test(tokens_are_told_apart_without_being_told),
         cmocka_unit_test(a_token_that_was_changed_is_nobodys),
         cmocka_unit_test(another_home_has_another_key),
         cmocka_unit_test(a_link_works_once),

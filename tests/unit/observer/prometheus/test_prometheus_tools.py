@@ -199,9 +199,22 @@ def test_the_table_in_the_docs_is_the_code():
 
 @needs_promtool
 def test_the_configuration_in_the_docs_is_one(tmp_path):
-    (found,) = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.M | re.S)
+    found, *_ = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.M | re.S)
     assert "honor_labels: true" in found
     shutil.copy(ALERTS, tmp_path / "cairn-alerts.yaml")
     (tmp_path / "prometheus.yml").write_text(found.replace("/etc/prometheus/", f"{tmp_path}/"), encoding="utf-8")
     code, said = promtool("check", "config", tmp_path / "prometheus.yml")
     assert code == 0 and "SUCCESS: 1 rule files found" in said, said
+
+
+@needs_promtool
+@pytest.mark.parametrize("by", ["certificate", "token"])
+def test_so_is_that_for_another_machine(tmp_path, by):
+    _, found, instead = re.findall(r"^```yaml\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.M | re.S)
+    if by == "token":
+        found = re.sub(r"^ +(cert|key)_file:.*\n", "", found, flags=re.M).replace("    static_configs", instead + "    static_configs")
+    names = ("cert_file", "key_file") if by == "certificate" else ("credentials_file",)
+    assert set(re.findall(r"\b\w+_file\b", found)) == {"ca_file", *names}
+    (tmp_path / "prometheus.yml").write_text(found.replace("/etc/prometheus/", f"{tmp_path}/"), encoding="utf-8")
+    code, said = promtool("check", "config", "--syntax-only", tmp_path / "prometheus.yml")
+    assert code == 0 and "is valid prometheus config file syntax" in said, said
