@@ -470,6 +470,7 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
                                      .token = "secret",
                                      .tls_ca = "",
                                      .sums = "/nowhere",
+                                     .peaks = "/nowhere",
                                      .ports = "",
                                      .gpu = "",
                                      .threads = 3,
