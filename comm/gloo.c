@@ -38,8 +38,8 @@ _Static_assert(PEERS_ADDRESS_MAX <= RENDEZVOUS_COMMON_MAX, "an address is for al
 struct comm {
     struct gloo_mesh *mesh; /* NULL with size 1 */
     int rank, size;
-    uint64_t tag;                    /* of the next collective */
-    uint64_t *sent, *received;       /* [size] point-to-point messages so far */
+    uint64_t tag;              /* of the next collective */
+    uint64_t *sent, *received; /* [size] point-to-point messages so far */
     _Atomic uint64_t sent_bytes, received_bytes;
     struct gloo_transfer *transfers; /* [2 · size] */
     struct comm_segment *segments;   /* [2 · size] of all_reduce */

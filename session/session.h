@@ -184,8 +184,8 @@ struct session_ready {
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
     size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
-    double step_flops; /* operations of a step of the job; 0: not said */
-    double peak_flops; /* operations a second that this rank could do at most; 0: not known */
+    double step_flops;         /* operations of a step of the job; 0: not said */
+    double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
 /* What that asks of host memory. */

@@ -11,6 +11,7 @@
 #include "client/cmd/commands.h"
 #include "client/print/cell.h"
 #include "client/print/output.h"
+#include "client/print/usage.h"
 
 #define NODE(member) .offset = offsetof(Cairn__V1__Node, member)
 
@@ -52,6 +53,11 @@ static const struct column node_columns[] = {
     { "USED", .cell = node_slots, .right = true },
     { "GPUS", .cell = node_gpus, .right = true },
     { "GPU", .cell = node_gpu_name, .wide = true },
+    { "GPU USE", .cell = cell_node_gpu_use, .wide = true },
+    { "CORES", .cell = cell_node_cores, .right = true, .wide = true },
+    { "MEMORY", .cell = cell_node_memory, .right = true, .wide = true },
+    { "RECEIVES", .cell = cell_node_received, .right = true, .wide = true },
+    { "SENDS", .cell = cell_node_sent, .right = true, .wide = true },
     { "HOST", NODE(host), .cell = cell_text, .wide = true },
     { "VERSION", NODE(version), .cell = cell_text },
     { "REASON", NODE(reason), .cell = cell_text, .wide = true },

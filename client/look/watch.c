@@ -16,6 +16,7 @@
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/progress.h"
+#include "client/print/usage.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "proto/text/json.h"
@@ -115,8 +116,11 @@ static enum status draw_pace(const Cairn__V1__Job *job, struct buf *out)
 {
     if (!isfinite(job->throughput) || !isfinite(job->step_ms))
         return ST_OK;
-    enum status st = buf_printf(out, "\n%.0f %s  step %.1f ms", job->throughput,
-                                job->throughput_unit, job->step_ms);
+    char mfu[32];
+    (void)format_mfu(job, mfu, sizeof(mfu));
+    enum status st =
+        buf_printf(out, "\n%.0f %s  %s%sstep %.1f ms", job->throughput, job->throughput_unit, mfu,
+                   mfu[0] == '\0' ? "" : "  ", job->step_ms);
     for (size_t i = 0; st == ST_OK && i < job->n_phases; i++) {
         st = buf_printf(out, "%s%s %.1f", i == 0 ? " = " : " + ", job->phases[i]->name,
                         job->phases[i]->ms);

@@ -116,7 +116,7 @@ struct core_rank {
     struct core_conn *conn; /* its session, or NULL */
     struct core_told told;
     struct core_usage usage;
-    char version[32];       /* of its program, as its hello said in generation version_of */
+    char version[32]; /* of its program, as its hello said in generation version_of */
     uint32_t version_of;
     /* where it holds a slot; NULL: it holds none, and the rest means nothing */
     struct core_node *node;

@@ -55,9 +55,8 @@ static void take_worker(const struct core_node *node, const Cairn__V1__TrainerUs
         if (of->birth != row->ref->generation || of->number != row->ref->rank ||
             strcmp(rank->job->id, row->ref->job) != 0)
             continue;
-        rank->usage = (struct core_usage){ .birth = of->birth,
-                                           .number = of->number,
-                                           .message = *row->usage };
+        rank->usage =
+            (struct core_usage){ .birth = of->birth, .number = of->number, .message = *row->usage };
         rank->usage.message.base.n_unknown_fields = 0; /* they are the beat's */
         rank->usage.message.base.unknown_fields = NULL;
         return;

@@ -31,8 +31,8 @@ static void take_gpu(struct core *core, struct core_node *node, size_t i,
     to->utilization = from->utilization__case == CAIRN__V1__GPU__UTILIZATION__UTILIZATION
                           ? from->utilization
                           : (double)NAN;
-    to->power_watts = from->power__case == CAIRN__V1__GPU__POWER__POWER_WATTS ? from->power_watts
-                                                                              : (double)NAN;
+    to->power_watts =
+        from->power__case == CAIRN__V1__GPU__POWER__POWER_WATTS ? from->power_watts : (double)NAN;
     if (served != (core_gpu_serves(to) && !to->problem[0])) {
         node->counted = false;
         core->schedule_needed = true;

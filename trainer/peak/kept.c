@@ -9,9 +9,9 @@
 #include "checkpoint/format/hash.h"
 #include "common/cleanup.h"
 
-#define HEAD       "cairn peak 1\n"
-#define HASH_TEXT  33 /* with its NUL */
-#define BYTES_MAX  (PEAK_KEY_BYTES + 128)
+#define HEAD      "cairn peak 1\n"
+#define HASH_TEXT 33 /* with its NUL */
+#define BYTES_MAX (PEAK_KEY_BYTES + 128)
 
 static enum status name_of(const struct peak_place *place, char out[LIMIT_PATH])
 {

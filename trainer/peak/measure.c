@@ -53,8 +53,7 @@ static enum dtype dtype_of(enum math math)
 }
 
 /* Zero bytes: none. The caller frees what there is, whatever is returned. */
-static enum status allocate(const struct peak *peak, struct product *p,
-                            const struct tensor *in)
+static enum status allocate(const struct peak *peak, struct product *p, const struct tensor *in)
 {
     const size_t weight_bytes = (size_t)(p->side * p->side) * sizeof(float);
     const size_t bytes[REGIONS] = { in->bytes, weight_bytes, p->info.out.bytes,
@@ -68,10 +67,10 @@ static enum status allocate(const struct peak *peak, struct product *p,
      * Two halves of these bits are numbers as well. */
     if (st == ST_OK)
         st = peak->table->vector.fill(peak->backend, p->memory[0], 1.0F, in->bytes / sizeof(float),
-                                   peak->stream);
+                                      peak->stream);
     if (st == ST_OK)
-        st = peak->table->vector.fill(peak->backend, p->memory[1], 1.0F, weight_bytes / sizeof(float),
-                                   peak->stream);
+        st = peak->table->vector.fill(peak->backend, p->memory[1], 1.0F,
+                                      weight_bytes / sizeof(float), peak->stream);
     p->buffers = (struct op_buffers){ .in = { p->memory[0] },
                                       .param = { p->memory[1] },
                                       .out = p->memory[2],
@@ -109,7 +108,8 @@ static enum status run(const struct peak *peak, const struct product *p, int64_t
     const int64_t begin_ns = clock_mono_ns();
     enum status st = ST_OK;
     for (int64_t i = 0; st == ST_OK && i < count; i++)
-        st = peak->table->op[OP_LINEAR].forward(peak->backend, p->kernel, &p->buffers, peak->stream);
+        st =
+            peak->table->op[OP_LINEAR].forward(peak->backend, p->kernel, &p->buffers, peak->stream);
     if (st == ST_OK)
         st = peak->table->stream_sync(peak->backend, peak->stream);
     *out_ns = clock_mono_ns() - begin_ns;

@@ -71,8 +71,8 @@ struct rank {
     struct rank_rows rows;
     struct session_pace pace; /* what copies and steps took */
     struct rank_peak peak;
-    bool goes_on;             /* it was of a generation before */
-    uint32_t number;          /* of the worker; its rank is in the assignment */
+    bool goes_on;    /* it was of a generation before */
+    uint32_t number; /* of the worker; its rank is in the assignment */
 
     /* Of the generation. */
     uint32_t generation;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gpu.h"
-#include "agent/nvml.h"
+#include "agent/gauge/gpu.h"
+#include "agent/gauge/nvml.h"
 #include "common/clock.h"
 #include "tests/test.h"
 

@@ -12,7 +12,7 @@
 #include "agent/exit_cause.h"
 #include "agent/last_words.h"
 #include "agent/logs/tail.h"
-#include "agent/proc.h"
+#include "agent/gauge/proc.h"
 #include "agent/record.h"
 #include "agent/spawn.h"
 #include "common/flight.h"
