@@ -42,22 +42,23 @@ static uint32_t workers_here(const struct session_assignment *a)
     return count;
 }
 
-/* What it depends on, as a line; *crowded: measure.h. false: it can't be told. */
-static bool describe(const struct rank *r, char key[PEAK_KEY_BYTES], bool *crowded)
+/* What it depends on, as a line; *share: of it that this worker can have, where the workers that are
+ * there have more threads than it has processors. false: it can't be told. */
+static bool describe(const struct rank *r, char key[PEAK_KEY_BYTES], double *share)
 {
     static const char *const maths[] = { "fp32", "tf32", "bf16", "fp16" };
     const struct worker *w = r->worker;
-    const uint32_t threads = (uint32_t)r->job->workers.threads, here = workers_here(&r->assignment);
+    const uint32_t threads = (uint32_t)r->job->workers.threads;
+    const uint32_t wanted = workers_here(&r->assignment) * threads;
     char device[DEVICE_TEXT], cores[2 * sizeof(cpu_set_t) + 1];
     const uint32_t core_count = read_cores(cores, sizeof(cores));
     if (device_text(&w->device, device, sizeof(device)) != ST_OK)
         return false;
     const bool host = w->device.table->host_memory;
-    *crowded = host && core_count > 0 && here * threads > core_count;
+    *share = host && core_count > 0 && wanted > core_count ? (double)core_count / wanted : 1;
     const int size =
-        snprintf(key, PEAK_KEY_BYTES, "version %s, %s, %u threads on %s, %u at once, %s",
-                 CAIRN_VERSION, maths[w->settings.math], host ? threads : 0, host ? cores : "",
-                 *crowded ? here : 0, device);
+        snprintf(key, PEAK_KEY_BYTES, "version %s, %s, %u threads on %s, %s", CAIRN_VERSION,
+                 maths[w->settings.math], host ? threads : 0, host ? cores : "", device);
     return size > 0 && size < PEAK_KEY_BYTES;
 }
 
@@ -70,25 +71,24 @@ static bool may_measure(const struct rank *r, bool known)
     return a->generation == 1 || (seed && !known);
 }
 
-static void measure(struct rank *r, const struct peak_place *place, bool crowded)
+static void measure(struct rank *r, const struct peak_place *place)
 {
     const struct device *device = &r->worker->device;
     const struct peak_options options = { .table = device->table,
                                           .ordinal = device->ordinal < 0 ? 0 : device->ordinal,
                                           .threads = (int)r->job->workers.threads,
-                                          .math = r->worker->settings.math,
-                                          .crowded = crowded };
+                                          .math = r->worker->settings.math };
     double flops = 0;
     const int64_t begin_ms = clock_mono_ms(clock_system());
     enum status st = peak_measure(&options, &flops);
     if (st != ST_OK) {
-        LOG_WARN(r->log, "the most that this worker could compute can't be measured: %s, ignoring",
+        LOG_WARN(r->log, "the most that could be computed here can't be measured: %s, ignoring",
                  status_string(st));
         return;
     }
-    LOG_INFO(r->log, "this worker could compute %.1f GFLOP/s at most, as measured in %lld ms",
+    LOG_INFO(r->log, "its processors could compute %.1f GFLOP/s at most, as measured in %lld ms",
              flops / 1e9, (long long)(clock_mono_ms(clock_system()) - begin_ms));
-    if (!crowded && flops < r->peak.flops)
+    if (flops <= r->peak.flops)
         return; /* something disturbed it */
     r->peak.flops = flops;
     st = peak_keep(place, flops);
@@ -101,8 +101,8 @@ static void measure(struct rank *r, const struct peak_place *place, bool crowded
 double rank_peak_flops(struct rank *r)
 {
     char key[PEAK_KEY_BYTES], call[IO_CALL];
-    bool crowded = false;
-    if (!describe(r, key, &crowded))
+    double share = 1;
+    if (!describe(r, key, &share))
         return 0;
     (void)snprintf(call, sizeof(call), "%ld", (long)getpid());
     struct io io = *io_system();
@@ -114,6 +114,6 @@ double rank_peak_flops(struct rank *r)
         (void)!peak_find(&place, &r->peak.flops); /* not found: not known */
     }
     if (may_measure(r, r->peak.flops > 0))
-        measure(r, &place, crowded);
-    return r->peak.flops;
+        measure(r, &place);
+    return r->peak.flops * share;
 }
