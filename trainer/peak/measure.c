@@ -152,7 +152,8 @@ static enum status try_product(const struct peak *peak, int64_t side, struct pro
     return st;
 }
 
-/* The largest that is quick enough, as long as there is time for more. Where one more has no room, the one before does. */
+/* The largest that is quick enough, as long as there is time for more. Where one more has no room,
+ * the one before does. */
 static enum status grow(const struct peak *peak, int64_t begin_ns, struct product *p)
 {
     enum status st = try_product(peak, PEAK_SIDE_MIN, p);
