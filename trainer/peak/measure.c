@@ -70,12 +70,10 @@ static enum status allocate(const struct peak *peak, struct product *p, const st
     }
     /* Not zeros: a device that multiplies those needs less power, and is faster than in a step.
      * Two halves of these bits are numbers as well. */
-    if (st == ST_OK)
-        st = peak->table->vector.fill(peak->backend, p->memory[0], 1.0F, in->bytes / sizeof(float),
-                                      peak->stream);
-    if (st == ST_OK)
-        st = peak->table->vector.fill(peak->backend, p->memory[1], 1.0F,
-                                      weight_bytes / sizeof(float), peak->stream);
+    const size_t floats[2] = { in->bytes / sizeof(float), weight_bytes / sizeof(float) };
+    const struct vector_table *vector = &peak->table->vector;
+    for (int i = 0; st == ST_OK && i < 2; i++)
+        st = vector->fill(peak->backend, p->memory[i], 1.0F, floats[i], peak->stream);
     p->buffers = (struct op_buffers){ .in = { p->memory[0] },
                                       .param = { p->memory[1] },
                                       .out = p->memory[2],
