@@ -123,11 +123,11 @@ static struct spent now(const struct peak *peak)
 static enum status run(const struct peak *peak, const struct product *p, int64_t count,
                        struct spent *out)
 {
+    const struct op_table *linear = &peak->table->op[OP_LINEAR];
     const struct spent begin = now(peak);
     enum status st = ST_OK;
     for (int64_t i = 0; st == ST_OK && i < count; i++)
-        st =
-            peak->table->op[OP_LINEAR].forward(peak->backend, p->kernel, &p->buffers, peak->stream);
+        st = linear->forward(peak->backend, p->kernel, &p->buffers, peak->stream);
     if (st == ST_OK)
         st = peak->table->stream_sync(peak->backend, peak->stream);
     const struct spent end = now(peak);
