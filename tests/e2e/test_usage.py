@@ -19,7 +19,7 @@ WORKS = dict(model__hidden=512, train__global_batch=128, data__train__samples=12
 
 @pytest.fixture(scope="module", name="home")
 def home_with_a_job_that_trains():
-    with Home(slots=4) as home:
+    with Home(slots=4, env={"CAIRN_LOG": "debug"}) as home:  # who measured is said so
         home.job = home.submit(**WORKS)
         yield home
 

@@ -86,8 +86,8 @@ static void measure(struct rank *r, const struct peak_place *place)
                  status_string(st));
         return;
     }
-    LOG_INFO(r->log, "its processors could compute %.1f GFLOP/s at most, as measured in %lld ms",
-             flops / 1e9, (long long)(clock_mono_ms(clock_system()) - begin_ms));
+    LOG_DEBUG(r->log, "its processors could compute %.1f GFLOP/s at most, as measured in %lld ms",
+              flops / 1e9, (long long)(clock_mono_ms(clock_system()) - begin_ms));
     if (flops <= r->peak.flops)
         return; /* something disturbed it */
     r->peak.flops = flops;
