@@ -137,13 +137,13 @@ function phaseLines() {
 }
 
 /* What one doesn't know, nobody knows. */
-function sumOf(values) {
+function sumIfKnown(values) {
     return values.length > 0 && values.every(isNumber)
         ? values.reduce((sum, value) => sum + value, 0) : null;
 }
 
 function speedFacts(job) {
-    const peak = sumOf((job.workers || []).map((worker) => worker.peak_flops));
+    const peak = sumIfKnown((job.workers || []).map((worker) => worker.peak_flops));
     return {
         'A step takes': isNumber(job.step_ms) ? formatSeconds(job.step_ms / 1000) : '',
         'Operations of a step': formatFlops(job.flops_per_step),
