@@ -212,7 +212,7 @@ class World:
 def nodes_of(real):
     gpu = dict(name="NVIDIA H100", uuid="GPU-1f3c", driver="550.54", capability=90, memory_bytes=80 << 30,
                memory_used_bytes=61 << 30, temperature=64, ecc_errors=0, throttled=False, problem="")
-    gpu.update(utilization=0.97, power_watts=310.5)
+    gpu.update(utilization=0.97, power_watts=310.2)
     real = {**real, "usage": dict(cpu_seconds=98765.2, cores=3.8, cores_count=8, memory_bytes=32 << 30,
                                   memory_available_bytes=20 << 30, received_bytes=7 << 30, sent_bytes=6 << 30,
                                   received_bytes_per_s=1.2e6, sent_bytes_per_s=9e5)}
