@@ -1,14 +1,15 @@
 /*
  * One node's agent: starts trainers, sees them end, reports, and adopts those that run already.
  *
- *     loop.c       the loop: orders, beats, signals
- *     trainer.h    one trainer, from the order to start it until its exit is acknowledged
- *     messages.h   what is said
- *     link.h       the stream to the coordinator, on a thread of its own
- *     net/probe.h  whether this node and another one reach each other
- *     gpu.h        GPUs and their health, on a thread of its own
- *     leave.h      its end, where that is the end of its trainers
- *     logs/old.h   what workers of old jobs wrote is removed, on a thread of libuv's
+ *     loop.c         the loop: orders, beats, signals
+ *     trainer.h      one trainer, from the order to start it until its exit is acknowledged
+ *     messages.h     what is said
+ *     link.h         the stream to the coordinator, on a thread of its own
+ *     net/probe.h    whether this node and another one reach each other
+ *     gauge/gpu.h    GPUs and their health, on a thread of its own
+ *     gauge/usage.h  what the node and its trainers use
+ *     leave.h        its end, where that is the end of its trainers
+ *     logs/old.h     what workers of old jobs wrote is removed, on a thread of libuv's
  *
  * All else runs on one libuv loop. What the coordinator must hear whatever happens (exits) is kept
  * and repeated until it is acknowledged; all else is said anew by the hello of the next stream.
@@ -18,12 +19,13 @@
 #include <uv.h>
 
 #include "agent/copies.h"
-#include "agent/gpu.h"
+#include "agent/gauge/gpu.h"
+#include "agent/gauge/proc.h"
+#include "agent/gauge/usage.h"
 #include "agent/link.h"
 #include "agent/logs/old.h"
 #include "agent/net/address.h"
 #include "agent/net/probe.h"
-#include "agent/proc.h"
 #include "agent/record.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -57,6 +59,7 @@ struct trainer {
     int pidfd;                  /* -1: not made, or exited */
     int sent;                   /* the last signal that we sent; 0: none */
     char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
+    struct usage_process usage; /* as it was sampled last */
     bool watched;
     uv_poll_t poll;   /* of pidfd */
     uv_timer_t grace; /* until SIGKILL */
@@ -106,6 +109,8 @@ struct agent {
     uv_work_t logs_work;
     bool logs_busy;
     int64_t logs_at;              /* not before */
+    struct usage_machine usage;   /* as it was sampled last */
+    bool usage_new;               /* and not said since */
     struct gpu_watch *gpus;       /* NULL: none */
     struct probes *probes;        /* NULL: there is no socket for them */
     char probes_at[ADDRESS_TEXT]; /* the host that it was opened for */

@@ -20,12 +20,14 @@
 #include "common/port_range.h"
 #include "common/watchdog.h"
 
-#define LOCK_TRIES      20
-#define LOCK_PAUSE_MS   10
-#define BEAT_MS         WATCHDOG_BEAT_MS
-#define BEAT_MAX_MS     60000
-#define LOGS_FIRST_MS   60000   /* after the start: what workers of old jobs wrote is looked at */
-#define LOGS_EVERY_MS   3600000 /* and again */
+#define LOCK_TRIES    20
+#define LOCK_PAUSE_MS 10
+#define BEAT_MS       WATCHDOG_BEAT_MS
+#define BEAT_MAX_MS   60000
+#define LOGS_FIRST_MS 60000   /* after the start: what workers of old jobs wrote is looked at */
+#define LOGS_EVERY_MS 3600000 /* and again */
+/* A beat comes a little early or late. */
+#define USAGE_EVERY_NS  ((USAGE_EVERY_MS - BEAT_MS / 10) * INT64_C(1000000))
 #define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
 
 static void repeat_exits(struct agent *agent)
@@ -139,6 +141,22 @@ static void look_at_logs(struct agent *agent)
     agent->logs_busy = uv_queue_work(&agent->loop, &agent->logs_work, trim_logs, logs_trimmed) == 0;
 }
 
+/* Nobody waits for it, and nothing depends on it. */
+static void look_at_usage(struct agent *agent)
+{
+    const int64_t now_ns = clock_mono_ns();
+    if (agent->usage.samples > 0 && now_ns - agent->usage.at_ns < USAGE_EVERY_NS)
+        return;
+    if (usage_machine_sample(&agent->usage, now_ns) != ST_OK)
+        return;
+    agent->usage_new = true;
+    for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+        if (t->pidfd < 0 || usage_process_sample(&t->usage, (pid_t)t->record.pid,
+                                                 t->record.start_time, now_ns) != ST_OK)
+            t->usage.samples = 0;
+    }
+}
+
 static void on_beat(uv_timer_t *timer)
 {
     struct agent *agent = timer->data;
@@ -146,6 +164,7 @@ static void on_beat(uv_timer_t *timer)
     oom_watch_sample(&agent->oom, proc_oom_kills());
     end_on_bad_gpus(agent);
     look_at_logs(agent);
+    look_at_usage(agent);
     if (agent->first)
         trainer_reap_others(agent);
     const int64_t now = clock_mono_ms(clock_system());

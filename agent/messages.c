@@ -2,6 +2,7 @@
 #include "agent/messages.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -46,6 +47,14 @@ static void list_gpus(struct agent *agent, struct gpu_list *list)
         to->temperature = from->temperature;
         to->ecc_errors = from->ecc_errors;
         to->throttled = from->throttled;
+        if (!isnan(from->utilization)) {
+            to->utilization__case = CAIRN__V1__GPU__UTILIZATION__UTILIZATION;
+            to->utilization = from->utilization;
+        }
+        if (!isnan(from->power_watts)) {
+            to->power__case = CAIRN__V1__GPU__POWER__POWER_WATTS;
+            to->power_watts = from->power_watts;
+        }
         to->problem = from->problem;
         list->links[i] = to;
     }
@@ -123,9 +132,66 @@ void agent_say_hello(struct agent *agent)
     send_message(agent, &message);
 }
 
+/* Of a trainer, as a message has it; it points into itself. */
+struct usage_row {
+    Cairn__V1__TrainerUsage row;
+    Cairn__V1__TrainerRef ref;
+    Cairn__V1__WorkerUsage usage;
+};
+
+static void usage_to_wire(struct trainer *trainer, struct usage_row *out)
+{
+    const struct usage_process *usage = &trainer->usage;
+    cairn__v1__trainer_usage__init(&out->row);
+    cairn__v1__worker_usage__init(&out->usage);
+    ref_to_wire(&trainer->record.ref, &out->ref);
+    out->usage.cpu_seconds = usage->cpu_seconds;
+    out->usage.cores = usage->cores;
+    out->usage.memory_bytes = usage->memory_bytes;
+    out->usage.threads = usage->threads;
+    if (usage->memory_limit_bytes > 0) {
+        out->usage.memory_limit__case = CAIRN__V1__WORKER_USAGE__MEMORY_LIMIT__MEMORY_LIMIT_BYTES;
+        out->usage.memory_limit_bytes = usage->memory_limit_bytes;
+    }
+    out->row.ref = &out->ref;
+    out->row.usage = &out->usage;
+}
+
+static void machine_to_wire(const struct usage_machine *from, Cairn__V1__NodeUsage *to)
+{
+    cairn__v1__node_usage__init(to);
+    to->cpu_seconds = from->cpu_seconds;
+    to->cores = from->cores;
+    to->cores_count = from->cores_count;
+    to->memory_bytes = from->memory_bytes;
+    to->memory_available_bytes = from->memory_available_bytes;
+    to->received_bytes = from->received_bytes;
+    to->sent_bytes = from->sent_bytes;
+    to->received_bytes_per_s = from->received_bytes_per_s;
+    to->sent_bytes_per_s = from->sent_bytes_per_s;
+}
+
 void agent_say_beat(struct agent *agent)
 {
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
+    Cairn__V1__NodeUsage machine;
+    const size_t capacity = agent->trainer_count + 1;
+    auto_free struct usage_row *rows = calloc(capacity, sizeof(*rows));
+    auto_free Cairn__V1__TrainerUsage **links =
+        calloc(capacity, sizeof(*links)); /* NOLINT(bugprone-sizeof-expression): of pointers */
+    if (agent->usage_new && rows != NULL && links != NULL) {
+        machine_to_wire(&agent->usage, &machine);
+        beat.usage = &machine;
+        for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+            if (t->usage.samples == 0)
+                continue;
+            usage_to_wire(t, &rows[beat.n_trainers]);
+            links[beat.n_trainers] = &rows[beat.n_trainers].row;
+            beat.n_trainers++;
+        }
+        beat.trainers = links;
+        agent->usage_new = false;
+    }
     beat.load1 = proc_load1();
     beat.wall_ms = wall_ms();
     beat.memory_available_bytes = proc_memory_available();

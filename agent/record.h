@@ -18,7 +18,7 @@
 #pragma once
 
 #include "agent/exit_cause.h"
-#include "agent/proc.h"
+#include "agent/gauge/proc.h"
 #include "agent/ref.h"
 #include "common/io.h"
 

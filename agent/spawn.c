@@ -220,6 +220,8 @@ static int spawn_arguments(const struct spawn_request *r, char *const env[], con
         unconst(r->tls_ca),
         unconst("--sums"),
         unconst(r->sums),
+        unconst("--peaks"),
+        unconst(r->peaks),
         unconst("--ports"),
         unconst(r->ports),
         unconst(r->copies != NULL ? "--copies" : NULL),

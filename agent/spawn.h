@@ -23,6 +23,7 @@ struct spawn_request {
     const char *token;
     const char *tls_ca; /* file of authorities; "": plaintext */
     const char *sums;   /* folder for hashes of data, made when it is needed */
+    const char *peaks;  /* likewise for what its devices can do */
     const char *ports;  /* "A-B": where it may listen; "": anywhere */
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */

@@ -290,6 +290,10 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
         LOG_WARN(&agent->log, "hashes of data are not kept: %s", status_string(st));
         sums[0] = '\0'; /* the trainer then keeps none */
     }
+    char peaks[LIMIT_PATH];
+    st = paths_join(&agent->paths, peaks, sizeof(peaks), "peaks/%s", agent->options.node);
+    if (st != ST_OK)
+        peaks[0] = '\0'; /* as long as that of sums */
     char copies[LIMIT_PATH];
     st = copies_folder(&agent->copies, trainer->record.ref.job, copies);
     if (st != ST_OK)
@@ -302,6 +306,7 @@ static enum status make_process(struct trainer *trainer, const Cairn__V1__StartT
                                            .tls_ca =
                                                agent->options.tls.ca ? agent->options.tls.ca : "",
                                            .sums = sums,
+                                           .peaks = peaks,
                                            .ports = agent->options.ports,
                                            .copies = st == ST_OK ? copies : NULL,
                                            .threads = order->threads,

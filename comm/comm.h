@@ -59,6 +59,11 @@ struct comm_options {
     struct comm_device device;
 };
 
+/* Bytes of buffers that went to other ranks, and came from them. */
+struct comm_traffic {
+    uint64_t sent_bytes, received_bytes;
+};
+
 struct comm_segment {
     void *data;
     size_t size; /* bytes; 0: nothing to or from this rank */
@@ -83,6 +88,8 @@ struct comm_table {
     enum status (*wait)(struct comm *comm, int64_t timeout_ms);
     int (*blamed)(const struct comm *comm);      /* after ST_PEER: a rank, or -1 */
     const char *(*why)(const struct comm *comm); /* after an error: one line, never NULL */
+    /* Since open; what failed counts as well. Any thread. NULL: it isn't counted. */
+    void (*traffic)(const struct comm *comm, struct comm_traffic *out);
     void (*abort)(struct comm *comm);
     /* All ranks close after the same calls; waits 2 s at most for the others to do so, unless an
      * error came before. NULL is fine. */

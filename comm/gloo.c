@@ -12,6 +12,7 @@
  */
 #include <arpa/inet.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,9 @@ _Static_assert(PEERS_ADDRESS_MAX <= RENDEZVOUS_COMMON_MAX, "an address is for al
 struct comm {
     struct gloo_mesh *mesh; /* NULL with size 1 */
     int rank, size;
-    uint64_t tag;                    /* of the next collective */
-    uint64_t *sent, *received;       /* [size] point-to-point messages so far */
+    uint64_t tag;              /* of the next collective */
+    uint64_t *sent, *received; /* [size] point-to-point messages so far */
+    _Atomic uint64_t sent_bytes, received_bytes;
     struct gloo_transfer *transfers; /* [2 · size] */
     struct comm_segment *segments;   /* [2 · size] of all_reduce */
     float *staging;                  /* [size - 1, ALL_REDUCE_FLOATS], made when first needed */
@@ -173,6 +175,17 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
 
 /* ---- collectives ---- */
 
+static enum status exchange(struct comm *comm, const struct gloo_transfer *transfers, size_t count,
+                            uint64_t tag, int64_t timeout_ms)
+{
+    uint64_t bytes[2] = { 0, 0 };
+    for (size_t i = 0; i < count; i++)
+        bytes[transfers[i].is_send] += transfers[i].size;
+    atomic_fetch_add_explicit(&comm->received_bytes, bytes[false], memory_order_relaxed);
+    atomic_fetch_add_explicit(&comm->sent_bytes, bytes[true], memory_order_relaxed);
+    return gloo_mesh_exchange(comm->mesh, transfers, count, tag, timeout_ms);
+}
+
 /* Receptions first: a message moves only when its reception is posted. */
 static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
                                      const struct comm_segment *recv, int64_t timeout_ms)
@@ -197,7 +210,7 @@ static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segmen
     }
     if (comm->size == 1)
         return ST_OK;
-    return gloo_mesh_exchange(comm->mesh, comm->transfers, count, tag, timeout_ms);
+    return exchange(comm, comm->transfers, count, tag, timeout_ms);
 }
 
 /* Everybody sends its own segment to everybody. */
@@ -218,7 +231,7 @@ static enum status point_to_point(struct comm *comm, struct gloo_transfer transf
     if (transfer.size == 0)
         return ST_OK;
     const uint64_t tag = POINT_TO_POINT | (*counter)++;
-    return gloo_mesh_exchange(comm->mesh, &transfer, 1, tag, timeout_ms);
+    return exchange(comm, &transfer, 1, tag, timeout_ms);
 }
 
 static bool gloo_is_peer(const struct comm *comm, int peer)
@@ -326,6 +339,12 @@ static const char *gloo_why(const struct comm *comm)
     return comm->mesh == NULL ? "" : gloo_mesh_why(comm->mesh);
 }
 
+static void gloo_traffic(const struct comm *comm, struct comm_traffic *out)
+{
+    out->sent_bytes = atomic_load_explicit(&comm->sent_bytes, memory_order_relaxed);
+    out->received_bytes = atomic_load_explicit(&comm->received_bytes, memory_order_relaxed);
+}
+
 static void gloo_abort(struct comm *comm)
 {
     if (comm->mesh != NULL)
@@ -345,6 +364,7 @@ const struct comm_table *comm_gloo(void)
         .wait = gloo_wait,
         .blamed = gloo_blamed,
         .why = gloo_why,
+        .traffic = gloo_traffic,
         .abort = gloo_abort,
         .close = gloo_close,
     };

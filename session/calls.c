@@ -219,6 +219,13 @@ void session_note_lanes(struct session *session, uint32_t lanes, int64_t us)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
+void session_note_traffic(struct session *session, uint64_t sent_bytes, uint64_t received_bytes)
+{
+    (void)pthread_mutex_lock(&session->mutex);
+    session->core.traffic = (struct session_traffic){ true, sent_bytes, received_bytes };
+    (void)pthread_mutex_unlock(&session->mutex);
+}
+
 void session_note_audited(struct session *session, uint64_t step)
 {
     (void)pthread_mutex_lock(&session->mutex);

@@ -266,6 +266,14 @@ static bool out_progress(const struct session_core *core, const struct session_p
     out->progress_message.lanes = core->timed.lanes;
     out->progress_message.timed_steps = core->timed.steps;
     out->progress_message.timed_us = core->timed.us;
+    out->progress_message.step_flops = core->ready_known ? core->ready.step_flops : 0;
+    out->progress_message.peak_flops = core->ready_known ? core->ready.peak_flops : 0;
+    if (core->traffic.known) {
+        cairn__v1__traffic__init(&out->traffic);
+        out->traffic.sent_bytes = core->traffic.sent_bytes;
+        out->traffic.received_bytes = core->traffic.received_bytes;
+        out->progress_message.traffic = &out->traffic;
+    }
     out->message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     out->message.progress = &out->progress_message;
     out->kind = SESSION_OUT_PROGRESS;

@@ -104,6 +104,12 @@ struct session_timed {
     uint64_t steps, us;
 };
 
+/* Between the ranks, in this session. */
+struct session_traffic {
+    bool known;
+    uint64_t sent_bytes, received_bytes;
+};
+
 /* ---- what is remembered ---- */
 
 /* Transitions stand at the top. */
@@ -284,7 +290,8 @@ struct session_core {
     struct reason memory_reason;
     uint64_t memory_bytes; /* that copy files take */
 
-    struct session_timed timed; /* said with progress, as is the newest step that was audited: */
+    struct session_traffic traffic; /* said with progress, as are the two that follow: */
+    struct session_timed timed;     /* and the newest step that was audited: */
     uint64_t audited;
     struct session_progress progress_said;
     int64_t progress_ms;
@@ -370,6 +377,7 @@ struct session_out {
     Cairn__V1__Parked parked; /* of hello, or alone */
     Cairn__V1__Ready ready;
     Cairn__V1__Progress progress_message;
+    Cairn__V1__Traffic traffic; /* of it */
     Cairn__V1__MetricRows rows;
     Cairn__V1__Meet meet;
     Cairn__V1__SaveBegin save_begin;

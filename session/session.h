@@ -184,6 +184,8 @@ struct session_ready {
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
     size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
+    double step_flops;         /* operations of a step of the job; 0: not said */
+    double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
 /* What that asks of host memory. */
@@ -202,6 +204,8 @@ void session_note_step(struct session *session, double step_ms);
 /* A step's lanes were computed, so many, in that time without what was waited for others. Step
  * thread only. */
 void session_note_lanes(struct session *session, uint32_t lanes, int64_t us);
+/* What went to other ranks, and came from them, in this generation. Step thread only. */
+void session_note_traffic(struct session *session, uint64_t sent_bytes, uint64_t received_bytes);
 /* Ranks computed the same up to there, as far as audits tell. Step thread only. */
 void session_note_audited(struct session *session, uint64_t step);
 /* What was measured of copies and steps, with what session_set_ready was told. */

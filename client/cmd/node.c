@@ -14,6 +14,7 @@
 #include "client/print/cell.h"
 #include "client/print/columns.h"
 #include "client/print/output.h"
+#include "client/print/usage.h"
 
 static enum exit_code node_ls_once(struct client *client)
 {

@@ -15,6 +15,7 @@
 #include "client/print/job.h"
 #include "client/print/progress.h"
 #include "client/print/screen.h"
+#include "client/print/usage.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "proto/text/json.h"
@@ -101,11 +102,12 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
 /* Of many steps: one tells little. */
 static enum status draw_pace(const Cairn__V1__Job *job, size_t width, struct buf *out)
 {
-    char speed[96];
+    char speed[128], mfu[32];
     if (!isfinite(job->throughput) || !isfinite(job->step_ms))
         return ST_OK;
-    (void)snprintf(speed, sizeof(speed), "%.0f %.32s  step ", job->throughput,
-                   job->throughput_unit);
+    (void)format_mfu(job, mfu, sizeof(mfu));
+    (void)snprintf(speed, sizeof(speed), "%.0f %.32s  %s%sstep ", job->throughput,
+                   job->throughput_unit, mfu, mfu[0] == '\0' ? "" : "  ");
     return job_step_parts(job, speed, width, out);
 }
 

@@ -7,6 +7,7 @@
 #include "client/print/cell.h"
 #include "client/print/format.h"
 #include "client/print/job_columns.h"
+#include "client/print/usage.h"
 
 #define SHOW_BYTES_MAX ((size_t)16 << 20)
 
@@ -114,6 +115,11 @@ const struct column worker_columns[] = {
     { "STEP", WORKER(step), .cell = cell_u64, .right = true },
     { "STATE", WORKER(state), .cell = cell_text },
     { "PHASE", WORKER(phase), .cell = cell_text },
+    { "CORES", .cell = cell_worker_cores, .right = true, .wide = true },
+    { "MEMORY", .cell = cell_worker_memory, .right = true, .wide = true },
+    { "SENT", .cell = cell_worker_sent, .right = true, .wide = true },
+    { "RECEIVED", .cell = cell_worker_received, .right = true, .wide = true },
+    { "PEAK", .cell = cell_worker_peak, .right = true, .wide = true },
     { 0 },
 };
 
@@ -292,6 +298,16 @@ static enum status show_times(const Cairn__V1__Job *job, struct buf *out)
     return st;
 }
 
+static enum status show_speed(const Cairn__V1__Job *job, struct buf *out)
+{
+    char mfu[32];
+    if (!(job->throughput > 0))
+        return ST_OK;
+    (void)format_mfu(job, mfu, sizeof(mfu));
+    return buf_printf(out, "%-12s %.0f %s%s%s\n", "speed", job->throughput, job->throughput_unit,
+                      mfu[0] == '\0' ? "" : ", ", mfu);
+}
+
 static enum status show_facts(const struct client *client, const Cairn__V1__Job *job,
                               struct buf *out)
 {
@@ -316,8 +332,8 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     job_cell_eta(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "left", text);
-    if (st == ST_OK && job->throughput > 0)
-        st = buf_printf(out, "%-12s %.0f %s\n", "speed", job->throughput, job->throughput_unit);
+    if (st == ST_OK)
+        st = show_speed(job, out);
     if (st == ST_OK)
         st = job_step_parts(job, "a step       ", SIZE_MAX, out);
     job_workers(job, text, sizeof(text));

@@ -63,6 +63,17 @@ static void cell_fraction(const void *fraction, char *out, size_t capacity)
     print_percent(*(const double *)fraction, out, capacity);
 }
 
+static double value_mfu(const void *job)
+{
+    const Cairn__V1__Job *row = job;
+    return row->mfu__case == CAIRN__V1__JOB__MFU__MFU ? row->mfu : (double)NAN;
+}
+
+static void cell_mfu(const void *job, char *out, size_t capacity)
+{
+    print_percent(value_mfu(job), out, capacity);
+}
+
 /* ---- times ---- */
 
 static double value_eta(const void *job)
@@ -208,6 +219,8 @@ const struct column job_columns[] = {
       .asked = true, .less = 6, .about = "of the last evaluation" },
     { "SPEED", .cell = cell_speed, .value = value_speed, .right = true, .asked = true, .less = 5,
       .about = "samples or tokens a second, of this attempt" },
+    { "MFU", .cell = cell_mfu, .value = value_mfu, .right = true, .asked = true, .less = 6,
+      .about = "of what its workers can compute at most, as they measured it" },
     { "STEP TIME", JOB(step_ms), .cell = cell_step_time, .value = cell_value_number, .right = true,
       .asked = true, .less = 6, .about = "the median step of this attempt" },
     { "ETA", .cell = job_cell_eta, .value = value_eta, .right = true, .less = 2,

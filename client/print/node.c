@@ -5,6 +5,7 @@
 
 #include "client/print/cell.h"
 #include "client/print/format.h"
+#include "client/print/usage.h"
 
 #define NODE(member) .offset = offsetof(Cairn__V1__Node, member)
 
@@ -99,6 +100,32 @@ static double value_memory(const void *node)
     return total == 0 ? (double)NAN : (double)used;
 }
 
+static double value_cores(const void *node)
+{
+    const Cairn__V1__NodeUsage *usage = ((const Cairn__V1__Node *)node)->usage;
+    return usage == NULL ? (double)NAN : usage->cores;
+}
+
+static double value_machine_memory(const void *node)
+{
+    const Cairn__V1__NodeUsage *usage = ((const Cairn__V1__Node *)node)->usage;
+    return usage == NULL || usage->memory_bytes == 0
+               ? (double)NAN
+               : (double)usage->memory_bytes - (double)usage->memory_available_bytes;
+}
+
+static double value_received(const void *node)
+{
+    const Cairn__V1__NodeUsage *usage = ((const Cairn__V1__Node *)node)->usage;
+    return usage == NULL ? (double)NAN : usage->received_bytes_per_s;
+}
+
+static double value_sent(const void *node)
+{
+    const Cairn__V1__NodeUsage *usage = ((const Cairn__V1__Node *)node)->usage;
+    return usage == NULL ? (double)NAN : usage->sent_bytes_per_s;
+}
+
 const struct column node_columns[] = {
     { "NAME", NODE(name), .cell = cell_text, .about = "as its certificate, or its agent, says" },
     { "STATE", NODE(state), .cell = cell_text, .state = true,
@@ -113,6 +140,16 @@ const struct column node_columns[] = {
       .about = "temperature of the hottest" },
     { "GPU MEMORY", .cell = node_cell_memory, .value = value_memory, .right = true, .asked = true,
       .about = "of all of them, as far as it is told" },
+    { "GPU USE", .cell = cell_node_gpu_use, .wide = true,
+      .about = "how busy each is, and what it draws" },
+    { "CORES", .cell = cell_node_cores, .value = value_cores, .right = true, .wide = true,
+      .about = "processors in use, of all" },
+    { "MEMORY", .cell = cell_node_memory, .value = value_machine_memory, .right = true,
+      .wide = true, .about = "in use, of all" },
+    { "RECEIVES", .cell = cell_node_received, .value = value_received, .right = true, .wide = true,
+      .about = "bytes a second, of all its networks" },
+    { "SENDS", .cell = cell_node_sent, .value = value_sent, .right = true, .wide = true,
+      .about = "likewise" },
     { "HOST", NODE(host), .cell = cell_text, .wide = true, .about = "where other nodes reach it" },
     { "VERSION", NODE(version), .cell = cell_text, .about = "of its agent" },
     { "REASON", NODE(reason), .cell = cell_text, .wide = true,

@@ -124,6 +124,16 @@ function formatBytes(bytes) {
     return `${unit === 0 ? bytes : bytes.toFixed(1)} ${units[unit]}`;
 }
 
+/* 107.5 GFLOP; with a unit behind it: 1.2 TFLOP/s */
+function formatFlops(flops) {
+    if (!isNumber(flops)) {
+        return NOTHING;
+    }
+    const units = ['MFLOP', 'GFLOP', 'TFLOP', 'PFLOP'];
+    const at = flops < 1e9 ? 0 : flops < 1e12 ? 1 : flops < 1e15 ? 2 : 3;
+    return `${formatNumber(flops / 10 ** (6 + 3 * at))} ${units[at]}`;
+}
+
 /* 850 ms, 4.2 s, 3 min 12 s, 2 h 05 min, 3 d 4 h */
 function formatSeconds(seconds) {
     if (!isNumber(seconds)) {

@@ -136,12 +136,30 @@ function phaseLines() {
         ? Math.max(0, point.seconds - known(point)) : null)}, ...lines.reverse()];
 }
 
+/* What one doesn't know, nobody knows. */
+function sumIfKnown(values) {
+    return values.length > 0 && values.every(isNumber)
+        ? values.reduce((sum, value) => sum + value, 0) : null;
+}
+
+function speedFacts(job) {
+    const peak = sumIfKnown((job.workers || []).map((worker) => worker.peak_flops));
+    return {
+        'A step takes': isNumber(job.step_ms) ? formatSeconds(job.step_ms / 1000) : '',
+        'Operations of a step': formatFlops(job.flops_per_step),
+        'Its workers could do': peak === null ? '' : `${formatFlops(peak)}/s`,
+        'MFU': formatPercent(job.mfu, 1),
+    };
+}
+
 function timeTab(page, holdings) {
     const group = new ChartGroup(holdings);
     const phases = group.add({title: 'Where a step spends its time', unit: 'of rank 0',
         stacked: true, lines: phaseLines(), format: (value) => formatSeconds(value)});
     const story = el('div.view');
+    const speed = new Facts('figures');
     const update = () => {
+        speed.set(speedFacts(page.job));
         group.marks = page.marks();
         group.setPoints(page.curves.points);
         const text = JSON.stringify(page.why);
@@ -150,7 +168,8 @@ function timeTab(page, holdings) {
             story.replaceChildren(...storyOf(page.why, page.job));
         }
     };
-    return {update, element: el('div.view', null, story, phases.element)};
+    return {update, element: el('div.view', null, section('Speed', speed.element), story,
+        phases.element)};
 }
 
 function storyOf(why, job) {
@@ -181,6 +200,12 @@ function storyOf(why, job) {
 
 /* ---- workers ---- */
 
+function memoryText(usage) {
+    const limit = isNumber(usage.memory_limit_bytes)
+        ? ` of ${formatBytes(usage.memory_limit_bytes)}` : '';
+    return `${formatBytes(usage.memory_bytes)}${limit}`;
+}
+
 const WORKER_TONES = {starting: 'wait', forming: 'wait', running: 'run', gone: 'bad'};
 
 function workersTab(page) {
@@ -188,6 +213,7 @@ function workersTab(page) {
     const behind = (worker) => Math.max(0, first - worker.step);
     const speed = (worker) => worker.seconds_per_step || null; /* 0: not known */
     const number = (id, title, text, sort) => ({id, title, class: 'number', text, sort});
+    const used = (worker) => worker.usage || {};
     const table = new Table({
         label: 'Workers', key: (worker) => worker.rank, sort: {id: 'rank', down: false},
         empty: 'It has no workers now.',
@@ -205,6 +231,14 @@ function workersTab(page) {
             number('share', 'Lanes', (worker) => formatCount(worker.share),
                 (worker) => worker.share),
             number('speed', 'Computes a step in', (worker) => formatSeconds(speed(worker)), speed),
+            number('cores', 'Cores', (worker) => formatNumber(used(worker).cores, 3),
+                (worker) => used(worker).cores),
+            number('memory', 'Memory', (worker) => memoryText(used(worker)),
+                (worker) => used(worker).memory_bytes),
+            number('sent', 'Sent', (worker) => formatBytes(worker.sent_bytes),
+                (worker) => worker.sent_bytes),
+            number('received', 'Received', (worker) => formatBytes(worker.received_bytes),
+                (worker) => worker.received_bytes),
             number('pid', 'Process', (worker) => String(worker.pid || NOTHING),
                 (worker) => worker.pid),
         ],

@@ -204,6 +204,31 @@ function gpuRow(gpu) {
         problems && el('span.problem', null, problems));
 }
 
+const rateText = (bytes) => (isNumber(bytes) ? `${formatBytes(Math.round(bytes))}/s` : '');
+
+/* What changes all the time: beside the rest of the card, so that its buttons stay. */
+function usageFacts(node) {
+    const usage = node.usage || {};
+    const known = isNumber(usage.memory_bytes) && isNumber(usage.memory_available_bytes);
+    const busy = (node.gpus || []).map((gpu) => [formatPercent(gpu.utilization),
+        isNumber(gpu.power_watts) ? `${gpu.power_watts.toFixed(0)} W` : ''].join(' ').trim());
+    return {
+        'Cores busy': isNumber(usage.cores)
+            ? `${usage.cores.toFixed(1)} of ${usage.cores_count}` : '',
+        'Memory used': known ? `${formatBytes(usage.memory_bytes - usage.memory_available_bytes)}` +
+            ` of ${formatBytes(usage.memory_bytes)}` : '',
+        'Receives': rateText(usage.received_bytes_per_s),
+        'Sends': rateText(usage.sent_bytes_per_s),
+        ...(busy.length > 0 ? {'GPUs busy': busy.join(', ')} : {}),
+    };
+}
+
+/* What its card is made anew for. */
+function lasting(node) {
+    const gpus = (node.gpus || []).map((gpu) => ({...gpu, utilization: null, power_watts: null}));
+    return {...node, usage: null, gpus};
+}
+
 function drainNode(node) {
     return confirmAndAct({
         dialog: {
@@ -273,11 +298,14 @@ function nodesView(holdings) {
         nodes.forEach((node) => {
             const card = cards.get(node.name) ||
                 el('section.card.node', {'aria-label': node.name});
-            const text = JSON.stringify([node, mayAct()]);
+            const text = JSON.stringify([lasting(node), mayAct()]);
+            card.usage = card.usage || new Facts('figures');
             if (card.shownText !== text) {
                 card.shownText = text;
                 drawNode(card, node);
+                card.append(card.usage.element);
             }
+            card.usage.set(usageFacts(node));
             cards.set(node.name, card);
             grid.append(card);
         });

@@ -105,6 +105,19 @@ static double step_seconds(subject of)
     return of->job->step_ms / 1e3;
 }
 
+static double mfu(subject of)
+{
+    const bool known = of->job->mfu__case == CAIRN__V1__JOB__MFU__MFU;
+    return known ? of->job->mfu : (double)NAN;
+}
+
+static double step_flops(subject of)
+{
+    const bool known =
+        of->job->flops_per_step__case == CAIRN__V1__JOB__FLOPS_PER_STEP__FLOPS_PER_STEP;
+    return known ? of->job->flops_per_step : (double)NAN;
+}
+
 static void put_phases(subject of, struct prometheus_lines *lines)
 {
     const Cairn__V1__Job *job = of->job;
@@ -308,6 +321,11 @@ static const struct prometheus_family families[] = {
       .value = step_seconds },
     { "cairn_job_step_phase_seconds", "gauge", "phase", "Its parts, each the median, of rank 0.",
       .put = put_phases },
+    { "cairn_job_step_flops", "gauge", "", "Operations of a step: all lanes, forward and backward.",
+      .value = step_flops },
+    { "cairn_job_mfu_ratio", "gauge", "",
+      "Operations of a step, of those that its workers could have done meanwhile, while it trains.",
+      .value = mfu },
 
     { "cairn_job_goodput_ratio", "gauge", "",
       "Training that counted, of the time since it ran first; 0 to 1.", REAL(goodput) },

@@ -1,5 +1,6 @@
 /* Metrics of nodes, with the label node, and of their GPUs, with node and gpu (the number
  * there). */
+#include <math.h>
 #include <stdio.h>
 
 #include "observer/prometheus/families.h"
@@ -33,6 +34,36 @@ static double gpus(subject of)
     return (double)of->node->n_gpus;
 }
 
+static double cpu_seconds(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : of->node->usage->cpu_seconds;
+}
+
+static double cpus(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : of->node->usage->cores_count;
+}
+
+static double memory(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : (double)of->node->usage->memory_bytes;
+}
+
+static double available(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : (double)of->node->usage->memory_available_bytes;
+}
+
+static double received(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : (double)of->node->usage->received_bytes;
+}
+
+static double sent(subject of)
+{
+    return of->node->usage == NULL ? (double)NAN : (double)of->node->usage->sent_bytes;
+}
+
 static const struct prometheus_family families[] = {
     { "cairn_node_info", "gauge", "device,version,host", "Always 1; what the node is.",
       .put = put_info },
@@ -44,6 +75,16 @@ static const struct prometheus_family families[] = {
       "Slots held by processes that were killed and don't die.", NODE_U32(undying) },
     { "cairn_node_gpus", "gauge", "", "GPUs it has.", .value = gpus },
     { "cairn_node_gpus_used", "gauge", "", "Of them with a worker.", NODE_U32(gpus_used) },
+    { "cairn_node_cpu_seconds_total", "counter", "",
+      "Time that its machine's processors were busy, all of them, since boot.",
+      .value = cpu_seconds },
+    { "cairn_node_cpus", "gauge", "", "Processors its machine has.", .value = cpus },
+    { "cairn_node_memory_bytes", "gauge", "", "Memory its machine has.", .value = memory },
+    { "cairn_node_memory_available_bytes", "gauge", "",
+      "Of it what programs could have without swapping.", .value = available },
+    { "cairn_node_network_received_bytes_total", "counter", "",
+      "By its machine's network interfaces since boot, loopback apart.", .value = received },
+    { "cairn_node_network_sent_bytes_total", "counter", "", "The same, sent.", .value = sent },
 };
 
 struct prometheus_table prometheus_node_families(void)
@@ -70,6 +111,18 @@ static double healthy(subject of)
     return of->gpu->problem == NULL || of->gpu->problem[0] == '\0' ? 1 : 0;
 }
 
+static double utilization(subject of)
+{
+    const bool known = of->gpu->utilization__case == CAIRN__V1__GPU__UTILIZATION__UTILIZATION;
+    return known ? of->gpu->utilization : (double)NAN;
+}
+
+static double power(subject of)
+{
+    const bool known = of->gpu->power__case == CAIRN__V1__GPU__POWER__POWER_WATTS;
+    return known ? of->gpu->power_watts : (double)NAN;
+}
+
 static const struct prometheus_family gpu_families[] = {
     { "cairn_node_gpu_info", "gauge", "uuid,model,driver",
       "Always 1; which GPU it is. uuid joins with what other exporters say of it.",
@@ -80,6 +133,9 @@ static const struct prometheus_family gpu_families[] = {
       GPU(U64, memory_used_bytes) },
     { "cairn_node_gpu_temperature_celsius", "gauge", "", "Its temperature.",
       GPU(U32, temperature) },
+    { "cairn_node_gpu_utilization_ratio", "gauge", "",
+      "Part of the last moment in which it computed; 0 to 1.", .value = utilization },
+    { "cairn_node_gpu_power_watts", "gauge", "", "Power that it draws.", .value = power },
     { "cairn_node_gpu_throttled", "gauge", "", "1 if heat or power slows it down.",
       GPU(BOOL, throttled) },
     { "cairn_node_gpu_ecc_errors_total", "counter", "",

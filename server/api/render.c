@@ -148,6 +148,35 @@ static const char *worker_state(const struct machine *m, const struct machine_ra
     return rank->ready ? "running" : "forming";
 }
 
+/* Copies: what is told of usage has no pointers. NULL: no memory. */
+static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
+{
+    Cairn__V1__WorkerUsage *out = malloc(sizeof *out);
+    if (out)
+        *out = *usage;
+    return out;
+}
+
+/* What is measured of it. false: no memory. */
+static bool add_measured(const struct core_job *job, uint32_t index, Cairn__V1__Worker *out)
+{
+    const struct core_told *told = core_told(job, index);
+    const Cairn__V1__WorkerUsage *usage = core_usage(job, index);
+    const bool runs = machine_alive_rank(&job->m, index);
+    if (runs && told && told->peak_flops > 0) {
+        out->peak_flops__case = CAIRN__V1__WORKER__PEAK_FLOPS__PEAK_FLOPS;
+        out->peak_flops = told->peak_flops;
+    }
+    if (runs && told && told->counts) {
+        out->sent__case = CAIRN__V1__WORKER__SENT__SENT_BYTES;
+        out->sent_bytes = told->sent_bytes;
+        out->received__case = CAIRN__V1__WORKER__RECEIVED__RECEIVED_BYTES;
+        out->received_bytes = told->received_bytes;
+    }
+    out->usage = usage ? render_usage(usage) : NULL;
+    return !usage || out->usage;
+}
+
 static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index, uint32_t share)
 {
     const struct machine_rank *rank = &job->m.ranks[index];
@@ -163,7 +192,10 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
     out->seconds_per_step = rank->step_us / 1e6;
     out->phase = render_text(rank->phase);
     out->state = render_text(worker_state(&job->m, rank));
-    return out;
+    if (add_measured(job, index, out))
+        return out;
+    cairn__v1__worker__free_unpacked(out, NULL);
+    return NULL;
 }
 
 static Cairn__V1__Spare *render_spare(const struct machine_rank *rank)
@@ -207,6 +239,14 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     out->memory_used_bytes = gpu->memory_used_bytes;
     out->ecc_errors = gpu->ecc_errors;
     out->throttled = gpu->throttled;
+    if (!isnan(gpu->utilization)) {
+        out->utilization__case = CAIRN__V1__GPU__UTILIZATION__UTILIZATION;
+        out->utilization = gpu->utilization;
+    }
+    if (!isnan(gpu->power_watts)) {
+        out->power__case = CAIRN__V1__GPU__POWER__POWER_WATTS;
+        out->power_watts = gpu->power_watts;
+    }
     return out;
 }
 
@@ -258,6 +298,10 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     out->gpus_used = core_node_gpus_used(core, node);
     out->undying = core_node_undying(core, node);
     out->reason = reason_of(core, node);
+    if (core_node_usage(node))
+        out->usage = malloc(sizeof *out->usage);
+    if (out->usage) /* without memory it isn't told */
+        *out->usage = *core_node_usage(node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);
@@ -464,6 +508,15 @@ static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
     out->throughput = core_throughput(job);
     out->throughput_unit = render_text(core_is_text(job) ? "tokens/s" : "samples/s");
     out->eta_seconds = core_eta_s(job, out->step);
+    const double mfu = core_mfu(job);
+    if (isfinite(mfu)) {
+        out->mfu__case = CAIRN__V1__JOB__MFU__MFU;
+        out->mfu = mfu;
+    }
+    if (job->step_flops > 0) {
+        out->flops_per_step__case = CAIRN__V1__JOB__FLOPS_PER_STEP__FLOPS_PER_STEP;
+        out->flops_per_step = job->step_flops;
+    }
     return ok;
 }
 

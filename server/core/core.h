@@ -98,9 +98,25 @@ struct core_options {
 
 #define CORE_ENDED_MAX 64
 
+/* What a rank said last of what it can do, and did; generation: in which. */
+struct core_told {
+    uint32_t generation; /* 0: nothing */
+    double peak_flops;   /* operations a second at most; 0: it doesn't know */
+    bool counts;         /* the bytes that went to other ranks, and came from them: */
+    uint64_t sent_bytes, received_bytes;
+};
+
+/* What a worker's process used when its agent looked last. */
+struct core_usage {
+    uint32_t birth, number; /* the process, as of struct machine_rank; birth 0: of none */
+    Cairn__V1__WorkerUsage message;
+};
+
 struct core_rank {
     struct core_conn *conn; /* its session, or NULL */
-    char version[32];       /* of its program, as its hello said in generation version_of */
+    struct core_told told;
+    struct core_usage usage;
+    char version[32]; /* of its program, as its hello said in generation version_of */
     uint32_t version_of;
     /* where it holds a slot; NULL: it holds none, and the rest means nothing */
     struct core_node *node;
@@ -175,6 +191,7 @@ struct core_job {
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct pace pace;
+    double step_flops; /* operations of a step, as workers say it; 0: not known */
     /* Copies in memory, as the workers of that generation say it; 0: nothing was said yet. */
     struct core_copies {
         uint32_t generation;
@@ -198,6 +215,7 @@ struct core_gpu {
     uint32_t capability, temperature;
     uint64_t memory_bytes, memory_used_bytes, ecc_errors;
     bool throttled;
+    double utilization, power_watts; /* NaN: not told */
 };
 
 /*
@@ -231,6 +249,8 @@ struct core_node {
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t slots;        /* of `device`, numbers 0 and up */
     uint32_t gpu_count;
+    Cairn__V1__NodeUsage usage; /* as its newest beat has it */
+    bool usage_known;
     struct core_stray *strays; /* CORE_STRAYS_MAX at most; owned */
     size_t stray_count;
     struct core_conn *conn; /* or NULL */
@@ -475,6 +495,13 @@ const struct core_options *core_options(const struct core *core);
 const char *core_part_name(uint32_t part);
 double core_part_ms(const struct core_job *job, uint32_t part);
 double core_step_ms(const struct core_job *job);
+/* Operations of a step, of what its workers could do meanwhile; while it trains. */
+double core_mfu(const struct core_job *job);
+/* What that rank said in this generation; NULL: nothing. */
+const struct core_told *core_told(const struct core_job *job, uint32_t rank);
+/* What its process, and a node's machine, use. NULL: not known now. */
+const Cairn__V1__WorkerUsage *core_usage(const struct core_job *job, uint32_t rank);
+const Cairn__V1__NodeUsage *core_node_usage(const struct core_node *node);
 /* Samples a second; of text tokens. */
 bool core_is_text(const struct core_job *job);
 double core_throughput(const struct core_job *job);

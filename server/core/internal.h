@@ -292,6 +292,12 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
 void core_compare_pins(struct core *core, struct core_job *job, const char *pins, const char *node,
                        struct machine_ready *ready, struct reason *out);
 
+/* ---- usage.c: what workers and machines use ---- */
+
+/* What a rank of this generation, no spare, says with its progress. */
+void core_take_told(struct core_job *job, uint32_t rank, const Cairn__V1__Progress *progress);
+void core_take_usage(struct core_node *node, const Cairn__V1__AgentBeat *beat);
+
 /* ---- verdicts.c: what is held against nodes ---- */
 
 /* What an agent's hello or beat says. */

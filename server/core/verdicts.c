@@ -1,6 +1,7 @@
 /* What is held against nodes: what they say of their GPUs and clocks; failures of jobs by their
  * fault (server/fleet/record.h); which of them are not judged; which paths between them are
  * suspected (server/fleet/paths.h). */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,11 @@ static void take_gpu(struct core *core, struct core_node *node, size_t i,
     to->memory_used_bytes = from->memory_used_bytes;
     to->ecc_errors = from->ecc_errors;
     to->throttled = from->throttled;
+    to->utilization = from->utilization__case == CAIRN__V1__GPU__UTILIZATION__UTILIZATION
+                          ? from->utilization
+                          : (double)NAN;
+    to->power_watts =
+        from->power__case == CAIRN__V1__GPU__POWER__POWER_WATTS ? from->power_watts : (double)NAN;
     if (served != (core_gpu_serves(to) && !to->problem[0])) {
         node->counted = false;
         core->schedule_needed = true;

@@ -121,6 +121,14 @@ double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals)
     return (double)steps * pace_whole_ms(pace) + (double)evals * pace->eval_ms;
 }
 
+double pace_mfu(const struct pace *pace, uint32_t generation, double step_flops, double peak_flops)
+{
+    const bool own = pace->generation == generation && pace->count >= PACE_LEAST;
+    if (!own || !(pace->plain_ms > 0) || !(step_flops > 0) || !(peak_flops > 0))
+        return (double)NAN;
+    return step_flops / (pace->plain_ms / 1e3 * peak_flops);
+}
+
 uint64_t pace_evals_left(uint64_t step, uint64_t total, uint64_t every)
 {
     if (step >= total)

@@ -15,6 +15,9 @@
  *
  *     left = steps * (plain + else) + evaluations * evaluation
  *
+ *     MFU = operations of a step / (plain step * operations a second that its workers could do),
+ *     of this attempt alone, as another one has other workers
+ *
  * An attempt is a generation. Its first PACE_LEAST rows tell less than the attempt before, whose
  * plain step holds until then; what evaluations and saves take is the job's.
  *
@@ -67,6 +70,11 @@ double pace_part_ms(const struct pace *pace, uint32_t part);
 double pace_whole_ms(const struct pace *pace);
 /* How long so many steps and evaluations will take; NaN: not known. */
 double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals);
+/* step_flops, peak_flops: operations of a step, and a second at most, of that generation's workers
+ * together; 0: not known. NaN: one of them, or the generation's plain step, isn't known. Above 1
+ * where a step needs fewer operations than are counted (docs/metrics.md), or a peak was measured
+ * too low: nothing is cut off. */
+double pace_mfu(const struct pace *pace, uint32_t generation, double step_flops, double peak_flops);
 /* Evaluations after `step`, up to and with `total`: every so many steps (0: none between), and at
  * the end. */
 uint64_t pace_evals_left(uint64_t step, uint64_t total, uint64_t every);

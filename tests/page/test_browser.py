@@ -115,6 +115,20 @@ def test_a_job_tells_what_happened_to_it(page, mock):
     page.until("document.querySelector('pre.file').innerText.includes('optimizer')")
 
 
+def test_what_is_used_and_could_be_done_is_told(page, mock):
+    show(page, mock, live_route(mock, "time"))
+    page.until("document.getElementById('panel').innerText.includes('37.5 %')")
+    said = text(page, "#panel")
+    assert "3.35 GFLOP" in said and "428 GFLOP/s" in said, said  # four workers of 107
+    show(page, mock, live_route(mock, "workers"))
+    page.until("document.getElementById('panel').innerText.includes('123.0 MiB')")
+    assert "0.94" in text(page, "#panel tbody") and "5.0 MiB" in text(page, "#panel tbody")
+    show(page, mock, "#/nodes")
+    page.until("document.querySelectorAll('.node .figures').length === 4")
+    said = text(page, "main")
+    assert all(words in said for words in ("3.8 of 8", "12.0 GiB of 32.0 GiB", "1.1 MiB/s", "97 % 310 W")), said
+
+
 def test_saved_events_are_folded_and_logs_are_words(page, mock):
     show(page, mock, live_route(mock, "events"))
     page.until("document.querySelector('.events summary')")

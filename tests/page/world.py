@@ -150,7 +150,11 @@ class World:
                        recoveries=[], events=[], final_digest="", ended_at="", submitted_at=rfc3339(time.time() - 95),
                        started_at=rfc3339(time.time() - 90), goodput=0.987, reason="",
                        workers=[dict(rank=rank, node="node-a", pid=4100 + rank, share=2, step=0, phase="forward",
-                                     state="running", seconds_per_step=0.05) for rank in range(4)],
+                                     state="running", seconds_per_step=0.05, peak_flops=107e9,
+                                     sent_bytes=5 << 20, received_bytes=5 << 20, usage=dict(
+                                         cpu_seconds=81.5, cores=0.94, memory_bytes=123 << 20,
+                                         memory_limit_bytes=None, threads=12)) for rank in range(4)],
+                       mfu=0.375, flops_per_step=3.35e9,
                        workers_count=4)
         self.live = Run(running, 3750, 620)
         self.live.tell("submitted", "by root")
@@ -208,6 +212,10 @@ class World:
 def nodes_of(real):
     gpu = dict(name="NVIDIA H100", uuid="GPU-1f3c", driver="550.54", capability=90, memory_bytes=80 << 30,
                memory_used_bytes=61 << 30, temperature=64, ecc_errors=0, throttled=False, problem="")
+    gpu.update(utilization=0.97, power_watts=310.2)
+    real = {**real, "usage": dict(cpu_seconds=98765.2, cores=3.8, cores_count=8, memory_bytes=32 << 30,
+                                  memory_available_bytes=20 << 30, received_bytes=7 << 30, sent_bytes=6 << 30,
+                                  received_bytes_per_s=1.2e6, sent_bytes_per_s=9e5)}
     cpu = {**real, "name": "node-a", "state": "ready", "slots": 8, "used": 4, "reason": ""}
     big = {**real, "name": "node-b", "device": "cuda", "slots": 0, "used": 0, "gpus_used": 2, "gpus": [
         gpu, {**gpu, "uuid": "GPU-77aa", "memory_used_bytes": 78 << 30, "temperature": 88, "throttled": True},

@@ -191,6 +191,17 @@ static void note_lanes(const struct loop *l, bool audits)
     }
 }
 
+static void note_traffic(const struct loop *l)
+{
+    const struct worker *w = l->worker;
+    struct comm_traffic traffic = { 0 };
+    if (l->options.session == NULL || (w->comm != NULL && w->device.comm->traffic == NULL))
+        return;
+    if (w->comm != NULL) /* else there are no others */
+        w->device.comm->traffic(w->comm, &traffic);
+    session_note_traffic(l->options.session, traffic.sent_bytes, traffic.received_bytes);
+}
+
 static enum status train_step(struct loop *l, struct session_row *row)
 {
     struct worker *w = l->worker;
@@ -217,6 +228,7 @@ static enum status train_step(struct loop *l, struct session_row *row)
     if (st != ST_OK)
         return loop_fail(l, st, "update");
     note_lanes(l, audit.foreign_lane != AUDIT_NO_LANE);
+    note_traffic(l);
     row->lr = (float)lr;
     row->loss = (float)report.loss;
     row->grad_norm = (float)report.grad_norm;

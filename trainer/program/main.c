@@ -21,7 +21,7 @@
 static const char usage[] =
     "usage: cairn-trainer --job JOB --generation G --rank R --coordinator ADDR --words PATH\n"
     "                     [--flight PATH] [--token-fd N] [--copies DIR] [--sums DIR]\n"
-    "                     [--ports A-B] [--tls-ca FILE]\n"
+    "                     [--peaks DIR] [--ports A-B] [--tls-ca FILE]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
@@ -95,6 +95,9 @@ static bool take_path(struct arguments *a, int option, const char *text)
         return true;
     case 'y':
         a->rank.sums = text[0] != '\0' ? text : NULL; /* "": none */
+        return true;
+    case 'P':
+        a->rank.peaks = text[0] != '\0' ? text : NULL;
         return true;
     default:
         return false;
@@ -178,6 +181,7 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "token-fd", required_argument, NULL, 't' },
         { "copies", required_argument, NULL, 'x' },
         { "sums", required_argument, NULL, 'y' },
+        { "peaks", required_argument, NULL, 'P' },
         { "tls-ca", required_argument, NULL, 'a' },
         { "ports", required_argument, NULL, 'z' },
         { "local", required_argument, NULL, 'l' },

@@ -277,6 +277,14 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
     return ST_OK;
 }
 
+/* Of all lanes, whoever computes them; none of those that are computed twice. */
+static double step_flops(const struct worker *w)
+{
+    const struct plan_sizes *sizes = plan_sizes(w->plan);
+    return (sizes->flops_forward + sizes->flops_backward) * w->settings.accumulate *
+           w->settings.lanes;
+}
+
 enum status rank_get_ready(struct rank *r)
 {
     const uint64_t step = rank_first_step(r);
@@ -297,6 +305,8 @@ enum status rank_get_ready(struct rank *r)
                                    .state_bytes = state_bytes(r->worker),
                                    .step = step,
                                    .save_every = s->save_every,
+                                   .step_flops = step_flops(r->worker),
+                                   .peak_flops = rank_peak_flops(r),
                                    .pins = r->pins.data,
                                    .level = level_of(r->job->checkpoint.level),
                                    .threads = (uint32_t)r->job->checkpoint.threads,

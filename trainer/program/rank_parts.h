@@ -5,6 +5,7 @@
  *     rank_comm.c      communicators, which an order to park aborts
  *     rank_form.c      from hello to Ready, for one that is new and for one that goes on
  *     rank_state.c     the state: from other workers, from copies, a checkpoint or the seed
+ *     rank_peak.c      the most that it could compute
  *     rank_rows.c      rows of metrics that rank 0 may not have told
  *     rank_failure.c   what a failure is to the coordinator and to the process
  */
@@ -22,6 +23,7 @@
 #include "job/job.h"
 #include "session/session.h"
 #include "trainer/loop/loop.h"
+#include "trainer/peak/kept.h"
 #include "trainer/program/link.h"
 #include "trainer/program/rank.h"
 #include "trainer/program/rank_rows.h"
@@ -35,6 +37,12 @@
 struct rank_comm {
     const struct comm_table *table;
     struct comm *comm; /* NULL: there is none */
+};
+
+/* Operations a second that it could do at most. */
+struct rank_peak {
+    char key[PEAK_KEY_BYTES]; /* what it was measured or found of; "": of nothing yet */
+    double flops;
 };
 
 /* What a session borrows for its life, and the session once it was left: its saver may still be at
@@ -62,8 +70,9 @@ struct rank {
     struct loop_rest rest;      /* of kept.step */
     struct rank_rows rows;
     struct session_pace pace; /* what copies and steps took */
-    bool goes_on;             /* it was of a generation before */
-    uint32_t number;          /* of the worker; its rank is in the assignment */
+    struct rank_peak peak;
+    bool goes_on;    /* it was of a generation before */
+    uint32_t number; /* of the worker; its rank is in the assignment */
 
     /* Of the generation. */
     uint32_t generation;
@@ -135,6 +144,12 @@ void rank_stop_exchange(struct rank *r, bool waits);
 /* ---- rank_state.c ---- */
 
 MUST_CHECK enum status rank_fill_state(struct rank *r);
+
+/* ---- rank_peak.c ---- */
+
+/* Operations a second that this rank could do at most; 0: not known. Measured where a job begins
+ * (trainer/peak/measure.h); else what was, so that no recovery waits for it. */
+double rank_peak_flops(struct rank *r);
 
 /* ---- rank_failure.c ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/buf.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "kernels/module.h"
@@ -127,6 +128,26 @@ static enum status describe_device(const struct device *device, struct module_de
     if (device->ordinal < 0 || module_load("cuda", device->ordinal, &module, &reason) != ST_OK)
         return ST_NOT_FOUND;
     return module->device(device->ordinal, out, &reason) == ST_OK ? ST_OK : ST_NOT_FOUND;
+}
+
+enum status device_text(const struct device *device, char *out, size_t capacity)
+{
+    struct module_device facts;
+    if (device->ordinal >= 0) {
+        enum status st = describe_device(device, &facts);
+        if (st != ST_OK)
+            return st;
+        const int size = snprintf(out, capacity, "%s, capability %d, driver %d, runtime %d",
+                                  facts.name, facts.capability, facts.driver, facts.runtime);
+        return size > 0 && (size_t)size < capacity ? ST_OK : ST_FULL;
+    }
+    auto_buf struct buf pins;
+    buf_init(&pins, capacity);
+    enum status st = device->table->pins(device->backend, &pins);
+    if (st != ST_OK || pins.size >= capacity)
+        return st != ST_OK ? st : ST_FULL;
+    (void)snprintf(out, capacity, "%s", pins.data);
+    return ST_OK;
 }
 
 enum status device_free_bytes(const struct device *device, uint64_t *out)

@@ -45,6 +45,10 @@ void device_close(struct device *device);
 /* Waits until the event has happened, without blocking in the driver. Errors: the backend's. */
 MUST_CHECK enum status device_wait(const struct device *device, struct event *event);
 
+/* What it is, as a line: its make and what it runs with; not what was chosen for a job. ST_FULL,
+ * ST_NOT_FOUND: it can't tell. */
+MUST_CHECK enum status device_text(const struct device *device, char *out, size_t capacity);
+
 /* Bytes that the device has free now, where it can tell. ST_NOT_FOUND: it can't. */
 MUST_CHECK enum status device_free_bytes(const struct device *device, uint64_t *out);
 /* Bytes that it has in all; the same on all devices of its kind. ST_NOT_FOUND: it can't tell. */

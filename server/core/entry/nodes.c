@@ -208,6 +208,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
     place_net(node->host, node->boot_id, node->net);
     node->ports = hello->ports;
+    node->usage_known = false;
     return renewed;
 }
 
@@ -386,6 +387,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
         core_take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
         core_take_clock(core, node, message->beat->wall_ms);
+        core_take_usage(node, message->beat);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         take_exit(core, node, message->exited);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_LEAVING) {

@@ -405,6 +405,8 @@ static void apply_message(struct core *core, struct core_conn *conn,
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS &&
         message->progress->memory_every > 0 && !conn->spare)
         conn->job->copies.every = message->progress->memory_every;
+    if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS && !conn->spare)
+        core_take_told(conn->job, conn->rank, message->progress);
     if (read_event(message, &event, &fault))
         (void)core_apply(core, conn->job, &event);
 }

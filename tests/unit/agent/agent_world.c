@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/proc.h"
+#include "agent/gauge/proc.h"
 #include "common/clock.h"
 #include "proto/descriptors.h"
 #include "tests/test.h"
@@ -263,13 +263,18 @@ static Cairn__V1__AgentMessage *wait_heard(struct world *world, const struct wan
     return message;
 }
 
-unsigned world_hellos(struct world *world)
+static unsigned count_now(struct world *world, Cairn__V1__AgentMessage__BodyCase body)
 {
-    const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO };
+    const struct wanted wanted = { .body = body };
     pthread_mutex_lock(&world->mutex);
     unsigned count = count_heard(world, &wanted, NULL);
     pthread_mutex_unlock(&world->mutex);
     return count;
+}
+
+unsigned world_hellos(struct world *world)
+{
+    return count_now(world, CAIRN__V1__AGENT_MESSAGE__BODY_HELLO);
 }
 
 void world_wait_hellos(struct world *world, unsigned count)
@@ -281,10 +286,14 @@ void world_wait_hellos(struct world *world, unsigned count)
 void world_wait_beats(struct world *world, unsigned more)
 {
     struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT };
-    pthread_mutex_lock(&world->mutex);
-    wanted.times = count_heard(world, &wanted, NULL) + more;
-    pthread_mutex_unlock(&world->mutex);
+    wanted.times = count_now(world, wanted.body) + more;
     (void)wait_heard(world, &wanted, "a beat");
+}
+
+const Cairn__V1__AgentBeat *world_beat(struct world *world)
+{
+    const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT, .times = 1 };
+    return wait_heard(world, &wanted, "a beat")->beat;
 }
 
 const Cairn__V1__AgentHello *world_hello(struct world *world)
@@ -320,11 +329,7 @@ const Cairn__V1__AgentLeaving *world_wait_leaving(struct world *world)
 
 bool world_heard_left(struct world *world)
 {
-    const struct wanted wanted = { .body = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT };
-    pthread_mutex_lock(&world->mutex);
-    const unsigned count = count_heard(world, &wanted, NULL);
-    pthread_mutex_unlock(&world->mutex);
-    return count > 0;
+    return count_now(world, CAIRN__V1__AGENT_MESSAGE__BODY_LEFT) > 0;
 }
 
 const Cairn__V1__LogChunk *world_wait_chunk(struct world *world, uint64_t id)

@@ -49,6 +49,7 @@ void world_order_log(struct world *world, uint64_t id, uint32_t rank, uint64_t o
 unsigned world_hellos(struct world *world);
 void world_wait_hellos(struct world *world, unsigned count);
 void world_wait_beats(struct world *world, unsigned more);
+const Cairn__V1__AgentBeat *world_beat(struct world *world); /* the newest */
 const Cairn__V1__AgentLeaving *world_wait_leaving(struct world *world);
 bool world_heard_left(struct world *world);
 const Cairn__V1__AgentHello *world_hello(struct world *world); /* the newest */

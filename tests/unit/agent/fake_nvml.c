@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/nvml.h"
+#include "agent/gauge/nvml.h"
 
 #define GPUS 2
 
@@ -105,6 +105,8 @@ EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned capacity);
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *out);
 EXPORT int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out);
 EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out);
+EXPORT int nvmlDeviceGetUtilizationRates(const void *device, struct nvml_utilization *out);
+EXPORT int nvmlDeviceGetPowerUsage(const void *device, unsigned *out_mw);
 EXPORT int nvmlDeviceGetTotalEccErrors(const void *device, unsigned kind, unsigned since,
                                        unsigned long long *out);
 EXPORT int nvmlEventSetCreate(void **out);
@@ -146,6 +148,18 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
     (void)device;
     *out = 0x1; /* idle */
     return NVML_OK;
+}
+
+int nvmlDeviceGetUtilizationRates(const void *device, struct nvml_utilization *out)
+{
+    *out = (struct nvml_utilization){ .gpu = 97, .memory = 41 };
+    return index_of(device) == 0 ? NVML_OK : 3; /* not supported, as where it is in parts */
+}
+
+int nvmlDeviceGetPowerUsage(const void *device, unsigned *out_mw)
+{
+    *out_mw = 310500;
+    return index_of(device) == 0 ? NVML_OK : 3;
 }
 
 int nvmlDeviceGetTotalEccErrors(const void *device, unsigned kind, unsigned since,

@@ -1,12 +1,13 @@
 /* The agent's view of GPUs, over a driver that is a test's own (tests/unit/agent/fake_nvml.c). */
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gpu.h"
-#include "agent/nvml.h"
+#include "agent/gauge/gpu.h"
+#include "agent/gauge/nvml.h"
 #include "common/clock.h"
 #include "tests/test.h"
 
@@ -114,6 +115,8 @@ static void gpus_are_told_with_what_they_are(void **state)
     assert_int_equal(gpus[1].temperature, 41);
     assert_false(gpus[1].throttled);
     assert_string_equal(gpus[1].problem, "");
+    assert_true(gpus[0].utilization == 0.97 && gpus[0].power_watts == 310.5);
+    assert_true(isnan(gpus[1].utilization) && isnan(gpus[1].power_watts)); /* not 0 */
     gpu_watch_close(watch);
 }
 
@@ -168,6 +171,7 @@ static void a_driver_that_lacks_what_we_can_do_without_has_its_gpus(void **state
     assert_string_equal(gpus[1].uuid, "GPU-fake-1");
     assert_int_equal(gpus[1].capability, 90);
     assert_string_equal(gpus[1].name, "");
+    assert_true(isnan(gpus[0].utilization) && isnan(gpus[0].power_watts));
     assert_string_equal(gpus[1].problem, "");
     gpu_watch_close(watch);
 }

@@ -10,9 +10,9 @@
 
 #include "agent/copies.h"
 #include "agent/exit_cause.h"
+#include "agent/gauge/proc.h"
 #include "agent/last_words.h"
 #include "agent/logs/tail.h"
-#include "agent/proc.h"
 #include "agent/record.h"
 #include "agent/spawn.h"
 #include "common/flight.h"
@@ -409,35 +409,6 @@ static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
     assert_string_equal(text, "");
 }
 
-static void start_time_is_read_behind_any_process_name(void **state)
-{
-    (void)state;
-    struct proc_stat stat;
-    static const char line[] =
-        "17 (a) b (c) S 1 17 17 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1";
-    assert_int_equal(proc_stat_parse(line, &stat), ST_OK);
-    assert_int_equal(stat.state, 'S');
-    assert_int_equal(stat.start_time, 987654);
-    assert_int_equal(proc_stat_parse("17 (a", &stat), ST_INVALID);
-    assert_int_equal(proc_stat_parse("17 (a) S 1 2", &stat), ST_INVALID);
-    assert_int_equal(proc_stat_parse("", &stat), ST_INVALID);
-    assert_int_equal(proc_stat_read(getpid(), &stat), ST_OK);
-    assert_true(stat.start_time > 0);
-}
-
-static void counters_are_found_by_their_whole_name(void **state)
-{
-    (void)state;
-    static const char events[] = "low 0\noom 4\noom_kill 3\noom_group_kill 1\n";
-    uint64_t value = 0;
-    assert_true(proc_field(events, "oom_kill", &value));
-    assert_int_equal(value, 3);
-    assert_true(proc_field(events, "oom", &value));
-    assert_int_equal(value, 4);
-    assert_false(proc_field(events, "kill", &value));
-    assert_false(proc_field("", "oom", &value));
-}
-
 static void each_kill_for_memory_explains_one_exit_for_a_while(void **state)
 {
     (void)state;
@@ -470,6 +441,7 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
                                      .token = "secret",
                                      .tls_ca = "",
                                      .sums = "/nowhere",
+                                     .peaks = "/nowhere",
                                      .ports = "",
                                      .gpu = "",
                                      .threads = 3,
@@ -589,8 +561,6 @@ int main(void)
         FOLDER_TEST(log_piece_is_bounded_and_says_where_it_is),
         FOLDER_TEST(words_of_somebody_else_or_damaged_are_none),
         FOLDER_TEST(last_mark_of_the_flight_recorder_says_where_it_was),
-        cmocka_unit_test(start_time_is_read_behind_any_process_name),
-        cmocka_unit_test(counters_are_found_by_their_whole_name),
         cmocka_unit_test(each_kill_for_memory_explains_one_exit_for_a_while),
         FOLDER_TEST(copies_of_a_job_go_whatever_lies_there),
         FOLDER_TEST(what_cannot_be_removed_is_told_and_keeps_no_other_copy),

@@ -89,10 +89,46 @@ static void trainer_gets_arguments_token_threads_and_no_other_descriptor(void **
     assert_non_null(strstr(log, "arguments --job j-test --generation 1 --rank 2 --coordinator "));
     assert_non_null(strstr(log, "/jobs/j-test/g1/r2.words --flight "));
     assert_non_null(strstr(log, "/jobs/j-test/g1/r2.flight --token-fd 3 --tls-ca  --sums /"));
-    assert_non_null(strstr(log, "/sums/node-1 --ports  --copies "));
+    assert_non_null(strstr(log, "/sums/node-1 --peaks /"));
+    assert_non_null(strstr(log, "/peaks/node-1 --ports  --copies "));
     assert_non_null(strstr(log, "token t0ken threads 3 dynamic false\n"));
     assert_non_null(strstr(log, "descriptors 0 1 2 3 \n")); /* 3 is the listing's own */
     assert_int_equal(getpgid(pid), pid);
+}
+
+/* Samples, once they are of so many trainers. */
+static const Cairn__V1__AgentBeat *wait_usage(struct world *world, size_t trainers)
+{
+    const Cairn__V1__AgentBeat *beat = world_beat(world);
+    for (int i = 0; beat->usage == NULL || beat->n_trainers != trainers; i++) {
+        assert_true(i < 30);
+        world_wait_beats(world, 1);
+        beat = world_beat(world);
+    }
+    return beat;
+}
+
+static void beats_tell_what_trainers_and_the_machine_use(void **state)
+{
+    struct world *world = begin(state);
+    (void)hold(world, 2);
+    (void)hold(world, 1);
+    const Cairn__V1__AgentBeat *beat = wait_usage(world, 2);
+    assert_true(beat->usage->cpu_seconds > 0);
+    assert_true(beat->usage->cores_count >= 1);
+    assert_true(beat->usage->memory_available_bytes < beat->usage->memory_bytes);
+    for (size_t i = 0; i < 2; i++) {
+        const Cairn__V1__TrainerUsage *one = beat->trainers[i];
+        assert_string_equal(one->ref->job, "j-test");
+        assert_int_equal(one->ref->generation, 1);
+        assert_true(one->usage->memory_bytes > 100000); /* a shell */
+        assert_int_equal(one->usage->threads, 1);
+    }
+    assert_int_equal(beat->trainers[0]->ref->rank + beat->trainers[1]->ref->rank, 3);
+    world_order_end(world, 1, 1, SIGKILL, 0);
+    (void)world_wait_exited(world, 1, 1, 1);
+    beat = wait_usage(world, 1); /* of who is gone nothing is told */
+    assert_int_equal(beat->trainers[0]->ref->rank, 2);
 }
 
 static void trainer_sees_the_gpu_of_its_slot_by_uuid_and_no_other(void **state)
@@ -499,6 +535,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(agent_introduces_itself_and_beats),
         WORLD_TEST(trainer_gets_arguments_token_threads_and_no_other_descriptor),
+        WORLD_TEST(beats_tell_what_trainers_and_the_machine_use),
         WORLD_TEST(trainer_sees_the_gpu_of_its_slot_by_uuid_and_no_other),
         WORLD_TEST(exit_is_told_with_code_and_last_lines_until_it_is_acknowledged),
         WORLD_TEST(signals_are_told_by_their_number),

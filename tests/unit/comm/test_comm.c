@@ -128,6 +128,41 @@ static void every_rank_gathers_every_ranks_segment(void **state)
         run_ranks(size, gather_body);
 }
 
+/* Three floats to each other rank, an all-gather of as many, and five bytes from 0 to 1. */
+static enum status counted_body(struct comm *comm, int rank, int size)
+{
+    float out[RANKS_MAX][3] = { { 0 } }, in[RANKS_MAX][3];
+    struct comm_segment send[RANKS_MAX], recv[RANKS_MAX];
+    struct comm_traffic traffic = { 9, 9 };
+    for (int r = 0; r < size; r++) {
+        send[r] = (struct comm_segment){ out[r], sizeof(out[r]) };
+        recv[r] = (struct comm_segment){ in[r], sizeof(in[r]) };
+    }
+    comm_gloo()->traffic(comm, &traffic);
+    if (traffic.sent_bytes != 0 || traffic.received_bytes != 0)
+        return ST_CORRUPT;
+    enum status st = comm_gloo()->all_to_all_v(comm, send, recv, LONG_MS);
+    if (st == ST_OK)
+        st = comm_gloo()->all_gather_v(comm, recv, LONG_MS);
+    if (st == ST_OK && size > 1 && rank == 0)
+        st = comm_gloo()->send(comm, 1, out, 5, LONG_MS);
+    if (st == ST_OK && size > 1 && rank == 1)
+        st = comm_gloo()->recv(comm, 0, in, 5, LONG_MS);
+    const uint64_t each = 2 * sizeof(out[0]) * (uint64_t)(size - 1);
+    comm_gloo()->traffic(comm, &traffic);
+    if (traffic.sent_bytes != each + (size > 1 && rank == 0 ? 5 : 0) ||
+        traffic.received_bytes != each + (size > 1 && rank == 1 ? 5 : 0))
+        return ST_CORRUPT;
+    return st;
+}
+
+static void bytes_between_ranks_are_counted_at_both_ends(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= RANKS_MAX; size++)
+        run_ranks(size, counted_body);
+}
+
 static enum status message_body(struct comm *comm, int rank, int size)
 {
     /* A token goes round twice; the last rank closes at once after sending. */
@@ -325,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_exchange_segments_of_their_own_sizes_some_empty),
         cmocka_unit_test(every_rank_gathers_every_ranks_segment),
+        cmocka_unit_test(bytes_between_ranks_are_counted_at_both_ends),
         cmocka_unit_test(messages_go_from_rank_to_rank_and_outlive_their_senders_close),
         cmocka_unit_test(the_fast_sum_adds_all_ranks_values),
         cmocka_unit_test(the_exact_sum_is_the_same_over_gloo_for_1_to_4_ranks),

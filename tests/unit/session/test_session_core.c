@@ -549,6 +549,24 @@ static void orders_of_a_later_version_are_ignored(void **state)
     bench_free(b);
 }
 
+static void progress_tells_what_a_rank_can_do_and_what_it_exchanged(void **state)
+{
+    (void)state;
+    struct bench *b = trained(0, 0);
+    const Cairn__V1__Progress *said = &b->out.progress_message;
+    b->now_ms += SESSION_HEARTBEAT_MS;
+    assert_non_null(say(b));
+    assert_null(said->traffic); /* it isn't told, which is not 0 */
+    b->core.ready.step_flops = 3.5e9;
+    b->core.ready.peak_flops = 107e9;
+    b->core.traffic = (struct session_traffic){ true, 0, 12 };
+    b->now_ms += SESSION_HEARTBEAT_MS;
+    assert_non_null(say(b));
+    assert_true(said->step_flops == 3.5e9 && said->peak_flops == 107e9 && said->traffic);
+    assert_int_equal(said->traffic->received_bytes, 12);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +576,7 @@ int main(void)
         cmocka_unit_test(ready_is_said_again_on_every_connection),
         cmocka_unit_test(progress_is_told_twice_a_second_while_it_changes_and_once_while_not),
         cmocka_unit_test(where_it_is_among_the_collectives_is_told_as_soon_as_any_progress),
+        cmocka_unit_test(progress_tells_what_a_rank_can_do_and_what_it_exchanged),
         cmocka_unit_test(rows_go_in_company_and_are_kept_until_acknowledged),
         cmocka_unit_test(the_oldest_rows_go_when_nobody_takes_them),
         cmocka_unit_test(rows_of_a_step_are_told_before_its_save),

@@ -20,6 +20,8 @@ static Cairn__V1__Phase phases[2];
 static Cairn__V1__Worker workers[2];
 static Cairn__V1__Spare spare;
 static Cairn__V1__Gpu gpus[2];
+static Cairn__V1__WorkerUsage worker_usage;
+static Cairn__V1__NodeUsage node_usage;
 
 static void fill_checkpoints(Cairn__V1__Job *job)
 {
@@ -63,6 +65,20 @@ static void fill_workers(Cairn__V1__Job *job)
         workers[i].state = "running";
         workers[i].seconds_per_step = 0.1 + 0.1 * i;
     }
+    cairn__v1__worker_usage__init(&worker_usage); /* of the other one nothing is known */
+    worker_usage.cpu_seconds = 12.5;
+    worker_usage.cores = 0.75;
+    worker_usage.memory_bytes = 123456;
+    worker_usage.memory_limit__case = CAIRN__V1__WORKER_USAGE__MEMORY_LIMIT__MEMORY_LIMIT_BYTES;
+    worker_usage.memory_limit_bytes = 1 << 20;
+    worker_usage.threads = 9;
+    workers[0].usage = &worker_usage;
+    workers[0].peak_flops__case = CAIRN__V1__WORKER__PEAK_FLOPS__PEAK_FLOPS;
+    workers[0].peak_flops = 107e9;
+    workers[0].sent__case = CAIRN__V1__WORKER__SENT__SENT_BYTES;
+    workers[0].sent_bytes = 1000;
+    workers[0].received__case = CAIRN__V1__WORKER__RECEIVED__RECEIVED_BYTES;
+    workers[0].received_bytes = 0;
     cairn__v1__spare__init(&spare);
     spare.state = "warm";
     job->workers = list;
@@ -120,6 +136,10 @@ void fixture_fill_job(Cairn__V1__Job *job, const char *id, const char *name)
     job->throughput_unit = "samples/s";
     job->eta_seconds = 376.5;
     job->step_ms = 99.5;
+    job->mfu__case = CAIRN__V1__JOB__MFU__MFU;
+    job->mfu = 0.375;
+    job->flops_per_step__case = CAIRN__V1__JOB__FLOPS_PER_STEP__FLOPS_PER_STEP;
+    job->flops_per_step = 3.5e9;
     job->memory_every = 10;
     job->memory_bytes = 1 << 20;
     fill_times(job);
@@ -148,6 +168,19 @@ void fixture_fill_node(Cairn__V1__Node *node, const char *name)
         gpus[i].memory_used_bytes = 4096;
         gpus[i].temperature = 61;
     }
+    gpus[0].utilization__case = CAIRN__V1__GPU__UTILIZATION__UTILIZATION;
+    gpus[0].utilization = 0.97;
+    gpus[0].power__case = CAIRN__V1__GPU__POWER__POWER_WATTS;
+    gpus[0].power_watts = 310.5;
+    cairn__v1__node_usage__init(&node_usage);
+    node_usage.cpu_seconds = 98765.25;
+    node_usage.cores = 1.5;
+    node_usage.cores_count = 2;
+    node_usage.memory_bytes = UINT64_C(16777216000);
+    node_usage.memory_available_bytes = UINT64_C(8388608000);
+    node_usage.received_bytes = 77;
+    node_usage.sent_bytes = 88;
+    node->usage = &node_usage;
     gpus[1].problem = "fell off the bus";
     gpus[1].throttled = 1;
     gpus[1].ecc_errors = 7;

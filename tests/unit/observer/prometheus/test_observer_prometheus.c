@@ -105,6 +105,49 @@ static void its_checkpoints_and_workers_are_told(void **state)
     assert_value(&out, "cairn_job_memory_copy_steps" JOB "}", 10);
 }
 
+/* Of rank 1 nothing is known, and that isn't 0. */
+static void what_its_workers_use_is_told_where_it_is_known(void **state)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } told[] = { { "peak_flops_per_second", 107e9 },
+                 { "cpu_seconds_total", 12.5 },
+                 { "resident_memory_bytes", 123456 },
+                 { "memory_limit_bytes", 1 << 20 },
+                 { "threads", 9 },
+                 { "sent_bytes_total", 1000 },
+                 { "received_bytes_total", 0 } };
+    (void)state;
+    Cairn__V1__Job job;
+    auto_buf struct buf out;
+    fixture_fill_job(&job, "j", "n");
+    write_job(&job, &out);
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        char series[160];
+        (void)snprintf(series, sizeof(series), "cairn_job_worker_%s" JOB ",rank=\"0\"}",
+                       told[i].name);
+        assert_value(&out, series, told[i].value);
+        (void)snprintf(series, sizeof(series), "cairn_job_worker_%s{", told[i].name);
+        assert_int_equal(fixture_count(&out, series), 1);
+    }
+    assert_value(&out, "cairn_job_mfu_ratio" JOB "}", 0.375);
+    assert_value(&out, "cairn_job_step_flops" JOB "}", 3.5e9);
+}
+
+static void an_older_coordinator_leaves_no_zeros(void **state)
+{
+    (void)state;
+    Cairn__V1__Job job;
+    auto_buf struct buf out;
+    fixture_fill_job(&job, "j", "n");
+    job.mfu__case = CAIRN__V1__JOB__MFU___NOT_SET;
+    job.flops_per_step__case = CAIRN__V1__JOB__FLOPS_PER_STEP___NOT_SET;
+    write_job(&job, &out);
+    assert_int_equal(fixture_count(&out, "cairn_job_mfu_ratio"), 0);
+    assert_int_equal(fixture_count(&out, "cairn_job_step_flops"), 0);
+}
+
 static void a_worker_that_does_not_run_is_behind_nobody(void **state)
 {
     (void)state;
@@ -149,6 +192,16 @@ static void a_node_and_its_gpus_are_told(void **state)
     assert_value(&out, "cairn_node_gpu_temperature_celsius{node=\"n1\",gpu=\"1\"}", 61);
     assert_value(&out, "cairn_node_gpu_healthy{node=\"n1\",gpu=\"0\"}", 1);
     assert_value(&out, "cairn_node_gpu_healthy{node=\"n1\",gpu=\"1\"}", 0);
+    assert_value(&out, "cairn_node_gpu_utilization_ratio{node=\"n1\",gpu=\"0\"}", 0.97);
+    assert_value(&out, "cairn_node_gpu_power_watts{node=\"n1\",gpu=\"0\"}", 310.5);
+    assert_int_equal(fixture_count(&out, "cairn_node_gpu_utilization_ratio{"), 1); /* not 0 */
+    assert_int_equal(fixture_count(&out, "cairn_node_gpu_power_watts{"), 1);
+    assert_value(&out, "cairn_node_cpu_seconds_total{node=\"n1\"}", 98765.25);
+    assert_value(&out, "cairn_node_cpus{node=\"n1\"}", 2);
+    assert_value(&out, "cairn_node_memory_bytes{node=\"n1\"}", 16777216000.0);
+    assert_value(&out, "cairn_node_memory_available_bytes{node=\"n1\"}", 8388608000.0);
+    assert_value(&out, "cairn_node_network_received_bytes_total{node=\"n1\"}", 77);
+    assert_value(&out, "cairn_node_network_sent_bytes_total{node=\"n1\"}", 88);
     assert_value(&out, "cairn_node_gpu_throttled{node=\"n1\",gpu=\"1\"}", 1);
     assert_value(&out, "cairn_node_gpu_ecc_errors_total{node=\"n1\",gpu=\"1\"}", 7);
     assert_value(&out, "cairn_coordinator_agents", 1);
@@ -474,6 +527,8 @@ int main(void)
         cmocka_unit_test(every_family_has_a_line),
         cmocka_unit_test(a_job_is_told_in_base_units),
         cmocka_unit_test(its_checkpoints_and_workers_are_told),
+        cmocka_unit_test(what_its_workers_use_is_told_where_it_is_known),
+        cmocka_unit_test(an_older_coordinator_leaves_no_zeros),
         cmocka_unit_test(a_worker_that_does_not_run_is_behind_nobody),
         cmocka_unit_test(workers_have_series_only_while_there_are_some),
         cmocka_unit_test(a_node_and_its_gpus_are_told),

@@ -210,6 +210,32 @@ static void evaluations_are_counted(void **state)
     assert_int_equal(pace_evals_left(106, 105, 10), 0);
 }
 
+static void mfu_is_of_this_attempt_alone(void **state)
+{
+    (void)state;
+    struct run r = { .course = { .total = 1000, .step_ms = 100 }, .generation = 3 };
+    for (uint32_t i = 0; i < PACE_SKIP + PACE_LEAST; i++) {
+        assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, 100e9))); /* too few steps */
+        go(&r, i);
+    }
+    assert_true(fabs(pace_mfu(&r.pace, 3, 4e9, 100e9) - 0.4) < 1e-9);
+    assert_true(fabs(pace_mfu(&r.pace, 3, 4e9, 200e9) - 0.2) < 1e-9);
+    assert_true(fabs(pace_mfu(&r.pace, 3, 40e9, 100e9) - 4) < 1e-9); /* nothing is cut off */
+    assert_true(isnan(pace_mfu(&r.pace, 3, 0, 100e9)));
+    assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, 0)));
+    assert_true(isnan(pace_mfu(&r.pace, 3, (double)NAN, 100e9)));
+    assert_true(isnan(pace_mfu(&r.pace, 3, 4e9, (double)NAN)));
+    assert_true(isnan(pace_mfu(&r.pace, 4, 4e9, 100e9))); /* it has told no step yet */
+    r.generation = 4;
+    go(&r, 0);
+    assert_true(isfinite(pace_step_ms(&r.pace))); /* by the attempt before */
+    assert_true(isnan(pace_mfu(&r.pace, 4, 4e9, 100e9)));
+    r.course.step_ms = 50;
+    for (uint32_t i = 1; i < PACE_SKIP + PACE_LEAST; i++)
+        go(&r, i);
+    assert_true(fabs(pace_mfu(&r.pace, 4, 4e9, 100e9) - 0.8) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +247,7 @@ int main(void)
         cmocka_unit_test(steps_of_less_than_a_millisecond_take_time_too),
         cmocka_unit_test(what_is_not_known_is_not_said),
         cmocka_unit_test(evaluations_are_counted),
+        cmocka_unit_test(mfu_is_of_this_attempt_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,10 @@ struct nvml_memory {
     unsigned long long total, free, used;
 };
 
+struct nvml_utilization {
+    unsigned gpu, memory; /* percent of the newest period in which something ran, was read */
+};
+
 struct nvml_event {
     void *device;
     unsigned long long type, data; /* data: the Xid */
@@ -42,6 +46,8 @@ struct nvml {
     int (*memory)(void *device, struct nvml_memory *out);
     int (*temperature)(void *device, unsigned sensor, unsigned *out);
     int (*throttling)(void *device, unsigned long long *out);
+    int (*utilization)(void *device, struct nvml_utilization *out);
+    int (*power)(void *device, unsigned *out_mw);
     int (*ecc)(void *device, unsigned kind, unsigned since, unsigned long long *out);
     int (*events_new)(void **out);
     int (*events_register)(void *device, unsigned long long types, void *events);

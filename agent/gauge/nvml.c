@@ -1,4 +1,4 @@
-#include "agent/nvml.h"
+#include "agent/gauge/nvml.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -23,6 +23,8 @@ static const struct {
     { "nvmlDeviceGetTemperature", NULL, offsetof(struct nvml, temperature), false },
     { "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksEventReasons",
       offsetof(struct nvml, throttling), false },
+    { "nvmlDeviceGetUtilizationRates", NULL, offsetof(struct nvml, utilization), false },
+    { "nvmlDeviceGetPowerUsage", NULL, offsetof(struct nvml, power), false },
     { "nvmlDeviceGetTotalEccErrors", NULL, offsetof(struct nvml, ecc), false },
     { "nvmlEventSetCreate", NULL, offsetof(struct nvml, events_new), false },
     { "nvmlDeviceRegisterEvents", NULL, offsetof(struct nvml, events_register), false },

@@ -1,4 +1,4 @@
-#include "agent/proc.h"
+#include "agent/gauge/proc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,10 +14,9 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 
-enum { STAT_BYTES = 4096, COMMAND_BYTES = 32 * 1024, START_TIME_FIELD = 22 };
+enum { STAT_BYTES = 4096, COMMAND_BYTES = 32 * 1024, LAST_FIELD = 24 };
 
-/* A file of /proc or /sys: its size isn't known before. NUL-terminated; longer: cut. */
-static enum status read_text(const char *path, char *out, size_t capacity, size_t *out_size)
+enum status proc_read_text(const char *path, char *out, size_t capacity, size_t *out_size)
 {
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -42,7 +41,7 @@ static enum status read_text(const char *path, char *out, size_t capacity, size_
 enum status proc_boot_id(char *out, size_t capacity)
 {
     char text[64];
-    enum status st = read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text), NULL);
+    enum status st = proc_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text), NULL);
     if (st != ST_OK)
         return st;
     text[strcspn(text, "\n")] = '\0';
@@ -79,18 +78,22 @@ enum status proc_stat_parse(const char *text, struct proc_stat *out)
     if (at == NULL || at[1] != ' ' || at[2] == '\0')
         return ST_INVALID;
     struct proc_stat stat = { .state = at[2] };
-    at += 2; /* the third field */
-    for (int field = 3; field < START_TIME_FIELD; field++) {
-        at = strchr(at, ' ');
-        if (at == NULL)
+    uint64_t values[LAST_FIELD + 1] = { 0 };
+    at = strchr(at + 2, ' ');
+    for (int field = 4; field <= LAST_FIELD; field++) { /* counted from 1, as in proc(5) */
+        if (at == NULL || at[1] == '\0')
             return ST_INVALID;
-        at++;
+        char *end = NULL;
+        errno = 0;
+        values[field] = strtoull(at + 1, &end, 10); /* of one below 0 nothing is wanted */
+        if (errno != 0 || end == at + 1)
+            return ST_INVALID;
+        at = strchr(end, ' ');
     }
-    char *end = NULL;
-    errno = 0;
-    stat.start_time = strtoull(at, &end, 10);
-    if (errno != 0 || end == at)
-        return ST_INVALID;
+    stat.cpu_ticks = values[14] + values[15];
+    stat.threads = values[20] <= UINT32_MAX ? (uint32_t)values[20] : 0;
+    stat.start_time = values[22];
+    stat.resident_pages = values[24];
     *out = stat;
     return ST_OK;
 }
@@ -100,7 +103,7 @@ enum status proc_stat_read(pid_t pid, struct proc_stat *out)
     char path[64];
     char text[STAT_BYTES] = "";
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-    enum status st = read_text(path, text, sizeof(text), NULL);
+    enum status st = proc_read_text(path, text, sizeof(text), NULL);
     return st != ST_OK ? st : proc_stat_parse(text, out);
 }
 
@@ -134,7 +137,7 @@ enum status proc_find(const char *option, const char *value, pid_t *out)
         char path[64];
         size_t size = 0;
         (void)snprintf(path, sizeof(path), "/proc/%ld/cmdline", pid);
-        if (read_text(path, command, COMMAND_BYTES, &size) == ST_OK &&
+        if (proc_read_text(path, command, COMMAND_BYTES, &size) == ST_OK &&
             has_arguments(command, size, option, value)) {
             *out = (pid_t)pid;
             st = ST_OK;
@@ -174,7 +177,7 @@ static uint64_t meminfo(const char *name)
 {
     char text[STAT_BYTES] = "";
     uint64_t kib = 0;
-    if (read_text("/proc/meminfo", text, sizeof(text), NULL) != ST_OK ||
+    if (proc_read_text("/proc/meminfo", text, sizeof(text), NULL) != ST_OK ||
         !proc_field(text, name, &kib))
         return 0;
     return kib * 1024;
@@ -199,23 +202,28 @@ uint32_t proc_cores(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
-/* Of the unified hierarchy: the line "0::/path" of /proc/self/cgroup. */
-static bool cgroup_oom_kills(uint64_t *out)
+/* It is the line "0::/path". */
+bool proc_cgroup(const char *text, char *out, size_t capacity)
 {
-    char cgroups[STAT_BYTES] = "";
-    char path[STAT_BYTES + 64];
-    char events[STAT_BYTES] = "";
-    if (read_text("/proc/self/cgroup", cgroups, sizeof(cgroups), NULL) != ST_OK)
-        return false;
-    const char *line = strncmp(cgroups, "0::", 3) == 0 ? cgroups : strstr(cgroups, "\n0::");
+    const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
     if (line == NULL)
         return false;
     line = strchr(line, '/');
-    if (line == NULL)
+    const int size = snprintf(out, capacity, "%.*s", (int)strcspn(line, "\n"), line);
+    return size > 0 && (size_t)size < capacity;
+}
+
+static bool cgroup_oom_kills(uint64_t *out)
+{
+    char cgroups[STAT_BYTES] = "";
+    char group[STAT_BYTES];
+    char path[STAT_BYTES + 64];
+    char events[STAT_BYTES] = "";
+    if (proc_read_text("/proc/self/cgroup", cgroups, sizeof(cgroups), NULL) != ST_OK ||
+        !proc_cgroup(cgroups, group, sizeof(group)))
         return false;
-    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%.*s/memory.events", (int)strcspn(line, "\n"),
-                   line);
-    return read_text(path, events, sizeof(events), NULL) == ST_OK &&
+    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", group);
+    return proc_read_text(path, events, sizeof(events), NULL) == ST_OK &&
            proc_field(events, "oom_kill", out);
 }
 
@@ -225,7 +233,7 @@ uint64_t proc_oom_kills(void)
     if (cgroup_oom_kills(&kills))
         return kills;
     char text[32 * 1024] = "";
-    if (read_text("/proc/vmstat", text, sizeof(text), NULL) == ST_OK)
+    if (proc_read_text("/proc/vmstat", text, sizeof(text), NULL) == ST_OK)
         (void)proc_field(text, "oom_kill", &kills);
     return kills;
 }

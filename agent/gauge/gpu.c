@@ -1,12 +1,13 @@
-#include "agent/gpu.h"
+#include "agent/gauge/gpu.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "agent/nvml.h"
+#include "agent/gauge/nvml.h"
 #include "common/clock.h"
 
 #define POLL_MS  1000
@@ -118,6 +119,13 @@ static struct gpu_state ask_gpu(struct gpu_watch *w, size_t i)
         gpu.temperature = temperature;
     if (w->nvml.throttling != NULL && w->nvml.throttling(w->handles[i], &reasons) == NVML_OK)
         gpu.throttled = (reasons & (NVML_THROTTLE_HEAT | NVML_THROTTLE_POWER)) != 0;
+    struct nvml_utilization use = { 0 };
+    unsigned power_mw = 0;
+    gpu.utilization = gpu.power_watts = (double)NAN;
+    if (w->nvml.utilization != NULL && w->nvml.utilization(w->handles[i], &use) == NVML_OK)
+        gpu.utilization = (use.gpu < 100 ? use.gpu : 100) / 100.0;
+    if (w->nvml.power != NULL && w->nvml.power(w->handles[i], &power_mw) == NVML_OK)
+        gpu.power_watts = power_mw / 1e3;
     if (w->nvml.ecc != NULL &&
         w->nvml.ecc(w->handles[i], NVML_UNCORRECTED, NVML_SINCE_BOOT, &ecc) == NVML_OK)
         gpu.ecc_errors = ecc;
@@ -236,6 +244,7 @@ static void add_gpu(struct gpu_watch *w, unsigned index)
         identify_gpu(w, i);
     } else {
         w->handles[i] = NULL;
+        gpu->utilization = gpu->power_watts = (double)NAN;
         set_problem(w, i, "the driver can't open it");
     }
 }

@@ -10,6 +10,11 @@
 
 #include "common/status.h"
 
+/* A file of /proc or /sys, whose size isn't known before. NUL-terminated; what is longer is cut.
+ * out_size: may be NULL. Errors: ST_NOT_FOUND: it, or its process, isn't there; others of open */
+MUST_CHECK enum status proc_read_text(const char *path, char *out, size_t capacity,
+                                      size_t *out_size);
+
 /* Text of /proc/sys/kernel/random/boot_id. */
 MUST_CHECK enum status proc_boot_id(char *out, size_t capacity);
 /*
@@ -25,6 +30,9 @@ uint64_t proc_since_boot_ms(void);
 struct proc_stat {
     char state;          /* 'R', 'S', 'Z', … */
     uint64_t start_time; /* clock ticks since boot: with the pid it names a process within a boot */
+    uint64_t cpu_ticks;  /* of all its threads, of them those that ended, too; not of children */
+    uint64_t resident_pages;
+    uint32_t threads;
 };
 /* Parses /proc/PID/stat. Errors: ST_INVALID */
 MUST_CHECK enum status proc_stat_parse(const char *text, struct proc_stat *out);
@@ -42,6 +50,9 @@ uint32_t proc_cores(void); /* that this process may run on */
 /* Processes that the kernel killed for memory: in this cgroup (memory.events), or on this machine
  * where the cgroup doesn't tell. */
 uint64_t proc_oom_kills(void);
+/* Where a process is in the unified hierarchy, by the text of /proc/PID/cgroup: "/…", cut at
+ * capacity. false: nowhere. */
+bool proc_cgroup(const char *text, char *out, size_t capacity);
 /* The number after "NAME " at the beginning of a line. */
 bool proc_field(const char *text, const char *name, uint64_t *out);
 

@@ -27,6 +27,8 @@ struct gpu_state {
     uint32_t capability;  /* 90: 9.0 */
     uint32_t temperature; /* degrees Celsius */
     bool throttled;
+    double utilization; /* 0..1; NaN: the driver doesn't tell, as where the GPU is in parts (MIG) */
+    double power_watts; /* NaN: likewise */
     char name[64], uuid[64], driver[32];
     char problem[LIMIT_NAME]; /* "" : none */
 };
