@@ -10,8 +10,8 @@
 #include "proto/text/job_state.h"
 
 #define ID_BYTES  32
-#define PAGES_MAX 64 /* of one look at a job; the rest comes with the next */
-#define OVER_MAX  8  /* jobs that ended, in one look: opening one reads up to 16 MB */
+#define PAGES_MAX 256 /* of one look at a job; the rest comes with the next */
+#define OVER_MAX  8   /* jobs that ended, in one look: opening one reads up to 16 MB */
 
 /* A job whose files are written. */
 struct written {

@@ -1,5 +1,6 @@
 /* What may be looked at: the page, and JSON of what the coordinator says. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
@@ -13,8 +14,9 @@
 
 #define POINTS         1000 /* of a curve, where nobody says how many */
 #define POINTS_MAX     4000
-#define ROWS_BYTES     ((size_t)32 << 20) /* of CSV: a job has LIMIT_METRIC_ROWS rows */
-#define ROWS_PAGES_MAX 1024               /* several times as many as so many rows come in */
+#define ROWS_BYTES     ((size_t)16 << 20) /* of CSV of a page of rows */
+#define ROWS_BLOCK     ((size_t)64 << 10) /* that is sent at once */
+#define ROWS_PAGES_MAX 1024               /* several times as many as LIMIT_METRIC_ROWS come in */
 #define COOKIE_FORMAT  HTTP_COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d%s"
 #define COOKIE_SECURE  "; Secure" /* over TLS */
 
@@ -237,50 +239,95 @@ enum MHD_Result look_curves(struct http_request *request)
 
 /* ---- rows as CSV ---- */
 
-static enum status put_rows(const Cairn__V1__ReadMetricsReply *page, struct buf *out)
+/* A page at a time: the next one is asked for when the one before was sent. */
+struct rows {
+    struct coordinator *coordinator;
+    char job[HTTP_NAME_BYTES]; /* id */
+    uint64_t next_step;
+    size_t pages; /* that were asked for */
+    bool more;
+    struct buf out;
+    size_t sent; /* of out */
+};
+
+static void free_rows(void *arg)
 {
-    enum status st = ST_OK;
+    struct rows *rows = arg;
+    buf_release(&rows->out);
+    free(rows);
+}
+
+/* Appends it. */
+static enum status read_rows(struct rows *rows, struct rpc_result *result)
+{
+    Cairn__V1__ReadMetricsRequest message = CAIRN__V1__READ_METRICS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    message.job = rows->job;
+    message.from_step = rows->next_step;
+    enum status st =
+        coordinator_call(rows->coordinator, "ReadMetrics", &message.base, &reply, result);
+    if (st != ST_OK)
+        return st;
+    const Cairn__V1__ReadMetricsReply *page = (const Cairn__V1__ReadMetricsReply *)reply;
     for (size_t i = 0; st == ST_OK && i < page->n_rows; i++)
-        st = metrics_csv(page->rows[i], out);
+        st = metrics_csv(page->rows[i], &rows->out);
+    rows->next_step = page->next_step;
+    rows->more = page->more && ++rows->pages < ROWS_PAGES_MAX;
+    protobuf_c_message_free_unpacked(reply, NULL);
     return st;
 }
 
-static enum status put_pages(struct http_request *request, struct buf *out,
-                             struct rpc_result *result)
+/* A file that is cut off ends with an error: whoever reads it hears that it isn't whole. */
+static ssize_t send_rows(void *arg, uint64_t position, char *out, size_t capacity)
 {
-    Cairn__V1__ReadMetricsRequest message = CAIRN__V1__READ_METRICS_REQUEST__INIT;
-    message.job = unconst(request->name);
-    bool more = true;
-    enum status st = metrics_csv_head(out);
-    for (size_t i = 0; st == ST_OK && more; i++) {
-        if (i == ROWS_PAGES_MAX)
-            return ST_FULL;
-        ProtobufCMessage *reply = NULL;
-        st = coordinator_call(request->http->parts.coordinator, "ReadMetrics", &message.base,
-                              &reply, result);
-        if (st != ST_OK)
-            break;
-        const Cairn__V1__ReadMetricsReply *page = (const Cairn__V1__ReadMetricsReply *)reply;
-        st = put_rows(page, out);
-        more = page->more;
-        message.from_step = page->next_step;
-        protobuf_c_message_free_unpacked(reply, NULL);
+    struct rows *rows = arg;
+    (void)position;
+    if (rows->sent == rows->out.size && rows->more) {
+        struct rpc_result result = { .code = RPC_INTERNAL };
+        buf_clear(&rows->out);
+        rows->sent = 0;
+        if (read_rows(rows, &result) != ST_OK)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
     }
-    return st;
+    const size_t left = rows->out.size - rows->sent;
+    if (left == 0)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    const size_t size = left < capacity ? left : capacity;
+    memcpy(out, rows->out.data + rows->sent, size);
+    rows->sent += size;
+    return (ssize_t)size;
+}
+
+static enum MHD_Result reply_rows(const struct http_request *request, struct rows *rows)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, ROWS_BLOCK, send_rows, rows, free_rows);
+    if (response == NULL) {
+        free_rows(rows);
+        return MHD_NO;
+    }
+    reply_headers(response);
+    (void)MHD_add_response_header(response, "Content-Type", "text/csv");
+    const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return queued;
 }
 
 enum MHD_Result look_rows(struct http_request *request)
 {
-    auto_buf struct buf out;
-    buf_init(&out, ROWS_BYTES);
     struct rpc_result result = { .code = RPC_INTERNAL };
-    const enum status st = put_pages(request, &out, &result);
-    if (st == ST_FULL) {
-        return reply_error(request, MHD_HTTP_SERVICE_UNAVAILABLE,
-                           "these are too many rows for one answer: 'cairn metrics %s -o csv' has "
-                           "them",
-                           request->name);
-    }
-    return st == ST_OK ? reply_buf(request, MHD_HTTP_OK, "text/csv", &out)
-                       : reply_result(request, &result);
+    struct rows *rows = calloc(1, sizeof(*rows));
+    if (rows == NULL)
+        return MHD_NO;
+    rows->coordinator = request->http->parts.coordinator;
+    buf_init(&rows->out, ROWS_BYTES);
+    enum status st = find_job(request, rows->job, &result);
+    if (st == ST_OK)
+        st = metrics_csv_head(&rows->out);
+    if (st == ST_OK)
+        st = read_rows(rows, &result);
+    if (st == ST_OK)
+        return reply_rows(request, rows);
+    free_rows(rows);
+    return reply_result(request, &result);
 }
