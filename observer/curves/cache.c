@@ -9,8 +9,9 @@
 #include "observer/curves/history.h"
 #include "observer/curves/reduce.h"
 
-#define ID_BYTES  32
-#define PAGES_MAX 1024 /* of one look: a job that goes back again and again */
+#define ID_BYTES   32
+#define PAGES_MAX  1024              /* of one look: a job that goes back again and again */
+#define TOLD_BYTES ((size_t)1 << 20) /* of CACHE_NEW_ROWS rows as JSON */
 
 struct entry {
     char job[ID_BYTES]; /* "": free */
@@ -21,6 +22,11 @@ struct entry {
     int64_t asked_ms;   /* when the coordinator was asked last; 0: never */
     enum status failed; /* what came of that */
     struct rpc_result failure;
+    /* The newest rows as JSON, since `told_ms` for steps from `first` to `last`: who follows gets the
+     * same as all others who do. */
+    struct buf told;
+    int64_t told_ms;
+    uint64_t first, last;
 };
 
 struct cache {
@@ -43,6 +49,8 @@ enum status cache_new(struct coordinator *coordinator, struct cache **out)
     (void)pthread_mutex_init(&cache->lock, NULL);
     for (size_t i = 0; i < CACHE_JOBS_MAX; i++)
         (void)pthread_mutex_init(&cache->entries[i].lock, NULL);
+    for (size_t i = 0; i < CACHE_JOBS_MAX; i++)
+        buf_init(&cache->entries[i].told, TOLD_BYTES);
     *out = cache;
     return ST_OK;
 }
@@ -53,6 +61,7 @@ void cache_free(struct cache *cache)
         return;
     for (size_t i = 0; i < CACHE_JOBS_MAX; i++) {
         history_release(&cache->entries[i].history);
+        buf_release(&cache->entries[i].told);
         (void)pthread_mutex_destroy(&cache->entries[i].lock);
     }
     (void)pthread_mutex_destroy(&cache->lock);
@@ -73,6 +82,7 @@ static struct entry *find_entry(struct cache *cache, const char *job)
     if (oldest == NULL)
         return NULL;
     history_release(&oldest->history);
+    buf_release(&oldest->told);
     oldest->asked_ms = 0;
     (void)snprintf(oldest->job, sizeof(oldest->job), "%s", job);
     return oldest;
@@ -150,6 +160,24 @@ enum status cache_curves(struct cache *cache, const char *job, size_t points, st
     return st;
 }
 
+/* Rows from index `from` up to `to` as they are; made once for all who ask until there are others. */
+static enum status tell_rows(struct entry *entry, size_t from, size_t to, struct buf *out)
+{
+    const struct history *history = &entry->history;
+    const uint64_t first = history->rows[from].step, last = history->rows[to - 1].step;
+    const bool told = entry->told.size > 0 && entry->told_ms == entry->asked_ms &&
+                      entry->first == first && entry->last == last;
+    enum status st = ST_OK;
+    if (!told) {
+        buf_clear(&entry->told);
+        st = reduce_json(history, entry->job, from, to, CACHE_NEW_ROWS, &entry->told);
+        entry->told_ms = st == ST_OK ? entry->asked_ms : 0;
+        entry->first = first;
+        entry->last = last;
+    }
+    return st == ST_OK ? buf_append(out, entry->told.data, entry->told.size) : st;
+}
+
 enum status cache_new_rows(struct cache *cache, const char *job, struct cache_place *place,
                            struct buf *out, struct rpc_result *result)
 {
@@ -166,7 +194,7 @@ enum status cache_new_rows(struct cache *cache, const char *job, struct cache_pl
     size_t to = history_find(history, history->next_step);
     to = to - from > CACHE_NEW_ROWS && to > from ? from + CACHE_NEW_ROWS : to;
     if (st == ST_OK && from < to) {
-        st = reduce_json(history, job, from, to, CACHE_NEW_ROWS, out);
+        st = tell_rows(entry, from, to, out);
         place->next_step = history->rows[to - 1].step + 1;
     }
     release_entry(cache, entry);
