@@ -22,8 +22,8 @@ struct entry {
     int64_t asked_ms;   /* when the coordinator was asked last; 0: never */
     enum status failed; /* what came of that */
     struct rpc_result failure;
-    /* The newest rows as JSON, since `told_ms` for steps from `first` to `last`: who follows gets the
-     * same as all others who do. */
+    /* The newest rows as JSON, of steps from `first` to `last`, as of `told_ms`: who follows gets
+     * the same as all others who do. */
     struct buf told;
     int64_t told_ms;
     uint64_t first, last;
@@ -160,7 +160,7 @@ enum status cache_curves(struct cache *cache, const char *job, size_t points, st
     return st;
 }
 
-/* Rows from index `from` up to `to` as they are; made once for all who ask until there are others. */
+/* Rows from index `from` up to `to` as they are; made once for all who ask until others come. */
 static enum status tell_rows(struct entry *entry, size_t from, size_t to, struct buf *out)
 {
     const struct history *history = &entry->history;
