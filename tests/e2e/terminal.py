@@ -11,7 +11,7 @@ import time
 
 from home import BIN
 
-SEQUENCE = re.compile(r"\x1b(?:\[([?\d;]*)([@-~])|.)")
+SEQUENCE = re.compile(r"\x1b(?:\[([?\d;]*)([@-~])|[^\[])")
 
 
 class Screen:

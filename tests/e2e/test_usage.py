@@ -76,7 +76,8 @@ def test_use_is_that_of_the_processes(home):
     first = trains(home, is_measured)
     for one in first["workers"]:
         assert abs(one["usage"]["memory_bytes"] / resident_bytes(one["pid"]) - 1) < 0.5
-        assert one["usage"]["threads"] == len(list(Path(f"/proc/{one['pid']}/task").iterdir()))
+        threads = len(list(Path(f"/proc/{one['pid']}/task").iterdir()))
+        assert abs(one["usage"]["threads"] - threads) <= 4  # as of two seconds ago
         assert 0 < one["usage"]["cpu_seconds"] <= cpu_seconds(one["pid"])
         assert 0 <= one["usage"]["cores"] <= os.cpu_count() + 0.1
         assert one["sent_bytes"] > 0 and one["received_bytes"] > 0

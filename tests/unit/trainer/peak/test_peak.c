@@ -1,21 +1,17 @@
 /* Peaks: kept on a node, where whatever is wrong with them costs a measurement; and measured. */
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/reason.h"
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "trainer/peak/kept.h"
 #include "trainer/peak/measure.h"
 
-#define KEY     "version 1, fp32, 2 threads on 3, \"cpu\":{}"
-#define SLOW_MS 20000 /* a hundred times what it may take */
+#define KEY "version 1, fp32, 2 threads on 3, \"cpu\":{}"
 
 struct fixture {
     char dir[64], folder[80];
@@ -140,9 +136,7 @@ static double measure_on(const struct backend_table *table, enum math math, int 
 {
     const struct peak_options options = { .table = table, .threads = threads, .math = math };
     double flops = 0;
-    const int64_t begin_ms = clock_mono_ms(clock_system());
     assert_int_equal(peak_measure(&options, &flops), ST_OK);
-    assert_true(clock_mono_ms(clock_system()) - begin_ms < SLOW_MS);
     assert_true(flops > 1e5 && flops < 1e16); /* an emulator, and more than any device */
     return flops;
 }
@@ -155,49 +149,32 @@ static double measure(const struct backend_table *table, enum math math)
 static void a_processor_is_measured_in_both_of_its_precisions(void **state)
 {
     (void)state;
-    assert_true(measure(backend_cpu(), MATH_F32) > 1e8);
-    assert_true(measure(backend_cpu(), MATH_BF16) > 1e8);
+    (void)measure(backend_cpu(), MATH_F32);
+    (void)measure(backend_cpu(), MATH_BF16);
 }
 
-/* Also where there are fewer cores, which is the caller's to know. */
-static void threads_are_added_up(void **state)
+static atomic_int opened;
+
+static enum status open_counted(const struct backend_options *options, struct backend **out)
+{
+    atomic_fetch_add(&opened, 1);
+    return backend_cpu()->open(options, out);
+}
+
+/* Each has a backend of its own, up to a bound; how fast they are is no test's matter. */
+static void each_thread_has_products_of_its_own(void **state)
 {
     (void)state;
-    const double one = measure(backend_cpu(), MATH_F32);
-    const double two = measure_on(backend_cpu(), MATH_F32, 2);
-    const double many = measure_on(backend_cpu(), MATH_F32, 3 * PEAK_THREADS_MAX);
-    assert_true(two > 1.2 * one && two < 3 * one);
-    assert_true(many > 0.5 * 3 * PEAK_THREADS_MAX * one && many < 1.5 * 3 * PEAK_THREADS_MAX * one);
-}
-
-static void *spin(void *stop)
-{
-    while (!atomic_load((atomic_bool *)stop))
-        continue;
-    return NULL;
-}
-
-/* Who has the processor beside it takes half of its time, and nothing of what it could do. */
-static void others_on_its_processor_change_little(void **state)
-{
-    (void)state;
-    cpu_set_t all, one;
-    pthread_t other;
-    atomic_bool stop = false;
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    CPU_ZERO(&one);
-    for (size_t i = 0; CPU_COUNT(&one) == 0; i++) {
-        if (CPU_ISSET(i, &all))
-            CPU_SET(i, &one);
+    static const struct {
+        int threads, backends;
+    } rows[] = { { 1, 1 }, { 2, 2 }, { 3 * PEAK_THREADS_MAX, PEAK_THREADS_MAX } };
+    struct backend_table table = *backend_cpu();
+    table.open = open_counted;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        atomic_store(&opened, 0);
+        (void)measure_on(&table, MATH_F32, rows[i].threads);
+        assert_int_equal(atomic_load(&opened), rows[i].backends);
     }
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-    const double alone = measure(backend_cpu(), MATH_F32);
-    assert_int_equal(pthread_create(&other, NULL, spin, &stop), 0);
-    const double beside = measure(backend_cpu(), MATH_F32);
-    atomic_store(&stop, true);
-    assert_int_equal(pthread_join(other, NULL), 0);
-    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
-    assert_true(beside > 0.67 * alone && beside < 1.5 * alone);
 }
 
 static void what_the_backend_cant_do_is_its_error(void **state)
@@ -230,8 +207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_no_peak_is_not_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_file_is_as_good_as_none, set_up, tear_down),
         cmocka_unit_test(a_processor_is_measured_in_both_of_its_precisions),
-        cmocka_unit_test(threads_are_added_up),
-        cmocka_unit_test(others_on_its_processor_change_little),
+        cmocka_unit_test(each_thread_has_products_of_its_own),
         cmocka_unit_test(what_the_backend_cant_do_is_its_error),
 #ifdef MODULE
         cmocka_unit_test(a_device_is_measured_in_all_of_its_precisions),
