@@ -157,7 +157,7 @@ def test_tab_offers_jobs_states_nodes_and_steps(home):
     assert tab(home, "cairn ps --state succ") == ["succeeded"]
     assert tab(home, "cairn ps --state queued,ru") == ["queued,running"]
     assert tab(home, "cairn ps --columns id,na") == ["id,name"] and tab(home, "cairn top --sort name,-los") == ["name,-loss", "name,-lost"]
-    assert tab(home, "cairn node ls --columns gpu-") == ["gpu-heat", "gpu-memory"]
+    assert tab(home, "cairn node ls --columns gpu-") == ["gpu-heat", "gpu-memory", "gpu-use"]
     assert tab(home, "cairn ps -o js") == ["json", "jsonl"]
     assert tab(home, "cairn metrics x -o c") == ["csv"]
     assert tab(home, "cairn ps --na") == ["--name"]
