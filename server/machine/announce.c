@@ -139,16 +139,40 @@ static int64_t announce_at(const struct machine *m)
     return m->due.from + interval - (lead < interval / 2 ? lead : interval / 2);
 }
 
+/* From when on no save is under way; INT64_MAX: one is. Of one that is being dropped a while is
+ * waited for, not until the last rank has said that its file is gone: what it said may be lost. */
+static int64_t free_at(const struct machine *m)
+{
+    int64_t at = 0;
+    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
+        const struct machine_save *save = &m->saves[i];
+        if (!machine_save_busy(save))
+            continue;
+        if (save->state != MACHINE_SAVE_DROPPING)
+            return INT64_MAX;
+        const int64_t end = save->since + MACHINE_ASSUMED_MS;
+        at = end > at ? end : at;
+    }
+    return at;
+}
+
 static bool may_announce(const struct machine *m)
 {
     return by_time(m) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-           m->intent == MACHINE_INTENT_NONE && !machine_saves_busy(m) && is_anybody_heard(m);
+           m->intent == MACHINE_INTENT_NONE && is_anybody_heard(m);
+}
+
+/* When the next one is announced, if one may be. */
+static int64_t next_at(const struct machine *m)
+{
+    const int64_t due = announce_at(m), free = free_at(m);
+    return due > free ? due : free;
 }
 
 void machine_due_tick(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!may_announce(m) || t->now < announce_at(m))
+    if (!may_announce(m) || t->now < next_at(m))
         return;
     m->due.from = t->now + machine_interval_ms(m) / 2; /* counted anew when it begins */
     machine_announce(t, false);
@@ -156,7 +180,7 @@ void machine_due_tick(struct machine_turn *t)
 
 int64_t machine_due_deadline(const struct machine *m)
 {
-    return may_announce(m) ? announce_at(m) : INT64_MAX;
+    return may_announce(m) ? next_at(m) : INT64_MAX;
 }
 
 void machine_due_from(struct machine_turn *t)

@@ -89,6 +89,27 @@ static void no_save_is_announced_while_one_is_under_way(void **state)
     assert_int_equal(until_announced(b, 25000), -1);
 }
 
+/* Rank 1 wrote nothing, and says so; what rank 0 says of its file is lost. */
+static void a_dropped_save_of_which_nobody_speaks_holds_up_none_for_long(void **state)
+{
+    struct bench *b = *state;
+    assert_true(until_announced(b, 30000) > 0);
+    uint64_t step = bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step;
+    bench_save_until(b, step, MACHINE_SAVE_COLLECTING);
+    struct machine_event failed = {
+        .kind = MACHINE_EV_SAVE_FAILED,
+        .generation = b->m.generation,
+        .rank = 1,
+        .save_failed = { .step = step, .removed = true, .message = "a worker could not write" },
+    };
+    assert_int_equal(bench_apply(b, failed), ST_OK);
+    assert_int_equal(machine_find_save(&b->m, step, b->m.generation)->state, MACHINE_SAVE_DROPPING);
+    const int64_t dropped_at = b->now;
+    assert_true(until_announced(b, 20000) > 0);
+    assert_true(b->now - dropped_at >= MACHINE_ASSUMED_MS);
+    assert_int_equal(machine_find_save(&b->m, step, b->m.generation)->state, MACHINE_SAVE_DROPPING);
+}
+
 static void a_restart_counts_from_the_save_before_it(void **state)
 {
     struct bench *b = *state;
@@ -470,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_AT(a_save_is_announced_each_time_the_time_is_over, open_every_10_s),
         TEST_AT(no_save_is_announced_while_one_is_under_way, open_every_10_s),
+        TEST_AT(a_dropped_save_of_which_nobody_speaks_holds_up_none_for_long, open_every_10_s),
         TEST_AT(a_restart_counts_from_the_save_before_it, open_every_10_s),
         TEST_AT(repeated_steps_are_saved_after_a_restart_too, open_every_10_s),
         TEST_AT(an_exit_is_not_put_off_to_the_end_of_what_is_repeated, open_every_10_s),
