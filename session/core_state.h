@@ -104,7 +104,7 @@ struct session_timed {
     uint64_t steps, us;
 };
 
-/* Between the ranks, in this session. */
+/* Between the ranks, in this generation. */
 struct session_traffic {
     bool known;
     uint64_t sent_bytes, received_bytes;

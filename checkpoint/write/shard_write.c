@@ -39,7 +39,7 @@
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
 #define ATTEMPTS        3
-#define RUNS_MAX        ((size_t)4 * CKPT_BUFFERS_MAX) /* of a buffer: add_runs', its end */
+#define RUNS_MAX        ((size_t)4 * CKPT_BUFFERS_MAX) /* of each three by add_runs, and its end */
 
 struct ckpt_writer {
     uint32_t threads;

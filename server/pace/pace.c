@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS                                                                                    \
-    1.0 /* of a row's wall time: of shorter steps most take none, and some a whole one */
+/* Of a row's wall time: of shorter steps most take none, and some a whole one. */
+#define TICK_MS 1.0
 
 static int compare(const void *left, const void *right)
 {

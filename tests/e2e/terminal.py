@@ -105,13 +105,17 @@ class Terminal:
     def __init__(self, home, *words, rows=24, columns=80, program=None, env=None):
         self.screen = Screen(rows, columns)
         self.raw = b""
+        waits, go = os.pipe()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            time.sleep(0.05)  # until the size is set
+            os.read(waits, 1)  # the size is set, and what the terminal was like is known
             environ = dict(home.env, TERM="xterm-256color", LC_ALL="C.UTF-8", **(env or {}))
             os.execve(program or BIN / "cairn", [program or "cairn", *words], environ)
         self.resize(rows, columns, new=False)
         self.before = termios.tcgetattr(self.fd)
+        os.write(go, b"g")
+        os.close(waits)
+        os.close(go)
         self.status = None
 
     def __enter__(self):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -154,8 +153,7 @@ def test_where_no_peak_is_known_none_is_made_up(home):
     assert after["workers"][1]["peak_flops"] is None
     assert after["mfu"] is None and after["flops_per_step"] is not None
     assert "MFU" not in home.cairn("show", home.job).stdout
-    time.sleep(2.5)  # the observer asks every second or two
-    assert series(home, "cairn_job_mfu_ratio") == {}
+    until(lambda: series(home, "cairn_job_mfu_ratio") == {}, 10, "the observer has asked since")
     home.cairn("kill", home.job)
     home.job = home.submit(**WORKS)  # which measures, and keeps it
     assert 0 < trains(home, is_measured)["mfu"] < 1.2

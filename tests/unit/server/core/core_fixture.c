@@ -244,6 +244,30 @@ void far_join(struct core_world *w, struct far_end *far, const char *node, const
     far_say_hello(w, far, &hello);
 }
 
+void far_say_exited(struct core_world *w, struct far_end *far, const char *job, uint32_t generation,
+                    uint32_t number, Cairn__V1__TrainerExited *exited)
+{
+    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
+    ref.job = (char *)job;
+    ref.generation = generation;
+    ref.rank = number;
+    exited->ref = &ref;
+    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
+    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
+    message.exited = exited;
+    core_agent_message(w->core, &far->conn, &message);
+    exited->ref = NULL;
+}
+
+void far_say_killed(struct core_world *w, struct far_end *far, const char *job, uint32_t generation,
+                    uint32_t number)
+{
+    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
+    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
+    exited.signal = 9;
+    far_say_exited(w, far, job, generation, number, &exited);
+}
+
 void far_beat(struct core_world *w, struct far_end *far)
 {
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;

@@ -60,6 +60,12 @@ void far_open(struct far_end *far, const char *token);
 Cairn__V1__AgentHello far_agent_hello(const char *node, const char *boot); /* 4 slots */
 void far_say_hello(struct core_world *w, struct far_end *far, Cairn__V1__AgentHello *hello);
 void far_join(struct core_world *w, struct far_end *far, const char *node, const char *boot);
+/* A worker's process has ended there; exited: how, its ref is set. */
+void far_say_exited(struct core_world *w, struct far_end *far, const char *job, uint32_t generation,
+                    uint32_t number, Cairn__V1__TrainerExited *exited);
+/* By SIGKILL. */
+void far_say_killed(struct core_world *w, struct far_end *far, const char *job, uint32_t generation,
+                    uint32_t number);
 void far_beat(struct core_world *w, struct far_end *far);
 /* To the probe that it was asked for last; the id is set. */
 void far_say_probed(struct core_world *w, struct far_end *far, Cairn__V1__ProbeResult *result);

@@ -93,22 +93,10 @@ static void say_rows(struct core_world *w, struct far_end *trainer, uint64_t ste
     core_trainer_message(w->core, &trainer->conn, &message);
 }
 
-static void say_exits(struct core_world *w, struct ends *e, struct core_job *job)
+static void say_exits(struct core_world *w, struct ends *e, const struct core_job *job)
 {
-    for (uint32_t i = 0; i < 2; i++) {
-        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-        ref.job = job->id;
-        ref.generation = job->m.generation;
-        ref.rank = i;
-        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-        exited.ref = &ref;
-        exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
-        exited.signal = 9;
-        Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-        message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-        message.exited = &exited;
-        core_agent_message(w->core, &e->agent.conn, &message);
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        far_say_killed(w, &e->agent, job->id, job->m.generation, i);
 }
 
 static void nothing_is_told_before_its_group_is_on_the_medium(void **state)

@@ -37,18 +37,8 @@ static void say_left(struct core_world *w, struct far_end *agent)
 static void say_gone(struct core_world *w, struct far_end *agent, const struct core_job *job,
                      uint32_t generation, uint32_t rank)
 {
-    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-    ref.job = (char *)job->id;
-    ref.generation = generation;
-    ref.rank = rank;
-    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-    exited.ref = &ref;
-    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
-    exited.signal = 9;
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-    message.exited = &exited;
-    say(w, agent, &message);
+    far_say_killed(w, agent, job->id, generation, rank);
+    core_end_group(w);
 }
 
 static const struct core_node *node_of(struct core_world *w, const char *name)

@@ -95,20 +95,9 @@ static void join_with_trainer(struct core_world *w, struct far_end *agent, char 
     far_say_hello(w, agent, &hello);
 }
 
-static void say_exit(struct core_world *w, struct far_end *agent, char *job)
+static void say_exit(struct core_world *w, struct far_end *agent, const char *job)
 {
-    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-    ref.job = job;
-    ref.generation = 1;
-    ref.rank = 1;
-    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-    exited.ref = &ref;
-    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
-    exited.signal = 9;
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-    message.exited = &exited;
-    core_agent_message(w->core, &agent->conn, &message);
+    far_say_killed(w, agent, job, 1, 1);
     core_end_group(w);
 }
 
@@ -514,16 +503,7 @@ static void the_rendezvous_of_a_generation_ends_with_it(void **state)
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     core_end_group(w);
     for (uint32_t i = 0; i < 2; i++) {
-        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-        ref.job = job->id;
-        ref.generation = job->m.generation;
-        ref.rank = i;
-        Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-        exited.ref = &ref;
-        Cairn__V1__AgentMessage exit_message = CAIRN__V1__AGENT_MESSAGE__INIT;
-        exit_message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-        exit_message.exited = &exited;
-        core_agent_message(w->core, &agent.conn, &exit_message);
+        far_say_killed(w, &agent, job->id, job->m.generation, i);
         core_end_group(w);
     }
     assert_string_equal(machine_state_name(job->m.state), "KILLED");

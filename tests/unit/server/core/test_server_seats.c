@@ -77,20 +77,9 @@ static void attach_spare(struct core_world *w, struct far_end *far, const struct
     assert_ptr_equal(job->ranks[1].conn, &far->conn);
 }
 
-static void say_exited(struct core_world *w, struct far_end *agent, struct core_job *job)
+static void say_exited(struct core_world *w, struct far_end *agent, const struct core_job *job)
 {
-    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-    ref.job = job->id;
-    ref.generation = job->m.ranks[1].birth;
-    ref.rank = job->m.ranks[1].number;
-    Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-    exited.ref = &ref;
-    exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
-    exited.signal = 9;
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-    message.exited = &exited;
-    core_agent_message(w->core, &agent->conn, &message);
+    far_say_killed(w, agent, job->id, job->m.ranks[1].birth, job->m.ranks[1].number);
     core_end_group(w);
 }
 
@@ -233,20 +222,12 @@ static void exit_both(struct core_world *w, struct far_end *agent, const struct 
 {
     const uint32_t generation = job->m.generation;
     for (uint32_t rank = 0; rank < 2; rank++) {
-        Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-        ref.job = (char *)job->id;
-        ref.generation = generation;
-        ref.rank = rank;
         Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-        exited.ref = &ref;
         exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT;
         exited.code = 7;
         exited.last_lines = &line;
         exited.n_last_lines = 1;
-        Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-        message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-        message.exited = &exited;
-        core_agent_message(w->core, &agent->conn, &message);
+        far_say_exited(w, agent, job->id, generation, rank, &exited);
         core_end_group(w);
     }
 }

@@ -292,17 +292,9 @@ static void join_small(struct core_world *w, struct far_end *agent, const char *
 static void say_ended(struct core_world *w, struct far_end *agent, const struct core_job *job,
                       uint32_t rank)
 {
-    Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
-    ref.job = (char *)job->id;
-    ref.generation = job->m.generation;
-    ref.rank = rank;
     Cairn__V1__TrainerExited exited = CAIRN__V1__TRAINER_EXITED__INIT;
-    exited.ref = &ref;
     exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__FINISHED;
-    Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
-    message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
-    message.exited = &exited;
-    core_agent_message(w->core, &agent->conn, &message);
+    far_say_exited(w, agent, job->id, job->m.generation, rank, &exited);
     core_end_group(w);
 }
 
