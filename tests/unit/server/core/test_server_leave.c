@@ -45,9 +45,10 @@ static const struct core_node *node_of(struct core_world *w, const char *name)
 {
     struct core_node *nodes[8];
     size_t count = core_nodes(w->core, nodes, 8);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (strcmp(nodes[i]->name, name) == 0)
             return nodes[i];
+    }
     fail_msg("there is no node %s", name);
     return NULL;
 }
