@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +126,7 @@ static pid_t busy_child(void)
     assert_int_equal(pipe(ready), 0);
     const pid_t pid = fork();
     if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that failed leaves nobody behind */
         char *memory = malloc(EATEN);
         const int64_t until = clock_mono_ns() + SECOND_NS / 5;
         for (unsigned round = 0; memory != NULL && clock_mono_ns() < until; round++)
@@ -154,7 +156,7 @@ static void a_process_is_sampled_until_it_is_gone(void **state)
     assert_true(isnan(usage.cores));
     assert_true(usage.cpu_seconds > 0);
     assert_true(usage.memory_bytes > EATEN / 2 && usage.memory_bytes < 4 * EATEN);
-    assert_int_equal(usage.threads, 1);
+    assert_true(usage.threads >= 1); /* a sanitizer may have one of its own */
     const double before = usage.cpu_seconds;
     assert_int_equal(usage_process_sample(&usage, pid, stat.start_time, 1 + SECOND_NS), ST_OK);
     assert_true(fabs(usage.cores - (usage.cpu_seconds - before)) < 1e-9); /* it sleeps */
