@@ -126,16 +126,18 @@ static enum status copy_to_device(struct optimizer *optimizer, void *to, const v
     return st;
 }
 
-/* A norm block is PIECE_ELEMENTS of one parameter, counted from its start, the last one what is
- * left: no cut between nodes splits one. out: NULL, or [blocks + 1]. Returns the blocks. */
+/* A norm block begins at each parameter and at each piece of the buffer: no cut between nodes, and
+ * none between owners of pieces, splits one. out: NULL, or [blocks + 1]. Returns the blocks. */
 static size_t norm_blocks(const struct tape *tape, uint64_t *out)
 {
     size_t count = 0;
     for (int i = 0; i < tape->param_count; i++) {
-        const struct tape_tensor *param = &tape->params[i];
-        for (size_t at = 0; at < param->count; at += PIECE_ELEMENTS, count++) {
+        const size_t end = tape->params[i].offset + tape->params[i].count;
+        for (size_t at = tape->params[i].offset; at < end; count++) {
             if (out != NULL)
-                out[count] = param->offset + at;
+                out[count] = at;
+            const size_t next = (at / PIECE_ELEMENTS + 1) * PIECE_ELEMENTS;
+            at = next < end ? next : end;
         }
     }
     if (out != NULL)
