@@ -221,9 +221,12 @@ static void faults_of_wider_tables_are_named(void **state)
                         "micro-batch 5, of the same lane");
     fixture_release(&f);
     fixture_plain(&f, PIPELINE_ZB_H1, 2, 1, 2); /* stage 1: F0 I0 F1 I1 W0 W1 */
-    f.table.rows[1].actions[4].kind = PIPELINE_B;
-    assert_int_equal(pipeline_check(&f.table, &verdict), ST_INVALID);
-    assert_int_equal(verdict.fault, PIPELINE_TWICE);
+    for (int kind = PIPELINE_B; kind <= PIPELINE_I; kind++) {
+        f.table.rows[1].actions[4].kind = (enum pipeline_kind)kind;
+        assert_int_equal(pipeline_check(&f.table, &verdict), ST_INVALID);
+        assert_int_equal(verdict.fault, PIPELINE_TWICE);
+        assert_int_equal(verdict.action, 4);
+    }
     fixture_release(&f);
     fixture_plain(&f, PIPELINE_ZB_H1, 2, 1, 2);
     drop(&f.table.rows[1], 5);
