@@ -10,6 +10,7 @@
 #define LIMIT_RANKS      1024  /* workers of one job */
 #define LIMIT_NUMBERS    4096  /* of workers of one job: several times as many as live at once */
 #define LIMIT_LANES      4096  /* of one job */
+#define LIMIT_STAGES     64    /* of a pipeline: large models have some 100 places to cut at */
 #define LIMIT_JOBS       1024  /* live ones of one coordinator */
 #define LIMIT_NODES      1024  /* of one coordinator */
 #define LIMIT_SLOTS      1024  /* of one node */

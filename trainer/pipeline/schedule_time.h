@@ -1,0 +1,51 @@
+/*
+ * How long a step's table takes, on a simulated clock: what `cairn plan` compares schedules by, and
+ * what the checker is held against.
+ *
+ * An action begins when its worker is through with the one before it and, where it needs what
+ * another worker computes, that is there: at once, since messages take no time here. Where sends
+ * are met, a worker also waits until who takes part in its call is there.
+ *
+ * Pure functions. Thread: any.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "trainer/pipeline/schedule.h"
+
+/* Of one micro-batch in one chunk, in any unit, by pipeline_kind; 0 or more. */
+struct pipeline_cost {
+    double of[PIPELINE_KINDS];
+};
+
+struct pipeline_time {
+    double whole;  /* when the last worker is through */
+    double bubble; /* of the worker that computes longest: what it doesn't compute, by what it does;
+                      0 where nothing takes time */
+};
+
+/*
+ * cost: [stages]. idle: [row_count] of each worker, `whole` less what it computes; may be NULL.
+ * The table's numbers are in range and each action is there once at most; else it may be wrong.
+ * Errors: ST_INVALID    it gets stuck: nothing is written
+ *         ST_NO_MEMORY
+ */
+MUST_CHECK enum status pipeline_clock(const struct pipeline_table *table,
+                                      const struct pipeline_cost *cost, enum pipeline_sends sends,
+                                      struct pipeline_time *out, double *idle);
+
+/*
+ * The bubble by formula, where all stages take the same and are one worker each: p stages, m
+ * micro-batches, v chunks,
+ *
+ *     gpipe, 1f1b   (p - 1) / m
+ *     interleaved   (p - 1) / (v m)
+ *     zb-h1         (p - 1) (F + I - W) / (m (F + I + W))
+ *
+ * cost: of a chunk. zb-h1's wants F + I >= W and m >= p: with fewer micro-batches there are too few
+ * weight gradients to fill with.
+ */
+double pipeline_bubble(enum pipeline_schedule schedule, uint32_t stages, uint32_t chunks,
+                       uint32_t micros, const struct pipeline_cost *cost);
