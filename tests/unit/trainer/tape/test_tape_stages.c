@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/gpu/async_device.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/tape/stage_runs.h"
 #include "trainer/tape/tape_cuts.h"
@@ -192,6 +193,7 @@ struct model_case {
     float dropout;
     enum math math;
     enum amp amp;
+    const struct backend_table *table; /* NULL: the CPU's */
 };
 
 static const struct model_case model_cases[] = {
@@ -220,6 +222,7 @@ static void open_case(struct training *t, const struct model_case *model)
                                         .math = model->math,
                                         .amp = model->amp,
                                         .micro = 2,
+                                        .table = model->table,
                                         .seed = 11,
                                         .optimizer = { .kind = OPTIMIZER_SGD } };
     training_open(t, &options);
@@ -279,6 +282,36 @@ static void several_stages_give_the_bits_of_the_whole_in_every_order(void **stat
             stage_assert_lane(&t, &inputs, first, stages, STAGE_GPIPE, 1, whole);
             stage_assert_eval(&t, &inputs, first, stages);
         }
+        free(whole);
+        stage_inputs_close(&inputs, &t);
+        training_close(&t);
+    }
+}
+
+/* Memory that the host can't touch, and calls that only enqueue. */
+static void stages_on_a_device_give_the_bits_of_the_whole_on_the_cpu(void **state)
+{
+    (void)state;
+    struct model_case cases[] = {
+        { .arch = "gpt2", .side = 12, .layers = 2, .dropout = 0.25f, .math = MATH_BF16 },
+        { .arch = "resnet18", .side = 8 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct training t;
+        struct stage_inputs inputs;
+        open_case(&t, &cases[i]);
+        stage_inputs_open(&inputs, &t);
+        float *whole = stage_whole_lane(&t, &inputs);
+        stage_inputs_close(&inputs, &t);
+        training_close(&t);
+
+        cases[i].table = async_device();
+        open_case(&t, &cases[i]);
+        stage_inputs_open(&inputs, &t);
+        int first[STAGE_RUNS_MAX];
+        balance(t.tape, false, 3, first);
+        stage_assert_lane(&t, &inputs, first, 3, STAGE_1F1B, 1, whole);
+        stage_assert_eval(&t, &inputs, first, 3);
         free(whole);
         stage_inputs_close(&inputs, &t);
         training_close(&t);
@@ -498,6 +531,7 @@ int main(void)
         cmocka_unit_test(too_many_stages_are_refused_with_how_many_there_can_be),
         cmocka_unit_test(two_stages_give_the_bits_of_the_whole_at_every_cut),
         cmocka_unit_test(several_stages_give_the_bits_of_the_whole_in_every_order),
+        cmocka_unit_test(stages_on_a_device_give_the_bits_of_the_whole_on_the_cpu),
         cmocka_unit_test(gradients_of_all_readers_cross_unless_nothing_before_learns),
         cmocka_unit_test(a_stage_has_memory_for_its_own_nodes_only),
         cmocka_unit_test(stages_print_their_nodes_and_pin_the_whole_tape),
