@@ -374,17 +374,16 @@ static void place_entering(struct plan *plan)
     value->region = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
 }
 
-/* What leaves the stage stays until its gradients are there, which have places of their own: a send
- * may be under way while the gradients are waited for. */
+/* What leaves the stage lives on behind its last forward node, and its gradients have a life from
+ * there on, so places of their own: the send may be under way while they are waited for. */
 static void place_arriving(struct plan *plan)
 {
     const int crossing = plan_crossing_value(plan, plan->end);
     if (crossing < 0)
         return;
     struct plan_value *value = &plan->values[crossing];
-    const bool comes_back = plan->arriving_count > 0;
-    CHECK(comes_back == plan->nodes[plan->end - 1].backward);
-    keep_until(plan, value->region, comes_back ? plan_backward_time(plan, plan->end) : plan->end);
+    CHECK((plan->arriving_count > 0) == plan->nodes[plan->end - 1].backward);
+    keep_until(plan, value->region, plan->end);
     for (int i = 0; i < plan->arriving_count; i++) {
         struct plan_gradient *gradient = &plan->arriving[i];
         gradient->region = add_region(plan, gradient->tensor.bytes, plan->end, plan->end);

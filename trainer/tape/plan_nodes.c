@@ -192,7 +192,7 @@ enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call
         return run_forward(plan, call, section);
     if (section.end == plan->end && plan->end < plan->tape->node_count) {
         /* The gradients have come: what left the stage is not needed any more. */
-        enum status st = plan_nodes_poison(plan, call->stash, plan_backward_time(plan, plan->end));
+        enum status st = plan_nodes_poison(plan, call->stash, plan->end);
         if (st != ST_OK)
             return st;
     }

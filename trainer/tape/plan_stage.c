@@ -166,7 +166,8 @@ void plan_border(const struct plan *plan, enum plan_side side, enum plan_directi
     const bool before = side == PLAN_BEFORE;
     const struct plan_gradient *gradients = before ? value->gradients : plan->arriving;
     const int count = before ? value->gradient_count : plan->arriving_count;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         add_tensor(out, plan_region_at(plan, stash, gradients[i].region),
                    gradients[i].tensor.bytes);
+    }
 }

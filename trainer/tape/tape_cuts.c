@@ -91,8 +91,24 @@ static double least_maximum(struct balance *b, int stages)
     return b->best[stages % 2][0];
 }
 
-/* Fills in `next`: the smallest sum of squares with no stage above `most`. */
-static void least_squares(struct balance *b, int stages, double most)
+/* From a border on, k stages, of which none costs above `most`: the smallest sum of squares. */
+static void least_squares(struct balance *b, int k, int from, double most)
+{
+    double *best = &b->best[k % 2][from];
+    const double *rest = b->best[1 - k % 2];
+    *best = INFINITY;
+    for (int j = from + 1; j <= b->last - k + 1; j++) {
+        const double cost = stage_cost(b, from, j);
+        const double sum = cost <= most ? cost * cost + rest[j] : INFINITY;
+        if (sum < *best) {
+            *best = sum;
+            b->next[k][from] = (int16_t)j;
+        }
+    }
+}
+
+/* For all borders and numbers of stages. */
+static void fill_in_next(struct balance *b, int stages, double most)
 {
     for (int i = 0; i < b->last; i++) {
         const double cost = stage_cost(b, i, b->last);
@@ -100,18 +116,8 @@ static void least_squares(struct balance *b, int stages, double most)
         b->next[1][i] = (int16_t)b->last;
     }
     for (int k = 2; k <= stages; k++) {
-        double *best = b->best[k % 2];
-        const double *rest = b->best[1 - k % 2];
-        for (int i = 0; i <= b->last - k; i++) {
-            best[i] = INFINITY;
-            for (int j = i + 1; j <= b->last - k + 1; j++) {
-                const double cost = stage_cost(b, i, j);
-                if (cost <= most && cost * cost + rest[j] < best[i]) {
-                    best[i] = cost * cost + rest[j];
-                    b->next[k][i] = (int16_t)j;
-                }
-            }
-        }
+        for (int i = 0; i <= b->last - k; i++)
+            least_squares(b, k, i, most);
     }
 }
 
@@ -127,7 +133,7 @@ enum status tape_balance(const struct tape *tape, const double *cost, int stages
     *out_possible = b->last < TAPE_STAGES_MAX ? b->last : TAPE_STAGES_MAX;
     if (stages < 1 || stages > *out_possible)
         return ST_INVALID;
-    least_squares(b, stages, least_maximum(b, stages));
+    fill_in_next(b, stages, least_maximum(b, stages));
     int border = 0;
     for (int s = 0; s < stages; s++) {
         out_first[s] = b->node[border];

@@ -323,6 +323,13 @@ static void assert_covered(struct run *run)
     memset(run->covered, 0, layout->count * sizeof *run->covered);
 }
 
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 /* What a stage called final hasn't changed since; what it didn't, it hasn't touched. */
 static void assert_parts(struct run *run, const float *whole)
 {
@@ -335,7 +342,7 @@ static void assert_parts(struct run *run, const float *whole)
         for (size_t i = 0; i < count; i++) {
             if (isnan(run->lane_now[i]))
                 continue;
-            wrong += memcmp(&run->lane_now[i], &whole[i], sizeof(float)) != 0;
+            wrong += bits_of(run->lane_now[i]) != bits_of(whole[i]);
             run->covered[i]++;
         }
         assert_int_equal(wrong, 0);
