@@ -1,9 +1,21 @@
 /*
- * A plan: a tape prepared on a backend for one batch size. Runs it forward and backward.
+ * A plan: a tape, or a stage of one, prepared on a backend for one batch size. Runs it forward and
+ * backward.
  *
  * plan_new prepares every op in order, inserts copies between formats only where two neighbours
  * differ, and lays out activations, gradients, saved and scratch regions in one arena by their
  * lifetimes. Nothing is allocated after it.
+ *
+ * Stages:  nodes [begin, end) of the tape, between two cuts (tape_cuts.h). The whole tape is
+ *          prepared, so that kernels, formats and dtypes are the same wherever it is cut: stages
+ *          one after the other give the bits of the whole. What crosses a border, plan_border says;
+ *          moving it is the caller's. The loss and its scalars are the last stage's.
+ *          call->lane, params and stats are those of the whole tape, of which a stage touches what
+ *          is its nodes' own: the lane's gradients (those of ties, too) and statistics, and the
+ *          number of micro-batches, which every stage writes.
+ * Stashes: memory of micro-batches in flight. Between forward and backward of one micro-batch others
+ *          may go through the plan, each in a stash of its own. Backward passes are in the order of
+ *          the micro-batches, as forward ones are: sums depend on it.
  *
  * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
  *                   plan_forward, plan_backward with the lane's vector (lane.h)
@@ -25,12 +37,17 @@
 #include "trainer/tape/precision.h"
 #include "trainer/tape/tape.h"
 
+#define PLAN_GRADIENTS_MAX 8 /* nodes that read one value */
+#define PLAN_STASHES_MAX   1024
+
 struct plan;
 
 struct plan_options {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream;
+    int begin, end; /* nodes of a stage, both at cuts; end 0: the tape's, so 0, 0 is all of it */
+    int stashes;    /* micro-batches in flight at once; 0: 1 */
     int64_t batch;  /* samples that go through the model at once */
     bool training;  /* false: no backward, running statistics are used */
     enum math math; /* products; decides the dtype of every value: precision.h */
@@ -41,7 +58,7 @@ struct plan_options {
     bool graphs;
     const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
     size_t bucket_count;
-    struct plan *share; /* its arena is used if large enough: never run both at once. NULL: own */
+    struct plan *share; /* its arenas are used if large enough: never run both at once. NULL: own */
     bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
     /* Called after each node, in both directions; after the last one of what is played again.
      * false ends the pass with ST_STALE, wherever it is. May be NULL. */
@@ -49,8 +66,10 @@ struct plan_options {
     void *progress_arg;
 };
 
+/* Of the plan's nodes. */
 struct plan_sizes {
-    size_t arena_bytes;    /* activations, gradients, saved, scratch; reused by lifetime */
+    size_t arena_bytes;    /* of each stash: activations, gradients, saved, scratch; reused by
+                              lifetime */
     size_t unshared_bytes; /* the same without reuse */
     size_t cache_bytes;    /* parameters in the kernels' own formats */
     double flops_forward, flops_backward; /* of one batch */
@@ -58,14 +77,14 @@ struct plan_sizes {
 };
 
 /* Prepares and allocates. With options->stream NULL nothing is allocated and nothing can be run:
- * for sizes only. */
+ * for sizes only. ST_INVALID also: begin or end is no cut, or stashes out of range. */
 MUST_CHECK enum status plan_new(const struct tape *tape, const struct plan_options *options,
                                 struct plan **out);
 void plan_free(struct plan *plan);
 const struct plan_sizes *plan_sizes(const struct plan *plan);
 /* A table of nodes for people: shape, implementation, parameters, bytes, GFLOP. */
 MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
-/* Implementations in tape order as a JSON array: a pin. */
+/* Implementations of the whole tape, in its order, as a JSON array: a pin. */
 MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
 
 /* Rewrites the kernels' copies of the parameters: after every update, and once the state was filled
@@ -84,8 +103,9 @@ struct plan_call {
     const uint32_t *draw;    /* what random numbers depend on: enum op_draw; NULL without dropout */
     const float *loss_scale; /* one factor of the gradient; NULL: 1 */
     uint32_t micro;          /* which of the lane's micro-batches: 0 writes, all others add */
+    int stash;               /* where it lies; the same forward and backward */
     /* Sums in host memory that are added to: all three, or none (NULL), which spares waiting for
-     * the device. */
+     * the device. Stages but the last: none. */
     double *loss_sum;
     int64_t *correct, *counted;
 };
@@ -97,7 +117,7 @@ MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *c
 /*
  * Elements [first, first + count) of the lane's vector are final once the stream is past what is on
  * it now (on the CPU: they are). The calls of a pass cover the vector from its end to its start
- * without gaps.
+ * without gaps; those of a stage likewise, but without what isn't its own.
  */
 typedef void (*plan_final_fn)(void *arg, size_t first, size_t count);
 
@@ -108,3 +128,38 @@ typedef void (*plan_final_fn)(void *arg, size_t first, size_t count);
  */
 MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
                                      plan_final_fn on_final, void *arg);
+
+enum plan_side { PLAN_BEFORE, PLAN_AFTER }; /* the border where the stage begins, or ends */
+enum plan_direction { PLAN_FORWARD, PLAN_BACKWARD }; /* a value goes, gradients of it come back */
+
+/* Tensors in the backend's memory, as the kernels have them. Both stages at a border have the same
+ * number of them, with the same bytes. */
+struct plan_border {
+    int count; /* 0: nothing crosses */
+    struct {
+        void *data; /* NULL in a plan for sizes only */
+        size_t bytes;
+    } tensor[PLAN_GRADIENTS_MAX];
+};
+
+/*
+ * What crosses a border of the stage, for a micro-batch in that stash. Forward it is one tensor;
+ * backward all gradients of it that the kernel before takes: one for each node that reads the
+ * value, where none was added to another; none, if nothing before has parameters, or when not
+ * training. Nothing crosses the tape's start and end.
+ *
+ *   side, direction          written                            stays
+ *   PLAN_BEFORE, FORWARD     by the caller, before              for plan_forward and plan_backward
+ *                            plan_forward
+ *   PLAN_AFTER, FORWARD      by plan_forward                    until plan_backward, before which
+ *                                                               its gradients have come; if none
+ *                                                               come, until the stash is used again
+ *   PLAN_AFTER, BACKWARD     by the caller, after plan_forward  for plan_backward
+ *                            and before plan_backward
+ *   PLAN_BEFORE, BACKWARD    by plan_backward                   until the stash is used again
+ *
+ * A stash is used again when the caller writes to what goes forward, or calls plan_forward. Each
+ * means the stream's time, where calls only enqueue.
+ */
+void plan_border(const struct plan *plan, enum plan_side side, enum plan_direction direction,
+                 int stash, struct plan_border *out);

@@ -29,6 +29,7 @@ static struct plan_recording_key key_of(const struct plan_call *call)
     key.draw = call->draw;
     key.loss_scale = call->loss_scale;
     key.first = call->micro == 0;
+    key.stash = (uint64_t)call->stash;
     return key;
 }
 

@@ -6,9 +6,11 @@
  *   plan_nodes.c    runs the nodes of a section
  *   plan_graph.c    records sections and plays them again
  *   plan_run.c      whole passes, section by section
+ *   plan_stage.c    what of the lane's vector is the plan's, and final when; what crosses borders
  *   plan_print.c    the plan for people, and as a pin
  *
- * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n.
+ * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n, nodes being the whole
+ * tape's. In a stage the times of other nodes pass with nothing running: then tensors cross borders.
  *
  * Invariants
  *  1. A region is written at its `begin` (or later), read up to its `end`, and overlaps in bytes
@@ -22,13 +24,16 @@
  *     reader has added the gradient of another to its own already (kernel_info.din_adds).
  *  4. A gradient may lie where its value lay (kernel_info.din_overwrites_in), if nobody reads the
  *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
+ *  5. At a border one value is alive, the output of the node before. The later stage has all nodes
+ *     that read it, so the gradients of it that nobody has taken when its backward ends are all that
+ *     there are, and in the order in which the whole plan has them. Which those are and in what
+ *     formats depends on later nodes only: the earlier stage finds out without memory of theirs.
  */
 #pragma once
 
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 
-#define PLAN_GRADIENTS_MAX   8     /* nodes that read one value */
 #define PLAN_REGIONS_MAX     16384 /* 16 of each node */
 #define PLAN_ADAPTATIONS_MAX 2048
 #define PLAN_RECORDINGS_MAX  1024 /* sections times sets of pointers; others run as usual */
@@ -58,8 +63,9 @@ struct plan_gradient {
 struct plan_value {
     struct tensor tensor; /* with the batch, in the producer's format */
     bool needs_gradient;
-    int region; /* NO_REGION: an input of the tape */
-    /* While memory is laid out: those that readers have written and the producer hasn't taken. */
+    int region; /* NO_REGION: an input of the tape, or of other stages only */
+    /* While memory is laid out: those that readers have written and the producer hasn't taken.
+     * Afterwards only the value that enters a stage has any: they leave it. */
     struct plan_gradient gradients[PLAN_GRADIENTS_MAX];
     int gradient_count;
 };
@@ -90,6 +96,7 @@ struct plan_recording_key {
     const void *inputs[TAPE_INPUTS_MAX];
     const void *params, *stats, *lane, *draw, *loss_scale;
     uint64_t first; /* micro-batch 0: writes */
+    uint64_t stash;
 };
 
 struct plan_recording {
@@ -99,9 +106,21 @@ struct plan_recording {
     bool refused; /* the backend has no room for it */
 };
 
+/* Elements of the lane's vector. */
+struct plan_part {
+    size_t first, end;
+};
+
+enum plan_part_kind { PLAN_PARAMS, PLAN_TIES, PLAN_STATS, PLAN_SCALARS, PLAN_PARTS };
+
 struct plan {
     const struct tape *tape;
     struct plan_options options;
+    int begin, end; /* nodes */
+    int stashes;
+    struct plan_part parts[PLAN_PARTS];                /* that the plan's nodes write, ascending */
+    struct plan_gradient arriving[PLAN_GRADIENTS_MAX]; /* from the stage after this one */
+    int arriving_count;
     struct lane_layout layout;
     struct plan_sizes sizes;
     struct plan_node *nodes;
@@ -109,11 +128,26 @@ struct plan {
     struct plan_region *regions;
     struct plan_adaptation *adaptations;
     int region_count, adaptation_count;
-    void *arena, *own_arena, *caches;  /* arena is own_arena or the shared one */
+    void *arena, *own_arena, *caches;  /* arena is own_arena or the shared one; stash by stash */
     float *scalars;                    /* host: TAPE_LOSS_SCALARS of one forward */
     struct plan_recording *recordings; /* NULL: nothing is recorded */
     int recording_count;
 };
+
+/* Where a region lies in a stash; NO_REGION: NULL. */
+static inline void *plan_region_at(const struct plan *plan, int stash, int region)
+{
+    if (region == NO_REGION || plan->arena == NULL)
+        return NULL;
+    return (char *)plan->arena + (size_t)stash * plan->sizes.arena_bytes +
+           plan->regions[region].offset;
+}
+
+/* The value that crosses the border before a node: an index, or -1 at the tape's start and end. */
+static inline int plan_crossing_value(const struct plan *plan, int node)
+{
+    return node > 0 && node < plan->tape->node_count ? plan->tape->nodes[node - 1].out : -1;
+}
 
 static inline size_t plan_round_up(size_t bytes)
 {
@@ -136,9 +170,19 @@ MUST_CHECK enum status plan_nodes_run(const struct plan *plan, const struct plan
                                       struct plan_section section);
 /* Where a value lies during a call. */
 const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value);
-/* options.poison: what ended at `time` is filled with NaN; else nothing is done. */
-MUST_CHECK enum status plan_nodes_poison(const struct plan *plan, int time);
+/* options.poison: what ended at `time` in a stash is filled with NaN; else nothing is done. */
+MUST_CHECK enum status plan_nodes_poison(const struct plan *plan, int stash, int time);
 
 /* Enqueues a section: runs it at first, records it the second time, plays it from then on. */
 MUST_CHECK enum status plan_section_run(struct plan *plan, const struct plan_call *call,
                                         struct plan_section section);
+
+/* Fills in parts, and each node's `final`. */
+void plan_stage_find_parts(struct plan *plan);
+/* Where the gradients that the plan writes end; and what of the vector is final when a backward
+ * pass is over. */
+size_t plan_stage_gradients_end(const struct plan *plan);
+size_t plan_stage_last_final(const struct plan *plan);
+/* Calls on_final, which may be NULL, for what of [first, end) is the plan's, from its end on. */
+void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
+                           plan_final_fn on_final, void *arg);

@@ -8,6 +8,9 @@
  *
  * Then the places [place_regions]: the largest region first, each at the lowest offset that is free
  * for its whole life.
+ *
+ * Of a stage that is done for its own nodes. Before, all later ones go backward in the same way, to
+ * see which gradients they will leave [find_arriving], and are forgotten again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -318,17 +321,100 @@ static enum status place_regions(struct plan *plan)
     return ST_OK;
 }
 
-enum status plan_memory_lay_out(struct plan *plan)
+static void clear_places(struct plan *plan)
 {
-    int count = plan->tape->node_count;
-    for (int n = 0; n < count; n++)
-        forward_regions(plan, n);
-    for (int n = count - 1; n >= 0; n--) {
+    for (int n = 0; n < plan->tape->node_count; n++) {
+        struct plan_node *node = &plan->nodes[n];
+        node->saved = node->scratch_forward = node->scratch_backward = NO_REGION;
+        for (int i = 0; i < OP_IN_MAX; i++)
+            node->din[i] = node->din_add[i] = NO_REGION;
+        node->dout[0] = node->dout[1] = NO_REGION;
+        node->adaptation_begin = node->adaptation_count = 0;
+    }
+    plan->region_count = plan->adaptation_count = 0;
+    plan->sizes.reformats = 0;
+}
+
+/* Nodes [begin, end), downwards. */
+static enum status backward_of(struct plan *plan, int begin, int end)
+{
+    for (int n = end - 1; n >= begin; n--) {
         if (!plan->nodes[n].backward)
             continue;
         enum status st = backward_regions(plan, n);
         if (st != ST_OK)
             return st;
     }
+    return ST_OK;
+}
+
+/* Gradients that come from later stages, in the order and formats in which the whole plan has them.
+ * Which those are doesn't depend on where anything lies. */
+static enum status find_arriving(struct plan *plan)
+{
+    const int crossing = plan_crossing_value(plan, plan->end);
+    if (crossing < 0)
+        return ST_OK;
+    enum status st = backward_of(plan, plan->end, plan->tape->node_count);
+    struct plan_value *value = &plan->values[crossing];
+    clear_places(plan);
+    plan->arriving_count = value->gradient_count;
+    for (int i = 0; i < value->gradient_count; i++)
+        plan->arriving[i] = value->gradients[i];
+    return st;
+}
+
+/* What enters the stage comes before its first node runs. */
+static void place_entering(struct plan *plan)
+{
+    const int crossing = plan_crossing_value(plan, plan->begin);
+    if (crossing < 0)
+        return;
+    struct plan_value *value = &plan->values[crossing];
+    value->region = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
+}
+
+/* What leaves the stage lives on behind its last forward node, and its gradients have a life from
+ * there on, so places of their own: the send may be under way while they are waited for. */
+static void place_arriving(struct plan *plan)
+{
+    const int crossing = plan_crossing_value(plan, plan->end);
+    if (crossing < 0)
+        return;
+    struct plan_value *value = &plan->values[crossing];
+    CHECK((plan->arriving_count > 0) == plan->nodes[plan->end - 1].backward);
+    keep_until(plan, value->region, plan->end);
+    for (int i = 0; i < plan->arriving_count; i++) {
+        struct plan_gradient *gradient = &plan->arriving[i];
+        gradient->region = add_region(plan, gradient->tensor.bytes, plan->end, plan->end);
+        value->gradients[i] = *gradient;
+    }
+}
+
+/* The gradients that leave the stage outlive its backward pass. */
+static void keep_leaving(struct plan *plan)
+{
+    const int crossing = plan_crossing_value(plan, plan->begin);
+    if (crossing < 0)
+        return;
+    const struct plan_value *value = &plan->values[crossing];
+    for (int i = 0; i < value->gradient_count; i++)
+        keep_until(plan, value->gradients[i].region, plan_backward_time(plan, plan->begin - 1));
+}
+
+enum status plan_memory_lay_out(struct plan *plan)
+{
+    clear_places(plan);
+    enum status st = find_arriving(plan);
+    if (st != ST_OK)
+        return st;
+    place_entering(plan);
+    for (int n = plan->begin; n < plan->end; n++)
+        forward_regions(plan, n);
+    place_arriving(plan);
+    st = backward_of(plan, plan->begin, plan->end);
+    if (st != ST_OK)
+        return st;
+    keep_leaving(plan);
     return place_regions(plan);
 }

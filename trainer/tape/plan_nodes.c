@@ -3,17 +3,12 @@
 #include "common/check.h"
 #include "trainer/tape/plan_internal.h"
 
-static void *region_at(const struct plan *plan, int region)
-{
-    return region == NO_REGION ? NULL : (char *)plan->arena + plan->regions[region].offset;
-}
-
 const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value)
 {
     int producer = plan->tape->values[value].producer;
     if (producer < 0)
         return call->inputs[-1 - producer];
-    return region_at(plan, plan->values[value].region);
+    return plan_region_at(plan, call->stash, plan->values[value].region);
 }
 
 /* The buffers that forward and backward of a node have in common. */
@@ -25,12 +20,12 @@ static void fill_buffers(const struct plan *plan, const struct plan_call *call, 
     const struct plan_node *node = &plan->nodes[n];
     for (int i = 0; i < at->in_count; i++)
         buffers->in[i] = plan_nodes_value(plan, call, at->in[i]);
-    buffers->out = region_at(plan, plan->values[at->out].region);
+    buffers->out = plan_region_at(plan, call->stash, plan->values[at->out].region);
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
             buffers->param[i] = call->params + tape->params[at->param[i]].offset;
     }
-    buffers->saved = region_at(plan, node->saved);
+    buffers->saved = plan_region_at(plan, call->stash, node->saved);
     buffers->cache = node->cache;
     buffers->draw = call->draw;
     buffers->loss_scale = call->loss_scale;
@@ -65,16 +60,31 @@ static enum status poison(const struct plan *plan, void *data, size_t bytes)
                                             plan->options.stream);
 }
 
-enum status plan_nodes_poison(const struct plan *plan, int time)
+enum status plan_nodes_poison(const struct plan *plan, int stash, int time)
 {
     for (int i = 0; plan->options.poison && i < plan->region_count; i++) {
         if (plan->regions[i].end != time)
             continue;
-        enum status st = poison(plan, region_at(plan, i), plan->regions[i].bytes);
+        enum status st = poison(plan, plan_region_at(plan, stash, i), plan->regions[i].bytes);
         if (st != ST_OK)
             return st;
     }
     return ST_OK;
+}
+
+/* All of a stash but what has entered the stage. */
+static enum status poison_stash(const struct plan *plan, int stash)
+{
+    char *arena = (char *)plan->arena + (size_t)stash * plan->sizes.arena_bytes;
+    const int crossing = plan_crossing_value(plan, plan->begin);
+    size_t begin = 0, end = 0;
+    if (crossing >= 0) {
+        const struct plan_region *entered = &plan->regions[plan->values[crossing].region];
+        begin = entered->offset;
+        end = entered->offset + entered->bytes;
+    }
+    enum status st = poison(plan, arena, begin);
+    return st == ST_OK ? poison(plan, arena + end, plan->sizes.arena_bytes - end) : st;
 }
 
 enum status plan_nodes_report(const struct plan *plan, int node, bool backward)
@@ -106,26 +116,27 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     struct op_buffers buffers = { 0 };
     fill_buffers(plan, call, n, &buffers);
     fill_stats(plan, call, n, &buffers);
-    buffers.scratch = region_at(plan, plan->nodes[n].scratch_forward);
+    buffers.scratch = plan_region_at(plan, call->stash, plan->nodes[n].scratch_forward);
     enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
                                                     &buffers, options->stream);
     return st == ST_OK ? plan_nodes_report(plan, n, false) : st;
 }
 
-static enum status run_adaptations(const struct plan *plan, const struct plan_node *node)
+static enum status run_adaptations(const struct plan *plan, int stash, const struct plan_node *node)
 {
     const struct plan_options *options = &plan->options;
     for (int i = 0; i < node->adaptation_count; i++) {
         const struct plan_adaptation *adaptation = &plan->adaptations[node->adaptation_begin + i];
-        const void *from = region_at(plan, adaptation->from);
-        void *to = region_at(plan, adaptation->to);
+        const void *from = plan_region_at(plan, stash, adaptation->from);
+        void *to = plan_region_at(plan, stash, adaptation->to);
         enum status st;
         if (adaptation->other == NO_REGION) {
             st = options->table->reformat(options->backend, &adaptation->from_tensor, from,
                                           &adaptation->to_tensor, to, options->stream);
         } else {
             st = options->table->sum(options->backend, &adaptation->to_tensor, from,
-                                     region_at(plan, adaptation->other), to, options->stream);
+                                     plan_region_at(plan, stash, adaptation->other), to,
+                                     options->stream);
         }
         if (st != ST_OK)
             return st;
@@ -138,17 +149,17 @@ static enum status backward_node(const struct plan *plan, const struct plan_call
     const struct plan_options *options = &plan->options;
     const struct tape_node *at = &plan->tape->nodes[n];
     const struct plan_node *node = &plan->nodes[n];
-    enum status st = run_adaptations(plan, node);
+    enum status st = run_adaptations(plan, call->stash, node);
     if (st != ST_OK)
         return st;
     struct op_buffers buffers = { 0 };
     fill_buffers(plan, call, n, &buffers);
-    buffers.scratch = region_at(plan, node->scratch_backward);
+    buffers.scratch = plan_region_at(plan, call->stash, node->scratch_backward);
     for (int i = 0; i < 2; i++)
-        buffers.dout[i] = region_at(plan, node->dout[i]);
+        buffers.dout[i] = plan_region_at(plan, call->stash, node->dout[i]);
     for (int i = 0; i < OP_IN_MAX; i++) {
-        buffers.din[i] = region_at(plan, node->din[i]);
-        buffers.din_add[i] = region_at(plan, node->din_add[i]);
+        buffers.din[i] = plan_region_at(plan, call->stash, node->din[i]);
+        buffers.din_add[i] = plan_region_at(plan, call->stash, node->din_add[i]);
     }
     for (int i = 0; i < OP_PARAM_MAX; i++) {
         if (at->param[i] >= 0)
@@ -161,16 +172,17 @@ static enum status backward_node(const struct plan *plan, const struct plan_call
 static enum status run_forward(const struct plan *plan, const struct plan_call *call,
                                struct plan_section section)
 {
-    int last = plan->tape->node_count - 1;
+    const int last = plan->end - 1; /* its memory is poisoned when the loss was fetched */
     enum status st = ST_OK;
     if (plan->options.poison)
-        st = poison(plan, plan->arena, plan->sizes.arena_bytes);
+        st = poison_stash(plan, call->stash);
     for (int n = section.begin; st == ST_OK && n < section.end; n++) {
         st = forward_node(plan, call, n);
         if (st == ST_OK && n < last)
-            st = plan_nodes_poison(plan, n);
+            st = plan_nodes_poison(plan, call->stash, n);
     }
-    return st == ST_OK && plan->options.training ? add_lane_scalars(plan, call) : st;
+    const bool has_scalars = plan->options.training && plan->end == plan->tape->node_count;
+    return st == ST_OK && has_scalars ? add_lane_scalars(plan, call) : st;
 }
 
 enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
@@ -178,12 +190,18 @@ enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call
 {
     if (!section.backward)
         return run_forward(plan, call, section);
+    if (section.end == plan->end && plan->end < plan->tape->node_count) {
+        /* The gradients have come: what left the stage is not needed any more. */
+        enum status st = plan_nodes_poison(plan, call->stash, plan->end);
+        if (st != ST_OK)
+            return st;
+    }
     for (int n = section.end - 1; n >= section.begin; n--) {
         if (!plan->nodes[n].backward)
             continue;
         enum status st = backward_node(plan, call, n);
         if (st == ST_OK)
-            st = plan_nodes_poison(plan, plan_backward_time(plan, n));
+            st = plan_nodes_poison(plan, call->stash, plan_backward_time(plan, n));
         if (st == ST_OK)
             st = plan_nodes_report(plan, n, true);
         if (st != ST_OK)

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "trainer/tape/plan_internal.h"
+#include "trainer/tape/tape_cuts.h"
 
 /* Shapes with the batch. */
 static void set_batch(struct plan *plan)
@@ -31,37 +32,16 @@ static void find_gradients(struct plan *plan)
     }
 }
 
-/* Parameters and ties lie in tape order, and the backward pass comes to them from the end: so
- * gradients become final from the last tie to the first parameter. Those of the first `params` and
- * `ties` aren't yet. */
-static void find_finals(struct plan *plan)
-{
-    const struct tape *tape = plan->tape;
-    int params = tape->param_count, ties = tape->tie_count;
-    for (int n = tape->node_count - 1; n >= 0; n--) {
-        while (ties > 0 && tape->ties[ties - 1].node >= n)
-            ties--;
-        while (ties == 0 && params > 0 && tape->params[params - 1].first_node >= n)
-            params--;
-        const bool all = params == tape->param_count;
-        const size_t ties_left =
-            ties == tape->tie_count ? tape->tie_elements : tape->ties[ties].offset;
-        plan->nodes[n].final = all ? tape->param_elements + ties_left : tape->params[params].offset;
-    }
-    CHECK(params == 0);
-    CHECK(ties == 0);
-}
-
 /* With graphs, a section of the backward pass ends where it has completed another bucket; without,
  * each node is one. */
 static void find_sections(struct plan *plan)
 {
     const struct plan_options *options = &plan->options;
     size_t left = options->bucket_count;
-    while (left > 0 && options->bucket_begin[left - 1] >= plan->layout.stat_at)
-        left--; /* complete before the backward pass starts */
+    while (left > 0 && options->bucket_begin[left - 1] >= plan_stage_gradients_end(plan))
+        left--; /* complete before the backward pass starts, or another stage's */
     int last = -1;
-    for (int n = plan->tape->node_count - 1; n >= 0; n--) {
+    for (int n = plan->end - 1; n >= plan->begin; n--) {
         struct plan_node *node = &plan->nodes[n];
         if (!node->backward)
             continue;
@@ -74,8 +54,9 @@ static void find_sections(struct plan *plan)
     }
     if (last < 0)
         return;
-    CHECK(left == 0);
-    CHECK(plan->nodes[last].final == 0);
+    const size_t last_final = plan_stage_last_final(plan);
+    CHECK(left == 0 || options->bucket_begin[left - 1] < last_final);
+    CHECK(plan->nodes[last].final == last_final);
     plan->nodes[last].ends_section = true;
 }
 
@@ -102,6 +83,8 @@ static enum status prepare_node(struct plan *plan, int n)
     CHECK(tensor_elements(&node->info.out) == tensor_elements(out));
     CHECK(node->info.out.dtype == spec.out_dtype);
     *out = node->info.out;
+    if (n < plan->begin || n >= plan->end)
+        return ST_OK;
     plan->sizes.flops_forward += node->info.flops_forward;
     if (node->backward)
         plan->sizes.flops_backward += node->info.flops_backward;
@@ -109,16 +92,29 @@ static enum status prepare_node(struct plan *plan, int n)
     return ST_OK;
 }
 
+/* Of all stashes. ST_NO_MEMORY: can't be counted. */
+static enum status arena_bytes(const struct plan *plan, size_t *out)
+{
+    return __builtin_mul_overflow(plan->sizes.arena_bytes, (size_t)plan->stashes, out)
+               ? ST_NO_MEMORY
+               : ST_OK;
+}
+
 static enum status allocate_plan(struct plan *plan)
 {
     const struct backend_table *table = plan->options.table;
     struct backend *backend = plan->options.backend;
     const struct plan *share = plan->options.share;
-    enum status st = ST_OK;
-    if (share != NULL && share->sizes.arena_bytes >= plan->sizes.arena_bytes) {
+    size_t bytes = 0, shared = 0;
+    enum status st = arena_bytes(plan, &bytes);
+    if (st == ST_OK && share != NULL)
+        st = arena_bytes(share, &shared);
+    if (st != ST_OK)
+        return st;
+    if (share != NULL && shared >= bytes) {
         plan->arena = share->arena;
-    } else if (plan->sizes.arena_bytes > 0) {
-        st = table->alloc(backend, plan->sizes.arena_bytes, &plan->own_arena);
+    } else if (bytes > 0) {
+        st = table->alloc(backend, bytes, &plan->own_arena);
     }
     if (st == ST_OK)
         st = table->alloc_host(backend, TAPE_LOSS_SCALARS * sizeof(float), (void **)&plan->scalars);
@@ -129,7 +125,7 @@ static enum status allocate_plan(struct plan *plan)
     if (plan->own_arena != NULL)
         plan->arena = plan->own_arena;
     size_t at = 0;
-    for (int n = 0; n < plan->tape->node_count; n++) {
+    for (int n = plan->begin; n < plan->end; n++) {
         struct plan_node *node = &plan->nodes[n];
         if (node->info.cache_bytes == 0)
             continue;
@@ -144,7 +140,7 @@ static enum status prepare_plan(struct plan *plan)
 {
     set_batch(plan);
     find_gradients(plan);
-    find_finals(plan);
+    plan_stage_find_parts(plan);
     find_sections(plan);
     for (int n = 0; n < plan->tape->node_count; n++) {
         enum status st = prepare_node(plan, n);
@@ -163,6 +159,8 @@ static struct plan *plan_alloc(const struct tape *tape)
     if (plan == NULL)
         return NULL;
     plan->tape = tape;
+    plan->end = tape->node_count;
+    plan->stashes = 1;
     plan->layout = lane_layout(tape);
     plan->nodes = calloc((size_t)tape->node_count, sizeof *plan->nodes);
     plan->values = calloc((size_t)tape->value_count, sizeof *plan->values);
@@ -173,24 +171,39 @@ static struct plan *plan_alloc(const struct tape *tape)
         plan_free(plan);
         return NULL;
     }
-    for (int n = 0; n < tape->node_count; n++) {
-        struct plan_node *node = &plan->nodes[n];
-        node->saved = node->scratch_forward = node->scratch_backward = NO_REGION;
-        for (int i = 0; i < OP_IN_MAX; i++)
-            node->din[i] = node->din_add[i] = NO_REGION;
-        node->dout[0] = node->dout[1] = NO_REGION;
-    }
     return plan;
+}
+
+static bool is_border(const struct tape *tape, int node)
+{
+    return node == 0 || node == tape->node_count || tape_is_cut(tape, node);
+}
+
+/* ST_INVALID: there is no such stage. */
+static enum status check_options(const struct tape *tape, const struct plan_options *options)
+{
+    if (tape_finish(tape) != ST_OK || options->batch < 1)
+        return ST_INVALID;
+    const int end = options->end == 0 ? tape->node_count : options->end;
+    if (!is_border(tape, options->begin) || !is_border(tape, end) || options->begin >= end)
+        return ST_INVALID;
+    return options->stashes >= 0 && options->stashes <= PLAN_STASHES_MAX ? ST_OK : ST_INVALID;
 }
 
 enum status plan_new(const struct tape *tape, const struct plan_options *options, struct plan **out)
 {
-    if (tape_finish(tape) != ST_OK || options->batch < 1)
-        return ST_INVALID;
+    enum status st = check_options(tape, options);
+    if (st != ST_OK)
+        return st;
     struct plan *plan = plan_alloc(tape);
     if (plan == NULL)
         return ST_NO_MEMORY;
     plan->options = *options;
+    plan->begin = options->begin;
+    if (options->end > 0)
+        plan->end = options->end;
+    if (options->stashes > 0)
+        plan->stashes = options->stashes;
     if (options->graphs) {
         plan->recordings = calloc(PLAN_RECORDINGS_MAX, sizeof *plan->recordings);
         if (plan->recordings == NULL) {
@@ -198,7 +211,7 @@ enum status plan_new(const struct tape *tape, const struct plan_options *options
             return ST_NO_MEMORY;
         }
     }
-    enum status st = prepare_plan(plan);
+    st = prepare_plan(plan);
     if (st != ST_OK) {
         plan_free(plan);
         return st;

@@ -34,7 +34,7 @@ enum status plan_print(const struct plan *plan, struct buf *out)
 {
     enum status st = buf_printf(out, "%4s  %-21s  %-18s  %-26s %10s  %9s  %8s\n", "node", "op",
                                 "output", "implementation", "parameters", "MiB kept", "GFLOP");
-    for (int n = 0; st == ST_OK && n < plan->tape->node_count; n++)
+    for (int n = plan->begin; st == ST_OK && n < plan->end; n++)
         st = print_node(plan, n, out);
     if (st != ST_OK)
         return st;

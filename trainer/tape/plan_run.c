@@ -30,24 +30,26 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
 {
     const struct plan_options *options = &plan->options;
     CHECK(options->stream != NULL);
-    int last = plan->tape->node_count - 1;
-    enum status st = plan_section_run(plan, call, (struct plan_section){ .end = last + 1 });
+    CHECK(call->stash >= 0 && call->stash < plan->stashes);
+    CHECK(call->loss_sum == NULL || plan->end == plan->tape->node_count);
+    enum status st = plan_section_run(
+        plan, call, (struct plan_section){ .begin = plan->begin, .end = plan->end });
     if (st == ST_OK && options->training)
         st = write_micro_count(plan, call);
     if (st == ST_OK && call->loss_sum != NULL)
         st = fetch_scalars(plan, call);
-    return st == ST_OK ? plan_nodes_poison(plan, last) : st;
+    return st == ST_OK ? plan_nodes_poison(plan, call->stash, plan->end - 1) : st;
 }
 
 enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_final_fn on_final,
                           void *arg)
 {
     CHECK(plan->options.training);
+    CHECK(call->stash >= 0 && call->stash < plan->stashes);
     size_t final = plan->layout.stat_at; /* elements from here on are final */
-    if (on_final != NULL)
-        on_final(arg, final, plan->layout.count - final);
-    int end = plan->tape->node_count;
-    for (int n = end - 1; n >= 0; n--) {
+    plan_stage_tell_final(plan, final, plan->layout.count, on_final, arg);
+    int end = plan->end;
+    for (int n = end - 1; n >= plan->begin; n--) {
         const struct plan_node *node = &plan->nodes[n];
         if (!node->ends_section)
             continue;
@@ -56,19 +58,18 @@ enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_
         if (st != ST_OK)
             return st;
         CHECK(node->final <= final);
-        if (on_final != NULL && node->final < final)
-            on_final(arg, node->final, final - node->final);
+        plan_stage_tell_final(plan, node->final, final, on_final, arg);
         final = node->final;
         end = n;
     }
-    CHECK(final == 0);
+    CHECK(final == plan_stage_last_final(plan));
     return ST_OK;
 }
 
 enum status plan_refresh(struct plan *plan, const float *params)
 {
     const struct plan_options *options = &plan->options;
-    for (int n = 0; n < plan->tape->node_count; n++) {
+    for (int n = plan->begin; n < plan->end; n++) {
         const struct tape_node *at = &plan->tape->nodes[n];
         if (plan->nodes[n].cache == NULL)
             continue;

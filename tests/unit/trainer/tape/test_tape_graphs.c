@@ -7,7 +7,9 @@
 
 #include "tests/test.h"
 #include "tests/unit/trainer/noted_kernels.h"
+#include "tests/unit/trainer/tape/stage_runs.h"
 #include "tests/unit/trainer/training.h"
+#include "trainer/tape/tape_cuts.h"
 
 enum call { CALL_FORWARD, CALL_BACKWARD, CALL_ADD, CALL_COPY, CALL_FILL, CALL_SUM, CALL_REFORMAT };
 
@@ -369,6 +371,44 @@ static void other_pointers_are_recorded_anew(void **state)
     training_close(&t);
 }
 
+static float *lane_without(void)
+{
+    struct training t;
+    struct stage_inputs inputs;
+    open_case(&t, NULL, false);
+    stage_inputs_open(&inputs, &t);
+    float *lane = stage_whole_lane(&t, &inputs);
+    stage_inputs_close(&inputs, &t);
+    training_close(&t);
+    return lane;
+}
+
+static void stages_play_what_was_recorded_for_each_stash(void **state)
+{
+    (void)state;
+    float *whole = lane_without();
+    const enum stage_order orders[] = { STAGE_1F1B, STAGE_GPIPE };
+    int graphs[2] = { 0 };
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        struct stage_inputs inputs;
+        open_case(&t, fake_open(GRAPHS_MAX), true);
+        stage_inputs_open(&inputs, &t);
+        int cuts[TAPE_NODES_MAX], count = 0;
+        assert_int_equal(tape_cuts(t.tape, cuts, TAPE_NODES_MAX, &count), ST_OK);
+        assert_true(count >= 9);
+        const int first[] = { 0, cuts[2], cuts[5], cuts[8] };
+        stage_assert_lane(&t, &inputs, first, 4, orders[i], 3, whole);
+        assert_true(fake.graph_count > 0);
+        assert_true(fake.replays > fake.graph_count); /* in the third round all is played */
+        graphs[i] = fake.graph_count;
+        stage_inputs_close(&inputs, &t);
+        training_close(&t);
+    }
+    assert_true(graphs[1] > graphs[0]); /* more stashes */
+    free(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +418,7 @@ int main(void)
         cmocka_unit_test(each_piece_is_recorded_once_for_writing_and_once_for_adding),
         cmocka_unit_test(segments_are_called_final_between_played_pieces),
         cmocka_unit_test(other_pointers_are_recorded_anew),
+        cmocka_unit_test(stages_play_what_was_recorded_for_each_stash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

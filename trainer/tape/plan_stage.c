@@ -1,0 +1,173 @@
+#include "common/check.h"
+#include "trainer/tape/plan_internal.h"
+
+/* How many of the tape's parameters, ties or statistics belong to nodes before this one: all lie in
+ * tape order. */
+static int params_before(const struct tape *tape, int node)
+{
+    int count = 0;
+    while (count < tape->param_count && tape->params[count].first_node < node)
+        count++;
+    return count;
+}
+
+static int ties_before(const struct tape *tape, int node)
+{
+    int count = 0;
+    while (count < tape->tie_count && tape->ties[count].node < node)
+        count++;
+    return count;
+}
+
+static int stats_before(const struct tape *tape, int node)
+{
+    int count = 0;
+    for (int n = 0; n < node; n++) {
+        for (int i = 0; i < OP_STAT_MAX; i++) {
+            if (tape->nodes[n].stat[i] >= count)
+                count = tape->nodes[n].stat[i] + 1;
+        }
+    }
+    return count;
+}
+
+/* Where they begin in the lane's vector; an index behind the last: where they end. */
+static size_t param_at(const struct plan *plan, int param)
+{
+    const struct tape *tape = plan->tape;
+    return param < tape->param_count ? tape->params[param].offset : plan->layout.param_count;
+}
+
+static size_t tie_at(const struct plan *plan, int tie)
+{
+    const struct tape *tape = plan->tape;
+    return plan->layout.tie_at +
+           (tie < tape->tie_count ? tape->ties[tie].offset : plan->layout.tie_count);
+}
+
+static size_t stat_at(const struct plan *plan, int stat)
+{
+    const struct tape *tape = plan->tape;
+    return plan->layout.stat_at +
+           (stat < tape->stat_count ? tape->stats[stat].offset : plan->layout.stat_count);
+}
+
+static bool is_empty(const struct plan_part *part)
+{
+    return part->first == part->end;
+}
+
+/* Parameters and ties lie in tape order, and the backward pass comes to them from the end: so
+ * gradients become final from the last tie to the first parameter. Those of the first `params` and
+ * `ties` aren't yet. */
+static void find_finals(struct plan *plan)
+{
+    const struct tape *tape = plan->tape;
+    const int first_param = params_before(tape, plan->begin);
+    const int first_tie = ties_before(tape, plan->begin);
+    const int end_param = params_before(tape, plan->end);
+    const int end_tie = ties_before(tape, plan->end);
+    int params = end_param, ties = end_tie;
+    for (int n = plan->end - 1; n >= plan->begin; n--) {
+        while (ties > first_tie && tape->ties[ties - 1].node >= n)
+            ties--;
+        while (ties == first_tie && params > first_param &&
+               tape->params[params - 1].first_node >= n)
+            params--;
+        size_t final = plan->layout.stat_at;
+        if (params < end_param) {
+            final = param_at(plan, params);
+        } else if (ties < end_tie) {
+            final = tie_at(plan, ties);
+        }
+        plan->nodes[n].final = final;
+    }
+    CHECK(params == first_param);
+    CHECK(ties == first_tie);
+}
+
+void plan_stage_find_parts(struct plan *plan)
+{
+    const struct tape *tape = plan->tape;
+    const struct lane_layout *layout = &plan->layout;
+    plan->parts[PLAN_PARAMS] = (struct plan_part){ param_at(plan, params_before(tape, plan->begin)),
+                                                   param_at(plan, params_before(tape, plan->end)) };
+    plan->parts[PLAN_TIES] = (struct plan_part){ tie_at(plan, ties_before(tape, plan->begin)),
+                                                 tie_at(plan, ties_before(tape, plan->end)) };
+    plan->parts[PLAN_STATS] = (struct plan_part){ stat_at(plan, stats_before(tape, plan->begin)),
+                                                  stat_at(plan, stats_before(tape, plan->end)) };
+    /* The number of micro-batches is everybody's; the two before it are the loss node's. */
+    const bool has_loss = plan->end == tape->node_count;
+    plan->parts[PLAN_SCALARS] =
+        (struct plan_part){ has_loss ? layout->loss_at : layout->micro_at, layout->count };
+    CHECK(layout->micro_at == layout->loss_at + 2 && layout->count == layout->micro_at + 1);
+    find_finals(plan);
+}
+
+size_t plan_stage_gradients_end(const struct plan *plan)
+{
+    const struct plan_part *ties = &plan->parts[PLAN_TIES];
+    return is_empty(ties) ? plan->parts[PLAN_PARAMS].end : ties->end;
+}
+
+size_t plan_stage_last_final(const struct plan *plan)
+{
+    const struct plan_part *params = &plan->parts[PLAN_PARAMS];
+    const struct plan_part *ties = &plan->parts[PLAN_TIES];
+    if (!is_empty(params))
+        return params->first;
+    return is_empty(ties) ? plan->layout.stat_at : ties->first;
+}
+
+void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
+                           plan_final_fn on_final, void *arg)
+{
+    if (on_final == NULL)
+        return;
+    struct plan_part whole = { 0 }; /* parts that touch are one call */
+    for (int i = PLAN_PARTS - 1; i >= 0; i--) {
+        struct plan_part part = plan->parts[i];
+        part.first = part.first < first ? first : part.first;
+        part.end = part.end < end ? part.end : end;
+        if (part.first >= part.end)
+            continue;
+        if (part.end == whole.first) {
+            whole.first = part.first;
+            continue;
+        }
+        if (!is_empty(&whole))
+            on_final(arg, whole.first, whole.end - whole.first);
+        whole = part;
+    }
+    if (!is_empty(&whole))
+        on_final(arg, whole.first, whole.end - whole.first);
+}
+
+static void add_tensor(struct plan_border *border, void *data, size_t bytes)
+{
+    CHECK(border->count < PLAN_GRADIENTS_MAX);
+    border->tensor[border->count].data = data;
+    border->tensor[border->count++].bytes = bytes;
+}
+
+void plan_border(const struct plan *plan, enum plan_side side, enum plan_direction direction,
+                 int stash, struct plan_border *out)
+{
+    CHECK(stash >= 0 && stash < plan->stashes);
+    out->count = 0;
+    const int crossing = plan_crossing_value(plan, side == PLAN_BEFORE ? plan->begin : plan->end);
+    if (crossing < 0)
+        return;
+    const struct plan_value *value = &plan->values[crossing];
+    if (direction == PLAN_FORWARD) {
+        add_tensor(out, plan_region_at(plan, stash, value->region), value->tensor.bytes);
+        return;
+    }
+    const bool before = side == PLAN_BEFORE;
+    const struct plan_gradient *gradients = before ? value->gradients : plan->arriving;
+    const int count = before ? value->gradient_count : plan->arriving_count;
+    for (int i = 0; i < count; i++) {
+        add_tensor(out, plan_region_at(plan, stash, gradients[i].region),
+                   gradients[i].tensor.bytes);
+    }
+}
