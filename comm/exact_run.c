@@ -326,8 +326,8 @@ enum status exact_gather(struct exact *exact, float *data, size_t buckets)
     if (st == ST_OK && exact->device != NULL)
         st = follow(exact, exact->communication, exact->compute);
     for (size_t b = 0; st == ST_OK && b < buckets; b++) {
-        st = gather_chunks(exact, data, b);
         fault_point("comm.gather");
+        st = gather_chunks(exact, data, b);
     }
     if (st == ST_OK && exact->device != NULL)
         st = follow(exact, exact->compute, exact->communication);
