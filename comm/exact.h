@@ -43,9 +43,9 @@
  *            |                    |                    |         gather
  *        [a|b|c]              [a|b|c]              [a|b|c]
  *
- * Buckets may be *kept*: their sums stay with the owners, and phase 4 is left out. So who updates
- * but what it owns of the parameters has what it needs; exact_gather is phase 4 for them, after the
- * update. Who owns what is the caller's to say, or evenly cut.
+ * Buckets may be *kept*: phase 4 is left out, and their sums stay with the owners. A worker that
+ * updates only those parameters that it owns needs no more; exact_gather then does phase 4 with the
+ * parameters instead. Who owns what is the caller's to say.
  *
  * Of its last lane a worker hands over bucket by bucket: a bucket is reduced while the others are
  * still being computed. A step is
@@ -58,7 +58,7 @@
  *                             same order
  *     exact_wait
  *     read exact_sum(), of kept buckets exact_own()
- *     if buckets are kept: change one's own chunks of other data, then exact_gather
+ *     for kept buckets: write the own chunks of what the sums are for, then exact_gather
  *
  * On a device "fill" means: enqueue on the compute stream. Additions and communication of the last
  * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
@@ -157,6 +157,7 @@ void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *
  * On the host data are whole on return. On a device it returns when all is enqueued: what the
  * compute stream has to do before is seen, and what it is given afterwards finds data whole, unless
  * a peer dies meanwhile. Whether none did is known when the communicator's wait or the next
- * exact_wait has returned ST_OK; until then data are nothing to rely on.
+ * exact_wait has returned ST_OK; until then data are nothing to rely on. Gathering that a peer's
+ * death holds up ends with the communicator's abort, which comes before exact_disconnect then.
  */
 MUST_CHECK enum status exact_gather(struct exact *exact, float *data, size_t buckets);

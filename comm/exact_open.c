@@ -49,7 +49,7 @@ static void floats_free(const struct exact *exact, float *memory)
     }
 }
 
-/* Copied, or evenly. */
+/* NULL: evenly. */
 static void fill_borders(struct exact *exact, const size_t *borders)
 {
     const size_t row = (size_t)exact->size + 1;
