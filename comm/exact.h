@@ -43,6 +43,10 @@
  *            |                    |                    |         gather
  *        [a|b|c]              [a|b|c]              [a|b|c]
  *
+ * Buckets may be *kept*: phase 4 is left out, and their sums stay with the owners. A worker that
+ * updates only those parameters that it owns needs no more; exact_gather then does phase 4 with the
+ * parameters instead. Who owns what is the caller's to say.
+ *
  * Of its last lane a worker hands over bucket by bucket: a bucket is reduced while the others are
  * still being computed. A step is
  *
@@ -53,7 +57,8 @@
  *         the last one:       exact_bucket_done(b) as each bucket is complete, on all ranks in the
  *                             same order
  *     exact_wait
- *     read exact_sum()
+ *     read exact_sum(), of kept buckets exact_own()
+ *     for kept buckets: write the own chunks of what the sums are for, then exact_gather
  *
  * On a device "fill" means: enqueue on the compute stream. Additions and communication of the last
  * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
@@ -90,6 +95,12 @@ struct exact_options {
     size_t count;               /* float32 elements of the vector */
     const size_t *bucket_begin; /* ascending, first 0; copied */
     size_t bucket_count;
+    /* Who owns what: [bucket_count][size + 1] ascending borders of chunks, from each bucket's begin
+     * to its end; a chunk may be empty. Copied. NULL: evenly, see exact_chunk (exact_order.h). */
+    const size_t *borders;
+    /* Buckets [0, kept) stay with their owners: after exact_wait their sum lies in the own chunks
+     * alone, and elsewhere what doesn't matter. The others are gathered. `fast` ignores it. */
+    size_t kept;
     int64_t timeout_ms; /* of one exchange; a bucket needs a few */
     struct exact_watch watch;
     /* Instead: each rank's lanes are summed, then all-reduced. The bits differ with the spread. */
@@ -101,7 +112,7 @@ struct exact_options {
     struct stream *communication; /* the communicator's; not with size 1 */
 };
 
-/* ST_INVALID: shares, buckets. */
+/* ST_INVALID: shares, buckets, borders. */
 MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
 /* Aborts the communicator if a step is under way. */
 void exact_close(struct exact *exact);
@@ -109,8 +120,8 @@ void exact_close(struct exact *exact);
 /*
  * From one generation to the next. disconnect ends the communication thread, wherever it is, and
  * lets go of the communicator, which was aborted or is if a step is under way; then only reconnect
- * or close is left. reconnect is for another communicator, rank, size and shares; the vector, its
- * buckets, the number of lanes and `fast` are those of exact_open.
+ * or close is left. reconnect is for another communicator, rank, size, shares, borders and kept;
+ * the vector, its buckets, the number of lanes and `fast` are those of exact_open.
  *
  * Buffers of the vector stay where they are, so that what a device recorded with their addresses
  * can be played again; a share that needs more of them gets more, one that needs fewer leaves them
@@ -132,5 +143,21 @@ MUST_CHECK enum status exact_lane_done(struct exact *exact);
 void exact_bucket_done(struct exact *exact, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */
 MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
-/* The result, the caller's to change, until the next exact_begin; after a successful exact_wait. */
+/* The result, the caller's to change, until the next exact_begin; after a successful exact_wait. Of
+ * kept buckets it is in exact_own alone. */
 float *exact_sum(const struct exact *exact);
+
+/* Elements [*begin, *end) of the vector are this rank's chunk of the bucket. */
+void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *end);
+/*
+ * Buckets [0, buckets) of data, which lie in it as in the vector: every rank's chunks go to all.
+ * All ranks call it alike, after exact_wait and before the next exact_bucket_done. data may end
+ * with the last of these buckets, and is in the device's memory where the vector is.
+ *
+ * On the host data are whole on return. On a device it returns when all is enqueued: what the
+ * compute stream has to do before is seen, and what it is given afterwards finds data whole, unless
+ * a peer dies meanwhile. Whether none did is known when the communicator's wait or the next
+ * exact_wait has returned ST_OK; until then data are nothing to rely on. Gathering that a peer's
+ * death holds up ends with the communicator's abort, which comes before exact_disconnect then.
+ */
+MUST_CHECK enum status exact_gather(struct exact *exact, float *data, size_t buckets);

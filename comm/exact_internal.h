@@ -15,6 +15,8 @@ struct exact {
     bool fast;
     size_t count, bucket_count;
     size_t *bucket_begin; /* [bucket_count + 1], the last is count */
+    size_t *borders;      /* [bucket_count][size + 1] of each bucket its chunks */
+    size_t kept;          /* buckets that aren't gathered */
     int64_t timeout_ms;
     struct exact_watch watch;
 
@@ -22,6 +24,7 @@ struct exact {
     struct backend *backend;
     struct stream *compute, *communication;
     struct event **event; /* [bucket_count] the bucket is complete on the compute stream */
+    struct event *turn;   /* exact_gather: the one stream is through, the other may go on */
     struct event *drained;
 
     struct exact_local local;

@@ -49,10 +49,28 @@ static void floats_free(const struct exact *exact, float *memory)
     }
 }
 
+/* NULL: evenly. */
+static void fill_borders(struct exact *exact, const size_t *borders)
+{
+    const size_t row = (size_t)exact->size + 1;
+    if (borders != NULL) {
+        memcpy(exact->borders, borders, exact->bucket_count * row * sizeof(*borders));
+        return;
+    }
+    for (size_t b = 0; b < exact->bucket_count; b++) {
+        for (uint32_t r = 0; r < exact->size; r++) {
+            size_t *chunk = exact->borders + b * row + r;
+            exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], r, exact->size,
+                        &chunk[0], &chunk[1]);
+        }
+    }
+}
+
 static enum status allocate_tables(struct exact *exact, const struct exact_options *options)
 {
     const size_t size = exact->size, buckets = exact->bucket_count;
     exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
+    exact->borders = calloc(buckets * (size + 1), sizeof(*exact->borders));
     exact->order = calloc(buckets, sizeof(*exact->order));
     exact->is_handed_over = calloc(buckets, sizeof(*exact->is_handed_over));
     exact->node_count = calloc(size, sizeof(*exact->node_count));
@@ -61,12 +79,13 @@ static enum status allocate_tables(struct exact *exact, const struct exact_optio
     exact->recv = calloc(size, sizeof(*exact->recv));
     exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
     exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
-    if (exact->bucket_begin == NULL || exact->order == NULL || exact->is_handed_over == NULL ||
-        exact->node_count == NULL || exact->operand_of == NULL || exact->send == NULL ||
-        exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
+    if (exact->bucket_begin == NULL || exact->borders == NULL || exact->order == NULL ||
+        exact->is_handed_over == NULL || exact->node_count == NULL || exact->operand_of == NULL ||
+        exact->send == NULL || exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
         return ST_NO_MEMORY;
     memcpy(exact->bucket_begin, options->bucket_begin, buckets * sizeof(*exact->bucket_begin));
     exact->bucket_begin[buckets] = exact->count;
+    fill_borders(exact, options->borders);
     return ST_OK;
 }
 
@@ -103,6 +122,8 @@ static enum status make_events(struct exact *exact)
     if (exact->event == NULL)
         return ST_NO_MEMORY;
     enum status st = exact->device->event_new(exact->backend, false, &exact->drained);
+    if (st == ST_OK)
+        st = exact->device->event_new(exact->backend, false, &exact->turn);
     for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
         st = exact->device->event_new(exact->backend, false, &exact->event[b]);
     return st;
@@ -112,6 +133,7 @@ static void free_tables(struct exact *exact)
 {
     exact_local_release(&exact->local);
     free(exact->bucket_begin);
+    free(exact->borders);
     free(exact->order);
     free(exact->is_handed_over);
     free(exact->node_count);
@@ -186,12 +208,29 @@ static enum status derive_order(struct exact *exact, const uint32_t *shares)
     free(partial);
     for (size_t b = 0; b < exact->bucket_count; b++) {
         size_t begin = 0, end = 0;
-        exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], exact->rank, exact->size,
-                    &begin, &end);
+        exact_own(exact, b, &begin, &end);
         if (end - begin > exact->chunk_max)
             exact->chunk_max = end - begin;
     }
     return st;
+}
+
+/* Whether chunks cover each bucket. */
+static bool are_owners_valid(const struct exact_options *options)
+{
+    const size_t size = (size_t)options->size;
+    const size_t *borders = options->borders;
+    for (size_t b = 0; borders != NULL && b < options->bucket_count; b++, borders += size + 1) {
+        const bool is_last = b + 1 == options->bucket_count;
+        if (borders[0] != options->bucket_begin[b] ||
+            borders[size] != (is_last ? options->count : options->bucket_begin[b + 1]))
+            return false;
+        for (size_t r = 0; r < size; r++) {
+            if (borders[r + 1] < borders[r])
+                return false;
+        }
+    }
+    return options->kept <= options->bucket_count;
 }
 
 static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
@@ -213,7 +252,7 @@ static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
         lanes += options->shares[r];
     }
     *out_lanes = (uint32_t)lanes;
-    return lanes <= LIMIT_LANES;
+    return lanes <= LIMIT_LANES && are_owners_valid(options);
 }
 
 /* ---- open and close ---- */
@@ -225,6 +264,7 @@ static enum status exact_connect(struct exact *exact, const struct exact_options
     exact->comm = options->comm;
     exact->rank = (uint32_t)options->rank;
     exact->size = (uint32_t)options->size;
+    exact->kept = options->kept;
     enum status st = allocate_tables(exact, options);
     if (st == ST_OK)
         st = derive_order(exact, options->shares);
@@ -308,6 +348,8 @@ static void release_memory(struct exact *exact)
         if (exact->event[b] != NULL)
             exact->device->event_free(exact->backend, exact->event[b]);
     }
+    if (exact->turn != NULL)
+        exact->device->event_free(exact->backend, exact->turn);
     if (exact->drained != NULL)
         exact->device->event_free(exact->backend, exact->drained);
 }
@@ -333,7 +375,7 @@ void exact_disconnect(struct exact *exact)
     drain(exact);
     free_tables(exact);
     memset(&exact->local, 0, sizeof(exact->local));
-    exact->bucket_begin = exact->order = NULL;
+    exact->bucket_begin = exact->borders = exact->order = NULL;
     exact->is_handed_over = NULL;
     exact->node_count = exact->operand_of = NULL;
     exact->tree = NULL;

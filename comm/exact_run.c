@@ -7,9 +7,12 @@
  *     handed over   -> in work       [exact_communication_run]  one after the other, as they were
  *                                                          handed over: the same on all ranks
  *     in work       -> done          [reduce_bucket]       local [add_local], [exchange_partials],
- *                                                          [add_tree], [gather_chunks]; with `fast`
+ *                                                          [add_tree], unless it is kept
+ *                                                          [gather_chunks]; with `fast`
  *                                                          [reduce_fast] after the first
  *     all done      -> step thread's [exact_wait]
+ *
+ * exact_gather is the fourth phase for other data, in the step thread.
  *
  * Invariants
  *  1. The order of additions is exact_order's alone: nothing here depends on time, threads or sizes
@@ -25,6 +28,9 @@
  *     for the device. The communication stream waits for the compute stream by the bucket's event,
  *     recorded before the bucket is handed over. The compute stream needs no event back, since the
  *     host waits for the end of the step before it enqueues more.
+ *  6. exact_gather waits for nobody on a device: the communication stream waits for what the compute
+ *     stream has to do before, and the compute stream for the gathering. What the communication
+ *     stream is given in the next step lies behind it, so that the end of that step is its end, too.
  */
 #include <string.h>
 
@@ -62,16 +68,24 @@ static enum status add_local(const struct exact *exact, uint32_t lane, size_t be
     return st;
 }
 
+static void chunk_of(const struct exact *exact, size_t bucket, uint32_t rank, size_t *begin,
+                     size_t *end)
+{
+    const size_t *borders = exact->borders + bucket * ((size_t)exact->size + 1);
+    *begin = borders[rank];
+    *end = borders[rank + 1];
+}
+
 static struct comm_segment segment_of(float *base, size_t begin, size_t end)
 {
     return (struct comm_segment){ base + begin, (end - begin) * sizeof(float) };
 }
 
 /* Round k moves every rank's k-th partial sum, cut into chunks, to the chunks' owners. */
-static enum status exchange_partials(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+static enum status exchange_partials(struct exact *exact, size_t bucket)
 {
     size_t own_begin = 0, own_end = 0;
-    exact_chunk(bucket_begin, bucket_end, exact->rank, exact->size, &own_begin, &own_end);
+    chunk_of(exact, bucket, exact->rank, &own_begin, &own_end);
     uint32_t foreign = 0;
     for (uint32_t r = 0; r < exact->size; r++) {
         for (uint32_t k = 0; k < exact->node_count[r]; k++) {
@@ -87,7 +101,7 @@ static enum status exchange_partials(struct exact *exact, size_t bucket_begin, s
     for (uint32_t k = 0; k < exact->rounds; k++) {
         for (uint32_t r = 0; r < exact->size; r++) {
             size_t begin = 0, end = 0;
-            exact_chunk(bucket_begin, bucket_end, r, exact->size, &begin, &end);
+            chunk_of(exact, bucket, r, &begin, &end);
             exact->send[r] = (struct comm_segment){ NULL, 0 };
             exact->recv[r] = (struct comm_segment){ NULL, 0 };
             if (k < exact->local.node_count) {
@@ -108,10 +122,10 @@ static enum status exchange_partials(struct exact *exact, size_t bucket_begin, s
 }
 
 /* The owner's additions, on the host a block at a time; the last one writes the result. */
-static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+static enum status add_tree(struct exact *exact, size_t bucket)
 {
     size_t begin = 0, end = 0;
-    exact_chunk(bucket_begin, bucket_end, exact->rank, exact->size, &begin, &end);
+    chunk_of(exact, bucket, exact->rank, &begin, &end);
     float *result = exact->buffer[exact->local.node[0].place] + begin;
     const uint32_t adds = exact->operand_count - 1;
     const size_t block = exact->device != NULL ? end - begin : BLOCK_ELEMENTS;
@@ -130,13 +144,12 @@ static enum status add_tree(struct exact *exact, size_t bucket_begin, size_t buc
     return ST_OK;
 }
 
-static enum status gather_chunks(struct exact *exact, size_t bucket_begin, size_t bucket_end)
+static enum status gather_chunks(struct exact *exact, float *data, size_t bucket)
 {
-    float *result = exact->buffer[exact->local.node[0].place];
     for (uint32_t r = 0; r < exact->size; r++) {
         size_t begin = 0, end = 0;
-        exact_chunk(bucket_begin, bucket_end, r, exact->size, &begin, &end);
-        exact->recv[r] = segment_of(result, begin, end);
+        chunk_of(exact, bucket, r, &begin, &end);
+        exact->recv[r] = segment_of(data, begin, end);
     }
     return exact_all_gather_v(&exact->watch, exact->table, exact->comm, exact->recv,
                               exact->timeout_ms);
@@ -174,12 +187,14 @@ static enum status reduce_bucket(struct exact *exact, size_t bucket)
         fault_point("comm.exchange");
         return reduce_fast(exact, begin, end);
     }
-    st = exchange_partials(exact, begin, end);
+    st = exchange_partials(exact, bucket);
     if (st != ST_OK)
         return st;
     fault_point("comm.exchange");
-    st = add_tree(exact, begin, end);
-    return st == ST_OK ? gather_chunks(exact, begin, end) : st;
+    st = add_tree(exact, bucket);
+    if (st != ST_OK || bucket < exact->kept)
+        return st;
+    return gather_chunks(exact, exact_sum(exact), bucket);
 }
 
 /* After the last bucket of a step everything is through on the device. */
@@ -282,4 +297,39 @@ enum status exact_wait(struct exact *exact, int64_t *exposed_ns)
 float *exact_sum(const struct exact *exact)
 {
     return exact->buffer[exact->local.node[0].place];
+}
+
+/* ---- owners ---- */
+
+void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *end)
+{
+    CHECK(bucket < exact->bucket_count);
+    chunk_of(exact, bucket, exact->rank, begin, end);
+}
+
+/* What is enqueued on `stream` from now on waits for what is on `before` now. */
+static enum status follow(struct exact *exact, struct stream *stream, struct stream *before)
+{
+    enum status st = exact->device->event_record(exact->backend, exact->turn, before);
+    return st == ST_OK ? exact->device->event_wait(exact->backend, exact->turn, stream) : st;
+}
+
+enum status exact_gather(struct exact *exact, float *data, size_t buckets)
+{
+    CHECK(buckets <= exact->bucket_count);
+    if (exact->size == 1)
+        return ST_OK;
+    (void)pthread_mutex_lock(&exact->mutex);
+    CHECK(exact->has_thread && exact->done == exact->ready); /* it is idle */
+    enum status st = exact->status;
+    (void)pthread_mutex_unlock(&exact->mutex);
+    if (st == ST_OK && exact->device != NULL)
+        st = follow(exact, exact->communication, exact->compute);
+    for (size_t b = 0; st == ST_OK && b < buckets; b++) {
+        fault_point("comm.gather");
+        st = gather_chunks(exact, data, b);
+    }
+    if (st == ST_OK && exact->device != NULL)
+        st = follow(exact, exact->compute, exact->communication);
+    return st;
 }

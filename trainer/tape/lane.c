@@ -47,25 +47,31 @@ enum status lane_add_ties(const struct tape *tape, const struct backend_table *t
     return st;
 }
 
-enum status lane_buckets(const struct lane_layout *layout, size_t wanted, size_t *out_begin,
-                         size_t capacity, size_t *out_count)
+enum status lane_cut(size_t end, size_t unit, size_t wanted, size_t *out_begin, size_t capacity,
+                     size_t *out_count)
 {
-    size_t most = (wanted + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS * PIECE_ELEMENTS;
+    size_t most = (wanted + unit - 1) / unit * unit;
     if (most == 0)
-        most = PIECE_ELEMENTS;
+        most = unit;
     size_t count = 0;
-    size_t size = PIECE_ELEMENTS;
+    size_t size = unit;
     size_t begin = 0;
-    while (begin < layout->count) {
+    while (begin < end) {
         if (count == capacity)
             return ST_FULL;
         out_begin[count++] = begin;
-        /* A rest of less than a piece is not worth a message of its own. */
-        if (layout->count - begin < size + PIECE_ELEMENTS)
+        /* A rest of less than a unit is not worth a message of its own. */
+        if (end - begin < size + unit)
             break;
         begin += size;
         size = 2 * size < most ? 2 * size : most;
     }
     *out_count = count;
     return ST_OK;
+}
+
+enum status lane_buckets(const struct lane_layout *layout, size_t wanted, size_t *out_begin,
+                         size_t capacity, size_t *out_count)
+{
+    return lane_cut(layout->count, PIECE_ELEMENTS, wanted, out_begin, capacity, out_count);
 }

@@ -16,7 +16,8 @@
  * For the reduction the vector is cut into buckets at multiples of PIECE_ELEMENTS; what comes after
  * the gradients belongs to the last bucket. The backward pass completes the buckets from the last
  * to the first. The first is one piece and each is twice as large as the one before: what is
- * complete last has nothing left to hide behind.
+ * complete last has nothing left to hide behind. Where each rank has a share of the state alone,
+ * the vector is cut otherwise: lane_owners.h.
  */
 #pragma once
 
@@ -47,9 +48,12 @@ MUST_CHECK enum status lane_add_ties(const struct tape *tape, const struct backe
                                      struct backend *backend, float *sum, struct stream *stream);
 
 /*
- * Ascending starts of buckets of at most `wanted` elements, rounded up to pieces; the last one may
- * be up to a piece longer. out_begin[0] = 0.
+ * Ascending starts of buckets of [0, end), of at most `wanted` elements rounded up to units; the
+ * last one may be up to a unit longer. out_begin[0] = 0, and each is a multiple of unit.
  * Errors: ST_FULL  more than `capacity` buckets
  */
+MUST_CHECK enum status lane_cut(size_t end, size_t unit, size_t wanted, size_t *out_begin,
+                                size_t capacity, size_t *out_count);
+/* The vector's buckets where every rank has the whole state: lane_cut in pieces. */
 MUST_CHECK enum status lane_buckets(const struct lane_layout *layout, size_t wanted,
                                     size_t *out_begin, size_t capacity, size_t *out_count);

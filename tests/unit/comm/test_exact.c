@@ -13,49 +13,10 @@
 #include "common/tree_sum.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
+#include "tests/unit/comm/exact_fixture.h"
 
 #define LANES_MAX 16
 #define RANKS_MAX 5
-
-/* Values of mixed magnitude, so that every order of addition gives other bits. */
-static float value_of(uint32_t lane, size_t i)
-{
-    uint32_t z = (uint32_t)i * 0x9E3779B9u ^ (lane * 0x85EBCA6Bu + 0x165667B1u);
-    z ^= z >> 16;
-    z *= 0x7feb352du;
-    z ^= z >> 15;
-    z *= 0x846ca68bu;
-    z ^= z >> 16;
-    const float unit = (float)(int32_t)z / 2147483648.0f;
-    return unit * ((z & 7) != 0 ? 1.0f : 1024.0f);
-}
-
-static float reference_of(uint32_t first, uint32_t span, uint32_t lanes, size_t i)
-{
-    if (span == 1)
-        return value_of(first, i);
-    const float left = reference_of(first, span / 2, lanes, i);
-    if (first + span / 2 >= lanes)
-        return left;
-    return left + reference_of(first + span / 2, span / 2, lanes, i);
-}
-
-static uint32_t span_of(uint32_t lanes)
-{
-    uint32_t span = 1;
-    while (span < lanes)
-        span *= 2;
-    return span;
-}
-
-static float *reference_new(uint32_t lanes, size_t count)
-{
-    float *sum = malloc(count * sizeof(float));
-    assert_non_null(sum);
-    for (size_t i = 0; i < count; i++)
-        sum[i] = reference_of(0, span_of(lanes), lanes, i);
-    return sum;
-}
 
 struct world {
     int size;
@@ -132,7 +93,7 @@ static void fill_lanes(const struct world *world, int rank)
     for (uint32_t lane = 0; lane < world->shares[rank]; lane++) {
         float *buffer = exact_lane(exact);
         for (size_t i = 0; i < world->count; i++)
-            buffer[i] = value_of(order[first + lane], i);
+            buffer[i] = lane_value(order[first + lane], i);
         if (lane + 1 < world->shares[rank])
             assert_int_equal(exact_lane_done(exact), ST_OK);
     }
@@ -187,7 +148,7 @@ static void sums_have_equal_bits_for_every_spread_of_up_to_16_lanes_over_up_to_5
     const size_t count = 150;
     int splits = 0;
     for (uint32_t lanes = 1; lanes <= LANES_MAX; lanes++) {
-        float *reference = reference_new(lanes, count);
+        float *reference = lane_sums_new(lanes, count);
         for (int size = 1; size <= RANKS_MAX && size <= (int)lanes; size++) {
             uint32_t shares[RANKS_MAX];
             splits += check_splits(shares, 0, size, lanes, reference, count);
@@ -205,8 +166,8 @@ static void other_orders_of_the_same_values_give_other_bits(void **state)
     for (size_t i = 0; i < 1000; i++) {
         float sum = 0;
         for (uint32_t lane = 0; lane < 8; lane++)
-            sum += value_of(lane, i);
-        differences += sum != reference_of(0, 8, 8, i);
+            sum += lane_value(lane, i);
+        differences += sum != lane_sum(0, 8, 8, i);
     }
     assert_true(differences > 100);
 }
@@ -243,7 +204,7 @@ static void sums_have_equal_bits_from_one_generation_to_the_next(void **state)
     const uint32_t spreads[][RANKS_MAX] = { { 3, 3, 2 }, { 4, 4 },    { 8 },   { 1, 1, 1, 1, 4 },
                                             { 7, 1 },    { 2, 3, 3 }, { 4, 4 } };
     const int sizes[] = { 3, 2, 1, 5, 2, 3, 2 };
-    float *reference = reference_new(8, count);
+    float *reference = lane_sums_new(8, count);
     struct world world = { .size = 3, .count = count, .bucket_count = 3, .bucket_begin = borders };
     memcpy(world.shares, spreads[0], sizeof(world.shares));
     open_world(&world);
@@ -264,7 +225,7 @@ static void buffers_stay_where_they_are(void **state)
     struct world world = {
         .size = 2, .shares = { 5, 3 }, .count = count, .bucket_count = 3, .bucket_begin = borders
     };
-    float *reference = reference_new(8, count), *lanes[5];
+    float *reference = lane_sums_new(8, count), *lanes[5];
     open_world(&world);
     for (int generation = 0; generation < 3; generation++) {
         exact_begin(world.exact[0]);
@@ -336,7 +297,7 @@ static void a_step_that_was_under_way_is_broken_off_and_done_again(void **state)
 {
     (void)state;
     const size_t borders[] = { 0, 50, 75 };
-    float *reference = reference_new(8, 150);
+    float *reference = lane_sums_new(8, 150);
     struct world world = {
         .size = 2, .shares = { 4, 4 }, .count = 150, .bucket_count = 3, .bucket_begin = borders
     };
@@ -369,7 +330,7 @@ static void buckets_of_many_pieces_are_cut_at_pieces_and_summed_right(void **sta
     (void)state;
     const size_t piece = PIECE_ELEMENTS, count = 7 * piece + 1234;
     const size_t borders[] = { 0, piece, 6 * piece };
-    float *reference = reference_new(3, count);
+    float *reference = lane_sums_new(3, count);
     struct world world = { .size = 2, .shares = { 2, 1 }, .count = count, .bucket_count = 3 };
     world.bucket_begin = borders;
     open_world(&world);
@@ -499,7 +460,7 @@ static void counter_adds_in_the_order_of_the_tree(void **state)
         assert_int_equal(exact_local_init(&local, order, lanes, lanes), ST_OK);
         assert_int_equal(local.node_count, 1);
         for (uint32_t lane = 0; lane < lanes; lane++) {
-            values[lane] = (double)value_of(lane, 7);
+            values[lane] = (double)lane_value(lane, 7);
             buffer[local.buffer_of[lane]] = values[lane];
             for (; added < local.add_begin[lane + 1]; added++)
                 buffer[local.adds[added].into] += buffer[local.adds[added].from];

@@ -1,13 +1,16 @@
 /* The exact reduction over NCCL (a fake one) with vectors on a device (a fake one). */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/exact.h"
 #include "comm/exact_order.h"
 #include "comm/nccl.h"
 #include "common/check.h"
 #include "common/limits.h"
+#include "tests/gpu/async_device.h"
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
 #include "tests/unit/comm/nccl_fixture.h"
@@ -15,6 +18,7 @@
 #define LANES   6
 #define COUNT   ((size_t)200000)
 #define BUCKETS 3
+#define STEPS   3
 
 struct reduction {
     uint32_t shares[NCCL_RANKS_MAX];
@@ -40,6 +44,25 @@ static void fill_lane(struct nccl_rank *r, float *lane, uint32_t number)
     r->table->free_host(r->backend, host);
 }
 
+static enum status run_step(struct nccl_rank *r, struct exact *exact, const uint32_t *shares)
+{
+    uint32_t order[LIMIT_LANES], first = 0;
+    enum status st = ST_OK;
+    exact_spread(shares, (uint32_t)r->size, order);
+    for (int p = 0; p < r->rank; p++)
+        first += shares[p];
+    exact_begin(exact);
+    for (uint32_t i = 0; st == ST_OK && i < shares[r->rank]; i++) {
+        fill_lane(r, exact_lane(exact), order[first + i]);
+        if (i + 1 < shares[r->rank])
+            st = exact_lane_done(exact);
+    }
+    for (size_t b = BUCKETS; b-- > 0;)
+        exact_bucket_done(exact, b);
+    int64_t exposed_ns = 0;
+    return st == ST_OK ? exact_wait(exact, &exposed_ns) : st;
+}
+
 static enum status reduce_body(struct nccl_rank *r)
 {
     struct reduction *reduction = r->arg;
@@ -60,23 +83,9 @@ static enum status reduce_body(struct nccl_rank *r)
                                            .communication = r->stream };
     struct exact *exact = NULL;
     CHECK(exact_open(&options, &exact) == ST_OK);
-    uint32_t order[LIMIT_LANES], first = 0;
-    exact_spread(reduction->shares, (uint32_t)r->size, order);
-    for (int p = 0; p < r->rank; p++)
-        first += reduction->shares[p];
-    const uint32_t n = reduction->shares[r->rank];
     enum status st = ST_OK;
-    for (int step = 0; st == ST_OK && step < 3; step++) {
-        exact_begin(exact);
-        for (uint32_t i = 0; st == ST_OK && i < n; i++) {
-            fill_lane(r, exact_lane(exact), order[first + i]);
-            if (i + 1 < n)
-                st = exact_lane_done(exact);
-        }
-        for (size_t b = BUCKETS; b-- > 0;)
-            exact_bucket_done(exact, b);
-        int64_t exposed_ns = 0;
-        st = exact_wait(exact, &exposed_ns);
+    for (int step = 0; st == ST_OK && step < STEPS; step++) {
+        st = run_step(r, exact, reduction->shares);
         if (st == ST_OK) {
             st = r->table->vector.copy(r->backend, reduction->result[r->rank], exact_sum(exact),
                                        COUNT * sizeof(float), r->compute);
@@ -128,7 +137,7 @@ static void the_fast_reduction_is_nearly_the_sum(void **state)
     const int before = fake_nccl_counts().all_reduces;
     float *exact = reduce(6, 0, 0, false);
     float *fast = reduce(3, 2, 1, true);
-    assert_int_equal(fake_nccl_counts().all_reduces - before, 3 * 3 * BUCKETS);
+    assert_int_equal(fake_nccl_counts().all_reduces - before, 3 * STEPS * BUCKETS);
     size_t different = 0;
     for (size_t i = 0; i < COUNT; i++) {
         assert_float_equal(fast[i], exact[i], 0.01);
@@ -138,6 +147,173 @@ static void the_fast_reduction_is_nearly_the_sum(void **state)
     free(exact);
     free(fast);
 }
+
+/* ---- owners ---- */
+
+#define OWNED 2 /* buckets that are kept, and gathered */
+
+static const size_t owned_buckets[BUCKETS] = { 0, 65536, 131072 };
+/* [BUCKETS][3 + 1]: uneven, evenly, and one that owns nothing. */
+static const size_t owned_borders[] = { 0,      1000,   1000,   65536,  65536,  87381,
+                                        109226, 131072, 131072, 150000, 199000, COUNT };
+
+struct ownership {
+    struct reduction reduction;
+    float gathered[STEPS][NCCL_RANKS_MAX][COUNT];
+    pthread_barrier_t all;
+};
+
+static enum status nap_on_stream(struct stream *stream, void *arg)
+{
+    (void)stream;
+    const struct timespec time = { .tv_nsec = *(const long *)arg };
+    (void)nanosleep(&time, NULL);
+    return ST_OK;
+}
+
+/* The stream is behind the host. */
+static void slow_down(struct stream *stream)
+{
+    const long ns = 20 * 1000 * 1000;
+    async_device_enqueue(stream, nap_on_stream, &ns, sizeof(ns));
+}
+
+static struct exact *open_owned(struct nccl_rank *r, const uint32_t *shares)
+{
+    const struct exact_options options = { .table = comm_nccl(),
+                                           .comm = r->comm,
+                                           .rank = r->rank,
+                                           .size = r->size,
+                                           .shares = shares,
+                                           .count = COUNT,
+                                           .bucket_begin = owned_buckets,
+                                           .bucket_count = BUCKETS,
+                                           .borders = owned_borders,
+                                           .kept = OWNED,
+                                           .timeout_ms = NCCL_LONG_MS,
+                                           .device = r->table,
+                                           .backend = r->backend,
+                                           .compute = r->compute,
+                                           .communication = r->stream };
+    struct exact *exact = NULL;
+    CHECK(exact_open(&options, &exact) == ST_OK);
+    return exact;
+}
+
+/* A rank's own chunks of the sum become its parameters, late; all of them are read at once, as far
+ * as the host can tell. */
+static enum status update_owned(struct nccl_rank *r, struct exact *exact, float *params, float *out)
+{
+    enum status st = ST_OK;
+    if (r->rank == 0)
+        slow_down(r->compute);
+    for (size_t b = 0; st == ST_OK && b < OWNED; b++) {
+        size_t begin = 0, end = 0;
+        exact_own(exact, b, &begin, &end);
+        st = r->table->vector.copy(r->backend, params + begin, exact_sum(exact) + begin,
+                                   (end - begin) * sizeof(float), r->compute);
+    }
+    if (st == ST_OK)
+        st = exact_gather(exact, params, OWNED);
+    if (st != ST_OK)
+        return st;
+    return r->table->vector.copy(r->backend, out, params, owned_buckets[OWNED] * sizeof(float),
+                                 r->compute);
+}
+
+static enum status owned_body(struct nccl_rank *r)
+{
+    struct ownership *o = r->arg;
+    struct exact *exact = open_owned(r, o->reduction.shares);
+    float *params = NULL, *pinned = NULL;
+    const size_t bytes = COUNT * sizeof(float);
+    CHECK(r->table->alloc(r->backend, bytes, (void **)&params) == ST_OK);
+    CHECK(r->table->alloc_host(r->backend, STEPS * bytes, (void **)&pinned) == ST_OK);
+    enum status st = ST_OK;
+    for (int step = 0; st == ST_OK && step < STEPS; step++) {
+        st = run_step(r, exact, o->reduction.shares);
+        if (st == ST_OK)
+            st = update_owned(r, exact, params, pinned + (size_t)step * COUNT);
+        if (st == ST_OK && step + 1 < STEPS)
+            st = r->table->vector.fill(r->backend, params, -1.0f, COUNT, r->compute);
+    }
+    /* The rest of the sum was gathered. */
+    if (st == ST_OK) {
+        st = r->table->vector.copy(r->backend, o->reduction.result[r->rank], exact_sum(exact),
+                                   bytes, r->compute);
+    }
+    if (st == ST_OK)
+        st = r->table->stream_sync(r->backend, r->compute);
+    for (size_t step = 0; st == ST_OK && step < STEPS; step++)
+        memcpy(o->gathered[step][r->rank], pinned + step * COUNT, bytes);
+    r->table->free_host(r->backend, pinned);
+    r->table->free(r->backend, params);
+    exact_close(exact);
+    return st;
+}
+
+static void owners_gather_between_two_streams(void **state)
+{
+    (void)state;
+    static const uint32_t spreads[][3] = { { 2, 2, 2 }, { 1, 4, 1 }, { 3, 1, 2 } };
+    float *one = reduce(6, 0, 0, false);
+    for (size_t s = 0; s < 3; s++) {
+        struct ownership *o = calloc(1, sizeof(*o));
+        assert_non_null(o);
+        memcpy(o->reduction.shares, spreads[s], sizeof(spreads[s]));
+        nccl_run_well(3, owned_body, o);
+        const size_t end = owned_buckets[OWNED];
+        for (int r = 0; r < 3; r++) {
+            for (int step = 0; step < STEPS; step++)
+                assert_memory_equal(o->gathered[step][r], one, end * sizeof(float));
+            assert_memory_equal(o->reduction.result[r] + end, one + end,
+                                (COUNT - end) * sizeof(float));
+        }
+        free(o);
+    }
+    free(one);
+}
+
+/* The last rank is gone when the others gather: that is enqueued, and its end tells. */
+static enum status bereaved_body(struct nccl_rank *r)
+{
+    struct ownership *o = r->arg;
+    struct exact *exact = open_owned(r, o->reduction.shares);
+    float *params = NULL;
+    CHECK(r->table->alloc(r->backend, COUNT * sizeof(float), (void **)&params) == ST_OK);
+    enum status st = run_step(r, exact, o->reduction.shares);
+    const bool dies = r->rank + 1 == r->size;
+    if (st == ST_OK && !dies)
+        CHECK(exact_gather(exact, params, OWNED) == ST_OK);
+    (void)pthread_barrier_wait(&o->all);
+    if (dies) {
+        fake_nccl_lose(r->rank);
+    } else {
+        st = comm_nccl()->wait(r->comm, NCCL_LONG_MS);
+        CHECK(r->table->stream_sync(r->backend, r->compute) == ST_OK); /* it goes on */
+    }
+    r->table->free(r->backend, params);
+    exact_close(exact);
+    return st;
+}
+
+static void a_death_amid_gathering_shows_at_the_next_wait(void **state)
+{
+    (void)state;
+    struct nccl_rank ranks[NCCL_RANKS_MAX];
+    struct ownership *o = calloc(1, sizeof(*o));
+    assert_non_null(o);
+    o->reduction.shares[0] = o->reduction.shares[1] = o->reduction.shares[2] = 2;
+    assert_int_equal(pthread_barrier_init(&o->all, NULL, 3), 0);
+    nccl_run_some(ranks, 3, 3, NCCL_LONG_MS, bereaved_body, o);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(ranks[r].st, r < 2 ? ST_PEER : ST_OK);
+    assert_int_equal(fake_nccl_counts().live, 0);
+    (void)pthread_barrier_destroy(&o->all);
+    free(o);
+}
+
+/* ---- the end ---- */
 
 static enum status left_body(struct nccl_rank *r)
 {
@@ -183,6 +359,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reduction_gives_the_same_bits_for_every_spread),
         cmocka_unit_test(the_fast_reduction_is_nearly_the_sum),
+        cmocka_unit_test(owners_gather_between_two_streams),
+        cmocka_unit_test(a_death_amid_gathering_shows_at_the_next_wait),
         cmocka_unit_test(closing_the_reduction_amid_a_step_ends_its_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,20 @@ static void init_state(struct training *t)
     free(stats);
 }
 
+static void cut_buckets(struct training *t)
+{
+    const struct training_options *o = &t->options;
+    if (o->unit > 0) {
+        struct lane_owned owned;
+        must(lane_owned_buckets(t->tape, o->unit, o->bucket, t->bucket_begin, LANE_BUCKETS_MAX,
+                                &owned));
+        t->bucket_count = owned.count;
+    } else {
+        must(lane_buckets(&t->layout, o->bucket, t->bucket_begin, LANE_BUCKETS_MAX,
+                          &t->bucket_count));
+    }
+}
+
 void training_open(struct training *t, const struct training_options *options)
 {
     memset(t, 0, sizeof *t);
@@ -104,10 +118,8 @@ void training_open(struct training *t, const struct training_options *options)
                                               .dropout = options->dropout },
                      &t->tape));
     t->layout = lane_layout(t->tape);
-    if (options->graphs) {
-        must(lane_buckets(&t->layout, options->bucket, t->bucket_begin, LANE_BUCKETS_MAX,
-                          &t->bucket_count));
-    }
+    if (options->graphs)
+        cut_buckets(t);
     struct plan_options plan = { .table = t->table,
                                  .backend = t->backend,
                                  .stream = t->stream,

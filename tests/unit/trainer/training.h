@@ -9,6 +9,7 @@
 #include "trainer/models/models.h"
 #include "trainer/tape/initial_values.h"
 #include "trainer/tape/lane.h"
+#include "trainer/tape/lane_owners.h"
 #include "trainer/tape/plan.h"
 #include "trainer/update/optimizer.h"
 
@@ -27,6 +28,7 @@ struct training_options {
     const struct backend_table *table; /* NULL: the CPU's */
     bool graphs;
     size_t bucket; /* graphs: elements of a bucket */
+    size_t unit;   /* graphs: > 0: buckets are lane_owned_buckets' of this unit */
     struct optimizer_options optimizer;
 };
 

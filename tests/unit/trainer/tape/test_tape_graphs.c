@@ -346,6 +346,70 @@ static void segments_are_called_final_between_played_pieces(void **state)
     training_close(&t);
 }
 
+/* ---- buckets that their owners keep ---- */
+
+struct handover {
+    const struct training *t;
+    size_t begin, left; /* buckets [left, bucket_count) were handed over */
+    int calls;
+};
+
+/* Each call completes a bucket. */
+static void hand_over(void *arg, size_t first, size_t count)
+{
+    struct handover *h = arg;
+    const size_t before = h->left;
+    assert_int_equal(first + count, h->begin);
+    while (h->left > 0 && h->t->bucket_begin[h->left - 1] >= first)
+        h->left--;
+    assert_true(h->left < before);
+    h->begin = first;
+    h->calls++;
+}
+
+/* A tied embedding: buckets of all sizes, at places that are no multiples of anything. */
+static void buckets_of_owners_end_sections_like_others(void **state)
+{
+    (void)state;
+    const struct training_options options = { .arch = "gpt2",
+                                              .layers = 2,
+                                              .heads = 4,
+                                              .embed = 36,
+                                              .context = 8,
+                                              .vocab = 77,
+                                              .micro = 2,
+                                              .seed = 7,
+                                              .poison = true,
+                                              .table = fake_open(GRAPHS_MAX),
+                                              .graphs = true,
+                                              .bucket = 6000,
+                                              .unit = 1000,
+                                              .optimizer = { .kind = OPTIMIZER_ADAMW } };
+    struct training_options plain = options;
+    struct training t, without;
+    plain.graphs = false;
+    training_open(&t, &options);
+    training_open(&without, &plain);
+    training_fill(&without, 0);
+    training_micro(&without, false);
+    training_fill(&t, 0);
+    for (int repeat = 0; repeat < 3; repeat++) {
+        struct handover h = { .t = &t, .begin = t.layout.count, .left = t.bucket_count };
+        struct plan_call call = { .inputs = { t.x, t.labels },
+                                  .params = optimizer_params(t.optimizer),
+                                  .lane = t.lane };
+        memset(t.lane, 0, t.layout.count * sizeof(float));
+        assert_int_equal(plan_forward(t.plan, &call), ST_OK);
+        assert_int_equal(plan_backward(t.plan, &call, hand_over, &h), ST_OK);
+        assert_int_equal(h.left, 0);
+        assert_true(h.calls >= 5);
+        assert_memory_equal(t.lane, without.lane, t.layout.count * sizeof(float));
+    }
+    assert_true(fake.replays > 0);
+    training_close(&without);
+    training_close(&t);
+}
+
 static void other_pointers_are_recorded_anew(void **state)
 {
     (void)state;
@@ -417,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_backend_that_records_nothing_runs_everything),
         cmocka_unit_test(each_piece_is_recorded_once_for_writing_and_once_for_adding),
         cmocka_unit_test(segments_are_called_final_between_played_pieces),
+        cmocka_unit_test(buckets_of_owners_end_sections_like_others),
         cmocka_unit_test(other_pointers_are_recorded_anew),
         cmocka_unit_test(stages_play_what_was_recorded_for_each_stash),
     };

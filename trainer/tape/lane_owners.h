@@ -1,0 +1,50 @@
+/*
+ * The lane vector's buckets, and who owns what of them, where each rank keeps a share of the
+ * optimizer's state: it updates the parameters that it owns, and needs their gradients alone.
+ *
+ * Owners have whole units, counted from the first parameter: the chunks of a checkpoint, so that a
+ * rank can write what it owns. A tied parameter's owner must have what each reader gives
+ * (lane_add_ties), so a tie is cut, and owned, as its parameter is:
+ *
+ *     parameters          |unit|unit|unit|unit|unit|rest|      buckets at multiples of a unit
+ *     owner                 0    1    2    0    1    2
+ *     a tied parameter        [-----------]
+ *                              |    |
+ *     its tie                 [-----------]                    the same cuts: an image
+ *     owner                    0 1    2  0
+ *     statistics, scalars                  [----]              one bucket, for all
+ *
+ * Parameters and ties lie in buckets [0, kept), and comm/exact.h leaves these with their owners;
+ * the last bucket is gathered. As in lane.h the parameters' first bucket is one unit and each is
+ * twice as large as the one before.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "trainer/tape/tape.h"
+
+struct lane_owned {
+    size_t count;  /* of all buckets */
+    size_t params; /* [0, params) cover the parameters and nothing else */
+    size_t kept;   /* [params, kept) the ties; then there is one more */
+};
+
+/*
+ * Ascending starts of buckets of about `wanted` elements, as lane_cut's. out_begin[0] = 0.
+ * Errors: ST_FULL  more than `capacity` buckets
+ */
+MUST_CHECK enum status lane_owned_buckets(const struct tape *tape, size_t unit, size_t wanted,
+                                          size_t *out_begin, size_t capacity,
+                                          struct lane_owned *out);
+
+/*
+ * borders: [buckets->count][size + 1] of each bucket its chunks, by rank: exact_options of
+ * comm/exact.h. The shares of two ranks in the parameters differ by a unit at most.
+ *
+ * begin, buckets: of lane_owned_buckets with this tape and unit.
+ */
+void lane_owners(const struct tape *tape, size_t unit, const size_t *begin,
+                 const struct lane_owned *buckets, uint32_t size, size_t *borders);
