@@ -94,13 +94,9 @@ static void path_of(const struct state *s, uint32_t generation, uint32_t rank, i
 
 static size_t share_bytes(const struct state *s, uint32_t rank, uint32_t size)
 {
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(&s->state, i, rank, size, &first, &count);
-        bytes += (size_t)count * sizeof(float);
-    }
-    return bytes;
+    struct ckpt_share share;
+    assert_int_equal(ckpt_share_of(&s->state, rank, size, &share), ST_OK);
+    return (size_t)ckpt_share_bytes(&s->state, &share);
 }
 
 /* A whole copy at path, of the state as it is. */
@@ -117,14 +113,14 @@ static void write_copy(const struct state *s, const char *path, uint32_t rank, u
 static void check_view(const struct state *s, const struct copy_view *view)
 {
     assert_string_equal(view->head->job, JOB);
-    for (uint32_t i = 0; i < 2; i++) {
+    const struct copy_run *runs = copy_view_runs(view);
+    for (uint32_t i = 0; i < view->head->run_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(view, i, &size);
-        const struct copy_buffer *b = &view->head->buffers[i];
-        const float *from = s->buffers[i].data;
-        assert_int_equal(size, b->count * sizeof(float));
-        assert_memory_equal(data, from + b->first, size);
-        assert_int_equal(copy_view_check_data(view, i, data), ST_OK);
+        const float *from = s->buffers[runs[i].buffer].data;
+        assert_int_equal(size, runs[i].count * sizeof(float));
+        assert_memory_equal(data, from + runs[i].first, size);
+        assert_int_equal(copy_view_check_data(view, i, 0, data, size), ST_OK);
     }
     struct ckpt_scalars scalars;
     copy_view_scalars(view, &scalars);
@@ -211,10 +207,10 @@ static bool is_found(const char *path)
     if (copy_view_map(path, &view) != ST_OK)
         return true;
     bool found = false;
-    for (uint32_t i = 0; i < view.head->buffer_count; i++) {
+    for (uint32_t i = 0; i < view.head->run_count; i++) {
         size_t size = 0;
         const void *data = copy_view_data(&view, i, &size);
-        found = found || copy_view_check_data(&view, i, data) == ST_CORRUPT;
+        found = found || copy_view_check_data(&view, i, 0, data, size) == ST_CORRUPT;
     }
     copy_view_unmap(&view);
     return found;
@@ -242,7 +238,7 @@ static void every_flipped_byte_is_found(void **state)
     path_of(s, 4, 0, 0, path);
     write_copy(s, path, 0, 1);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
-    const size_t head_size = view.seal->head_size, first = view.head->buffers[0].data;
+    const size_t head_size = view.seal->head_size, first = copy_view_runs(&view)[0].data;
     const size_t end = first + COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
     copy_view_unmap(&view);
     assert_false(is_found(path));
@@ -318,9 +314,13 @@ static void a_front_that_was_sent_is_parsed_like_the_file(void **state)
     CHECK(memory != NULL);
     memcpy(memory, view.memory, size);
     assert_int_equal(copy_view_parse(memory, size, view.size, &front), ST_OK);
-    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_OK);
-    s->values[5] += 1;
-    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_CORRUPT);
+    const size_t bytes = COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, bytes), ST_OK);
+    s->values[PIECE_ELEMENTS - 1] += 1;
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, bytes), ST_CORRUPT);
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, piece), ST_CORRUPT);
+    assert_int_equal(
+        copy_view_check_data(&front, 0, piece, s->values + PIECE_ELEMENTS, bytes - piece), ST_OK);
     assert_int_equal(copy_view_parse(memory, size, view.size + 1, &front), ST_CORRUPT);
     assert_int_equal(copy_view_parse(memory, size - 1, view.size, &front), ST_CORRUPT);
     memory[size - 1] ^= 1;
@@ -339,7 +339,7 @@ static void more_than_was_announced_is_refused(void **state)
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
     copy_file_close(&file);
     assert_int_equal(copy_file_open(NULL, share_bytes(s, 0, 1), &file), ST_OK);
-    s->blob.size = COPY_ROOM + 4096;
+    s->blob.size = 2 * COPY_ROOM;
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
     copy_file_close(&file);
     state_free(s);
@@ -525,10 +525,10 @@ static void any_bit_that_changed_on_the_way_is_noticed(void **state)
     receive(&r);
     for (size_t at = sizeof(r.seal); at < r.seal.head_size; at += 13)
         expect_noticed(&r, at, 16);
-    for (uint32_t i = 0; i < r.from.head->buffer_count; i++) {
-        const struct copy_buffer *b = &r.from.head->buffers[i];
-        for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7)
-            expect_noticed(&r, b->data + at, 1);
+    for (uint32_t i = 0; i < r.from.head->run_count; i++) {
+        const struct copy_run *run = &copy_view_runs(&r.from)[i];
+        for (size_t at = 0; at < run->count * sizeof(float); at += 4 + run->count / 7)
+            expect_noticed(&r, run->data + at, 1);
     }
     for (size_t at = 0; at < sizeof(r.seal); at++) {
         struct copy_seal bad = r.seal;
