@@ -437,7 +437,7 @@ MUST_CHECK enum status ckpt_share_add(const struct ckpt_state *state, uint32_t b
 MUST_CHECK enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers,
                                        uint32_t rank, uint32_t size, struct ckpt_share *share);
 /* What rank writes of a state: its share, else the even one.
- * Errors: ST_INVALID  it isn't sound
+ * Errors: ST_INVALID  it isn't sound, or some of it isn't held
  *         ST_FULL     a report of its hashes wouldn't fit a message */
 MUST_CHECK enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                                      struct ckpt_share *out);

@@ -72,16 +72,21 @@ static bool run_is_sound(const struct ckpt_state *state, const struct ckpt_run *
            run->first % chunk == 0 && (run->count % chunk == 0 || end_of(run) == buffer->count);
 }
 
+/* Of a later buffer than `before`, or with something between them. */
+static bool is_behind(const struct ckpt_run *run, const struct ckpt_run *before)
+{
+    return run->buffer != before->buffer ? run->buffer > before->buffer
+                                         : run->first > end_of(before);
+}
+
 enum status ckpt_share_check(const struct ckpt_state *state, const struct ckpt_share *share)
 {
     if (share->count > CKPT_RUNS_MAX)
         return ST_INVALID;
     for (uint32_t i = 0; i < share->count; i++) {
-        const struct ckpt_run *run = &share->run[i], *before = run - 1;
-        if (!run_is_sound(state, run))
+        if (!run_is_sound(state, &share->run[i]))
             return ST_INVALID;
-        if (i > 0 && (before->buffer > run->buffer ||
-                      (before->buffer == run->buffer && end_of(before) >= run->first)))
+        if (i > 0 && !is_behind(&share->run[i], &share->run[i - 1]))
             return ST_INVALID;
     }
     return ST_OK;
@@ -189,6 +194,13 @@ static uint64_t hashes_of(const struct ckpt_run *run)
     return begin < end ? pieces - (end - begin) * (CKPT_BRANCH_PIECES - 1) : pieces;
 }
 
+static bool has_all(const struct ckpt_share *share, const struct ckpt_run *run)
+{
+    uint64_t first = 0, count = 0;
+    return ckpt_share_part(share, run->buffer, run->first, run->count, &first, &count) &&
+           count == run->count;
+}
+
 enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                           struct ckpt_share *out)
 {
@@ -201,8 +213,11 @@ enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_
         st = ckpt_share_even(state, CKPT_ALL_BUFFERS, rank, size, out);
     }
     uint64_t hashes = 0;
-    for (uint32_t i = 0; st == ST_OK && i < out->count; i++)
+    for (uint32_t i = 0; st == ST_OK && i < out->count; i++) {
         hashes += hashes_of(&out->run[i]);
+        if (state->held != NULL && !has_all(state->held, &out->run[i]))
+            st = ST_INVALID;
+    }
     return st == ST_OK && hashes > CKPT_REPORT_HASHES_MAX ? ST_FULL : st;
 }
 

@@ -230,6 +230,7 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
     file->state = *state;
     file->state.buffers = file->buffers;
     file->state.share = &file->share;
+    file->state.held = NULL;
     size_t at[2] = { COPY_BESIDE, file->data_offset };
     enum status st = put_share(file, state, rank, size, at);
     if (st == ST_OK)

@@ -13,7 +13,8 @@
 #include "common/status.h"
 #include "trainer/worker/worker.h"
 
-/* Fills the state of step 0: initial_state.h, also for reason. Errors besides: the backend's */
+/* Fills the state of step 0: initial_state.h, also for reason. Parameters and statistics are filled
+ * whole, whatever is held. Errors besides: the backend's */
 MUST_CHECK enum status state_seed(struct worker *worker, struct reason *reason);
 
 /* Zero, where it lies, what is held of it. The scaler and the skip list stay. Errors: the backend's

@@ -376,8 +376,10 @@ static void a_share_that_is_given_is_what_a_rank_saves(void **state)
     struct one *one = &w->part[1];
     struct state_view view;
     struct ckpt_share share;
+    one->worker->held = NULL;
     const size_t all = state_share_bytes(one->worker);
     assert_int_equal(all, state_bytes(one->worker)); /* of one rank */
+    one->worker->held = &one->held;
     deal(&one->view.state, 1, RANKS, false, &share);
     one->worker->share = &share;
     assert_int_equal(state_share_bytes(one->worker), ckpt_share_bytes(&one->view.state, &share));
