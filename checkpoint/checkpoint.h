@@ -43,18 +43,37 @@ enum ckpt_dtype {
 
 #define CKPT_BUFFERS_MAX 16
 
-/* A flat buffer, replicated on all ranks: the same bytes everywhere. No two buffers of a state have
- * one name; so with tensors, and with blobs. */
+/* A flat buffer: an element that two ranks hold has the same bytes on both. No two buffers of a
+ * state have one name; so with tensors, and with blobs. */
 struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
-    uint64_t count;      /* elements */
-    const void *data;    /* borrowed; NULL when only described */
-    uint64_t data_first; /* the element that data starts with: not 0 where only a share is copied */
-    /* Hashes of the pieces from data_first on (a piece's border then), taken when the snapshot was;
-     * borrowed. What is stored is checked against them: a difference is ST_CORRUPT. NULL: they are
-     * made while writing. */
+    uint64_t count;   /* elements */
+    const void *data; /* borrowed; NULL when only described */
+    /* false: data begins with element 0; elements outside of the share needn't be mapped, nobody
+     * touches them. true: data are the share's runs of this buffer, one after the other. */
+    bool packed;
+    /* Hashes of the pieces of data, packed as data is, taken when the snapshot was; borrowed. What
+     * is stored is checked against them: a difference is ST_CORRUPT. NULL: they are made while
+     * writing. */
     const struct ckpt_hash *pieces;
+};
+
+/* Consecutive elements of a buffer: whole chunks, of which the buffer's last may be short. */
+struct ckpt_run {
+    uint32_t buffer;
+    uint64_t first, count;
+};
+
+/* AdamW's two moments in 512 buckets of 16 MiB each, of which a rank has one run: 2 G parameters.
+ * Larger models take larger buckets. */
+#define CKPT_RUNS_MAX 1024
+
+/* What one rank has of a state: not empty runs, ascending by buffer, then first; none begins where
+ * the one before ends. ckpt_share_add keeps it so; all zero is the empty one. */
+struct ckpt_share {
+    struct ckpt_run run[CKPT_RUNS_MAX];
+    uint32_t count;
 };
 
 /* A named part of a buffer. */
@@ -95,6 +114,11 @@ struct ckpt_state {
     const struct ckpt_blob *blobs; /* rank 0 writes them */
     uint32_t blob_count;
     struct ckpt_scalars scalars;
+    /* What this rank writes: the shares of all ranks together hold every element once. NULL: the
+     * even share of all buffers (ckpt_share_even). */
+    const struct ckpt_share *share;
+    /* What this rank has in its buffers at all, and wants of a stored state. NULL: everything. */
+    const struct ckpt_share *held;
 };
 
 /* Pieces of a branch of the digest's tree (docs/format.md): 64 MiB of float32. */
@@ -118,6 +142,12 @@ struct ckpt_piece_run {
 struct ckpt_parent {
     uint64_t step, generation; /* generation 0: none, it stands for itself */
 };
+
+/* Of a report: of each run of the share pieces, branches and pieces again; an end per buffer. */
+#define CKPT_REPORT_RUNS_MAX (3 * CKPT_RUNS_MAX + CKPT_BUFFERS_MAX)
+/* Hashes of a report. With its runs, each below 40 bytes besides, it has to fit a message. */
+#define CKPT_REPORT_HASHES_MAX                                                                     \
+    ((LIMIT_REPORT_BYTES - CKPT_REPORT_RUNS_MAX * 40 - 1024) / sizeof(struct ckpt_hash))
 
 /* What a rank says of its shard file. ckpt_report_release frees it. */
 struct ckpt_report {
@@ -186,7 +216,8 @@ size_t ckpt_writer_bytes(const struct ckpt_writer_use *use);
  * Durable: the bytes on ST_OK; the name with the commit.
  *
  * Errors: ST_FULL, ST_IO, ST_EXISTS; its own file is unlinked then (ST_EXISTS: not). ST_CORRUPT:
- * what was to be stored isn't what its pieces' hashes were made of.
+ * what was to be stored isn't what its pieces' hashes were made of. ST_INVALID: a reader would
+ * refuse the state, or its share is none (ckpt_share_of).
  */
 MUST_CHECK enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io,
                                          const char *dir, const struct ckpt_state *state,
@@ -296,6 +327,9 @@ MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const c
 
 struct ckpt_read_options {
     uint32_t threads; /* that decode beside the caller's */
+    /* Of ckpt_read_state only: what is wanted; chunks of which it has nothing aren't read. NULL:
+     * everything. */
+    const struct ckpt_share *held;
     /* Per chunk, by the thread that has read it, never two at once; may be NULL. */
     void (*progress)(void *arg, uint64_t done);
     void *progress_arg;
@@ -326,7 +360,7 @@ MUST_CHECK enum status ckpt_verify_file(const struct io *io, const char *dir, ui
                                         void *arg);
 /* The digest, computed from the stored bytes (not copied from the manifest). */
 MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
-/* The digest of a state in memory. */
+/* The digest of a state in memory. ST_INVALID: not all of it is there */
 MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
 
 /* Reads the tables of all shard files, and checks headers, footers and sizes against the manifest.
@@ -357,9 +391,11 @@ MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *
                                         const uint64_t *start, const uint64_t *extent, void *out,
                                         const struct ckpt_read_options *options);
 /*
- * All buffers, whole: buffer i to out[i]; out NULL: they are checked and thrown away.
- * Errors: ST_CORRUPT, too, where the digest of what was read isn't the manifest's. What is in out
- *         is undefined after an error
+ * All buffers, whole: buffer i to out[i]; out NULL: they are checked and thrown away. With
+ * options->held only its runs, each to its place in out[i], of which nothing else is touched; every
+ * chunk is checked by its hashes then, but no digest is compared.
+ * Errors: ST_CORRUPT, too, where the digest of what was read isn't the manifest's. ST_INVALID: held
+ *         isn't sound. What is in out is undefined after an error
  */
 MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                                        const struct ckpt_read_options *options);
@@ -380,12 +416,42 @@ uint64_t ckpt_tensor_elements(const struct ckpt_tensor *tensor);
 /* Pieces and chunks of a buffer with that number of elements; the last of each may be shorter. */
 uint64_t ckpt_pieces(uint64_t elements);
 uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements);
-/* The share that rank, one of size ranks, has of a list of chunks: [*first, *first + *count). */
-void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count);
-/*
- * The elements of a buffer that rank writes: [*first, *first + *count). The list that is shared is
- * that of the chunks of all buffers of state, one buffer after the other. A snapshot needs no other
- * elements (ckpt_buffer.data_first).
- */
-void ckpt_share_elements(const struct ckpt_state *state, uint32_t buffer, uint32_t rank,
-                         uint32_t size, uint64_t *first, uint64_t *count);
+/* The part that rank, one of size ranks, has of a list of chunks: [*first, *first + *count). */
+void ckpt_share_chunks(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first,
+                       uint64_t *count);
+
+/* ---- shares ---- */
+
+/* Whether it is what struct ckpt_share says, of the state's buffers: else ST_INVALID. */
+MUST_CHECK enum status ckpt_share_check(const struct ckpt_state *state,
+                                        const struct ckpt_share *share);
+/* Adds a run, of which nothing is in the share yet; neighbours become one. No elements: nothing.
+ * Errors: ST_INVALID  no such elements, not at chunks' borders, or some are there already
+ *         ST_FULL     CKPT_RUNS_MAX */
+MUST_CHECK enum status ckpt_share_add(const struct ckpt_state *state, uint32_t buffer,
+                                      uint64_t first, uint64_t count, struct ckpt_share *share);
+/* Adds what rank, one of size, has of the buffers whose bits are set (bit i: buffer i): their
+ * chunks, one buffer after the other, are one list that is dealt out evenly. Errors: as
+ * ckpt_share_add */
+#define CKPT_ALL_BUFFERS UINT32_MAX
+MUST_CHECK enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers,
+                                       uint32_t rank, uint32_t size, struct ckpt_share *share);
+/* What rank writes of a state: its share, else the even one.
+ * Errors: ST_INVALID  it isn't sound, or some of it isn't held
+ *         ST_FULL     a report of its hashes wouldn't fit a message */
+MUST_CHECK enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                                     struct ckpt_share *out);
+/* What this rank has of a state: what is held, else all. ST_INVALID: it isn't sound */
+MUST_CHECK enum status ckpt_share_held(const struct ckpt_state *state, struct ckpt_share *out);
+uint64_t ckpt_share_bytes(const struct ckpt_state *state, const struct ckpt_share *share);
+/* The first run that ends behind that element of a buffer, or is of a later one; share->count:
+ * there is none. With element 0: the buffer's first run. */
+uint32_t ckpt_share_find(const struct ckpt_share *share, uint32_t buffer, uint64_t element);
+/* What the share has of elements [first, first + count) of a buffer: the first stretch of them;
+ * false: nothing. */
+bool ckpt_share_part(const struct ckpt_share *share, uint32_t buffer, uint64_t first,
+                     uint64_t count, uint64_t *out_first, uint64_t *out_count);
+/* Where a run of the share begins in the data of its buffer, in elements; its pieces' hashes begin
+ * at that piece. */
+uint64_t ckpt_share_offset(const struct ckpt_state *state, const struct ckpt_share *share,
+                           uint32_t run);

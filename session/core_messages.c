@@ -414,7 +414,7 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
         cairn__v1__save_report__free_unpacked(made, NULL);
         return NULL;
     }
-    /* No worker's share is larger: session_share_check. */
+    /* Of a share with more hashes there is no file: ckpt_share_of. */
     CHECK(cairn__v1__save_report__get_packed_size(made) <= LIMIT_REPORT_BYTES);
     return made;
 }

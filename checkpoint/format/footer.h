@@ -13,7 +13,8 @@
 
 struct ckpt_footer_parts {
     const struct ckpt_state *state;
-    uint32_t rank, size;
+    const struct ckpt_share *share; /* that the file holds */
+    uint32_t rank;
     const struct disk_reference *references; /* of the file's chunks, in order */
     uint32_t reference_count;
     uint64_t raw_size; /* bytes of the buffers' chunks in the file */

@@ -54,15 +54,11 @@ static enum status put_tensors(const struct ckpt_footer_parts *parts, struct buf
                                uint32_t *out_count)
 {
     const struct ckpt_state *state = parts->state;
-    uint64_t first[CKPT_BUFFERS_MAX] = { 0 }, count[CKPT_BUFFERS_MAX] = { 0 };
-    for (uint32_t i = 0; i < state->buffer_count; i++)
-        ckpt_share_elements(state, i, parts->rank, parts->size, &first[i], &count[i]);
     uint32_t held = 0;
     for (uint32_t i = 0; i < state->tensor_count; i++) {
         const struct ckpt_tensor *tensor = &state->tensors[i];
-        uint32_t b = tensor->buffer;
-        uint64_t end = tensor->offset + ckpt_tensor_elements(tensor);
-        if (tensor->offset >= first[b] + count[b] || end <= first[b])
+        uint64_t first = 0, count = ckpt_tensor_elements(tensor);
+        if (!ckpt_share_part(parts->share, tensor->buffer, tensor->offset, count, &first, &count))
             continue;
         enum status st = put_tensor(state, tensor, out);
         if (st != ST_OK)

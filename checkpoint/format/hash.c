@@ -212,15 +212,26 @@ struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, const uint64_t *pieces, 
     return ckpt_digester_finish(&digest, scalars);
 }
 
+/* Whether its data is all of it. */
+static bool is_whole(const struct ckpt_state *state, uint32_t i)
+{
+    const struct ckpt_buffer *buffer = &state->buffers[i];
+    uint64_t first = 0, count = 0;
+    if (buffer->count == 0)
+        return true;
+    if (buffer->packed && state->share != NULL)
+        (void)ckpt_share_part(state->share, i, 0, buffer->count, &first, &count);
+    return buffer->data != NULL && (!buffer->packed || count == buffer->count);
+}
+
 enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out)
 {
     uint64_t all = 0, pieces[CKPT_BUFFERS_MAX];
-    if (state->buffer_count > CKPT_BUFFERS_MAX)
+    if (state->buffer_count > CKPT_BUFFERS_MAX || state->held != NULL)
         return ST_INVALID;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *buffer = &state->buffers[i];
-        bool whole = buffer->data_first == 0 && (buffer->data != NULL || buffer->count == 0);
-        if (!whole || ckpt_dtype_size(buffer->dtype) == 0)
+        if (!is_whole(state, i) || ckpt_dtype_size(buffer->dtype) == 0)
             return ST_INVALID;
         pieces[i] = ckpt_pieces(buffer->count);
         all += pieces[i];

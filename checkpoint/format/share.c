@@ -1,4 +1,6 @@
 /* Arithmetic of dtypes, pieces, chunks and shares: pure functions, the same on every rank. */
+#include <string.h>
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/disk.h"
 
@@ -44,34 +46,208 @@ uint64_t ckpt_chunks(enum ckpt_dtype dtype, uint64_t elements)
     return chunk == 0 ? 0 : elements / chunk + (elements % chunk != 0);
 }
 
-void ckpt_share(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first, uint64_t *count)
+void ckpt_share_chunks(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *first,
+                       uint64_t *count)
 {
     uint64_t each = chunks / size, more = chunks % size;
     *first = each * rank + (rank < more ? rank : more);
     *count = each + (rank < more);
 }
 
-void ckpt_share_elements(const struct ckpt_state *state, uint32_t buffer, uint32_t rank,
-                         uint32_t size, uint64_t *first, uint64_t *count)
+/* ---- shares ---- */
+
+static uint64_t end_of(const struct ckpt_run *run)
 {
-    uint64_t total = 0, begin = 0; /* chunks of all buffers; before this one's */
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        if (i == buffer)
-            begin = total;
-        total += ckpt_chunks(state->buffers[i].dtype, state->buffers[i].count);
+    return run->first + run->count;
+}
+
+/* Elements that the buffer has, from one chunk's border to another or to its end. */
+static bool run_is_sound(const struct ckpt_state *state, const struct ckpt_run *run)
+{
+    if (run->buffer >= state->buffer_count || run->count == 0)
+        return false;
+    const struct ckpt_buffer *buffer = &state->buffers[run->buffer];
+    const uint64_t chunk = ckpt_chunk_elements(buffer->dtype);
+    return chunk > 0 && run->first <= buffer->count && run->count <= buffer->count - run->first &&
+           run->first % chunk == 0 && (run->count % chunk == 0 || end_of(run) == buffer->count);
+}
+
+/* Of a later buffer than `before`, or with something between them. */
+static bool is_behind(const struct ckpt_run *run, const struct ckpt_run *before)
+{
+    return run->buffer != before->buffer ? run->buffer > before->buffer
+                                         : run->first > end_of(before);
+}
+
+enum status ckpt_share_check(const struct ckpt_state *state, const struct ckpt_share *share)
+{
+    if (share->count > CKPT_RUNS_MAX)
+        return ST_INVALID;
+    for (uint32_t i = 0; i < share->count; i++) {
+        if (!run_is_sound(state, &share->run[i]))
+            return ST_INVALID;
+        if (i > 0 && !is_behind(&share->run[i], &share->run[i - 1]))
+            return ST_INVALID;
     }
-    uint64_t share_first = 0, share_count = 0;
-    ckpt_share(total, rank, size, &share_first, &share_count);
-    const struct ckpt_buffer *it = &state->buffers[buffer];
-    uint64_t end = begin + ckpt_chunks(it->dtype, it->count), share_end = share_first + share_count;
-    uint64_t from = share_first > begin ? share_first : begin;
-    uint64_t to = share_end < end ? share_end : end;
-    *first = 0;
-    *count = 0;
-    if (from >= to)
-        return;
-    uint64_t chunk = ckpt_chunk_elements(it->dtype);
-    uint64_t last = (to - begin) * chunk;
-    *first = (from - begin) * chunk;
-    *count = (last < it->count ? last : it->count) - *first;
+    return ST_OK;
+}
+
+uint32_t ckpt_share_find(const struct ckpt_share *share, uint32_t buffer, uint64_t element)
+{
+    uint32_t low = 0, high = share->count;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        const struct ckpt_run *run = &share->run[middle];
+        if (run->buffer < buffer || (run->buffer == buffer && end_of(run) <= element)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+bool ckpt_share_part(const struct ckpt_share *share, uint32_t buffer, uint64_t first,
+                     uint64_t count, uint64_t *out_first, uint64_t *out_count)
+{
+    const uint32_t i = ckpt_share_find(share, buffer, first);
+    if (i == share->count)
+        return false;
+    const struct ckpt_run *run = &share->run[i];
+    if (run->buffer != buffer || run->first >= first + count)
+        return false;
+    const uint64_t end = first + count < end_of(run) ? first + count : end_of(run);
+    *out_first = run->first > first ? run->first : first;
+    *out_count = end - *out_first;
+    return *out_count > 0;
+}
+
+/* Whether a is of the same buffer as run b and ends where that begins. */
+static bool meets(const struct ckpt_run *a, const struct ckpt_run *b)
+{
+    return a->buffer == b->buffer && end_of(a) == b->first;
+}
+
+enum status ckpt_share_add(const struct ckpt_state *state, uint32_t buffer, uint64_t first,
+                           uint64_t count, struct ckpt_share *share)
+{
+    struct ckpt_run run = { buffer, first, count };
+    uint64_t there[2];
+    if (count == 0)
+        return ST_OK;
+    if (!run_is_sound(state, &run) ||
+        ckpt_share_part(share, buffer, first, count, &there[0], &there[1]))
+        return ST_INVALID;
+    uint32_t begin = ckpt_share_find(share, buffer, first), end = begin; /* those it replaces */
+    if (begin > 0 && meets(&share->run[begin - 1], &run)) {
+        begin--;
+        run.first = share->run[begin].first;
+        run.count += share->run[begin].count;
+    }
+    if (end < share->count && meets(&run, &share->run[end]))
+        run.count += share->run[end++].count;
+    if (begin == end && share->count == CKPT_RUNS_MAX)
+        return ST_FULL;
+    memmove(&share->run[begin + 1], &share->run[end], (share->count - end) * sizeof(run));
+    share->run[begin] = run;
+    share->count = share->count - end + begin + 1;
+    return ST_OK;
+}
+
+enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers, uint32_t rank,
+                            uint32_t size, struct ckpt_share *share)
+{
+    uint64_t total = 0, first = 0, count = 0, at = 0;
+    if (rank >= size || state->buffer_count > CKPT_BUFFERS_MAX)
+        return ST_INVALID;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        if ((buffers >> i & 1) != 0)
+            total += ckpt_chunks(state->buffers[i].dtype, state->buffers[i].count);
+    }
+    ckpt_share_chunks(total, rank, size, &first, &count);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < state->buffer_count && st == ST_OK; i++) {
+        const struct ckpt_buffer *it = &state->buffers[i];
+        if ((buffers >> i & 1) == 0)
+            continue;
+        /* Chunks [at, end) of the list are this buffer's. */
+        const uint64_t chunk = ckpt_chunk_elements(it->dtype);
+        const uint64_t end = at + ckpt_chunks(it->dtype, it->count);
+        const uint64_t from = first > at ? first : at;
+        const uint64_t to = first + count < end ? first + count : end;
+        if (from < to) {
+            const uint64_t begin = (from - at) * chunk, last = (to - at) * chunk;
+            st = ckpt_share_add(state, i, begin, (last < it->count ? last : it->count) - begin,
+                                share);
+        }
+        at = end;
+    }
+    return st;
+}
+
+/* What a report says of a run: whole branches, and pieces before and after them. */
+static uint64_t hashes_of(const struct ckpt_run *run)
+{
+    const uint64_t piece = run->first / PIECE_ELEMENTS, pieces = ckpt_pieces(run->count);
+    const uint64_t end = (piece + pieces) / CKPT_BRANCH_PIECES;
+    const uint64_t begin = (piece + CKPT_BRANCH_PIECES - 1) / CKPT_BRANCH_PIECES;
+    return begin < end ? pieces - (end - begin) * (CKPT_BRANCH_PIECES - 1) : pieces;
+}
+
+static bool has_all(const struct ckpt_share *share, const struct ckpt_run *run)
+{
+    uint64_t first = 0, count = 0;
+    return ckpt_share_part(share, run->buffer, run->first, run->count, &first, &count) &&
+           count == run->count;
+}
+
+enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                          struct ckpt_share *out)
+{
+    enum status st = ST_OK;
+    if (state->share != NULL) {
+        st = ckpt_share_check(state, state->share);
+        *out = *state->share;
+    } else {
+        out->count = 0;
+        st = ckpt_share_even(state, CKPT_ALL_BUFFERS, rank, size, out);
+    }
+    uint64_t hashes = 0;
+    for (uint32_t i = 0; st == ST_OK && i < out->count; i++) {
+        hashes += hashes_of(&out->run[i]);
+        if (state->held != NULL && !has_all(state->held, &out->run[i]))
+            st = ST_INVALID;
+    }
+    return st == ST_OK && hashes > CKPT_REPORT_HASHES_MAX ? ST_FULL : st;
+}
+
+enum status ckpt_share_held(const struct ckpt_state *state, struct ckpt_share *out)
+{
+    out->count = 0;
+    if (state->held == NULL)
+        return ckpt_share_even(state, CKPT_ALL_BUFFERS, 0, 1, out);
+    *out = *state->held;
+    return ckpt_share_check(state, out);
+}
+
+uint64_t ckpt_share_bytes(const struct ckpt_state *state, const struct ckpt_share *share)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < share->count; i++) {
+        const struct ckpt_run *run = &share->run[i];
+        bytes += run->count * ckpt_dtype_size(state->buffers[run->buffer].dtype);
+    }
+    return bytes;
+}
+
+uint64_t ckpt_share_offset(const struct ckpt_state *state, const struct ckpt_share *share,
+                           uint32_t run)
+{
+    const uint32_t buffer = share->run[run].buffer;
+    uint64_t before = 0;
+    if (!state->buffers[buffer].packed)
+        return share->run[run].first;
+    for (uint32_t i = ckpt_share_find(share, buffer, 0); i < run; i++)
+        before += share->run[i].count;
+    return before;
 }

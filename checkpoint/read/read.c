@@ -4,9 +4,10 @@
  *
  * Invariants:
  *  (1) Only chunks that hold a part of what is wanted are touched, each once.
- *  (2) Threads take chunks in order, several at once. After an error no more are taken; those taken
- *      are read up to the first error among them. The error of the first chunk in order that had
- *      one is returned: the same with any number of threads, but for errors that come and go.
+ *  (2) Threads take chunks in the order in which they lie in the files, several at once. After an
+ *      error no more are taken; those taken are read up to the first error among them. The error of
+ *      the first chunk in order that had one is returned: the same with any number of threads, but
+ *      for errors that come and go.
  *  (3) Findings are reported by the caller's thread only.
  */
 #include <pthread.h>
@@ -31,8 +32,8 @@ struct wanted {
 
 /* A chunk that is to be read. */
 struct chunk_task {
+    const struct ckpt_place *place;
     uint32_t wanted; /* that it is for */
-    uint64_t index;
 };
 
 /* Chunks that a thread takes at once: see struct reading. */
@@ -84,7 +85,8 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
     const struct wanted *wanted = &reading->wanted[task->wanted];
     const struct ckpt_buffer *buffer = &reading->reader->buffers[wanted->buffer];
     const uint64_t width = ckpt_dtype_size(buffer->dtype);
-    const uint64_t chunk = ckpt_chunk_elements(buffer->dtype), first = task->index * chunk;
+    const uint64_t chunk = ckpt_chunk_elements(buffer->dtype);
+    const uint64_t first = task->place->reference.index * chunk;
     const uint64_t count = buffer->count - first < chunk ? buffer->count - first : chunk;
     const struct ckpt_slice *slice = &wanted->slice;
     bool all_wanted = wanted->out != NULL && slice->runs == 1 && first >= slice->first &&
@@ -92,9 +94,7 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
     uint8_t *to = all_wanted ? (uint8_t *)wanted->out + (first - slice->first) * width : raw;
     if (all_wanted)
         populate(to, count * width);
-    const struct ckpt_place *place =
-        ckpt_reader_place(reading->reader, wanted->buffer, task->index);
-    enum status st = ckpt_cursor_read(cursor, place, to);
+    enum status st = ckpt_cursor_read(cursor, task->place, to);
     if (st != ST_OK)
         return st;
     if (wanted->pieces != NULL) {
@@ -110,8 +110,7 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
 static const struct ckpt_place *task_place(const void *arg, size_t number)
 {
     const struct reading *reading = arg;
-    const struct chunk_task *task = &reading->tasks[number];
-    return ckpt_reader_place(reading->reader, reading->wanted[task->wanted].buffer, task->index);
+    return reading->tasks[number].place;
 }
 
 /* A ckpt_crew_fn: takes chunks until there are no more, or one can't be read. */
@@ -157,6 +156,17 @@ static uint64_t chunk_of(const struct reading *reading, const struct wanted *wan
     return ckpt_chunk_elements(reading->reader->buffers[wanted->buffer].dtype);
 }
 
+/* By file, then place in it: of shares with many runs a buffer's neighbours lie in other files. */
+static int compare_tasks(const void *a, const void *b)
+{
+    const struct ckpt_place *x = ((const struct chunk_task *)a)->place;
+    const struct ckpt_place *y = ((const struct chunk_task *)b)->place;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->reference.offset < y->reference.offset ? -1
+                                                     : x->reference.offset > y->reference.offset;
+}
+
 /* The chunks of all that is wanted, in order. */
 static enum status list_tasks(struct reading *reading, uint32_t wanted_count)
 {
@@ -175,11 +185,15 @@ static enum status list_tasks(struct reading *reading, uint32_t wanted_count)
         uint64_t chunk = chunk_of(reading, &reading->wanted[i]);
         uint64_t end = slice->runs > 0 ? ckpt_slice_end(slice) : 0;
         for (uint64_t at = slice->first / chunk; at * chunk < end; at++) {
-            if (ckpt_slice_touches(slice, at * chunk, chunk))
-                reading->tasks[reading->task_count++] = (struct chunk_task){ i, at };
+            if (!ckpt_slice_touches(slice, at * chunk, chunk))
+                continue;
+            reading->tasks[reading->task_count++] = (struct chunk_task){
+                ckpt_reader_place(reading->reader, reading->wanted[i].buffer, at), i
+            };
         }
     }
     CHECK(reading->task_count < room);
+    qsort(reading->tasks, reading->task_count, sizeof(*reading->tasks), compare_tasks);
     return ST_OK;
 }
 
@@ -304,6 +318,32 @@ static enum status read_whole(struct ckpt_reader *reader, void *const *out,
     return st;
 }
 
+/* The runs of held, each to its place in out. */
+static enum status read_held(struct ckpt_reader *reader, void *const *out,
+                             const struct ckpt_read_options *options)
+{
+    const struct ckpt_share *held = options->held;
+    const struct ckpt_state state = { .buffers = reader->buffers,
+                                      .buffer_count = reader->buffer_count };
+    enum status st = ckpt_share_check(&state, held);
+    if (st != ST_OK)
+        return st;
+    auto_free struct wanted *wanted = calloc((size_t)held->count + 1, sizeof(*wanted));
+    if (wanted == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < held->count; i++) {
+        const struct ckpt_run *run = &held->run[i];
+        const uint64_t skipped = run->first * ckpt_dtype_size(reader->buffers[run->buffer].dtype);
+        wanted[i] = (struct wanted){
+            .buffer = run->buffer,
+            .slice = ckpt_slice_range(run->first, run->count),
+            .out = out == NULL || out[run->buffer] == NULL ? NULL
+                                                           : (uint8_t *)out[run->buffer] + skipped,
+        };
+    }
+    return read_wanted(reader, wanted, held->count, options);
+}
+
 uint32_t ckpt_reader_damaged(const struct ckpt_reader *reader)
 {
     return reader->damaged;
@@ -313,6 +353,8 @@ enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                             const struct ckpt_read_options *options)
 {
     struct ckpt_hash digest;
+    if (options != NULL && options->held != NULL)
+        return read_held(reader, out, options);
     enum status st = read_whole(reader, out, options, &digest);
     return st == ST_OK ? ckpt_reader_compare(reader, &digest) : st;
 }

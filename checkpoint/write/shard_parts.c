@@ -84,23 +84,21 @@ static void add_part(struct ckpt_parts *parts, const struct ckpt_part *part)
     parts->chunks += ckpt_chunks(CKPT_U8, part->bytes);
 }
 
-/* Elements [first, first + count) of a buffer, which start at a chunk's border. */
-static enum status add_buffer(struct ckpt_parts *parts, const struct ckpt_buffer *buffer,
-                              uint32_t number, uint64_t first, uint64_t count)
+static enum status add_run(struct ckpt_parts *parts, const struct ckpt_state *state, uint32_t i)
 {
+    const struct ckpt_run *run = &parts->share.run[i];
+    const struct ckpt_buffer *buffer = &state->buffers[run->buffer];
     const uint64_t element = ckpt_dtype_size(buffer->dtype);
-    if (buffer->data == NULL || buffer->data_first > first)
+    if (buffer->data == NULL)
         return ST_INVALID;
-    const uint64_t skipped = first - buffer->data_first;
-    if (buffer->pieces != NULL && skipped % PIECE_ELEMENTS != 0)
-        return ST_INVALID;
+    const uint64_t at = ckpt_share_offset(state, &parts->share, i);
     const struct ckpt_part part = {
-        .buffer = number,
+        .buffer = run->buffer,
         .dtype = buffer->dtype,
-        .index = first / ckpt_chunk_elements(buffer->dtype),
-        .data = (const uint8_t *)buffer->data + skipped * element,
-        .bytes = count * element,
-        .expected = buffer->pieces == NULL ? NULL : buffer->pieces + skipped / PIECE_ELEMENTS,
+        .index = run->first / ckpt_chunk_elements(buffer->dtype),
+        .data = (const uint8_t *)buffer->data + at * element,
+        .bytes = run->count * element,
+        .expected = buffer->pieces == NULL ? NULL : buffer->pieces + at / PIECE_ELEMENTS,
     };
     add_part(parts, &part);
     parts->raw_bytes += part.bytes;
@@ -110,17 +108,13 @@ static enum status add_buffer(struct ckpt_parts *parts, const struct ckpt_buffer
 enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                           struct ckpt_parts *out)
 {
-    struct ckpt_parts parts = { .count = 0 };
+    out->count = 0;
+    out->chunks = out->raw_bytes = 0;
     if (rank >= size || size > LIMIT_RANKS || !state_fits(state))
         return ST_INVALID;
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(state, i, rank, size, &first, &count);
-        enum status st =
-            count == 0 ? ST_OK : add_buffer(&parts, &state->buffers[i], i, first, count);
-        if (st != ST_OK)
-            return st;
-    }
+    enum status st = ckpt_share_of(state, rank, size, &out->share);
+    for (uint32_t i = 0; st == ST_OK && i < out->share.count; i++)
+        st = add_run(out, state, i);
     for (uint32_t i = 0; i < state->blob_count && rank == 0; i++) {
         const struct ckpt_part part = {
             .buffer = DISK_BLOB | i,
@@ -128,21 +122,26 @@ enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_
             .data = state->blobs[i].data,
             .bytes = state->blobs[i].size,
         };
-        if (part.bytes > 0)
-            add_part(&parts, &part);
+        if (st == ST_OK && part.bytes > 0)
+            add_part(out, &part);
     }
-    *out = parts;
-    return ST_OK;
+    return st;
 }
 
 const struct ckpt_part *ckpt_parts_find(const struct ckpt_parts *parts, uint64_t number,
                                         struct ckpt_chunk_place *out_place, const uint8_t **out_raw)
 {
     CHECK(number < parts->chunks);
-    uint32_t i = parts->count - 1;
-    while (parts->part[i].number > number)
-        i--;
-    const struct ckpt_part *part = &parts->part[i];
+    uint32_t low = 0, high = parts->count; /* the part is in [low, high) */
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (parts->part[middle].number > number) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    const struct ckpt_part *part = &parts->part[low];
     const uint64_t at = (number - part->number) * DISK_CHUNK_BYTES, left = part->bytes - at;
     *out_place = (struct ckpt_chunk_place){
         .buffer = part->buffer,

@@ -1,6 +1,6 @@
 /*
- * What a rank's shard file holds, in the order of the file: the chunks of its share of every
- * buffer, then, on rank 0, those of the blobs.
+ * What a rank's shard file holds, in the order of the file: the chunks of its share, run by run,
+ * then, on rank 0, those of the blobs.
  */
 #pragma once
 
@@ -8,9 +8,9 @@
 
 #include "checkpoint/codec/chunk.h"
 
-#define CKPT_PARTS_MAX (CKPT_BUFFERS_MAX + DISK_BLOBS_MAX)
+#define CKPT_PARTS_MAX (CKPT_RUNS_MAX + DISK_BLOBS_MAX)
 
-/* Consecutive chunks of one buffer or blob. */
+/* A run of the share, or a blob: consecutive chunks. */
 struct ckpt_part {
     uint32_t buffer; /* or DISK_BLOB | number of a blob */
     enum ckpt_dtype dtype;
@@ -19,17 +19,19 @@ struct ckpt_part {
     const uint8_t *data; /* borrowed */
     uint64_t bytes;
     const struct ckpt_hash *expected; /* of its pieces; NULL: not known */
-    struct ckpt_piece_run *run;       /* of a buffer: where its pieces' hashes go */
+    struct ckpt_hash *hashes;         /* of a run: where its pieces' hashes go */
 };
 
 struct ckpt_parts {
+    struct ckpt_share share; /* part i is of its run i; those of blobs follow */
     struct ckpt_part part[CKPT_PARTS_MAX];
     uint32_t count;
     uint64_t chunks;
     uint64_t raw_bytes; /* of buffers */
 };
 
-/* ST_INVALID: a reader would refuse the state, or data of the share is missing. */
+/* ST_INVALID: a reader would refuse the state, or data of the share is missing. Else as
+ * ckpt_share_of. *out is undefined after an error. */
 MUST_CHECK enum status ckpt_parts_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                                      struct ckpt_parts *out);
 /* Chunk `number` of the file, its raw bytes and its part. */

@@ -13,7 +13,7 @@
  *      written from the front, three at most.
  *  (3) Where a chunk lies is known when those before it are encoded: the caller places it. So the
  *      bytes are the same however many threads there are.
- *  (4) Memory is the writer's, kept from file to file; only the report's hashes are a file's own.
+ *  (4) Memory is the writer's, kept from file to file; only hashes of pieces are a file's own.
  *  (5) A base is only ever a help. One that can't be read costs size, never the save. The file
  *      names it as its parent nevertheless, since other ranks may have: all files must agree on it.
  */
@@ -39,7 +39,6 @@
 #define BLOCK_BYTES_MIN ((size_t)64 << 10)
 #define TABLE_BYTES     ((size_t)1 << 20)
 #define ATTEMPTS        3
-#define RUNS_MAX        ((size_t)4 * CKPT_BUFFERS_MAX) /* of each three by add_runs, and its end */
 
 struct ckpt_writer {
     uint32_t threads;
@@ -55,9 +54,8 @@ struct ckpt_writer {
     struct ckpt_reader *base; /* that fits, with a cursor for each encoder; or NULL */
     struct ckpt_parts parts;
     uint32_t reference_count;
-    atomic_uint_least64_t mistakes;               /* of all encoders */
-    struct ckpt_piece_run runs[CKPT_BUFFERS_MAX]; /* of pieces only, one of a part */
-    uint32_t run_count;
+    atomic_uint_least64_t mistakes; /* of all encoders */
+    struct ckpt_hash *hashes;       /* of all pieces of the share; parts lead into it */
     struct ckpt_report report;
 };
 
@@ -118,18 +116,17 @@ static const uint8_t *read_base(const struct ckpt_writer *writer,
 static enum status hash_pieces(const struct ckpt_part *part, const struct ckpt_chunk_place *place,
                                const uint8_t *raw)
 {
-    if (part->run == NULL)
+    if (part->hashes == NULL)
         return ST_OK;
     const uint64_t element = ckpt_dtype_size(part->dtype);
     const uint64_t piece =
         (place->index - part->index) * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
     const uint64_t count = ckpt_pieces(place->raw_size / element);
-    CHECK(piece + count <= part->run->count);
-    ckpt_piece_hashes(part->dtype, raw, place->raw_size, part->run->hashes + piece);
+    ckpt_piece_hashes(part->dtype, raw, place->raw_size, part->hashes + piece);
     if (part->expected == NULL)
         return ST_OK;
     for (uint64_t i = 0; i < count; i++) {
-        if (!ckpt_hash_equal(&part->run->hashes[piece + i], &part->expected[piece + i]))
+        if (!ckpt_hash_equal(&part->hashes[piece + i], &part->expected[piece + i]))
             return ST_CORRUPT;
     }
     return ST_OK;
@@ -222,8 +219,8 @@ static enum status put_footer(struct ckpt_writer *writer)
 {
     struct ckpt_footer_parts parts = {
         .state = writer->state,
+        .share = &writer->parts.share,
         .rank = writer->rank,
-        .size = writer->size,
         .references = writer->references,
         .reference_count = writer->reference_count,
         .raw_size = writer->parts.raw_bytes,
@@ -237,39 +234,44 @@ static enum status put_footer(struct ckpt_writer *writer)
     return ckpt_shard_file_put(&writer->file, writer->footer.data, writer->footer.size);
 }
 
-/* What the report says of some of a run's hashes: each of them, or one of all of a branch. */
-static enum status add_run(struct ckpt_report *report, const struct ckpt_piece_run *from,
-                           uint64_t begin, uint64_t end, uint64_t each)
+static uint64_t pieces_of(const struct ckpt_part *part)
+{
+    return ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype));
+}
+
+/* What the report says of pieces [begin, end) of a part: each hash, or one of all of a branch. */
+static enum status add_run(struct ckpt_report *report, const struct ckpt_part *part, uint64_t begin,
+                           uint64_t end, uint64_t each)
 {
     if (begin == end)
         return ST_OK;
-    struct ckpt_piece_run run = { .buffer = from->buffer,
-                                  .first = from->first + begin,
-                                  .each = each,
-                                  .count = (end - begin) / each };
-    const struct ckpt_hash *pieces = from->hashes + begin;
+    const uint64_t first = part->index * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
+    struct ckpt_piece_run run = {
+        .buffer = part->buffer, .first = first + begin, .each = each, .count = (end - begin) / each
+    };
+    const struct ckpt_hash *pieces = part->hashes + begin;
     run.hashes = malloc((size_t)run.count * sizeof(*run.hashes));
     if (run.hashes == NULL)
         return ST_NO_MEMORY;
     for (uint64_t i = 0; i < run.count; i++)
         run.hashes[i] = each == 1 ? pieces[i] : ckpt_branch_of(pieces + i * each, each);
-    CHECK(report->run_count < RUNS_MAX);
     report->runs[report->run_count++] = run;
     return ST_OK;
 }
 
 /* Pieces up to the first border of a branch, whole branches, pieces again. */
-static enum status add_runs(struct ckpt_report *report, const struct ckpt_piece_run *run)
+static enum status add_runs(struct ckpt_report *report, const struct ckpt_part *part)
 {
-    const uint64_t first = run->first, last = first + run->count;
+    const uint64_t count = pieces_of(part);
+    const uint64_t first = part->index * (ckpt_chunk_elements(part->dtype) / PIECE_ELEMENTS);
     const uint64_t begin = ckpt_branches(first) * CKPT_BRANCH_PIECES;
-    const uint64_t end = last / CKPT_BRANCH_PIECES * CKPT_BRANCH_PIECES;
+    const uint64_t end = (first + count) / CKPT_BRANCH_PIECES * CKPT_BRANCH_PIECES;
     if (begin >= end)
-        return add_run(report, run, 0, run->count, 1);
-    enum status st = add_run(report, run, 0, begin - first, 1);
+        return add_run(report, part, 0, count, 1);
+    enum status st = add_run(report, part, 0, begin - first, 1);
     if (st == ST_OK)
-        st = add_run(report, run, begin - first, end - first, CKPT_BRANCH_PIECES);
-    return st == ST_OK ? add_run(report, run, end - first, run->count, 1) : st;
+        st = add_run(report, part, begin - first, end - first, CKPT_BRANCH_PIECES);
+    return st == ST_OK ? add_run(report, part, end - first, count, 1) : st;
 }
 
 /* Hashes, where every buffer ends, and the record of scalars. */
@@ -278,16 +280,17 @@ static enum status finish_report(struct ckpt_writer *writer)
     struct ckpt_report *report = &writer->report;
     const struct ckpt_state *state = writer->state;
     CHECK(report->runs == NULL);
-    report->runs = calloc(RUNS_MAX, sizeof(*report->runs));
+    const size_t room = (size_t)3 * writer->parts.share.count + state->buffer_count;
+    report->runs = calloc(room + 1, sizeof(*report->runs));
     enum status st = report->runs == NULL ? ST_NO_MEMORY : ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < writer->run_count; i++)
-        st = add_runs(report, &writer->runs[i]);
+    for (uint32_t i = 0; st == ST_OK && i < writer->parts.share.count; i++)
+        st = add_runs(report, &writer->parts.part[i]);
     if (st == ST_OK)
         st = ckpt_scalars_hash(&state->scalars, &report->scalars);
     if (st != ST_OK)
         return st;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
-        CHECK(report->run_count < RUNS_MAX);
+        CHECK(report->run_count < room);
         report->runs[report->run_count++] = (struct ckpt_piece_run){
             .buffer = i,
             .first = ckpt_pieces(state->buffers[i].count),
@@ -418,25 +421,19 @@ static enum status make_references(struct ckpt_writer *writer)
     return ST_OK;
 }
 
-static enum status make_runs(struct ckpt_writer *writer)
+/* Room for the hashes of all pieces of the share. */
+static enum status make_hashes(struct ckpt_writer *writer)
 {
-    for (uint32_t i = 0; i < writer->parts.count; i++) {
-        struct ckpt_part *part = &writer->parts.part[i];
-        if ((part->buffer & DISK_BLOB) != 0)
-            continue;
-        const uint64_t chunk = ckpt_chunk_elements(part->dtype);
-        CHECK(writer->run_count < CKPT_BUFFERS_MAX);
-        struct ckpt_piece_run *run = &writer->runs[writer->run_count++];
-        *run = (struct ckpt_piece_run){
-            .buffer = part->buffer,
-            .first = part->index * (chunk / PIECE_ELEMENTS),
-            .each = 1,
-            .count = ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype)),
-        };
-        run->hashes = malloc((size_t)run->count * sizeof(*run->hashes));
-        if (run->hashes == NULL)
-            return ST_NO_MEMORY;
-        part->run = run;
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < writer->parts.share.count; i++)
+        all += pieces_of(&writer->parts.part[i]);
+    writer->hashes = malloc((size_t)(all + 1) * sizeof(*writer->hashes));
+    if (writer->hashes == NULL)
+        return ST_NO_MEMORY;
+    struct ckpt_hash *at = writer->hashes;
+    for (uint32_t i = 0; i < writer->parts.share.count; i++) {
+        writer->parts.part[i].hashes = at;
+        at += pieces_of(&writer->parts.part[i]);
     }
     return ST_OK;
 }
@@ -459,7 +456,7 @@ static enum status prepare_save(struct ckpt_writer *writer, const struct ckpt_st
     st = take_base(writer, options->base);
     if (st == ST_OK)
         st = make_references(writer);
-    return st == ST_OK ? make_runs(writer) : st;
+    return st == ST_OK ? make_hashes(writer) : st;
 }
 
 /* ---- the writer ---- */
@@ -556,9 +553,8 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
     } else {
         ckpt_report_release(&writer->report);
     }
-    for (uint32_t i = 0; i < writer->run_count; i++)
-        free(writer->runs[i].hashes);
-    writer->run_count = 0;
+    free(writer->hashes);
+    writer->hashes = NULL;
     writer->report = (struct ckpt_report){ 0 };
     writer->base = NULL;
     writer->state = NULL;

@@ -18,11 +18,12 @@ static size_t aligned(size_t size, size_t to)
     return (size + to - 1) / to * to;
 }
 
-/* Hashes of at least 64 KiB each, the skip list and the blobs. */
+/* The runs, hashes of at least 64 KiB each, the skip list and the blobs. */
 static size_t beside_room(size_t share_bytes)
 {
     const size_t pieces = share_bytes / PIECE_ELEMENTS + CKPT_BUFFERS_MAX;
-    return aligned(COPY_BESIDE + pieces * sizeof(struct ckpt_hash) + COPY_ROOM, COPY_PAGE);
+    const size_t runs = CKPT_RUNS_MAX * sizeof(struct copy_run);
+    return aligned(COPY_BESIDE + runs + pieces * sizeof(struct ckpt_hash) + COPY_ROOM, COPY_PAGE);
 }
 
 size_t copy_file_bytes(size_t share_bytes)
@@ -124,27 +125,52 @@ static size_t take_room(const struct copy_file *file, size_t *at, uint64_t size)
     return here;
 }
 
-static enum status put_buffer(struct copy_file *file, const struct ckpt_state *state, uint32_t i,
-                              const uint32_t share[2], size_t at[2])
+static struct copy_run *runs_of(const struct copy_file *file)
 {
-    const struct ckpt_buffer *from = &state->buffers[i];
-    struct copy_buffer *to = &head_of(file)->buffers[i];
-    uint64_t first = 0, count = 0;
-    ckpt_share_elements(state, i, share[0], share[1], &first, &count);
-    const size_t bytes = (size_t)(count * ckpt_dtype_size(from->dtype));
-    const size_t hashes = take_room(file, &at[0], ckpt_pieces(count) * sizeof(struct ckpt_hash));
+    return (struct copy_run *)(void *)(file->memory + head_of(file)->runs);
+}
+
+/* at: beside, data. The runs of a buffer lie one after the other: all but its last are multiples of
+ * COPY_ALIGN, and their hashes of 8. */
+static enum status put_run(struct copy_file *file, uint32_t i, size_t at[2])
+{
+    const struct ckpt_run *from = &file->share.run[i];
+    const uint64_t width = ckpt_dtype_size(file->buffers[from->buffer].dtype);
+    const uint64_t bytes = from->count * width;
+    const size_t hashes =
+        take_room(file, &at[0], ckpt_pieces(from->count) * sizeof(struct ckpt_hash));
     if (hashes == 0 || at[1] > file->size || bytes > file->size - at[1])
         return ST_FULL;
-    memcpy(to->name, from->name, strnlen(from->name, sizeof(to->name) - 1));
-    to->dtype = (uint32_t)from->dtype;
-    to->elements = from->count;
-    to->first = first;
-    to->count = count;
-    to->data = at[1];
-    to->hashes = hashes;
-    file->buffers[i] = *from;
-    at[1] += aligned(bytes, COPY_ALIGN);
+    runs_of(file)[i] = (struct copy_run){ .buffer = from->buffer,
+                                          .first = from->first,
+                                          .count = from->count,
+                                          .data = at[1],
+                                          .hashes = hashes };
+    at[1] += aligned((size_t)bytes, COPY_ALIGN);
     return ST_OK;
+}
+
+static enum status put_share(struct copy_file *file, const struct ckpt_state *state, uint32_t rank,
+                             uint32_t size, size_t at[2])
+{
+    struct copy_head *head = head_of(file);
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *from = &state->buffers[i];
+        struct copy_buffer *to = &head->buffers[i];
+        memcpy(to->name, from->name, strnlen(from->name, sizeof(to->name) - 1));
+        to->dtype = (uint32_t)from->dtype;
+        to->elements = from->count;
+        file->buffers[i] = *from;
+    }
+    enum status st = ckpt_share_of(state, rank, size, &file->share);
+    if (st != ST_OK)
+        return st;
+    head->run_count = file->share.count;
+    head->runs = take_room(file, &at[0], head->run_count * sizeof(struct copy_run));
+    st = head->runs == 0 ? ST_FULL : ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < head->run_count; i++)
+        st = put_run(file, i, at);
+    return st;
 }
 
 static enum status put_blobs(struct copy_file *file, const struct ckpt_state *state, size_t *at)
@@ -203,11 +229,10 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
     head->data_offset = file->data_offset;
     file->state = *state;
     file->state.buffers = file->buffers;
-    const uint32_t share[2] = { rank, size };
-    size_t at[2] = { COPY_BESIDE, file->data_offset }; /* beside, data */
-    enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++)
-        st = put_buffer(file, state, i, share, at);
+    file->state.share = &file->share;
+    file->state.held = NULL;
+    size_t at[2] = { COPY_BESIDE, file->data_offset };
+    enum status st = put_share(file, state, rank, size, at);
     if (st == ST_OK)
         st = put_blobs(file, state, &at[0]);
     seal_of(file)->head_size = at[0]; /* no seal yet: the magic is missing */
@@ -215,28 +240,36 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
 }
 
 /* A piece at a time: what was hashed is still in the cache when it is copied. */
-static void copy_buffer(struct copy_file *file, uint32_t i)
+static void copy_run(struct copy_file *file, uint32_t i)
 {
-    const struct copy_buffer *b = &head_of(file)->buffers[i];
-    struct ckpt_buffer *to = &file->buffers[i];
-    const size_t width = (size_t)ckpt_dtype_size(to->dtype);
-    const uint8_t *from = (const uint8_t *)to->data + (b->first - to->data_first) * width;
-    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(file->memory + b->hashes);
-    const size_t bytes = (size_t)b->count * width, piece = PIECE_ELEMENTS * width;
+    const struct copy_run *to = &runs_of(file)[i];
+    const struct ckpt_buffer *buffer = &file->buffers[to->buffer];
+    const size_t width = (size_t)ckpt_dtype_size(buffer->dtype);
+    const uint8_t *from =
+        (const uint8_t *)buffer->data + ckpt_share_offset(&file->state, &file->share, i) * width;
+    struct ckpt_hash *hashes = (struct ckpt_hash *)(void *)(file->memory + to->hashes);
+    const size_t bytes = (size_t)to->count * width, piece = PIECE_ELEMENTS * width;
     for (size_t at = 0, n = 0; at < bytes; at += piece, n++) {
         const size_t part = bytes - at < piece ? bytes - at : piece;
         hashes[n] = ckpt_hash_of(from + at, part);
-        memcpy(file->memory + b->data + at, from + at, part);
+        memcpy(file->memory + to->data + at, from + at, part);
     }
-    to->data = file->memory + b->data;
-    to->data_first = b->first;
-    to->pieces = hashes;
 }
 
 void copy_file_fill(struct copy_file *file)
 {
-    for (uint32_t i = 0; i < file->state.buffer_count; i++)
-        copy_buffer(file, i);
+    for (uint32_t i = 0; i < file->share.count; i++)
+        copy_run(file, i);
+    for (uint32_t i = 0; i < file->state.buffer_count; i++) {
+        struct ckpt_buffer *buffer = &file->buffers[i];
+        const uint32_t first = ckpt_share_find(&file->share, i, 0);
+        const bool none = first == file->share.count || file->share.run[first].buffer != i;
+        const struct copy_run *run = none ? NULL : &runs_of(file)[first];
+        buffer->data = none ? NULL : file->memory + run->data;
+        buffer->pieces =
+            none ? NULL : (const struct ckpt_hash *)(const void *)(file->memory + run->hashes);
+        buffer->packed = true;
+    }
 }
 
 void copy_file_seal(struct copy_file *file)
@@ -269,16 +302,43 @@ static bool is_sound_text(const char *text)
     return text[0] != '\0' && memchr(text, '\0', LIMIT_NAME) != NULL;
 }
 
-static bool is_sound_buffer(const struct copy_buffer *b, uint64_t head_size,
-                            const struct copy_seal *seal, uint64_t data_offset)
+static bool is_sound_buffer(const struct copy_buffer *b)
 {
-    const uint64_t width = ckpt_dtype_size((enum ckpt_dtype)b->dtype);
-    return is_sound_text(b->name) && width > 0 && b->first <= b->elements &&
-           b->count <= b->elements - b->first && b->elements <= UINT64_MAX / 16 &&
-           is_inside(b->data, b->count * width, data_offset, seal->file_size) &&
-           b->hashes % 8 == 0 &&
-           is_inside(b->hashes, ckpt_pieces(b->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
-                     head_size);
+    return is_sound_text(b->name) && ckpt_dtype_size((enum ckpt_dtype)b->dtype) > 0 &&
+           b->elements <= UINT64_MAX / 16;
+}
+
+static bool is_sound_run(const struct copy_run *run, const struct ckpt_buffer *buffer,
+                         const struct copy_seal *seal, uint64_t data_offset)
+{
+    return run->hashes % 8 == 0 &&
+           is_inside(run->data, run->count * ckpt_dtype_size(buffer->dtype), data_offset,
+                     seal->file_size) &&
+           is_inside(run->hashes, ckpt_pieces(run->count) * sizeof(struct ckpt_hash), COPY_BESIDE,
+                     seal->head_size);
+}
+
+/* After the buffers. */
+static bool are_sound_runs(const struct copy_seal *seal, const struct copy_head *head)
+{
+    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX] = { 0 };
+    const struct ckpt_state state = { .buffers = buffers, .buffer_count = head->buffer_count };
+    struct ckpt_share share = { .count = head->run_count };
+    const struct copy_run *runs =
+        (const struct copy_run *)(const void *)((const uint8_t *)head - sizeof(*seal) + head->runs);
+    if (head->run_count > CKPT_RUNS_MAX || head->runs % 8 != 0 ||
+        !is_inside(head->runs, head->run_count * sizeof(*runs), COPY_BESIDE, seal->head_size))
+        return false;
+    for (uint32_t i = 0; i < head->buffer_count; i++) {
+        buffers[i].dtype = (enum ckpt_dtype)head->buffers[i].dtype;
+        buffers[i].count = head->buffers[i].elements;
+    }
+    for (uint32_t i = 0; i < share.count; i++)
+        share.run[i] = (struct ckpt_run){ runs[i].buffer, runs[i].first, runs[i].count };
+    bool sound = ckpt_share_check(&state, &share) == ST_OK;
+    for (uint32_t i = 0; sound && i < share.count; i++)
+        sound = is_sound_run(&runs[i], &buffers[runs[i].buffer], seal, head->data_offset);
+    return sound;
 }
 
 static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
@@ -290,7 +350,8 @@ static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
         head->skip % 8 == 0 && head->skip_count <= COPY_ROOM / sizeof(uint64_t) &&
         is_inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
     for (uint32_t i = 0; sound && i < head->buffer_count; i++)
-        sound = is_sound_buffer(&head->buffers[i], seal->head_size, seal, head->data_offset);
+        sound = is_sound_buffer(&head->buffers[i]);
+    sound = sound && are_sound_runs(seal, head);
     for (uint32_t i = 0; sound && i < head->blob_count; i++) {
         const struct copy_blob *blob = &head->blobs[i];
         sound = is_sound_text(blob->name) &&
@@ -358,24 +419,35 @@ void copy_view_unmap(struct copy_view *view)
     *view = (struct copy_view){ .size = 0 };
 }
 
-const void *copy_view_data(const struct copy_view *view, uint32_t buffer, size_t *out_size)
+const struct copy_run *copy_view_runs(const struct copy_view *view)
 {
-    const struct copy_buffer *b = &view->head->buffers[buffer];
-    *out_size = (size_t)(b->count * ckpt_dtype_size((enum ckpt_dtype)b->dtype));
-    return view->memory + b->data;
+    return (const struct copy_run *)(const void *)(view->memory + view->head->runs);
 }
 
-enum status copy_view_check_data(const struct copy_view *view, uint32_t buffer, const void *data)
+static size_t width_of(const struct copy_view *view, const struct copy_run *run)
 {
-    const struct copy_buffer *b = &view->head->buffers[buffer];
-    const size_t width = (size_t)ckpt_dtype_size((enum ckpt_dtype)b->dtype);
-    const size_t bytes = (size_t)b->count * width, piece = PIECE_ELEMENTS * width;
+    return (size_t)ckpt_dtype_size((enum ckpt_dtype)view->head->buffers[run->buffer].dtype);
+}
+
+const void *copy_view_data(const struct copy_view *view, uint32_t run, size_t *out_size)
+{
+    const struct copy_run *it = &copy_view_runs(view)[run];
+    *out_size = (size_t)it->count * width_of(view, it);
+    return view->memory + it->data;
+}
+
+enum status copy_view_check_data(const struct copy_view *view, uint32_t run, uint64_t offset,
+                                 const void *data, size_t size)
+{
+    const struct copy_run *it = &copy_view_runs(view)[run];
+    const size_t piece = PIECE_ELEMENTS * width_of(view, it);
     const uint8_t *from = data;
     const struct ckpt_hash *hashes =
-        (const struct ckpt_hash *)(const void *)(view->memory + b->hashes);
-    for (size_t at = 0, n = 0; at < bytes; at += piece, n++) {
+        (const struct ckpt_hash *)(const void *)(view->memory + it->hashes) + offset / piece;
+    CHECK(offset % piece == 0);
+    for (size_t at = 0, n = 0; at < size; at += piece, n++) {
         const struct ckpt_hash hash =
-            ckpt_hash_of(from + at, bytes - at < piece ? bytes - at : piece);
+            ckpt_hash_of(from + at, size - at < piece ? size - at : piece);
         if (!ckpt_hash_equal(&hash, &hashes[n]))
             return ST_CORRUPT;
     }
@@ -414,10 +486,12 @@ enum status copy_file_check(const struct copy_file *file, const struct copy_seal
                             struct copy_view *out)
 {
     struct copy_view view;
-    size_t size = 0;
     enum status st = parse_view(seal, file->memory, file->size, file->size, &view);
-    for (uint32_t i = 0; st == ST_OK && i < view.head->buffer_count; i++)
-        st = copy_view_check_data(&view, i, copy_view_data(&view, i, &size));
+    for (uint32_t i = 0; st == ST_OK && i < view.head->run_count; i++) {
+        size_t size = 0;
+        const void *data = copy_view_data(&view, i, &size);
+        st = copy_view_check_data(&view, i, 0, data, size);
+    }
     if (st == ST_OK)
         *out = view;
     return st;

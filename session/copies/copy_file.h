@@ -6,9 +6,10 @@
  *
  *     offset        bytes                 what
  *     0             64                    struct copy_seal: zero, or "all behind me is whole"
- *     64            4192                  struct copy_head: scalars, tables of buffers and blobs
- *     COPY_BESIDE   up to head_size       hashes of the pieces, skip list, bytes of the blobs
- *     data_offset   up to file_size       this rank's share of each buffer, at multiples of 64
+ *     64            3696                  struct copy_head: scalars, tables of buffers and blobs
+ *     COPY_BESIDE   up to head_size       table of runs, hashes of the pieces, skip list, blobs
+ *     data_offset   up to file_size       this rank's share: of each buffer its runs, one after the
+ *                                         other, the first at a multiple of 64
  *
  * Name: g<generation>-r<rank>-<number>.copy; the rank is the one whose share it is.
  *
@@ -38,7 +39,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
 
-#define COPY_VERSION   2u /* 1: of a training that added otherwise */
+#define COPY_VERSION   3u /* 2: one run of each buffer; 1: of a training that added otherwise */
 #define COPY_BLOBS_MAX 8
 #define COPY_BESIDE    8192u
 #define COPY_ALIGN     64u
@@ -69,17 +70,24 @@ struct copy_buffer {
     char name[LIMIT_NAME]; /* NUL to the end */
     uint32_t dtype;
     uint32_t zero;
-    uint64_t elements;     /* of the whole buffer */
-    uint64_t first, count; /* this share: elements */
+    uint64_t elements; /* of the whole buffer */
+};
+_Static_assert(sizeof(struct copy_buffer) == 144, "layout");
+_Static_assert(offsetof(struct copy_buffer, dtype) == 128, "layout");
+_Static_assert(offsetof(struct copy_buffer, elements) == 136, "layout");
+
+/* A run of the share, in the order of struct ckpt_share. */
+struct copy_run {
+    uint32_t buffer;
+    uint32_t zero;
+    uint64_t first, count; /* elements */
     uint64_t data;         /* offset of its bytes in the file */
     uint64_t hashes;       /* offset of the first of its pieces' hashes */
 };
-_Static_assert(sizeof(struct copy_buffer) == 176, "layout");
-_Static_assert(offsetof(struct copy_buffer, dtype) == 128, "layout");
-_Static_assert(offsetof(struct copy_buffer, elements) == 136, "layout");
-_Static_assert(offsetof(struct copy_buffer, first) == 144, "layout");
-_Static_assert(offsetof(struct copy_buffer, data) == 160, "layout");
-_Static_assert(offsetof(struct copy_buffer, hashes) == 168, "layout");
+_Static_assert(sizeof(struct copy_run) == 40, "layout");
+_Static_assert(offsetof(struct copy_run, first) == 8, "layout");
+_Static_assert(offsetof(struct copy_run, data) == 24, "layout");
+_Static_assert(offsetof(struct copy_run, hashes) == 32, "layout");
 
 struct copy_blob {
     char name[LIMIT_NAME];
@@ -98,6 +106,8 @@ struct copy_head {
     uint64_t loss_scale_good_steps;
     uint64_t skip_count, skip; /* skip: offset */
     uint64_t data_offset;
+    uint64_t runs; /* offset of struct copy_run[run_count] */
+    uint32_t run_count, zero;
     struct copy_buffer buffers[CKPT_BUFFERS_MAX];
     struct copy_blob blobs[COPY_BLOBS_MAX];
 };
@@ -107,9 +117,11 @@ _Static_assert(offsetof(struct copy_head, seed) == 160, "layout");
 _Static_assert(offsetof(struct copy_head, loss_scale) == 184, "layout");
 _Static_assert(offsetof(struct copy_head, skip_count) == 200, "layout");
 _Static_assert(offsetof(struct copy_head, data_offset) == 216, "layout");
-_Static_assert(offsetof(struct copy_head, buffers) == 224, "layout");
-_Static_assert(offsetof(struct copy_head, blobs) == 3040, "layout");
-_Static_assert(sizeof(struct copy_head) == 4192, "layout");
+_Static_assert(offsetof(struct copy_head, runs) == 224, "layout");
+_Static_assert(offsetof(struct copy_head, run_count) == 232, "layout");
+_Static_assert(offsetof(struct copy_head, buffers) == 240, "layout");
+_Static_assert(offsetof(struct copy_head, blobs) == 2544, "layout");
+_Static_assert(sizeof(struct copy_head) == 3696, "layout");
 _Static_assert(sizeof(struct copy_seal) + sizeof(struct copy_head) <= COPY_BESIDE, "it fits");
 
 struct copy_file {
@@ -124,6 +136,7 @@ struct copy_file {
     struct ckpt_state state;
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
     struct ckpt_blob blobs[COPY_BLOBS_MAX];
+    struct ckpt_share share;
 };
 
 /* Size of a file for a share of share_bytes of buffers: what it costs in memory. */
@@ -141,10 +154,10 @@ MUST_CHECK enum status copy_file_open_size(const char *path, size_t size, struct
 void copy_file_close(struct copy_file *file);
 
 /*
- * Begins a copy: breaks the seal, writes tables, scalars, skip list and blobs (rank's share of
- * `size` follows from state). Borrows what state's buffers and tensors point to until
- * copy_file_fill has returned.
- * Errors: ST_FULL  more than was announced; the file is not whole then
+ * Begins a copy: breaks the seal, writes tables, scalars, skip list and blobs. The share is that of
+ * ckpt_share_of. Borrows what state's buffers and tensors point to until copy_file_fill has
+ * returned.
+ * Errors: the file is not whole then. ST_FULL  more than was announced; else as ckpt_share_of
  */
 MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *state,
                                        uint32_t rank, uint32_t size);
@@ -152,7 +165,7 @@ MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt
 void copy_file_fill(struct copy_file *file);
 /* Now it is whole. */
 void copy_file_seal(struct copy_file *file);
-/* The copy, to be written or read: buffers with data, data_first and pieces. Valid until
+/* The copy, to be written or read: its share, buffers with data, packed, and pieces. Valid until
  * copy_file_begin. */
 const struct ckpt_state *copy_file_state(const struct copy_file *file);
 
@@ -176,8 +189,16 @@ MUST_CHECK enum status copy_view_parse(const void *memory, size_t size, size_t f
                                        struct copy_view *out);
 void copy_view_unmap(struct copy_view *view);
 
-/* The share of a buffer as it lies in the file. */
-const void *copy_view_data(const struct copy_view *view, uint32_t buffer, size_t *out_size);
+/* The table of runs: head->run_count of them, which are a share (ckpt_share_check) of the head's
+ * buffers. */
+const struct copy_run *copy_view_runs(const struct copy_view *view);
+/* A run's bytes as they lie in the file. */
+const void *copy_view_data(const struct copy_view *view, uint32_t run, size_t *out_size);
+/* Compares a stretch of a run's bytes, from a piece's border to another or to its end, with the
+ * hashes of its pieces. ST_CORRUPT */
+MUST_CHECK enum status copy_view_check_data(const struct copy_view *view, uint32_t run,
+                                            uint64_t offset, const void *data, size_t size);
+
 /* ---- receiving what another node's file holds ---- */
 
 /* Breaks the seal: what lies behind it may be written. */
@@ -192,9 +213,6 @@ MUST_CHECK enum status copy_file_check(const struct copy_file *file, const struc
 /* After copy_file_check: now it is whole. */
 void copy_file_accept(struct copy_file *file, const struct copy_seal *seal);
 
-/* Compares bytes (of the whole share of that buffer) with its pieces' hashes. ST_CORRUPT */
-MUST_CHECK enum status copy_view_check_data(const struct copy_view *view, uint32_t buffer,
-                                            const void *data);
 /* Scalars, with the skip list in the view. */
 void copy_view_scalars(const struct copy_view *view, struct ckpt_scalars *out);
 /* A blob's bytes, not NUL-terminated; NULL: there is none of that name. */

@@ -143,12 +143,18 @@ enum status sample_shard_write(const struct io *io, const char *dir, const struc
 {
     static const struct sample_options none = { .level = CKPT_DEFAULT };
     const struct sample_options *o = options == NULL ? &none : options;
+    struct ckpt_share share = { .count = 0 };
+    struct ckpt_state dealt = *state;
+    if (o->deal != NULL) {
+        o->deal(state, rank, size, &share);
+        dealt.share = &share;
+    }
     if (o->level == CKPT_DEFAULT && o->threads == 0)
-        return ckpt_shard_write(io, dir, state, rank, size, &o->write, out);
+        return ckpt_shard_write(io, dir, &dealt, rank, size, &o->write, out);
     struct ckpt_writer *writer = NULL;
     enum status st = ckpt_writer_new(o->level, o->threads, &writer);
     if (st == ST_OK)
-        st = ckpt_writer_write(writer, io, dir, state, rank, size, &o->write, out);
+        st = ckpt_writer_write(writer, io, dir, &dealt, rank, size, &o->write, out);
     ckpt_writer_free(writer);
     return st;
 }

@@ -39,6 +39,9 @@ struct sample_options {
     enum ckpt_level level;
     uint32_t threads;                /* that encode */
     struct ckpt_write_options write; /* of every rank's file: all differ from one base */
+    /* Fills in what rank writes, of an empty share; NULL: the even ones. */
+    void (*deal)(const struct ckpt_state *state, uint32_t rank, uint32_t size,
+                 struct ckpt_share *out);
 };
 
 /* ckpt_shard_write, with options; they may be NULL here and below. */

@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/store/store.h"
 #include "comm/exact_order.h"
+#include "common/check.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/paths.h"
@@ -204,12 +205,10 @@ static size_t share_bytes(const struct preview *p, uint32_t ranks)
         buffers[state.buffer_count++] =
             (struct ckpt_buffer){ .dtype = CKPT_F32, .count = layout.stat_count };
     }
-    uint64_t first = 0, count = 0, bytes = 0;
-    for (uint32_t i = 0; i < state.buffer_count; i++) {
-        ckpt_share_elements(&state, i, 0, ranks, &first, &count);
-        bytes += count * sizeof(float);
-    }
-    return (size_t)bytes;
+    struct ckpt_share share = { .count = 0 };
+    const enum status st = ckpt_share_even(&state, CKPT_ALL_BUFFERS, 0, ranks, &share);
+    CHECK(st == ST_OK);
+    return (size_t)ckpt_share_bytes(&state, &share);
 }
 
 /* Where copies in memory would lie on a node of this home. */

@@ -11,12 +11,18 @@
 
 #define SEND_MS  INT64_C(60000)
 #define HEAD_MAX ((uint64_t)256 * 1024 * 1024) /* holds the hashes of a share of some TB */
+/* Of a run that is taken, and sent, at once: whole chunks, on all ranks the same. */
+#define STRETCH ((size_t)16 * 1024 * 1024)
 
 struct share_restore {
     struct worker *worker;
     const struct copy_source *from;
     struct host_state host;
     struct state_view view;
+    uint8_t *covered;                        /* of each chunk of the state: 1: a share had it */
+    uint64_t chunk_at[CKPT_BUFFERS_MAX + 1]; /* of a buffer's first chunk there; their number */
+    uint64_t covered_count;
+    uint8_t *scratch; /* STRETCH, for what isn't held; NULL: all is */
     uint32_t share;
     struct reason *reason;
 };
@@ -78,13 +84,29 @@ static enum status check_share(const struct share_restore *r, const struct copy_
                 head->size == copy->size && head->seed == r->worker->settings.seed;
     for (uint32_t i = 0; same && i < head->buffer_count; i++) {
         const struct copy_buffer *b = &head->buffers[i];
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(state, i, r->share, copy->size, &first, &count);
         same = strcmp(b->name, state->buffers[i].name) == 0 &&
                b->dtype == (uint32_t)state->buffers[i].dtype &&
-               b->elements == state->buffers[i].count && b->first == first && b->count == count;
+               b->elements == state->buffers[i].count;
     }
     return same ? ST_OK : share_fail(r, ST_CORRUPT, "is not of this job's state");
+}
+
+/* Notes which chunks it has: no other share may have them. */
+static enum status cover(struct share_restore *r, const struct copy_view *view)
+{
+    const struct copy_run *runs = copy_view_runs(view);
+    for (uint32_t i = 0; i < view->head->run_count; i++) {
+        const uint32_t buffer = runs[i].buffer;
+        const enum ckpt_dtype dtype = r->view.state.buffers[buffer].dtype;
+        const uint64_t index = runs[i].first / ckpt_chunk_elements(dtype);
+        uint8_t *chunk = r->covered + r->chunk_at[buffer] + index;
+        const size_t count = (size_t)ckpt_chunks(dtype, runs[i].count);
+        if (memchr(chunk, 1, count) != NULL)
+            return share_fail(r, ST_CORRUPT, "has what another one has, too");
+        memset(chunk, 1, count);
+        r->covered_count += count;
+    }
+    return ST_OK;
 }
 
 /* All shares carry the same scalars: the first one's are taken, the others' compared. */
@@ -107,28 +129,74 @@ static enum status take_share_scalars(const struct share_restore *r, const struc
     return same ? ST_OK : share_fail(r, ST_CORRUPT, "is of another state than the others");
 }
 
+/* Elements [first, first + count) of a buffer: part of a run of the share. */
+struct stretch {
+    uint32_t run, buffer;
+    uint64_t first, count;
+    uint64_t offset; /* bytes of the run before it */
+    size_t size;
+};
+
+/* What of a stretch is held, from its bytes to its place. */
+static void place_held(const struct share_restore *r, const struct stretch *s, const uint8_t *bytes)
+{
+    const size_t width = s->size / (size_t)s->count;
+    const uint64_t end = s->first + s->count;
+    uint64_t first = 0, count = 0;
+    for (uint64_t at = s->first;
+         ckpt_share_part(&r->host.held, s->buffer, at, end - at, &first, &count);
+         at = first + count) {
+        memcpy((uint8_t *)r->host.data[s->buffer] + first * width,
+               bytes + (first - s->first) * width, (size_t)count * width);
+    }
+}
+
 /* here: the share lies on this node; sent: it goes to ranks on others. */
+static enum status take_stretch(const struct share_restore *r, const struct copy_view *view,
+                                const struct stretch *s, bool here, bool sent)
+{
+    uint64_t first = 0, count = 0;
+    const bool some = ckpt_share_part(&r->host.held, s->buffer, s->first, s->count, &first, &count);
+    const bool all = some && count == s->count;
+    if (!some && !sent)
+        return ST_OK;
+    const size_t width = s->size / (size_t)s->count;
+    uint8_t *to = all ? (uint8_t *)r->host.data[s->buffer] + s->first * width : r->scratch;
+    size_t size = 0;
+    if (here)
+        memcpy(to, (const uint8_t *)copy_view_data(view, s->run, &size) + s->offset, s->size);
+    enum status st = sent ? send_all(r, to, s->size) : ST_OK;
+    if (st != ST_OK)
+        return share_fail(r, st, "could not be sent");
+    st = copy_view_check_data(view, s->run, s->offset, to, s->size);
+    if (st != ST_OK)
+        return share_fail(r, st, "is damaged");
+    if (!all)
+        place_held(r, s, to);
+    progress_tick(r->worker->options.progress);
+    return ST_OK;
+}
+
 static enum status take_share_data(const struct share_restore *r, const struct copy_view *view,
                                    bool here, bool sent)
 {
+    const struct copy_run *runs = copy_view_runs(view);
     enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < view->head->buffer_count; i++) {
-        const struct copy_buffer *b = &view->head->buffers[i];
-        const size_t width = (size_t)ckpt_dtype_size((enum ckpt_dtype)b->dtype);
-        uint8_t *to = (uint8_t *)r->host.data[i] + b->first * width;
-        const size_t size = (size_t)b->count * width;
-        if (size == 0)
-            continue;
-        if (here)
-            memcpy(to, view->memory + b->data, size);
-        if (sent)
-            st = send_all(r, to, size);
-        if (st != ST_OK)
-            return share_fail(r, st, "could not be sent");
-        st = copy_view_check_data(view, i, to);
-        progress_tick(r->worker->options.progress);
+    for (uint32_t i = 0; i < view->head->run_count; i++) {
+        const size_t width = ckpt_dtype_size(r->view.state.buffers[runs[i].buffer].dtype);
+        const uint64_t most = STRETCH / width;
+        for (uint64_t at = 0; st == ST_OK && at < runs[i].count; at += most) {
+            const uint64_t left = runs[i].count - at, count = left < most ? left : most;
+            const struct stretch stretch = { .run = i,
+                                             .buffer = runs[i].buffer,
+                                             .first = runs[i].first + at,
+                                             .count = count,
+                                             .offset = at * width,
+                                             .size = (size_t)count * width };
+            st = take_stretch(r, view, &stretch, here, sent);
+        }
     }
-    return st == ST_OK ? ST_OK : share_fail(r, st, "is damaged");
+    return st;
 }
 
 /* Ranks that have no copy get its head: tables, scalars, hashes. *out_memory: free() */
@@ -185,6 +253,8 @@ static enum status take_share(struct share_restore *r)
     if (st == ST_OK)
         st = check_share(r, &view);
     if (st == ST_OK)
+        st = cover(r, &view);
+    if (st == ST_OK)
         st = take_share_scalars(r, &view);
     if (st == ST_OK)
         st = take_share_data(r, &view, here, sent);
@@ -193,19 +263,48 @@ static enum status take_share(struct share_restore *r)
     return st;
 }
 
+static enum status make_tables(struct share_restore *r)
+{
+    const struct ckpt_state *state = &r->view.state;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct ckpt_buffer *b = &state->buffers[i];
+        r->chunk_at[i + 1] = r->chunk_at[i] + ckpt_chunks(b->dtype, b->count);
+    }
+    r->covered = calloc((size_t)r->chunk_at[state->buffer_count] + 1, 1);
+    if (state->held != NULL)
+        r->scratch = malloc(STRETCH);
+    return r->covered == NULL || (state->held != NULL && r->scratch == NULL) ? ST_NO_MEMORY : ST_OK;
+}
+
+static enum status check_covered(const struct share_restore *r)
+{
+    const struct session_copy *copy = &r->from->assignment->memory;
+    if (r->covered_count == r->chunk_at[r->view.state.buffer_count])
+        return ST_OK;
+    reason_set(r->reason, "copy in memory of step %llu: its %u shares are not the whole state",
+               (unsigned long long)copy->step, copy->size);
+    return ST_CORRUPT;
+}
+
 enum status copy_restore(struct worker *worker, const struct copy_source *from,
                          struct reason *reason)
 {
     struct share_restore r = { .worker = worker, .from = from, .reason = reason };
     state_describe(worker, from->assignment->memory.step, NULL, &r.view);
     enum status st = host_state_make(worker, &r.view.state, &r.host);
+    if (st == ST_OK)
+        st = make_tables(&r);
     if (st != ST_OK)
         (void)share_fail(&r, st, "memory");
     for (; st == ST_OK && r.share < from->assignment->memory.size; r.share++)
         st = take_share(&r);
     if (st == ST_OK)
+        st = check_covered(&r);
+    if (st == ST_OK)
         st = host_state_upload(worker, &r.host);
     host_state_release(&r.host);
+    free(r.covered);
+    free(r.scratch);
     return st;
 }
 

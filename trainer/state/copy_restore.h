@@ -1,7 +1,9 @@
 /*
  * The state from copies in copy files (docs/memory.md): every share is read where it lies, on this
- * node, or sent by a rank on whose node it lies. Every piece is checked by its hash after it has
- * come to its place.
+ * node, or sent by a rank on whose node it lies. Its head says which runs of the buffers it has;
+ * all together have to hold every chunk of the state once. What comes to a rank is checked by its
+ * pieces' hashes. What the rank doesn't hold (worker->held) goes nowhere, and isn't read at all
+ * where nobody has to be sent it.
  *
  * Thread: the step thread.
  */
@@ -30,7 +32,7 @@ bool copy_restore_travels(const struct session_assignment *assignment);
 /*
  * Fills the state, with the scalars and the skip list that belong to it.
  * Errors: reason is one line
- *         ST_CORRUPT, ST_INCOMPLETE  a copy is damaged or gone
+ *         ST_CORRUPT, ST_INCOMPLETE  a copy is damaged or gone, or they aren't the whole state
  *         ST_PEER, ST_STALE          comm/comm.h
  */
 MUST_CHECK enum status copy_restore(struct worker *worker, const struct copy_source *from,

@@ -19,9 +19,12 @@ enum status host_state_make(struct worker *worker, struct ckpt_state *state, str
 {
     CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
     out->owned = !worker->device.table->host_memory;
+    enum status st = ckpt_share_held(state, &out->held);
+    if (st != ST_OK)
+        return st;
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         out->buffers[i] = state->buffers[i];
-        out->buffers[i].data_first = 0;
+        out->buffers[i].packed = false;
         out->data[i] = optimizer_buffer(worker->optimizer, state->buffers[i].name);
         CHECK(out->data[i] != NULL);
         if (out->owned)
@@ -35,15 +38,24 @@ enum status host_state_make(struct worker *worker, struct ckpt_state *state, str
     return ST_OK;
 }
 
+static enum status copy_run(const struct worker *worker, const struct host_state *host,
+                            const struct ckpt_run *run, bool up)
+{
+    const struct device *d = &worker->device;
+    const struct ckpt_buffer *buffer = &host->buffers[run->buffer];
+    const size_t width = ckpt_dtype_size(buffer->dtype), at = (size_t)run->first * width;
+    char *live = (char *)optimizer_buffer(worker->optimizer, buffer->name) + at;
+    char *here = (char *)host->data[run->buffer] + at;
+    return d->table->vector.copy(d->backend, up ? live : here, up ? here : live,
+                                 (size_t)run->count * width, d->compute);
+}
+
 static enum status copy_all(struct worker *worker, const struct host_state *host, bool up)
 {
     const struct device *d = &worker->device;
     enum status st = ST_OK;
-    for (uint32_t i = 0; host->owned && st == ST_OK && i < host->count; i++) {
-        void *live = optimizer_buffer(worker->optimizer, host->buffers[i].name);
-        st = d->table->vector.copy(d->backend, up ? live : host->data[i], up ? host->data[i] : live,
-                                   buffer_bytes(&host->buffers[i]), d->compute);
-    }
+    for (uint32_t i = 0; host->owned && st == ST_OK && i < host->held.count; i++)
+        st = copy_run(worker, host, &host->held.run[i], up);
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 

@@ -1,12 +1,13 @@
 /*
- * The whole state where the host can read and write it, to be digested or filled in: the live
- * buffers themselves where they lie in host memory, else arrays of its own, copied from the device
- * or to it.
+ * The state where the host can read and write it, to be digested or filled in: the live buffers
+ * themselves where they lie in host memory, else arrays of its own, copied from the device or to
+ * it. Of a state that says what is held, that only.
  *
  * Use: host_state_make → host_state_fetch, read → host_state_release
  *      host_state_make → write, host_state_upload → host_state_release
  *
- * Thread: the step thread. Errors: ST_NO_MEMORY; the backend's
+ * Thread: the step thread.
+ * Errors: ST_NO_MEMORY; ST_INVALID: what is held isn't sound; the backend's
  */
 #pragma once
 
@@ -18,9 +19,10 @@
 
 struct host_state {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
-    void *data[CKPT_BUFFERS_MAX]; /* of each buffer all elements */
+    void *data[CKPT_BUFFERS_MAX]; /* of each buffer from element 0 on */
     uint32_t count;
-    bool owned; /* data are arrays of its own: the state lies on a device */
+    struct ckpt_share held; /* what of it is there */
+    bool owned;             /* data are arrays of its own: the state lies on a device */
 };
 
 /* state describes the worker's buffers; its buffers point to out's afterwards. out starts zeroed

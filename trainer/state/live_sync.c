@@ -169,6 +169,7 @@ static enum status stream(struct live *l)
     struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
     const struct ckpt_state *state = &l->view.state;
     CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
+    CHECK(state->held == NULL); /* all of a state is sent, or taken */
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *b = &state->buffers[i];
         buffers[i] = (struct chunk_buffer){ optimizer_buffer(l->worker->optimizer, b->name),

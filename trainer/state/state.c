@@ -26,16 +26,18 @@ enum status state_clear(struct worker *worker)
 {
     struct worker *w = worker;
     const struct device *d = &w->device;
-    const struct ckpt_buffer *buffers = NULL;
-    const struct ckpt_tensor *tensors = NULL;
-    uint32_t buffer_count = 0, tensor_count = 0;
-    optimizer_describe(w->optimizer, &buffers, &buffer_count, &tensors, &tensor_count);
-    enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < buffer_count; i++) {
-        float *live = optimizer_buffer(w->optimizer, buffers[i].name);
-        const size_t bytes = (size_t)buffers[i].count * ckpt_dtype_size(buffers[i].dtype);
-        CHECK(live != NULL && bytes % sizeof(*live) == 0);
-        st = d->table->vector.fill(d->backend, live, 0, bytes / sizeof(*live), d->compute);
+    struct state_view view;
+    struct ckpt_share held;
+    state_describe(w, 0, NULL, &view);
+    enum status st = ckpt_share_held(&view.state, &held);
+    for (uint32_t i = 0; st == ST_OK && i < held.count; i++) {
+        const struct ckpt_run *run = &held.run[i];
+        const struct ckpt_buffer *buffer = &view.state.buffers[run->buffer];
+        const size_t width = (size_t)ckpt_dtype_size(buffer->dtype);
+        char *live = optimizer_buffer(w->optimizer, buffer->name);
+        CHECK(live != NULL && width % sizeof(float) == 0);
+        st = d->table->vector.fill(d->backend, (float *)(void *)(live + run->first * width), 0,
+                                   (size_t)run->count * (width / sizeof(float)), d->compute);
     }
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
@@ -86,8 +88,12 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
     memset(view, 0, sizeof(*view));
     struct ckpt_state *s = &view->state;
     optimizer_describe(w->optimizer, &s->buffers, &s->buffer_count, &s->tensors, &s->tensor_count);
-    if (w->staging != NULL)
+    s->share = w->share;
+    s->held = w->held;
+    if (w->staging != NULL) {
         s->buffers = staging_buffers(w->staging);
+        s->share = staging_share(w->staging);
+    }
     CHECK(w->settings.steps_per_epoch > 0);
     s->scalars = (struct ckpt_scalars){ .seed = w->settings.seed,
                                         .step = step,
@@ -134,16 +140,12 @@ enum status state_allow_saves(struct worker *worker)
 size_t state_share_bytes(struct worker *worker)
 {
     struct state_view view;
+    struct ckpt_share share;
     state_describe(worker, 0, NULL, &view);
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < view.state.buffer_count; i++) {
-        uint64_t first = 0;
-        uint64_t count = 0;
-        ckpt_share_elements(&view.state, i, worker->options.rank, worker->options.size, &first,
-                            &count);
-        bytes += count * ckpt_dtype_size(view.state.buffers[i].dtype);
-    }
-    return bytes;
+    const enum status st =
+        ckpt_share_of(&view.state, worker->options.rank, worker->options.size, &share);
+    CHECK(st == ST_OK); /* even, or whoever set worker->share has checked it */
+    return (size_t)ckpt_share_bytes(&view.state, &share);
 }
 
 /* ---- digest ---- */
@@ -153,6 +155,8 @@ enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash 
     struct state_view view;
     struct host_state host = { 0 };
     state_describe(worker, step, NULL, &view);
+    if (view.state.held != NULL)
+        return ST_INVALID;
     enum status st = host_state_make(worker, &view.state, &host);
     if (st == ST_OK)
         st = host_state_fetch(worker, &host);
@@ -214,13 +218,14 @@ static enum status check_description(const struct restore *r, struct ckpt_reader
     return ST_OK;
 }
 
-/* The bytes and, from them, the digest. */
+/* What is held; if that is all, the digest, too. */
 static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader,
                                 const struct host_state *host)
 {
     const struct worker *w = r->worker;
     const struct ckpt_read_options options = {
         .threads = (uint32_t)w->options.job->checkpoint.threads,
+        .held = w->held,
         .progress = chunk_read,
         .progress_arg = w->options.progress,
     };

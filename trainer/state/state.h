@@ -13,21 +13,25 @@
 #include "common/status.h"
 #include "trainer/worker/worker.h"
 
-/* Fills the state of step 0: initial_state.h, also for reason. Errors besides: the backend's */
+/* Fills the state of step 0: initial_state.h, also for reason. Parameters and statistics are filled
+ * whole, whatever is held. Errors besides: the backend's */
 MUST_CHECK enum status state_seed(struct worker *worker, struct reason *reason);
 
-/* All of it zero, where it lies. The scaler and the skip list stay. Errors: the backend's */
+/* Zero, where it lies, what is held of it. The scaler and the skip list stay. Errors: the backend's
+ */
 MUST_CHECK enum status state_clear(struct worker *worker);
 
 /* Before the first save: staging for this rank's share, where the state lies on a device. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);
 
-/* The digest of the whole state after `step` finished steps. From a device all of it is fetched. */
+/* The digest of the whole state after `step` finished steps. From a device all of it is fetched.
+ * ST_INVALID: this rank holds a part of it only */
 MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
 /*
  * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, the digest
- * of what was read, that it is this job's and of that step. Its skip list is added to the worker's.
+ * of what was read, that it is this job's and of that step. A rank that holds a part of the state
+ * reads that only, and compares no digest. Its skip list is added to the worker's.
  * Errors: reason is one line that begins with dir
  *         ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
  *         ST_NOT_FOUND, ST_IO, …                 the store failed
@@ -51,7 +55,8 @@ struct state_beside {
 #define STATE_PINS_BLOB "pins.json"
 
 /* A description of the state after `step` finished steps. Its buffers are the worker's live ones;
- * on a device, after state_allow_saves, those of trainer/worker/staging.h: this rank's share. */
+ * on a device, after state_allow_saves, those of trainer/worker/staging.h: this rank's share. What
+ * is saved and held is as the worker says (worker->share, worker->held). */
 struct state_view {
     struct ckpt_state state;
     struct ckpt_blob blobs[STATE_BLOBS];

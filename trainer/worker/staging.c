@@ -6,30 +6,27 @@
 
 struct staging {
     const struct device *device;
-    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX]; /* data: the copy of the share */
-    const void *from[CKPT_BUFFERS_MAX];           /* on the device */
+    struct ckpt_share share;
+    struct ckpt_state state;                      /* of buffers */
+    struct ckpt_buffer buffers[CKPT_BUFFERS_MAX]; /* data: the copies of their runs */
+    const void *from[CKPT_BUFFERS_MAX];           /* on the device, from element 0 */
     void *to[CKPT_BUFFERS_MAX];                   /* host memory */
-    size_t bytes[CKPT_BUFFERS_MAX];
-    uint32_t count;
     struct event *computed, *copied;
     bool running; /* between begin and wait */
 };
 
-static enum status stage_buffer(struct staging *s, const struct ckpt_state *state, uint32_t rank,
-                                uint32_t size, uint32_t i)
+static enum status stage_buffer(struct staging *s, const struct ckpt_state *state, uint32_t i)
 {
-    const struct ckpt_buffer *from = &state->buffers[i];
-    const size_t width = ckpt_dtype_size(from->dtype);
-    uint64_t first = 0, count = 0;
-    ckpt_share_elements(state, i, rank, size, &first, &count);
-    s->buffers[i] = *from;
-    s->buffers[i].data_first = first;
-    s->buffers[i].data = NULL;
-    s->from[i] = (const char *)from->data + first * width;
-    s->bytes[i] = (size_t)count * width;
-    s->count = i + 1;
-    enum status st = s->device->table->alloc_host(s->device->backend,
-                                                  count > 0 ? s->bytes[i] : width, &s->to[i]);
+    const size_t width = ckpt_dtype_size(state->buffers[i].dtype);
+    uint64_t count = 0;
+    for (uint32_t r = ckpt_share_find(&s->share, i, 0);
+         r < s->share.count && s->share.run[r].buffer == i; r++)
+        count += s->share.run[r].count;
+    s->buffers[i] = state->buffers[i];
+    s->buffers[i].packed = true;
+    s->from[i] = state->buffers[i].data;
+    enum status st = s->device->table->alloc_host(
+        s->device->backend, count > 0 ? (size_t)count * width : width, &s->to[i]);
     s->buffers[i].data = s->to[i];
     return st;
 }
@@ -37,15 +34,19 @@ static enum status stage_buffer(struct staging *s, const struct ckpt_state *stat
 enum status staging_open(const struct device *device, const struct ckpt_state *state, uint32_t rank,
                          uint32_t size, struct staging **out)
 {
+    CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
     struct staging *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return ST_NO_MEMORY;
     s->device = device;
-    enum status st = device->table->event_new(device->backend, false, &s->computed);
+    s->state = (struct ckpt_state){ .buffers = s->buffers, .buffer_count = state->buffer_count };
+    enum status st = ckpt_share_of(state, rank, size, &s->share);
+    if (st == ST_OK)
+        st = device->table->event_new(device->backend, false, &s->computed);
     if (st == ST_OK)
         st = device->table->event_new(device->backend, false, &s->copied);
     for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++)
-        st = stage_buffer(s, state, rank, size, i);
+        st = stage_buffer(s, state, i);
     if (st != ST_OK) {
         staging_close(s);
         return st;
@@ -60,7 +61,7 @@ void staging_close(struct staging *staging)
     if (s == NULL)
         return;
     (void)!staging_wait(s);
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = 0; i < s->state.buffer_count; i++) {
         if (s->to[i] != NULL)
             s->device->table->free_host(s->device->backend, s->to[i]);
     }
@@ -71,6 +72,18 @@ void staging_close(struct staging *staging)
     free(s);
 }
 
+static enum status copy_run(const struct staging *s, uint32_t i)
+{
+    const struct device *d = s->device;
+    const struct ckpt_run *run = &s->share.run[i];
+    const size_t width = ckpt_dtype_size(s->buffers[run->buffer].dtype);
+    return d->table->vector.copy(d->backend,
+                                 (uint8_t *)s->to[run->buffer] +
+                                     ckpt_share_offset(&s->state, &s->share, i) * width,
+                                 (const uint8_t *)s->from[run->buffer] + run->first * width,
+                                 (size_t)run->count * width, d->staging);
+}
+
 enum status staging_begin(struct staging *staging)
 {
     struct staging *s = staging;
@@ -79,10 +92,8 @@ enum status staging_begin(struct staging *staging)
     if (st == ST_OK)
         st = d->table->event_wait(d->backend, s->computed, d->staging);
     CHECK(!s->running);
-    for (uint32_t i = 0; st == ST_OK && i < s->count; i++) {
-        if (s->bytes[i] > 0)
-            st = d->table->vector.copy(d->backend, s->to[i], s->from[i], s->bytes[i], d->staging);
-    }
+    for (uint32_t i = 0; st == ST_OK && i < s->share.count; i++)
+        st = copy_run(s, i);
     if (st == ST_OK)
         st = d->table->event_record(d->backend, s->copied, d->staging);
     s->running = st == ST_OK;
@@ -100,4 +111,9 @@ enum status staging_wait(struct staging *staging)
 const struct ckpt_buffer *staging_buffers(const struct staging *staging)
 {
     return staging->buffers;
+}
+
+const struct ckpt_share *staging_share(const struct staging *staging)
+{
+    return &staging->share;
 }

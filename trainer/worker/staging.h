@@ -17,7 +17,9 @@
 
 struct staging;
 
-/* state describes the device's buffers; it and device are borrowed for the call and for life. */
+/* Of the share that ckpt_share_of says. state describes the device's buffers, whose elements
+ * outside of it aren't touched; it and device are borrowed for the call and for life. Errors
+ * besides: as ckpt_share_of */
 MUST_CHECK enum status staging_open(const struct device *device, const struct ckpt_state *state,
                                     uint32_t rank, uint32_t size, struct staging **out);
 /* NULL is fine. Waits for copies under way. */
@@ -27,5 +29,7 @@ void staging_close(struct staging *staging);
 MUST_CHECK enum status staging_begin(struct staging *staging);
 /* Waits for the copies; where none are under way, returns at once. */
 MUST_CHECK enum status staging_wait(struct staging *staging);
-/* The buffers as described at open, with the copies as data. Valid until close. */
+/* The buffers as described at open, with the copies as data, packed by that share. Valid until
+ * close. */
 const struct ckpt_buffer *staging_buffers(const struct staging *staging);
+const struct ckpt_share *staging_share(const struct staging *staging);

@@ -507,6 +507,7 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
         return st;
     staging_close(w->staging); /* of another share */
     w->staging = NULL;
+    w->share = w->held = NULL;
     gather_close(&w->eval_results, &w->device);
     const struct prefetch_share all = share_of(w);
     if (w->batches != NULL)

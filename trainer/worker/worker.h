@@ -118,6 +118,9 @@ struct worker {
     float *loss_scale;        /* device memory, its value; NULL: 1 for ever */
     float *loss_scale_staged; /* host memory, on its way there */
     struct staging *staging;  /* NULL: state lies in host memory, or nothing is saved */
+    /* What this rank saves of the state, and what it has of it at all, as in struct ckpt_state;
+     * borrowed until worker_regroup. */
+    const struct ckpt_share *share, *held;
 
     uint64_t eval_count;        /* batches of the whole set */
     struct gather eval_results; /* of struct evaluation_batch */

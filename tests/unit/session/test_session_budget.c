@@ -139,16 +139,14 @@ static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
 static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
 {
     (void)unused;
-    struct ckpt_piece_run runs[4 * CKPT_BUFFERS_MAX]; /* branches, pieces on both sides, the end */
-    const uint64_t pieces = LIMIT_SHARE_BYTES / PIECE_ELEMENTS; /* of one byte */
-    const uint64_t branches = pieces / CKPT_BRANCH_PIECES;
-    struct ckpt_hash *hashes = calloc(branches, sizeof(*hashes));
+    static struct ckpt_piece_run runs[CKPT_REPORT_RUNS_MAX];
+    struct ckpt_hash *hashes = calloc(CKPT_REPORT_HASHES_MAX, sizeof(*hashes));
     assert_non_null(hashes);
     struct ckpt_report report = { .step = UINT64_MAX,
                                   .generation = UINT32_MAX,
                                   .parent = { UINT64_MAX, UINT32_MAX },
                                   .rank = UINT32_MAX,
-                                  .run_count = 4 * CKPT_BUFFERS_MAX,
+                                  .run_count = CKPT_REPORT_RUNS_MAX,
                                   .size = UINT64_MAX,
                                   .raw_bytes = UINT64_MAX,
                                   .runs = runs,
@@ -160,7 +158,7 @@ static void a_report_of_the_largest_share_goes_into_a_message(void **unused)
         runs[i] = (struct ckpt_piece_run){
             .buffer = i, .first = UINT64_MAX, .each = UINT64_MAX, .hashes = hashes
         };
-        runs[i].count = i == 0 ? branches : CKPT_BRANCH_PIECES - 1;
+        runs[i].count = i == 0 ? CKPT_REPORT_HASHES_MAX - (report.run_count - 1) : 1;
     }
     Cairn__V1__SaveReport *made = session_report_new(&report, INT64_MAX);
     assert_non_null(made);

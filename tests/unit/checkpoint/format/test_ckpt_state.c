@@ -83,15 +83,21 @@ static void rank_writes_what_a_copy_of_its_share_holds(void **unused)
         struct ckpt_buffer buffers[SAMPLE_BUFFERS];
         memcpy(buffers, sample.buffers, sizeof(buffers));
         state.buffers = buffers;
+        struct ckpt_share held;
+        assert_int_equal(ckpt_share_of(&sample.state, rank, 4, &held), ST_OK);
         for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
-            uint64_t first = 0, count = 0, size = ckpt_dtype_size(buffers[i].dtype);
-            ckpt_share_elements(&sample.state, i, rank, 4, &first, &count);
-            char *copy = malloc((size_t)(count * size) + 1);
+            buffers[i].data = NULL;
+            buffers[i].packed = true;
+        }
+        for (uint32_t r = 0; r < held.count; r++) { /* one of a buffer */
+            const struct ckpt_run *run = &held.run[r];
+            const uint64_t size = ckpt_dtype_size(buffers[run->buffer].dtype);
+            char *copy = malloc((size_t)(run->count * size));
             assert_non_null(copy);
-            memcpy(copy, (const char *)sample.buffers[i].data + first * size,
-                   (size_t)(count * size));
-            buffers[i].data = copy;
-            buffers[i].data_first = first;
+            memcpy(copy, (const char *)sample.buffers[run->buffer].data + run->first * size,
+                   (size_t)(run->count * size));
+            assert_null(buffers[run->buffer].data);
+            buffers[run->buffer].data = copy;
         }
         assert_int_equal(ckpt_shard_write(io, "/share", &state, rank, 4, NULL, &share), ST_OK);
         assert_memory_equal(whole.hash.byte, share.hash.byte, sizeof(whole.hash.byte));
@@ -112,7 +118,7 @@ static void shares_cover_every_chunk_once_and_are_balanced(void **unused)
             uint64_t next = 0;
             for (uint32_t rank = 0; rank < size; rank++) {
                 uint64_t first = 0, count = 0;
-                ckpt_share(chunks, rank, size, &first, &count);
+                ckpt_share_chunks(chunks, rank, size, &first, &count);
                 assert_int_equal(first, next);
                 assert_true(count == chunks / size || count == chunks / size + 1);
                 next += count;

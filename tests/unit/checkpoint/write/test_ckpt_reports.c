@@ -70,15 +70,19 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void write_all(struct fixture *f, uint32_t ranks, struct ckpt_report *reports)
+static void write_one(struct fixture *f, uint32_t rank, uint32_t ranks, struct ckpt_report *out)
 {
     const struct io *io = memory_io_table(f->memory);
-    for (uint32_t r = 0; r < ranks; r++) {
-        char path[64];
-        assert_int_equal(ckpt_shard_write(io, DIR, &f->state, r, ranks, NULL, &reports[r]), ST_OK);
-        (void)snprintf(path, sizeof(path), DIR "/%.50s", reports[r].file);
-        assert_int_equal(io->unlink(io->self, path), ST_OK);
-    }
+    char path[64];
+    assert_int_equal(ckpt_shard_write(io, DIR, &f->state, rank, ranks, NULL, out), ST_OK);
+    (void)snprintf(path, sizeof(path), DIR "/%.50s", out->file);
+    assert_int_equal(io->unlink(io->self, path), ST_OK);
+}
+
+static void write_all(struct fixture *f, uint32_t ranks, struct ckpt_report *reports)
+{
+    for (uint32_t r = 0; r < ranks; r++)
+        write_one(f, r, ranks, &reports[r]);
 }
 
 static enum status digest_of(const struct ckpt_report *reports, uint32_t ranks,
@@ -105,6 +109,49 @@ static void however_a_state_is_divided_its_digest_is_the_same(void **state)
         assert_int_equal(digest_of(reports, ranks, &digest), ST_OK);
         assert_memory_equal(digest.byte, f->digest.byte, sizeof(digest.byte));
         release_all(reports, ranks);
+    }
+}
+
+/* Chunks of the bytes by turns, `each` in a row; the floats evenly. */
+static void deal(const struct ckpt_state *state, uint32_t rank, uint32_t ranks, uint64_t each,
+                 struct ckpt_share *out)
+{
+    const uint64_t stretch = each << 20;
+    assert_int_equal(ckpt_share_even(state, 2, rank, ranks, out), ST_OK);
+    for (uint64_t k = rank; k * stretch < BYTES; k += ranks) {
+        const uint64_t left = BYTES - k * stretch;
+        assert_int_equal(
+            ckpt_share_add(state, 0, k * stretch, left < stretch ? left : stretch, out), ST_OK);
+    }
+}
+
+/* 1: every branch is in pieces of all ranks; 16: whole ones; 20: both in one run. */
+static void runs_of_many_ranks_meet_within_a_branch(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        uint64_t each, hashes;
+    } cases[] = {
+        { 1, BRANCHES * CKPT_BRANCH_PIECES + 1 + 4 },
+        { 16, BRANCHES + 1 + 4 },
+        { 20, 1 + 64 + (256 - 64) + 128 + (256 - 128) + 1 + 4 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ckpt_report reports[3];
+        struct ckpt_hash digest;
+        uint64_t hashes = 0;
+        for (uint32_t r = 0; r < 3; r++) {
+            struct ckpt_share share = { .count = 0 };
+            deal(&f->state, r, 3, cases[i].each, &share);
+            f->state.share = &share;
+            write_one(f, r, 3, &reports[r]);
+            for (uint32_t k = 0; k < reports[r].run_count; k++)
+                hashes += reports[r].runs[k].count;
+        }
+        assert_int_equal(hashes, cases[i].hashes);
+        assert_int_equal(digest_of(reports, 3, &digest), ST_OK);
+        assert_memory_equal(digest.byte, f->digest.byte, sizeof(digest.byte));
+        release_all(reports, 3);
     }
 }
 
@@ -157,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(however_a_state_is_divided_its_digest_is_the_same, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(runs_of_many_ranks_meet_within_a_branch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_whole_branch_is_one_hash, set_up, tear_down),
         cmocka_unit_test_setup_teardown(branches_that_cannot_be_make_no_manifest, set_up,
                                         tear_down),

@@ -169,14 +169,16 @@ static void hashes_of_a_share_start_where_its_data_does(void **unused)
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct ckpt_buffer buffers[SAMPLE_BUFFERS];
         struct ckpt_state state = sample.state;
-        for (uint32_t i = 0; i < SAMPLE_BUFFERS; i++) {
-            uint64_t first = 0, count = 0;
-            ckpt_share_elements(&sample.state, i, rank, 3, &first, &count);
-            buffers[i] = sample.buffers[i];
-            buffers[i].data =
-                (const uint8_t *)buffers[i].data + first * ckpt_dtype_size(buffers[i].dtype);
-            buffers[i].data_first = first;
-            buffers[i].pieces += first / PIECE_ELEMENTS;
+        struct ckpt_share share;
+        assert_int_equal(ckpt_share_of(&state, rank, 3, &share), ST_OK);
+        memcpy(buffers, sample.buffers, sizeof(buffers));
+        for (uint32_t r = 0; r < share.count; r++) { /* one of a buffer */
+            const struct ckpt_run *run = &share.run[r];
+            struct ckpt_buffer *buffer = &buffers[run->buffer];
+            buffer->data =
+                (const uint8_t *)buffer->data + run->first * ckpt_dtype_size(buffer->dtype);
+            buffer->packed = true;
+            buffer->pieces += run->first / PIECE_ELEMENTS;
         }
         state.buffers = buffers;
         struct memory_io *memory = new_folder();

@@ -199,13 +199,53 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
         assert_int_equal(staging_begin(staging), ST_OK);
         assert_int_equal(staging_wait(staging), ST_OK);
         const struct ckpt_buffer *copy = staging_buffers(staging);
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(&described, 0, 1, 2, &first, &count);
-        assert_true(count > 0);
-        assert_int_equal(copy->data_first, first);
-        for (uint64_t i = 0; i < count; i++)
+        const struct ckpt_share *share = staging_share(staging);
+        assert_int_equal(share->count, 1);
+        assert_true(share->run[0].first > 0 && copy->packed);
+        for (uint64_t i = 0; i < share->run[0].count; i++)
             assert_true(((const float *)copy->data)[i] == (float)round);
     }
+    staging_close(staging);
+    device.table->free(device.backend, data);
+    device_close(&device);
+    free(job);
+}
+
+/* Of a share with several runs nothing else is copied, and they lie one after the other. */
+static void a_snapshot_of_many_runs_is_packed(void **state)
+{
+    (void)state;
+    enum { CHUNK = 4 * 65536, COUNT = 5 * CHUNK + 7 };
+    static const uint64_t runs[][2] = { { CHUNK, CHUNK }, { 3 * CHUNK, 2 * CHUNK + 7 } };
+    static float values[COUNT];
+    struct job *job = calloc(1, sizeof(*job));
+    assert_non_null(job);
+    job->workers.threads = 1;
+    const struct device_options options = { .job = job, .table = async_device() };
+    struct device device;
+    struct reason reason;
+    assert_int_equal(device_open(&options, &device, &reason), ST_OK);
+    void *data = NULL;
+    assert_int_equal(device.table->alloc(device.backend, sizeof(values), &data), ST_OK);
+    for (size_t i = 0; i < COUNT; i++)
+        values[i] = (float)i;
+    struct ckpt_buffer buffer = { .name = "momentum", .dtype = CKPT_F32, .count = COUNT };
+    struct ckpt_share share = { .count = 0 };
+    buffer.data = data;
+    struct ckpt_state described = { .buffers = &buffer, .buffer_count = 1 };
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(ckpt_share_add(&described, 0, runs[i][0], runs[i][1], &share), ST_OK);
+    described.share = &share;
+    struct staging *staging = NULL;
+    assert_int_equal(
+        device.table->vector.copy(device.backend, data, values, sizeof(values), device.compute),
+        ST_OK);
+    assert_int_equal(staging_open(&device, &described, 1, 2, &staging), ST_OK);
+    assert_int_equal(staging_begin(staging), ST_OK);
+    assert_int_equal(staging_wait(staging), ST_OK);
+    const float *copy = staging_buffers(staging)->data;
+    assert_memory_equal(copy, values + CHUNK, CHUNK * sizeof(float));
+    assert_memory_equal(copy + CHUNK, values + 3 * CHUNK, (2 * CHUNK + 7) * sizeof(float));
     staging_close(staging);
     device.table->free(device.backend, data);
     device_close(&device);
@@ -272,6 +312,7 @@ int main(void)
         cmocka_unit_test(skipped_steps_drop_what_was_already_on_its_way),
         cmocka_unit_test(a_fast_reduction_comes_close),
         cmocka_unit_test(a_snapshot_waits_for_what_was_enqueued_before),
+        cmocka_unit_test(a_snapshot_of_many_runs_is_packed),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
         cmocka_unit_test(steps_allocate_nothing_on_the_device),
     };

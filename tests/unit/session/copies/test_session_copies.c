@@ -8,13 +8,8 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "session/copies/copy_folder.h"
 #include "tests/test.h"
-
-#define JOB       "j-0123456789"
-#define COUNT     (3 * PIECE_ELEMENTS + 777)
-#define SMALL     50
-#define PATH_MAX_ 160
+#include "tests/unit/session/copies/copies_fixture.h"
 
 /* ---- no more room to map anything ---- */
 
@@ -28,140 +23,28 @@ void *__wrap_mmap(void *at, size_t size, int access, int flags, int fd, off_t of
     return no_map ? MAP_FAILED : __real_mmap(at, size, access, flags, fd, offset);
 }
 
-struct state {
-    char dir[64];
-    float *values;
-    float small[SMALL];
-    struct ckpt_buffer buffers[2];
-    struct ckpt_blob blob;
-    uint64_t skip[2];
-    struct ckpt_state state;
-};
-
-static void fill(struct state *s, uint64_t step)
-{
-    for (size_t i = 0; i < COUNT; i++)
-        s->values[i] = (float)i + 0.001f * (float)step;
-    for (size_t i = 0; i < SMALL; i++)
-        s->small[i] = (float)(i * step);
-    s->state.scalars.step = step;
-}
-
-static struct state *state_new(void)
-{
-    struct state *s = calloc(1, sizeof(*s));
-    CHECK(s != NULL);
-    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/cairn-copies-XXXXXX");
-    assert_non_null(mkdtemp(s->dir));
-    s->values = calloc(COUNT, sizeof(float));
-    CHECK(s->values != NULL);
-    s->buffers[0] = (struct ckpt_buffer){
-        .name = "parameters", .dtype = CKPT_F32, .count = COUNT, .data = s->values
-    };
-    s->buffers[1] = (struct ckpt_buffer){
-        .name = "statistics", .dtype = CKPT_F32, .count = SMALL, .data = s->small
-    };
-    s->skip[0] = 3;
-    s->skip[1] = 5;
-    s->blob = (struct ckpt_blob){ .name = "pins.json", .data = "{\"a\":1}", .size = 7 };
-    s->state = (struct ckpt_state){
-        .job = JOB,
-        .generation = 4,
-        .buffers = s->buffers,
-        .buffer_count = 2,
-        .blobs = &s->blob,
-        .blob_count = 1,
-        .scalars = { .seed = 9, .loss_scale = 1024, .skip = s->skip, .skip_count = 2 }
-    };
-    fill(s, 7);
-    return s;
-}
-
-static void state_free(struct state *s)
-{
-    char command[PATH_MAX_];
-    (void)snprintf(command, sizeof(command), "rm -r %s", s->dir);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): our own folder */
-    free(s->values);
-    free(s);
-}
-
-static void path_of(const struct state *s, uint32_t generation, uint32_t rank, int number,
-                    char out[PATH_MAX_])
-{
-    (void)snprintf(out, PATH_MAX_, "%s/g%u-r%u-%d.copy", s->dir, generation, rank, number);
-}
-
-static size_t share_bytes(const struct state *s, uint32_t rank, uint32_t size)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint64_t first = 0, count = 0;
-        ckpt_share_elements(&s->state, i, rank, size, &first, &count);
-        bytes += (size_t)count * sizeof(float);
-    }
-    return bytes;
-}
-
-/* A whole copy at path, of the state as it is. */
-static void write_copy(const struct state *s, const char *path, uint32_t rank, uint32_t size)
-{
-    struct copy_file file;
-    assert_int_equal(copy_file_open(path, share_bytes(s, rank, size), &file), ST_OK);
-    assert_int_equal(copy_file_begin(&file, &s->state, rank, size), ST_OK);
-    copy_file_fill(&file);
-    copy_file_seal(&file);
-    copy_file_close(&file);
-}
-
-static void check_view(const struct state *s, const struct copy_view *view)
-{
-    assert_string_equal(view->head->job, JOB);
-    for (uint32_t i = 0; i < 2; i++) {
-        size_t size = 0;
-        const void *data = copy_view_data(view, i, &size);
-        const struct copy_buffer *b = &view->head->buffers[i];
-        const float *from = s->buffers[i].data;
-        assert_int_equal(size, b->count * sizeof(float));
-        assert_memory_equal(data, from + b->first, size);
-        assert_int_equal(copy_view_check_data(view, i, data), ST_OK);
-    }
-    struct ckpt_scalars scalars;
-    copy_view_scalars(view, &scalars);
-    assert_int_equal(scalars.step, s->state.scalars.step);
-    assert_int_equal(scalars.seed, 9);
-    assert_true(scalars.loss_scale == 1024);
-    assert_int_equal(scalars.skip_count, 2);
-    assert_int_equal(scalars.skip[1], 5);
-    size_t size = 0;
-    const char *pins = copy_view_blob(view, "pins.json", &size);
-    assert_non_null(pins);
-    assert_memory_equal(pins, "{\"a\":1}", size);
-    assert_null(copy_view_blob(view, "other", &size));
-}
-
 static void a_copy_is_read_as_it_was_taken(void **state)
 {
     (void)state;
-    struct state *s = state_new();
+    struct copies *s = copies_new(COPIES_COUNT);
     for (uint32_t rank = 0; rank < 3; rank++) {
-        char path[PATH_MAX_];
+        char path[COPIES_PATH];
         struct copy_view view;
-        path_of(s, 4, rank, 0, path);
-        write_copy(s, path, rank, 3);
+        copies_path(s, 4, rank, 0, path);
+        copies_write(s, path, rank, 3);
         assert_int_equal(copy_view_map(path, &view), ST_OK);
-        check_view(s, &view);
+        copies_check(s, &view);
         copy_view_unmap(&view);
     }
-    state_free(s);
+    copies_free(s);
 }
 
 static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
 {
     (void)state;
-    struct state *s = state_new();
+    struct copies *s = copies_new(COPIES_COUNT);
     struct copy_file file;
-    assert_int_equal(copy_file_open(NULL, share_bytes(s, 0, 1), &file), ST_OK);
+    assert_int_equal(copy_file_open(NULL, copies_share_bytes(s, 0, 1), &file), ST_OK);
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK);
     copy_file_fill(&file);
     const struct ckpt_state *copy = copy_file_state(&file);
@@ -172,18 +55,18 @@ static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
     assert_non_null(copy->buffers[0].pieces);
     assert_true(copy->buffers[0].data != s->buffers[0].data);
     copy_file_close(&file);
-    state_free(s);
+    copies_free(s);
 }
 
 static void a_copy_that_was_being_taken_is_not_whole(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     struct copy_file file;
     struct copy_view view;
-    path_of(s, 4, 0, 0, path);
-    assert_int_equal(copy_file_open(path, share_bytes(s, 0, 1), &file), ST_OK);
+    copies_path(s, 4, 0, 0, path);
+    assert_int_equal(copy_file_open(path, copies_share_bytes(s, 0, 1), &file), ST_OK);
     assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK);
     assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
@@ -192,43 +75,16 @@ static void a_copy_that_was_being_taken_is_not_whole(void **state)
     copy_file_seal(&file);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
     copy_view_unmap(&view);
-    fill(s, 8);
+    copies_fill(s, 8);
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK); /* the old one goes first */
     assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     copy_file_fill(&file);
     copy_file_seal(&file);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
-    check_view(s, &view);
+    copies_check(s, &view);
     copy_view_unmap(&view);
     copy_file_close(&file);
-    state_free(s);
-}
-
-/* Whether a reader that checks all that it uses finds something wrong. */
-static bool is_found(const char *path)
-{
-    struct copy_view view;
-    if (copy_view_map(path, &view) != ST_OK)
-        return true;
-    bool found = false;
-    for (uint32_t i = 0; i < view.head->buffer_count; i++) {
-        size_t size = 0;
-        const void *data = copy_view_data(&view, i, &size);
-        found = found || copy_view_check_data(&view, i, data) == ST_CORRUPT;
-    }
-    copy_view_unmap(&view);
-    return found;
-}
-
-static void flip(const char *path, size_t at, uint8_t bits)
-{
-    uint8_t byte = 0;
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
-    byte ^= bits;
-    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
-    assert_int_equal(close(fd), 0);
+    copies_free(s);
 }
 
 /* Of every byte that is used: seal, head, tables, hashes, skip list, blobs, and of the data one in
@@ -236,43 +92,43 @@ static void flip(const char *path, size_t at, uint8_t bits)
 static void every_flipped_byte_is_found(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     struct copy_view view;
-    path_of(s, 4, 0, 0, path);
-    write_copy(s, path, 0, 1);
+    copies_path(s, 4, 0, 0, path);
+    copies_write(s, path, 0, 1);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
-    const size_t head_size = view.seal->head_size, first = view.head->buffers[0].data;
-    const size_t end = first + COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
+    const size_t head_size = view.seal->head_size, first = copy_view_runs(&view)[0].data;
+    const size_t end = first + COPIES_COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
     copy_view_unmap(&view);
-    assert_false(is_found(path));
+    assert_false(copies_damaged(path));
     for (size_t at = 0; at < head_size; at++) {
-        flip(path, at, (uint8_t)(1u << (at % 8)));
-        assert_true(is_found(path));
-        flip(path, at, (uint8_t)(1u << (at % 8)));
+        copies_flip(path, at, (uint8_t)(1u << (at % 8)));
+        assert_true(copies_damaged(path));
+        copies_flip(path, at, (uint8_t)(1u << (at % 8)));
     }
     for (size_t at = first; at < end;
          at += at + piece < end && (at - first) % piece == 0 ? 1 : 9973) {
-        flip(path, at, 0x10);
-        assert_true(is_found(path));
-        flip(path, at, 0x10);
+        copies_flip(path, at, 0x10);
+        assert_true(copies_damaged(path));
+        copies_flip(path, at, 0x10);
     }
-    flip(path, end - 1, 1);
-    assert_true(is_found(path));
-    flip(path, end - 1, 1);
-    assert_false(is_found(path));
-    state_free(s);
+    copies_flip(path, end - 1, 1);
+    assert_true(copies_damaged(path));
+    copies_flip(path, end - 1, 1);
+    assert_false(copies_damaged(path));
+    copies_free(s);
 }
 
 static void a_file_that_was_cut_is_not_whole(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     struct copy_view view;
     struct stat about;
-    path_of(s, 4, 0, 0, path);
-    write_copy(s, path, 0, 1);
+    copies_path(s, 4, 0, 0, path);
+    copies_write(s, path, 0, 1);
     assert_int_equal(stat(path, &about), 0);
     for (off_t size = about.st_size - 1; size > 0; size -= about.st_size / 41 + 1) {
         assert_int_equal(truncate(path, size), 0);
@@ -282,17 +138,17 @@ static void a_file_that_was_cut_is_not_whole(void **state)
     assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(copy_view_map(path, &view), ST_NOT_FOUND);
-    state_free(s);
+    copies_free(s);
 }
 
 /* A FIFO that nobody writes holds up no hello. */
 static void what_is_no_file_is_no_copy(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     struct copy_view view;
-    path_of(s, 4, 0, 0, path);
+    copies_path(s, 4, 0, 0, path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(copy_view_map(path, &view), ST_INCOMPLETE);
     assert_int_equal(unlink(path), 0);
@@ -301,48 +157,52 @@ static void what_is_no_file_is_no_copy(void **state)
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlink("/dev/zero", path), 0);
     assert_int_not_equal(copy_view_map(path, &view), ST_OK);
-    state_free(s);
+    copies_free(s);
 }
 
 static void a_front_that_was_sent_is_parsed_like_the_file(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     struct copy_view view, front;
-    path_of(s, 4, 0, 0, path);
-    write_copy(s, path, 0, 1);
+    copies_path(s, 4, 0, 0, path);
+    copies_write(s, path, 0, 1);
     assert_int_equal(copy_view_map(path, &view), ST_OK);
     const size_t size = view.seal->head_size;
     uint8_t *memory = malloc(size);
     CHECK(memory != NULL);
     memcpy(memory, view.memory, size);
     assert_int_equal(copy_view_parse(memory, size, view.size, &front), ST_OK);
-    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_OK);
-    s->values[5] += 1;
-    assert_int_equal(copy_view_check_data(&front, 0, s->values), ST_CORRUPT);
+    const size_t bytes = COPIES_COUNT * sizeof(float), piece = PIECE_ELEMENTS * sizeof(float);
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, bytes), ST_OK);
+    s->values[PIECE_ELEMENTS - 1] += 1;
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, bytes), ST_CORRUPT);
+    assert_int_equal(copy_view_check_data(&front, 0, 0, s->values, piece), ST_CORRUPT);
+    assert_int_equal(
+        copy_view_check_data(&front, 0, piece, s->values + PIECE_ELEMENTS, bytes - piece), ST_OK);
     assert_int_equal(copy_view_parse(memory, size, view.size + 1, &front), ST_CORRUPT);
     assert_int_equal(copy_view_parse(memory, size - 1, view.size, &front), ST_CORRUPT);
     memory[size - 1] ^= 1;
     assert_int_equal(copy_view_parse(memory, size, view.size, &front), ST_CORRUPT);
     free(memory);
     copy_view_unmap(&view);
-    state_free(s);
+    copies_free(s);
 }
 
 static void more_than_was_announced_is_refused(void **state)
 {
     (void)state;
-    struct state *s = state_new();
+    struct copies *s = copies_new(COPIES_COUNT);
     struct copy_file file;
     assert_int_equal(copy_file_open(NULL, 4096, &file), ST_OK);
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
     copy_file_close(&file);
-    assert_int_equal(copy_file_open(NULL, share_bytes(s, 0, 1), &file), ST_OK);
-    s->blob.size = COPY_ROOM + 4096;
+    assert_int_equal(copy_file_open(NULL, copies_share_bytes(s, 0, 1), &file), ST_OK);
+    s->blob.size = 2 * COPY_ROOM;
     assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_FULL);
     copy_file_close(&file);
-    state_free(s);
+    copies_free(s);
 }
 
 /* ---- a folder ---- */
@@ -350,82 +210,82 @@ static void more_than_was_announced_is_refused(void **state)
 static void whole_copies_of_the_job_are_offered(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     for (uint32_t rank = 0; rank < 2; rank++) {
         for (int i = 0; i < 2; i++) {
-            fill(s, 7 + (uint64_t)i);
-            path_of(s, 4, rank, i, path);
-            write_copy(s, path, rank, 2);
+            copies_fill(s, 7 + (uint64_t)i);
+            copies_path(s, 4, rank, i, path);
+            copies_write(s, path, rank, 2);
         }
     }
-    path_of(s, 4, 1, 1, path);
-    flip(path, 100, 1); /* damaged */
-    path_of(s, 3, 0, 0, path);
-    write_copy(s, path, 0, 2); /* says generation 4: moved */
-    path_of(s, 4, 0, 2, path);
-    write_copy(s, path, 0, 2); /* once more step 8 */
+    copies_path(s, 4, 1, 1, path);
+    copies_flip(path, 100, 1); /* damaged */
+    copies_path(s, 3, 0, 0, path);
+    copies_write(s, path, 0, 2); /* says generation 4: moved */
+    copies_path(s, 4, 0, 2, path);
+    copies_write(s, path, 0, 2); /* once more step 8 */
     struct session_copy *list = NULL;
     size_t count = 0;
-    assert_int_equal(copy_folder_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list(s->dir, COPIES_JOB, &list, &count), ST_OK);
     assert_int_equal(count, 3);
     for (size_t i = 0; i < count; i++) {
         struct copy_view view;
         assert_int_equal(list[i].generation, 4);
         assert_int_equal(list[i].size, 2);
         assert_true(list[i].step == 7 || (list[i].step == 8 && list[i].rank == 0));
-        assert_int_equal(copy_folder_find(s->dir, JOB, &list[i], &view), ST_OK);
+        assert_int_equal(copy_folder_find(s->dir, COPIES_JOB, &list[i], &view), ST_OK);
         assert_int_equal(view.head->step, list[i].step);
         copy_view_unmap(&view);
         list[i].step = 99;
-        assert_int_equal(copy_folder_find(s->dir, JOB, &list[i], &view), ST_INCOMPLETE);
+        assert_int_equal(copy_folder_find(s->dir, COPIES_JOB, &list[i], &view), ST_INCOMPLETE);
     }
     free(list);
     assert_int_equal(copy_folder_list(s->dir, "j-another", &list, &count), ST_OK);
     assert_int_equal(count, 0);
     free(list);
-    assert_int_equal(copy_folder_list("/nowhere", JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list("/nowhere", COPIES_JOB, &list, &count), ST_OK);
     assert_int_equal(count, 0);
     assert_true(copy_folder_bytes(s->dir) > 0);
     assert_int_equal(copy_folder_bytes("/nowhere"), 0);
     assert_int_equal(copy_folder_bytes(NULL), 0);
     free(list);
-    state_free(s);
+    copies_free(s);
 }
 
-static bool is_there(const struct state *s, uint32_t generation, uint32_t rank, int number)
+static bool is_there(const struct copies *s, uint32_t generation, uint32_t rank, int number)
 {
-    char path[PATH_MAX_];
-    path_of(s, generation, rank, number, path);
+    char path[COPIES_PATH];
+    copies_path(s, generation, rank, number, path);
     return access(path, F_OK) == 0;
 }
 
 static void older_slots_are_used_again_and_removed_but_what_is_restored_from(void **state)
 {
     (void)state;
-    struct state *s = state_new();
-    char path[PATH_MAX_];
+    struct copies *s = copies_new(COPIES_COUNT);
+    char path[COPIES_PATH];
     for (uint32_t rank = 0; rank < 2; rank++) {
         for (int i = 0; i < 3; i++) {
-            fill(s, 7 + (uint64_t)i);
-            path_of(s, 4, rank, i, path);
-            write_copy(s, path, rank, 2);
+            copies_fill(s, 7 + (uint64_t)i);
+            copies_path(s, 4, rank, i, path);
+            copies_write(s, path, rank, 2);
         }
     }
     const struct session_copy kept = { .generation = 4, .step = 8, .size = 2 };
-    const size_t bytes = copy_file_bytes(share_bytes(s, 0, 2));
-    path_of(s, 5, 0, 0, path);
+    const size_t bytes = copy_file_bytes(copies_share_bytes(s, 0, 2));
+    copies_path(s, 5, 0, 0, path);
     assert_false(copy_folder_reuse(s->dir, 5, 0, &kept, bytes + 4096, path));
     assert_true(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path));
-    path_of(s, 5, 0, 1, path);
+    copies_path(s, 5, 0, 1, path);
     assert_true(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path));
-    path_of(s, 5, 0, 2, path);
+    copies_path(s, 5, 0, 2, path);
     assert_false(copy_folder_reuse(s->dir, 5, 0, &kept, bytes, path)); /* kept */
     assert_true(is_there(s, 5, 0, 0) && is_there(s, 5, 0, 1) && is_there(s, 4, 0, 1));
     struct session_copy *list =
         NULL; /* what was renamed is nobody's copy until it is sealed anew */
     size_t count = 0;
-    assert_int_equal(copy_folder_list(s->dir, JOB, &list, &count), ST_OK);
+    assert_int_equal(copy_folder_list(s->dir, COPIES_JOB, &list, &count), ST_OK);
     assert_int_equal(count, 4);
     free(list);
     copy_folder_clean(s->dir, 5, 1, &kept);
@@ -436,34 +296,34 @@ static void older_slots_are_used_again_and_removed_but_what_is_restored_from(voi
     assert_true(is_there(s, 5, 0, 0));
     copy_folder_forget(s->dir, 5, 0);
     assert_false(is_there(s, 5, 0, 0) || is_there(s, 5, 0, 1));
-    state_free(s);
+    copies_free(s);
 }
 
 static void without_room_to_map_nothing_is_left_behind_or_lost(void **state)
 {
     (void)state;
-    struct state *s = state_new();
+    struct copies *s = copies_new(COPIES_COUNT);
     const struct session_copy kept = { .generation = 4, .step = 7, .size = 1 };
     struct copy_file file;
-    char path[PATH_MAX_];
-    path_of(s, 4, 0, 0, path);
-    write_copy(s, path, 0, 1);
-    path_of(s, 5, 0, 0, path);
+    char path[COPIES_PATH];
+    copies_path(s, 4, 0, 0, path);
+    copies_write(s, path, 0, 1);
+    copies_path(s, 5, 0, 0, path);
     no_map = true;
     copy_folder_clean(s->dir, 5, 0, &kept); /* what is kept can't be told from the others */
     assert_false(
-        copy_folder_reuse(s->dir, 5, 0, &kept, copy_file_bytes(share_bytes(s, 0, 1)), path));
-    assert_int_equal(copy_file_open(path, share_bytes(s, 0, 1), &file), ST_NO_MEMORY);
+        copy_folder_reuse(s->dir, 5, 0, &kept, copy_file_bytes(copies_share_bytes(s, 0, 1)), path));
+    assert_int_equal(copy_file_open(path, copies_share_bytes(s, 0, 1), &file), ST_NO_MEMORY);
     no_map = false;
     assert_true(is_there(s, 4, 0, 0));
     assert_false(is_there(s, 5, 0, 0));
-    state_free(s);
+    copies_free(s);
 }
 
 /* A file whose bytes behind the seal came from another node's; the seal comes last. */
 struct received {
-    struct state *s;
-    char path[PATH_MAX_]; /* of to */
+    struct copies *s;
+    char path[COPIES_PATH]; /* of to */
     struct copy_view from;
     struct copy_file to;
     struct copy_seal seal;
@@ -471,11 +331,11 @@ struct received {
 
 static void receive(struct received *r)
 {
-    char path[PATH_MAX_];
-    r->s = state_new();
-    path_of(r->s, 4, 1, 0, path);
-    path_of(r->s, 4, 1, 8, r->path);
-    write_copy(r->s, path, 1, 3);
+    char path[COPIES_PATH];
+    r->s = copies_new(COPIES_COUNT);
+    copies_path(r->s, 4, 1, 0, path);
+    copies_path(r->s, 4, 1, 8, r->path);
+    copies_write(r->s, path, 1, 3);
     assert_int_equal(copy_view_map(path, &r->from), ST_OK);
     assert_int_equal(copy_file_open_size(r->path, r->from.size, &r->to), ST_OK);
     r->seal = *r->from.seal;
@@ -488,7 +348,7 @@ static void received_free(struct received *r)
 {
     copy_view_unmap(&r->from);
     copy_file_close(&r->to);
-    state_free(r->s);
+    copies_free(r->s);
 }
 
 static void what_another_node_sent_is_whole_only_after_all_of_it_was_checked(void **state)
@@ -498,11 +358,11 @@ static void what_another_node_sent_is_whole_only_after_all_of_it_was_checked(voi
     struct copy_view view;
     receive(&r);
     assert_int_equal(copy_file_check(&r.to, &r.seal, &view), ST_OK);
-    check_view(r.s, &view);
+    copies_check(r.s, &view);
     assert_int_equal(copy_view_map(r.path, &view), ST_INCOMPLETE);
     copy_file_accept(&r.to, &r.seal);
     assert_int_equal(copy_view_map(r.path, &view), ST_OK);
-    check_view(r.s, &view);
+    copies_check(r.s, &view);
     copy_view_unmap(&view);
     copy_file_break(&r.to);
     assert_int_equal(copy_view_map(r.path, &view), ST_INCOMPLETE);
@@ -525,10 +385,10 @@ static void any_bit_that_changed_on_the_way_is_noticed(void **state)
     receive(&r);
     for (size_t at = sizeof(r.seal); at < r.seal.head_size; at += 13)
         expect_noticed(&r, at, 16);
-    for (uint32_t i = 0; i < r.from.head->buffer_count; i++) {
-        const struct copy_buffer *b = &r.from.head->buffers[i];
-        for (size_t at = 0; at < b->count * sizeof(float); at += 4 + b->count / 7)
-            expect_noticed(&r, b->data + at, 1);
+    for (uint32_t i = 0; i < r.from.head->run_count; i++) {
+        const struct copy_run *run = &copy_view_runs(&r.from)[i];
+        for (size_t at = 0; at < run->count * sizeof(float); at += 4 + run->count / 7)
+            expect_noticed(&r, run->data + at, 1);
     }
     for (size_t at = 0; at < sizeof(r.seal); at++) {
         struct copy_seal bad = r.seal;
