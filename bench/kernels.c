@@ -149,7 +149,7 @@ static void open_bench(struct bench *b)
                                        .progress = on_node,
                                        .progress_arg = b };
     must(plan_new(b->tape, &plan, &b->plan), "plan");
-    must(optimizer_new(b->text ? &adamw : &sgd, b->tape, b->table, b->backend, &b->optimizer),
+    must(optimizer_new(b->text ? &adamw : &sgd, b->tape, NULL, b->table, b->backend, &b->optimizer),
          "optimizer");
     initial_values_params(b->tape, 1, optimizer_params(b->optimizer));
     initial_values_stats(b->tape, optimizer_stats(b->optimizer));

@@ -144,8 +144,8 @@ static void open_model(struct train_model *model)
     struct optimizer_options adamw = {
         .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.01f
     };
-    must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, model->table,
-                       model->backend, &model->optimizer),
+    must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, NULL,
+                       model->table, model->backend, &model->optimizer),
          "optimizer");
     fill_state(model);
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");

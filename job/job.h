@@ -128,6 +128,7 @@ struct job {
         char value[JOB_ENV_VALUE];
     } nccl[JOB_ENV_MAX]; /* environment of NCCL, by name; behind the last one "" */
     struct {
+        int64_t zero; /* 1: each worker has the optimizer's moments of its own part alone */
         enum job_reduction reduction;
     } parallel;
     struct {

@@ -155,7 +155,7 @@ static const struct field fields[] = {
 
     { "parallel.tensor", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
     { "parallel.pipeline", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
-    { "parallel.zero", FIELD_INT, FIELD_UNBUILT, NOWHERE, 0, 3, .fallback = "0" },
+    { "parallel.zero", FIELD_INT, 0, AT(parallel.zero), 0, 1, .fallback = "0" },
     { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction),
       .words = JOB_WORDS(JOB_REDUCTIONS), .fallback = "exact" },
 

@@ -164,13 +164,23 @@ struct vector_table {
                          size_t n, const struct adamw_args *args, struct stream *s);
 };
 
+/* Bytes [first, first + bytes) of a region. */
+struct memory_part {
+    size_t first, bytes;
+};
+
 struct backend_table {
     const char *name; /* "cpu", "cuda" */
     bool host_memory; /* the host may read and write what alloc gives */
     enum status (*open)(const struct backend_options *options, struct backend **out);
     void (*close)(struct backend *backend);
     enum status (*alloc)(struct backend *backend, size_t bytes, void **out); /* zeroed */
+    /* Addresses for `bytes`, of which only the parts (ascending, count may be 0) need to have
+     * memory, zeroed: what lies elsewhere is not to be touched. free_parts frees it. */
+    enum status (*alloc_parts)(struct backend *backend, size_t bytes,
+                               const struct memory_part *parts, size_t count, void **out);
     void (*free)(struct backend *backend, void *memory);
+    void (*free_parts)(struct backend *backend, void *memory, size_t bytes);
     /* Host memory whose copies to and from the device run beside computing; zeroed. */
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **out);
     void (*free_host)(struct backend *backend, void *memory);

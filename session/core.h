@@ -80,8 +80,7 @@ MUST_CHECK enum status session_core_met(const struct session_meeting *meeting,
 
 /* To an order Park, once nothing of the step thread's reads or writes the state any more. The first
  * call counts. */
-void session_core_parked(struct session_core *core, uint64_t step, bool whole,
-                         uint32_t computed_by);
+void session_core_parked(struct session_core *core, const struct session_parked *kept);
 /* Where this process goes on; token: [SESSION_TOKEN]. false: it is not known yet, or over. */
 bool session_core_regrouped(const struct session_core *core, uint32_t *out_generation,
                             uint32_t *out_number, char *out_token);

@@ -24,14 +24,14 @@ void session_core_offer_state(struct session_core *core, const struct session_pa
     core->last_words_version++; /* what this process left before is of another generation */
 }
 
-void session_core_parked(struct session_core *core, uint64_t step, bool whole, uint32_t computed_by)
+void session_core_parked(struct session_core *core, const struct session_parked *kept)
 {
     struct session_park_record *park = &core->park;
     CHECK(core->over || park->state != SESSION_PARK_NONE);
     if (park->state != SESSION_PARK_ASKED)
         return;
     park->state = SESSION_PARK_PARKED;
-    park->parked = (struct session_parked){ step, whole, whole ? computed_by : 0 };
+    park->parked = kept->whole ? *kept : (struct session_parked){ .step = kept->step };
     park->said = false;
     core->fault.known = false; /* of the generation; what this process dies of later is another */
     core->last_words_version++;
@@ -96,6 +96,8 @@ bool session_fill_parked(const struct session_core *core, Cairn__V1__Parked *out
     out->step = from->step;
     out->whole = from->whole;
     out->computed_by = from->computed_by;
+    out->part = from->part;
+    out->parts = from->parts;
     return true;
 }
 

@@ -66,7 +66,7 @@ enum status session_park(struct session *session, const struct session_parked *k
     session_mark(session, kept->step, session_core_is_spare(&session->core) ? "spare" : "parked");
     while (session->copies.given) /* the copier reads the state, or the host's copy of it */
         (void)session_wait(session, session_deadline(1000));
-    session_core_parked(&session->core, kept->step, kept->whole, kept->computed_by);
+    session_core_parked(&session->core, kept);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_last_words(session);

@@ -49,8 +49,10 @@ struct session;
 /* What a process keeps of a generation that it has left (message Parked). */
 struct session_parked {
     uint64_t step;        /* finished */
-    bool whole;           /* it has the state after that step */
+    bool whole;           /* it has the state after that step, as far as it is its to have: */
     uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
+    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. */
+    uint32_t part, parts;
 };
 
 /* What carries messages. All but interrupt are called by the link thread only. */

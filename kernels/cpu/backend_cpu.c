@@ -134,6 +134,42 @@ static void cpu_free(struct backend *backend, void *memory)
     free(memory);
 }
 
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE_HUGE - 1) / PAGE_HUGE * PAGE_HUGE;
+}
+
+static void cpu_free_parts(struct backend *backend, void *memory, size_t bytes)
+{
+    (void)backend;
+    if (memory != NULL)
+        (void)munmap(memory, whole_pages(bytes));
+}
+
+/* Addresses that can't be read cost nothing, and whoever touches what isn't his is found out. */
+static enum status cpu_alloc_parts(struct backend *backend, size_t bytes,
+                                   const struct memory_part *parts, size_t count, void **out)
+{
+    if (bytes > SIZE_MAX - PAGE_HUGE)
+        return ST_NO_MEMORY;
+    uint8_t *memory = mmap(NULL, whole_pages(bytes), PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const size_t begin = parts[i].first / PAGE_SMALL * PAGE_SMALL;
+        const size_t end = parts[i].first + parts[i].bytes;
+        CHECK(end <= bytes);
+        if (mprotect(memory + begin, end - begin, PROT_READ | PROT_WRITE) != 0) {
+            cpu_free_parts(backend, memory, bytes);
+            return ST_NO_MEMORY;
+        }
+        memset(memory + begin, 0, end - begin); /* no page faults in the first step */
+    }
+    *out = memory;
+    return ST_OK;
+}
+
 static enum status cpu_stream_new(struct backend *backend, struct stream **out)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
@@ -358,7 +394,9 @@ const struct backend_table *backend_cpu(void)
         .open = cpu_open,
         .close = cpu_close,
         .alloc = cpu_alloc,
+        .alloc_parts = cpu_alloc_parts,
         .free = cpu_free,
+        .free_parts = cpu_free_parts,
         .alloc_host = cpu_alloc,
         .free_host = cpu_free,
         .stream_new = cpu_stream_new,

@@ -8,7 +8,8 @@
  * failed once are not tried again.
  *
  * Where workers of the generation before go on (park.c), theirs is the state that counts, if none
- * of the copies is newer.
+ * of the copies is newer, and if they have all of it: where ranks own parts of the state, each is
+ * the only one that has its own.
  */
 #include <stdlib.h>
 
@@ -127,34 +128,60 @@ static bool is_live(const struct machine *m, const struct machine_kept *kept)
            (m->total_steps == 0 || kept->step <= m->total_steps);
 }
 
-/* The newest step that a worker of this generation has. */
-static bool find_live(const struct machine *m, uint64_t *out_step)
+static bool has_live(const struct machine *m, const struct machine_kept *kept, uint64_t step,
+                     uint32_t parts)
+{
+    return is_live(m, kept) && kept->step == step && kept->parts == parts && parts <= LIMIT_RANKS &&
+           kept->part < (parts == 0 ? 1 : parts);
+}
+
+/* Where ranks own parts of the state, all of them are there. */
+static bool are_all_there(const struct machine *m, uint64_t step, uint32_t parts)
+{
+    bool there[LIMIT_RANKS] = { false };
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct machine_kept *kept = &m->ranks[i].kept;
+        if (!has_live(m, kept, step, parts) || there[kept->part])
+            continue;
+        there[kept->part] = true;
+        found++;
+    }
+    return parts == 0 ? found > 0 : found == parts;
+}
+
+/* The newest step whose state workers of this generation have, alone or together; of a step in as
+ * few parts as they have it. */
+static bool find_live(const struct machine *m, uint64_t *out_step, uint32_t *out_parts)
 {
     bool found = false;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_kept *kept = &m->ranks[i].kept;
-        if (!is_live(m, kept) || (found && kept->step <= *out_step))
+        const bool better = !found || kept->step > *out_step ||
+                            (kept->step == *out_step && kept->parts < *out_parts);
+        if (!is_live(m, kept) || !better || !are_all_there(m, kept->step, kept->parts))
             continue;
         *out_step = kept->step;
+        *out_parts = kept->parts;
         found = true;
     }
     return found;
 }
 
 /* From workers that have it. Copies stay where they are until there are newer ones. */
-static void go_on_live(struct machine_turn *t, uint64_t step)
+static void go_on_live(struct machine_turn *t, uint64_t step, uint32_t parts)
 {
     struct machine *m = t->m;
     uint32_t sources = 0;
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        rank->source = is_live(m, &rank->kept) && rank->kept.step == step;
+        rank->source = has_live(m, &rank->kept, step, parts);
         sources += rank->source;
     }
     m->restore.live = true;
     start_at(m, step);
-    machine_tell(t, "live", "goes on from step %llu, which %u of %u workers have",
-                 (unsigned long long)step, sources, m->size);
+    machine_tell(t, "live", "goes on from step %llu, which %u of %u workers have%s",
+                 (unsigned long long)step, sources, m->size, parts > 0 ? " together" : "");
 }
 
 void machine_copies_choose(struct machine_turn *t)
@@ -176,8 +203,9 @@ void machine_copies_choose(struct machine_turn *t)
         m->restore.memory_step = step;
     }
     uint64_t live = 0;
-    if (find_live(m, &live) && (!found || live >= step)) {
-        go_on_live(t, live);
+    uint32_t parts = 0;
+    if (find_live(m, &live, &parts) && (!found || live >= step)) {
+        go_on_live(t, live, parts);
         return;
     }
     if (!found)

@@ -210,6 +210,8 @@ struct machine_rank {
         bool whole;       /* it has the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
+        /* Of what ranks own of that state it has the part of rank `part` of `parts`; 0, 0: all. */
+        uint32_t part, parts;
     } kept;
     bool differs;     /* it said its pins, and they are not the job's */
     bool at_store;    /* its saver has begun what it isn't through with */

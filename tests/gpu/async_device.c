@@ -74,6 +74,20 @@ static void async_free(struct backend *b, void *memory)
     CHECK(async_is_device(b, memory));
 }
 
+static enum status async_alloc_parts(struct backend *b, size_t bytes,
+                                     const struct memory_part *parts, size_t count, void **out)
+{
+    (void)parts;
+    (void)count;
+    return async_alloc(b, bytes, out);
+}
+
+static void async_free_parts(struct backend *b, void *memory, size_t bytes)
+{
+    (void)bytes;
+    async_free(b, memory);
+}
+
 static enum status async_alloc_host(struct backend *b, size_t bytes, void **out)
 {
     void *data = calloc(1, bytes);
@@ -340,6 +354,8 @@ static struct backend_table table = {
     .open = async_open,
     .close = async_close,
     .alloc = async_alloc,
+    .alloc_parts = async_alloc_parts,
+    .free_parts = async_free_parts,
     .free = async_free,
     .alloc_host = async_alloc_host,
     .free_host = async_free_host,

@@ -103,6 +103,7 @@ struct sim_job {
     uint32_t memory_bad_in, memory_bad_of, memory_bad_times;
     uint64_t memory_bad_step;
     bool by_speed;       /* its shares */
+    bool owns;           /* its ranks own parts of the state */
     bool slowed;         /* one of its workers is slower than the others, or was */
     uint32_t moved_in;   /* the newest generation whose lanes are to move */
     uint64_t moved_by;   /* ... by the coordinator after so many crashes */
@@ -442,6 +443,7 @@ struct sim_trainer_view {
     bool parked;          /* its step thread has unwound, and it heard of no next generation */
     bool whole;           /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */
+    uint32_t part, parts; /* of what ranks own it has this part of so many; 0, 0: all */
     uint64_t taint;       /* of that state */
     bool is_wrong;        /* it computed a lane wrongly, or a bit of its state flipped */
 };

@@ -51,6 +51,34 @@ const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
     return NULL;
 }
 
+/* What of the generation's workers could be gone on from. */
+static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, const struct machine *m,
+                                             uint32_t rank)
+{
+    const struct sim_trainer_view *view =
+        sim_worker(sim, job, m->generation, m->ranks[rank].number);
+    if (!view || !view->whole || view->ready || view->computed_by >= m->generation)
+        return NULL;
+    const uint32_t age = m->generation - view->computed_by;
+    return age < 64 && (m->ran >> age & 1) ? view : NULL;
+}
+
+/* Whether one has all of that step's state, or all parts of it are there. */
+static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
+                     const struct sim_trainer_view *of)
+{
+    bool there[SIM_RANKS] = { false };
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < m->size; r++) {
+        const struct sim_trainer_view *view = brings(sim, job, m, r);
+        if (!view || view->step != of->step || view->parts != of->parts || there[view->part])
+            continue;
+        there[view->part] = true;
+        count++;
+    }
+    return count >= of->parts;
+}
+
 /* Of fewer workers those that go on have what any of them had that was still heard. */
 static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
                          const Cairn__V1__Plan *plan, uint64_t start)
@@ -58,8 +86,9 @@ static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
     for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->start.job != job || view->start.spare || !view->dismissed || !view->whole ||
-            view->undying || view->hung || view->start.generation + 1 != plan->generation ||
-            view->step <= start || view->computed_by != view->start.generation || !(m->ran & 2))
+            view->undying || view->hung || view->parts > 0 ||
+            view->start.generation + 1 != plan->generation || view->step <= start ||
+            view->computed_by != view->start.generation || !(m->ran & 2))
             continue;
         sim_fail(sim,
                  "%s: generation %u starts from step %llu, but worker %u had step %llu, and "
@@ -75,12 +104,8 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
     const uint64_t start =
         plan->live ? plan->live->step : (plan->memory ? plan->memory->step : plan->restore_step);
     for (uint32_t r = 0; of->m.generation == plan->generation && r < plan->size; r++) {
-        const struct sim_trainer_view *view =
-            sim_worker(sim, job, plan->generation, of->m.ranks[r].number);
-        if (!view || !view->whole || view->ready || view->computed_by >= plan->generation)
-            continue;
-        const uint32_t age = plan->generation - view->computed_by;
-        if (view->step > start && age < 64 && (of->m.ran >> age & 1))
+        const struct sim_trainer_view *view = brings(sim, job, &of->m, r);
+        if (view && view->step > start && is_there(sim, job, &of->m, view))
             sim_fail(sim, "%s: generation %u starts from step %llu, but rank %u has step %llu",
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
@@ -97,7 +122,8 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
 bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
                       const struct session_assignment *plan)
 {
-    bool is_source = false;
+    bool is_source = false, first = true, there[SIM_RANKS] = { false };
+    uint32_t parts = 0, count = 0;
     for (size_t i = 0; i < plan->live_source_count; i++) {
         const uint32_t rank = plan->live_sources[i];
         const struct sim_trainer_view *source =
@@ -109,7 +135,14 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
             sim_fail(sim, "%s: rank %u of generation %u is to have step %llu, and has %llu%s",
                      plan->job, rank, plan->generation, (unsigned long long)plan->live_step,
                      (unsigned long long)source->step, source->whole ? "" : ", not whole");
+        first = first && !source->ready; /* who is has the part of its new rank by now */
+        parts = source->parts;
+        count += !there[source->part];
+        there[source->part] = true;
     }
+    if (first && count < parts)
+        sim_fail(sim, "%s: generation %u goes on from step %llu with %u of %u parts", plan->job,
+                 plan->generation, (unsigned long long)plan->live_step, count, parts);
     sim->live_restores += !is_source;
     return true;
 }

@@ -30,13 +30,14 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
                    "train: {duration: %llu steps, global_batch: 64, lanes: %u, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
                    "workers: {count: %u%s%s}\n"
+                   "parallel: {zero: %d}\n"
                    "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
                    "%d steps, best: {metric: loss, n: 1}}}\n"
                    "audit: {every: %llu steps, checksum: %llu steps}\n",
                    index, (unsigned long long)job->total, sim->lanes, job->ranks, fewer,
-                   job->by_speed ? ", shares: auto" : "", every, job->delta ? "true" : "false",
-                   SIM_KEEP_LAST, SIM_KEEP_EVERY, (unsigned long long)job->audit_every,
-                   (unsigned long long)job->checksum_every);
+                   job->by_speed ? ", shares: auto" : "", job->owns, every,
+                   job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY,
+                   (unsigned long long)job->audit_every, (unsigned long long)job->checksum_every);
     static struct job spec;
     struct buf errors;
     buf_init(&errors, 65536);

@@ -13,11 +13,11 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "trainer/device/device.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
 #include "trainer/worker/build.h"
-#include "trainer/worker/device.h"
 #include "trainer/worker/settings.h"
 
 #define PINS       "{}" /* none of these bits was computed */
@@ -70,7 +70,7 @@ static enum status make_buffers(struct import *i)
     if (st != ST_OK)
         return st;
     return import_fail(i,
-                       optimizer_new(&i->settings.optimizer, i->tape, i->device.table,
+                       optimizer_new(&i->settings.optimizer, i->tape, NULL, i->device.table,
                                      i->device.backend, &i->optimizer),
                        "the optimizer's buffers");
 }

@@ -13,11 +13,11 @@
 #include "session/memory/budget.h"
 #include "session/memory/pace.h"
 #include "session/memory/room.h"
+#include "trainer/device/device.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 #include "trainer/worker/build.h"
-#include "trainer/worker/device.h"
 #include "trainer/worker/memory_need.h"
 #include "trainer/worker/settings.h"
 
@@ -78,6 +78,7 @@ static enum status largest_worker(const struct preview *p, struct memory_need_op
         for (int64_t r = 0; r < count; r++) {
             if (shares[r] > out->lane_count) {
                 out->lane_count = shares[r];
+                out->owners = p->job->parallel.zero > 0 ? (uint32_t)count : 0;
                 *out_workers = count;
             }
         }

@@ -288,7 +288,8 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     const struct optimizer_step options = { .lr = lr,
                                             .update = step - worker_skip_before(w, step) + 1,
                                             .loss_scale = w->scaler.scale,
-                                            .may_overflow = w->settings.scaler.dynamic };
+                                            .may_overflow = w->settings.scaler.dynamic,
+                                            .peers = ownership_peers(&w->ownership) };
     backend_range_push(w->device.table, "update");
     enum status st =
         optimizer_update(w->optimizer, exact_sum(w->exact), &options, w->device.compute, out);

@@ -4,8 +4,8 @@
  *   step_compute  forward and backward of the share's lanes, micro-batches in order, and the exact
  *                 sum over all lanes. Communicates; changes no state.
  *   step_update   clipping, optimizer, running statistics, and the kernels' copies of the
- *                 parameters. Communicates with nobody; begins only when everything that it reads
- *                 is complete.
+ *                 parameters. Begins only when everything that it reads is complete. Communicates
+ *                 with nobody, unless ranks own parts of the moments (trainer/worker/ownership.h).
  *
  * So where a peer dies, the survivors differ by at most one whole step.
  *

@@ -48,6 +48,17 @@ static enum status restore_copies(struct rank *r)
 
 /* ---- from other workers ---- */
 
+/* It has the state of that step now. */
+static void note_kept(struct rank *r, uint64_t step)
+{
+    const bool shared = ownership_is_shared(&r->worker->ownership);
+    r->kept = (struct session_parked){ .step = step,
+                                       .whole = true,
+                                       .computed_by = r->assignment.generation,
+                                       .part = shared ? r->assignment.rank : 0,
+                                       .parts = shared ? r->assignment.size : 0 };
+}
+
 /* What is left of the step is what any of its sources lacks. */
 static void merge_rests(struct rank *r, const struct loop_rest *rests)
 {
@@ -98,8 +109,11 @@ static enum status sync_live(struct rank *r)
         return st;
     progress_collective_end(&r->progress, "live");
     merge_rests(r, rests);
+    const uint32_t computed_by = r->kept.computed_by;
+    note_kept(r, a->live_step);
+    if (source)
+        r->kept.computed_by = computed_by;
     if (!source) {
-        r->kept = (struct session_parked){ a->live_step, true, a->generation };
         LOG_INFO(r->log, "has the state of step %llu from %zu workers",
                  (unsigned long long)a->live_step, a->live_source_count);
     }
@@ -149,7 +163,7 @@ enum status rank_fill_state(struct rank *r)
         worker_skip_clear(r->worker);
         st = load_state(r);
         if (st == ST_OK) {
-            r->kept = (struct session_parked){ rank_first_step(r), true, a->generation };
+            note_kept(r, rank_first_step(r));
             r->rest = (struct loop_rest){ .step = r->kept.step, .whole = true };
             r->rows.count = 0; /* what comes after that step is computed again */
         }

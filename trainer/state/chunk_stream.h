@@ -29,7 +29,7 @@
 #include "comm/comm.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "trainer/worker/device.h"
+#include "trainer/device/device.h"
 
 #define CHUNK_STREAM_BYTES ((size_t)16 * 1024 * 1024) /* of a chunk, at most */
 #define CHUNK_STREAM_ROUND ((size_t)32 * 1024 * 1024) /* what a rank sends, or gets, in a round */

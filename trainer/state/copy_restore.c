@@ -290,8 +290,10 @@ enum status copy_restore(struct worker *worker, const struct copy_source *from,
                          struct reason *reason)
 {
     struct share_restore r = { .worker = worker, .from = from, .reason = reason };
+    enum status st = worker_hold(worker, NULL);
     state_describe(worker, from->assignment->memory.step, NULL, &r.view);
-    enum status st = host_state_make(worker, &r.view.state, &r.host);
+    if (st == ST_OK)
+        st = host_state_make(worker, &r.view.state, &r.host);
     if (st == ST_OK)
         st = make_tables(&r);
     if (st != ST_OK)

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/state/chunk_stream.h"
+#include "trainer/state/owned_sync.h"
 #include "trainer/state/state.h"
 
 #define SEND_MS INT64_C(60000)
@@ -17,8 +18,9 @@ struct live_hello {
     uint64_t seed, good_steps, skip_count;
     uint64_t layout; /* XXH3-64 of names, dtypes and sizes of the buffers */
     double loss_scale;
-    uint32_t whole; /* it has that state */
-    uint32_t note_size, reserved;
+    uint32_t whole;       /* it has that state */
+    uint32_t part, parts; /* ... of what ranks own that part; 0, 0: all */
+    uint32_t note_size;
     uint8_t note[LIVE_NOTE_MAX];
 };
 
@@ -70,6 +72,8 @@ static enum status greet(struct live *l)
     struct live_hello *own = &l->hellos[o->assignment->rank];
     *own = (struct live_hello){ .step = o->kept->step,
                                 .whole = o->kept->whole,
+                                .part = o->kept->part,
+                                .parts = o->kept->parts,
                                 .seed = scalars->seed,
                                 .good_steps = scalars->loss_scale_good_steps,
                                 .loss_scale = scalars->loss_scale,
@@ -103,7 +107,7 @@ static enum status compare(const struct live *l)
             return blame(l, ST_CORRUPT, r, "has a state of another shape");
         if (!live_sync_is_source(a, r))
             continue;
-        if (!h->whole || h->step != a->live_step)
+        if (!h->whole || h->step != a->live_step || h->parts != first->parts)
             return blame(l, r == a->rank ? ST_INVALID : ST_CORRUPT, r, "has another state");
         if (h->loss_scale != first->loss_scale || h->good_steps != first->good_steps ||
             h->skip_count != first->skip_count)
@@ -161,20 +165,66 @@ static enum status take_scalars(const struct live *l)
     return st == ST_OK ? ST_OK : live_fail(l, st, "skip list");
 }
 
+/* ---- what ranks own ---- */
+
+/* Of each part the first source that has it. */
+static enum status find_parts(const struct live *l, uint32_t parts, uint32_t *sources)
+{
+    const struct session_assignment *a = l->options->assignment;
+    uint32_t found = 0;
+    for (uint32_t p = 0; p < parts; p++)
+        sources[p] = UINT32_MAX;
+    for (size_t i = 0; i < a->live_source_count; i++) {
+        const uint32_t rank = a->live_sources[i], part = l->hellos[rank].part;
+        if (part >= parts || sources[part] != UINT32_MAX)
+            continue;
+        sources[part] = rank;
+        found++;
+    }
+    return found == parts ? ST_OK : live_fail(l, ST_INCOMPLETE, "not all parts are there");
+}
+
+static enum status sync_owned(const struct live *l)
+{
+    const struct live_sync_options *o = l->options;
+    const struct live_hello *first = &l->hellos[o->assignment->live_sources[0]];
+    const uint32_t parts = first->parts == 0 ? 1 : first->parts;
+    uint32_t sources[LIMIT_RANKS];
+    if (!l->worker->ownership.options.owns)
+        return ST_OK;
+    enum status st = parts <= LIMIT_RANKS ? find_parts(l, parts, sources) : ST_INVALID;
+    if (st != ST_OK)
+        return st;
+    const struct owned_sync_options options = {
+        .table = o->table, .comm = o->comm, .parts = parts, .sources = sources
+    };
+    st = owned_sync(l->worker, &options);
+    return st == ST_OK ? ST_OK : live_fail(l, st, "moments");
+}
+
 /* ---- all of it ---- */
+
+/* Moments that ranks own go another way. */
+static bool is_streamed(const struct live *l, uint32_t buffer)
+{
+    return !l->worker->ownership.options.owns || !optimizer_is_moment(l->worker->optimizer, buffer);
+}
 
 static enum status stream(struct live *l)
 {
     const struct live_sync_options *o = l->options;
     struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
     const struct ckpt_state *state = &l->view.state;
+    uint32_t count = 0;
     CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
-    CHECK(state->held == NULL); /* all of a state is sent, or taken */
     for (uint32_t i = 0; i < state->buffer_count; i++) {
         const struct ckpt_buffer *b = &state->buffers[i];
-        buffers[i] = (struct chunk_buffer){ optimizer_buffer(l->worker->optimizer, b->name),
-                                            (size_t)b->count * (size_t)ckpt_dtype_size(b->dtype) };
-        CHECK(buffers[i].data != NULL);
+        if (!is_streamed(l, i))
+            continue;
+        struct chunk_buffer *to = &buffers[count++];
+        *to = (struct chunk_buffer){ optimizer_buffer(l->worker->optimizer, b->name),
+                                     (size_t)b->count * (size_t)ckpt_dtype_size(b->dtype) };
+        CHECK(to->data != NULL);
     }
     const struct chunk_stream_options options = { .table = o->table,
                                                   .comm = o->comm,
@@ -183,7 +233,7 @@ static enum status stream(struct live *l)
                                                   .sources = o->assignment->live_sources,
                                                   .source_count = o->assignment->live_source_count,
                                                   .buffers = buffers,
-                                                  .buffer_count = state->buffer_count,
+                                                  .buffer_count = count,
                                                   .device = &l->worker->device,
                                                   .tick = progress_tick,
                                                   .tick_arg = l->worker->options.progress };
@@ -220,6 +270,8 @@ enum status live_sync(struct worker *worker, const struct live_sync_options *opt
         st = share_skip_list(&l);
     if (st == ST_OK)
         st = share_tail(&l);
+    if (st == ST_OK)
+        st = sync_owned(&l);
     if (st == ST_OK)
         st = stream(&l);
     if (st == ST_OK)

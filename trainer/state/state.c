@@ -28,8 +28,11 @@ enum status state_clear(struct worker *worker)
     const struct device *d = &w->device;
     struct state_view view;
     struct ckpt_share held;
+    enum status st = worker_hold(w, NULL);
+    if (st != ST_OK)
+        return st;
     state_describe(w, 0, NULL, &view);
-    enum status st = ckpt_share_held(&view.state, &held);
+    st = ckpt_share_held(&view.state, &held);
     for (uint32_t i = 0; st == ST_OK && i < held.count; i++) {
         const struct ckpt_run *run = &held.run[i];
         const struct ckpt_buffer *buffer = &view.state.buffers[run->buffer];
@@ -144,7 +147,7 @@ size_t state_share_bytes(struct worker *worker)
     state_describe(worker, 0, NULL, &view);
     const enum status st =
         ckpt_share_of(&view.state, worker->options.rank, worker->options.size, &share);
-    CHECK(st == ST_OK); /* even, or whoever set worker->share has checked it */
+    CHECK(st == ST_OK); /* even, or worker_hold has made it */
     return (size_t)ckpt_share_bytes(&view.state, &share);
 }
 
@@ -257,8 +260,10 @@ enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
         return restore_fail(&r, st, "cannot be restored");
     struct state_view view;
     struct host_state host = { 0 };
+    st = worker_hold(worker, NULL);
     state_describe(worker, step, NULL, &view);
-    st = check_description(&r, reader, step, &view.state);
+    if (st == ST_OK)
+        st = check_description(&r, reader, step, &view.state);
     if (st == ST_OK)
         st = host_state_make(worker, &view.state, &host);
     if (st == ST_OK)

@@ -55,7 +55,7 @@ struct state_beside {
 #define STATE_PINS_BLOB "pins.json"
 
 /* A description of the state after `step` finished steps. Its buffers are the worker's live ones;
- * on a device, after state_allow_saves, those of trainer/worker/staging.h: this rank's share. What
+ * on a device, after state_allow_saves, those of trainer/device/staging.h: this rank's share. What
  * is saved and held is as the worker says (worker->share, worker->held). */
 struct state_view {
     struct ckpt_state state;

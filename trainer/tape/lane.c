@@ -35,14 +35,21 @@ static size_t reader_before(const struct tape *tape, int tie)
 }
 
 enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
-                          struct backend *backend, float *sum, struct stream *stream)
+                          struct backend *backend, float *sum, size_t first, size_t count,
+                          struct stream *stream)
 {
     enum status st = ST_OK;
     for (int i = tape->tie_count - 1; st == ST_OK && i >= 0; i--) {
         const struct tape_tie *tie = &tape->ties[i];
-        float *before = sum + reader_before(tape, i);
-        st = table->vector.add(backend, before, sum + tape->param_elements + tie->offset, before,
-                               tape->params[tie->param].count, stream);
+        const struct tape_tensor *param = &tape->params[tie->param];
+        const size_t begin = first > param->offset ? first - param->offset : 0;
+        const size_t last = first + count > param->offset ? first + count - param->offset : 0;
+        const size_t end = last < param->count ? last : param->count;
+        if (begin >= end)
+            continue;
+        float *before = sum + reader_before(tape, i) + begin;
+        st = table->vector.add(backend, before, sum + tape->param_elements + tie->offset + begin,
+                               before, end - begin, stream);
     }
     return st;
 }

@@ -28,6 +28,9 @@
 #include "trainer/tape/tape.h"
 
 #define LANE_BUCKETS_MAX 4096
+/* A bucket is large enough that its latency hides, small enough that several overlap the backward
+ * pass of a model of some million parameters. */
+#define LANE_BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
 
 struct lane_layout {
     size_t param_count;
@@ -42,10 +45,12 @@ struct lane_layout lane_layout(const struct tape *tape);
 /* Where the gradient of the node's i-th parameter begins. */
 size_t lane_gradient_at(const struct tape *tape, int node, int i);
 
-/* Completes the gradients of tied parameters in a sum of lane vectors, in the backend's memory; to
- * be done once for each sum. Errors: the backend's */
+/* Completes the gradients of tied parameters in a sum of lane vectors, in the backend's memory, as
+ * far as they are of elements [first, first + count) of the parameters; to be done once for each
+ * element of a sum. Errors: the backend's */
 MUST_CHECK enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
-                                     struct backend *backend, float *sum, struct stream *stream);
+                                     struct backend *backend, float *sum, size_t first,
+                                     size_t count, struct stream *stream);
 
 /*
  * Ascending starts of buckets of [0, end), of at most `wanted` elements rounded up to units; the

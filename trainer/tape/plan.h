@@ -13,9 +13,9 @@
  *          call->lane, params and stats are those of the whole tape, of which a stage touches what
  *          is its nodes' own: the lane's gradients (those of ties, too) and statistics, and the
  *          number of micro-batches, which every stage writes.
- * Stashes: memory of micro-batches in flight. Between forward and backward of one micro-batch others
- *          may go through the plan, each in a stash of its own. Backward passes are in the order of
- *          the micro-batches, as forward ones are: sums depend on it.
+ * Stashes: memory of micro-batches in flight. Between forward and backward of one micro-batch
+ *          others may go through the plan, each in a stash of its own. Backward passes are in the
+ *          order of the micro-batches, as forward ones are: sums depend on it.
  *
  * Use, per update:  plan_refresh → for each lane, for each of its micro-batches:
  *                   plan_forward, plan_backward with the lane's vector (lane.h)

@@ -10,7 +10,8 @@
  *   plan_print.c    the plan for people, and as a pin
  *
  * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n, nodes being the whole
- * tape's. In a stage the times of other nodes pass with nothing running: then tensors cross borders.
+ * tape's. In a stage the times of other nodes pass with nothing running: then tensors cross
+ * borders.
  *
  * Invariants
  *  1. A region is written at its `begin` (or later), read up to its `end`, and overlaps in bytes
@@ -25,9 +26,10 @@
  *  4. A gradient may lie where its value lay (kernel_info.din_overwrites_in), if nobody reads the
  *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
  *  5. At a border one value is alive, the output of the node before. The later stage has all nodes
- *     that read it, so the gradients of it that nobody has taken when its backward ends are all that
- *     there are, and in the order in which the whole plan has them. Which those are and in what
- *     formats depends on later nodes only: the earlier stage finds out without memory of theirs.
+ *     that read it, so the gradients of it that nobody has taken when its backward ends are all
+ *     that there are, and in the order in which the whole plan has them. Which those are and in
+ *     what formats depends on later nodes only: the earlier stage finds out without memory of
+ *     theirs.
  */
 #pragma once
 

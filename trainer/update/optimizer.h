@@ -1,9 +1,13 @@
 /*
- * The replicated training state (parameters, moments, running statistics) and its update.
+ * The training state (parameters, moments, running statistics) and its update.
  *
  * All are flat float32 buffers in the backend's memory. The update is the second phase of a step:
- * it communicates with nobody and writes nothing before everything that it reads was checked. Its
- * outcome depends on the summed vector, the state and the settings alone.
+ * it writes nothing before everything that it reads was checked. Its outcome depends on the summed
+ * vector, the state and the settings alone.
+ *
+ * Without owners every rank has all of it and updates with nobody's help. With owners (owners.h) a
+ * rank has the moments of its own elements only: addresses for all, memory for those. It updates
+ * its elements of the parameters, and gets the others from who owns them.
  *
  * After an update, and after the state was restored from outside, plan_refresh is due.
  *
@@ -22,6 +26,7 @@
 #include "kernels/backend.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/tape.h"
+#include "trainer/update/owners.h"
 
 #define OPTIMIZER_MOMENTS_MAX 2
 #define OPTIMIZER_BUFFERS_MAX (2 + OPTIMIZER_MOMENTS_MAX)
@@ -41,20 +46,43 @@ struct optimizer_options {
 struct optimizer;
 
 /* Allocates the state, zeroed; initial values or a restore fill it in. tape and backend are
- * borrowed for life. */
+ * borrowed for life. owners: borrowed for the call; NULL: this rank owns all. */
 MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,
-                                     const struct tape *tape, const struct backend_table *table,
-                                     struct backend *backend, struct optimizer **out);
+                                     const struct tape *tape, const struct owners *owners,
+                                     const struct backend_table *table, struct backend *backend,
+                                     struct optimizer **out);
+/* From what this rank has of a moment by the owners before to what it is to have, which is zero;
+ * both have memory for what is owned only. */
+struct optimizer_move {
+    enum status (*moment)(void *arg, const float *from, float *to);
+    void *arg;
+};
+/* Other owners: the moments are anew; move NULL: and zero. After an error only optimizer_free is
+ * left. Errors: the backend's, move's */
+MUST_CHECK enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
+                                     const struct optimizer_move *move);
 void optimizer_free(struct optimizer *optimizer);
 
 float *optimizer_params(struct optimizer *optimizer);
 float *optimizer_stats(struct optimizer *optimizer);
+
+/* How ranks that own parts go through an update together: all of them, in this order. Errors are
+ * those of the exchange. */
+struct optimizer_peers {
+    /* packed: sums of squares in host memory, rank after rank, optimizer_squares(r) of each; this
+     * rank's are there, and in the end all are. */
+    enum status (*share_squares)(void *arg, double *packed);
+    /* params: this rank's own elements are new; in the end all are. */
+    enum status (*share_params)(void *arg, float *params);
+    void *arg;
+};
 
 struct optimizer_step {
     double lr;
     uint64_t update;   /* 1 at the first one, counted without skipped steps */
     double loss_scale; /* the gradient is divided by it; 1 without scaling */
     bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC, as said there */
+    const struct optimizer_peers *peers; /* NULL: without owners, or where this rank owns all */
 };
 
 struct optimizer_report {
@@ -65,16 +93,22 @@ struct optimizer_report {
 };
 
 /*
- * sum: the tree sum of the lane vectors, where what ties give is added to their parameters'
- * gradients (lane_add_ties). Waits for the device.
+ * sum: the tree sum of the lane vectors: its scalars and statistics, and what belongs to elements
+ * that this rank owns. What ties give is added to their parameters' gradients (lane_add_ties).
+ * Waits for the device.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
+ *         those of the peers: in share_params the state is neither old nor new any more
  */
 MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, float *sum,
                                         const struct optimizer_step *step, struct stream *stream,
                                         struct optimizer_report *out_report);
 
-/* One number of all of the state, equal for equal bits on every device. Waits for it. */
+/* How many sums of squares that rank of the owners has; without owners rank 0 has all. */
+size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank);
+
+/* One number of all that every rank has (with owners no moments), equal for equal bits on every
+ * device. Waits for it. */
 MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream,
                                           uint64_t *out);
 
@@ -87,6 +121,8 @@ MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct st
 void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
                         uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
                         uint32_t *out_tensor_count);
+/* Buffer i of the description is a moment. */
+bool optimizer_is_moment(const struct optimizer *optimizer, uint32_t i);
 /* The live buffer of a name of optimizer_describe ("parameters", …), to restore into; NULL: there
  * is none. */
 void *optimizer_buffer(struct optimizer *optimizer, const char *name);

@@ -5,6 +5,7 @@
 #include "comm/exact_order.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
+#include "trainer/update/owners.h"
 
 #define INPUT_ENTRIES 2  /* of a feed */
 #define LEFT_SHARE    10 /* left to libraries: a tenth, and */
@@ -52,6 +53,11 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
     struct lane_layout layout = lane_layout(o->tape);
     const struct optimizer_options *optimizer = &o->settings->optimizer;
     size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    size_t owned = layout.param_count;
+    if (o->owners > 1)
+        st = owners_most(o->tape, owners_unit(o->table->host_memory), o->owners, &owned);
+    if (st != ST_OK)
+        return st;
     const size_t copies = exact_gradient_buffers(o->lane_count);
     /* Evaluation uses the arena of training where that is large enough. */
     bool own_arena = evaluation.arena_bytes > training.arena_bytes;
@@ -59,7 +65,7 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
         .activations = training.arena_bytes + (own_arena ? evaluation.arena_bytes : 0),
         .caches = training.cache_bytes + evaluation.cache_bytes,
         .parameters = (layout.param_count + layout.stat_count) * sizeof(float),
-        .moments = moments * layout.param_count * sizeof(float),
+        .moments = moments * owned * sizeof(float),
         .gradients = copies * layout.count * sizeof(float),
         .inputs = input_bytes(o->tape, micro_batch),
     };
@@ -87,6 +93,7 @@ enum status memory_need_fit(const struct memory_need_options *options, uint32_t 
 {
     struct memory_need_options whole = *options;
     whole.lane_count = options->settings->lanes;
+    whole.owners = 0;
     uint64_t left = device_bytes / LEFT_SHARE + LEFT_BYTES;
     uint64_t room = device_bytes > left ? device_bytes - left : 0;
     for (uint32_t micro = lane_size; micro > 0; micro--) {

@@ -21,6 +21,7 @@ struct memory_need_options {
     const struct backend_table *table;
     struct backend *backend;
     uint32_t lane_count; /* the worker's */
+    uint32_t owners;     /* ranks that own the moments (trainer/update/owners.h); 0: each has all */
     bool evaluates;      /* there is data.eval */
 };
 

@@ -39,18 +39,19 @@
 #include "trainer/audit/audit_judge.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prefetch.h"
+#include "trainer/device/device.h"
+#include "trainer/device/feed.h"
+#include "trainer/device/gather.h"
+#include "trainer/device/lane_clock.h"
+#include "trainer/device/lane_sums.h"
+#include "trainer/device/progress.h"
+#include "trainer/device/staging.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
-#include "trainer/worker/device.h"
-#include "trainer/worker/feed.h"
-#include "trainer/worker/gather.h"
-#include "trainer/worker/lane_clock.h"
-#include "trainer/worker/lane_sums.h"
-#include "trainer/worker/progress.h"
+#include "trainer/worker/ownership.h"
 #include "trainer/worker/settings.h"
-#include "trainer/worker/staging.h"
 
 /* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
  * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
@@ -105,7 +106,8 @@ struct worker {
 
     struct lane_layout layout;
     size_t bucket_count;
-    size_t *bucket_begin;
+    size_t *bucket_begin; /* the ownership's */
+    struct ownership ownership;
     struct comm *comm;       /* device.comm's; owned; NULL with one rank */
     struct gather agreement; /* trainer/worker/agree.h; not with one rank */
     struct lane_sums *sums;  /* NULL: nothing is audited */
@@ -119,7 +121,7 @@ struct worker {
     float *loss_scale_staged; /* host memory, on its way there */
     struct staging *staging;  /* NULL: state lies in host memory, or nothing is saved */
     /* What this rank saves of the state, and what it has of it at all, as in struct ckpt_state;
-     * borrowed until worker_regroup. */
+     * from worker_hold on. */
     const struct ckpt_share *share, *held;
 
     uint64_t eval_count;        /* batches of the whole set */
@@ -148,6 +150,9 @@ void worker_disconnect(struct worker *worker);
  */
 MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
                                       const uint32_t *shares, struct reason *reason);
+/* Before a state is filled in: memory for what this rank owns of it in this generation, and where
+ * that changed, zero, or what move gives (trainer/worker/ownership.h). */
+MUST_CHECK enum status worker_hold(struct worker *worker, const struct optimizer_move *move);
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 /* Which lanes are computed twice. */

@@ -127,6 +127,9 @@ struct tensor cuda_nhwc(enum dtype dtype, const int64_t dims[4]);
 
 /* What the backend's table (kernels/cuda/backend_cuda.c) has from other files. */
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out);
+enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct memory_part *parts,
+                             size_t count, void **out);
+void cuda_free_parts(struct backend *backend, void *memory, size_t bytes);
 void cuda_free(struct backend *backend, void *memory);
 void cuda_memory_release(struct backend *backend); /* all that is left */
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out);

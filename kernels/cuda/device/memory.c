@@ -116,6 +116,21 @@ enum status cuda_alloc(struct backend *backend, size_t bytes, void **out)
     return alloc_at(backend, false, bytes, out);
 }
 
+/* All of it: parts would be cuMemMap's. */
+enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct memory_part *parts,
+                             size_t count, void **out)
+{
+    (void)parts;
+    (void)count;
+    return cuda_alloc(backend, bytes, out);
+}
+
+void cuda_free_parts(struct backend *backend, void *memory, size_t bytes)
+{
+    (void)bytes;
+    cuda_free(backend, memory);
+}
+
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out)
 {
     return alloc_at(backend, true, bytes, out);

@@ -115,7 +115,11 @@ static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello,
 
 static struct machine_kept kept_of(const Cairn__V1__Parked *parked)
 {
-    return (struct machine_kept){ parked->whole, parked->step, parked->computed_by };
+    return (struct machine_kept){ .whole = parked->whole,
+                                  .step = parked->step,
+                                  .computed_by = parked->computed_by,
+                                  .part = parked->part,
+                                  .parts = parked->parts };
 }
 
 /*

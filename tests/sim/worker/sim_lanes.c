@@ -44,8 +44,10 @@ static void change_some(struct sim *sim, void *arg, uint64_t number)
 void sim_lanes_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(6, sim->options.seed);
-    for (uint32_t i = 0; i < sim->job_count; i++)
+    for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].by_speed = sim_state(7 + i, sim->options.seed) % 2 == 0;
+        sim->jobs[i].owns = sim_state(11 + i, sim->options.seed) % 3 == 0;
+    }
     if (chance % 1000 < WORLDS && !sim->options.calm)
         sim_at(sim, (int64_t)sim_below(sim, CHANGE_MS), change_some, NULL, 0);
 }

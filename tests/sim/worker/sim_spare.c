@@ -42,7 +42,7 @@ static void build(struct sim *sim, struct sim_trainer *t)
         .total_steps = job->total, .steps_per_epoch = 10, .save_every = job->every, .pins = pins
     };
     CHECK(session_core_ready(&t->core, &ready) == ST_OK);
-    session_core_parked(&t->core, 0, false, 0);
+    session_core_parked(&t->core, &(struct session_parked){ .step = 0 });
     t->stage = PARKED;
     t->view.parked = true;
     sim_say(sim, "spare %s w%u is ready", t->id, t->view.start.number);

@@ -83,6 +83,9 @@ static bool take_state(struct sim *sim, struct sim_trainer *t,
     t->view.step = start;
     t->progress.step = start;
     t->view.whole = true;
+    const bool owns = sim->jobs[t->view.start.job].owns && t->view.size > 1;
+    t->view.part = owns ? t->view.rank : 0;
+    t->view.parts = owns ? t->view.size : 0;
     return true;
 }
 

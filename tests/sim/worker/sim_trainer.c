@@ -229,6 +229,15 @@ static void begin_park(struct sim *sim, struct sim_trainer *t)
     t->progress.phase = "parked";
 }
 
+static struct session_parked sim_kept(const struct sim_trainer_view *view)
+{
+    return (struct session_parked){ .step = view->step,
+                                    .whole = view->whole,
+                                    .computed_by = view->computed_by,
+                                    .part = view->part,
+                                    .parts = view->parts };
+}
+
 static void open_session(struct sim *sim, struct sim_trainer *t)
 {
     const struct sim_start *start = &t->view.start;
@@ -240,7 +249,7 @@ static void open_session(struct sim *sim, struct sim_trainer *t)
     const size_t count = sim_memory_list(sim, t->view.node, start->job, copies, 64);
     CHECK(session_core_offer(&t->core, copies, count) == ST_OK);
     if (start->generation != t->view.birth) {
-        const struct session_parked parked = { t->view.step, t->view.whole, t->view.computed_by };
+        const struct session_parked parked = sim_kept(&t->view);
         session_core_offer_state(&t->core, &parked);
     }
     CHECK(session_core_hello(&t->core, "") == ST_OK);
@@ -282,7 +291,8 @@ static bool parks(struct sim *sim, struct sim_trainer *t)
     if (t->stage != PARKING && t->stage != PARKED && !t->view.stalls) /* that one never unwinds */
         begin_park(sim, t);
     if (t->stage == PARKING && sim->now >= t->stage_since) {
-        session_core_parked(&t->core, t->view.step, t->view.whole, t->view.computed_by);
+        const struct session_parked kept = sim_kept(&t->view);
+        session_core_parked(&t->core, &kept);
         t->stage = PARKED;
         t->view.parked = true;
     }

@@ -462,3 +462,42 @@ bool bench_event(const struct bench *b, const char *what)
 {
     return bench_told(b, what) != NULL;
 }
+
+int bench_setup_park(void **state)
+{
+    int rc = bench_setup(state);
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = BENCH_PARK_RANKS;
+    config.restarts = false;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint32_t i = 0; i < BENCH_PARK_RANKS; i++)
+        bench_progress(b, i, 57, "forward");
+    return rc;
+}
+
+void bench_say_parked(struct bench *b, uint32_t rank)
+{
+    struct machine_event event = { .kind = MACHINE_EV_PARKED,
+                                   .rank = rank,
+                                   .generation = b->m.generation };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+void bench_lose_one(struct bench *b)
+{
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    for (uint32_t i = 0; i < BENCH_PARK_RANKS; i++) {
+        if (i != 1)
+            bench_say_parked(b, i);
+    }
+}
+
+void bench_form_again(struct bench *b)
+{
+    bench_place(b);
+    if (b->m.state == MACHINE_PLACING)
+        bench_probe(b, ST_OK);
+    bench_is_state(b, "FORMING");
+}

@@ -97,3 +97,15 @@ size_t bench_count(const struct bench *b, enum machine_action_kind kind);
 /* Message of the event of that name in the job's history, or NULL. */
 const char *bench_told(const struct bench *b, const char *what);
 bool bench_event(const struct bench *b, const char *what);
+
+/* ---- workers that park ---- */
+
+#define BENCH_PARK_RANKS 4
+
+/* Set-up: so many ranks, each on a node of its own, train; failures may be outlived. */
+int bench_setup_park(void **state);
+void bench_say_parked(struct bench *b, uint32_t rank);
+/* Rank 1 dies, the others park. */
+void bench_lose_one(struct bench *b);
+/* Placed again, and the probe of the store is through: FORMING. */
+void bench_form_again(struct bench *b);

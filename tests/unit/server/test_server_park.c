@@ -2,30 +2,7 @@
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
-#define RANKS 4
-
-/* Four ranks, on four nodes, train; failures may be outlived. */
-static int setup_live(void **state)
-{
-    int rc = bench_setup(state);
-    struct bench *b = *state;
-    struct machine_config config = bench_config();
-    config.ranks = RANKS;
-    config.restarts = false;
-    bench_reopen(b, &config);
-    bench_run(b, BENCH_STEPS);
-    for (uint32_t i = 0; i < RANKS; i++)
-        bench_progress(b, i, 57, "forward");
-    return rc;
-}
-
-static void say_parked(struct bench *b, uint32_t rank)
-{
-    struct machine_event event = { .kind = MACHINE_EV_PARKED,
-                                   .rank = rank,
-                                   .generation = b->m.generation };
-    assert_int_equal(bench_apply(b, event), ST_OK);
-}
+#define RANKS BENCH_PARK_RANKS
 
 /* The first hello to the next generation, with what the worker brings along. */
 static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool whole,
@@ -40,24 +17,6 @@ static void come_along(struct bench *b, uint32_t rank, uint64_t step, bool whole
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
-/* Rank 1 dies, the others park. */
-static void lose_one(struct bench *b)
-{
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    for (uint32_t i = 0; i < RANKS; i++) {
-        if (i != 1)
-            say_parked(b, i);
-    }
-}
-
-static void form_again(struct bench *b)
-{
-    bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
-        bench_probe(b, ST_OK);
-    bench_is_state(b, "FORMING");
-}
-
 static void survivors_park_and_only_a_seat_is_vacant(void **state)
 {
     struct bench *b = *state;
@@ -66,16 +25,16 @@ static void survivors_park_and_only_a_seat_is_vacant(void **state)
     assert_int_equal(bench_act(b, MACHINE_ACT_PARK, 0)->rank, MACHINE_ALL_RANKS);
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
     assert_false(machine_wants_slots(&b->m, b->now));
-    say_parked(b, 0);
-    say_parked(b, 2);
+    bench_say_parked(b, 0);
+    bench_say_parked(b, 2);
     assert_false(machine_wants_slots(&b->m, b->now));
-    say_parked(b, 3);
+    bench_say_parked(b, 3);
     assert_non_null(bench_act(b, MACHINE_ACT_GEN_END, 0));
     assert_true(machine_wants_slots(&b->m, b->now));
     assert_int_equal(machine_vacant(&b->m), 1);
     assert_true(machine_holds_slot(&b->m, 0));
     assert_false(machine_holds_slot(&b->m, 1));
-    form_again(b);
+    bench_form_again(b);
     assert_int_equal(b->m.generation, 2);
     assert_int_equal(b->m.ranks[0].birth, 1);
     assert_int_equal(b->m.ranks[1].birth, 2);
@@ -85,8 +44,8 @@ static void survivors_park_and_only_a_seat_is_vacant(void **state)
 static void the_newest_state_of_a_survivor_is_gone_on_from(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
-    form_again(b);
+    bench_lose_one(b);
+    bench_form_again(b);
     come_along(b, 0, 57, true, 1);
     come_along(b, 2, 58, true, 1);
     come_along(b, 3, 58, false, 1); /* it was interrupted while it updated its weights */
@@ -104,8 +63,8 @@ static void the_newest_state_of_a_survivor_is_gone_on_from(void **state)
 static void a_state_of_a_generation_that_never_ran_is_not(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
-    form_again(b);
+    bench_lose_one(b);
+    bench_form_again(b);
     come_along(b, 0, 60, true, 2);
     come_along(b, 2, 57, true, 1);
     come_along(b, 3, 57, true, 1);
@@ -118,8 +77,8 @@ static void where_no_survivor_is_whole_the_checkpoint_counts(void **state)
 {
     struct bench *b = *state;
     bench_commit(b, 60);
-    lose_one(b);
-    form_again(b);
+    bench_lose_one(b);
+    bench_form_again(b);
     come_along(b, 0, 60, false, 0);
     come_along(b, 2, 60, false, 0);
     come_along(b, 3, 60, false, 0);
@@ -137,7 +96,7 @@ static void only_who_hangs_is_ended(void **state)
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
     assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, 2);
     assert_int_equal(bench_act(b, MACHINE_ACT_OVER, 0)->rank, 2);
-    say_parked(b, 2); /* too late: it is to go */
+    bench_say_parked(b, 2); /* too late: it is to go */
     assert_false(b->m.ranks[2].parked);
 }
 
@@ -145,14 +104,14 @@ static void who_does_not_park_in_time_is_ended(void **state)
 {
     struct bench *b = *state;
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    say_parked(b, 0);
-    say_parked(b, 2);
+    bench_say_parked(b, 0);
+    bench_say_parked(b, 2);
     bench_tick(b, 4999);
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
     bench_tick(b, 1);
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 1); /* the core leaves the parked ones out */
     assert_true(b->m.ranks[0].parked);
-    say_parked(b, 3);
+    bench_say_parked(b, 3);
     assert_false(b->m.ranks[3].parked);
     bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
     assert_int_equal(machine_vacant(&b->m), 2);
@@ -171,19 +130,19 @@ static void a_failure_that_may_be_in_all_of_them_is_outlived_by_none(void **stat
 static void the_next_failure_while_it_forms_is_outlived_too(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
-    form_again(b);
+    bench_lose_one(b);
+    bench_form_again(b);
     come_along(b, 0, 57, true, 1);
     come_along(b, 2, 57, true, 1);
     come_along(b, 3, 57, true, 1);
     bench_hello(b, 1);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 11); /* the newcomer */
     assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
-    say_parked(b, 0);
-    say_parked(b, 2);
-    say_parked(b, 3);
+    bench_say_parked(b, 0);
+    bench_say_parked(b, 2);
+    bench_say_parked(b, 3);
     bench_tick(b, 2000); /* it waits a little: nothing came of that generation */
-    form_again(b);
+    bench_form_again(b);
     come_along(b, 0, 57, true, 1);
     come_along(b, 2, 57, true, 1);
     come_along(b, 3, 57, false, 1);
@@ -199,10 +158,10 @@ static void a_newcomer_that_does_not_fit_goes_alone(void **state)
     static const enum machine_fault_kind kinds[] = { MACHINE_FAULT_DATA, MACHINE_FAULT_FORMATION };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         void *state_of = NULL;
-        assert_int_equal(setup_live(&state_of), 0);
+        assert_int_equal(bench_setup_park(&state_of), 0);
         struct bench *b = state_of;
-        lose_one(b);
-        form_again(b);
+        bench_lose_one(b);
+        bench_form_again(b);
         come_along(b, 0, 57, true, 1);
         bench_hello(b, 1);
         bench_fault(b, 1, kinds[i], 0);
@@ -227,7 +186,7 @@ static void where_it_can_run_nowhere_else_it_fails_with_workers_kept(void **stat
             bench_exit(b, 1, MACHINE_EXIT_CODE, 1);
             for (uint32_t r = 0; r < RANKS; r++) {
                 if (r != 1 && b->m.ending.parks)
-                    say_parked(b, r);
+                    bench_say_parked(b, r);
             }
         }
         bench_tick(b, 5000);
@@ -238,7 +197,7 @@ static void where_it_can_run_nowhere_else_it_fails_with_workers_kept(void **stat
         bench_tick(b, 5000);
         if (!machine_wants_slots(&b->m, b->now))
             continue;
-        form_again(b);
+        bench_form_again(b);
         for (uint32_t r = 0; r < RANKS; r++) {
             if (b->m.ranks[r].birth < b->m.generation)
                 come_along(b, r, 57, true, 1);
@@ -261,8 +220,8 @@ static void a_move_outlives_a_failure(void **state)
                                      .leaving = { "node two leaves" } };
     assert_int_equal(bench_apply(b, leaving), ST_OK);
     assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
-    lose_one(b);
-    form_again(b);
+    bench_lose_one(b);
+    bench_form_again(b);
     come_along(b, 0, 57, true, 1);
     come_along(b, 2, 57, true, 1);
     come_along(b, 3, 57, true, 1);
@@ -277,7 +236,7 @@ static void a_store_that_is_away_holds_nobody_up(void **state)
 {
     struct bench *b = *state;
     bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
-    lose_one(b);
+    bench_lose_one(b);
     bench_store(b, MACHINE_TASK_DROP, 60, 1, ST_IO);
     assert_true(machine_wants_slots(&b->m, b->now));
     assert_int_equal(machine_vacant(&b->m), 1);
@@ -288,9 +247,9 @@ static void after_three_in_a_row_all_start_anew(void **state)
 {
     struct bench *b = *state;
     for (int i = 0; i < 3; i++) {
-        lose_one(b);
+        bench_lose_one(b);
         bench_tick(b, 4000); /* beyond the back-off */
-        form_again(b);
+        bench_form_again(b);
         assert_true(b->m.ranks[0].birth == 1);
         come_along(b, 0, 57, true, 1);
         come_along(b, 2, 57, true, 1);
@@ -305,7 +264,7 @@ static void after_three_in_a_row_all_start_anew(void **state)
 static void without_room_for_the_others_nobody_is_kept_for_ever(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
+    bench_lose_one(b);
     assert_int_equal(machine_vacant(&b->m), 1);
     for (int i = 0; i < 60; i++) {
         for (uint32_t r = 0; r < RANKS; r++) {
@@ -324,10 +283,10 @@ static void without_room_for_the_others_nobody_is_kept_for_ever(void **state)
 static void a_kept_worker_that_dies_leaves_a_vacant_seat(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
+    bench_lose_one(b);
     bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
     assert_int_equal(machine_vacant(&b->m), 2);
-    form_again(b);
+    bench_form_again(b);
     assert_int_equal(b->m.ranks[3].birth, 2);
     assert_int_equal(b->m.ranks[2].birth, 1);
 }
@@ -339,17 +298,17 @@ static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         for (int parking = 0; parking < 2; parking++) {
             void *state_of = NULL;
-            assert_int_equal(setup_live(&state_of), 0);
+            assert_int_equal(bench_setup_park(&state_of), 0);
             struct bench *b = state_of;
             bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-            say_parked(b, 0);
+            bench_say_parked(b, 0);
             if (parking && asks[i] == MACHINE_EV_PAUSE) {
                 bench_teardown(&state_of); /* what_is_asked_while_they_park... */
                 continue;
             }
             if (!parking) {
-                say_parked(b, 2);
-                say_parked(b, 3);
+                bench_say_parked(b, 2);
+                bench_say_parked(b, 3);
             }
             assert_int_equal(bench_ask(b, asks[i]), ST_OK);
             assert_int_equal(bench_act(b, MACHINE_ACT_END, 0)->rank, MACHINE_ALL_RANKS);
@@ -367,9 +326,9 @@ static void a_kept_worker_that_dies_while_the_store_is_asked_is_replaced(void **
 {
     for (int all = 0; all < 2; all++) { /* the last one that is kept */
         void *state_of = NULL;
-        assert_int_equal(setup_live(&state_of), 0);
+        assert_int_equal(bench_setup_park(&state_of), 0);
         struct bench *b = state_of;
-        lose_one(b);
+        bench_lose_one(b);
         for (uint32_t r = 0; all && r < RANKS; r += 2)
             bench_exit(b, r, MACHINE_EXIT_SIGNAL, 9);
         b->m.probed = false;
@@ -380,7 +339,7 @@ static void a_kept_worker_that_dies_while_the_store_is_asked_is_replaced(void **
         bench_is_state(b, "RECOVERING");
         assert_int_equal(machine_vacant(&b->m), all ? RANKS : 2);
         assert_true(machine_wants_slots(&b->m, b->now));
-        form_again(b);
+        bench_form_again(b);
         for (uint32_t r = 0; r < RANKS; r++) {
             const bool newcomer = r == 1 || r == 3 || all;
             assert_int_equal(b->m.ranks[r].birth, newcomer ? 2 : 1);
@@ -399,16 +358,16 @@ static void what_is_asked_while_they_park_or_form_waits_for_their_save(void **st
     static const char *const states[] = { "PAUSED", "STOPPED" };
     for (size_t i = 0; i < 4; i++) {
         void *state_of = NULL;
-        assert_int_equal(setup_live(&state_of), 0);
+        assert_int_equal(bench_setup_park(&state_of), 0);
         struct bench *b = state_of;
         const bool forms = i >= 2;
         bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
         if (!forms)
             assert_int_equal(bench_ask(b, asks[i % 2]), ST_OK);
-        say_parked(b, 0);
-        say_parked(b, 2);
-        say_parked(b, 3);
-        form_again(b);
+        bench_say_parked(b, 0);
+        bench_say_parked(b, 2);
+        bench_say_parked(b, 3);
+        bench_form_again(b);
         if (forms)
             assert_int_equal(bench_ask(b, asks[i % 2]), ST_OK);
         bench_is_state(b, "FORMING");
@@ -439,7 +398,7 @@ static void a_pause_that_survivors_were_to_save_for_is_not_forgotten(void **stat
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_OK);
     bench_all_exit(b);
-    form_again(b);
+    bench_form_again(b);
     for (uint32_t r = 0; r < RANKS; r++)
         bench_hello(b, r);
     for (uint32_t r = 0; r < RANKS; r++)
@@ -456,13 +415,13 @@ static void a_pause_that_survivors_were_to_save_for_is_not_forgotten(void **stat
 static void a_node_that_leaves_meanwhile_costs_no_step(void **state)
 {
     struct bench *b = *state;
-    lose_one(b);
+    bench_lose_one(b);
     struct machine_event leaving = { .kind = MACHINE_EV_LEAVING,
                                      .rank = 2,
                                      .leaving = { "node two leaves" } };
     assert_int_equal(bench_apply(b, leaving), ST_OK);
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
-    form_again(b);
+    bench_form_again(b);
     come_along(b, 0, 57, true, 1);
     come_along(b, 2, 57, true, 1);
     come_along(b, 3, 57, true, 1);
@@ -477,14 +436,14 @@ static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
 {
     struct bench *b = *state;
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    say_parked(b, 0);
+    bench_say_parked(b, 0);
     bench_restart(b, 1000);
     bench_is_state(b, "RECOVERING");
     assert_true(b->m.ranks[0].parked);
     assert_int_equal(b->m.ranks[0].birth, 1);
     bench_attach(b, 2, 57); /* it was not told yet */
     assert_int_equal(bench_act(b, MACHINE_ACT_PARK, 0)->rank, 2);
-    say_parked(b, 2);
+    bench_say_parked(b, 2);
     struct machine_event back = { .kind = MACHINE_EV_HELLO,
                                   .rank = 3,
                                   .generation = 1,
@@ -493,7 +452,7 @@ static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
     assert_int_equal(machine_vacant(&b->m), 1);
     bench_restart(b, 1000);
     assert_int_equal(machine_vacant(&b->m), 1);
-    form_again(b);
+    bench_form_again(b);
     bench_restart(b, 1000);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.ranks[0].birth, 1);
@@ -518,10 +477,10 @@ static void a_broken_connection_ends_nobody(void **state)
     bench_is_state(b, "RECOVERING");
     assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
     for (uint32_t i = 0; i < RANKS; i++)
-        say_parked(b, i);
+        bench_say_parked(b, i);
     assert_int_equal(machine_vacant(&b->m), 0);
     assert_true(machine_wants_slots(&b->m, b->now));
-    form_again(b);
+    bench_form_again(b);
     for (uint32_t i = 0; i < RANKS; i++)
         assert_int_equal(b->m.ranks[i].birth, 1);
 }
@@ -538,8 +497,8 @@ static void many_that_do_not_fit_are_ended_a_few_at_a_time(void **state)
     for (uint32_t i = 0; i < NEW; i++)
         bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
     for (uint32_t i = NEW; i < MANY; i++)
-        say_parked(b, i);
-    form_again(b);
+        bench_say_parked(b, i);
+    bench_form_again(b);
     for (uint32_t i = 0; i < NEW; i++)
         bench_hello(b, i);
     for (uint32_t i = NEW; i < MANY; i++)
@@ -564,7 +523,7 @@ static void many_that_do_not_fit_are_ended_a_few_at_a_time(void **state)
 
 int main(void)
 {
-#define LIVE(test) cmocka_unit_test_setup_teardown(test, setup_live, bench_teardown)
+#define LIVE(test) cmocka_unit_test_setup_teardown(test, bench_setup_park, bench_teardown)
     const struct CMUnitTest tests[] = {
         LIVE(survivors_park_and_only_a_seat_is_vacant),
         LIVE(the_newest_state_of_a_survivor_is_gone_on_from),

@@ -9,7 +9,8 @@ static struct bench *parked(uint64_t step)
 {
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core, step, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = step, .whole = true, .computed_by = 7 });
     assert_says(b, PARKED);
     return b;
 }
@@ -65,8 +66,10 @@ static void parked_is_said_once_per_connection_and_the_heart_goes_on_beating(voi
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
     assert_silent(b); /* not before the step thread has left */
-    session_core_parked(&b->core, 41, true, 6);
-    session_core_parked(&b->core, 40, false, 5); /* the first counts */
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 6 });
+    session_core_parked(
+        &b->core, &(struct session_parked){ .step = 40, .computed_by = 5 }); /* the first counts */
     assert_says(b, PARKED);
     assert_int_equal(b->out.parked.step, 41);
     assert_true(b->out.parked.whole);
@@ -91,7 +94,7 @@ static void a_state_that_is_not_whole_was_computed_by_nobody(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core, 41, false, 6);
+    session_core_parked(&b->core, &(struct session_parked){ .step = 41, .computed_by = 6 });
     assert_says(b, PARKED);
     assert_false(b->out.parked.whole);
     assert_int_equal(b->out.parked.computed_by, 0);
@@ -105,7 +108,8 @@ static void who_asks_twice_did_not_hear_the_answer(void **state)
     hear(b, park_order("worker 2 died"));
     hear(b, park_order("worker 2 died"));
     assert_silent(b);
-    session_core_parked(&b->core, 41, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
     assert_says(b, PARKED);
     hear(b, park_order("worker 2 died"));
     assert_says(b, PARKED);
@@ -127,7 +131,7 @@ static void who_has_no_plan_yet_parks_too(void **state)
     hear(b, park_order("worker 2 died"));
     hear_plan(b, 1, 4, 0); /* too late */
     assert_null(b->core.assigned);
-    session_core_parked(&b->core, 0, false, 0);
+    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     reconnect(b);
     assert_true(b->out.hello.attached);
@@ -221,7 +225,8 @@ static void rows_that_nobody_acknowledged_go_before_parked(void **state)
     struct bench *b = trained(0, 0);
     add_rows(b, 1, 3);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core, 3, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
     assert_says(b, METRICS); /* at once: no others come */
     assert_int_equal(b->out.rows.n_rows, 3);
     assert_says(b, PARKED);
@@ -242,7 +247,8 @@ static void a_fault_is_said_until_it_parks_and_is_then_no_longer_its_last_word(v
     hear(b, park_order("worker 2 died"));
     assert_says(b, FAULT);
     const uint64_t version = b->core.last_words_version;
-    session_core_parked(&b->core, 3, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
     assert_true(b->core.last_words_version > version);
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -296,7 +302,8 @@ static void who_is_not_parked_is_not_regrouped(void **state)
     hear(b, park_order("worker 2 died"));
     hear(b, regroup_order(8, 3, "a"));
     assert_false(has_regrouped(b));
-    session_core_parked(&b->core, 41, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
     assert_false(has_regrouped(b));
     hear(b, regroup_order(8, LIMIT_NUMBERS - 1, "a"));
     assert_true(regrouped(b, 8, LIMIT_NUMBERS - 1, "a"));
@@ -342,7 +349,10 @@ static void over_wins_over_all(void **state)
     hear(b, over_order("enough"));
     hear(b, park_order("worker 2 died"));
     assert_false(session_core_parks(&b->core));
-    session_core_parked(&b->core, 41, true, 7); /* the step thread had not yet heard */
+    session_core_parked(
+        &b->core,
+        &(struct session_parked){
+            .step = 41, .whole = true, .computed_by = 7 }); /* the step thread had not yet heard */
     assert_null(say(b));
     bench_free(b);
 }

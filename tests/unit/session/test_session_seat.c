@@ -89,7 +89,8 @@ static void last_words_and_the_order_to_go_on_have_its_number(void **state)
     uint32_t generation = 0, number = 0;
     char token[SESSION_TOKEN];
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core, 3, true, 7);
+    session_core_parked(&b->core,
+                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
     hear(b, regroup_order(8, NUMBER, "t"));
     assert_true(session_core_regrouped(&b->core, &generation, &number, token));
     assert_int_equal(number, NUMBER);
@@ -121,7 +122,7 @@ static struct bench *warm_spare(void)
     struct bench *b = spare();
     assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
     assert_says(b, READY);
-    session_core_parked(&b->core, 0, false, 0);
+    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     assert_false(b->out.parked.whole);
     assert_silent(b);
@@ -196,7 +197,7 @@ static void a_spare_that_is_told_to_park_goes_on_building_and_parks(void **state
     hear(b, regroup_order(9, NUMBER, "t")); /* too early: it is said again to one that has parked */
     assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
     assert_says(b, READY);
-    session_core_parked(&b->core, 0, false, 0);
+    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     assert_false(goes_on(b, 9));
     hear(b, regroup_order(9, NUMBER, "t"));
@@ -227,7 +228,8 @@ static void over_ends_a_spare_wherever_it_is(void **state)
     assert_true(b->core.over);
     assert_false(session_core_parks(&b->core));
     assert_null(say(b));
-    session_core_parked(&b->core, 0, false, 0); /* the step thread had not yet heard */
+    session_core_parked(
+        &b->core, &(struct session_parked){ .step = 0 }); /* the step thread had not yet heard */
     assert_null(say(b));
     bench_free(b);
     b = warm_spare();

@@ -97,8 +97,10 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
     struct state_view view;
     struct ckpt_hash digest;
     one->step = step;
-    CHECK(state_digest(worker, step, &digest) == ST_OK);
-    ckpt_hash_text(&digest, one->digest);
+    if (!ownership_is_shared(&worker->ownership)) { /* else no rank has all of it */
+        CHECK(state_digest(worker, step, &digest) == ST_OK);
+        ckpt_hash_text(&digest, one->digest);
+    }
     if (one->st != ST_OK || o->save == NULL)
         return;
     CHECK(state_allow_saves(worker) == ST_OK);
@@ -116,6 +118,11 @@ static void note_end(struct one *one, struct worker *worker, enum loop_end end)
     struct evaluation result;
     one->result->end = end;
     one->result->lanes_us = worker->lanes_us;
+    if (worker->comm != NULL && worker->device.comm->traffic != NULL) {
+        struct comm_traffic traffic = { 0 };
+        worker->device.comm->traffic(worker->comm, &traffic);
+        one->result->sent_bytes = traffic.sent_bytes;
+    }
     if (one->options->over_at > 0 && worker->eval_plan != NULL)
         one->result->evaluation_st = evaluation_run(worker, &result);
 }
@@ -160,7 +167,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-static void publish(const struct ranks_options *options, const struct one *ones)
+static void publish(const struct ranks_options *options, const struct one *ones, char out[33])
 {
     struct ckpt_report reports[RANKS_MAX];
     for (uint32_t r = 0; r < options->size; r++)
@@ -168,11 +175,10 @@ static void publish(const struct ranks_options *options, const struct one *ones)
     auto_buf struct buf bytes;
     buf_init(&bytes, LIMIT_MANIFEST_BYTES);
     struct ckpt_hash digest;
-    char text[33];
     CHECK(ckpt_manifest_make(reports, options->size, "j-test", "2026-01-02T03:04:05Z", &bytes,
                              &digest) == ST_OK);
-    ckpt_hash_text(&digest, text);
-    CHECK(strcmp(text, ones[0].digest) == 0);
+    ckpt_hash_text(&digest, out);
+    CHECK(ones[0].digest[0] == '\0' || strcmp(out, ones[0].digest) == 0);
     CHECK(ckpt_manifest_publish(io_system(), options->save, bytes.data, bytes.size) == ST_OK);
 }
 
@@ -222,7 +228,7 @@ void ranks_run(const struct ranks_options *options, struct ranks_result *out)
     memcpy(out->digest, ones[0].digest, sizeof(out->digest));
     out->step = ones[0].step;
     if (out->st == ST_OK && options->save != NULL)
-        publish(options, ones);
+        publish(options, ones, out->digest);
     for (uint32_t r = 0; r < options->size; r++)
         ckpt_report_release(&ones[r].report);
     shared_rendezvous_free(shared);

@@ -44,7 +44,9 @@ struct ranks_options {
 struct ranks_result {
     enum status st; /* of the first rank that failed */
     struct reason reason;
-    char digest[33]; /* the same on all ranks, or the run fails */
+    char digest[33]; /* the same on all ranks, or the run fails; where ranks own parts of the state,
+                      * that of what was saved, or "" */
+    uint64_t sent_bytes; /* rank 0's */
     uint64_t step;
     struct session_row rows[RANKS_ROWS]; /* of rank 0 */
     size_t row_count;

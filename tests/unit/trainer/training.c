@@ -135,7 +135,7 @@ void training_open(struct training *t, const struct training_options *options)
     plan.training = false;
     plan.share = t->plan;
     must(plan_new(t->tape, &plan, &t->eval_plan));
-    must(optimizer_new(&options->optimizer, t->tape, t->table, t->backend, &t->optimizer));
+    must(optimizer_new(&options->optimizer, t->tape, NULL, t->table, t->backend, &t->optimizer));
     init_state(t);
     must(plan_refresh(t->plan, optimizer_params(t->optimizer)));
     must(t->table->alloc(t->backend, t->layout.count * sizeof(float), (void **)&t->lane));

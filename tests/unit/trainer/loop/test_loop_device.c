@@ -15,7 +15,7 @@
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
 #include "tests/unit/trainer/tiny_jobs.h"
-#include "trainer/worker/staging.h"
+#include "trainer/device/staging.h"
 
 static const struct ranks_job mlp = { tiny_mlp,
                                       { "train.lanes=4", "train.accumulate=2",

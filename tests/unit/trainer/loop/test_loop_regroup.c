@@ -109,7 +109,9 @@ static void get_state(struct one *one)
                                              .rank = one->rank,
                                              .live_step = (uint64_t)one->generation * STEPS,
                                              .live_sources = sources };
-    const struct session_parked kept = { assignment.live_step, one->has_state, one->generation };
+    const struct session_parked kept = { .step = assignment.live_step,
+                                         .whole = one->has_state,
+                                         .computed_by = one->generation };
     const uint32_t before = one->generation - 1;
     for (uint32_t r = 0; one->generation > 0 && r < assignment.size; r++) {
         bool source = false;

@@ -153,7 +153,9 @@ static double whole_norm(const json_t *rows)
  */
 static void check_gradients(const json_t *golden, struct training *t, bool half)
 {
-    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, t->stream), ST_OK);
+    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, 0,
+                                   t->tape->param_elements, t->stream),
+                     ST_OK);
     const json_t *rows = json_object_get(golden, "gradients");
     assert_int_equal(json_array_size(rows), t->tape->param_count);
     double whole = whole_norm(rows);

@@ -101,7 +101,9 @@ static int check_gradients(struct training *t, double tolerance)
     double most = t->tokens != NULL ? 0.03 : 2e-3; /* text models have no kinks */
     training_fill(t, 0);
     training_micro(t, false);
-    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, t->stream), ST_OK);
+    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, 0,
+                                   t->tape->param_elements, t->stream),
+                     ST_OK);
     for (int i = 0; i < t->tape->param_count; i++) {
         const struct tape_tensor *tensor = &t->tape->params[i];
         const float *gradient = t->lane + tensor->offset;
@@ -171,7 +173,7 @@ static void a_value_read_three_times_gets_the_sum_of_three_gradients(void **stat
                                     .poison = true };
     assert_int_equal(plan_new(t.tape, &options, &t.plan), ST_OK);
     struct optimizer_options sgd = { .kind = OPTIMIZER_SGD };
-    assert_int_equal(optimizer_new(&sgd, t.tape, t.table, t.backend, &t.optimizer), ST_OK);
+    assert_int_equal(optimizer_new(&sgd, t.tape, NULL, t.table, t.backend, &t.optimizer), ST_OK);
     initial_values_params(t.tape, 5, optimizer_params(t.optimizer));
     assert_int_equal(plan_refresh(t.plan, optimizer_params(t.optimizer)), ST_OK);
     t.layout = lane_layout(t.tape);

@@ -361,7 +361,8 @@ static void open_own(struct training *t, enum math math)
     options.training = false;
     assert_int_equal(plan_new(t->tape, &options, &t->eval_plan), ST_OK);
     const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD };
-    assert_int_equal(optimizer_new(&sgd, t->tape, t->table, t->backend, &t->optimizer), ST_OK);
+    assert_int_equal(optimizer_new(&sgd, t->tape, NULL, t->table, t->backend, &t->optimizer),
+                     ST_OK);
     initial_values_params(t->tape, 5, optimizer_params(t->optimizer));
     initial_values_stats(t->tape, optimizer_stats(t->optimizer));
     assert_int_equal(plan_refresh(t->plan, optimizer_params(t->optimizer)), ST_OK);

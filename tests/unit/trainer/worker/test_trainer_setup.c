@@ -7,9 +7,9 @@
 #include "common/buf.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
+#include "trainer/device/progress.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
-#include "trainer/worker/progress.h"
 #include "trainer/worker/settings.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -16,8 +16,8 @@
 
 #include "common/status.h"
 #include "trainer/data/prefetch.h"
+#include "trainer/device/device.h"
 #include "trainer/tape/tape.h"
-#include "trainer/worker/device.h"
 
 struct feed;
 

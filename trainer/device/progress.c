@@ -1,4 +1,4 @@
-#include "trainer/worker/progress.h"
+#include "trainer/device/progress.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  *  3. The ring's item is given back (by the next prefetch_take or prefetch_start) only after
  *     `copied` of the entry that it went to: `copying`.
  */
-#include "trainer/worker/feed.h"
+#include "trainer/device/feed.h"
 
 #include <stdlib.h>
 

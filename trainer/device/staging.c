@@ -1,4 +1,4 @@
-#include "trainer/worker/staging.h"
+#include "trainer/device/staging.h"
 
 #include <stdlib.h>
 

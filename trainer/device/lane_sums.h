@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "trainer/worker/device.h"
+#include "trainer/device/device.h"
 
 enum lane_sum { LANE_SUM_OWN, LANE_SUM_FOREIGN, LANE_SUM_COUNT };
 

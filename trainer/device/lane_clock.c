@@ -1,4 +1,4 @@
-#include "trainer/worker/lane_clock.h"
+#include "trainer/device/lane_clock.h"
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/worker/lane_sums.h"
+#include "trainer/device/lane_sums.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,4 @@
-#include "trainer/worker/worker.h"
-
+/* A worker opened: its data, its model, the memory that it takes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +8,8 @@
 #include "common/limits.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
-
-/* A bucket is large enough that its latency hides, small enough that several overlap the backward
- * pass of a model of some million parameters. */
-#define BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
+#include "trainer/worker/worker.h"
+#include "trainer/worker/worker_internal.h"
 
 static enum status worker_fail(enum status st, const char *cause, struct reason *reason)
 {
@@ -21,8 +18,8 @@ static enum status worker_fail(enum status st, const char *cause, struct reason 
 }
 
 /* With what the backend says of its last error, if it does. */
-static enum status worker_fail_device(const struct worker *w, enum status st, const char *cause,
-                                      struct reason *reason)
+enum status worker_fail_device(const struct worker *w, enum status st, const char *cause,
+                               struct reason *reason)
 {
     const struct device *d = &w->device;
     if (d->table->why == NULL)
@@ -32,7 +29,7 @@ static enum status worker_fail_device(const struct worker *w, enum status st, co
 }
 
 /* What the node has, and the job does not say: its device, its files. */
-static enum status note_of_node(const struct worker *w, enum status st)
+enum status worker_note_of_node(const struct worker *w, enum status st)
 {
     if (st != ST_OK && w->options.of_node != NULL)
         *w->options.of_node = true;
@@ -76,7 +73,7 @@ static enum status open_split(struct worker *w, enum dataset_split split, struct
     return ST_OK;
 }
 
-static enum status join_loader(const struct worker *w, struct worker_loader *loader,
+enum status worker_join_loader(const struct worker *w, struct worker_loader *loader,
                                struct reason *reason)
 {
     if (!loader->running)
@@ -131,7 +128,7 @@ static void scaling_close(struct worker *w)
 }
 
 /* To the device. What was staged before is through: every update waits for the stream. */
-static enum status scaling_write(struct worker *w)
+enum status worker_write_scale(struct worker *w)
 {
     if (w->loss_scale == NULL)
         return ST_OK;
@@ -149,7 +146,7 @@ enum status worker_scale(struct worker *worker, bool overflow)
         return st;
     const bool changed = next.scale != w->scaler.scale;
     w->scaler = next;
-    return changed ? scaling_write(w) : ST_OK;
+    return changed ? worker_write_scale(w) : ST_OK;
 }
 
 /* ---- memory ---- */
@@ -195,10 +192,11 @@ static struct memory_need_options memory_options_of(const struct worker *w)
                                          .table = w->device.table,
                                          .backend = w->device.backend,
                                          .lane_count = w->lane_count,
+                                         .owners = w->ownership.options.owns ? w->options.size : 0,
                                          .evaluates = w->eval.dataset != NULL };
 }
 
-static enum status out_of_memory(struct worker *w, const char *what, struct reason *reason)
+enum status worker_out_of_memory(struct worker *w, const char *what, struct reason *reason)
 {
     const struct memory_need_options options = memory_options_of(w);
     struct memory_need need;
@@ -269,12 +267,17 @@ static enum status fit_micro_batch(struct worker *w, struct reason *reason)
 
 static enum status cut_buckets(struct worker *w, struct reason *reason)
 {
+    const struct ownership_options options = { .tape = w->tape,
+                                               .device = &w->device,
+                                               .progress = w->options.progress,
+                                               .owns = w->options.job->parallel.zero > 0,
+                                               .timeout_ms = WORKER_COMM_TIMEOUT_MS };
+    enum status st = ownership_open(&options, &w->ownership);
+    if (st == ST_OK)
+        st = ownership_cut(&w->ownership, w->options.rank, w->options.size);
     w->layout = lane_layout(w->tape);
-    w->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*w->bucket_begin));
-    if (w->bucket_begin == NULL)
-        return worker_fail(ST_NO_MEMORY, "buckets", reason);
-    enum status st = lane_buckets(&w->layout, BUCKET_ELEMENTS, w->bucket_begin, LANE_BUCKETS_MAX,
-                                  &w->bucket_count);
+    w->bucket_begin = w->ownership.bucket_begin;
+    w->bucket_count = w->ownership.buckets.count;
     return st == ST_OK ? ST_OK : worker_fail(st, "buckets", reason);
 }
 
@@ -288,8 +291,9 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
     if (st == ST_OK) {
-        st = optimizer_new(&w->settings.optimizer, w->tape, w->device.table, w->device.backend,
-                           &w->optimizer);
+        st = optimizer_new(&w->settings.optimizer, w->tape, ownership_owners(&w->ownership),
+                           w->device.table, w->device.backend, &w->optimizer);
+        ownership_note_held(&w->ownership);
     }
     if (st == ST_OK)
         st = scaling_open(w);
@@ -300,7 +304,7 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
     if (st == ST_OK)
         st = lane_clock_open(&w->clock, &w->device);
     if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the model", reason);
+        return worker_out_of_memory(w, "the model", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "preparing the model", reason);
 }
 
@@ -313,7 +317,7 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
     return device_open(&options, &w->device, reason);
 }
 
-static enum status cut_lanes(struct worker *w, struct reason *reason)
+enum status worker_cut_lanes(struct worker *w, struct reason *reason)
 {
     const struct worker_options *o = &w->options;
     uint64_t lanes = 0;
@@ -342,13 +346,13 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (w == NULL)
         return worker_fail(ST_NO_MEMORY, "worker", reason);
     w->options = *options;
-    enum status st = cut_lanes(w, reason);
+    enum status st = worker_cut_lanes(w, reason);
     if (st == ST_OK)
-        st = note_of_node(w, open_worker_device(w, reason)); /* first: it takes no time */
+        st = worker_note_of_node(w, open_worker_device(w, reason)); /* first: it takes no time */
     if (st == ST_OK)
-        st = note_of_node(w, open_split(w, DATASET_TRAIN, reason));
+        st = worker_note_of_node(w, open_split(w, DATASET_TRAIN, reason));
     if (st == ST_OK)
-        st = note_of_node(w, open_split(w, DATASET_EVAL, reason));
+        st = worker_note_of_node(w, open_split(w, DATASET_EVAL, reason));
     if (st == ST_OK)
         st = check_eval_shape(w, reason);
     if (st == ST_OK) {
@@ -376,7 +380,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
 static void close_loader(const struct worker *w, struct worker_loader *loader)
 {
     struct reason ignored;
-    (void)join_loader(w, loader, &ignored);
+    (void)!worker_join_loader(w, loader, &ignored);
     dataset_close(loader->dataset);
 }
 
@@ -399,194 +403,13 @@ void worker_close(struct worker *worker)
     scaling_close(w);
     gather_close(&w->eval_results, &w->device);
     gather_close(&w->agreement, &w->device);
+    ownership_close(&w->ownership);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);
     tape_free(w->tape);
     device_close(&w->device);
-    free(w->bucket_begin);
     free(w->eval_losses);
     free(w->skip);
     free(w);
-}
-
-/* ---- reduction ---- */
-
-static enum status open_agreement(struct worker *w)
-{
-    size_t bytes[LIMIT_RANKS];
-    for (uint32_t r = 0; r < w->options.size; r++)
-        bytes[r] = sizeof(struct rank_words);
-    return gather_open(&w->agreement, &w->device, bytes, w->options.size);
-}
-
-enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
-{
-    struct worker *w = worker;
-    w->comm = comm;
-    const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
-                                           .comm = comm,
-                                           .rank = (int)w->options.rank,
-                                           .size = (int)w->options.size,
-                                           .shares = w->options.shares,
-                                           .count = w->layout.count,
-                                           .bucket_begin = w->bucket_begin,
-                                           .bucket_count = w->bucket_count,
-                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
-                                           .watch = { progress_exchange, w->options.progress },
-                                           .fast = worker_is_fast(w),
-                                           .device = w->device.table,
-                                           .backend = w->device.backend,
-                                           .compute = w->device.compute,
-                                           .communication = w->device.communication };
-    enum status st =
-        w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
-    if (st == ST_OK && comm != NULL)
-        st = open_agreement(w);
-    if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the gradient copies of the reduction", reason);
-    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
-}
-
-struct audit_rule worker_audits(const struct worker *worker)
-{
-    return (struct audit_rule){ .every = worker->settings.audit_every,
-                                .size = worker->options.size,
-                                .shares = worker->options.shares,
-                                .order = worker->order };
-}
-
-static struct prefetch_share share_of(const struct worker *w)
-{
-    return (struct prefetch_share){ .lanes = w->lanes,
-                                    .lane_count = w->lane_count,
-                                    .rank = w->options.rank,
-                                    .audit = worker_audits(w) };
-}
-
-/* ---- from one generation to the next ---- */
-
-void worker_disconnect(struct worker *worker)
-{
-    struct worker *w = worker;
-    if (w->comm != NULL)
-        w->device.comm->abort(w->comm); /* nobody waits for its farewell */
-    if (w->exact != NULL)
-        exact_disconnect(w->exact);
-    if (w->comm != NULL)
-        w->device.comm->close(w->comm);
-    w->comm = NULL;
-    gather_close(&w->agreement, &w->device);
-}
-
-/* What the model was built with stays, whatever the job says now. */
-static enum status settings_anew(struct worker *w, struct reason *reason)
-{
-    struct settings settings;
-    enum status st = settings_derive(w->options.job, w->train.dataset->samples, &settings, reason);
-    if (st != ST_OK)
-        return st;
-    settings.micro_batch = w->settings.micro_batch;
-    settings.accumulate = w->settings.accumulate;
-    w->settings = settings;
-    return ST_OK;
-}
-
-enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
-                           const uint32_t *shares, struct reason *reason)
-{
-    struct worker *w = worker;
-    CHECK(w->comm == NULL);
-    w->options.rank = rank;
-    w->options.size = size;
-    w->options.shares = shares;
-    enum status st = cut_lanes(w, reason);
-    if (st == ST_OK)
-        st = settings_anew(w, reason);
-    if (st != ST_OK)
-        return st;
-    staging_close(w->staging); /* of another share */
-    w->staging = NULL;
-    w->share = w->held = NULL;
-    gather_close(&w->eval_results, &w->device);
-    const struct prefetch_share all = share_of(w);
-    if (w->batches != NULL)
-        feed_move(w->batches, &all);
-    if (w->eval_batches != NULL)
-        feed_move(w->eval_batches, &all);
-    return ST_OK;
-}
-
-bool worker_is_fast(const struct worker *worker)
-{
-    return worker->options.job->parallel.reduction == JOB_REDUCTION_FAST;
-}
-
-/* ---- start ---- */
-
-static enum status start_evaluation(struct worker *w, const struct prefetch_options *base)
-{
-    struct prefetch_options options = *base;
-    options.evaluation = true;
-    options.source.dataset = w->eval.dataset;
-    w->eval_count = batch_eval_count(&options.source);
-    if (w->eval_losses == NULL)
-        w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
-    if (w->eval_losses == NULL)
-        return ST_NO_MEMORY;
-    size_t bytes[LIMIT_RANKS];
-    const uint32_t lanes = w->settings.lanes;
-    const uint32_t *lane = w->order;
-    for (uint32_t r = 0; r < w->options.size; r++) {
-        uint64_t count = 0;
-        for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
-            count += w->eval_count / lanes + (*lane < w->eval_count % lanes ? 1 : 0);
-        bytes[r] = (size_t)count * sizeof(struct evaluation_batch);
-    }
-    enum status st = gather_open(&w->eval_results, &w->device, bytes, w->options.size);
-    if (st != ST_OK || w->eval_batches != NULL)
-        return st;
-    return feed_open(&w->device, &options, &w->eval_batches);
-}
-
-enum status worker_warm(struct worker *worker, struct reason *reason)
-{
-    struct worker *w = worker;
-    enum status st = note_of_node(w, join_loader(w, &w->train, reason));
-    if (st == ST_OK)
-        st = note_of_node(w, join_loader(w, &w->eval, reason));
-    if (st != ST_OK)
-        return st;
-    struct prefetch_options options = {
-        .source = { .dataset = w->train.dataset,
-                    .seed = w->settings.seed,
-                    .lanes = w->settings.lanes,
-                    .micro_batch = w->settings.micro_batch,
-                    .accumulate = w->settings.accumulate,
-                    .crop = w->options.job->data.augment.crop,
-                    .flip = w->options.job->data.augment.flip },
-        .share = share_of(w),
-    };
-    if (w->batches == NULL)
-        st = feed_open(&w->device, &options, &w->batches);
-    if (st == ST_OK && w->eval.dataset != NULL)
-        st = start_evaluation(w, &options);
-    if (st == ST_NO_MEMORY)
-        return out_of_memory(w, "the inputs", reason);
-    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the inputs", reason);
-}
-
-enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
-{
-    struct worker *w = worker;
-    enum status st = worker_warm(w, reason);
-    if (st != ST_OK)
-        return st;
-    st = scaling_write(w);
-    if (st == ST_OK)
-        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
-    if (st != ST_OK)
-        return worker_fail_device(w, st, "starting", reason);
-    feed_start(w->batches, step);
-    return ST_OK;
 }

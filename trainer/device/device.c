@@ -1,4 +1,4 @@
-#include "trainer/worker/device.h"
+#include "trainer/device/device.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "trainer/worker/device.h"
-#include "trainer/worker/progress.h"
+#include "trainer/device/device.h"
+#include "trainer/device/progress.h"
 
 struct lane_clock {
     struct event *began, *ended; /* NULL: host memory */

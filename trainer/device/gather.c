@@ -1,4 +1,4 @@
-#include "trainer/worker/gather.h"
+#include "trainer/device/gather.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 
 #include "comm/comm.h"
 #include "common/status.h"
-#include "trainer/worker/device.h"
+#include "trainer/device/device.h"
 
 struct gather {
     size_t bytes;                  /* of all ranks; 0: none, or not open */

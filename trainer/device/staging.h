@@ -13,7 +13,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
-#include "trainer/worker/device.h"
+#include "trainer/device/device.h"
 
 struct staging;
 

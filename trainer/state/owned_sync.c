@@ -1,0 +1,104 @@
+#include "trainer/state/owned_sync.h"
+
+#include <stdlib.h>
+
+#include "common/cleanup.h"
+
+#define STRETCH ((size_t)1024 * 1024) /* elements that are sent at once */
+#define SEND_MS INT64_C(60000)
+
+struct owned_sync {
+    struct worker *worker;
+    const struct owned_sync_options *options;
+    struct owners before;
+    float *stretch;
+    struct comm_segment *segments;
+};
+
+static enum status copy_now(const struct worker *w, void *to, const void *from, size_t count)
+{
+    const struct device *d = &w->device;
+    enum status st = d->table->vector.copy(d->backend, to, from, count * sizeof(float), d->compute);
+    return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
+}
+
+/* Of elements [first, first + count), which lie in the stretch, those that this rank owns now. */
+static enum status take(const struct owned_sync *s, size_t first, size_t count, float *to)
+{
+    const struct worker *w = s->worker;
+    const struct owned_run all = { 0, w->layout.param_count }, *run = &all;
+    uint32_t runs = 1;
+    if (ownership_is_shared(&w->ownership))
+        run = owners_own(&w->ownership.owners, &runs);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < runs; i++, run++) {
+        const size_t begin = run->first > first ? run->first : first;
+        const size_t end =
+            run->first + run->count < first + count ? run->first + run->count : first + count;
+        if (begin < end)
+            st = copy_now(w, to + begin, s->stretch + (begin - first), end - begin);
+    }
+    return st;
+}
+
+/* One run of the rank that has it to all. */
+static enum status send_run(const struct owned_sync *s, uint32_t part, struct owned_run run,
+                            const float *from, float *to)
+{
+    const struct owned_sync_options *o = s->options;
+    struct comm_segment *segment = &s->segments[o->sources[part]];
+    enum status st = ST_OK;
+    for (size_t at = 0; st == ST_OK && at < run.count; at += STRETCH) {
+        const size_t left = run.count - at, count = left < STRETCH ? left : STRETCH;
+        if (s->worker->options.rank == o->sources[part])
+            st = copy_now(s->worker, s->stretch, from + run.first + at, count);
+        *segment = (struct comm_segment){ s->stretch, count * sizeof(float) };
+        if (st == ST_OK && s->worker->options.size > 1)
+            st = o->table->all_gather_v(o->comm, s->segments, SEND_MS);
+        if (st == ST_OK)
+            st = take(s, run.first + at, count, to);
+        progress_tick(s->worker->options.progress);
+    }
+    *segment = (struct comm_segment){ .size = 0 };
+    return st;
+}
+
+static enum status move_moment(void *arg, const float *from, float *to)
+{
+    const struct owned_sync *s = arg;
+    enum status st = ST_OK;
+    for (uint32_t part = 0; st == ST_OK && part < s->options->parts; part++) {
+        for (uint32_t i = s->before.begin[part]; st == ST_OK && i < s->before.begin[part + 1]; i++)
+            st = send_run(s, part, s->before.run[i], from, to);
+    }
+    return st;
+}
+
+/* Nobody owns anything else than before. */
+static bool is_settled(const struct worker *w, const struct owned_sync_options *o)
+{
+    bool same = o->parts == w->options.size;
+    for (uint32_t r = 0; same && r < o->parts; r++)
+        same = o->sources[r] == r;
+    return same;
+}
+
+enum status owned_sync(struct worker *worker, const struct owned_sync_options *options)
+{
+    struct owned_sync s = { .worker = worker, .options = options };
+    const struct optimizer_move move = { move_moment, &s };
+    if (is_settled(worker, options))
+        return worker_hold(worker, NULL);
+    auto_free float *stretch = malloc(STRETCH * sizeof(*stretch));
+    auto_free struct comm_segment *segments = calloc(worker->options.size, sizeof(*segments));
+    if (stretch == NULL || segments == NULL)
+        return ST_NO_MEMORY;
+    s.stretch = stretch;
+    s.segments = segments;
+    ownership_unsettle(&worker->ownership);
+    enum status st = ownership_among(&worker->ownership, options->parts, &s.before);
+    if (st == ST_OK)
+        st = worker_hold(worker, &move);
+    owners_release(&s.before);
+    return st;
+}

@@ -1,0 +1,471 @@
+/* The state's memory, what of it this rank owns, and its description for checkpoints. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "trainer/update/optimizer_internal.h"
+
+static const char *moment_name(const struct optimizer *optimizer, int moment)
+{
+    if (optimizer->options.kind == OPTIMIZER_SGD)
+        return "momentum";
+    return moment == 0 ? "adam.m" : "adam.v";
+}
+
+/* ---- memory ---- */
+
+static size_t all_pieces(const struct optimizer *optimizer)
+{
+    return optimizer_pieces(optimizer->layout.param_count) * (size_t)(1 + optimizer->moment_count) +
+           optimizer_pieces(optimizer->layout.stat_count);
+}
+
+static enum status allocate_sums(struct optimizer *optimizer)
+{
+    const size_t bytes = all_pieces(optimizer) * sizeof(*optimizer->sums);
+    enum status st = optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->sums);
+    if (st != ST_OK)
+        return st;
+    return optimizer->table->alloc_host(optimizer->backend, bytes, (void **)&optimizer->sums_read);
+}
+
+static enum status allocate_floats(struct optimizer *optimizer, size_t count, float **out)
+{
+    void *memory = NULL;
+    if (count == 0)
+        return ST_OK;
+    enum status st = optimizer->table->alloc(optimizer->backend, count * sizeof(float), &memory);
+    *out = memory;
+    return st;
+}
+
+/* Addresses for all, memory for what this rank owns. */
+static enum status allocate_owned(struct optimizer *optimizer, float **out)
+{
+    auto_free struct memory_part *parts = calloc(optimizer->part_count + 1, sizeof *parts);
+    void *memory = NULL;
+    if (parts == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < optimizer->part_count; i++) {
+        parts[i].first = optimizer->parts[i].first * sizeof(float);
+        parts[i].bytes = optimizer->parts[i].count * sizeof(float);
+    }
+    enum status st = optimizer->table->alloc_parts(optimizer->backend,
+                                                   optimizer->layout.param_count * sizeof(float),
+                                                   parts, optimizer->part_count, &memory);
+    *out = memory;
+    return st;
+}
+
+static enum status allocate_moments(struct optimizer *optimizer)
+{
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
+        float **moment = &optimizer->moments[i];
+        st = optimizer->shares ? allocate_owned(optimizer, moment)
+                               : allocate_floats(optimizer, optimizer->layout.param_count, moment);
+    }
+    return st;
+}
+
+/* shares: as the optimizer's when they were allocated. */
+static void free_moments(struct optimizer *optimizer, float **moments, bool shares)
+{
+    const struct backend_table *table = optimizer->table;
+    const size_t bytes = optimizer->layout.param_count * sizeof(float);
+    for (int i = 0; i < OPTIMIZER_MOMENTS_MAX; i++) {
+        if (moments[i] != NULL && shares) {
+            table->free_parts(optimizer->backend, moments[i], bytes);
+        } else if (moments[i] != NULL) {
+            table->free(optimizer->backend, moments[i]);
+        }
+        moments[i] = NULL;
+    }
+}
+
+static enum status copy_to_device(struct optimizer *optimizer, void *to, const void *from,
+                                  size_t bytes)
+{
+    const struct backend_table *table = optimizer->table;
+    struct stream *stream = NULL;
+    enum status st = table->stream_new(optimizer->backend, &stream);
+    if (st != ST_OK)
+        return st;
+    st = table->vector.copy(optimizer->backend, to, from, bytes, stream);
+    if (st == ST_OK)
+        st = table->stream_sync(optimizer->backend, stream);
+    table->stream_free(optimizer->backend, stream);
+    return st;
+}
+
+/* ---- the norm ---- */
+
+/* A norm block begins at each parameter and at each piece of the buffer: no cut between nodes, and
+ * none between owners of pieces, splits one. out: NULL, or [blocks + 1]. Returns the blocks. */
+static size_t norm_blocks(const struct tape *tape, uint64_t *out)
+{
+    size_t count = 0;
+    for (int i = 0; i < tape->param_count; i++) {
+        const size_t end = tape->params[i].offset + tape->params[i].count;
+        for (size_t at = tape->params[i].offset; at < end; count++) {
+            if (out != NULL)
+                out[count] = at;
+            const size_t next = (at / PIECE_ELEMENTS + 1) * PIECE_ELEMENTS;
+            at = next < end ? next : end;
+        }
+    }
+    if (out != NULL)
+        out[count] = tape->param_elements;
+    return count;
+}
+
+static enum status map_norm(struct optimizer *optimizer)
+{
+    const struct backend_table *table = optimizer->table;
+    struct backend *backend = optimizer->backend;
+    const size_t count = norm_blocks(optimizer->tape, NULL);
+    const size_t bytes = (count + 1) * sizeof(uint64_t), sums = (count + 1) * sizeof(double);
+    auto_free uint64_t *begin = malloc(bytes);
+    optimizer->norm_packed = calloc(count + 1, sizeof(*optimizer->norm_packed));
+    optimizer->in_order = calloc(count + 1, sizeof(*optimizer->in_order));
+    if (begin == NULL || optimizer->norm_packed == NULL || optimizer->in_order == NULL)
+        return ST_NO_MEMORY;
+    optimizer->norm_count = norm_blocks(optimizer->tape, begin);
+    enum status st = table->alloc(backend, bytes, (void **)&optimizer->norm_begin);
+    if (st == ST_OK)
+        st = copy_to_device(optimizer, optimizer->norm_begin, begin, bytes);
+    if (st == ST_OK)
+        st = table->alloc(backend, sums, (void **)&optimizer->squares);
+    if (st == ST_OK)
+        st = table->alloc_host(backend, sums, (void **)&optimizer->squares_read);
+    if (st != ST_OK)
+        return st;
+    return table->alloc_host(backend, SUM_SCALARS * sizeof(float), (void **)&optimizer->scalars);
+}
+
+/* The first block that begins at `at` or later. */
+static size_t block_at(const uint64_t *begin, size_t count, size_t at)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (begin[middle] < at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Which blocks each run has, and where their sums are packed. begin: [norm_count + 1] */
+static void pack_blocks(struct optimizer *optimizer, const struct owners *owners,
+                        const uint64_t *begin)
+{
+    size_t packed = 0;
+    for (uint32_t r = 0; r < owners->size; r++) {
+        optimizer->norm_of[r] = packed;
+        for (uint32_t i = owners->begin[r]; i < owners->begin[r + 1]; i++) {
+            const struct owned_run *run = &owners->run[i];
+            const size_t end = block_at(begin, optimizer->norm_count, run->first + run->count);
+            size_t block = block_at(begin, optimizer->norm_count, run->first);
+            CHECK(begin[block] == run->first && begin[end] == run->first + run->count);
+            if (r == owners->rank) {
+                struct optimizer_part *part = &optimizer->parts[i - owners->begin[r]];
+                part->block_begin = block;
+                part->block_end = end;
+            }
+            for (; block < end; block++)
+                optimizer->norm_packed[packed++] = block;
+        }
+    }
+    optimizer->norm_of[owners->size] = packed;
+    optimizer->own_packed = optimizer->norm_of[owners->rank];
+    CHECK(packed == optimizer->norm_count); /* each element has one owner */
+}
+
+/* ---- decay ---- */
+
+/* The elements at which decay starts or stops (struct decay_map). out: room for one of each
+ * parameter. */
+static size_t decay_borders(const struct tape *tape, unsigned no_decay, uint64_t *out)
+{
+    size_t count = 0;
+    bool decays = true;
+    for (int i = 0; i < tape->param_count; i++) {
+        bool wanted = ((unsigned)tape->params[i].kind & no_decay) == 0;
+        if (wanted != decays)
+            out[count++] = tape->params[i].offset;
+        decays = wanted;
+    }
+    return count;
+}
+
+/* A part's borders count from its start: those before it become one or none there. Appends to out
+ * and returns how many. */
+static size_t part_borders(const struct optimizer_part *part, const uint64_t *borders, size_t count,
+                           uint64_t *out)
+{
+    size_t before = 0, made = 0;
+    while (before < count && borders[before] <= part->first)
+        before++;
+    if (before % 2 == 1)
+        out[made++] = 0;
+    for (size_t i = before; i < count && borders[i] < part->first + part->count; i++)
+        out[made++] = borders[i] - part->first;
+    return made;
+}
+
+static enum status map_decay(struct optimizer *optimizer)
+{
+    const struct tape *tape = optimizer->tape;
+    const size_t params = (size_t)tape->param_count + 1;
+    auto_free uint64_t *all = calloc(params, sizeof *all);
+    auto_free uint64_t *borders =
+        calloc(params + 2 * (size_t)optimizer->part_count, sizeof *borders);
+    if (all == NULL || borders == NULL)
+        return ST_NO_MEMORY;
+    const size_t count = decay_borders(tape, optimizer->options.no_decay, all);
+    size_t made = 0;
+    if (count == 0)
+        return ST_OK;
+    for (uint32_t i = 0; i < optimizer->part_count; i++) {
+        struct optimizer_part *part = &optimizer->parts[i];
+        part->decay.count = part_borders(part, all, count, borders + made);
+        made += part->decay.count;
+    }
+    const size_t bytes = (made + 1) * sizeof *borders;
+    enum status st =
+        optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->decay_borders);
+    size_t at = 0;
+    for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++) {
+        optimizer->parts[i].decay.borders = optimizer->decay_borders + at;
+        at += optimizer->parts[i].decay.count;
+    }
+    return st == ST_OK ? copy_to_device(optimizer, optimizer->decay_borders, borders, bytes) : st;
+}
+
+/* ---- description ---- */
+
+/* One buffer and its tensors, each named PREFIX + the tape's name. */
+static enum status describe_buffer(struct optimizer *optimizer, const char *name,
+                                   const char *prefix, bool statistics)
+{
+    const struct tape *tape = optimizer->tape;
+    const struct tape_tensor *from = statistics ? tape->stats : tape->params;
+    int count = statistics ? tape->stat_count : tape->param_count;
+    if (count == 0)
+        return ST_OK;
+    struct ckpt_buffer *buffer = &optimizer->buffers[optimizer->buffer_count];
+    (void)snprintf(buffer->name, sizeof buffer->name, "%s", name);
+    buffer->dtype = CKPT_F32;
+    buffer->count = statistics ? tape->stat_elements : tape->param_elements;
+    for (int i = 0; i < count; i++) {
+        struct ckpt_tensor *tensor = &optimizer->tensors[optimizer->tensor_count++];
+        int length = snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, from[i].name);
+        if (length < 0 || (size_t)length >= sizeof tensor->name)
+            return ST_INVALID;
+        tensor->buffer = optimizer->buffer_count;
+        tensor->offset = from[i].offset;
+        tensor->ndim = from[i].ndim;
+        for (int d = 0; d < from[i].ndim; d++)
+            tensor->dims[d] = (uint64_t)from[i].dims[d];
+    }
+    optimizer->buffer_count++;
+    return ST_OK;
+}
+
+static enum status describe_buffers(struct optimizer *optimizer)
+{
+    size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
+                   (size_t)optimizer->tape->stat_count;
+    optimizer->tensors = calloc(count + 1, sizeof *optimizer->tensors);
+    if (optimizer->tensors == NULL)
+        return ST_NO_MEMORY;
+    enum status st = describe_buffer(optimizer, "parameters", "", false);
+    for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "%s/", moment_name(optimizer, i));
+        st = describe_buffer(optimizer, moment_name(optimizer, i), prefix, false);
+    }
+    if (st != ST_OK)
+        return st;
+    return describe_buffer(optimizer, "statistics", "", true);
+}
+
+/* ---- what this rank owns ---- */
+
+static enum status take_parts(struct optimizer *optimizer, const struct owners *owners)
+{
+    uint32_t count = 0;
+    const struct owned_run *own = owners_own(owners, &count);
+    const size_t bytes = (optimizer->norm_count + 1) * sizeof(uint64_t);
+    auto_free uint64_t *begin = malloc(bytes);
+    optimizer->parts = calloc((size_t)count + 1, sizeof(*optimizer->parts));
+    optimizer->norm_of = calloc((size_t)owners->size + 1, sizeof(*optimizer->norm_of));
+    if (begin == NULL || optimizer->parts == NULL || optimizer->norm_of == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        optimizer->parts[i].first = own[i].first;
+        optimizer->parts[i].count = own[i].count;
+    }
+    optimizer->part_count = count;
+    optimizer->shares = owners->size > 1;
+    CHECK(norm_blocks(optimizer->tape, begin) == optimizer->norm_count);
+    pack_blocks(optimizer, owners, begin);
+    return ST_OK;
+}
+
+/* All but the moments. */
+static void let_go(struct optimizer *optimizer)
+{
+    if (optimizer->decay_borders != NULL)
+        optimizer->table->free(optimizer->backend, optimizer->decay_borders);
+    optimizer->decay_borders = NULL;
+    free(optimizer->parts);
+    free(optimizer->norm_of);
+    optimizer->parts = NULL;
+    optimizer->norm_of = NULL;
+    optimizer->part_count = 0;
+}
+
+static enum status own(struct optimizer *optimizer, const struct owners *owners)
+{
+    struct owned_run all = { 0, optimizer->layout.param_count };
+    uint32_t begin[] = { 0, 1 };
+    const struct owners alone = { .size = 1, .run = &all, .begin = begin };
+    let_go(optimizer);
+    enum status st = take_parts(optimizer, owners != NULL ? owners : &alone);
+    if (st == ST_OK)
+        st = map_decay(optimizer);
+    if (st == ST_OK)
+        st = allocate_moments(optimizer);
+    for (uint32_t i = 0; st == ST_OK && i < optimizer->buffer_count; i++)
+        optimizer->buffers[i].data = optimizer_buffer(optimizer, optimizer->buffers[i].name);
+    return st;
+}
+
+enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
+                          const struct optimizer_move *move)
+{
+    const bool shared = optimizer->shares;
+    float *before[OPTIMIZER_MOMENTS_MAX];
+    if (move == NULL) /* there may be no room for both */
+        free_moments(optimizer, optimizer->moments, shared);
+    memcpy(before, optimizer->moments, sizeof(before));
+    memset(optimizer->moments, 0, sizeof(optimizer->moments));
+    enum status st = own(optimizer, owners);
+    for (int i = 0; move != NULL && st == ST_OK && i < optimizer->moment_count; i++)
+        st = move->moment(move->arg, before[i], optimizer->moments[i]);
+    free_moments(optimizer, before, shared);
+    return st;
+}
+
+/* ---- open and close ---- */
+
+enum status optimizer_new(const struct optimizer_options *options, const struct tape *tape,
+                          const struct owners *owners, const struct backend_table *table,
+                          struct backend *backend, struct optimizer **out)
+{
+    struct optimizer *optimizer = calloc(1, sizeof *optimizer);
+    if (optimizer == NULL)
+        return ST_NO_MEMORY;
+    optimizer->options = *options;
+    optimizer->table = table;
+    optimizer->backend = backend;
+    optimizer->tape = tape;
+    optimizer->layout = lane_layout(tape);
+    optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
+    enum status st = allocate_floats(optimizer, optimizer->layout.param_count, &optimizer->params);
+    if (st == ST_OK)
+        st = allocate_floats(optimizer, optimizer->layout.stat_count, &optimizer->stats);
+    if (st == ST_OK)
+        st = allocate_sums(optimizer);
+    if (st == ST_OK)
+        st = map_norm(optimizer);
+    if (st == ST_OK)
+        st = describe_buffers(optimizer);
+    if (st == ST_OK)
+        st = own(optimizer, owners);
+    if (st != ST_OK) {
+        optimizer_free(optimizer);
+        return st;
+    }
+    *out = optimizer;
+    return ST_OK;
+}
+
+void optimizer_free(struct optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    const struct backend_table *table = optimizer->table;
+    void *const owned[] = { optimizer->params, optimizer->stats, optimizer->squares,
+                            optimizer->sums, optimizer->norm_begin };
+    void *const on_host[] = { optimizer->squares_read, optimizer->scalars, optimizer->sums_read };
+    free_moments(optimizer, optimizer->moments, optimizer->shares);
+    let_go(optimizer);
+    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+        if (owned[i] != NULL)
+            table->free(optimizer->backend, owned[i]);
+    }
+    for (size_t i = 0; i < sizeof on_host / sizeof on_host[0]; i++) {
+        if (on_host[i] != NULL)
+            table->free_host(optimizer->backend, on_host[i]);
+    }
+    free(optimizer->norm_packed);
+    free(optimizer->in_order);
+    free(optimizer->tensors);
+    free(optimizer);
+}
+
+float *optimizer_params(struct optimizer *optimizer)
+{
+    return optimizer->params;
+}
+
+float *optimizer_stats(struct optimizer *optimizer)
+{
+    return optimizer->stats;
+}
+
+void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
+                        uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
+                        uint32_t *out_tensor_count)
+{
+    *out_buffers = optimizer->buffers;
+    *out_buffer_count = optimizer->buffer_count;
+    *out_tensors = optimizer->tensors;
+    *out_tensor_count = optimizer->tensor_count;
+}
+
+bool optimizer_is_moment(const struct optimizer *optimizer, uint32_t i)
+{
+    CHECK(i < optimizer->buffer_count);
+    return i > 0 && strcmp(optimizer->buffers[i].name, "statistics") != 0;
+}
+
+size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank)
+{
+    return optimizer->norm_of[rank + 1] - optimizer->norm_of[rank];
+}
+
+void *optimizer_buffer(struct optimizer *optimizer, const char *name)
+{
+    struct {
+        const char *name;
+        float *data;
+    } rows[OPTIMIZER_BUFFERS_MAX] = { { "parameters", optimizer->params },
+                                      { "statistics", optimizer->stats } };
+    for (int i = 0; i < optimizer->moment_count; i++) {
+        rows[2 + i].name = moment_name(optimizer, i);
+        rows[2 + i].data = optimizer->moments[i];
+    }
+    for (int i = 0; i < 2 + optimizer->moment_count; i++) {
+        if (strcmp(rows[i].name, name) == 0)
+            return rows[i].data;
+    }
+    return NULL;
+}

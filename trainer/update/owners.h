@@ -1,0 +1,47 @@
+/*
+ * Who owns which elements of the parameters: of their moments an owner alone has memory, and it
+ * alone updates them (parallel.zero: 1). Without owners every rank has and updates all.
+ *
+ * An owner has runs of elements, in ascending order. All ranks' runs together are the parameters,
+ * each element once; they begin and end at pieces of the buffer.
+ *
+ * Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+ *         Models" (2020), stage 1.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "trainer/tape/tape.h"
+
+/* Elements that one rank owns together: a chunk of a checkpoint (1 MiB), and where a device maps
+ * memory for them what it maps at once (2 MiB). */
+size_t owners_unit(bool host_memory);
+/* Elements of the parameters that one of `ranks` ranks owns at most. ST_NO_MEMORY, ST_FULL */
+MUST_CHECK enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks,
+                                   size_t *out);
+
+struct owned_run {
+    size_t first, count; /* elements */
+};
+
+struct owners {
+    uint32_t rank, size;
+    struct owned_run *run; /* [begin[size]] rank by rank */
+    uint32_t *begin;       /* [size + 1] into run */
+};
+
+/*
+ * borders: [buckets][size + 1] elements, ascending: chunk r of a bucket is rank r's. What is beyond
+ * `count` elements is left out; neighbours become one run. out starts zeroed and is released
+ * whatever is returned. ST_NO_MEMORY
+ */
+MUST_CHECK enum status owners_make(const size_t *borders, size_t buckets, size_t count,
+                                   uint32_t rank, uint32_t size, struct owners *out);
+void owners_release(struct owners *owners);
+
+/* This rank's runs. */
+const struct owned_run *owners_own(const struct owners *owners, uint32_t *out_count);

@@ -1,0 +1,205 @@
+/* A worker from generation to generation: connected, started, let go of, put elsewhere. */
+#include <stdlib.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "trainer/worker/agree.h"
+#include "trainer/worker/worker.h"
+#include "trainer/worker/worker_internal.h"
+
+/* ---- reduction ---- */
+
+static enum status open_agreement(struct worker *w)
+{
+    size_t bytes[LIMIT_RANKS];
+    for (uint32_t r = 0; r < w->options.size; r++)
+        bytes[r] = sizeof(struct rank_words);
+    return gather_open(&w->agreement, &w->device, bytes, w->options.size);
+}
+
+enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
+{
+    struct worker *w = worker;
+    w->comm = comm;
+    const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
+                                           .comm = comm,
+                                           .rank = (int)w->options.rank,
+                                           .size = (int)w->options.size,
+                                           .shares = w->options.shares,
+                                           .count = w->layout.count,
+                                           .bucket_begin = w->bucket_begin,
+                                           .bucket_count = w->bucket_count,
+                                           .borders = w->ownership.borders,
+                                           .kept = w->ownership.buckets.kept,
+                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .watch = { progress_exchange, w->options.progress },
+                                           .fast = worker_is_fast(w),
+                                           .device = w->device.table,
+                                           .backend = w->device.backend,
+                                           .compute = w->device.compute,
+                                           .communication = w->device.communication };
+    enum status st =
+        w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
+    ownership_connect(&w->ownership, comm, w->exact);
+    if (st == ST_OK && comm != NULL)
+        st = open_agreement(w);
+    if (st == ST_NO_MEMORY)
+        return worker_out_of_memory(w, "the gradient copies of the reduction", reason);
+    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
+}
+
+struct audit_rule worker_audits(const struct worker *worker)
+{
+    return (struct audit_rule){ .every = worker->settings.audit_every,
+                                .size = worker->options.size,
+                                .shares = worker->options.shares,
+                                .order = worker->order };
+}
+
+static struct prefetch_share share_of(const struct worker *w)
+{
+    return (struct prefetch_share){ .lanes = w->lanes,
+                                    .lane_count = w->lane_count,
+                                    .rank = w->options.rank,
+                                    .audit = worker_audits(w) };
+}
+
+/* ---- from one generation to the next ---- */
+
+void worker_disconnect(struct worker *worker)
+{
+    struct worker *w = worker;
+    if (w->comm != NULL)
+        w->device.comm->abort(w->comm); /* nobody waits for its farewell */
+    if (w->exact != NULL)
+        exact_disconnect(w->exact);
+    if (w->comm != NULL)
+        w->device.comm->close(w->comm);
+    w->comm = NULL;
+    ownership_connect(&w->ownership, NULL, NULL);
+    gather_close(&w->agreement, &w->device);
+}
+
+/* What the model was built with stays, whatever the job says now. */
+static enum status settings_anew(struct worker *w, struct reason *reason)
+{
+    struct settings settings;
+    enum status st = settings_derive(w->options.job, w->train.dataset->samples, &settings, reason);
+    if (st != ST_OK)
+        return st;
+    settings.micro_batch = w->settings.micro_batch;
+    settings.accumulate = w->settings.accumulate;
+    w->settings = settings;
+    return ST_OK;
+}
+
+enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
+                           const uint32_t *shares, struct reason *reason)
+{
+    struct worker *w = worker;
+    CHECK(w->comm == NULL);
+    w->options.rank = rank;
+    w->options.size = size;
+    w->options.shares = shares;
+    enum status st = worker_cut_lanes(w, reason);
+    if (st == ST_OK)
+        st = settings_anew(w, reason);
+    if (st == ST_OK)
+        st = ownership_cut(&w->ownership, w->options.rank, w->options.size);
+    if (st != ST_OK)
+        return st;
+    staging_close(w->staging); /* of another share */
+    w->staging = NULL;
+    gather_close(&w->eval_results, &w->device);
+    const struct prefetch_share all = share_of(w);
+    if (w->batches != NULL)
+        feed_move(w->batches, &all);
+    if (w->eval_batches != NULL)
+        feed_move(w->eval_batches, &all);
+    return ST_OK;
+}
+
+enum status worker_hold(struct worker *worker, const struct optimizer_move *move)
+{
+    struct worker *w = worker;
+    if (!w->ownership.options.owns)
+        return ST_OK;
+    enum status st = ownership_hold(&w->ownership, w->optimizer, move);
+    w->held = ownership_held(&w->ownership);
+    w->share = ownership_share(&w->ownership);
+    return st;
+}
+
+bool worker_is_fast(const struct worker *worker)
+{
+    return worker->options.job->parallel.reduction == JOB_REDUCTION_FAST;
+}
+
+/* ---- start ---- */
+
+static enum status start_evaluation(struct worker *w, const struct prefetch_options *base)
+{
+    struct prefetch_options options = *base;
+    options.evaluation = true;
+    options.source.dataset = w->eval.dataset;
+    w->eval_count = batch_eval_count(&options.source);
+    if (w->eval_losses == NULL)
+        w->eval_losses = calloc(w->eval_count, sizeof(*w->eval_losses));
+    if (w->eval_losses == NULL)
+        return ST_NO_MEMORY;
+    size_t bytes[LIMIT_RANKS];
+    const uint32_t lanes = w->settings.lanes;
+    const uint32_t *lane = w->order;
+    for (uint32_t r = 0; r < w->options.size; r++) {
+        uint64_t count = 0;
+        for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
+            count += w->eval_count / lanes + (*lane < w->eval_count % lanes ? 1 : 0);
+        bytes[r] = (size_t)count * sizeof(struct evaluation_batch);
+    }
+    enum status st = gather_open(&w->eval_results, &w->device, bytes, w->options.size);
+    if (st != ST_OK || w->eval_batches != NULL)
+        return st;
+    return feed_open(&w->device, &options, &w->eval_batches);
+}
+
+enum status worker_warm(struct worker *worker, struct reason *reason)
+{
+    struct worker *w = worker;
+    enum status st = worker_note_of_node(w, worker_join_loader(w, &w->train, reason));
+    if (st == ST_OK)
+        st = worker_note_of_node(w, worker_join_loader(w, &w->eval, reason));
+    if (st != ST_OK)
+        return st;
+    struct prefetch_options options = {
+        .source = { .dataset = w->train.dataset,
+                    .seed = w->settings.seed,
+                    .lanes = w->settings.lanes,
+                    .micro_batch = w->settings.micro_batch,
+                    .accumulate = w->settings.accumulate,
+                    .crop = w->options.job->data.augment.crop,
+                    .flip = w->options.job->data.augment.flip },
+        .share = share_of(w),
+    };
+    if (w->batches == NULL)
+        st = feed_open(&w->device, &options, &w->batches);
+    if (st == ST_OK && w->eval.dataset != NULL)
+        st = start_evaluation(w, &options);
+    if (st == ST_NO_MEMORY)
+        return worker_out_of_memory(w, "the inputs", reason);
+    return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the inputs", reason);
+}
+
+enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason)
+{
+    struct worker *w = worker;
+    enum status st = worker_warm(w, reason);
+    if (st != ST_OK)
+        return st;
+    st = worker_write_scale(w);
+    if (st == ST_OK)
+        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+    if (st != ST_OK)
+        return worker_fail_device(w, st, "starting", reason);
+    feed_start(w->batches, step);
+    return ST_OK;
+}
