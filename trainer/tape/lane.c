@@ -15,6 +15,48 @@ struct lane_layout lane_layout(const struct tape *tape)
     return layout;
 }
 
+/* How many statistics belong to nodes before this one. */
+static int stats_before(const struct tape *tape, int node)
+{
+    int count = 0;
+    for (int n = 0; n < node; n++) {
+        for (int i = 0; i < OP_STAT_MAX; i++) {
+            if (tape->nodes[n].stat[i] >= count)
+                count = tape->nodes[n].stat[i] + 1;
+        }
+    }
+    return count;
+}
+
+/* Where what belongs to a node and those after it begins, part by part. */
+static void begins_at(const struct tape *tape, int node, size_t out[LANE_PARTS])
+{
+    const struct lane_layout layout = lane_layout(tape);
+    int param = 0, tie = 0;
+    const int stat = stats_before(tape, node);
+    while (param < tape->param_count && tape->params[param].first_node < node)
+        param++;
+    while (tie < tape->tie_count && tape->ties[tie].node < node)
+        tie++;
+    out[LANE_PARAMS] = param < tape->param_count ? tape->params[param].offset : layout.param_count;
+    out[LANE_TIES] =
+        layout.tie_at + (tie < tape->tie_count ? tape->ties[tie].offset : layout.tie_count);
+    out[LANE_STATS] =
+        layout.stat_at + (stat < tape->stat_count ? tape->stats[stat].offset : layout.stat_count);
+}
+
+struct lane_extent lane_extent(const struct tape *tape, int begin, int end)
+{
+    const struct lane_layout layout = lane_layout(tape);
+    struct lane_extent extent = { .part[LANE_SCALARS] = { layout.loss_at, layout.count } };
+    size_t first[LANE_PARTS], last[LANE_PARTS];
+    begins_at(tape, begin, first);
+    begins_at(tape, end, last);
+    for (int i = 0; i < LANE_SCALARS; i++)
+        extent.part[i] = (struct lane_run){ first[i], last[i] };
+    return extent;
+}
+
 size_t lane_gradient_at(const struct tape *tape, int node, int i)
 {
     const struct tape_node *at = &tape->nodes[node];
@@ -23,33 +65,37 @@ size_t lane_gradient_at(const struct tape *tape, int node, int i)
     return tape->param_elements + tape->ties[at->tie[i]].offset;
 }
 
+static float *tie_of(const struct tape *tape, float *sum, float *const *ties, int tie)
+{
+    return ties != NULL ? ties[tie] : sum + tape->param_elements + tape->ties[tie].offset;
+}
+
 /* Where the reader before this one has its gradient: in another tie's place, or the parameter's. */
-static size_t reader_before(const struct tape *tape, int tie)
+static float *reader_before(const struct tape *tape, float *sum, float *const *ties, int tie)
 {
     const int param = tape->ties[tie].param;
     for (int i = tie - 1; i >= 0; i--) {
         if (tape->ties[i].param == param)
-            return tape->param_elements + tape->ties[i].offset;
+            return tie_of(tape, sum, ties, i);
     }
-    return tape->params[param].offset;
+    return sum + tape->params[param].offset;
 }
 
 enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
-                          struct backend *backend, float *sum, size_t first, size_t count,
-                          struct stream *stream)
+                          struct backend *backend, float *sum, float *const *ties, size_t first,
+                          size_t count, struct stream *stream)
 {
     enum status st = ST_OK;
     for (int i = tape->tie_count - 1; st == ST_OK && i >= 0; i--) {
-        const struct tape_tie *tie = &tape->ties[i];
-        const struct tape_tensor *param = &tape->params[tie->param];
+        const struct tape_tensor *param = &tape->params[tape->ties[i].param];
         const size_t begin = first > param->offset ? first - param->offset : 0;
         const size_t last = first + count > param->offset ? first + count - param->offset : 0;
         const size_t end = last < param->count ? last : param->count;
         if (begin >= end)
             continue;
-        float *before = sum + reader_before(tape, i) + begin;
-        st = table->vector.add(backend, before, sum + tape->param_elements + tie->offset + begin,
-                               before, end - begin, stream);
+        float *before = reader_before(tape, sum, ties, i) + begin;
+        st = table->vector.add(backend, before, tie_of(tape, sum, ties, i) + begin, before,
+                               end - begin, stream);
     }
     return st;
 }

@@ -42,15 +42,28 @@ struct lane_layout {
 
 struct lane_layout lane_layout(const struct tape *tape);
 
+/* What of a lane vector belongs to nodes [begin, end) of the tape: parameters that one of them reads
+ * first, the places of further readers, statistics. One run each, maybe empty, since all lie in
+ * tape order. Scalars belong to all nodes. */
+enum lane_part { LANE_PARAMS, LANE_TIES, LANE_STATS, LANE_SCALARS, LANE_PARTS };
+struct lane_run {
+    size_t first, end; /* elements */
+};
+struct lane_extent {
+    struct lane_run part[LANE_PARTS];
+};
+struct lane_extent lane_extent(const struct tape *tape, int begin, int end);
+
 /* Where the gradient of the node's i-th parameter begins. */
 size_t lane_gradient_at(const struct tape *tape, int node, int i);
 
 /* Completes the gradients of tied parameters in a sum of lane vectors, in the backend's memory, as
  * far as they are of elements [first, first + count) of the parameters; to be done once for each
- * element of a sum. Errors: the backend's */
+ * element of a sum. ties: [tie_count] where each tie's sum lies, which is changed too; NULL: in
+ * their places in the vector. Errors: the backend's */
 MUST_CHECK enum status lane_add_ties(const struct tape *tape, const struct backend_table *table,
-                                     struct backend *backend, float *sum, size_t first,
-                                     size_t count, struct stream *stream);
+                                     struct backend *backend, float *sum, float *const *ties,
+                                     size_t first, size_t count, struct stream *stream);
 
 /*
  * Ascending starts of buckets of [0, end), of at most `wanted` elements rounded up to units; the

@@ -108,19 +108,12 @@ struct plan_recording {
     bool refused; /* the backend has no room for it */
 };
 
-/* Elements of the lane's vector. */
-struct plan_part {
-    size_t first, end;
-};
-
-enum plan_part_kind { PLAN_PARAMS, PLAN_TIES, PLAN_STATS, PLAN_SCALARS, PLAN_PARTS };
-
 struct plan {
     const struct tape *tape;
     struct plan_options options;
     int begin, end; /* nodes */
     int stashes;
-    struct plan_part parts[PLAN_PARTS];                /* that the plan's nodes write, ascending */
+    struct lane_run parts[LANE_PARTS];                 /* that the plan's nodes write, ascending */
     struct plan_gradient arriving[PLAN_GRADIENTS_MAX]; /* from the stage after this one */
     int arriving_count;
     struct lane_layout layout;

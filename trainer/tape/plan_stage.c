@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "common/check.h"
 #include "trainer/tape/plan_internal.h"
 
@@ -19,18 +21,6 @@ static int ties_before(const struct tape *tape, int node)
     return count;
 }
 
-static int stats_before(const struct tape *tape, int node)
-{
-    int count = 0;
-    for (int n = 0; n < node; n++) {
-        for (int i = 0; i < OP_STAT_MAX; i++) {
-            if (tape->nodes[n].stat[i] >= count)
-                count = tape->nodes[n].stat[i] + 1;
-        }
-    }
-    return count;
-}
-
 /* Where they begin in the lane's vector; an index behind the last: where they end. */
 static size_t param_at(const struct plan *plan, int param)
 {
@@ -45,14 +35,7 @@ static size_t tie_at(const struct plan *plan, int tie)
            (tie < tape->tie_count ? tape->ties[tie].offset : plan->layout.tie_count);
 }
 
-static size_t stat_at(const struct plan *plan, int stat)
-{
-    const struct tape *tape = plan->tape;
-    return plan->layout.stat_at +
-           (stat < tape->stat_count ? tape->stats[stat].offset : plan->layout.stat_count);
-}
-
-static bool is_empty(const struct plan_part *part)
+static bool is_empty(const struct lane_run *part)
 {
     return part->first == part->end;
 }
@@ -90,30 +73,26 @@ void plan_stage_find_parts(struct plan *plan)
 {
     const struct tape *tape = plan->tape;
     const struct lane_layout *layout = &plan->layout;
-    plan->parts[PLAN_PARAMS] = (struct plan_part){ param_at(plan, params_before(tape, plan->begin)),
-                                                   param_at(plan, params_before(tape, plan->end)) };
-    plan->parts[PLAN_TIES] = (struct plan_part){ tie_at(plan, ties_before(tape, plan->begin)),
-                                                 tie_at(plan, ties_before(tape, plan->end)) };
-    plan->parts[PLAN_STATS] = (struct plan_part){ stat_at(plan, stats_before(tape, plan->begin)),
-                                                  stat_at(plan, stats_before(tape, plan->end)) };
+    const struct lane_extent extent = lane_extent(tape, plan->begin, plan->end);
+    memcpy(plan->parts, extent.part, sizeof(plan->parts));
     /* The number of micro-batches is everybody's; the two before it are the loss node's. */
     const bool has_loss = plan->end == tape->node_count;
-    plan->parts[PLAN_SCALARS] =
-        (struct plan_part){ has_loss ? layout->loss_at : layout->micro_at, layout->count };
+    if (!has_loss)
+        plan->parts[LANE_SCALARS].first = layout->micro_at;
     CHECK(layout->micro_at == layout->loss_at + 2 && layout->count == layout->micro_at + 1);
     find_finals(plan);
 }
 
 size_t plan_stage_gradients_end(const struct plan *plan)
 {
-    const struct plan_part *ties = &plan->parts[PLAN_TIES];
-    return is_empty(ties) ? plan->parts[PLAN_PARAMS].end : ties->end;
+    const struct lane_run *ties = &plan->parts[LANE_TIES];
+    return is_empty(ties) ? plan->parts[LANE_PARAMS].end : ties->end;
 }
 
 size_t plan_stage_last_final(const struct plan *plan)
 {
-    const struct plan_part *params = &plan->parts[PLAN_PARAMS];
-    const struct plan_part *ties = &plan->parts[PLAN_TIES];
+    const struct lane_run *params = &plan->parts[LANE_PARAMS];
+    const struct lane_run *ties = &plan->parts[LANE_TIES];
     if (!is_empty(params))
         return params->first;
     return is_empty(ties) ? plan->layout.stat_at : ties->first;
@@ -124,9 +103,9 @@ void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
 {
     if (on_final == NULL)
         return;
-    struct plan_part whole = { 0 }; /* parts that touch are one call */
-    for (int i = PLAN_PARTS - 1; i >= 0; i--) {
-        struct plan_part part = plan->parts[i];
+    struct lane_run whole = { 0 }; /* parts that touch are one call */
+    for (int i = LANE_PARTS - 1; i >= 0; i--) {
+        struct lane_run part = plan->parts[i];
         part.first = part.first < first ? first : part.first;
         part.end = part.end < end ? part.end : end;
         if (part.first >= part.end)

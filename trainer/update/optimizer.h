@@ -45,10 +45,25 @@ struct optimizer_options {
 
 struct optimizer;
 
+/*
+ * What of the state this rank has memory for: addresses are there for all of it. Borrowed for the
+ * call. Memory reaches to the borders of chunks around what is named (1 MiB), as a checkpoint's
+ * shares do.
+ */
+struct optimizer_holding {
+    const struct owners *owners;   /* of moments, and of updates; NULL: this rank has all */
+    bool replicas;                 /* other ranks own what this one owns, too */
+    const struct lane_run *params; /* [param_runs] ascending; NULL: all */
+    size_t param_runs;
+    const struct lane_run *stats; /* elements of the statistics; NULL: all */
+};
+#define OPTIMIZER_CHUNK ((size_t)4 * PIECE_ELEMENTS)
+
 /* Allocates the state, zeroed; initial values or a restore fill it in. tape and backend are
- * borrowed for life. owners: borrowed for the call; NULL: this rank owns all. */
+ * borrowed for life. holding NULL: all. */
 MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,
-                                     const struct tape *tape, const struct owners *owners,
+                                     const struct tape *tape,
+                                     const struct optimizer_holding *holding,
                                      const struct backend_table *table, struct backend *backend,
                                      struct optimizer **out);
 /* From what this rank has of a moment by the owners before to what it is to have, which is zero;
@@ -69,13 +84,16 @@ float *optimizer_stats(struct optimizer *optimizer);
 /* How ranks that own parts go through an update together: all of them, in this order. Errors are
  * those of the exchange. */
 struct optimizer_peers {
-    /* packed: sums of squares in host memory, rank after rank, optimizer_squares(r) of each; this
-     * rank's are there, and in the end all are. */
-    enum status (*share_squares)(void *arg, double *packed);
+    /* packed: sums of squares in host memory, owner after owner, optimizer_squares(i) of each; this
+     * rank's are there, and in the end all are. scalars: the sum's, likewise, where not every rank
+     * has them (OPTIMIZER_SCALARS). */
+    enum status (*share_squares)(void *arg, double *packed, float *scalars);
     /* params: this rank's own elements are new; in the end all are. */
     enum status (*share_params)(void *arg, float *params);
     void *arg;
 };
+
+#define OPTIMIZER_SCALARS 3 /* loss, targets, micro-batches: the end of a lane vector */
 
 struct optimizer_step {
     double lr;
@@ -83,6 +101,7 @@ struct optimizer_step {
     double loss_scale; /* the gradient is divided by it; 1 without scaling */
     bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC, as said there */
     const struct optimizer_peers *peers; /* NULL: without owners, or where this rank owns all */
+    float *const *ties;                  /* as lane_add_ties takes them; or NULL */
 };
 
 struct optimizer_report {
@@ -107,8 +126,8 @@ MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, float *sum,
 /* How many sums of squares that rank of the owners has; without owners rank 0 has all. */
 size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank);
 
-/* One number of all that every rank has (with owners no moments), equal for equal bits on every
- * device. Waits for it. */
+/* One number of what this rank has and others have, too (of owners without replicas no moments),
+ * equal for equal bits on every device. Waits for it. */
 MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream,
                                           uint64_t *out);
 

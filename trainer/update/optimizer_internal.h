@@ -16,6 +16,9 @@
 
 /* The scalars at the end of a lane vector, in the order of struct lane_layout. */
 enum sum_scalar { SUM_LOSS, SUM_TARGETS, SUM_MICRO, SUM_SCALARS };
+_Static_assert(SUM_SCALARS == OPTIMIZER_SCALARS, "one order");
+
+#define OPTIMIZER_RUNS_MAX (1 + TAPE_TIES_MAX)
 
 struct optimizer_part {
     size_t first, count;           /* elements */
@@ -31,7 +34,11 @@ struct optimizer {
     struct lane_layout layout;
     float *params, *stats, *moments[OPTIMIZER_MOMENTS_MAX];
     int moment_count;
-    bool shares; /* other ranks own parts of the moments */
+    bool shares;                          /* other ranks own parts of the moments ... */
+    bool replicas;                        /* ... and some of them this one's */
+    bool params_in_parts, stats_in_parts; /* there is memory for the runs only */
+    struct lane_run param_run[OPTIMIZER_RUNS_MAX], stat_run;
+    size_t param_runs;
     struct optimizer_part *parts;
     uint32_t part_count;
 

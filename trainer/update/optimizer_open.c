@@ -41,22 +41,72 @@ static enum status allocate_floats(struct optimizer *optimizer, size_t count, fl
     return st;
 }
 
+/* A run of a buffer of `count` elements, out to the borders of chunks. */
+static struct memory_part part_of(struct lane_run run, size_t count)
+{
+    const size_t first = run.first / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
+    size_t end = (run.end + OPTIMIZER_CHUNK - 1) / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
+    end = end < count ? end : count;
+    if (run.first == run.end)
+        end = first;
+    return (struct memory_part){ first * sizeof(float), (end - first) * sizeof(float) };
+}
+
+/* Addresses for a buffer of `count` elements, memory for runs of it. */
+static enum status allocate_runs(struct optimizer *optimizer, size_t count,
+                                 const struct lane_run *runs, size_t run_count, float **out)
+{
+    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof *parts);
+    void *memory = NULL;
+    size_t made = 0;
+    if (parts == NULL)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < run_count; i++) {
+        struct memory_part part = part_of(runs[i], count);
+        const size_t behind = made > 0 ? parts[made - 1].first + parts[made - 1].bytes : 0;
+        if (part.bytes == 0 || part.first + part.bytes <= behind)
+            continue; /* in a neighbour's chunks */
+        if (made > 0 && part.first < behind) {
+            part.bytes -= behind - part.first;
+            part.first = behind;
+        }
+        parts[made++] = part;
+    }
+    enum status st = optimizer->table->alloc_parts(optimizer->backend, count * sizeof(float), parts,
+                                                   made, &memory);
+    *out = memory;
+    return st;
+}
+
+static enum status allocate_params(struct optimizer *optimizer)
+{
+    const size_t count = optimizer->layout.param_count;
+    if (!optimizer->params_in_parts)
+        return allocate_floats(optimizer, count, &optimizer->params);
+    return allocate_runs(optimizer, count, optimizer->param_run, optimizer->param_runs,
+                         &optimizer->params);
+}
+
+static enum status allocate_stats(struct optimizer *optimizer)
+{
+    const size_t count = optimizer->layout.stat_count;
+    if (!optimizer->stats_in_parts || count == 0)
+        return allocate_floats(optimizer, count, &optimizer->stats);
+    return allocate_runs(optimizer, count, &optimizer->stat_run, 1, &optimizer->stats);
+}
+
 /* Addresses for all, memory for what this rank owns. */
 static enum status allocate_owned(struct optimizer *optimizer, float **out)
 {
-    auto_free struct memory_part *parts = calloc(optimizer->part_count + 1, sizeof *parts);
-    void *memory = NULL;
-    if (parts == NULL)
+    auto_free struct lane_run *runs = calloc((size_t)optimizer->part_count + 1, sizeof *runs);
+    if (runs == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < optimizer->part_count; i++) {
-        parts[i].first = optimizer->parts[i].first * sizeof(float);
-        parts[i].bytes = optimizer->parts[i].count * sizeof(float);
+        const struct optimizer_part *part = &optimizer->parts[i];
+        runs[i] = (struct lane_run){ part->first, part->first + part->count };
     }
-    enum status st = optimizer->table->alloc_parts(optimizer->backend,
-                                                   optimizer->layout.param_count * sizeof(float),
-                                                   parts, optimizer->part_count, &memory);
-    *out = memory;
-    return st;
+    return allocate_runs(optimizer, optimizer->layout.param_count, runs, optimizer->part_count,
+                         out);
 }
 
 static enum status allocate_moments(struct optimizer *optimizer)
@@ -70,19 +120,22 @@ static enum status allocate_moments(struct optimizer *optimizer)
     return st;
 }
 
+static void free_floats(struct optimizer *optimizer, float **memory, size_t count, bool in_parts)
+{
+    const struct backend_table *table = optimizer->table;
+    if (*memory != NULL && in_parts) {
+        table->free_parts(optimizer->backend, *memory, count * sizeof(float));
+    } else if (*memory != NULL) {
+        table->free(optimizer->backend, *memory);
+    }
+    *memory = NULL;
+}
+
 /* shares: as the optimizer's when they were allocated. */
 static void free_moments(struct optimizer *optimizer, float **moments, bool shares)
 {
-    const struct backend_table *table = optimizer->table;
-    const size_t bytes = optimizer->layout.param_count * sizeof(float);
-    for (int i = 0; i < OPTIMIZER_MOMENTS_MAX; i++) {
-        if (moments[i] != NULL && shares) {
-            table->free_parts(optimizer->backend, moments[i], bytes);
-        } else if (moments[i] != NULL) {
-            table->free(optimizer->backend, moments[i]);
-        }
-        moments[i] = NULL;
-    }
+    for (int i = 0; i < OPTIMIZER_MOMENTS_MAX; i++)
+        free_floats(optimizer, &moments[i], optimizer->layout.param_count, shares);
 }
 
 static enum status copy_to_device(struct optimizer *optimizer, void *to, const void *from,
@@ -365,9 +418,30 @@ enum status optimizer_own(struct optimizer *optimizer, const struct owners *owne
 
 /* ---- open and close ---- */
 
+static void note_holding(struct optimizer *optimizer, const struct optimizer_holding *holding)
+{
+    const struct lane_layout *layout = &optimizer->layout;
+    optimizer->param_run[0] = (struct lane_run){ 0, layout->param_count };
+    optimizer->param_runs = 1;
+    optimizer->stat_run = (struct lane_run){ 0, layout->stat_count };
+    if (holding == NULL)
+        return;
+    optimizer->replicas = holding->replicas;
+    optimizer->params_in_parts = holding->params != NULL;
+    optimizer->stats_in_parts = holding->stats != NULL;
+    if (optimizer->stats_in_parts)
+        optimizer->stat_run = *holding->stats;
+    if (!optimizer->params_in_parts)
+        return;
+    CHECK(holding->param_runs <= OPTIMIZER_RUNS_MAX);
+    optimizer->param_runs = holding->param_runs;
+    memcpy(optimizer->param_run, holding->params, holding->param_runs * sizeof(*holding->params));
+}
+
 enum status optimizer_new(const struct optimizer_options *options, const struct tape *tape,
-                          const struct owners *owners, const struct backend_table *table,
-                          struct backend *backend, struct optimizer **out)
+                          const struct optimizer_holding *holding,
+                          const struct backend_table *table, struct backend *backend,
+                          struct optimizer **out)
 {
     struct optimizer *optimizer = calloc(1, sizeof *optimizer);
     if (optimizer == NULL)
@@ -378,9 +452,10 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     optimizer->tape = tape;
     optimizer->layout = lane_layout(tape);
     optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
-    enum status st = allocate_floats(optimizer, optimizer->layout.param_count, &optimizer->params);
+    note_holding(optimizer, holding);
+    enum status st = allocate_params(optimizer);
     if (st == ST_OK)
-        st = allocate_floats(optimizer, optimizer->layout.stat_count, &optimizer->stats);
+        st = allocate_stats(optimizer);
     if (st == ST_OK)
         st = allocate_sums(optimizer);
     if (st == ST_OK)
@@ -388,7 +463,7 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     if (st == ST_OK)
         st = describe_buffers(optimizer);
     if (st == ST_OK)
-        st = own(optimizer, owners);
+        st = own(optimizer, holding != NULL ? holding->owners : NULL);
     if (st != ST_OK) {
         optimizer_free(optimizer);
         return st;
@@ -402,9 +477,12 @@ void optimizer_free(struct optimizer *optimizer)
     if (optimizer == NULL)
         return;
     const struct backend_table *table = optimizer->table;
-    void *const owned[] = { optimizer->params, optimizer->stats, optimizer->squares,
-                            optimizer->sums, optimizer->norm_begin };
+    void *const owned[] = { optimizer->squares, optimizer->sums, optimizer->norm_begin };
     void *const on_host[] = { optimizer->squares_read, optimizer->scalars, optimizer->sums_read };
+    free_floats(optimizer, &optimizer->params, optimizer->layout.param_count,
+                optimizer->params_in_parts);
+    free_floats(optimizer, &optimizer->stats, optimizer->layout.stat_count,
+                optimizer->stats_in_parts);
     free_moments(optimizer, optimizer->moments, optimizer->shares);
     let_go(optimizer);
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {

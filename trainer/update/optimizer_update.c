@@ -11,22 +11,51 @@
 #define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
 #define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
 
+/* ---- what all have ---- */
+
+/* Appends the sums of a run's pieces. */
+static enum status sum_run(struct optimizer *optimizer, const float *data, size_t first,
+                           size_t count, size_t *at, struct stream *stream)
+{
+    if (count == 0)
+        return ST_OK;
+    enum status st = optimizer->table->vector.checksums(optimizer->backend, optimizer->sums + *at,
+                                                        data + first, count, stream);
+    *at += optimizer_pieces(count);
+    return st;
+}
+
+static enum status sum_moments(struct optimizer *optimizer, size_t *at, struct stream *stream)
+{
+    enum status st = ST_OK;
+    for (int m = 0; m < optimizer->moment_count; m++) {
+        for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++) {
+            const struct optimizer_part *part = &optimizer->parts[i];
+            st = sum_run(optimizer, optimizer->moments[m], part->first, part->count, at, stream);
+        }
+    }
+    return st;
+}
+
 enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream, uint64_t *out)
 {
-    const struct vector_table *vector = &optimizer->table->vector;
     struct backend *backend = optimizer->backend;
+    const struct lane_run *stats = &optimizer->stat_run;
     enum status st = ST_OK;
     size_t at = 0;
-    for (uint32_t i = 0; st == ST_OK && i < optimizer->buffer_count; i++) {
-        const struct ckpt_buffer *buffer = &optimizer->buffers[i];
-        if (optimizer->shares && optimizer_is_moment(optimizer, i))
-            continue;
-        st = vector->checksums(backend, optimizer->sums + at, buffer->data, buffer->count, stream);
-        at += optimizer_pieces(buffer->count);
+    for (size_t i = 0; st == ST_OK && i < optimizer->param_runs; i++) {
+        const struct lane_run *run = &optimizer->param_run[i];
+        st = sum_run(optimizer, optimizer->params, run->first, run->end - run->first, &at, stream);
+    }
+    if (st == ST_OK && (!optimizer->shares || optimizer->replicas))
+        st = sum_moments(optimizer, &at, stream);
+    if (st == ST_OK) {
+        st = sum_run(optimizer, optimizer->stats, stats->first, stats->end - stats->first, &at,
+                     stream);
     }
     if (st == ST_OK) {
-        st = vector->copy(backend, optimizer->sums_read, optimizer->sums, at * sizeof(uint64_t),
-                          stream);
+        st = optimizer->table->vector.copy(backend, optimizer->sums_read, optimizer->sums,
+                                           at * sizeof(uint64_t), stream);
     }
     if (st == ST_OK)
         st = optimizer->table->stream_sync(backend, stream);
@@ -37,13 +66,14 @@ enum status optimizer_checksum(struct optimizer *optimizer, struct stream *strea
 
 /* ---- what decides ---- */
 
-static enum status add_ties(struct optimizer *optimizer, float *sum, struct stream *stream)
+static enum status add_ties(struct optimizer *optimizer, float *sum, float *const *ties,
+                            struct stream *stream)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++) {
         const struct optimizer_part *part = &optimizer->parts[i];
-        st = lane_add_ties(optimizer->tape, optimizer->table, optimizer->backend, sum, part->first,
-                           part->count, stream);
+        st = lane_add_ties(optimizer->tape, optimizer->table, optimizer->backend, sum, ties,
+                           part->first, part->count, stream);
     }
     return st;
 }
@@ -99,7 +129,8 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
     const float *scalars = optimizer->scalars;
     enum status st = fetch_facts(optimizer, sum, stream);
     if (st == ST_OK && step->peers != NULL)
-        st = step->peers->share_squares(step->peers->arg, optimizer->squares_read);
+        st = step->peers->share_squares(step->peers->arg, optimizer->squares_read,
+                                        optimizer->scalars);
     if (st != ST_OK)
         return st;
     double targets = (double)scalars[SUM_TARGETS];
@@ -181,14 +212,15 @@ static enum status update_params(struct optimizer *optimizer, const float *sum,
 static enum status update_stats(struct optimizer *optimizer, const float *sum, double micro,
                                 struct stream *stream)
 {
-    if (optimizer->layout.stat_count == 0)
+    const struct lane_run *run = &optimizer->stat_run;
+    if (run->first == run->end)
         return ST_OK;
     struct sgd_args args = { .lr = STATISTICS_MOMENTUM,
                              .weight_decay = 1,
                              .grad_scale = (float)(-1.0 / micro) };
-    return optimizer->table->vector.sgd(optimizer->backend, optimizer->stats, NULL,
-                                        sum + optimizer->layout.stat_at,
-                                        optimizer->layout.stat_count, &args, stream);
+    return optimizer->table->vector.sgd(optimizer->backend, optimizer->stats + run->first, NULL,
+                                        sum + optimizer->layout.stat_at + run->first,
+                                        run->end - run->first, &args, stream);
 }
 
 enum status optimizer_update(struct optimizer *optimizer, float *sum,
@@ -199,7 +231,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     CHECK(step->loss_scale > 0);
     CHECK((step->peers != NULL) == optimizer->shares);
     struct optimizer_report report;
-    enum status st = add_ties(optimizer, sum, stream);
+    enum status st = add_ties(optimizer, sum, step->ties, stream);
     if (st == ST_OK)
         st = examine_sum(optimizer, sum, step, stream, &report);
     if (st == ST_OK || st == ST_NUMERIC)

@@ -120,11 +120,12 @@ static void end_exchange(const struct ownership *o, const char *name, enum statu
     progress_phase(o->options.progress, PHASE_UPDATE);
 }
 
-static enum status share_squares(void *arg, double *packed)
+static enum status share_squares(void *arg, double *packed, float *scalars)
 {
     struct ownership *o = arg;
     const struct comm_segment *own = &o->squares.segments[o->rank];
     const size_t at = (size_t)((uint8_t *)own->data - o->squares.data);
+    (void)scalars; /* every rank has them */
     begin_exchange(o, "norm");
     fault_point("trainer.norm");
     memcpy(own->data, (uint8_t *)packed + at, own->size);

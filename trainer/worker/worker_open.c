@@ -291,8 +291,9 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
     if (st == ST_OK) {
-        st = optimizer_new(&w->settings.optimizer, w->tape, ownership_owners(&w->ownership),
-                           w->device.table, w->device.backend, &w->optimizer);
+        const struct optimizer_holding holding = { .owners = ownership_owners(&w->ownership) };
+        st = optimizer_new(&w->settings.optimizer, w->tape, &holding, w->device.table,
+                           w->device.backend, &w->optimizer);
         ownership_note_held(&w->ownership);
     }
     if (st == ST_OK)

@@ -153,7 +153,7 @@ static double whole_norm(const json_t *rows)
  */
 static void check_gradients(const json_t *golden, struct training *t, bool half)
 {
-    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, 0,
+    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, NULL, 0,
                                    t->tape->param_elements, t->stream),
                      ST_OK);
     const json_t *rows = json_object_get(golden, "gradients");

@@ -101,7 +101,7 @@ static int check_gradients(struct training *t, double tolerance)
     double most = t->tokens != NULL ? 0.03 : 2e-3; /* text models have no kinks */
     training_fill(t, 0);
     training_micro(t, false);
-    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, 0,
+    assert_int_equal(lane_add_ties(t->tape, t->table, t->backend, t->lane, NULL, 0,
                                    t->tape->param_elements, t->stream),
                      ST_OK);
     for (int i = 0; i < t->tape->param_count; i++) {
