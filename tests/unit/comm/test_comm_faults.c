@@ -362,9 +362,22 @@ static int aborted_before_waiting_body(const struct scene *scene, struct comm *c
     return all_fail_with(&p, comm, ST_STALE) ? 0 : 1;
 }
 
+static int posted_after_abort_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    uint8_t byte = 0;
+    struct comm_post post;
+    wait_for(scene->turn, &scene->turn->sending, 1);
+    comm_gloo()->abort(comm); /* nothing is in flight that it could free */
+    const bool begun = comm_gloo()->post_begin(comm) == ST_OK;
+    const enum status st = comm_gloo()->post_recv(comm, 1, &byte, 1, &post);
+    return begun && st == ST_STALE ? 0 : 1;
+}
+
 static void abort_frees_the_thread_that_waits_for_a_post(void **state)
 {
     (void)state;
+    beside_a_stopped_peer(posted_after_abort_body);
     beside_a_stopped_peer(aborted_post_body);
     beside_a_stopped_peer(aborted_before_waiting_body);
 }
