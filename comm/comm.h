@@ -16,13 +16,16 @@
  *     …
  *     wait_one(comm, &out, ms); wait_one(comm, &in, ms);
  *
- * What stands between post_begin and post_end is a batch: begun together, in no order, so that ranks
- * that send to each other in one don't wait for each other. A post's buffer belongs to it until its
- * wait_one has returned, and is in no other post meanwhile. Messages to one peer, posted or sent,
- * arrive there in the order in which they were begun, which is the order in which it has to ask for
- * them. On gloo a post begins at once, and whether the peer has asked for it yet doesn't matter: so
- * all receptions of a step may be posted first. On nccl a batch is one group, begun by post_end, and
- * batches follow one another on the stream: one that the peer doesn't come to holds up the next.
+ * What stands between post_begin and post_end is a bundle: begun together, in no order, so that
+ * ranks that send to each other in one don't wait for each other. A post's buffer belongs to it
+ * until its wait_one has returned, and is in no other post meanwhile. Messages to one peer, posted
+ * or sent, arrive there in the order in which they were begun, and it has to ask for them in that
+ * order.
+ *
+ * On gloo a post begins at once, and whether the peer has asked for it yet doesn't matter: so all
+ * receptions of a step may be posted first. On nccl a bundle is one group, begun by post_end, and
+ * bundles follow one another on the stream: one that the peer doesn't come to holds up the next. So
+ * there all that a rank exchanges between two computations has to be one bundle.
  *
  * Every call carries a deadline; a call that fails, or whose generation was aborted, leaves the
  * communicator useless: close it, form anew. Then, too, no buffer is read or written any more, of
@@ -35,8 +38,8 @@
  *
  * Process: open of gloo sets SIGPIPE to ignored where it has its default action. open of nccl puts
  *          its settings into the environment, before the first call of NCCL of the process only.
- * Thread: one thread communicates, each communicator's its own; abort may be called from any thread,
- *         at any time, and frees the one that waits at once. With nccl, one that fails or is aborted
+ * Thread: one thread communicates, each communicator's own; abort may be called from any thread, at
+ *         any time, and frees the one that waits at once. With nccl, one that fails or is aborted
  *         ends all of the same backend, the same way: NCCL can't end one while another hangs.
  * Errors: ST_PEER       a peer closed, died, or the deadline passed (blamed: the peer's rank in the
  *                       generation, or -1)
@@ -66,9 +69,9 @@ struct comm_device {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream; /* all calls are enqueued here */
-    /* Where buffers of posts are written and read: each batch comes after what was enqueued here
-     * before its post_end, and what is enqueued here after wait_one comes after the post. NULL: not
-     * ordered but with what is on `stream`. */
+    /* Where buffers of posts are written and read, by the thread that communicates: each bundle
+     * comes after what was enqueued here before its post_end, and what is enqueued here after
+     * wait_one comes after the post. NULL: their order is that of `stream` alone. */
     struct stream *compute;
     const char *const *settings; /* "NCCL_SOCKET_IFNAME=eth0", … */
     size_t setting_count;
@@ -84,8 +87,8 @@ struct comm_options {
      * several groups: every rank is in one, if only with itself. NULL: all. Borrowed, as the next. */
     const int *members;
     int member_count;
-    /* [member_count] whom of them this one sends to or receives from, alike on both sides; with the
-     * others there is no connection. NULL: all. nccl connects as calls want it. */
+    /* [member_count] whom of them this one sends to or receives from, alike on both sides; with
+     * the others there is no connection. NULL: all. nccl connects as calls want it. */
     const bool *connected;
     const char *host;      /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
     const char *secret;    /* the generation's: gloo lets in who proves that he knows it */
@@ -134,11 +137,12 @@ struct comm_table {
                              struct comm_post *out);
     enum status (*post_recv)(struct comm *comm, int peer, void *data, size_t size,
                              struct comm_post *out);
-    /* nccl: returns when the batch is enqueued, for which a first message to a peer waits for it. */
+    /* nccl: returns when the bundle is enqueued, for which a first message to a peer waits for
+     * that peer. */
     enum status (*post_end)(struct comm *comm, int64_t timeout_ms);
-    /* The post of a batch that was ended is through: gloo waits for that. nccl doesn't wait for the
-     * device, but sees to the order of comm_device.compute; a peer that died may be noticed only by
-     * `wait`, or by a later call. */
+    /* The post, of a bundle that was ended, is through: gloo waits for that. nccl doesn't wait for
+     * the device, but sees to the order of comm_device.compute; a peer that died may be noticed
+     * only by `wait`, or by a later call. */
     enum status (*wait_one)(struct comm *comm, const struct comm_post *post, int64_t timeout_ms);
     /* Fast sum, not exact over sizes: for `reduction: fast` and benches. */
     enum status (*all_reduce_f32)(struct comm *comm, float *data, size_t count, int64_t timeout_ms);

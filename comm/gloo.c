@@ -72,7 +72,7 @@ static enum status meet(const struct comm_options *options, struct peers *peers,
     return rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, left_ms, got);
 }
 
-/* out: [options->size], as peers_connect gives them; -1 where the group wants none. */
+/* out: [options->size], as peers_connect gives them; untouched where nobody is wanted. */
 static enum status connect_peers(const struct comm_options *options, const struct comm_group *group,
                                  int64_t begin_ms, int *out)
 {
@@ -109,13 +109,15 @@ static enum status form(struct comm *comm, const struct comm_options *options,
     const int64_t begin_ms = clock_mono_ms(clock_system());
     const int64_t pair_ms = options->timeout_ms / CONNECT_SHARE;
     int connections[LIMIT_RANKS];
+    for (int r = 0; r < options->size; r++)
+        connections[r] = -1;
     enum status st = connect_peers(options, group, begin_ms, connections);
     if (st != ST_OK || group->connections == 0)
         return st;
-    st = gloo_mesh_new(comm->rank, comm->size, group->members, options->host,
+    st = gloo_mesh_new(group->rank, group->size, group->members, options->host,
                        pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
-    for (int peer = 0; peer < comm->size; peer++) {
-        if (!comm->connected[peer])
+    for (int peer = 0; peer < group->size; peer++) {
+        if (!group->connected[peer])
             continue;
         const int connection = connections[group->members[peer]];
         if (st == ST_OK)

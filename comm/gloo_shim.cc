@@ -12,8 +12,8 @@
  *  2. Gloo's abort marks stick to a buffer until its next wait: an abort between posting and
  *     waiting is not lost. Afterwards the mesh is useless, so a mark that stays behind does no
  *     harm.
- *  3. When a post or a wait returns an error, all pairs are closed, and Gloo's own thread has ticked
- *     since: no buffer of the caller is read or written any more, whosever flight it was in.
+ *  3. When a post or a wait returns an error, all pairs are closed, and Gloo's own thread has
+ *     ticked since: no buffer of any flight is read or written any more.
  *  4. Each pair has two receptions under WATCH_TAG that no peer ever answers: one into alarm, on
  *     which the watcher waits for all peers at once, and one into its own canary, which tells whose
  *     pair failed.

@@ -1,6 +1,7 @@
 /*
  * The part of Gloo that is used, behind a C border: a mesh of TCP pairs and two operations, to post
- * a transfer and to wait for one. No exception crosses it. Connections come from outside: Gloo is on stage (sockets.h) when it believes that it listens.
+ * a transfer and to wait for one. No exception crosses it. Connections come from outside: Gloo is
+ * on stage (sockets.h) when it believes that it listens.
  *
  * What this adds to Gloo 0.5.0, whose closing of connections doesn't free a waiting thread:
  *  - gloo_mesh_abort frees the thread that waits, from any thread, by aborting every transfer that

@@ -390,9 +390,9 @@ static void be_gone(const struct comm *comm)
 static void nccl_release(struct comm *comm)
 {
     const struct comm_device *d = &comm->device;
-    for (size_t i = 0; i < comm->batch_used; i++) {
-        if (comm->batches[i].through != NULL)
-            d->table->event_free(d->backend, comm->batches[i].through);
+    for (size_t i = 0; i < comm->bundle_used; i++) {
+        if (comm->bundles[i].through != NULL)
+            d->table->event_free(d->backend, comm->bundles[i].through);
     }
     if (comm->computed != NULL)
         d->table->event_free(d->backend, comm->computed);

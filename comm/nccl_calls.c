@@ -137,22 +137,22 @@ enum status nccl_wait(struct comm *comm, int64_t timeout_ms)
 
 /* ---- posts ---- */
 
-static struct nccl_batch *take_batch(struct comm *comm)
+static struct nccl_bundle *take_bundle(struct comm *comm)
 {
-    struct nccl_batch *batch = comm->batch_free;
-    if (batch == NULL) {
-        CHECK(comm->batch_used < COMM_POSTS_MAX + 1); /* each has a post, or is open */
-        return &comm->batches[comm->batch_used++];
+    struct nccl_bundle *bundle = comm->bundle_free;
+    if (bundle == NULL) {
+        CHECK(comm->bundle_used < COMM_POSTS_MAX + 1); /* each has a post, or is open */
+        return &comm->bundles[comm->bundle_used++];
     }
-    comm->batch_free = batch->next;
-    batch->ordered = false;
-    return batch;
+    comm->bundle_free = bundle->next;
+    bundle->ordered = false;
+    return bundle;
 }
 
-static void drop_batch(struct comm *comm, struct nccl_batch *batch)
+static void drop_bundle(struct comm *comm, struct nccl_bundle *bundle)
 {
-    batch->next = comm->batch_free;
-    comm->batch_free = batch;
+    bundle->next = comm->bundle_free;
+    comm->bundle_free = bundle;
 }
 
 enum status nccl_post_begin(struct comm *comm)
@@ -161,44 +161,44 @@ enum status nccl_post_begin(struct comm *comm)
     enum status st = posts_begin(&comm->posts);
     if (st != ST_OK)
         return st;
-    comm->open_batch = take_batch(comm);
-    comm->piece_count = 0;
-    if (d->compute != NULL && comm->open_batch->through == NULL)
-        st = d->table->event_new(d->backend, false, &comm->open_batch->through);
+    comm->open_bundle = take_bundle(comm);
+    comm->message_count = 0;
+    if (d->compute != NULL && comm->open_bundle->through == NULL)
+        st = d->table->event_new(d->backend, false, &comm->open_bundle->through);
     if (st != ST_OK) {
-        drop_batch(comm, comm->open_batch);
+        drop_bundle(comm, comm->open_bundle);
         (void)posts_end(&comm->posts);
     }
     return st;
 }
 
-static enum status nccl_post(struct comm *comm, const struct nccl_piece *piece,
+static enum status nccl_post(struct comm *comm, const struct nccl_message *message,
                              struct comm_post *out)
 {
     struct posts_place *place = NULL;
-    if (!nccl_is_peer(comm, piece->peer) || piece->size == 0)
+    if (!nccl_is_peer(comm, message->peer) || message->size == 0)
         return ST_INVALID;
     const enum status st = posts_take(&comm->posts, &place, out);
     if (st != ST_OK)
         return st;
-    place->of = comm->open_batch;
-    comm->open_batch->left++;
-    comm->pieces[comm->piece_count++] = *piece;
+    place->of = comm->open_bundle;
+    comm->open_bundle->left++;
+    comm->messages[comm->message_count++] = *message;
     return ST_OK;
 }
 
 enum status nccl_post_send(struct comm *comm, int peer, const void *data, size_t size,
                            struct comm_post *out)
 {
-    const struct nccl_piece piece = { unconst(data), size, peer, true }; /* only read */
-    return nccl_post(comm, &piece, out);
+    const struct nccl_message message = { unconst(data), size, peer, true }; /* only read */
+    return nccl_post(comm, &message, out);
 }
 
 enum status nccl_post_recv(struct comm *comm, int peer, void *data, size_t size,
                            struct comm_post *out)
 {
-    const struct nccl_piece piece = { data, size, peer, false };
-    return nccl_post(comm, &piece, out);
+    const struct nccl_message message = { data, size, peer, false };
+    return nccl_post(comm, &message, out);
 }
 
 /* What comes on `then` comes after what is on `first`. */
@@ -212,13 +212,13 @@ static enum status put_in_order(struct comm *comm, struct event *event, struct s
     return st == ST_OK ? ST_OK : nccl_fail(comm, st, "the device failed");
 }
 
-static enum status enqueue_batch(struct comm *comm, int64_t timeout_ms)
+static enum status enqueue_bundle(struct comm *comm, int64_t timeout_ms)
 {
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess)
         return nccl_fail_of(comm, result);
-    for (size_t i = 0; i < comm->piece_count; i++) {
-        const struct nccl_piece *p = &comm->pieces[i];
+    for (size_t i = 0; i < comm->message_count; i++) {
+        const struct nccl_message *p = &comm->messages[i];
         if (result != ncclSuccess && result != ncclInProgress)
             break;
         result = p->is_send
@@ -238,35 +238,35 @@ enum status nccl_post_end(struct comm *comm, int64_t timeout_ms)
     if (st != ST_OK)
         return st;
     st = posts_end(&comm->posts);
-    if (st == ST_OK && comm->piece_count == 0) {
-        drop_batch(comm, comm->open_batch);
+    if (st == ST_OK && comm->message_count == 0) {
+        drop_bundle(comm, comm->open_bundle);
         return nccl_leave(comm, ST_OK);
     }
     if (st == ST_OK && d->compute != NULL)
         st = put_in_order(comm, comm->computed, d->compute, d->stream);
     if (st == ST_OK)
-        st = enqueue_batch(comm, timeout_ms);
+        st = enqueue_bundle(comm, timeout_ms);
     if (st == ST_OK && d->compute != NULL)
-        st = put_in_order(comm, comm->open_batch->through, d->stream, NULL);
+        st = put_in_order(comm, comm->open_bundle->through, d->stream, NULL);
     return nccl_leave(comm, st);
 }
 
 static enum status wait_for_place(struct comm *comm, struct posts_place *place)
 {
     const struct comm_device *d = &comm->device;
-    struct nccl_batch *batch = place->of;
+    struct nccl_bundle *bundle = place->of;
     enum status st = nccl_look(comm, INT64_MAX);
     if (st != ST_OK && st != ST_AGAIN)
         return st;
-    if (d->compute != NULL && !batch->ordered) {
-        st = d->table->event_wait(d->backend, batch->through, d->compute);
+    if (d->compute != NULL && !bundle->ordered) {
+        st = d->table->event_wait(d->backend, bundle->through, d->compute);
         if (st != ST_OK)
             return nccl_fail(comm, st, "the device failed");
     }
-    batch->ordered = true;
+    bundle->ordered = true;
     posts_drop(&comm->posts, place);
-    if (--batch->left == 0)
-        drop_batch(comm, batch);
+    if (--bundle->left == 0)
+        drop_bundle(comm, bundle);
     return ST_OK;
 }
 

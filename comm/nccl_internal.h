@@ -15,18 +15,18 @@
 #include "comm/posts.h"
 #include "common/reason.h"
 
-struct nccl_piece {
+struct nccl_message {
     void *data;
     size_t size;
     int peer;
     bool is_send;
 };
 
-struct nccl_batch {
-    struct event *through;   /* recorded behind it; made when first used, NULL without compute */
-    uint32_t left;           /* posts that aren't waited for */
-    bool ordered;            /* what comes on compute comes after it */
-    struct nccl_batch *next; /* free ones */
+struct nccl_bundle {
+    struct event *through;    /* recorded behind it; made when first used, NULL without compute */
+    uint32_t left;            /* posts that aren't waited for */
+    bool ordered;             /* what comes on compute comes after it */
+    struct nccl_bundle *next; /* free ones */
 };
 
 struct comm {
@@ -42,12 +42,12 @@ struct comm {
     struct comm *next;    /* of the living */
     struct comm *entered; /* the next of those that are being ended along with another */
 
-    struct event *computed; /* what a batch comes after; NULL without compute */
-    struct posts posts;     /* of: its struct nccl_batch */
-    struct nccl_batch batches[COMM_POSTS_MAX + 1], *batch_free, *open_batch;
-    size_t batch_used;
-    struct nccl_piece pieces[COMM_POSTS_MAX]; /* [piece_count] of the open batch */
-    size_t piece_count;
+    struct event *computed; /* what a bundle comes after; NULL without compute */
+    struct posts posts;     /* of: its struct nccl_bundle */
+    struct nccl_bundle bundles[COMM_POSTS_MAX + 1], *bundle_free, *open_bundle;
+    size_t bundle_used;
+    struct nccl_message messages[COMM_POSTS_MAX]; /* [message_count] of the open bundle */
+    size_t message_count;
 };
 
 /* A call is between these; enter fails as the communicator has. */

@@ -1,5 +1,5 @@
 /*
- * The posts of a communicator (comm.h) that nobody has waited for yet, and the batch that is open.
+ * The posts of a communicator (comm.h) that nobody has waited for yet, and the bundle that is open.
  *
  * Thread: the one that communicates.
  */
@@ -15,12 +15,12 @@
 struct posts {
     struct posts_place {
         uint32_t number; /* of the post here; 0: free */
-        uint32_t batch;
+        uint32_t bundle;
         void *of; /* what the transport knows it by */
     } places[COMM_POSTS_MAX];
     uint32_t left[COMM_POSTS_MAX]; /* [COMM_POSTS_MAX - count] places that were used and are free */
     uint32_t used, count;          /* places [0, used) were used once; posts now */
-    uint32_t number, batch;        /* the last ones */
+    uint32_t number, bundle;       /* the last ones */
     bool open;
 };
 
@@ -29,7 +29,7 @@ static inline enum status posts_begin(struct posts *posts)
     if (posts->open)
         return ST_INVALID;
     posts->open = true;
-    posts->batch++;
+    posts->bundle++;
     return ST_OK;
 }
 
@@ -41,7 +41,7 @@ static inline enum status posts_end(struct posts *posts)
     return ST_OK;
 }
 
-/* Errors: ST_INVALID no batch is open; ST_FULL. */
+/* Errors: ST_INVALID no bundle is open; ST_FULL. */
 static inline enum status posts_take(struct posts *posts, struct posts_place **out,
                                      struct comm_post *out_name)
 {
@@ -54,18 +54,18 @@ static inline enum status posts_take(struct posts *posts, struct posts_place **o
     posts->number += posts->number == UINT32_MAX ? 2 : 1; /* never 0 */
     posts->count++;
     *out = &posts->places[place];
-    **out = (struct posts_place){ .number = posts->number, .batch = posts->batch };
+    **out = (struct posts_place){ .number = posts->number, .bundle = posts->bundle };
     *out_name = (struct comm_post){ .place = place, .number = posts->number };
     return ST_OK;
 }
 
-/* NULL: no such post, it was waited for, or its batch is still open. */
+/* NULL: no such post, it was waited for, or its bundle is still open. */
 static inline struct posts_place *posts_find(struct posts *posts, const struct comm_post *name)
 {
     if (name->number == 0 || name->place >= posts->used)
         return NULL;
     struct posts_place *place = &posts->places[name->place];
-    const bool begun = !posts->open || place->batch != posts->batch;
+    const bool begun = !posts->open || place->bundle != posts->bundle;
     return place->number == name->number && begun ? place : NULL;
 }
 

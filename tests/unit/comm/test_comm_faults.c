@@ -399,7 +399,7 @@ static void a_post_has_a_deadline(void **state)
     beside_a_stopped_peer(late_post_body);
 }
 
-/* The reception's wait has failed amid a message that goes on coming: its buffer is the caller's. */
+/* The wait has failed amid a message that goes on coming: the buffer is the caller's. */
 static int reclaiming_body(const struct scene *scene, struct comm *comm, int rank)
 {
     (void)rank;
@@ -472,8 +472,10 @@ static int member_body(const struct scene *scene, int rank)
     count_up(scene->turn, &scene->turn->opened);
     if (rank == 3)
         (void)raise(SIGSTOP); /* else it closes, too, when it notices */
-    for (; rank == 3 || rank == 4;)
-        (void)pause();
+    if (rank == 3 || rank == 4) {
+        for (;;)
+            (void)pause();
+    }
     wait_for(scene->turn, &scene->turn->opened, 5);
     int code = 0;
     if (rank == 1) {

@@ -62,13 +62,13 @@ static void enqueue_gate(struct stream *stream, struct gate *gate)
     async_device_enqueue(stream, pass_gate, &gate, sizeof(gate));
 }
 
-#define PER_PEER 3 /* messages to each in a batch: they keep their order */
-#define BATCHES  4
+#define PER_PEER 3 /* messages to each in a bundle: they keep their order */
+#define BUNDLES  4
 #define WORDS    50
 
-static uint32_t word_of(int from, int to, int batch, int which, int i)
+static uint32_t word_of(int from, int to, int bundle, int which, int i)
 {
-    return (uint32_t)((((from * 8 + to) * 8 + batch) * 8 + which) * 1000 + i);
+    return (uint32_t)((((from * 8 + to) * 8 + bundle) * 8 + which) * 1000 + i);
 }
 
 struct exchange {
@@ -77,7 +77,7 @@ struct exchange {
     struct comm_post sent[NCCL_RANKS_MAX][PER_PEER], got[NCCL_RANKS_MAX][PER_PEER];
 };
 
-static void prepare(struct nccl_rank *r, struct exchange *x, int batch)
+static void prepare(struct nccl_rank *r, struct exchange *x, int bundle)
 {
     uint32_t words[WORDS];
     for (int p = 0; p < r->size; p++) {
@@ -87,7 +87,7 @@ static void prepare(struct nccl_rank *r, struct exchange *x, int batch)
             x->in[p][k] = device_new(r, WORDS);
             x->seen[p][k] = device_new(r, WORDS);
             for (int i = 0; i < WORDS; i++)
-                words[i] = word_of(r->rank, p, batch, k, i);
+                words[i] = word_of(r->rank, p, bundle, k, i);
             copy(r, computed, words, WORDS, r->stream); /* from the host: it waits */
             CHECK(r->table->stream_sync(r->backend, r->stream) == ST_OK);
             copy(r, x->out[p][k], computed, WORDS, r->compute); /* behind the gate */
@@ -126,7 +126,7 @@ static enum status take(struct nccl_rank *r, struct comm *comm, struct exchange 
     return st;
 }
 
-static enum status check_seen(struct nccl_rank *r, const struct exchange *x, int batch)
+static enum status check_seen(struct nccl_rank *r, const struct exchange *x, int bundle)
 {
     uint32_t words[WORDS];
     for (int p = 0; p < r->size; p++) {
@@ -135,7 +135,7 @@ static enum status check_seen(struct nccl_rank *r, const struct exchange *x, int
             if (r->table->stream_sync(r->backend, r->compute) != ST_OK)
                 return ST_CORRUPT;
             for (int i = 0; i < WORDS; i++) {
-                if (words[i] != word_of(p, r->rank, batch, k, i))
+                if (words[i] != word_of(p, r->rank, bundle, k, i))
                     return ST_CORRUPT;
             }
         }
@@ -143,24 +143,24 @@ static enum status check_seen(struct nccl_rank *r, const struct exchange *x, int
     return ST_OK;
 }
 
-/* All batches are enqueued, and waited for in any order, before anything was computed: so their
+/* All bundles are enqueued, and waited for in any order, before anything was computed: so their
  * order is that of the streams. */
 static enum status ordered_body(struct nccl_rank *r)
 {
     struct stream *stream = NULL;
     struct comm *comm = NULL;
-    struct exchange x[BATCHES];
+    struct exchange x[BUNDLES];
     struct gate gate = { false };
     enum status st = open_pipe(r, &stream, &comm);
     enqueue_gate(r->compute, &gate);
-    for (int b = 0; st == ST_OK && b < BATCHES; b++) {
+    for (int b = 0; st == ST_OK && b < BUNDLES; b++) {
         prepare(r, &x[b], b);
         st = post(r, comm, &x[b]);
     }
-    for (int b = BATCHES - 1; st == ST_OK && b >= 0; b--)
+    for (int b = BUNDLES - 1; st == ST_OK && b >= 0; b--)
         st = take(r, comm, &x[b]);
     atomic_store(&gate.open, true);
-    for (int b = 0; st == ST_OK && b < BATCHES; b++)
+    for (int b = 0; st == ST_OK && b < BUNDLES; b++)
         st = check_seen(r, &x[b], b);
     if (st == ST_OK)
         st = comm_nccl()->wait(comm, NCCL_LONG_MS);
@@ -236,7 +236,7 @@ static enum status refused_on(struct nccl_rank *r, struct comm *comm)
     const int peer = 1 - r->rank;
     uint32_t *data = device_new(r, 2);
     struct comm_post got = { 0 }, sent = { 0 };
-    MUST_BE(ST_INVALID, t->post_send(comm, peer, data, 4, &sent)); /* no batch */
+    MUST_BE(ST_INVALID, t->post_send(comm, peer, data, 4, &sent)); /* no bundle */
     MUST_BE(ST_INVALID, t->post_end(comm, NCCL_LONG_MS));
     MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS));
     MUST_BE(ST_OK, t->post_begin(comm));
@@ -246,7 +246,7 @@ static enum status refused_on(struct nccl_rank *r, struct comm *comm)
     MUST_BE(ST_INVALID, t->post_recv(comm, 2, data, 4, &got));
     MUST_BE(ST_OK, t->post_recv(comm, peer, data, 4, &got));
     MUST_BE(ST_OK, t->post_send(comm, peer, data + 1, 4, &sent));
-    MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS)); /* its batch is open */
+    MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS)); /* its bundle is open */
     MUST_BE(ST_INVALID, t->post_end(comm, 0));
     MUST_BE(ST_OK, t->post_end(comm, NCCL_LONG_MS));
     MUST_BE(ST_OK, t->wait_one(comm, &got, NCCL_LONG_MS));
@@ -275,7 +275,7 @@ static void posts_that_make_no_sense_are_refused_and_do_no_harm(void **state)
     run_well(2, refused_body, NULL);
 }
 
-/* One message a batch, and as many batches as there may be; twice: they come back. */
+/* One message a bundle, and as many bundles as there may be; twice: they come back. */
 static enum status full_body(struct nccl_rank *r)
 {
     const struct comm_table *t = comm_nccl();

@@ -181,8 +181,8 @@ static enum status post_all(struct program *p)
     enum status st = ST_OK;
     while (st == ST_OK && p->next_count > 0) {
         st = comm_gloo()->post_begin(p->comm);
-        for (size_t in_batch = 1 + (size_t)(draw(&p->random) % 5);
-             st == ST_OK && in_batch > 0 && p->next_count > 0; in_batch--) {
+        for (size_t in_bundle = 1 + (size_t)(draw(&p->random) % 5);
+             st == ST_OK && in_bundle > 0 && p->next_count > 0; in_bundle--) {
             struct message *m = &p->messages[p->count++];
             *m = take_next(p);
             st = m->is_send ? comm_gloo()->post_send(p->comm, m->peer, m->data, m->size, &m->post)
@@ -367,17 +367,18 @@ static void so_many_are_under_way_and_no_more(void **state)
 
 static enum status counted_body(struct comm *comm, const struct rank_thread *self)
 {
+    const struct comm_table *t = comm_gloo();
+    const int rank = self->rank, peer = 1 - rank;
     uint8_t out[3000] = { 0 }, in[3000];
     struct comm_post posts[2];
     struct comm_traffic traffic;
-    enum status st = comm_gloo()->post_begin(comm);
+    enum status st = t->post_begin(comm);
     if (st == ST_OK)
-        st = comm_gloo()->post_recv(comm, 1 - self->rank, in, 1000 + (size_t)self->rank, &posts[0]);
+        st = t->post_recv(comm, peer, in, 1000 + (size_t)rank, &posts[0]);
     if (st == ST_OK)
-        st =
-            comm_gloo()->post_send(comm, 1 - self->rank, out, 1001 - (size_t)self->rank, &posts[1]);
+        st = t->post_send(comm, peer, out, 1001 - (size_t)rank, &posts[1]);
     if (st == ST_OK)
-        st = comm_gloo()->post_end(comm, LONG_MS);
+        st = t->post_end(comm, LONG_MS);
     for (int i = 0; st == ST_OK && i < 2; i++)
         st = comm_gloo()->wait_one(comm, &posts[i], LONG_MS);
     comm_gloo()->traffic(comm, &traffic);
@@ -407,7 +408,7 @@ static enum status refused_body(struct comm *comm, const struct rank_thread *sel
     const int peer = 1 - self->rank;
     uint8_t in = 0, out = 1;
     struct comm_post got = { 0 }, sent = { 0 };
-    MUST_BE(ST_INVALID, t->post_send(comm, peer, &out, 1, &sent)); /* no batch */
+    MUST_BE(ST_INVALID, t->post_send(comm, peer, &out, 1, &sent)); /* no bundle */
     MUST_BE(ST_INVALID, t->post_end(comm, LONG_MS));
     MUST_BE(ST_INVALID, t->wait_one(comm, &got, LONG_MS));
     MUST_BE(ST_OK, t->post_begin(comm));
@@ -418,7 +419,7 @@ static enum status refused_body(struct comm *comm, const struct rank_thread *sel
     MUST_BE(ST_INVALID, t->post_recv(comm, -1, &in, 1, &got));
     MUST_BE(ST_OK, t->post_recv(comm, peer, &in, 1, &got));
     MUST_BE(ST_OK, t->post_send(comm, peer, &out, 1, &sent));
-    MUST_BE(ST_INVALID, t->wait_one(comm, &got, LONG_MS)); /* its batch is open */
+    MUST_BE(ST_INVALID, t->wait_one(comm, &got, LONG_MS)); /* its bundle is open */
     MUST_BE(ST_OK, t->post_end(comm, LONG_MS));
     MUST_BE(ST_OK, t->wait_one(comm, &got, LONG_MS));
     MUST_BE(ST_INVALID, t->wait_one(comm, &got, LONG_MS)); /* it was waited for */
