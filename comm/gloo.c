@@ -1,14 +1,16 @@
 /*
- * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and the collectives as
- * lists of transfers.
+ * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and all calls as
+ * transfers that are posted, and waited for at once or by wait_one.
  *
  * Rendezvous. A rank listens at one port, brings its address to the meeting, and makes and proves a
- * connection with each of the others (peers.h); Gloo gets them when all are there. All addresses
+ * connection with each whom it is to be connected with (peers.h, in the generation's numbers); Gloo
+ * gets them when all are there, in the members' numbers. A rank without any, because it is alone in
+ * its group, has no mesh, and comes to the meeting for the others' sake only. All addresses
  * come before the first connection, so a rank that never comes is noticed while waiting in the
  * rendezvous, which can be ended early; connections then take milliseconds.
  *
- * Tags. Each collective has one, counted up on all ranks alike; point-to-point messages have tags
- * of their own, counted per pair and direction.
+ * Tags. Each collective has one, counted up on all ranks alike; messages between two ranks, sent or
+ * posted, have tags of their own, counted per pair and direction.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -20,7 +22,9 @@
 
 #include "comm/comm.h"
 #include "comm/gloo_shim.h"
+#include "comm/group.h"
 #include "comm/peers.h"
+#include "comm/posts.h"
 #include "comm/sockets.h"
 #include "comm/sum.h"
 #include "common/cleanup.h"
@@ -36,71 +40,89 @@
 _Static_assert(PEERS_ADDRESS_MAX <= RENDEZVOUS_COMMON_MAX, "an address is for all");
 
 struct comm {
-    struct gloo_mesh *mesh; /* NULL with size 1 */
-    int rank, size;
+    struct gloo_mesh *mesh;    /* NULL without connections */
+    int rank, size;            /* among the members */
+    bool *connected;           /* [size] */
     uint64_t tag;              /* of the next collective */
-    uint64_t *sent, *received; /* [size] point-to-point messages so far */
+    uint64_t *sent, *received; /* [size] messages so far */
     _Atomic uint64_t sent_bytes, received_bytes;
-    struct gloo_transfer *transfers; /* [2 · size] */
-    struct comm_segment *segments;   /* [2 · size] of all_reduce */
+    struct gloo_transfer *transfers; /* [2 · size] of one collective */
+    struct gloo_flight **flights;    /* [2 · size] the same, under way */
+    struct comm_segment *segments;   /* [2 · size] of all_reduce and close */
     float *staging;                  /* [size - 1, ALL_REDUCE_FLOATS], made when first needed */
+    struct posts posts;              /* of: its struct gloo_flight */
 };
 
 /* ---- rendezvous ---- */
 
-/* ports: one for each rank, on the whole. */
+/* peers: NULL: this rank is connected with nobody. */
 static enum status meet(const struct comm_options *options, struct peers *peers,
                         int64_t deadline_ms, struct rendezvous_got *got)
 {
     const struct rendezvous *rendezvous = options->rendezvous;
     uint8_t address[PEERS_ADDRESS_MAX];
-    const struct rendezvous_part mine = { .common = address,
-                                          .common_size = peers_address(peers, address) };
+    struct rendezvous_part mine = { 0 };
+    if (peers != NULL) {
+        mine.common = address;
+        mine.common_size = peers_address(peers, address);
+    }
     const int64_t left_ms = deadline_ms - clock_mono_ms(clock_system());
     if (left_ms <= 0)
         return ST_TIMED_OUT;
     return rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, left_ms, got);
 }
 
-/* out: [size] */
-static enum status connect_peers(const struct comm_options *options, int64_t begin_ms, int *out)
+/* out: [options->size], as peers_connect gives them; untouched where nobody is wanted. */
+static enum status connect_peers(const struct comm_options *options, const struct comm_group *group,
+                                 int64_t begin_ms, int *out)
 {
+    bool wanted[LIMIT_RANKS] = { false };
+    for (int m = 0; m < group->size; m++)
+        wanted[group->members[m]] = group->connected[m];
     const struct peers_options how = { .rendezvous = options->rendezvous,
                                        .secret = options->secret,
                                        .purpose = options->meeting,
                                        .host = options->host,
                                        .rank = options->rank,
                                        .size = options->size,
+                                       .wanted = wanted,
                                        .log = options->log };
     const int64_t connect_ms = options->timeout_ms / CONNECT_SHARE;
     auto_free struct rendezvous_got *got = calloc((size_t)options->size, sizeof(*got));
     struct peers *peers = NULL;
-    enum status st = got == NULL ? ST_NO_MEMORY : peers_new(&how, &peers);
+    enum status st = got == NULL ? ST_NO_MEMORY : ST_OK;
+    if (st == ST_OK && group->connections > 0)
+        st = peers_new(&how, &peers);
     if (st == ST_IO && sockets_were_taken())
         st = ST_FULL;
     if (st == ST_OK)
         st = meet(options, peers, begin_ms + options->timeout_ms - connect_ms, got);
-    if (st == ST_OK)
+    if (st == ST_OK && peers != NULL)
         st = peers_connect(peers, got, clock_mono_ms(clock_system()) + connect_ms, out);
     peers_free(peers);
     return st;
 }
 
-static enum status form(struct comm *comm, const struct comm_options *options)
+static enum status form(struct comm *comm, const struct comm_options *options,
+                        const struct comm_group *group)
 {
     const int64_t begin_ms = clock_mono_ms(clock_system());
     const int64_t pair_ms = options->timeout_ms / CONNECT_SHARE;
     int connections[LIMIT_RANKS];
-    enum status st = connect_peers(options, begin_ms, connections);
-    if (st != ST_OK)
+    for (int r = 0; r < options->size; r++)
+        connections[r] = -1;
+    enum status st = connect_peers(options, group, begin_ms, connections);
+    if (st != ST_OK || group->connections == 0)
         return st;
-    st = gloo_mesh_new(comm->rank, comm->size, options->host, pair_ms < 1 ? 1 : pair_ms,
-                       &comm->mesh);
-    for (int peer = 0; peer < comm->size; peer++) {
-        if (st == ST_OK && peer != comm->rank)
-            st = gloo_mesh_connect(comm->mesh, peer, connections[peer]);
-        if (peer != comm->rank)
-            (void)close(connections[peer]);
+    st = gloo_mesh_new(group->rank, group->size, group->members, options->host,
+                       pair_ms < 1 ? 1 : pair_ms, &comm->mesh);
+    for (int peer = 0; peer < group->size; peer++) {
+        if (!group->connected[peer])
+            continue;
+        const int connection = connections[group->members[peer]];
+        if (st == ST_OK)
+            st = gloo_mesh_connect(comm->mesh, peer, connection);
+        (void)close(connection);
     }
     return st == ST_OK ? gloo_mesh_start(comm->mesh) : st;
 }
@@ -110,9 +132,11 @@ static enum status form(struct comm *comm, const struct comm_options *options)
 static void gloo_release(struct comm *comm)
 {
     gloo_mesh_close(comm->mesh);
+    free(comm->connected);
     free(comm->sent);
     free(comm->received);
     free(comm->transfers);
+    free(comm->flights);
     free(comm->segments);
     free(comm->staging);
     free(comm);
@@ -133,37 +157,41 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-static struct comm *gloo_allocate(int rank, int size)
+static struct comm *gloo_allocate(const struct comm_group *group)
 {
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
         return NULL;
-    comm->rank = rank;
-    comm->size = size;
-    comm->sent = calloc((size_t)size, sizeof(*comm->sent));
-    comm->received = calloc((size_t)size, sizeof(*comm->received));
-    comm->transfers = calloc(2 * (size_t)size, sizeof(*comm->transfers));
-    comm->segments = calloc(2 * (size_t)size, sizeof(*comm->segments));
-    if (comm->sent == NULL || comm->received == NULL || comm->transfers == NULL ||
-        comm->segments == NULL) {
+    const size_t size = (size_t)group->size;
+    comm->rank = group->rank;
+    comm->size = group->size;
+    comm->connected = calloc(size, sizeof(*comm->connected));
+    comm->sent = calloc(size, sizeof(*comm->sent));
+    comm->received = calloc(size, sizeof(*comm->received));
+    comm->transfers = calloc(2 * size, sizeof(*comm->transfers));
+    comm->flights = calloc(2 * size, sizeof(struct gloo_flight *));
+    comm->segments = calloc(2 * size, sizeof(*comm->segments));
+    if (comm->connected == NULL || comm->sent == NULL || comm->received == NULL ||
+        comm->transfers == NULL || comm->flights == NULL || comm->segments == NULL) {
         gloo_release(comm);
         return NULL;
     }
+    memcpy(comm->connected, group->connected, size * sizeof(*comm->connected));
     return comm;
 }
 
 static enum status gloo_open(const struct comm_options *options, struct comm **out)
 {
-    const int rank = options->rank, size = options->size;
-    if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
-        (size > 1 && (!is_numeric_host(options->host) || options->secret == NULL)))
+    struct comm_group group;
+    if (!comm_group_of(options, &group) || options->timeout_ms < 1 ||
+        (options->size > 1 && (!is_numeric_host(options->host) || options->secret == NULL)))
         return ST_INVALID;
-    struct comm *comm = gloo_allocate(rank, size);
+    struct comm *comm = gloo_allocate(&group);
     if (comm == NULL)
         return ST_NO_MEMORY;
-    if (size > 1) {
+    if (options->size > 1) {
         ignore_sigpipe();
-        const enum status st = form(comm, options);
+        const enum status st = form(comm, options, &group);
         if (st != ST_OK) {
             gloo_release(comm);
             return st;
@@ -175,15 +203,37 @@ static enum status gloo_open(const struct comm_options *options, struct comm **o
 
 /* ---- collectives ---- */
 
-static enum status exchange(struct comm *comm, const struct gloo_transfer *transfers, size_t count,
-                            uint64_t tag, int64_t timeout_ms)
+static bool is_connected(const struct comm *comm, int peer)
 {
-    uint64_t bytes[2] = { 0, 0 };
-    for (size_t i = 0; i < count; i++)
-        bytes[transfers[i].is_send] += transfers[i].size;
-    atomic_fetch_add_explicit(&comm->received_bytes, bytes[false], memory_order_relaxed);
-    atomic_fetch_add_explicit(&comm->sent_bytes, bytes[true], memory_order_relaxed);
-    return gloo_mesh_exchange(comm->mesh, transfers, count, tag, timeout_ms);
+    return peer >= 0 && peer < comm->size && comm->connected[peer];
+}
+
+/* The one way in which bytes leave and come. */
+static enum status begin(struct comm *comm, const struct gloo_transfer *transfer, uint64_t tag,
+                         struct gloo_flight **out)
+{
+    _Atomic uint64_t *bytes = transfer->is_send ? &comm->sent_bytes : &comm->received_bytes;
+    atomic_fetch_add_explicit(bytes, transfer->size, memory_order_relaxed);
+    return gloo_mesh_post(comm->mesh, transfer, tag, out);
+}
+
+/* An abort is noticed by who has nothing to send, too. */
+static enum status look(struct comm *comm)
+{
+    return comm->mesh == NULL ? ST_OK : gloo_mesh_look(comm->mesh);
+}
+
+static enum status exchange(struct comm *comm, size_t count, uint64_t tag, int64_t timeout_ms)
+{
+    const int64_t deadline_ms = clock_mono_ms(clock_system()) + timeout_ms;
+    enum status st = look(comm);
+    for (size_t i = 0; i < count && st == ST_OK; i++)
+        st = begin(comm, &comm->transfers[i], tag, &comm->flights[i]);
+    for (size_t i = 0; i < count && st == ST_OK; i++) {
+        st = gloo_mesh_wait(comm->mesh, comm->flights[i],
+                            deadline_ms - clock_mono_ms(clock_system()));
+    }
+    return st;
 }
 
 /* Receptions first: a message moves only when its reception is posted. */
@@ -192,7 +242,6 @@ static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segmen
 {
     if (timeout_ms < 1)
         return ST_INVALID;
-    const uint64_t tag = comm->tag++;
     size_t count = 0;
     for (int k = 1; k < comm->size; k++) {
         const int peer = (comm->rank - k + comm->size) % comm->size;
@@ -208,9 +257,11 @@ static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segmen
                 (struct gloo_transfer){ send[peer].data, send[peer].size, peer, true };
         }
     }
-    if (comm->size == 1)
-        return ST_OK;
-    return exchange(comm, comm->transfers, count, tag, timeout_ms);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_connected(comm, comm->transfers[i].peer))
+            return ST_INVALID;
+    }
+    return exchange(comm, count, comm->tag++, timeout_ms);
 }
 
 /* Everybody sends its own segment to everybody. */
@@ -223,38 +274,96 @@ static enum status gloo_all_gather_v(struct comm *comm, const struct comm_segmen
     return gloo_all_to_all_v(comm, send, segments, timeout_ms);
 }
 
-static enum status point_to_point(struct comm *comm, struct gloo_transfer transfer,
-                                  uint64_t *counter, int64_t timeout_ms)
+static uint64_t next_message_tag(struct comm *comm, const struct gloo_transfer *transfer)
 {
-    if (timeout_ms < 1)
-        return ST_INVALID;
-    if (transfer.size == 0)
-        return ST_OK;
-    const uint64_t tag = POINT_TO_POINT | (*counter)++;
-    return exchange(comm, &transfer, 1, tag, timeout_ms);
+    uint64_t *counter = transfer->is_send ? comm->sent : comm->received;
+    return POINT_TO_POINT | counter[transfer->peer]++;
 }
 
-static bool gloo_is_peer(const struct comm *comm, int peer)
+static enum status gloo_message(struct comm *comm, const struct gloo_transfer *transfer,
+                                int64_t timeout_ms)
 {
-    return peer >= 0 && peer < comm->size && peer != comm->rank;
+    if (!is_connected(comm, transfer->peer) || timeout_ms < 1)
+        return ST_INVALID;
+    if (transfer->size == 0)
+        return ST_OK;
+    comm->transfers[0] = *transfer;
+    return exchange(comm, 1, next_message_tag(comm, transfer), timeout_ms);
 }
 
 static enum status gloo_send_to(struct comm *comm, int peer, const void *data, size_t size,
                                 int64_t timeout_ms)
 {
-    if (!gloo_is_peer(comm, peer))
-        return ST_INVALID;
     const struct gloo_transfer transfer = { unconst(data), size, peer, true }; /* only read */
-    return point_to_point(comm, transfer, &comm->sent[peer], timeout_ms);
+    return gloo_message(comm, &transfer, timeout_ms);
 }
 
 static enum status gloo_recv_from(struct comm *comm, int peer, void *data, size_t size,
                                   int64_t timeout_ms)
 {
-    if (!gloo_is_peer(comm, peer))
-        return ST_INVALID;
     const struct gloo_transfer transfer = { data, size, peer, false };
-    return point_to_point(comm, transfer, &comm->received[peer], timeout_ms);
+    return gloo_message(comm, &transfer, timeout_ms);
+}
+
+/* ---- posts ---- */
+
+static enum status gloo_post_begin(struct comm *comm)
+{
+    return posts_begin(&comm->posts);
+}
+
+static enum status gloo_post_end(struct comm *comm, int64_t timeout_ms)
+{
+    const enum status st = timeout_ms < 1 ? ST_INVALID : posts_end(&comm->posts);
+    return st == ST_OK ? look(comm) : st;
+}
+
+static enum status gloo_post(struct comm *comm, const struct gloo_transfer *transfer,
+                             struct comm_post *out)
+{
+    struct posts_place *place = NULL;
+    struct comm_post name;
+    struct gloo_flight *flight = NULL;
+    if (!is_connected(comm, transfer->peer) || transfer->size == 0)
+        return ST_INVALID;
+    enum status st = posts_take(&comm->posts, &place, &name);
+    if (st != ST_OK)
+        return st;
+    st = begin(comm, transfer, next_message_tag(comm, transfer), &flight);
+    if (st != ST_OK) {
+        posts_drop(&comm->posts, place);
+        return st;
+    }
+    place->of = flight;
+    *out = name;
+    return ST_OK;
+}
+
+static enum status gloo_post_send(struct comm *comm, int peer, const void *data, size_t size,
+                                  struct comm_post *out)
+{
+    const struct gloo_transfer transfer = { unconst(data), size, peer, true }; /* only read */
+    return gloo_post(comm, &transfer, out);
+}
+
+static enum status gloo_post_recv(struct comm *comm, int peer, void *data, size_t size,
+                                  struct comm_post *out)
+{
+    const struct gloo_transfer transfer = { data, size, peer, false };
+    return gloo_post(comm, &transfer, out);
+}
+
+/* After an error the post stays, so that it says the same again. */
+static enum status gloo_wait_one(struct comm *comm, const struct comm_post *post,
+                                 int64_t timeout_ms)
+{
+    struct posts_place *place = posts_find(&comm->posts, post);
+    if (place == NULL || timeout_ms < 1)
+        return ST_INVALID;
+    const enum status st = gloo_mesh_wait(comm->mesh, place->of, timeout_ms);
+    if (st == ST_OK)
+        posts_drop(&comm->posts, place);
+    return st;
 }
 
 /* One round: block has at most size · ALL_REDUCE_FLOATS elements. */
@@ -308,16 +417,25 @@ static enum status gloo_all_reduce_f32(struct comm *comm, float *data, size_t co
  * collective: so all say farewell first. Whoever has heard all of them goes, which may cut off the
  * farewells of others, but no more than that. After an error this returns at once.
  */
+static void say_farewell(struct comm *comm)
+{
+    uint8_t bytes[LIMIT_RANKS] = { 0 }, own = 1;
+    struct comm_segment *send = comm->segments, *recv = comm->segments + comm->size;
+    for (int r = 0; r < comm->size; r++) {
+        send[r] = (struct comm_segment){ &own, comm->connected[r] };
+        recv[r] = (struct comm_segment){ bytes + r, comm->connected[r] };
+    }
+    (void)gloo_all_to_all_v(comm, send, recv, FAREWELL_MS);
+}
+
 static void gloo_close(struct comm *comm)
 {
     if (comm == NULL)
         return;
-    uint8_t bytes[LIMIT_RANKS];
-    for (int r = 0; comm->mesh != NULL && r < comm->size; r++)
-        comm->segments[r] = (struct comm_segment){ bytes + r, 1 };
-    bytes[comm->rank] = 1;
+    if (comm->mesh != NULL && comm->posts.count > 0)
+        gloo_mesh_abort(comm->mesh); /* nobody knows whether the others come to those */
     if (comm->mesh != NULL)
-        (void)gloo_all_gather_v(comm, comm->segments, FAREWELL_MS);
+        say_farewell(comm);
     gloo_release(comm);
 }
 
@@ -360,6 +478,11 @@ const struct comm_table *comm_gloo(void)
         .all_gather_v = gloo_all_gather_v,
         .send = gloo_send_to,
         .recv = gloo_recv_from,
+        .post_begin = gloo_post_begin,
+        .post_send = gloo_post_send,
+        .post_recv = gloo_post_recv,
+        .post_end = gloo_post_end,
+        .wait_one = gloo_wait_one,
         .all_reduce_f32 = gloo_all_reduce_f32,
         .wait = gloo_wait,
         .blamed = gloo_blamed,

@@ -1,22 +1,23 @@
 /*
  *     new -> connecting   [gloo_mesh_new]         then [gloo_mesh_connect] for each peer
- *     connecting -> on    [gloo_mesh_start]       the watcher waits; then [gloo_mesh_exchange]
+ *     connecting -> on    [gloo_mesh_start]       the watcher waits; then [gloo_mesh_post, _wait]
  *     any -> failed       [mesh_fail]             an error, or a dead peer: all pairs are closed
  *     any -> aborted      [gloo_mesh_abort]       who waits is freed, and fails
  *     any -> closed       [gloo_mesh_close]
  *
  * Invariants
- *  1. flights holds exactly the buffers that the exchanging thread has posted and not yet waited
- *     for; whoever touches one that isn't his own holds the mutex. So abort never meets a buffer
- *     that is being destroyed.
+ *  1. flights holds exactly those that were posted and not yet waited for; they stay in the cache.
+ *     It is changed by the communicating thread only, holding the mutex, and others read it holding
+ *     the mutex. So abort never meets a buffer that is being destroyed.
  *  2. Gloo's abort marks stick to a buffer until its next wait: an abort between posting and
  *     waiting is not lost. Afterwards the mesh is useless, so a mark that stays behind does no
  *     harm.
- *  3. When an exchange returns an error, all pairs are closed, and Gloo's own thread has ticked
- *     since: no buffer of the caller is read or written any more.
+ *  3. When a post or a wait returns an error, all pairs are closed, and Gloo's own thread has
+ *     ticked since: no buffer of any flight is read or written any more.
  *  4. Each pair has two receptions under WATCH_TAG that no peer ever answers: one into alarm, on
  *     which the watcher waits for all peers at once, and one into its own canary, which tells whose
  *     pair failed.
+ *  5. Gloo counts what is through per buffer, not per tag: so a buffer is in one flight at a time.
  */
 #include "comm/gloo_shim.h"
 
@@ -30,6 +31,7 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,12 +55,6 @@ constexpr size_t CACHE_MAX = 65536; /* handles; a step uses a few per bucket and
 
 using transfer_key = std::tuple<void *, size_t, int, bool>;
 
-struct flight {
-    UnboundBuffer *buffer;
-    int peer;
-    bool is_send;
-};
-
 /* Gloo's words for a failure that this side brought about itself, in two places. */
 bool is_own_timeout(const char *what)
 {
@@ -72,13 +68,22 @@ bool is_echo(const char *what)
 
 } /* namespace */
 
+struct gloo_flight {
+    std::unique_ptr<UnboundBuffer> buffer;
+    int peer = -1;
+    bool is_send = false;
+    bool posted = false; /* it is in flights, at: */
+    size_t at = 0;
+};
+
 struct gloo_mesh {
     int rank = 0;
     int size = 0;
+    std::vector<int> names; /* [size] */
     milliseconds timeout{ 0 };
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
-    std::map<transfer_key, std::unique_ptr<UnboundBuffer>> cache;
+    std::map<transfer_key, gloo_flight> cache;
 
     char byte = 0;
     std::unique_ptr<UnboundBuffer> alarm;
@@ -87,13 +92,13 @@ struct gloo_mesh {
 
     std::mutex mutex; /* of all below */
     std::condition_variable changed;
-    std::vector<flight> flights;
+    std::vector<gloo_flight *> flights;
     bool aborted = false;
     bool lost = false; /* the watcher has come to its end because a pair failed */
     int lost_peer = -1;
     std::string lost_why;
 
-    enum status failed = ST_OK; /* the exchanging thread's own, as are the next two */
+    enum status failed = ST_OK; /* the communicating thread's own, as are the next two */
     int blamed = -1;
     std::string why;
 };
@@ -102,12 +107,17 @@ namespace {
 
 void free_waiter(struct gloo_mesh *mesh)
 {
-    for (const flight &f : mesh->flights) {
-        if (f.is_send)
-            f.buffer->abortWaitSend();
+    for (const gloo_flight *f : mesh->flights) {
+        if (f->is_send)
+            f->buffer->abortWaitSend();
         else
-            f.buffer->abortWaitRecv();
+            f->buffer->abortWaitRecv();
     }
+}
+
+bool is_connected(struct gloo_mesh *mesh, int peer)
+{
+    return peer != mesh->rank && mesh->context->getPair(peer) != nullptr;
 }
 
 /* Whose pair failed: probing a healthy one closes it, so this is done only when all is over anyway.
@@ -116,7 +126,7 @@ void find_lost_peer(struct gloo_mesh *mesh, int *out_peer, std::string *out_why)
 {
     int found = 0;
     for (int peer = 0; peer < mesh->size; peer++) {
-        if (peer == mesh->rank)
+        if (!is_connected(mesh, peer))
             continue;
         try {
             (void)mesh->canaries[static_cast<size_t>(peer)]->waitRecv(nullptr, milliseconds(0));
@@ -159,22 +169,24 @@ void close_pairs(struct gloo_mesh *mesh) noexcept
 {
     for (int peer = 0; peer < mesh->size; peer++) {
         try {
-            auto &pair = mesh->context->getPair(peer);
-            if (peer != mesh->rank && pair)
-                pair->close();
+            if (is_connected(mesh, peer))
+                mesh->context->getPair(peer)->close();
         } catch (...) {
             /* closed already */
         }
     }
 }
 
+/* blamed: a peer, or -1. */
 enum status mesh_fail(struct gloo_mesh *mesh, enum status st, int blamed, const std::string &why)
 {
     close_pairs(mesh);
     std::lock_guard<std::mutex> lock(mesh->mutex);
+    for (gloo_flight *f : mesh->flights)
+        f->posted = false;
     mesh->flights.clear();
     mesh->failed = mesh->aborted ? ST_STALE : st;
-    mesh->blamed = mesh->aborted ? -1 : blamed;
+    mesh->blamed = mesh->aborted || blamed < 0 ? -1 : mesh->names[static_cast<size_t>(blamed)];
     mesh->why = mesh->aborted ? "aborted" : why;
     return mesh->failed;
 }
@@ -200,17 +212,29 @@ enum status fail_at(struct gloo_mesh *mesh, int peer, const char *what)
 {
     if (is_echo(what) && !is_own_timeout(what))
         return fail_as_watched(mesh);
-    return mesh_fail(mesh, ST_PEER, peer, "rank " + std::to_string(peer) + ": " + what);
+    const std::string name = std::to_string(mesh->names[static_cast<size_t>(peer)]);
+    return mesh_fail(mesh, ST_PEER, peer, "rank " + name + ": " + what);
 }
 
-UnboundBuffer *handle_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
+void forget_old_flights(struct gloo_mesh *mesh)
+{
+    for (auto it = mesh->cache.begin(); it != mesh->cache.end();)
+        it = it->second.posted ? std::next(it) : mesh->cache.erase(it);
+}
+
+gloo_flight *flight_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
 {
     const transfer_key key(t.data, t.size, t.peer, t.is_send);
-    auto it = mesh->cache.find(key);
-    if (it == mesh->cache.end()) {
-        it = mesh->cache.emplace(key, mesh->context->createUnboundBuffer(t.data, t.size)).first;
-    }
-    return it->second.get();
+    const auto it = mesh->cache.find(key);
+    if (it != mesh->cache.end())
+        return &it->second;
+    if (mesh->cache.size() >= CACHE_MAX)
+        forget_old_flights(mesh);
+    gloo_flight flight;
+    flight.buffer = mesh->context->createUnboundBuffer(t.data, t.size);
+    flight.peer = t.peer;
+    flight.is_send = t.is_send;
+    return &mesh->cache.emplace(key, std::move(flight)).first->second;
 }
 
 /* While it lives, where this thread listens nobody comes but who is handed in at end(). */
@@ -258,59 +282,55 @@ bool wait_accepted(int end, milliseconds timeout)
 }
 
 /* false: aborted, nothing may be posted. */
-bool register_flights(struct gloo_mesh *mesh, const struct gloo_transfer *transfers, size_t count)
+bool take_off(struct gloo_mesh *mesh, gloo_flight *f)
 {
-    if (mesh->cache.size() + count > CACHE_MAX)
-        mesh->cache.clear();
     std::lock_guard<std::mutex> lock(mesh->mutex);
-    for (size_t i = 0; i < count; i++) {
-        const struct gloo_transfer &t = transfers[i];
-        mesh->flights.push_back(flight{ handle_of(mesh, t), t.peer, t.is_send });
-    }
+    f->at = mesh->flights.size();
+    mesh->flights.push_back(f);
+    f->posted = true;
     return !mesh->aborted && !mesh->lost;
 }
 
-bool wait_one(const flight &f, milliseconds left)
+void land(struct gloo_mesh *mesh, gloo_flight *f)
 {
-    return f.is_send ? f.buffer->waitSend(nullptr, left) : f.buffer->waitRecv(nullptr, left);
+    std::lock_guard<std::mutex> lock(mesh->mutex);
+    mesh->flights[f->at] = mesh->flights.back();
+    mesh->flights[f->at]->at = f->at;
+    mesh->flights.pop_back();
+    f->posted = false;
 }
 
-enum status wait_all(struct gloo_mesh *mesh, steady::time_point deadline)
+enum status mesh_post(struct gloo_mesh *mesh, const struct gloo_transfer &transfer, uint64_t tag,
+                      struct gloo_flight **out)
 {
-    /* flights is changed by this thread only. Receptions are first in it. */
-    for (const flight &f : mesh->flights) {
-        auto left = std::chrono::duration_cast<milliseconds>(deadline - steady::now());
-        try {
-            if (!wait_one(f, std::max(left, milliseconds(1))))
-                return fail_as_watched(mesh);
-        } catch (const std::exception &e) {
-            return fail_at(mesh, f.peer, e.what());
-        }
+    gloo_flight *f = flight_of(mesh, transfer);
+    if (f->posted)
+        return mesh_fail(mesh, ST_INVALID, -1, "a buffer is in two transfers at once");
+    if (!take_off(mesh, f))
+        return fail_as_watched(mesh);
+    try {
+        if (f->is_send)
+            f->buffer->send(f->peer, tag);
+        else
+            f->buffer->recv(f->peer, tag);
+    } catch (const std::exception &e) {
+        return fail_at(mesh, f->peer, e.what());
     }
+    *out = f;
     return ST_OK;
 }
 
-enum status mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers,
-                          size_t count, uint64_t tag, int64_t timeout_ms)
+enum status mesh_wait(struct gloo_mesh *mesh, gloo_flight *f, milliseconds timeout)
 {
-    const auto deadline = steady::now() + milliseconds(timeout_ms);
-    if (!register_flights(mesh, transfers, count))
-        return fail_as_watched(mesh);
-    for (const flight &f : mesh->flights) {
-        try {
-            if (f.is_send)
-                f.buffer->send(f.peer, tag);
-            else
-                f.buffer->recv(f.peer, tag);
-        } catch (const std::exception &e) {
-            return fail_at(mesh, f.peer, e.what());
-        }
+    try {
+        const bool through = f->is_send ? f->buffer->waitSend(nullptr, timeout)
+                                        : f->buffer->waitRecv(nullptr, timeout);
+        if (!through)
+            return fail_as_watched(mesh);
+    } catch (const std::exception &e) {
+        return fail_at(mesh, f->peer, e.what());
     }
-    const enum status st = wait_all(mesh, deadline);
-    if (st != ST_OK)
-        return st;
-    std::lock_guard<std::mutex> lock(mesh->mutex);
-    mesh->flights.clear();
+    land(mesh, f);
     return ST_OK;
 }
 
@@ -318,14 +338,15 @@ enum status mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *tr
 
 extern "C" {
 
-enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_timeout_ms,
-                          struct gloo_mesh **out)
+enum status gloo_mesh_new(int rank, int size, const int *names, const char *host,
+                          int64_t pair_timeout_ms, struct gloo_mesh **out)
 {
     try {
         std::unique_ptr<gloo_mesh> mesh(new gloo_mesh);
         const stage on; /* it tries whether the address is this machine's */
         mesh->rank = rank;
         mesh->size = size;
+        mesh->names.assign(names, names + size);
         mesh->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host));
         mesh->context = mesh->device->createContext(rank, size);
         mesh->timeout = milliseconds(pair_timeout_ms);
@@ -368,7 +389,7 @@ enum status gloo_mesh_start(struct gloo_mesh *mesh)
         mesh->alarm = mesh->context->createUnboundBuffer(&mesh->byte, 1);
         mesh->canaries.resize(static_cast<size_t>(mesh->size));
         for (peer = 0; peer < mesh->size; peer++) {
-            if (peer == mesh->rank)
+            if (!is_connected(mesh, peer))
                 continue;
             auto &canary = mesh->canaries[static_cast<size_t>(peer)];
             canary = mesh->context->createUnboundBuffer(&mesh->byte, 1);
@@ -384,17 +405,46 @@ enum status gloo_mesh_start(struct gloo_mesh *mesh)
     }
 }
 
-enum status gloo_mesh_exchange(struct gloo_mesh *mesh, const struct gloo_transfer *transfers,
-                               size_t count, uint64_t tag, int64_t timeout_ms)
+enum status gloo_mesh_post(struct gloo_mesh *mesh, const struct gloo_transfer *transfer,
+                           uint64_t tag, struct gloo_flight **out)
 {
     if (mesh->failed != ST_OK)
         return mesh->failed;
     try {
-        return mesh_exchange(mesh, transfers, count, tag, timeout_ms);
+        return mesh_post(mesh, *transfer, tag, out);
     } catch (const std::exception &e) {
         return mesh_fail(mesh, ST_PEER, -1, e.what());
     } catch (...) {
-        return mesh_fail(mesh, ST_PEER, -1, "an exchange failed");
+        return mesh_fail(mesh, ST_PEER, -1, "a transfer could not be begun");
+    }
+}
+
+enum status gloo_mesh_wait(struct gloo_mesh *mesh, struct gloo_flight *flight, int64_t timeout_ms)
+{
+    if (mesh->failed != ST_OK)
+        return mesh->failed;
+    try {
+        return mesh_wait(mesh, flight, milliseconds(std::max<int64_t>(timeout_ms, 1)));
+    } catch (const std::exception &e) {
+        return mesh_fail(mesh, ST_PEER, -1, e.what());
+    } catch (...) {
+        return mesh_fail(mesh, ST_PEER, -1, "a transfer failed");
+    }
+}
+
+enum status gloo_mesh_look(struct gloo_mesh *mesh)
+{
+    if (mesh->failed != ST_OK)
+        return mesh->failed;
+    try {
+        {
+            std::lock_guard<std::mutex> lock(mesh->mutex);
+            if (!mesh->aborted && !mesh->lost)
+                return ST_OK;
+        }
+        return fail_as_watched(mesh);
+    } catch (...) {
+        return mesh_fail(mesh, ST_PEER, -1, "a mutex can't be taken");
     }
 }
 

@@ -1,20 +1,20 @@
 /*
- * The part of Gloo that is used, behind a C border: a full mesh of TCP pairs and one operation, a
- * list of transfers that are posted together and waited for together. No exception crosses it.
- * Connections come from outside: Gloo is on stage (sockets.h) when it believes that it listens.
+ * The part of Gloo that is used, behind a C border: a mesh of TCP pairs and two operations, to post
+ * a transfer and to wait for one. No exception crosses it. Connections come from outside: Gloo is
+ * on stage (sockets.h) when it believes that it listens.
  *
  * What this adds to Gloo 0.5.0, whose closing of connections doesn't free a waiting thread:
- *  - gloo_mesh_abort frees the thread that waits, from any thread, by aborting every buffer that is
- *    in flight;
+ *  - gloo_mesh_abort frees the thread that waits, from any thread, by aborting every transfer that
+ *    is in flight;
  *  - a watcher thread notices a dead peer at once, whatever this rank is waiting for: a pair that
  *    fails is noticed only by operations that it has not begun yet, so each pair holds one that
  *    never begins;
- *  - a failed exchange closes all pairs itself before it returns: then nothing writes into its
- *    buffers any more.
+ *  - a call that fails closes all pairs itself before it returns: then nothing writes into the
+ *    buffers of any transfer any more.
  *
- * Thread: one thread opens, connects, exchanges and closes; gloo_mesh_abort from any.
+ * Thread: one thread opens, connects, posts, waits and closes; gloo_mesh_abort from any.
  * Errors: ST_PEER (blamed is set), ST_STALE (aborted), ST_INVALID, ST_NO_MEMORY, ST_IO. After an
- *         error of connect, start or exchange only close is left.
+ *         error only close is left, and every post and wait returns the same again.
  */
 #pragma once
 
@@ -30,29 +30,38 @@ extern "C" {
 
 struct gloo_mesh;
 
-/* host: of an interface of this machine. */
-MUST_CHECK enum status gloo_mesh_new(int rank, int size, const char *host, int64_t pair_timeout_ms,
-                                     struct gloo_mesh **out);
+/* names: [size] what blamed and why call the peers. host: of an interface of this machine. */
+MUST_CHECK enum status gloo_mesh_new(int rank, int size, const int *names, const char *host,
+                                     int64_t pair_timeout_ms, struct gloo_mesh **out);
 /* Gives the pair with peer its connection, which stays the caller's to close. */
 MUST_CHECK enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer, int connection);
-/* All peers are connected: starts the watcher. */
+/* All peers that are wanted are connected: starts the watcher. */
 MUST_CHECK enum status gloo_mesh_start(struct gloo_mesh *mesh);
 
 struct gloo_transfer {
     void *data;
     size_t size; /* >= 1 */
-    int peer;
+    int peer;    /* connected */
     bool is_send;
 };
 
+struct gloo_flight; /* a transfer that was posted */
+
 /*
- * Posts all transfers under tag and waits until each is through. Both sides of a transfer name the
- * same tag (Gloo calls it a slot); one is used once per pair and direction.
- * Memory: Gloo's handle for (data, size, peer, direction) is kept for the next time.
+ * Starts a transfer; the buffer belongs to it until its wait. Both sides name the same tag (Gloo
+ * calls it a slot); one is used once per pair and direction.
+ * Memory: the flight is Gloo's handle for (data, size, peer, direction), the mesh's, and kept for
+ *         the next time.
+ * Errors: ST_INVALID also where that is in flight already.
  */
-MUST_CHECK enum status gloo_mesh_exchange(struct gloo_mesh *mesh,
-                                          const struct gloo_transfer *transfers, size_t count,
-                                          uint64_t tag, int64_t timeout_ms);
+MUST_CHECK enum status gloo_mesh_post(struct gloo_mesh *mesh, const struct gloo_transfer *transfer,
+                                      uint64_t tag, struct gloo_flight **out);
+/* Waits until it is through; flights may be waited for in any order, each once. */
+MUST_CHECK enum status gloo_mesh_wait(struct gloo_mesh *mesh, struct gloo_flight *flight,
+                                      int64_t timeout_ms);
+
+/* ST_OK, or what a call would fail with by now. */
+MUST_CHECK enum status gloo_mesh_look(struct gloo_mesh *mesh);
 
 /* After an error: the peer that is to blame, or -1; one line that says what happened. */
 int gloo_mesh_blamed(const struct gloo_mesh *mesh);

@@ -8,16 +8,16 @@
  *     the stream meanwhile.
  *  2. Nobody blocks on the stream: its end is an event that is queried in the same loop.
  *  3. `inside` is held by whoever is in a call; so an abort happens while no thread is in NCCL: by
- *     the one that sets the flag if it gets the mutex, else by the one that holds it.
+ *     the one that sets `ending` if it gets the mutex, else by the one that holds it.
  *  4. After an abort of NCCL (nccl is NULL then) nothing but close is done. It is never followed by
  *     a finalize or destroy, and the stream was waited for: no kernel uses a buffer any more.
  *  5. A communicator never comes back: each has a fresh id, from its own meeting.
+ *  6. An abort of NCCL may wait for the whole device, so for what hangs of other communicators
+ *     there. All of one backend are therefore ended together: those that no thread is in by one
+ *     group of NCCL, the others by the threads that are in them, at the same time.
  *
- * A process has one communicator; with a second one, both would have to be aborted in one group.
  * Collectives are never captured into a graph: an abort would wait for that graph's end.
  */
-#include "comm/nccl.h"
-
 #include <nccl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/nccl_internal.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
@@ -40,17 +41,11 @@
 #define SPIN_NS        INT64_C(1000000) /* a wait spins for so long, then it naps */
 #define NAP_NS         20000L
 
-struct comm {
-    int rank, size;
-    struct comm_device device;
-    cudaStream_t stream;
-    struct event *done;
-    ncclComm_t nccl; /* NULL: size 1, or aborted */
-    pthread_mutex_t inside;
-    atomic_bool aborted; /* asked for, by any thread */
-    enum status failed;  /* the first error; returned by every later call */
-    struct reason why;   /* of failed */
-};
+/* The process's communicators, from before they form until they are closed. */
+static struct {
+    pthread_mutex_t mutex; /* may be taken while inside one; inside another only if that is free */
+    struct comm *first;
+} living = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- errors ---- */
 
@@ -91,13 +86,9 @@ static void nap(int64_t since_ns)
     }
 }
 
-/* Ends the communicator and waits until its kernels have left the stream. Under `inside`. */
-static void nccl_end(struct comm *comm)
+/* Waits until its kernels have left the stream. */
+static void drain(struct comm *comm)
 {
-    if (comm->nccl == NULL)
-        return;
-    (void)ncclCommAbort(comm->nccl);
-    comm->nccl = NULL;
     const struct comm_device *d = &comm->device;
     const int64_t begin_ns = clock_mono_ns();
     enum status st = d->table->event_record(d->backend, comm->done, d->stream);
@@ -109,17 +100,86 @@ static void nccl_end(struct comm *comm)
     }
 }
 
-static enum status nccl_fail(struct comm *comm, enum status st, const char *why)
+static void note_failure(struct comm *comm, enum status st, const char *why)
 {
-    if (comm->failed == ST_OK) {
-        comm->failed = st;
-        reason_set(&comm->why, "%s", why);
+    if (comm->failed != ST_OK)
+        return;
+    comm->failed = st;
+    reason_set(&comm->why, "%s", why);
+}
+
+static const char *why_ending(enum status st)
+{
+    return st == ST_STALE ? "aborted" : "another communicator of this rank failed";
+}
+
+/* Tells all others of the backend to end, and enters those that no thread is in: a list. */
+static struct comm *enter_others(struct comm *comm, enum status st)
+{
+    struct comm *list = NULL;
+    (void)pthread_mutex_lock(&living.mutex);
+    for (struct comm *other = living.first; other != NULL; other = other->next) {
+        int none = ST_OK;
+        if (other == comm || other->device.backend != comm->device.backend)
+            continue;
+        (void)atomic_compare_exchange_strong(&other->ending, &none, (int)st);
+        if (pthread_mutex_trylock(&other->inside) != 0)
+            continue;
+        other->entered = list;
+        list = other;
     }
-    nccl_end(comm);
+    (void)pthread_mutex_unlock(&living.mutex);
+    return list;
+}
+
+static void abort_one(struct comm *comm)
+{
+    if (comm->nccl != NULL)
+        (void)ncclCommAbort(comm->nccl);
+    comm->nccl = NULL;
+}
+
+/* Ends the communicator, which failed as st, and the others of the backend. Under `inside`. */
+static void nccl_end(struct comm *comm, enum status st)
+{
+    if (comm->nccl == NULL)
+        return;
+    const enum status also = st == ST_STALE || st == ST_DEVICE ? st : ST_PEER;
+    struct comm *others = enter_others(comm, also);
+    if (others != NULL)
+        (void)ncclGroupStart();
+    abort_one(comm);
+    for (struct comm *other = others; other != NULL; other = other->entered)
+        abort_one(other);
+    if (others != NULL)
+        (void)ncclGroupEnd();
+    drain(comm);
+    while (others != NULL) {
+        struct comm *other = others;
+        others = other->entered;
+        drain(other);
+        note_failure(other, also, why_ending(also));
+        (void)pthread_mutex_unlock(&other->inside);
+    }
+}
+
+enum status nccl_fail(struct comm *comm, enum status st, const char *why)
+{
+    note_failure(comm, st, why);
+    nccl_end(comm, comm->failed);
     return comm->failed;
 }
 
-static enum status nccl_fail_of(struct comm *comm, ncclResult_t result)
+/* Whether any thread has told it to end; it has, then. */
+static bool ends_as_told(struct comm *comm)
+{
+    const enum status st = (enum status)atomic_load(&comm->ending);
+    if (st != ST_OK)
+        (void)nccl_fail(comm, st, why_ending(st));
+    return st != ST_OK;
+}
+
+enum status nccl_fail_of(struct comm *comm, ncclResult_t result)
 {
     struct reason why;
     const char *last = ncclGetLastError(comm->nccl);
@@ -132,14 +192,12 @@ static enum status nccl_fail_of(struct comm *comm, ncclResult_t result)
 
 /* ---- in and out ---- */
 
-static enum status nccl_enter(struct comm *comm, int64_t timeout_ms)
+enum status nccl_enter(struct comm *comm, int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
     (void)pthread_mutex_lock(&comm->inside);
-    if (comm->failed == ST_OK && atomic_load(&comm->aborted))
-        (void)nccl_fail(comm, ST_STALE, "aborted");
-    if (comm->failed == ST_OK)
+    if (comm->failed == ST_OK && !ends_as_told(comm))
         return ST_OK;
     const enum status st = comm->failed;
     (void)pthread_mutex_unlock(&comm->inside);
@@ -148,21 +206,21 @@ static enum status nccl_enter(struct comm *comm, int64_t timeout_ms)
 
 /* An abort that came while the mutex was held, after the last look at the flag, is carried out
  * here. */
-static enum status nccl_leave(struct comm *comm, enum status st)
+enum status nccl_leave(struct comm *comm, enum status st)
 {
     (void)pthread_mutex_unlock(&comm->inside);
-    if (atomic_load(&comm->aborted) && pthread_mutex_trylock(&comm->inside) == 0) {
-        (void)nccl_fail(comm, ST_STALE, "aborted");
+    if (atomic_load(&comm->ending) != ST_OK && pthread_mutex_trylock(&comm->inside) == 0) {
+        (void)ends_as_told(comm);
         (void)pthread_mutex_unlock(&comm->inside);
     }
     return st;
 }
 
 /* One look at all that can end a wait. */
-static enum status nccl_look(struct comm *comm, int64_t deadline_ns)
+enum status nccl_look(struct comm *comm, int64_t deadline_ns)
 {
-    if (atomic_load(&comm->aborted))
-        return nccl_fail(comm, ST_STALE, "aborted");
+    if (ends_as_told(comm))
+        return comm->failed;
     ncclResult_t state = ncclSuccess;
     ncclResult_t result = ncclCommGetAsyncError(comm->nccl, &state);
     if (result == ncclSuccess)
@@ -175,7 +233,7 @@ static enum status nccl_look(struct comm *comm, int64_t deadline_ns)
 }
 
 /* Waits until what was asked of NCCL is enqueued. */
-static enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms)
+enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms)
 {
     if (result == ncclSuccess)
         return ST_OK;
@@ -190,7 +248,7 @@ static enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t t
     return st;
 }
 
-static enum status wait_inside(struct comm *comm, int64_t timeout_ms)
+enum status nccl_wait_inside(struct comm *comm, int64_t timeout_ms)
 {
     const struct comm_device *d = &comm->device;
     const int64_t begin_ns = clock_mono_ns();
@@ -244,12 +302,14 @@ static int64_t left_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left;
 }
 
-/* Rank 0 makes the id and brings it to the meeting, the others bring nothing. */
+/* The lowest member makes the id of its group and brings it to the meeting, the others bring
+ * nothing; all of it comes to all, who look for their own group's. */
 static enum status agree_on_id(struct comm *comm, const struct comm_options *options,
-                               int64_t deadline_ns, ncclUniqueId *out)
+                               const struct comm_group *group, int64_t deadline_ns,
+                               ncclUniqueId *out)
 {
     struct rendezvous_part mine = { 0 };
-    if (comm->rank == 0) {
+    if (group->rank == 0 && group->size > 1) {
         const ncclResult_t result = ncclGetUniqueId(out);
         if (result != ncclSuccess)
             return nccl_fail_of(comm, result);
@@ -258,17 +318,18 @@ static enum status agree_on_id(struct comm *comm, const struct comm_options *opt
     const int64_t wait_ms = left_ms(deadline_ns);
     if (wait_ms == 0)
         return ST_TIMED_OUT;
-    auto_free struct rendezvous_got *got = calloc((size_t)comm->size, sizeof(*got));
+    auto_free struct rendezvous_got *got = calloc((size_t)options->size, sizeof(*got));
     if (got == NULL)
         return ST_NO_MEMORY;
     const struct rendezvous *rendezvous = options->rendezvous;
     const enum status st =
-        rendezvous->meet(rendezvous->self, options->meeting, &mine, comm->size, wait_ms, got);
-    if (st != ST_OK)
+        rendezvous->meet(rendezvous->self, options->meeting, &mine, options->size, wait_ms, got);
+    if (st != ST_OK || group->size == 1)
         return st;
-    if (got[0].common_size != sizeof(*out))
+    const struct rendezvous_got *first = &got[group->members[0]];
+    if (first->common_size != sizeof(*out))
         return ST_PEER;
-    memcpy(out, got[0].common, sizeof(*out));
+    memcpy(out, first->common, sizeof(*out));
     return ST_OK;
 }
 
@@ -305,40 +366,84 @@ static enum status nccl_form(struct comm *comm, const struct comm_options *optio
     return st;
 }
 
+static void be_living(struct comm *comm)
+{
+    (void)pthread_mutex_lock(&living.mutex);
+    comm->next = living.first;
+    living.first = comm;
+    (void)pthread_mutex_unlock(&living.mutex);
+}
+
+/* From now on nobody enters it who doesn't hold it yet. */
+static void be_gone(const struct comm *comm)
+{
+    (void)pthread_mutex_lock(&living.mutex);
+    for (struct comm **at = &living.first; *at != NULL; at = &(*at)->next) {
+        if (*at == comm) {
+            *at = comm->next;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&living.mutex);
+}
+
 static void nccl_release(struct comm *comm)
 {
     const struct comm_device *d = &comm->device;
+    for (size_t i = 0; i < comm->bundle_used; i++) {
+        if (comm->bundles[i].through != NULL)
+            d->table->event_free(d->backend, comm->bundles[i].through);
+    }
+    if (comm->computed != NULL)
+        d->table->event_free(d->backend, comm->computed);
     if (comm->done != NULL)
         d->table->event_free(d->backend, comm->done);
     (void)pthread_mutex_destroy(&comm->inside);
     free(comm);
 }
 
+/* Finds the others. */
+static enum status nccl_join(struct comm *comm, const struct comm_options *options,
+                             const struct comm_group *group)
+{
+    const int64_t deadline_ns = clock_mono_ns() + options->timeout_ms * 1000000;
+    ncclUniqueId id;
+    enum status st = agree_on_id(comm, options, group, deadline_ns, &id);
+    if (st != ST_OK)
+        return st;
+    (void)pthread_mutex_lock(&comm->inside);
+    be_living(comm);
+    if (group->size > 1)
+        st = nccl_form(comm, options, &id, deadline_ns);
+    if (st != ST_OK)
+        be_gone(comm);
+    (void)pthread_mutex_unlock(&comm->inside);
+    return st;
+}
+
 static enum status nccl_open(const struct comm_options *options, struct comm **out)
 {
-    const int rank = options->rank, size = options->size;
     const struct comm_device *d = &options->device;
-    if (size < 1 || size > LIMIT_RANKS || rank < 0 || rank >= size || options->timeout_ms < 1 ||
-        d->table == NULL || d->stream == NULL || d->table->stream_native == NULL)
+    struct comm_group group;
+    if (!comm_group_of(options, &group) || options->timeout_ms < 1 || d->table == NULL ||
+        d->stream == NULL || d->table->stream_native == NULL)
         return ST_INVALID;
-    const int64_t deadline_ns = clock_mono_ns() + options->timeout_ms * 1000000;
     struct comm *comm = calloc(1, sizeof(*comm));
     if (comm == NULL)
         return ST_NO_MEMORY;
-    comm->rank = rank;
-    comm->size = size;
+    comm->rank = group.rank;
+    comm->size = group.size;
     comm->device = *d;
     comm->stream = d->table->stream_native(d->stream);
     (void)pthread_mutex_init(&comm->inside, NULL);
     /* Also makes the device this thread's current one, which NCCL takes. */
     enum status st = d->table->event_new(d->backend, false, &comm->done);
+    if (st == ST_OK && d->compute != NULL)
+        st = d->table->event_new(d->backend, false, &comm->computed);
     if (st == ST_OK)
         st = apply_settings(options);
-    ncclUniqueId id;
-    if (st == ST_OK && size > 1)
-        st = agree_on_id(comm, options, deadline_ns, &id);
-    if (st == ST_OK && size > 1)
-        st = nccl_form(comm, options, &id, deadline_ns);
+    if (st == ST_OK && options->size > 1)
+        st = nccl_join(comm, options, &group);
     if (st != ST_OK) {
         nccl_release(comm);
         return st;
@@ -350,7 +455,7 @@ static enum status nccl_open(const struct comm_options *options, struct comm **o
 /* Finalize flushes and meets the others; whoever does not come is not waited for. */
 static bool say_farewell(struct comm *comm)
 {
-    if (wait_inside(comm, FAREWELL_MS) != ST_OK)
+    if (nccl_wait_inside(comm, FAREWELL_MS) != ST_OK)
         return false;
     const int64_t begin_ns = clock_mono_ns();
     ncclResult_t result = ncclCommFinalize(comm->nccl);
@@ -368,147 +473,19 @@ static void nccl_close(struct comm *comm)
 {
     if (comm == NULL)
         return;
+    be_gone(comm);
     (void)pthread_mutex_lock(&comm->inside);
-    if (comm->nccl != NULL && comm->failed == ST_OK && !atomic_load(&comm->aborted) &&
-        say_farewell(comm)) {
+    if (comm->nccl != NULL && comm->failed == ST_OK && atomic_load(&comm->ending) == ST_OK &&
+        comm->posts.count == 0 && say_farewell(comm)) {
         (void)ncclCommDestroy(comm->nccl);
         comm->nccl = NULL;
     }
-    nccl_end(comm);
+    nccl_end(comm, comm->failed != ST_OK ? comm->failed : ST_PEER);
     (void)pthread_mutex_unlock(&comm->inside);
     nccl_release(comm);
 }
 
-/* ---- collectives ---- */
-
-/* Sends and receptions of one group; NCCL runs them at once, in any order. The bytes of its own
- * all-to-all are the same, but it wants them in one array with the own part in it. */
-static enum status nccl_exchange(struct comm *comm, const struct comm_segment *send,
-                                 const struct comm_segment *recv, int64_t timeout_ms)
-{
-    ncclResult_t result = ncclGroupStart();
-    if (result != ncclSuccess)
-        return nccl_fail_of(comm, result);
-    for (int k = 1; k < comm->size; k++) {
-        const int to = (comm->rank + k) % comm->size;
-        const int from = (comm->rank - k + comm->size) % comm->size;
-        if ((result == ncclSuccess || result == ncclInProgress) && send[to].size > 0) {
-            result =
-                ncclSend(send[to].data, send[to].size, ncclUint8, to, comm->nccl, comm->stream);
-        }
-        if ((result == ncclSuccess || result == ncclInProgress) && recv[from].size > 0) {
-            result = ncclRecv(recv[from].data, recv[from].size, ncclUint8, from, comm->nccl,
-                              comm->stream);
-        }
-    }
-    const ncclResult_t ended = ncclGroupEnd(); /* also after an error: the group is open */
-    if (result == ncclSuccess || result == ncclInProgress)
-        result = ended;
-    return nccl_settle(comm, result, timeout_ms);
-}
-
-static enum status nccl_all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                     const struct comm_segment *recv, int64_t timeout_ms)
-{
-    enum status st = nccl_enter(comm, timeout_ms);
-    if (st != ST_OK)
-        return st;
-    if (comm->size > 1)
-        st = nccl_exchange(comm, send, recv, timeout_ms);
-    return nccl_leave(comm, st);
-}
-
-/* One array of equal parts: NCCL's own all-gather, in place. */
-static bool is_even(const struct comm *comm, const struct comm_segment *segments)
-{
-    for (int r = 1; r < comm->size; r++) {
-        if (segments[r].size != segments[0].size ||
-            segments[r].data != (char *)segments[0].data + (size_t)r * segments[0].size)
-            return false;
-    }
-    return segments[0].size > 0;
-}
-
-static enum status nccl_gather(struct comm *comm, const struct comm_segment *segments,
-                               int64_t timeout_ms)
-{
-    const struct comm_segment own = segments[comm->rank];
-    if (is_even(comm, segments)) {
-        const ncclResult_t result = ncclAllGather(own.data, segments[0].data, own.size, ncclUint8,
-                                                  comm->nccl, comm->stream);
-        return nccl_settle(comm, result, timeout_ms);
-    }
-    struct comm_segment send[LIMIT_RANKS];
-    for (int r = 0; r < comm->size; r++)
-        send[r] = own;
-    return nccl_exchange(comm, send, segments, timeout_ms);
-}
-
-static enum status nccl_all_gather_v(struct comm *comm, const struct comm_segment *segments,
-                                     int64_t timeout_ms)
-{
-    enum status st = nccl_enter(comm, timeout_ms);
-    if (st != ST_OK)
-        return st;
-    if (comm->size > 1)
-        st = nccl_gather(comm, segments, timeout_ms);
-    return nccl_leave(comm, st);
-}
-
-static bool nccl_is_peer(const struct comm *comm, int peer)
-{
-    return peer >= 0 && peer < comm->size && peer != comm->rank;
-}
-
-static enum status nccl_send_to(struct comm *comm, int peer, const void *data, size_t size,
-                                int64_t timeout_ms)
-{
-    if (!nccl_is_peer(comm, peer))
-        return ST_INVALID;
-    enum status st = nccl_enter(comm, timeout_ms);
-    if (st != ST_OK)
-        return st;
-    if (size > 0) {
-        st = nccl_settle(comm, ncclSend(data, size, ncclUint8, peer, comm->nccl, comm->stream),
-                         timeout_ms);
-    }
-    return nccl_leave(comm, st);
-}
-
-static enum status nccl_recv_from(struct comm *comm, int peer, void *data, size_t size,
-                                  int64_t timeout_ms)
-{
-    if (!nccl_is_peer(comm, peer))
-        return ST_INVALID;
-    enum status st = nccl_enter(comm, timeout_ms);
-    if (st != ST_OK)
-        return st;
-    if (size > 0) {
-        st = nccl_settle(comm, ncclRecv(data, size, ncclUint8, peer, comm->nccl, comm->stream),
-                         timeout_ms);
-    }
-    return nccl_leave(comm, st);
-}
-
-static enum status nccl_all_reduce_f32(struct comm *comm, float *data, size_t count,
-                                       int64_t timeout_ms)
-{
-    enum status st = nccl_enter(comm, timeout_ms);
-    if (st != ST_OK)
-        return st;
-    if (comm->size > 1 && count > 0) {
-        st = nccl_settle(
-            comm, ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm->nccl, comm->stream),
-            timeout_ms);
-    }
-    return nccl_leave(comm, st);
-}
-
-static enum status nccl_wait(struct comm *comm, int64_t timeout_ms)
-{
-    enum status st = nccl_enter(comm, timeout_ms);
-    return st == ST_OK ? nccl_leave(comm, wait_inside(comm, timeout_ms)) : st;
-}
+/* ---- the table ---- */
 
 /* NCCL doesn't tell who. */
 static int nccl_blamed(const struct comm *comm)
@@ -524,10 +501,11 @@ static const char *nccl_why(const struct comm *comm)
 
 static void nccl_abort(struct comm *comm)
 {
-    atomic_store(&comm->aborted, true);
+    int none = ST_OK;
+    (void)atomic_compare_exchange_strong(&comm->ending, &none, ST_STALE);
     if (pthread_mutex_trylock(&comm->inside) != 0)
         return;
-    (void)nccl_fail(comm, ST_STALE, "aborted");
+    (void)ends_as_told(comm);
     (void)pthread_mutex_unlock(&comm->inside);
 }
 
@@ -541,6 +519,11 @@ const struct comm_table *comm_nccl(void)
         .all_gather_v = nccl_all_gather_v,
         .send = nccl_send_to,
         .recv = nccl_recv_from,
+        .post_begin = nccl_post_begin,
+        .post_send = nccl_post_send,
+        .post_recv = nccl_post_recv,
+        .post_end = nccl_post_end,
+        .wait_one = nccl_wait_one,
         .all_reduce_f32 = nccl_all_reduce_f32,
         .wait = nccl_wait,
         .blamed = nccl_blamed,

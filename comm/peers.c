@@ -4,7 +4,8 @@
  * Invariants
  *  1. A line is a connection that isn't proved yet. Lines that were dialled stand in dialled[rank],
  *     the others in guests[0, guest_count), the oldest first. fd is -1 in those that aren't open.
- *  2. out[rank] is set once the line to that rank is proved; the line is closed to us then.
+ *  2. out[rank] is set once the line to that rank is proved; the line is closed to us then. Of a
+ *     rank that isn't wanted neither is ever set.
  *  3. Nothing is read beyond the proof: what follows is the library's.
  */
 #include "comm/peers.h"
@@ -65,6 +66,19 @@ struct peers {
 static int64_t now_ms(void)
 {
     return clock_mono_ms(clock_system());
+}
+
+static bool is_wanted(const struct peers *peers, uint32_t rank)
+{
+    const struct peers_options *options = &peers->options;
+    return rank < (uint32_t)options->size && rank != (uint32_t)options->rank &&
+           (options->wanted == NULL || options->wanted[rank]);
+}
+
+/* Its connection is still to come. */
+static bool is_missing(const struct peers *peers, int rank)
+{
+    return is_wanted(peers, (uint32_t)rank) && peers->out[rank] < 0;
 }
 
 /* ---- addresses ---- */
@@ -317,7 +331,7 @@ static void guest_move(struct peers *peers, size_t i, bool ready)
         break;
     case MOVED_PROVED:
         if (line->proof.from <= (uint32_t)peers->options.rank ||
-            line->proof.from >= (uint32_t)peers->options.size) {
+            !is_wanted(peers, line->proof.from)) {
             tell_stranger(peers, line, what_stranger(end));
             break;
         }
@@ -385,7 +399,7 @@ static enum status dial(struct peers *peers, int rank)
 static enum status dialled_move(struct peers *peers, int rank, bool ready)
 {
     struct line *line = &peers->dialled[rank];
-    if (peers->out[rank] >= 0)
+    if (!is_missing(peers, rank))
         return ST_OK;
     if (line->fd < 0)
         return now_ms() - line->since_ms < REDIAL_MS ? ST_OK : dial(peers, rank);
@@ -437,7 +451,7 @@ static enum status turn(struct peers *peers)
     }
     for (size_t r = 0; r < below; r++) {
         polled[1 + r] = poll_for(&peers->dialled[r]);
-        if (peers->dialled[r].fd < 0 && peers->out[r] < 0 && wait_ms > REDIAL_MS)
+        if (peers->dialled[r].fd < 0 && is_missing(peers, (int)r) && wait_ms > REDIAL_MS)
             wait_ms = REDIAL_MS;
     }
     for (size_t i = 0; i < peers->guest_count; i++)
@@ -458,7 +472,7 @@ static enum status fail_late(const struct peers *peers)
 {
     int named = 0;
     for (int r = 0; r < peers->options.size && peers->options.log != NULL; r++) {
-        if (r == peers->options.rank || peers->out[r] >= 0 || named++ == PEERS_TOLD)
+        if (!is_missing(peers, r) || named++ >= PEERS_TOLD)
             continue;
         if (r < peers->options.rank) {
             (void)fail_line(peers, r, "no answer in time");
@@ -475,6 +489,8 @@ static enum status connect_all(struct peers *peers, const struct rendezvous_got 
     const struct rendezvous *rendezvous = peers->options.rendezvous;
     enum status st = ST_OK;
     for (int r = 0; r < peers->options.rank && st == ST_OK; r++) {
+        if (!is_wanted(peers, (uint32_t)r))
+            continue;
         if (!name_of_address(&got[r], &peers->dialled[r].name) ||
             peers->dialled[r].name.any.sa_family != peers->own.any.sa_family)
             return fail_line(peers, r, "its address is of another kind than this rank's");
@@ -495,10 +511,12 @@ enum status peers_connect(struct peers *peers, const struct rendezvous_got *got,
                           int64_t deadline_ms, int *out)
 {
     const int size = peers->options.size;
-    for (int r = 0; r < size; r++)
-        out[r] = -1;
     peers->out = out;
-    peers->missing = size - 1;
+    peers->missing = 0;
+    for (int r = 0; r < size; r++) {
+        out[r] = -1;
+        peers->missing += is_wanted(peers, (uint32_t)r);
+    }
     peers->began_ms = now_ms();
     const enum status st = connect_all(peers, got, deadline_ms);
     tell_strangers(peers);

@@ -1,6 +1,6 @@
 /*
- * The connections between the ranks of a communicator, one for each pair, made before a library
- * gets to see them: both sides of each have proved that they know the generation's secret
+ * The connections between the ranks of a meeting, one for each pair that wants one, made before a
+ * library gets to see them: both sides of each have proved that they know the generation's secret
  * (identity/proof.h). One listener serves all; who comes to it and isn't a rank is a stranger, and
  * disturbs nobody: all are attended to side by side, each has PEERS_PROOF_MS, and where there are
  * too many the oldest goes.
@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/log.h"
@@ -32,6 +33,7 @@ struct peers_options {
     const char *purpose;                 /* of these connections alone in it */
     const char *host;                    /* to listen at: numeric */
     int rank, size;
+    const bool *wanted; /* [size] whom this rank is connected with, and they with it; NULL: all */
     const struct log *log; /* NULL: nothing is said */
 };
 
@@ -46,8 +48,8 @@ MUST_CHECK enum status peers_new(const struct peers_options *options, struct pee
 /* Where, as the other ranks have to be told; returns how many bytes. */
 size_t peers_address(const struct peers *peers, uint8_t out[PEERS_ADDRESS_MAX]);
 /*
- * got: of all ranks, [size]. out: for each a connection, the caller's to close; for the own -1.
- * After an error all are -1.
+ * got: of all ranks, [size]. out: for each a connection, the caller's to close; -1 for the own and
+ * for those that aren't wanted. After an error all are -1.
  * Errors: ST_PEER   with a rank there is no connection, or deadline_ms (of the system's clock) has
  *                   passed; logged
  *         ST_STALE  the generation is over

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "tests/gpu/async_device.h"
+#include "tests/gpu/async_impl.h"
 
 /* Its header declares these two without a prototype. */
 ncclResult_t ncclGroupStart(void);
@@ -35,8 +35,9 @@ struct ncclComm {
     int rank, polls;
     ncclResult_t state;
     bool joined, aborted, finalizing;
-    int running;         /* pieces of work that are on a stream */
-    struct stream *held; /* while in progress nothing is enqueued there */
+    int running;                  /* pieces of work that are on a stream */
+    const struct backend *device; /* of that stream; NULL: there was none yet */
+    struct stream *held;          /* while in progress nothing is enqueued there */
 };
 
 enum kind { KIND_SEND, KIND_RECV, KIND_REDUCE };
@@ -71,6 +72,8 @@ static _Thread_local struct {
     int depth;
     struct group *group;
     struct stream *stream;
+    ncclComm_t aborted[COMMS_MAX]; /* [abort_count] in this group */
+    int abort_count;
 } open_group;
 
 static void lock(void)
@@ -179,6 +182,19 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
+/* Freeing its memory waits for the device: for what others do there, too. Under the mutex. */
+static void wait_for_device(const struct ncclComm *comm)
+{
+    bool busy = true;
+    while (busy) {
+        busy = comm->running > 0;
+        for (int i = 0; i < world.comms && comm->device != NULL; i++)
+            busy = busy || (world.comm[i].device == comm->device && world.comm[i].running > 0);
+        if (busy)
+            (void)pthread_cond_wait(&world.changed, &world.mutex);
+    }
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     lock();
@@ -190,8 +206,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     world.counts.aborted++;
     world.counts.live--;
     (void)pthread_cond_broadcast(&world.changed);
-    while (comm->running > 0)
-        (void)pthread_cond_wait(&world.changed, &world.mutex);
+    if (open_group.depth > 0) {
+        open_group.aborted[open_group.abort_count++] = comm;
+    } else {
+        wait_for_device(comm);
+    }
     unlock();
     return ncclSuccess;
 }
@@ -349,7 +368,13 @@ ncclResult_t ncclGroupStart(void)
 ncclResult_t ncclGroupEnd(void)
 {
     CHECK(open_group.depth > 0);
-    if (--open_group.depth > 0 || open_group.group == NULL)
+    if (--open_group.depth > 0)
+        return ncclSuccess;
+    lock();
+    for (; open_group.abort_count > 0; open_group.abort_count--)
+        wait_for_device(open_group.aborted[open_group.abort_count - 1]);
+    unlock();
+    if (open_group.group == NULL)
         return ncclSuccess;
     struct group *group = open_group.group;
     struct stream *stream = open_group.stream;
@@ -360,6 +385,7 @@ ncclResult_t ncclGroupEnd(void)
     CHECK(!comm->finalizing);
     CHECK(comm->held == NULL); /* settled before the next */
     comm->running++;
+    comm->device = stream->backend;
     comm->polls = world.polls;
     unlock();
     async_device_enqueue(stream, run_group, &group, sizeof(group));

@@ -3,6 +3,9 @@
  * streams of async_device.h. Keeps NCCL's rules, and checks that the caller does: a communicator
  * that is aborted is neither finalized nor destroyed, nothing is enqueued while it is in progress.
  *
+ * An abort waits until nothing of NCCL runs on the device any more, of other communicators either;
+ * several in one group wait together.
+ *
  * A peer that never comes leaves the others' work hanging on their streams, until they abort.
  *
  * Thread: any.

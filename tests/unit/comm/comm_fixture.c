@@ -229,16 +229,26 @@ const struct comm_table *local_comm_table(void)
     return &table;
 }
 
-enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
-                           struct comm **out)
+enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_some *some, int rank,
+                           int size, int64_t timeout_ms, struct comm **out)
 {
     const struct rendezvous rendezvous = shared_rendezvous_of(shared, rank);
     const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = "workers",
+                                          .meeting = some->meeting,
                                           .rank = rank,
                                           .size = size,
+                                          .members = some->members,
+                                          .member_count = some->member_count,
+                                          .connected = some->connected,
                                           .host = "127.0.0.1",
                                           .secret = "of this generation",
                                           .timeout_ms = timeout_ms };
     return comm_gloo()->open(&options, out);
+}
+
+enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
+                           struct comm **out)
+{
+    const struct comm_some all = { .meeting = "workers" };
+    return gloo_open_some(shared, &all, rank, size, timeout_ms, out);
 }

@@ -44,7 +44,18 @@ void shared_rendezvous_go_stale(struct shared_rendezvous *shared);
 void shared_rendezvous_bring_nothing(struct shared_rendezvous *shared, const char *name, int rank,
                                      int ranks);
 
+/* Of a communicator of some ranks (comm_options); members NULL: of all. */
+struct comm_some {
+    const char *meeting;
+    const int *members;
+    int member_count;
+    const bool *connected;
+};
+
 /* A rank of gloo over the shared rendezvous, on loopback. */
+enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_some *some, int rank,
+                           int size, int64_t timeout_ms, struct comm **out);
+/* The same of a communicator of all. */
 enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out);
 

@@ -22,6 +22,24 @@ void nccl_close_device(struct nccl_rank *r)
     r->table->close(r->backend);
 }
 
+enum status nccl_open_some(struct nccl_rank *r, const struct comm_some *some, struct stream *stream,
+                           struct comm **out)
+{
+    const struct comm_options options = { .rendezvous = &r->rendezvous,
+                                          .meeting = some->meeting,
+                                          .rank = r->rank,
+                                          .size = r->size,
+                                          .members = some->members,
+                                          .member_count = some->member_count,
+                                          .connected = some->connected,
+                                          .timeout_ms = r->timeout_ms,
+                                          .device = { .table = r->table,
+                                                      .backend = r->backend,
+                                                      .stream = stream,
+                                                      .compute = r->compute } };
+    return comm_nccl()->open(&options, out);
+}
+
 void *nccl_run_rank(void *arg)
 {
     static const char *const settings[] = { "NCCL_SOCKET_IFNAME=lo" };

@@ -28,6 +28,10 @@ struct nccl_rank {
     void *arg;
 };
 
+/* A second communicator of the rank: calls are enqueued on `stream`, posts come after and before
+ * what is on rank->compute. */
+enum status nccl_open_some(struct nccl_rank *rank, const struct comm_some *some,
+                           struct stream *stream, struct comm **out);
 void nccl_open_device(struct nccl_rank *rank);
 void nccl_close_device(struct nccl_rank *rank);
 /* A thread's body: device, communicator, rank->body, and all closed again. */

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,82 +15,9 @@
 #include "common/check.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
+#include "tests/unit/comm/scene_fixture.h"
 
-#define LONG_MS   120000
 #define RANKS_MAX 5
-
-/* Shared with forked ranks. */
-struct scene {
-    struct shared_rendezvous *shared;
-    struct turn {
-        pthread_mutex_t mutex;
-        pthread_cond_t changed;
-        int opened, sending;
-    } * turn;
-    int size;
-};
-
-static void count_up(struct turn *turn, int *counter)
-{
-    (void)pthread_mutex_lock(&turn->mutex);
-    ++*counter;
-    (void)pthread_cond_broadcast(&turn->changed);
-    (void)pthread_mutex_unlock(&turn->mutex);
-}
-
-static void wait_for(struct turn *turn, const int *counter, int value)
-{
-    (void)pthread_mutex_lock(&turn->mutex);
-    while (*counter < value)
-        (void)pthread_cond_wait(&turn->changed, &turn->mutex);
-    (void)pthread_mutex_unlock(&turn->mutex);
-}
-
-static struct scene scene_new(int size)
-{
-    struct scene scene = { .shared = shared_rendezvous_new(), .size = size };
-    scene.turn =
-        mmap(NULL, sizeof(*scene.turn), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(scene.turn != MAP_FAILED);
-    pthread_mutexattr_t mutex;
-    pthread_condattr_t cond;
-    (void)pthread_mutexattr_init(&mutex);
-    (void)pthread_condattr_init(&cond);
-    (void)pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
-    (void)pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
-    (void)pthread_mutex_init(&scene.turn->mutex, &mutex);
-    (void)pthread_cond_init(&scene.turn->changed, &cond);
-    return scene;
-}
-
-static void scene_free(struct scene *scene)
-{
-    shared_rendezvous_free(scene->shared);
-    (void)munmap(scene->turn, sizeof(*scene->turn));
-}
-
-static pid_t fork_rank(const struct scene *scene, int rank,
-                       int (*body)(const struct scene *scene, struct comm *comm, int rank))
-{
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child > 0)
-        return child;
-    struct comm *comm = NULL;
-    if (gloo_open_rank(scene->shared, rank, scene->size, LONG_MS, &comm) != ST_OK)
-        _exit(100);
-    const int code = body(scene, comm, rank);
-    comm_gloo()->close(comm);
-    _exit(code);
-}
-
-static void expect_exit(pid_t child, int expected)
-{
-    int code = -1;
-    assert_int_equal(waitpid(child, &code, 0), child);
-    assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), expected);
-}
 
 /* Opens, says so, then waits to be stopped and killed. */
 static int victim_body(const struct scene *scene, struct comm *comm, int rank)
@@ -346,6 +272,246 @@ static void a_stopped_peer_is_blamed_when_the_deadline_has_passed(void **state)
     beside_a_stopped_peer(timed_out_body);
 }
 
+/* ---- posts ---- */
+
+#define POSTED_BYTES ((size_t)1000)
+#define PATTERN      0xa5
+
+/* Sends and receptions that the peer never comes to, more than the kernel holds. */
+struct posted {
+    uint8_t *large, small[2][POSTED_BYTES];
+    struct comm_post posts[3];
+};
+
+static void post_to(struct posted *p, struct comm *comm, int peer)
+{
+    p->large = calloc(1, AMID_BYTES);
+    CHECK(p->large != NULL);
+    memset(p->small, PATTERN, sizeof(p->small));
+    CHECK(comm_gloo()->post_begin(comm) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, peer, p->small[0], POSTED_BYTES, &p->posts[0]) == ST_OK);
+    CHECK(comm_gloo()->post_send(comm, peer, p->large, AMID_BYTES, &p->posts[1]) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, peer, p->small[1], POSTED_BYTES, &p->posts[2]) == ST_OK);
+    CHECK(comm_gloo()->post_end(comm, LONG_MS) == ST_OK);
+}
+
+/* Every one of them fails like that, again and again, and nothing was received. */
+static bool all_fail_with(struct posted *p, struct comm *comm, enum status expected)
+{
+    bool good = true;
+    for (int i = 0; i < 6; i++)
+        good = comm_gloo()->wait_one(comm, &p->posts[i % 3], LONG_MS) == expected && good;
+    struct comm_post more;
+    good = comm_gloo()->post_begin(comm) == ST_OK && good;
+    good = comm_gloo()->post_recv(comm, 1, p->large, 1, &more) == expected && good;
+    good = comm_gloo()->post_end(comm, LONG_MS) == expected && good;
+    for (size_t i = 0; i < sizeof(p->small); i++)
+        good = ((const uint8_t *)p->small)[i] == PATTERN && good;
+    free(p->large);
+    return good;
+}
+
+static int posting_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    struct posted p;
+    wait_for(scene->turn, &scene->turn->opened, 1);
+    post_to(&p, comm, 1);
+    count_up(scene->turn, &scene->turn->sending);
+    const enum status st = comm_gloo()->wait_one(comm, &p.posts[2], LONG_MS);
+    const bool told = st == ST_PEER && comm_gloo()->blamed(comm) == 1 &&
+                      strstr(comm_gloo()->why(comm), "Timed out") == NULL;
+    return all_fail_with(&p, comm, ST_PEER) && told ? 0 : 1;
+}
+
+static void a_death_ends_all_that_is_posted(void **state)
+{
+    (void)state;
+    struct scene scene = scene_new(2);
+    const pid_t waiter = fork_rank(&scene, 0, posting_body);
+    const pid_t victim = fork_rank(&scene, 1, victim_body);
+    wait_for(scene.turn, &scene.turn->sending, 1);
+    assert_int_equal(kill(victim, SIGKILL), 0);
+    expect_exit(waiter, 0);
+    assert_int_equal(waitpid(victim, NULL, 0), victim);
+    scene_free(&scene);
+}
+
+static int aborted_post_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    struct posted p;
+    wait_for(scene->turn, &scene->turn->sending, 1); /* the peer has stopped */
+    post_to(&p, comm, 1);
+    struct post post = { comm, (uint8_t *)scene->turn };
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, abort_once_sending, &post) == 0);
+    const enum status st = comm_gloo()->wait_one(comm, &p.posts[0], LONG_MS);
+    CHECK(pthread_join(thread, NULL) == 0);
+    return all_fail_with(&p, comm, ST_STALE) && st == ST_STALE ? 0 : 1;
+}
+
+/* Between a post and its wait nobody waits whom the abort could free. */
+static int aborted_before_waiting_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    struct posted p;
+    wait_for(scene->turn, &scene->turn->sending, 1);
+    post_to(&p, comm, 1);
+    comm_gloo()->abort(comm);
+    return all_fail_with(&p, comm, ST_STALE) ? 0 : 1;
+}
+
+static int posted_after_abort_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    uint8_t byte = 0;
+    struct comm_post post;
+    wait_for(scene->turn, &scene->turn->sending, 1);
+    comm_gloo()->abort(comm); /* nothing is in flight that it could free */
+    const bool begun = comm_gloo()->post_begin(comm) == ST_OK;
+    const enum status st = comm_gloo()->post_recv(comm, 1, &byte, 1, &post);
+    return begun && st == ST_STALE ? 0 : 1;
+}
+
+static void abort_frees_the_thread_that_waits_for_a_post(void **state)
+{
+    (void)state;
+    beside_a_stopped_peer(posted_after_abort_body);
+    beside_a_stopped_peer(aborted_post_body);
+    beside_a_stopped_peer(aborted_before_waiting_body);
+}
+
+static int late_post_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    struct posted p;
+    wait_for(scene->turn, &scene->turn->sending, 1);
+    post_to(&p, comm, 1);
+    const enum status st = comm_gloo()->wait_one(comm, &p.posts[1], 50);
+    const bool told = st == ST_PEER && comm_gloo()->blamed(comm) == 1;
+    return all_fail_with(&p, comm, ST_PEER) && told ? 0 : 1;
+}
+
+static void a_post_has_a_deadline(void **state)
+{
+    (void)state;
+    beside_a_stopped_peer(late_post_body);
+}
+
+/* The wait has failed amid a message that goes on coming: the buffer is the caller's. */
+static int reclaiming_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    uint8_t *data = malloc(AMID_BYTES);
+    CHECK(data != NULL);
+    struct comm_post in;
+    CHECK(comm_gloo()->post_begin(comm) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, 1, data, AMID_BYTES, &in) == ST_OK);
+    CHECK(comm_gloo()->post_end(comm, LONG_MS) == ST_OK);
+    count_up(scene->turn, &scene->turn->sending);
+    const struct timespec while_it_runs = { 0, 5 * 1000 * 1000 };
+    (void)nanosleep(&while_it_runs, NULL);
+    comm_gloo()->abort(comm);
+    const enum status st = comm_gloo()->wait_one(comm, &in, LONG_MS);
+    memset(data, PATTERN, AMID_BYTES);
+    wait_for(scene->turn, &scene->turn->opened, 1); /* the sender has noticed */
+    bool untouched = true;
+    for (size_t i = 0; i < AMID_BYTES; i++)
+        untouched = untouched && data[i] == PATTERN;
+    free(data);
+    return st == ST_STALE && untouched ? 0 : 1;
+}
+
+static int sending_body(const struct scene *scene, struct comm *comm, int rank)
+{
+    (void)rank;
+    uint8_t *data = calloc(1, AMID_BYTES);
+    CHECK(data != NULL);
+    wait_for(scene->turn, &scene->turn->sending, 1);
+    enum status st = ST_OK;
+    while (st == ST_OK)
+        st = comm_gloo()->send(comm, 0, data, AMID_BYTES, LONG_MS);
+    count_up(scene->turn, &scene->turn->opened);
+    free(data);
+    return st == ST_PEER ? 0 : 1;
+}
+
+static void a_buffer_is_the_callers_when_its_wait_has_failed(void **state)
+{
+    (void)state;
+    struct scene scene = scene_new(2);
+    const pid_t receiver = fork_rank(&scene, 0, reclaiming_body);
+    const pid_t sender = fork_rank(&scene, 1, sending_body);
+    expect_exit(receiver, 0);
+    expect_exit(sender, 0);
+    scene_free(&scene);
+}
+
+/* ---- a group ---- */
+
+static const int group_members[] = { 1, 3, 4 };
+
+static enum status open_group(const struct scene *scene, int rank, struct comm **out)
+{
+    const bool alone = rank == 0 || rank == 2;
+    const struct comm_some some = { .meeting = "group",
+                                    .members = alone ? &rank : group_members,
+                                    .member_count = alone ? 1 : 3 };
+    return gloo_open_some(scene->shared, &some, rank, 5, LONG_MS, out);
+}
+
+/* Of the generation's ranks 1, 3 and 4 are a group. 4 dies; 1 is told so, in the generation's
+ * numbers. */
+static int member_body(const struct scene *scene, int rank)
+{
+    struct comm *comm = NULL;
+    uint8_t byte = 0;
+    if (open_group(scene, rank, &comm) != ST_OK)
+        return 100;
+    count_up(scene->turn, &scene->turn->opened);
+    if (rank == 3)
+        (void)raise(SIGSTOP); /* else it closes, too, when it notices */
+    if (rank == 3 || rank == 4) {
+        for (;;)
+            (void)pause();
+    }
+    wait_for(scene->turn, &scene->turn->opened, 5);
+    int code = 0;
+    if (rank == 1) {
+        const enum status st = comm_gloo()->recv(comm, 1, &byte, 1, LONG_MS); /* of rank 3 */
+        const bool told = st == ST_PEER && comm_gloo()->blamed(comm) == 4;
+        code = told ? 0 : 1;
+    }
+    comm_gloo()->close(comm);
+    return code;
+}
+
+static void a_member_that_dies_is_blamed_by_its_rank_in_the_generation(void **state)
+{
+    (void)state;
+    struct scene scene = scene_new(5);
+    pid_t child[5];
+    for (int r = 0; r < 5; r++) {
+        child[r] = fork();
+        assert_true(child[r] >= 0);
+        if (child[r] == 0)
+            _exit(member_body(&scene, r));
+    }
+    int code = -1;
+    wait_for(scene.turn, &scene.turn->opened, 5);
+    assert_int_equal(waitpid(child[3], &code, WUNTRACED), child[3]);
+    assert_true(WIFSTOPPED(code));
+    assert_int_equal(kill(child[4], SIGKILL), 0);
+    expect_exit(child[0], 0);
+    expect_exit(child[1], 0);
+    expect_exit(child[2], 0);
+    assert_int_equal(kill(child[3], SIGKILL), 0);
+    assert_int_equal(waitpid(child[3], NULL, 0), child[3]);
+    assert_int_equal(waitpid(child[4], NULL, 0), child[4]);
+    scene_free(&scene);
+}
+
 /* A step that the peer never joins; closing the reduction ends it. */
 static int closing_body(const struct scene *scene, struct comm *comm, int rank)
 {
@@ -384,6 +550,11 @@ int main(void)
         cmocka_unit_test(a_death_amid_a_transfer_is_noticed_by_the_sender),
         cmocka_unit_test(abort_frees_the_thread_that_waits_for_a_stopped_peer),
         cmocka_unit_test(a_stopped_peer_is_blamed_when_the_deadline_has_passed),
+        cmocka_unit_test(a_death_ends_all_that_is_posted),
+        cmocka_unit_test(abort_frees_the_thread_that_waits_for_a_post),
+        cmocka_unit_test(a_post_has_a_deadline),
+        cmocka_unit_test(a_buffer_is_the_callers_when_its_wait_has_failed),
+        cmocka_unit_test(a_member_that_dies_is_blamed_by_its_rank_in_the_generation),
         cmocka_unit_test(closing_the_reduction_amid_a_step_ends_its_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -521,6 +521,60 @@ static void nobody_at_the_address_is_told_soon(void **state)
     (void)close(refuser);
 }
 
+/* ---- some of the pairs ---- */
+
+struct chained {
+    struct peers *peers;
+    bool wanted[RANKS_MAX];
+    const struct rendezvous_got *got;
+    int out[RANKS_MAX];
+    enum status status;
+    pthread_t thread;
+};
+
+static void *connect_chained(void *arg)
+{
+    struct chained *self = arg;
+    self->status = peers_connect(self->peers, self->got, INT64_MAX, self->out);
+    return NULL;
+}
+
+/* Each with the next one. */
+static void only_those_that_are_wanted_are_connected(void **state)
+{
+    (void)state;
+    const struct rendezvous rendezvous = { .is_over = is_not_over };
+    struct rendezvous_got got[RANKS_MAX] = { 0 };
+    struct chained ranks[RANKS_MAX] = { 0 };
+    for (int r = 0; r < RANKS_MAX; r++) {
+        for (int p = 0; p < RANKS_MAX; p++)
+            ranks[r].wanted[p] = p == r - 1 || p == r + 1;
+        const struct peers_options options = { .rendezvous = &rendezvous,
+                                               .secret = SECRET,
+                                               .purpose = "pipe",
+                                               .host = "127.0.0.1",
+                                               .rank = r,
+                                               .size = RANKS_MAX,
+                                               .wanted = ranks[r].wanted };
+        assert_int_equal(peers_new(&options, &ranks[r].peers), ST_OK);
+        got[r].common_size = peers_address(ranks[r].peers, got[r].common);
+        ranks[r].got = got;
+    }
+    for (int r = 0; r < RANKS_MAX; r++)
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, connect_chained, &ranks[r]), 0);
+    for (int r = 0; r < RANKS_MAX; r++) {
+        assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
+        assert_int_equal(ranks[r].status, ST_OK);
+        for (int p = 0; p < RANKS_MAX; p++) {
+            assert_int_equal(ranks[r].out[p] >= 0, ranks[r].wanted[p]);
+            if (ranks[r].out[p] >= 0)
+                (void)close(ranks[r].out[p]);
+        }
+    }
+    for (int r = 0; r < RANKS_MAX; r++)
+        peers_free(ranks[r].peers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_proof_that_was_broken_off_begins_again),
         cmocka_unit_test(who_refuses_at_first_is_dialled_again),
         cmocka_unit_test(nobody_at_the_address_is_told_soon),
+        cmocka_unit_test(only_those_that_are_wanted_are_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
