@@ -97,7 +97,7 @@ static bool is_begin_of_params(const struct cut *cut, size_t element)
     return false;
 }
 
-/* Parameters at multiples of the unit; each tie as its parameter, with no cut left out; the rest. */
+/* Parameters at multiples of the unit; each tie as its parameter, no cut left out; the rest. */
 static void check_buckets(const struct cut *cut)
 {
     const struct tape *tape = cut->tape;
