@@ -30,8 +30,7 @@
  *     host waits for the end of the step before it enqueues more.
  *  6. exact_gather waits for nobody on a device: the communication stream waits for what the
  *     compute stream has to do before, and the compute stream for the gathering. What the
- *     communication stream is given in the next step lies behind it, so that the end of that step
- *     is its end, too.
+ *     communication stream gets in the next step lies behind it: that step's end is its end, too.
  */
 #include <string.h>
 

@@ -101,7 +101,7 @@ void lane_owners(const struct tape *tape, size_t unit, const size_t *begin,
                  const struct lane_owned *buckets, uint32_t size, size_t *borders)
 {
     const size_t row = (size_t)size + 1;
-    /* The last one more is the last rank's, who has the rest of the last unit: it counts as one. */
+    /* So the last one more goes to the last rank: its last unit is a short one. */
     size_t turn = (size - units_of(tape->param_elements, unit) % size) % size;
     for (size_t b = 0; b < buckets->params; b++) {
         const size_t end = b + 1 < buckets->params ? begin[b + 1] : tape->param_elements;

@@ -174,7 +174,7 @@ static enum status nap_on_stream(struct stream *stream, void *arg)
 /* The stream is behind the host. */
 static void slow_down(struct stream *stream)
 {
-    const long ns = 20 * 1000 * 1000;
+    const long ns = 20000000;
     async_device_enqueue(stream, nap_on_stream, &ns, sizeof(ns));
 }
 

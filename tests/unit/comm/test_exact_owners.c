@@ -57,9 +57,8 @@ static void draw_buckets(struct world *world, uint32_t round)
 {
     world->count = 40 + draw(round, 0, 160);
     world->bucket_count = 1 + draw(round, 1, BUCKETS_MAX);
-    for (uint32_t b = 0; b < world->bucket_count; b++)
-        world->bucket_begin[b] =
-            b == 0 ? 0 : world->bucket_begin[b - 1] + 1 + draw(round, 2 + b, 9);
+    for (uint32_t b = 1; b < world->bucket_count; b++)
+        world->bucket_begin[b] = world->bucket_begin[b - 1] + 1 + draw(round, 2 + b, 9);
     world->bucket_begin[world->bucket_count] = world->count;
 }
 
@@ -72,10 +71,9 @@ static void draw_borders(struct world *world, uint32_t round)
         const size_t end = world->bucket_begin[b + 1];
         row[0] = world->bucket_begin[b];
         for (uint32_t r = 1; r < size; r++) {
-            const uint32_t what = 200 + b * RANKS_MAX + r;
-            const size_t left = end - row[r - 1];
-            row[r] =
-                row[r - 1] + draw(round, what, (uint32_t)left + 1) * (draw(round, what + 50, 2));
+            const uint32_t what = 200 + b * RANKS_MAX + r, left = (uint32_t)(end - row[r - 1]);
+            const bool empty = draw(round, what + 50, 2) == 0;
+            row[r] = row[r - 1] + (empty ? 0 : draw(round, what, left + 1));
         }
         row[size] = end;
     }
