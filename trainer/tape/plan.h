@@ -82,6 +82,9 @@ MUST_CHECK enum status plan_new(const struct tape *tape, const struct plan_optio
                                 struct plan **out);
 void plan_free(struct plan *plan);
 const struct plan_sizes *plan_sizes(const struct plan *plan);
+/* What a node takes of a batch, forward and backward, in operations: where there is little to
+ * compute, as many as if each word that it touches took OPS_OF_A_WORD. For tape_balance. */
+double plan_cost(const struct plan *plan, int node);
 /* A table of nodes for people: shape, implementation, parameters, bytes, GFLOP. */
 MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
 /* Implementations of the whole tape, in its order, as a JSON array: a pin. */

@@ -243,6 +243,22 @@ void plan_free(struct plan *plan)
     free(plan);
 }
 
+#define OPS_OF_A_WORD 16 /* operations that a core does while it fetches four bytes */
+
+double plan_cost(const struct plan *plan, int node)
+{
+    const struct tape_node *at = &plan->tape->nodes[node];
+    const struct kernel_info *info = &plan->nodes[node].info;
+    double words = (double)info->out.bytes / sizeof(float);
+    for (int i = 0; i < at->in_count; i++)
+        words += (double)plan->values[at->in[i]].tensor.bytes / sizeof(float);
+    for (int i = 0; i < OP_PARAM_MAX; i++)
+        words += at->param[i] < 0 ? 0 : (double)plan->tape->params[at->param[i]].count;
+    const double passes = plan->nodes[node].backward ? 3 : 1; /* backward touches all twice */
+    return info->flops_forward + (plan->nodes[node].backward ? info->flops_backward : 0) +
+           passes * words * OPS_OF_A_WORD;
+}
+
 const struct plan_sizes *plan_sizes(const struct plan *plan)
 {
     return &plan->sizes;

@@ -88,7 +88,7 @@ struct optimizer_peers {
      * rank's are there, and in the end all are. scalars: the sum's, likewise, where not every rank
      * has them (OPTIMIZER_SCALARS). */
     enum status (*share_squares)(void *arg, double *packed, float *scalars);
-    /* params: this rank's own elements are new; in the end all are. */
+    /* The state's elements that this rank owns are new; in the end all that it has are. */
     enum status (*share_params)(void *arg, float *params);
     void *arg;
 };
@@ -140,8 +140,9 @@ MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct st
 void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **out_buffers,
                         uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
                         uint32_t *out_tensor_count);
-/* Buffer i of the description is a moment. */
-bool optimizer_is_moment(const struct optimizer *optimizer, uint32_t i);
+enum optimizer_buffer_kind { OPTIMIZER_PARAMETERS, OPTIMIZER_MOMENT, OPTIMIZER_STATISTICS };
+/* Of buffer i of the description. */
+enum optimizer_buffer_kind optimizer_buffer_kind(const struct optimizer *optimizer, uint32_t i);
 /* The live buffer of a name of optimizer_describe ("parameters", …), to restore into; NULL: there
  * is none. */
 void *optimizer_buffer(struct optimizer *optimizer, const char *name);

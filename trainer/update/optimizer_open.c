@@ -519,10 +519,12 @@ void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **
     *out_tensor_count = optimizer->tensor_count;
 }
 
-bool optimizer_is_moment(const struct optimizer *optimizer, uint32_t i)
+enum optimizer_buffer_kind optimizer_buffer_kind(const struct optimizer *optimizer, uint32_t i)
 {
     CHECK(i < optimizer->buffer_count);
-    return i > 0 && strcmp(optimizer->buffers[i].name, "statistics") != 0;
+    if (i == 0)
+        return OPTIMIZER_PARAMETERS;
+    return i <= (uint32_t)optimizer->moment_count ? OPTIMIZER_MOMENT : OPTIMIZER_STATISTICS;
 }
 
 size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank)

@@ -202,8 +202,6 @@ static enum status update_params(struct optimizer *optimizer, const float *sum,
     for (uint32_t i = 0; st == ST_OK && i < optimizer->part_count; i++)
         st = update_part(optimizer, &optimizer->parts[i], sum, step, scale, stream);
     fault_point("trainer.update"); /* parameters are new, statistics old */
-    if (st == ST_OK && step->peers != NULL)
-        st = step->peers->share_params(step->peers->arg, optimizer->params);
     return st;
 }
 
@@ -241,6 +239,8 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     if (st == ST_OK)
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);
+    if (st == ST_OK && step->peers != NULL)
+        st = step->peers->share_params(step->peers->arg, optimizer->params);
     if (st != ST_OK)
         return st;
     return optimizer->table->stream_sync(optimizer->backend, stream);

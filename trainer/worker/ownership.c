@@ -186,12 +186,12 @@ static enum status share_state(struct ownership *o, struct optimizer *optimizer)
     optimizer_describe(optimizer, &state.buffers, &state.buffer_count, &state.tensors,
                        &state.tensor_count);
     for (uint32_t i = 0; i < state.buffer_count; i++)
-        all |= optimizer_is_moment(optimizer, i) ? 0 : UINT32_C(1) << i;
+        all |= optimizer_buffer_kind(optimizer, i) == OPTIMIZER_MOMENT ? 0 : UINT32_C(1) << i;
     enum status st = ckpt_share_even(&state, all, 0, 1, &o->held);
     if (st == ST_OK)
         st = ckpt_share_even(&state, all, o->rank, o->size, &o->share);
     for (uint32_t i = 0; st == ST_OK && i < state.buffer_count; i++) {
-        if (!optimizer_is_moment(optimizer, i))
+        if (optimizer_buffer_kind(optimizer, i) != OPTIMIZER_MOMENT)
             continue;
         st = add_moment(o, &state, i, &o->held);
         if (st == ST_OK)

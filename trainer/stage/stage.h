@@ -1,0 +1,120 @@
+/*
+ * A rank's stage of a pipeline: which nodes it computes, what it has of the vectors, when it
+ * computes what, and what it exchanges with the other stages beside micro-batches.
+ *
+ *     nodes of the tape       0 ........ 57 | 58 ...... 99        tape_balance, or the job's cuts
+ *     parameters, moments     |-- stage 0 --|-- stage 1 --|       by the node that reads them first
+ *     saved by                |-- stage 0 ----|- stage 1 -|       at whole chunks of a checkpoint
+ *                                           ^^ the fringe
+ *
+ * Buffers keep the addresses of the whole state; there is memory for a stage's own, out to the
+ * borders of chunks. A chunk is saved by the stage that has its first element; the rest of it, the
+ * *fringe*, comes from the stages that update it, after each update, as snapshots are due at
+ * steps that ranks needn't agree on in time.
+ *
+ * A parameter that a later stage reads as well (a tie) is updated by the stage that reads it first:
+ * before an update it gets the sum of the tie's gradients, after it the reader gets new values.
+ *
+ * Exchanges go over the communicator of all ranks, `world`: every rank calls each of them. Nothing
+ * here changes the bits of a job.
+ *
+ * Thread: the step thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/exact.h"
+#include "common/layout/layout.h"
+#include "common/limits.h"
+#include "common/reason.h"
+#include "common/status.h"
+#include "trainer/device/device.h"
+#include "trainer/device/gather.h"
+#include "trainer/device/progress.h"
+#include "trainer/pipeline/schedule.h"
+#include "trainer/tape/lane.h"
+#include "trainer/update/optimizer.h"
+#include "trainer/update/owners.h"
+
+/* What a generation says of its stages. */
+struct stage_plan {
+    uint32_t count;
+    struct {
+        uint32_t workers;
+        uint32_t first_node; /* 0 but for the first: the stages are cut by cost */
+    } of[LIMIT_STAGES];
+};
+
+struct stage_options { /* borrowed for life */
+    const struct tape *tape;
+    const struct device *device;
+    struct progress *progress;
+    const double *cost; /* [nodes] of the tape; until stage_open returns */
+    enum pipeline_schedule schedule;
+    uint32_t accumulate; /* micro-batches of a lane */
+    uint32_t lanes;
+    int64_t timeout_ms; /* of an exchange */
+    /* This generation's. */
+    const struct stage_plan *plan;
+    uint32_t rank;
+    const uint32_t *shares; /* lanes of each rank */
+};
+
+struct stage {
+    struct stage_options options;
+    struct layout layout;
+    struct layout_stage stages[LIMIT_STAGES];
+    struct layout_box box;
+    uint32_t size;    /* ranks */
+    uint32_t *orders; /* [stages][lanes] exact_spread's */
+    struct pipeline_table table;
+    const struct pipeline_row *row; /* this rank's */
+    struct lane_extent extent[LIMIT_STAGES];
+
+    struct owners owners; /* a stage is an owner */
+    struct lane_run params[1 + TAPE_TIES_MAX], stats;
+    size_t param_runs;
+    struct exact_run runs[LANE_PARTS]; /* of the lane vector */
+    size_t run_count;
+    size_t *bucket_begin; /* of those runs */
+    size_t bucket_count;
+
+    struct ckpt_share held, share; /* of the state; from stage_hold on */
+    struct optimizer *optimizer;   /* borrowed, as the communicator */
+    struct comm *world;
+    struct comm_segment *send, *recv; /* [size] */
+    struct gather squares;
+    struct optimizer_peers peers;
+    float *arriving[TAPE_TIES_MAX]; /* sums of ties of other stages; device memory */
+    float *ties[TAPE_TIES_MAX];     /* where each tie's sum lies, as lane_add_ties wants it */
+};
+
+/*
+ * Cuts and tables. The caller closes *out.
+ * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can
+ *         ST_INVALID    the plan makes no sense, with the reason
+ *         ST_NO_MEMORY
+ */
+MUST_CHECK enum status stage_open(const struct stage_options *options, struct stage **out,
+                                  struct reason *reason);
+void stage_close(struct stage *stage);
+
+/* What optimizer_new is to have memory for; valid until stage_close. */
+struct optimizer_holding stage_holding(const struct stage *stage);
+/* What this rank has and saves of the optimizer's state, and the buffers of exchanges; once per
+ * stage. Errors: the backend's */
+MUST_CHECK enum status stage_hold(struct stage *stage, struct optimizer *optimizer);
+/* Exchanges go over this communicator; NULL: nothing until the next call. */
+void stage_connect(struct stage *stage, struct comm *world);
+
+/* Before optimizer_update: sums of ties go to who has the parameter. sum: of this stage's lanes.
+ * *out_ties: for struct optimizer_step. */
+MUST_CHECK enum status stage_gather_ties(struct stage *stage, float *sum, float *const **out_ties);
+/* For optimizer_update: sums of squares and scalars go to all, new values to who reads them. */
+const struct optimizer_peers *stage_peers(const struct stage *stage);
+/* Of a state that was filled in: what only its owner has goes to who reads and saves it. */
+MUST_CHECK enum status stage_spread(struct stage *stage);
