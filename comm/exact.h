@@ -64,9 +64,13 @@
  * lane run beside it, on the communicator's stream; exact_wait returns when they are through. With
  * one rank it returns at once: the result is then the compute stream's like any other.
  *
- * Memory: all allocated at open: exact_gradient_buffers() copies of the vector, in one of which the
- *         result comes to lie, and with size > 1 a chunk of the largest bucket for each partial sum
- *         of the other ranks.
+ * Ranks may have but a part of the vector, its *runs*: those of one stage of a pipeline. Buffers
+ * then have the addresses of all of it, so that an element is found where it always is, and memory
+ * for the runs.
+ *
+ * Memory: all allocated at open: exact_gradient_buffers() copies of the vector's runs, in one of
+ *         which the result comes to lie, and with size > 1 a chunk of the largest bucket for each
+ *         partial sum of the other ranks.
  * Thread: the step thread calls; one communication thread is owned by this object (size > 1).
  *         Between exact_wait and the next exact_bucket_done the communicator is free for the step
  *         thread's own use.
@@ -86,14 +90,24 @@
 
 struct exact;
 
+/* Elements [first, first + count) of the vector. */
+struct exact_run {
+    size_t first, count;
+};
+
 struct exact_options {
     const struct comm_table *table; /* borrowed for life, as is comm; NULL with size 1 */
     /* NULL with size > 1: memory and own lanes only; exact_disconnect is what follows. */
     struct comm *comm;
     int rank, size;
-    const uint32_t *shares;     /* lanes per rank; copied */
-    size_t count;               /* float32 elements of the vector */
-    const size_t *bucket_begin; /* ascending, first 0; copied */
+    const uint32_t *shares; /* lanes per rank; copied */
+    size_t count;           /* float32 elements of the vector */
+    /* What of the vector the communicator's ranks have, the same of it all: ascending runs, none
+     * empty. Elsewhere the buffers have addresses and no memory. Copied. NULL: all of it. */
+    const struct exact_run *runs;
+    size_t run_count;
+    /* Ascending; copied. They cover the runs: one ends where the next begins, or with its run. */
+    const size_t *bucket_begin;
     size_t bucket_count;
     /* Who owns what: [bucket_count][size + 1] ascending borders of chunks, from each bucket's begin
      * to its end; a chunk may be empty. Copied. NULL: evenly, see exact_chunk (exact_order.h). */
@@ -112,7 +126,7 @@ struct exact_options {
     struct stream *communication; /* the communicator's; not with size 1 */
 };
 
-/* ST_INVALID: shares, buckets, borders. */
+/* ST_INVALID: shares, runs, buckets, borders. */
 MUST_CHECK enum status exact_open(const struct exact_options *options, struct exact **out);
 /* Aborts the communicator if a step is under way. */
 void exact_close(struct exact *exact);
@@ -120,13 +134,14 @@ void exact_close(struct exact *exact);
 /*
  * From one generation to the next. disconnect ends the communication thread, wherever it is, and
  * lets go of the communicator, which was aborted or is if a step is under way; then only reconnect
- * or close is left. reconnect is for another communicator, rank, size, shares, borders and kept;
- * the vector, its buckets, the number of lanes and `fast` are those of exact_open.
+ * or close is left. reconnect is for another communicator with its stream, rank, size, shares,
+ * runs, buckets, borders and kept; all else is as at exact_open.
  *
  * Buffers of the vector stay where they are, so that what a device recorded with their addresses
  * can be played again; a share that needs more of them gets more, one that needs fewer leaves them
- * allocated. The chunks of others may move.
- * Errors: ST_INVALID  another vector, other lanes
+ * allocated. The chunks of others may move. With other runs all is freed and allocated anew: what
+ * was recorded, and what exact_lane and exact_sum had returned, is void.
+ * Errors: ST_INVALID  what exact_open refuses, another count, other lanes
  *         ST_DEVICE   the device had not let go of the buffers when it was disconnected
  *         ST_NO_MEMORY
  */

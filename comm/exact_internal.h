@@ -14,21 +14,24 @@ struct exact {
     uint32_t rank, size, lanes;
     bool fast;
     size_t count, bucket_count;
-    size_t *bucket_begin; /* [bucket_count + 1], the last is count */
-    size_t *borders;      /* [bucket_count][size + 1] of each bucket its chunks */
-    size_t kept;          /* buckets that aren't gathered */
+    size_t *bucket_begin, *bucket_end; /* [bucket_count] */
+    size_t *borders;                   /* [bucket_count][size + 1] of each bucket its chunks */
+    size_t kept;                       /* buckets that aren't gathered */
     int64_t timeout_ms;
     struct exact_watch watch;
 
     const struct backend_table *device; /* NULL: host memory */
     struct backend *backend;
     struct stream *compute, *communication;
-    struct event **event; /* [bucket_count] the bucket is complete on the compute stream */
+    struct event **event; /* [event_count] the bucket is complete on the compute stream */
+    size_t event_count;   /* bucket_count at least */
     struct event *turn;   /* exact_gather: the one stream is through, the other may go on */
     struct event *drained;
 
     struct exact_local local;
-    float **buffer;       /* [buffer_count][count]; local.buffers of them are in use */
+    float **buffer;         /* [buffer_count][count]; local.buffers of them are in use */
+    struct exact_run *runs; /* [run_count] what of each buffer is memory; all: one run */
+    size_t run_count;
     uint32_t *node_count; /* [size] partial sums of each rank */
     uint32_t buffer_count;
     bool stuck;             /* the device didn't let go of the buffers */

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/pages.h"
 
 #define ALIGNMENT       64
 #define DRAIN_NS        INT64_C(5000000000)
@@ -49,6 +50,114 @@ static void floats_free(const struct exact *exact, float *memory)
     }
 }
 
+/* ---- what of the vector there is ---- */
+
+/* `all` becomes the run that no runs stand for. */
+static const struct exact_run *runs_of(const struct exact_options *options, struct exact_run *all,
+                                       size_t *count)
+{
+    *all = (struct exact_run){ 0, options->count };
+    *count = options->runs == NULL ? 1 : options->run_count;
+    return options->runs == NULL ? all : options->runs;
+}
+
+/* 0: the bucket begins in no run. */
+static size_t bucket_end(const struct exact_options *options, size_t bucket)
+{
+    struct exact_run all;
+    size_t count = 0;
+    const struct exact_run *run = runs_of(options, &all, &count);
+    const size_t begin = options->bucket_begin[bucket];
+    for (size_t i = 0; i < count; i++) {
+        if (begin < run[i].first || begin - run[i].first >= run[i].count)
+            continue;
+        const size_t end = run[i].first + run[i].count;
+        const bool is_last = bucket + 1 == options->bucket_count;
+        const size_t next = is_last ? end : options->bucket_begin[bucket + 1];
+        return next < end ? next : end;
+    }
+    return 0;
+}
+
+/* Addresses for the vector, memory for the runs. On the host it is what the CPU's alloc_parts has,
+ * which a reduction without a table can't call. */
+static enum status runs_alloc(const struct exact *exact, void **out)
+{
+    const size_t bytes = exact->count * sizeof(float);
+    struct memory_part *parts = calloc(exact->run_count, sizeof(*parts));
+    if (parts == NULL)
+        return ST_NO_MEMORY;
+    for (size_t i = 0; i < exact->run_count; i++) {
+        parts[i].first = exact->runs[i].first * sizeof(float);
+        parts[i].bytes = exact->runs[i].count * sizeof(float);
+    }
+    enum status st = ST_OK;
+    if (exact->device != NULL) {
+        st = exact->device->alloc_parts(exact->backend, bytes, parts, exact->run_count, out);
+    } else {
+        st = pages_reserve(bytes, out);
+        for (size_t i = 0; st == ST_OK && i < exact->run_count; i++)
+            st = pages_back(*out, parts[i].first, parts[i].bytes);
+    }
+    free(parts);
+    return st;
+}
+
+static bool has_all(const struct exact *exact)
+{
+    return exact->run_count == 1 && exact->runs[0].count == exact->count;
+}
+
+static void buffer_free(const struct exact *exact, float *memory)
+{
+    const size_t bytes = exact->count * sizeof(float);
+    if (has_all(exact)) {
+        floats_free(exact, memory);
+    } else if (exact->device == NULL) {
+        pages_free(memory, bytes);
+    } else if (memory != NULL) {
+        exact->device->free_parts(exact->backend, memory, bytes);
+    }
+}
+
+static float *buffer_new(const struct exact *exact)
+{
+    if (has_all(exact))
+        return floats_new(exact, exact->count);
+    void *memory = NULL;
+    if (runs_alloc(exact, &memory) == ST_OK)
+        return memory;
+    buffer_free(exact, memory);
+    return NULL;
+}
+
+static void free_buffers(struct exact *exact)
+{
+    while (exact->buffer_count > 0)
+        buffer_free(exact, exact->buffer[--exact->buffer_count]);
+}
+
+/* Buffers are for runs: with other ones there are none yet. */
+static enum status take_runs(struct exact *exact, const struct exact_options *options)
+{
+    struct exact_run all;
+    size_t count = 0;
+    const struct exact_run *runs = runs_of(options, &all, &count);
+    if (count == exact->run_count && memcmp(runs, exact->runs, count * sizeof(*runs)) == 0)
+        return ST_OK;
+    struct exact_run *copy = calloc(count, sizeof(*copy));
+    if (copy == NULL)
+        return ST_NO_MEMORY;
+    memcpy(copy, runs, count * sizeof(*runs));
+    free_buffers(exact);
+    free(exact->runs);
+    exact->runs = copy;
+    exact->run_count = count;
+    return ST_OK;
+}
+
+/* ---- tables ---- */
+
 /* NULL: evenly. */
 static void fill_borders(struct exact *exact, const size_t *borders)
 {
@@ -60,8 +169,8 @@ static void fill_borders(struct exact *exact, const size_t *borders)
     for (size_t b = 0; b < exact->bucket_count; b++) {
         for (uint32_t r = 0; r < exact->size; r++) {
             size_t *chunk = exact->borders + b * row + r;
-            exact_chunk(exact->bucket_begin[b], exact->bucket_begin[b + 1], r, exact->size,
-                        &chunk[0], &chunk[1]);
+            exact_chunk(exact->bucket_begin[b], exact->bucket_end[b], r, exact->size, &chunk[0],
+                        &chunk[1]);
         }
     }
 }
@@ -69,7 +178,8 @@ static void fill_borders(struct exact *exact, const size_t *borders)
 static enum status allocate_tables(struct exact *exact, const struct exact_options *options)
 {
     const size_t size = exact->size, buckets = exact->bucket_count;
-    exact->bucket_begin = calloc(buckets + 1, sizeof(*exact->bucket_begin));
+    exact->bucket_begin = calloc(buckets, sizeof(*exact->bucket_begin));
+    exact->bucket_end = calloc(buckets, sizeof(*exact->bucket_end));
     exact->borders = calloc(buckets * (size + 1), sizeof(*exact->borders));
     exact->order = calloc(buckets, sizeof(*exact->order));
     exact->is_handed_over = calloc(buckets, sizeof(*exact->is_handed_over));
@@ -79,12 +189,14 @@ static enum status allocate_tables(struct exact *exact, const struct exact_optio
     exact->recv = calloc(size, sizeof(*exact->recv));
     exact->tree = calloc(exact->lanes, sizeof(*exact->tree));
     exact->operand = calloc(exact->lanes, sizeof(*exact->operand));
-    if (exact->bucket_begin == NULL || exact->borders == NULL || exact->order == NULL ||
-        exact->is_handed_over == NULL || exact->node_count == NULL || exact->operand_of == NULL ||
-        exact->send == NULL || exact->recv == NULL || exact->tree == NULL || exact->operand == NULL)
+    if (exact->bucket_begin == NULL || exact->bucket_end == NULL || exact->borders == NULL ||
+        exact->order == NULL || exact->is_handed_over == NULL || exact->node_count == NULL ||
+        exact->operand_of == NULL || exact->send == NULL || exact->recv == NULL ||
+        exact->tree == NULL || exact->operand == NULL)
         return ST_NO_MEMORY;
     memcpy(exact->bucket_begin, options->bucket_begin, buckets * sizeof(*exact->bucket_begin));
-    exact->bucket_begin[buckets] = exact->count;
+    for (size_t b = 0; b < buckets; b++)
+        exact->bucket_end[b] = bucket_end(options, b);
     fill_borders(exact, options->borders);
     return ST_OK;
 }
@@ -99,7 +211,7 @@ static enum status allocate_buffers(struct exact *exact)
         exact->buffer = more;
     }
     while (exact->buffer_count < wanted) {
-        float *memory = floats_new(exact, exact->count);
+        float *memory = buffer_new(exact);
         if (memory == NULL)
             return ST_NO_MEMORY;
         exact->buffer[exact->buffer_count++] = memory;
@@ -116,16 +228,23 @@ static enum status allocate_buffers(struct exact *exact)
 
 static enum status make_events(struct exact *exact)
 {
-    if (exact->device == NULL || exact->event != NULL)
+    enum status st = ST_OK;
+    if (exact->device == NULL)
         return ST_OK;
-    exact->event = calloc(exact->bucket_count, sizeof(struct event *));
-    if (exact->event == NULL)
-        return ST_NO_MEMORY;
-    enum status st = exact->device->event_new(exact->backend, false, &exact->drained);
-    if (st == ST_OK)
+    if (exact->drained == NULL)
+        st = exact->device->event_new(exact->backend, false, &exact->drained);
+    if (st == ST_OK && exact->turn == NULL)
         st = exact->device->event_new(exact->backend, false, &exact->turn);
-    for (size_t b = 0; st == ST_OK && b < exact->bucket_count; b++)
-        st = exact->device->event_new(exact->backend, false, &exact->event[b]);
+    if (st != ST_OK || exact->bucket_count <= exact->event_count)
+        return st;
+    struct event **more = realloc(exact->event, exact->bucket_count * sizeof(struct event *));
+    if (more == NULL)
+        return ST_NO_MEMORY;
+    exact->event = more;
+    while (st == ST_OK && exact->event_count < exact->bucket_count) {
+        st = exact->device->event_new(exact->backend, false, &more[exact->event_count]);
+        exact->event_count += st == ST_OK;
+    }
     return st;
 }
 
@@ -133,6 +252,7 @@ static void free_tables(struct exact *exact)
 {
     exact_local_release(&exact->local);
     free(exact->bucket_begin);
+    free(exact->bucket_end);
     free(exact->borders);
     free(exact->order);
     free(exact->is_handed_over);
@@ -215,15 +335,37 @@ static enum status derive_order(struct exact *exact, const uint32_t *shares)
     return st;
 }
 
+/* ---- what is asked for ---- */
+
+/* Whether the runs are in the vector, and buckets cover them. */
+static bool are_buckets_valid(const struct exact_options *options)
+{
+    struct exact_run all;
+    size_t count = 0, from = 0, runs = 0, covered = 0;
+    const struct exact_run *run = runs_of(options, &all, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (run[i].first < from || run[i].count < 1 || run[i].first > options->count ||
+            run[i].count > options->count - run[i].first)
+            return false;
+        from = run[i].first + run[i].count;
+        runs += run[i].count;
+    }
+    for (size_t b = 0; b < options->bucket_count; b++) {
+        const size_t end = bucket_end(options, b);
+        if (end <= options->bucket_begin[b]) /* in no run, or the next doesn't lie behind it */
+            return false;
+        covered += end - options->bucket_begin[b];
+    }
+    return options->bucket_count > 0 && covered == runs;
+}
+
 /* Whether chunks cover each bucket. */
 static bool are_owners_valid(const struct exact_options *options)
 {
     const size_t size = (size_t)options->size;
     const size_t *borders = options->borders;
     for (size_t b = 0; borders != NULL && b < options->bucket_count; b++, borders += size + 1) {
-        const bool is_last = b + 1 == options->bucket_count;
-        if (borders[0] != options->bucket_begin[b] ||
-            borders[size] != (is_last ? options->count : options->bucket_begin[b + 1]))
+        if (borders[0] != options->bucket_begin[b] || borders[size] != bucket_end(options, b))
             return false;
         for (size_t r = 0; r < size; r++) {
             if (borders[r + 1] < borders[r])
@@ -236,14 +378,7 @@ static bool are_owners_valid(const struct exact_options *options)
 static bool are_valid(const struct exact_options *options, uint32_t *out_lanes)
 {
     if (options->size < 1 || options->size > LIMIT_RANKS || options->rank < 0 ||
-        options->rank >= options->size || options->count < 1 || options->bucket_count < 1 ||
-        options->bucket_begin[0] != 0)
-        return false;
-    for (size_t b = 1; b < options->bucket_count; b++) {
-        if (options->bucket_begin[b] <= options->bucket_begin[b - 1])
-            return false;
-    }
-    if (options->bucket_begin[options->bucket_count - 1] >= options->count)
+        options->rank >= options->size || options->count < 1 || !are_buckets_valid(options))
         return false;
     uint64_t lanes = 0;
     for (int r = 0; r < options->size; r++) {
@@ -265,7 +400,12 @@ static enum status exact_connect(struct exact *exact, const struct exact_options
     exact->rank = (uint32_t)options->rank;
     exact->size = (uint32_t)options->size;
     exact->kept = options->kept;
-    enum status st = allocate_tables(exact, options);
+    exact->bucket_count = options->bucket_count;
+    if (exact->device != NULL)
+        exact->communication = options->communication;
+    enum status st = take_runs(exact, options);
+    if (st == ST_OK)
+        st = allocate_tables(exact, options);
     if (st == ST_OK)
         st = derive_order(exact, options->shares);
     if (st == ST_OK)
@@ -288,7 +428,6 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
         return ST_NO_MEMORY;
     exact->lanes = lanes;
     exact->count = options->count;
-    exact->bucket_count = options->bucket_count;
     exact->timeout_ms = options->timeout_ms;
     exact->watch = options->watch;
     exact->fast = options->fast;
@@ -296,7 +435,6 @@ enum status exact_open(const struct exact_options *options, struct exact **out)
         exact->device = options->device;
         exact->backend = options->backend;
         exact->compute = options->compute;
-        exact->communication = options->communication;
     }
     (void)pthread_mutex_init(&exact->mutex, NULL);
     (void)pthread_cond_init(&exact->changed, NULL);
@@ -338,16 +476,14 @@ static void drain(struct exact *exact)
 static void release_memory(struct exact *exact)
 {
     const bool idle = !exact->stuck;
-    for (uint32_t i = 0; idle && i < exact->buffer_count; i++)
-        floats_free(exact, exact->buffer[i]);
-    if (idle)
+    if (idle) {
+        free_buffers(exact);
         floats_free(exact, exact->staging);
+    }
     if (exact->device == NULL)
         return;
-    for (size_t b = 0; exact->event != NULL && b < exact->bucket_count; b++) {
-        if (exact->event[b] != NULL)
-            exact->device->event_free(exact->backend, exact->event[b]);
-    }
+    while (exact->event_count > 0)
+        exact->device->event_free(exact->backend, exact->event[--exact->event_count]);
     if (exact->turn != NULL)
         exact->device->event_free(exact->backend, exact->turn);
     if (exact->drained != NULL)
@@ -375,7 +511,7 @@ void exact_disconnect(struct exact *exact)
     drain(exact);
     free_tables(exact);
     memset(&exact->local, 0, sizeof(exact->local));
-    exact->bucket_begin = exact->borders = exact->order = NULL;
+    exact->bucket_begin = exact->bucket_end = exact->borders = exact->order = NULL;
     exact->is_handed_over = NULL;
     exact->node_count = exact->operand_of = NULL;
     exact->tree = NULL;
@@ -393,7 +529,7 @@ enum status exact_reconnect(struct exact *exact, const struct exact_options *opt
     uint32_t lanes = 0;
     CHECK(exact->comm == NULL && exact->bucket_begin == NULL);
     if (!are_valid(options, &lanes) || lanes != exact->lanes || options->count != exact->count ||
-        options->bucket_count != exact->bucket_count || options->fast != exact->fast)
+        options->fast != exact->fast)
         return ST_INVALID;
     return exact->stuck ? ST_DEVICE : exact_connect(exact, options);
 }
@@ -407,6 +543,7 @@ void exact_close(struct exact *exact)
     release_memory(exact);
     free(exact->event);
     free(exact->buffer);
+    free(exact->runs);
     free_tables(exact);
     (void)pthread_cond_destroy(&exact->changed);
     (void)pthread_mutex_destroy(&exact->mutex);

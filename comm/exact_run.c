@@ -172,7 +172,7 @@ static enum status reduce_fast(struct exact *exact, size_t begin, size_t end)
 
 static enum status reduce_bucket(struct exact *exact, size_t bucket)
 {
-    const size_t begin = exact->bucket_begin[bucket], end = exact->bucket_begin[bucket + 1];
+    const size_t begin = exact->bucket_begin[bucket], end = exact->bucket_end[bucket];
     enum status st = ST_OK;
     if (exact->device != NULL && exact->size > 1) {
         st = exact->device->event_wait(exact->backend, exact->event[bucket], exact->communication);
@@ -253,7 +253,11 @@ float *exact_lane(struct exact *exact)
 enum status exact_lane_done(struct exact *exact)
 {
     CHECK(exact->lane + 1 < exact->local.n);
-    enum status st = add_local(exact, exact->lane, 0, exact->count, exact->compute);
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < exact->run_count; i++) {
+        const struct exact_run *run = &exact->runs[i];
+        st = add_local(exact, exact->lane, run->first, run->first + run->count, exact->compute);
+    }
     exact->lane++;
     return st;
 }

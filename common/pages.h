@@ -15,5 +15,13 @@
 MUST_CHECK enum status pages_alloc(size_t size, void **out);
 void pages_free(void *data, size_t size);
 
+/*
+ * Addresses for size bytes without memory: touching them is a segmentation fault. pages_back gives
+ * bytes [first, first + bytes) memory, as pages_alloc does, and with them what else is in their
+ * small pages; what had some keeps its content. pages_free with that size frees all.
+ */
+MUST_CHECK enum status pages_reserve(size_t size, void **out);
+MUST_CHECK enum status pages_back(void *data, size_t first, size_t bytes);
+
 /* What pages_alloc takes of memory for size bytes. */
 size_t pages_bytes(size_t size);

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/pages.h"
 #include "kernels/cpu/device/cpu.h"
 #include "kernels/cpu/gemm/dnn.h"
 #include "kernels/cpu/loops/half.h"
@@ -134,37 +135,25 @@ static void cpu_free(struct backend *backend, void *memory)
     free(memory);
 }
 
-static size_t whole_pages(size_t bytes)
-{
-    return (bytes + PAGE_HUGE - 1) / PAGE_HUGE * PAGE_HUGE;
-}
-
 static void cpu_free_parts(struct backend *backend, void *memory, size_t bytes)
 {
     (void)backend;
-    if (memory != NULL)
-        (void)munmap(memory, whole_pages(bytes));
+    pages_free(memory, bytes);
 }
 
 /* Addresses that can't be read cost nothing, and whoever touches what isn't his is found out. */
 static enum status cpu_alloc_parts(struct backend *backend, size_t bytes,
                                    const struct memory_part *parts, size_t count, void **out)
 {
-    if (bytes > SIZE_MAX - PAGE_HUGE)
+    void *memory = NULL;
+    enum status st = pages_reserve(bytes, &memory);
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
+        CHECK(parts[i].first <= bytes && parts[i].bytes <= bytes - parts[i].first);
+        st = pages_back(memory, parts[i].first, parts[i].bytes);
+    }
+    if (st != ST_OK) {
+        cpu_free_parts(backend, memory, bytes);
         return ST_NO_MEMORY;
-    uint8_t *memory = mmap(NULL, whole_pages(bytes), PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return ST_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) {
-        const size_t begin = parts[i].first / PAGE_SMALL * PAGE_SMALL;
-        const size_t end = parts[i].first + parts[i].bytes;
-        CHECK(end <= bytes);
-        if (mprotect(memory + begin, end - begin, PROT_READ | PROT_WRITE) != 0) {
-            cpu_free_parts(backend, memory, bytes);
-            return ST_NO_MEMORY;
-        }
-        memset(memory + begin, 0, end - begin); /* no page faults in the first step */
     }
     *out = memory;
     return ST_OK;

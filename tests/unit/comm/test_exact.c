@@ -258,7 +258,7 @@ static void only_the_same_vector_goes_on(void **state)
     options.count = 151;
     assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
     options = options_of(&world, 0);
-    options.bucket_count = 2;
+    options.fast = true;
     assert_int_equal(exact_reconnect(world.exact[0], &options), ST_INVALID);
     options = options_of(&world, 0);
     options.shares = (const uint32_t[]){ 7 };

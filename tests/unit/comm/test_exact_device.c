@@ -313,6 +313,115 @@ static void a_death_amid_gathering_shows_at_the_next_wait(void **state)
     free(o);
 }
 
+/* ---- runs ---- */
+
+/* The vector's stages: what all ranks have in one generation, and the next. */
+static const struct stage {
+    struct exact_run runs[2];
+    size_t run_count, buckets[3], bucket_count;
+} stages[] = {
+    { { { 1000, 70000 } }, 1, { 1000 }, 1 },
+    { { { 0, 1000 }, { 71000, 129000 } }, 2, { 0, 71000, 131072 }, 3 }, /* needs more events */
+    { { { 1000, 70000 } }, 1, { 1000, 30000 }, 2 },
+};
+#define STAGES (sizeof(stages) / sizeof(stages[0]))
+
+static void fill_runs(struct nccl_rank *r, const struct stage *stage, float *lane,
+                      const float *from)
+{
+    for (size_t i = 0; i < stage->run_count; i++) {
+        const struct exact_run run = stage->runs[i];
+        CHECK(r->table->vector.copy(r->backend, lane + run.first, from + run.first,
+                                    run.count * sizeof(float), r->compute) == ST_OK);
+    }
+}
+
+/* A step of a stage; its runs of the sum are copied to `out`. lanes: [LANES] pinned vectors. */
+static enum status run_stage(struct nccl_rank *r, struct exact *exact, const struct stage *stage,
+                             float *const *lanes, float *out)
+{
+    const struct reduction *reduction = r->arg;
+    uint32_t order[LANES], first = 0;
+    enum status st = ST_OK;
+    exact_spread(reduction->shares, (uint32_t)r->size, order);
+    for (int p = 0; p < r->rank; p++)
+        first += reduction->shares[p];
+    exact_begin(exact);
+    for (uint32_t i = 0; st == ST_OK && i < reduction->shares[r->rank]; i++) {
+        fill_runs(r, stage, exact_lane(exact), lanes[order[first + i]]);
+        if (i + 1 < reduction->shares[r->rank])
+            st = exact_lane_done(exact);
+    }
+    for (size_t b = stage->bucket_count; b-- > 0;)
+        exact_bucket_done(exact, b);
+    int64_t exposed_ns = 0;
+    if (st == ST_OK)
+        st = exact_wait(exact, &exposed_ns);
+    for (size_t i = 0; st == ST_OK && i < stage->run_count; i++) {
+        const struct exact_run run = stage->runs[i];
+        st = r->table->vector.copy(r->backend, out + run.first, exact_sum(exact) + run.first,
+                                   run.count * sizeof(float), r->compute);
+    }
+    return st == ST_OK ? r->table->stream_sync(r->backend, r->compute) : st;
+}
+
+/* From one stage to the next with the communicator that there is. */
+static enum status stages_body(struct nccl_rank *r)
+{
+    struct reduction *reduction = r->arg;
+    struct exact *exact = NULL;
+    float *lanes[LANES + 1]; /* and the sum */
+    const size_t bytes = COUNT * sizeof(float);
+    enum status st = ST_OK;
+    for (uint32_t lane = 0; lane <= LANES; lane++) {
+        CHECK(r->table->alloc_host(r->backend, bytes, (void **)&lanes[lane]) == ST_OK);
+        for (size_t i = 0; lane < LANES && i < COUNT; i++)
+            lanes[lane][i] = value_of(lane, i);
+    }
+    for (size_t s = 0; st == ST_OK && s < STAGES; s++) {
+        const struct exact_options options = { .table = comm_nccl(),
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .size = r->size,
+                                               .shares = reduction->shares,
+                                               .count = COUNT,
+                                               .runs = stages[s].runs,
+                                               .run_count = stages[s].run_count,
+                                               .bucket_begin = stages[s].buckets,
+                                               .bucket_count = stages[s].bucket_count,
+                                               .timeout_ms = NCCL_LONG_MS,
+                                               .device = r->table,
+                                               .backend = r->backend,
+                                               .compute = r->compute,
+                                               .communication = r->stream };
+        st = s == 0 ? exact_open(&options, &exact) : exact_reconnect(exact, &options);
+        for (int step = 0; st == ST_OK && step < STEPS; step++)
+            st = run_stage(r, exact, &stages[s], lanes, lanes[LANES]);
+        exact_disconnect(exact);
+    }
+    memcpy(reduction->result[r->rank], lanes[LANES], bytes);
+    for (uint32_t lane = 0; lane <= LANES; lane++)
+        r->table->free_host(r->backend, lanes[lane]);
+    exact_close(exact);
+    return st;
+}
+
+/* Two stages have all of the vector together; the first one is done again at the end. */
+static void ranks_go_on_with_other_runs(void **state)
+{
+    (void)state;
+    struct reduction *reduction = calloc(1, sizeof(*reduction));
+    assert_non_null(reduction);
+    float *one = reduce(6, 0, 0, false);
+    const uint32_t shares[NCCL_RANKS_MAX] = { 1, 3, 2 };
+    memcpy(reduction->shares, shares, sizeof(shares));
+    nccl_run_well(3, stages_body, reduction);
+    for (int r = 0; r < 3; r++)
+        assert_memory_equal(reduction->result[r], one, COUNT * sizeof(float));
+    free(one);
+    free(reduction);
+}
+
 /* ---- the end ---- */
 
 static enum status left_body(struct nccl_rank *r)
@@ -361,6 +470,7 @@ int main(void)
         cmocka_unit_test(the_fast_reduction_is_nearly_the_sum),
         cmocka_unit_test(owners_gather_between_two_streams),
         cmocka_unit_test(a_death_amid_gathering_shows_at_the_next_wait),
+        cmocka_unit_test(ranks_go_on_with_other_runs),
         cmocka_unit_test(closing_the_reduction_amid_a_step_ends_its_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
