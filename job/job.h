@@ -71,6 +71,14 @@ MUST_CHECK enum status job_duration_steps(const struct job_duration *duration,
 /* Does the model read tokens, not images? */
 bool job_is_text(const struct job_model *model);
 
+/* How the model is cut: 1 stage, or more. */
+struct job_cuts {
+    uint32_t stages;
+    /* Where each stage begins, in nodes of the tape. 0, but for stage 0: the trainer cuts where
+     * stages cost alike; so all are, or none. */
+    uint32_t first_node[LIMIT_STAGES];
+};
+
 struct job_dataset {
     enum job_format format; /* none: the split is absent */
     char images[LIMIT_PATH], labels[LIMIT_PATH], path[LIMIT_PATH];
@@ -118,7 +126,8 @@ struct job {
         int64_t count, min; /* it trains with any number from min to count */
         int64_t spares;     /* started besides, to take the seat of one that dies */
         int64_t threads;
-        uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved */
+        uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved. Of a pipeline
+                                       * stage by stage */
         bool by_speed;                /* `shares: auto`: these are what it begins with */
         enum job_device device;
         enum job_memory memory;
@@ -130,6 +139,10 @@ struct job {
     struct {
         int64_t zero; /* 1: each worker has the optimizer's moments of its own part alone */
         enum job_reduction reduction;
+        struct job_cuts pipeline;
+        enum job_pipeline schedule; /* none: of one stage */
+        /* With `count` workers: those of each stage; 0: there is one stage. */
+        uint32_t stages[LIMIT_STAGES];
     } parallel;
     struct {
         struct job_duration every; /* JOB_AUTO: Young/Daly from what is measured */
@@ -231,11 +244,31 @@ uint64_t job_state_bytes(const struct job *job);
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
-/* An even spread was asked for: no two shares differ by more than one. */
+/* An even spread was asked for: of a stage no two shares differ by more than one. */
 bool job_shares_even(const struct job *job);
+
+/* Who computes what, in a generation. Its ranks go stage by stage, in a stage share by share. */
+struct job_layout {
+    uint32_t stage_count;              /* 1: no pipeline */
+    uint32_t workers[LIMIT_STAGES];    /* of each stage */
+    uint32_t first_node[LIMIT_STAGES]; /* as in struct job_cuts */
+    uint32_t shares[LIMIT_RANKS];      /* lanes, rank by rank; of each stage they are all lanes */
+};
 /*
- * The lanes of each of count workers, as many as the job has for a while: what the job file says if
- * that is workers.count, else as job_shares spreads them.
- * Errors: ST_INVALID  as job_shares
+ * The layout for so many workers, as many as the job has for a while. For workers.count it is what
+ * the job file says; else as common/layout/widths.h spreads workers over stages, and job_shares the
+ * lanes over them. Where stages begin follows from their number: of fewer than the file cuts, some
+ * of its cuts are left out.
+ * Errors: ST_INVALID  more than the lanes of all stages, or over the limits
  */
-MUST_CHECK enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out);
+MUST_CHECK enum status job_layout_of(const struct job *job, int64_t workers,
+                                     struct job_layout *out);
+/*
+ * The same for stages that have so many workers each; who goes on in which stage decides it
+ * (server/machine). A stage as wide as the file says has the file's shares.
+ * Errors: ST_INVALID  more stages than the file's; a stage without workers, or with more than lanes
+ */
+MUST_CHECK enum status job_layout_with(const struct job *job, const uint32_t *workers,
+                                       uint32_t stage_count, struct job_layout *out);
+/* The most workers that the job can ever have. */
+int64_t job_workers_most(const struct job *job);

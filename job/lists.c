@@ -31,12 +31,12 @@ static bool read_words(struct reader *reader, const struct field *field,
     return good;
 }
 
-/* `shares: [3, 1]` */
-static bool read_counts(struct reader *reader, const struct field *field,
-                        const struct tree_node *node)
+/* Numbers of workers' lanes, LIMIT_RANKS at most; `room`: for how many `out` has room. */
+static bool read_numbers(struct reader *reader, const struct field *field,
+                         const struct tree_node *node, uint32_t *out, size_t room,
+                         size_t *out_count)
 {
     bool good = true;
-    uint32_t *counts = (uint32_t *)(void *)((char *)&reader->job + field->offset);
     size_t count = 0;
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
         int64_t value = 0;
@@ -46,18 +46,142 @@ static bool read_counts(struct reader *reader, const struct field *field,
                            "%s holds whole numbers from %.16g to %.16g", field->path, field->low,
                            field->high);
             good = false;
-        } else if (count < LIMIT_RANKS) {
-            counts[count] = (uint32_t)value;
+        } else if (count < room) {
+            out[count] = (uint32_t)value;
         }
         count++;
     }
-    if (count == 0 || count > LIMIT_RANKS) {
+    *out_count = count;
+    return good;
+}
+
+/* `shares: [3, 1]` */
+static bool read_counts(struct reader *reader, const struct field *field,
+                        const struct tree_node *node)
+{
+    uint32_t *counts = (uint32_t *)(void *)((char *)&reader->job + field->offset);
+    bool good = read_numbers(reader, field, node, counts, LIMIT_RANKS, &reader->share_count);
+    if (reader->share_count == 0 || reader->share_count > LIMIT_RANKS) {
         job_report_add(&reader->report, node->place, "write it as in [3, 1], or auto",
                        "%s has from 1 to %d numbers", field->path, LIMIT_RANKS);
         good = false;
     }
-    reader->share_count = count;
     return good;
+}
+
+/* ---- pipelines ---- */
+
+/* `pipeline: [12, 24]` */
+static bool read_cuts(struct reader *reader, const struct field *field,
+                      const struct tree_node *node)
+{
+    struct job_cuts *cuts = (struct job_cuts *)(void *)((char *)&reader->job + field->offset);
+    *cuts = (struct job_cuts){ .stages = 1 };
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        const uint32_t before = cuts->first_node[cuts->stages - 1];
+        int64_t node_number = 0;
+        if (cuts->stages == LIMIT_STAGES) {
+            job_report_add(&reader->report, item->place, "remove some",
+                           "%s cuts the model into %d stages at most", field->path, LIMIT_STAGES);
+            return false;
+        }
+        if (item->kind != TREE_SCALAR ||
+            !number_whole(item->text, (double)before + 1, UINT32_MAX, &node_number)) {
+            job_report_add(&reader->report, item->place,
+                           "write the first node of each stage but the first one, ascending, as in "
+                           "[12, 24]; `cairn plan` numbers them",
+                           "%s can't cut the model there: it is no node after node %u", field->path,
+                           before);
+            return false;
+        }
+        cuts->first_node[cuts->stages++] = (uint32_t)node_number;
+    }
+    return true;
+}
+
+/* One key of a stage. */
+static bool read_stage_key(struct reader *reader, const struct field *field,
+                           const struct tree_node *node, struct reader_stage *stage,
+                           uint32_t *shares, size_t room)
+{
+    int64_t workers = 0;
+    size_t count = 0;
+    if (strcmp(node->key, "workers") == 0) {
+        if (node->kind == TREE_SCALAR && number_whole(node->text, 1, LIMIT_RANKS, &workers)) {
+            stage->workers = (uint32_t)workers;
+            return true;
+        }
+        job_report_add(&reader->report, node->key_place, "write it as in workers: 2",
+                       "the workers of a stage are a number from 1 to %d", LIMIT_RANKS);
+        return false;
+    }
+    if (strcmp(node->key, "shares") != 0) {
+        job_report_add(&reader->report, node->key_place, "keys of a stage: workers, shares",
+                       "unknown key '%.100s' in %s", node->key, field->path);
+        return false;
+    }
+    if (node->kind != TREE_LIST || node->first == NULL) {
+        job_report_add(&reader->report, node->key_place, "write it as in shares: [3, 1]",
+                       "the shares of a stage must be a list");
+        return false;
+    }
+    if (!read_numbers(reader, field, node, shares, room, &count))
+        return false;
+    stage->share_count = count < LIMIT_RANKS ? (uint32_t)count : LIMIT_RANKS;
+    return true;
+}
+
+/* `{workers: 2, shares: [5, 3]}`, either of which follows from the other. */
+static bool read_stage(struct reader *reader, const struct field *field,
+                       const struct tree_node *item, struct reader_stage *stage, uint32_t *shares,
+                       size_t room)
+{
+    bool good = true;
+    *stage = (struct reader_stage){ .place = item->place };
+    for (const struct tree_node *node = item->first; node != NULL; node = node->next)
+        good = read_stage_key(reader, field, node, stage, shares, room) && good;
+    if (!good)
+        return false;
+    if (stage->workers == 0)
+        stage->workers = stage->share_count;
+    if (stage->workers > 0 && (stage->share_count == 0 || stage->share_count == stage->workers))
+        return true;
+    job_report_add(&reader->report, item->place, "write one number per worker",
+                   "%u shares for %u workers of a stage", stage->share_count, stage->workers);
+    return false;
+}
+
+/* `stages: [{workers: 2, shares: [5, 3]}, {workers: 1}]` */
+static bool read_stages(struct reader *reader, const struct field *field,
+                        const struct tree_node *node)
+{
+    char way_out[LIMIT_REASON];
+    (void)snprintf(way_out, sizeof(way_out), "write it as in %s", field->example);
+    uint32_t *shares = reader->job.workers.shares;
+    uint32_t *workers = (uint32_t *)(void *)((char *)&reader->job + field->offset);
+    uint32_t used = 0;
+    for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
+        const uint32_t s = reader->stage_count;
+        if (s == LIMIT_STAGES || item->kind != TREE_MAP) {
+            job_report_add(&reader->report, item->place, way_out,
+                           "%s holds sections, one for each of at most %d stages", field->path,
+                           LIMIT_STAGES);
+            return false;
+        }
+        if (!read_stage(reader, field, item, &reader->stages[s], shares + used, LIMIT_RANKS - used))
+            return false;
+        if (reader->stages[s].workers > LIMIT_RANKS - used) {
+            job_report_add(&reader->report, item->place, "use fewer workers",
+                           "the stages have more than %d workers", LIMIT_RANKS);
+            return false;
+        }
+        used += workers[s] = reader->stages[s].workers;
+        reader->stage_count++;
+    }
+    if (reader->stage_count > 0)
+        return true;
+    job_report_add(&reader->report, node->place, way_out, "%s has no stage", field->path);
+    return false;
 }
 
 /* ---- environments ---- */
@@ -167,5 +291,9 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
         return read_env(reader, field, node);
     if (field->kind == FIELD_WORDS)
         return read_words(reader, field, node);
+    if (field->kind == FIELD_CUTS)
+        return read_cuts(reader, field, node);
+    if (field->kind == FIELD_STAGES)
+        return read_stages(reader, field, node);
     return read_counts(reader, field, node);
 }

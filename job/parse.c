@@ -25,6 +25,12 @@ static bool read_single(struct reader *reader, const struct field *field,
     return false;
 }
 
+static bool is_list(const struct field *field, const struct tree_node *node)
+{
+    return field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS || field->kind == FIELD_ENV ||
+           field->kind == FIELD_STAGES || (field->kind == FIELD_CUTS && node->kind == TREE_LIST);
+}
+
 static void read_field(struct reader *reader, const struct field *field, size_t index,
                        const struct tree_node *node)
 {
@@ -33,8 +39,7 @@ static void read_field(struct reader *reader, const struct field *field, size_t 
     if (node->kind == TREE_ABSENT) {
         job_report_add(&reader->report, node->key_place, "write a value, or remove the key",
                        "%s has no value", field->path);
-    } else if (field->kind == FIELD_WORDS || field->kind == FIELD_COUNTS ||
-               field->kind == FIELD_ENV) {
+    } else if (is_list(field, node)) {
         good = reader_list(reader, field, node);
     } else {
         good = read_single(reader, field, node);

@@ -1,5 +1,7 @@
 #include "job/reader.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
@@ -57,4 +59,15 @@ bool reader_is_good(const struct reader *reader, const char *path)
 void reader_refuse(struct reader *reader, struct job_place place, const struct refusal *refusal)
 {
     job_report_add(&reader->report, place, refusal->way_out, "%s", refusal->cause);
+}
+
+void reader_mistake(struct reader *reader, const char *path, const char *way_out,
+                    const char *format, ...)
+{
+    char cause[LIMIT_REASON];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(cause, sizeof(cause), format, args);
+    va_end(args);
+    job_report_add(&reader->report, reader_place(reader, path), way_out, "%s", cause);
 }

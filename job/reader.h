@@ -2,7 +2,7 @@
  * A job file while it is being read: the tree, what each field got, the job so far.
  *
  * parse.c drives it: sources into the tree, fields into the job (lists.c reads those that hold
- * several values), defaults, then resolve.c. reader.c has what all of them ask.
+ * several values), defaults, then resolve.c, of pipelines pipeline.c. reader.c has what all of them ask.
  */
 #pragma once
 
@@ -30,6 +30,12 @@ struct reader {
         bool bad;                     /* its value was refused */
     } given[FIELDS_MAX];              /* by row of the schema */
     size_t share_count;               /* of workers.shares */
+    /* What parallel.stages says; 0: nothing of that. Their shares are in job.workers.shares. */
+    struct reader_stage {
+        struct job_place place;
+        uint32_t workers, share_count;
+    } stages[LIMIT_STAGES];
+    uint32_t stage_count;
     /* Paths that mistyped keys stand for: not reported as missing, too. */
     char meant[READER_MEANT_MAX][128];
     size_t meant_count;
@@ -52,11 +58,24 @@ bool reader_is_good(const struct reader *reader, const char *path);
 
 void reader_refuse(struct reader *reader, struct job_place place, const struct refusal *refusal);
 
+/* A mistake at a key, or where it is missing. */
+void reader_mistake(struct reader *reader, const char *path, const char *way_out,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* ---- lists.c ---- */
 
-/* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_ENV. False: mistakes
- * were reported. */
+/* Reads a field that holds several values: FIELD_WORDS, FIELD_COUNTS, FIELD_CUTS, FIELD_STAGES,
+ * FIELD_ENV. False: mistakes were reported. */
 bool reader_list(struct reader *reader, const struct field *field, const struct tree_node *node);
+
+/* ---- pipeline.c ---- */
+
+/* How many stages there are, which is said by one key or another; of one, none of the others. */
+void reader_begin_pipeline(struct reader *reader);
+/* How many workers each of several stages has, and with that the job; false: it can't be said. */
+bool reader_cut(struct reader *reader);
+/* The lanes of each stage's workers. */
+void reader_share_stages(struct reader *reader, bool lanes_known);
 
 /* ---- allowed.c ---- */
 

@@ -6,20 +6,6 @@
 #include "common/check.h"
 #include "job/reader.h"
 
-static void mistake(struct reader *reader, const char *path, const char *way_out,
-                    const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static void mistake(struct reader *reader, const char *path, const char *way_out,
-                    const char *format, ...)
-{
-    char cause[LIMIT_REASON];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(cause, sizeof(cause), format, args);
-    va_end(args);
-    job_report_add(&reader->report, reader_place(reader, path), way_out, "%s", cause);
-}
-
 /* "1, 2, 4, 8": divisors of a number, the first few. */
 static void list_divisors(int64_t number, int64_t highest, char *out, size_t capacity)
 {
@@ -56,8 +42,9 @@ static bool resolve_lanes(struct reader *reader)
     char way_out[LIMIT_REASON];
     list_divisors(batch, LIMIT_LANES, divisors, sizeof(divisors));
     (void)snprintf(way_out, sizeof(way_out), "lanes that do: %s", divisors);
-    mistake(reader, "train.lanes", way_out, "%lld lanes don't divide a global batch of %lld evenly",
-            (long long)job->train.lanes, (long long)batch);
+    reader_mistake(reader, "train.lanes", way_out,
+                   "%lld lanes don't divide a global batch of %lld evenly",
+                   (long long)job->train.lanes, (long long)batch);
     return false;
 }
 
@@ -68,8 +55,8 @@ static void resolve_auto_micro_batch(struct reader *reader, int64_t lane)
     struct job *job = &reader->job;
     bool text = job_is_text(&job->model);
     if (reader_has(reader, "train.accumulate")) {
-        mistake(reader, "train.accumulate", "remove one of the two",
-                "train.accumulate follows from train.micro_batch: auto");
+        reader_mistake(reader, "train.accumulate", "remove one of the two",
+                       "train.accumulate follows from train.micro_batch: auto");
         return;
     }
     if (job->workers.device != JOB_DEVICE_CPU)
@@ -110,16 +97,17 @@ static void resolve_micro_batch(struct reader *reader)
                    (long long)lane, divisors);
     if (has_micro && has_accumulate) {
         int64_t samples = job->train.micro_batch * job->train.accumulate;
-        mistake(reader, "train.micro_batch", way_out,
-                "micro_batch x accumulate = %lld, but a lane has %lld samples", (long long)samples,
-                (long long)lane);
+        reader_mistake(reader, "train.micro_batch", way_out,
+                       "micro_batch x accumulate = %lld, but a lane has %lld samples",
+                       (long long)samples, (long long)lane);
     } else if (has_micro) {
-        mistake(reader, "train.micro_batch", way_out,
-                "a micro-batch of %lld doesn't divide a lane evenly",
-                (long long)job->train.micro_batch);
+        reader_mistake(reader, "train.micro_batch", way_out,
+                       "a micro-batch of %lld doesn't divide a lane evenly",
+                       (long long)job->train.micro_batch);
     } else {
-        mistake(reader, "train.accumulate", way_out, "a lane can't be cut into %lld micro-batches",
-                (long long)job->train.accumulate);
+        reader_mistake(reader, "train.accumulate", way_out,
+                       "a lane can't be cut into %lld micro-batches",
+                       (long long)job->train.accumulate);
     }
 }
 
@@ -133,13 +121,14 @@ static void check_shares(struct reader *reader, bool lanes_known)
     if (!reader_has(reader, "workers.count"))
         job->workers.count = (int64_t)reader->share_count;
     if (job->workers.count != (int64_t)reader->share_count) {
-        mistake(reader, "workers.shares", "write one number per worker",
-                "%zu shares for %lld workers", reader->share_count, (long long)job->workers.count);
+        reader_mistake(reader, "workers.shares", "write one number per worker",
+                       "%zu shares for %lld workers", reader->share_count,
+                       (long long)job->workers.count);
     }
     if (lanes_known && sum != job->train.lanes) {
-        mistake(reader, "workers.shares", "the shares of all workers together are the lanes",
-                "the shares sum to %lld, but there are %lld lanes", (long long)sum,
-                (long long)job->train.lanes);
+        reader_mistake(reader, "workers.shares", "the shares of all workers together are the lanes",
+                       "the shares sum to %lld, but there are %lld lanes", (long long)sum,
+                       (long long)job->train.lanes);
     }
 }
 
@@ -157,14 +146,15 @@ static void resolve_min(struct reader *reader)
         (void)snprintf(way_out, sizeof(way_out),
                        "set workers.min to %lld or less, or workers.count to %lld or more", count,
                        min);
-        mistake(reader, "workers.min", way_out,
-                "workers.min: %lld is more than workers.count: %lld", min, count);
+        reader_mistake(reader, "workers.min", way_out,
+                       "workers.min: %lld is more than workers.count: %lld", min, count);
     } else if (min < count && job->parallel.reduction == JOB_REDUCTION_FAST &&
                job->workers.device == JOB_DEVICE_CUDA) {
-        mistake(reader, "workers.min", "remove this key, or set parallel.reduction to exact",
-                "workers.min: %lld is less than workers.count: %lld, but with parallel.reduction: "
-                "fast the state would depend on which workers die",
-                min, count);
+        reader_mistake(
+            reader, "workers.min", "remove this key, or set parallel.reduction to exact",
+            "workers.min: %lld is less than workers.count: %lld, but with parallel.reduction: "
+            "fast the state would depend on which workers die",
+            min, count);
     }
 }
 
@@ -176,16 +166,27 @@ static void check_spares(struct reader *reader)
         return;
     char way_out[LIMIT_REASON];
     (void)snprintf(way_out, sizeof(way_out), "set workers.spares to %lld or less", most);
-    mistake(reader, "workers.spares", way_out,
-            "%lld workers and %lld spares are more than the %d processes that a job may have",
-            (long long)job->workers.count, (long long)job->workers.spares, LIMIT_RANKS);
+    reader_mistake(
+        reader, "workers.spares", way_out,
+        "%lld workers and %lld spares are more than the %d processes that a job may have",
+        (long long)job->workers.count, (long long)job->workers.spares, LIMIT_RANKS);
 }
 
 static void resolve_workers(struct reader *reader, bool lanes_known)
 {
     struct job *job = &reader->job;
-    if (!reader_is_good(reader, "workers.count") || !reader_is_good(reader, "workers.shares"))
+    reader_begin_pipeline(reader);
+    if (!reader_is_good(reader, "workers.count") || !reader_is_good(reader, "workers.shares") ||
+        !reader_is_good(reader, "parallel.pipeline") || !reader_is_good(reader, "parallel.stages"))
         return;
+    if (job->parallel.pipeline.stages > 1) {
+        if (reader_cut(reader)) {
+            resolve_min(reader);
+            check_spares(reader);
+            reader_share_stages(reader, lanes_known);
+        }
+        return;
+    }
     if (job->workers.count == 0)
         job->workers.count = 1;
     bool has_shares = reader_has(reader, "workers.shares") && !job->workers.by_speed;
@@ -200,13 +201,13 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
         (void)snprintf(way_out, sizeof(way_out),
                        "set train.lanes to %lld or more, or workers.count to %lld or less",
                        (long long)job->workers.count, (long long)job->train.lanes);
-        mistake(reader, "workers.count", way_out,
-                "%lld workers can't share %lld lanes: each carries at least one",
-                (long long)job->workers.count, (long long)job->train.lanes);
+        reader_mistake(reader, "workers.count", way_out,
+                       "%lld workers can't share %lld lanes: each carries at least one",
+                       (long long)job->workers.count, (long long)job->train.lanes);
         return;
     }
     if (job_shares(job->train.lanes, job->workers.count, job->workers.shares) != ST_OK)
-        mistake(reader, "workers.count", "use fewer workers", "the lanes can't be shared");
+        reader_mistake(reader, "workers.count", "use fewer workers", "the lanes can't be shared");
 }
 
 static void check_optimizer(struct reader *reader)
@@ -221,8 +222,8 @@ static void check_optimizer(struct reader *reader)
     }
     if (job->train.optimizer.nesterov && job->train.optimizer.momentum == 0 &&
         reader_is_good(reader, "train.optimizer.momentum")) {
-        mistake(reader, "train.optimizer.nesterov", "add for example 'momentum: 0.9'",
-                "nesterov needs a momentum above 0");
+        reader_mistake(reader, "train.optimizer.nesterov", "add for example 'momentum: 0.9'",
+                       "nesterov needs a momentum above 0");
     }
 }
 
@@ -233,20 +234,20 @@ static void check_times(struct reader *reader)
     const struct job_duration *warmup = &job->train.schedule.warmup;
     if (reader_has(reader, "train.duration") && reader_has(reader, "train.schedule.warmup") &&
         duration->unit == warmup->unit && warmup->value > duration->value) {
-        mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
-                "the warm-up is longer than the training");
+        reader_mistake(reader, "train.schedule.warmup", "warm up for a part of train.duration",
+                       "the warm-up is longer than the training");
     }
     if (reader_has(reader, "eval.every") && job->data.eval.format == JOB_FORMAT_NONE &&
         reader_is_good(reader, "data.eval.format")) {
-        mistake(reader, "eval.every", "add data.eval, or remove eval",
-                "eval.every needs data.eval: there is nothing to evaluate on");
+        reader_mistake(reader, "eval.every", "add data.eval, or remove eval",
+                       "eval.every needs data.eval: there is nothing to evaluate on");
     }
     if (job->data.train.format == JOB_FORMAT_SYNTHETIC &&
         reader_has(reader, "train.global_batch") && reader_is_good(reader, "data.train.samples") &&
         job->data.train.samples < job->train.global_batch) {
-        mistake(reader, "data.train.samples", "an epoch has at least one step",
-                "%lld samples are fewer than a global batch of %lld",
-                (long long)job->data.train.samples, (long long)job->train.global_batch);
+        reader_mistake(reader, "data.train.samples", "an epoch has at least one step",
+                       "%lld samples are fewer than a global batch of %lld",
+                       (long long)job->data.train.samples, (long long)job->train.global_batch);
     }
 }
 
@@ -282,8 +283,9 @@ static void fill_size(struct reader *reader)
         if (!reader_has(reader, numbers[i].path)) {
             *numbers[i].to = numbers[i].from;
         } else if (model->size != JOB_SIZE_NONE) {
-            mistake(reader, numbers[i].path, "remove one of the two",
-                    "%s follows from model.size: %s", numbers[i].path, job_size_word(model->size));
+            reader_mistake(reader, numbers[i].path, "remove one of the two",
+                           "%s follows from model.size: %s", numbers[i].path,
+                           job_size_word(model->size));
         }
     }
     model->size = JOB_SIZE_NONE;
@@ -304,9 +306,9 @@ static void resolve_text_model(struct reader *reader)
         char way_out[LIMIT_REASON];
         list_divisors(model->width, 1024, heads, sizeof(heads));
         (void)snprintf(way_out, sizeof(way_out), "heads that do: %s", heads);
-        mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width", way_out,
-                "%lld heads don't divide a width of %lld evenly", (long long)model->heads,
-                (long long)model->width);
+        reader_mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width",
+                       way_out, "%lld heads don't divide a width of %lld evenly",
+                       (long long)model->heads, (long long)model->width);
     }
 }
 
@@ -329,10 +331,11 @@ static void check_data(struct reader *reader, const char *path, enum job_format 
     }
     if (text == tokens)
         return;
-    mistake(reader, path,
-            text ? "use text, tokens or synthetic" : "use idx or synthetic, or model.arch: gpt2",
-            "format %s holds %s, but model.arch %s reads %s", job_format_word(format),
-            tokens ? "tokens" : "images", job_arch_word(model->arch), text ? "tokens" : "images");
+    reader_mistake(
+        reader, path,
+        text ? "use text, tokens or synthetic" : "use idx or synthetic, or model.arch: gpt2",
+        "format %s holds %s, but model.arch %s reads %s", job_format_word(format),
+        tokens ? "tokens" : "images", job_arch_word(model->arch), text ? "tokens" : "images");
 }
 
 static void check_model(struct reader *reader)
@@ -346,9 +349,9 @@ static void check_model(struct reader *reader)
         return;
     resolve_text_model(reader);
     if (reader_has(reader, "data.augment") && (job->data.augment.crop || job->data.augment.flip)) {
-        mistake(reader, "data.augment", "remove this key",
-                "data.augment is for images, but model.arch %s reads tokens",
-                job_arch_word(job->model.arch));
+        reader_mistake(reader, "data.augment", "remove this key",
+                       "data.augment is for images, but model.arch %s reads tokens",
+                       job_arch_word(job->model.arch));
     }
 }
 
@@ -377,8 +380,9 @@ static void check_device_use(struct reader *reader)
             continue;
         char word[FIELD_WORD_BYTES];
         schema_value_text(rows[i].path, job, word, sizeof(word));
-        mistake(reader, rows[i].path, rows[i].way_out, "%s: %s is not for workers.device: %s",
-                rows[i].path, word, job_device_word(job->workers.device));
+        reader_mistake(reader, rows[i].path, rows[i].way_out,
+                       "%s: %s is not for workers.device: %s", rows[i].path, word,
+                       job_device_word(job->workers.device));
     }
 }
 
@@ -407,10 +411,11 @@ static void check_state(struct reader *reader)
     char way_out[LIMIT_REASON];
     (void)snprintf(way_out, sizeof(way_out), "use at least %llu workers, or a smaller model",
                    least);
-    mistake(reader, at, way_out,
-            "a worker's share of the training state is %.2f GiB of %.2f GiB, but one of more than "
-            "%.2f GiB can't be saved",
-            (double)state / (double)workers / gib, (double)state / gib, (double)most / gib);
+    reader_mistake(
+        reader, at, way_out,
+        "a worker's share of the training state is %.2f GiB of %.2f GiB, but one of more than "
+        "%.2f GiB can't be saved",
+        (double)state / (double)workers / gib, (double)state / gib, (double)most / gib);
 }
 
 static void check_metric(struct reader *reader)
@@ -420,8 +425,9 @@ static void check_metric(struct reader *reader)
     bool needs_eval = metric == JOB_METRIC_EVAL_LOSS || metric == JOB_METRIC_EVAL_ACCURACY;
     if (needs_eval && job->data.eval.format == JOB_FORMAT_NONE &&
         reader_is_good(reader, "data.eval.format")) {
-        mistake(reader, "checkpoint.keep.best.metric", "add data.eval, or use loss",
-                "%s needs data.eval: there is nothing to evaluate on", job_metric_word(metric));
+        reader_mistake(reader, "checkpoint.keep.best.metric", "add data.eval, or use loss",
+                       "%s needs data.eval: there is nothing to evaluate on",
+                       job_metric_word(metric));
     }
 }
 

@@ -154,7 +154,12 @@ static const struct field fields[] = {
       .example = "{NCCL_SOCKET_IFNAME: eth0}" },
 
     { "parallel.tensor", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
-    { "parallel.pipeline", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
+    { "parallel.pipeline", FIELD_CUTS, 0, AT(parallel.pipeline), 1, LIMIT_STAGES, .fallback = "1",
+      .example = "4, or [12, 24]" },
+    { "parallel.schedule", FIELD_WORD, 0, AT(parallel.schedule),
+      .words = JOB_WORDS(JOB_PIPELINES) "| interleaved zb-h1", .fallback = "1f1b" },
+    { "parallel.stages", FIELD_STAGES, 0, AT(parallel.stages), 1, LIMIT_LANES,
+      .example = "[{workers: 2, shares: [5, 3]}, {workers: 1}]" },
     { "parallel.zero", FIELD_INT, 0, AT(parallel.zero), 0, 1, .fallback = "0" },
     { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction),
       .words = JOB_WORDS(JOB_REDUCTIONS), .fallback = "exact" },

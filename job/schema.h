@@ -23,6 +23,8 @@ enum field_kind {
     FIELD_WORDS,    /* a struct of one bool per word, in their order: a list of words */
     FIELD_INT,      /* int64_t; the one word that is accepted besides is 0 */
     FIELD_COUNTS,   /* uint32_t[LIMIT_RANKS]: a list of numbers */
+    FIELD_CUTS,     /* struct job_cuts: a number of stages, or a list of where they begin */
+    FIELD_STAGES,   /* uint32_t[LIMIT_STAGES]: a list of sections */
     FIELD_REAL,     /* double; as FIELD_INT */
     FIELD_BOOL,     /* bool */
     FIELD_DURATION, /* struct job_duration; words are accepted besides */

@@ -1,7 +1,8 @@
-/* What workers share: the lanes, and the training state. */
+/* What workers share: the model's stages, the lanes, and the training state. */
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/layout/widths.h"
 #include "job/job.h"
 
 enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
@@ -13,23 +14,87 @@ enum status job_shares(int64_t lanes, int64_t count, uint32_t *out)
     return ST_OK;
 }
 
-bool job_shares_even(const struct job *job)
+static bool are_even(const uint32_t *shares, int64_t count)
 {
-    const uint32_t *shares = job->workers.shares;
     uint32_t least = UINT32_MAX, most = 0;
-    for (int64_t w = 0; w < job->workers.count; w++) {
+    for (int64_t w = 0; w < count; w++) {
         least = shares[w] < least ? shares[w] : least;
         most = shares[w] > most ? shares[w] : most;
     }
     return most <= least || most - least == 1;
 }
 
-enum status job_shares_of(const struct job *job, int64_t count, uint32_t *out)
+/* ---- layouts ---- */
+
+/* Of a stage with all of the job's workers. */
+static int64_t wished_workers(const struct job *job, uint32_t stage)
 {
-    if (count != job->workers.count)
-        return job_shares(job->train.lanes, count, out);
-    memcpy(out, job->workers.shares, (size_t)count * sizeof(*out));
+    return job->parallel.pipeline.stages > 1 ? job->parallel.stages[stage] : job->workers.count;
+}
+
+bool job_shares_even(const struct job *job)
+{
+    const uint32_t *shares = job->workers.shares;
+    bool even = true;
+    for (uint32_t s = 0; s < job->parallel.pipeline.stages; s++) {
+        const int64_t workers = wished_workers(job, s);
+        even = even && are_even(shares, workers);
+        shares += workers;
+    }
+    return even;
+}
+
+/* Of fewer stages than the file's: as many of its cuts, over all of the model. */
+static void choose_cuts(const struct job *job, struct job_layout *out)
+{
+    const struct job_cuts *cuts = &job->parallel.pipeline;
+    for (uint32_t s = 0; s < out->stage_count; s++)
+        out->first_node[s] = cuts->first_node[s * cuts->stages / out->stage_count];
+}
+
+enum status job_layout_with(const struct job *job, const uint32_t *workers, uint32_t stage_count,
+                            struct job_layout *out)
+{
+    const uint32_t stages = job->parallel.pipeline.stages;
+    const uint32_t *file = job->workers.shares;
+    uint32_t used = 0;
+    if (stage_count == 0 || stage_count > stages)
+        return ST_INVALID;
+    *out = (struct job_layout){ .stage_count = stage_count };
+    for (uint32_t s = 0; s < stage_count; s++) {
+        const int64_t wished = wished_workers(job, s);
+        if (workers[s] == 0 || workers[s] > LIMIT_RANKS - used)
+            return ST_INVALID;
+        out->workers[s] = workers[s];
+        if (stage_count == stages && workers[s] == wished) {
+            memcpy(out->shares + used, file, workers[s] * sizeof(*file));
+        } else if (job_shares(job->train.lanes, workers[s], out->shares + used) != ST_OK) {
+            return ST_INVALID;
+        }
+        used += workers[s];
+        file += wished;
+    }
+    choose_cuts(job, out);
     return ST_OK;
+}
+
+int64_t job_workers_most(const struct job *job)
+{
+    const int64_t most = job->train.lanes * job->parallel.pipeline.stages;
+    return most < LIMIT_RANKS ? most : LIMIT_RANKS;
+}
+
+enum status job_layout_of(const struct job *job, int64_t workers, struct job_layout *out)
+{
+    const uint32_t count = (uint32_t)job->workers.count, stages = job->parallel.pipeline.stages;
+    const struct layout_wish wish = { .stages = stages,
+                                      .lanes = (uint32_t)job->train.lanes,
+                                      .workers = stages > 1 ? job->parallel.stages : &count };
+    uint32_t widths[LIMIT_STAGES];
+    if (workers < 1 || workers > job_workers_most(job))
+        return ST_INVALID;
+    layout_wish_widths(&wish, (uint32_t)workers, NULL, widths);
+    return job_layout_with(job, widths, layout_wish_stages(&wish, (uint32_t)workers), out);
 }
 
 uint64_t job_state_bytes(const struct job *job)

@@ -67,6 +67,17 @@ static enum status read_int(const struct field *field, const char *text, int64_t
     return ST_OK;
 }
 
+/* `pipeline: 4` */
+static enum status read_stages(const struct field *field, const char *text, struct job_cuts *out,
+                               struct refusal *refusal)
+{
+    int64_t stages = 0;
+    const enum status st = read_int(field, text, &stages, refusal);
+    if (st == ST_OK)
+        *out = (struct job_cuts){ .stages = (uint32_t)stages };
+    return st;
+}
+
 static enum status read_real(const struct field *field, const char *text, double *out,
                              struct refusal *refusal)
 {
@@ -248,8 +259,11 @@ static enum status read_kind(const struct field *field, const char *text, const 
         return read_path(field, text, base_dir, out, refusal);
     case FIELD_STORE:
         return read_store(field, text, base_dir, out, refusal);
+    case FIELD_CUTS:
+        return read_stages(field, text, out, refusal);
     case FIELD_WORDS:
     case FIELD_COUNTS:
+    case FIELD_STAGES:
     case FIELD_ENV:
         break;
     }
@@ -283,8 +297,12 @@ bool value_is_set(const struct field *field, const struct job *job)
     case FIELD_DURATION:
         return field->low <= 0 || ((const struct job_duration *)at)->value > 0 ||
                ((const struct job_duration *)at)->unit == JOB_AUTO;
-    case FIELD_COUNTS:
+    case FIELD_COUNTS: /* a pipeline's are in parallel.stages */
+        return *(const uint32_t *)at > 0 && job->parallel.pipeline.stages <= 1;
+    case FIELD_STAGES:
         return *(const uint32_t *)at > 0;
+    case FIELD_CUTS:
+        return ((const struct job_cuts *)at)->stages > 0;
     case FIELD_INT:
         return field->low <= 0 || field->words != NULL || *(const int64_t *)at != 0;
     case FIELD_AMOUNT:
@@ -332,6 +350,31 @@ static enum status print_counts(const uint32_t *counts, int64_t count, struct bu
     enum status st = buf_append_text(out, "[");
     for (int64_t i = 0; st == ST_OK && i < count; i++)
         st = buf_printf(out, "%s%u", i > 0 ? ", " : "", counts[i]);
+    return st == ST_OK ? buf_append_text(out, "]") : st;
+}
+
+/* `4`, `[12, 24, 36]` */
+static enum status print_cuts(const struct job_cuts *cuts, struct buf *out)
+{
+    if (cuts->stages == 1 || cuts->first_node[1] == 0)
+        return buf_printf(out, "%u", cuts->stages);
+    return print_counts(cuts->first_node + 1, (int64_t)cuts->stages - 1, out);
+}
+
+/* `[{workers: 2, shares: [5, 3]}, {workers: 1, shares: [8]}]` */
+static enum status print_stages(const struct job *job, struct buf *out)
+{
+    const uint32_t *shares = job->workers.shares;
+    enum status st = buf_append_text(out, "[");
+    for (uint32_t s = 0; st == ST_OK && s < job->parallel.pipeline.stages; s++) {
+        const uint32_t workers = job->parallel.stages[s];
+        st = buf_printf(out, "%s{workers: %u, shares: ", s > 0 ? ", " : "", workers);
+        if (st == ST_OK)
+            st = print_counts(shares, workers, out);
+        if (st == ST_OK)
+            st = buf_append_text(out, "}");
+        shares += workers;
+    }
     return st == ST_OK ? buf_append_text(out, "]") : st;
 }
 
@@ -405,6 +448,10 @@ enum status value_print(const struct field *field, const struct job *job, struct
     case FIELD_COUNTS:
         return job->workers.by_speed ? buf_append_text(out, field->words)
                                      : print_counts(at, job->workers.count, out);
+    case FIELD_CUTS:
+        return print_cuts(at, out);
+    case FIELD_STAGES:
+        return print_stages(job, out);
     case FIELD_WORDS:
         return print_words(field, at, out);
     case FIELD_ENV:

@@ -45,6 +45,11 @@ const char *job_device_word(enum job_device device)
     return WORD_OF(JOB_DEVICES, device);
 }
 
+const char *job_pipeline_word(enum job_pipeline schedule)
+{
+    return WORD_OF(JOB_PIPELINES, schedule);
+}
+
 const char *job_metric_word(enum job_metric metric)
 {
     return WORD_OF(JOB_METRICS, metric);

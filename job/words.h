@@ -74,6 +74,11 @@
     X(JOB_REDUCTION_EXACT, "exact")                                                                \
     X(JOB_REDUCTION_FAST, "fast")
 
+/* `parallel.schedule`; the words are those of trainer/pipeline/schedule.h */
+#define JOB_PIPELINES(X)                                                                           \
+    X(JOB_PIPELINE_1F1B, "1f1b")                                                                   \
+    X(JOB_PIPELINE_GPIPE, "gpipe")
+
 /* `checkpoint.keep.best.metric` */
 #define JOB_METRICS(X)                                                                             \
     X(JOB_METRIC_LOSS, "loss")                                                                     \
@@ -114,6 +119,7 @@ enum job_amp { JOB_AMP_NONE, JOB_AMPS(JOB_WORD_NAME) };
 enum job_device { JOB_DEVICE_NONE, JOB_DEVICES(JOB_WORD_NAME) };
 enum job_memory { JOB_MEMORY_NONE, JOB_MEMORIES(JOB_WORD_NAME) };
 enum job_reduction { JOB_REDUCTION_NONE, JOB_REDUCTIONS(JOB_WORD_NAME) };
+enum job_pipeline { JOB_PIPELINE_NONE, JOB_PIPELINES(JOB_WORD_NAME) };
 enum job_metric { JOB_METRIC_NONE, JOB_METRICS(JOB_WORD_NAME) };
 enum job_level { JOB_LEVEL_NONE, JOB_LEVELS(JOB_WORD_NAME) };
 enum job_exactness { JOB_EXACTNESS_NONE, JOB_EXACTNESSES(JOB_WORD_NAME) };
@@ -126,4 +132,5 @@ const char *job_format_word(enum job_format format);
 const char *job_precision_word(enum job_precision precision);
 const char *job_amp_word(enum job_amp amp);
 const char *job_device_word(enum job_device device);
+const char *job_pipeline_word(enum job_pipeline schedule);
 const char *job_metric_word(enum job_metric metric);
