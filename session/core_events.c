@@ -103,6 +103,54 @@ enum status session_core_hello(struct session_core *core, const char *pins)
     return core->pins == NULL ? ST_NO_MEMORY : ST_OK;
 }
 
+/* Of ranks from `from` on; 0: one has none, or they are too many. */
+static uint32_t sum_shares(const Cairn__V1__Plan *plan, size_t from, uint32_t count)
+{
+    uint64_t lanes = 0;
+    for (size_t r = from; r < from + count; r++) {
+        if (plan->shares[r] == 0)
+            return 0;
+        lanes += plan->shares[r];
+    }
+    return lanes <= LIMIT_LANES ? (uint32_t)lanes : 0;
+}
+
+/* The one stage that it names is the model, with all ranks. */
+static bool is_whole(const Cairn__V1__Plan *plan)
+{
+    return plan->stages[0]->workers == plan->size && plan->stages[0]->first_node == 0;
+}
+
+/* Whether the stages are made of all ranks, one after the other, of each of which the shares are
+ * all lanes; and where each begins. */
+static bool read_stages(const Cairn__V1__Plan *plan, struct session_assignment *out)
+{
+    const size_t count = plan->n_stages;
+    size_t from = 0;
+    uint32_t lanes = 0;
+    if (count <= 1)
+        return sum_shares(plan, 0, plan->size) > 0 && (count == 0 || is_whole(plan));
+    if (count > LIMIT_STAGES)
+        return false;
+    const bool cut = plan->stages[1]->first_node > 0;
+    for (size_t s = 0; s < count; s++) {
+        const Cairn__V1__Stage *stage = plan->stages[s];
+        const uint32_t before = s == 0 ? 0 : plan->stages[s - 1]->first_node;
+        const bool ascends = s > 0 && cut ? stage->first_node > before : stage->first_node == 0;
+        if (!ascends || stage->workers == 0 || stage->workers > plan->size - from)
+            return false;
+        const uint32_t sum = sum_shares(plan, from, stage->workers);
+        if (sum == 0 || (s > 0 && sum != lanes))
+            return false;
+        lanes = sum;
+        from += stage->workers;
+        out->stages[s] =
+            (struct session_stage){ .workers = stage->workers, .first_node = stage->first_node };
+    }
+    out->stage_count = (uint32_t)count;
+    return from == plan->size;
+}
+
 enum status session_core_assignment(const struct session_core *core, struct session_assignment *out)
 {
     CHECK(core->assigned != NULL);
@@ -124,14 +172,9 @@ enum status session_core_assignment(const struct session_core *core, struct sess
         for (size_t i = 1; sound && i < live->n_sources; i++)
             sound = live->sources[i - 1] < live->sources[i];
     }
-    uint64_t lanes = 0;
-    for (size_t r = 0; sound && r < plan->n_shares; r++) {
-        sound = plan->shares[r] >= 1;
-        lanes += plan->shares[r];
-    }
-    if (!sound || lanes > LIMIT_LANES)
-        return ST_INVALID;
     memset(out, 0, sizeof(*out));
+    if (!sound || !read_stages(plan, out))
+        return ST_INVALID;
     (void)snprintf(out->job, sizeof(out->job), "%s", plan->job);
     out->generation = plan->generation;
     out->size = plan->size;

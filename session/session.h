@@ -51,7 +51,8 @@ struct session_parked {
     uint64_t step;        /* finished */
     bool whole;           /* it has the state after that step, as far as it is its to have: */
     uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
-    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. */
+    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. In a pipeline: its stage,
+     * and how many there are. */
     uint32_t part, parts;
 };
 
@@ -96,15 +97,24 @@ struct session_options {
     const struct session_parked *kept;
 };
 
+/* Of a pipeline. */
+struct session_stage {
+    uint32_t workers;    /* ranks, those after the stage before */
+    uint32_t first_node; /* 0, but of the first stage: cut where stages cost alike; so all are, or
+                          * none */
+};
+
 /* What a generation tells a rank; on the wire it is message Plan. All pointers are borrowed until
  * session_close. */
 struct session_assignment {
     char job[LIMIT_NAME];
     uint32_t generation, size;
     uint32_t rank;          /* of this worker in the generation; not its number */
-    const uint32_t *shares; /* per rank: how many lanes it carries */
-    const char *job_file;   /* normalised YAML */
-    const char *restore;    /* folder of the checkpoint to begin with, or "" */
+    const uint32_t *shares; /* per rank: how many lanes it carries; of each stage they are all */
+    uint32_t stage_count;   /* 0: there is one stage, the whole model; else 2 or more */
+    struct session_stage stages[LIMIT_STAGES];
+    const char *job_file; /* normalised YAML */
+    const char *restore;  /* folder of the checkpoint to begin with, or "" */
     uint64_t restore_step;
     struct session_copy memory; /* the copies to begin with: generation, size, step; 0: none */
     const uint32_t *holders;    /* per share of memory: a rank on whose node it lies */

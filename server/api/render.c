@@ -192,6 +192,10 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
     out->seconds_per_step = rank->step_us / 1e6;
     out->phase = render_text(rank->phase);
     out->state = render_text(worker_state(&job->m, rank));
+    if (job->m.config.stages > 1) {
+        out->stage__case = CAIRN__V1__WORKER__STAGE__STAGE;
+        out->stage = rank->stage;
+    }
     if (add_measured(job, index, out))
         return out;
     cairn__v1__worker__free_unpacked(out, NULL);
@@ -395,11 +399,11 @@ static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
     out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
     if (!out->workers)
         return false;
-    uint32_t shares[LIMIT_RANKS] = { 0 };
-    if (ranks > 0 && core_shares(job, shares) != ST_OK)
-        shares[0] = 0; /* its file can't be read */
+    struct job_layout layout = { .stage_count = 0 };
+    if (ranks > 0 && core_layout(job, &layout) != ST_OK)
+        layout.shares[0] = 0; /* its file can't be read */
     for (uint32_t i = 0; i < ranks; i++) {
-        Cairn__V1__Worker *worker = render_worker(job, i, shares[i]);
+        Cairn__V1__Worker *worker = render_worker(job, i, layout.shares[i]);
         if (!worker)
             return false;
         out->workers[out->n_workers++] = worker;

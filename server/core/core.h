@@ -168,8 +168,8 @@ struct core_job {
     char *job_file; /* normalised */
     char *pins;     /* of its first formation; "" before */
     struct core_rank *ranks;
-    uint32_t *shares;              /* lanes of each of shares_of ranks; owned */
-    uint32_t shares_of;            /* 0: they were not asked for yet, or go by speed */
+    struct job_layout *layout;     /* of that generation; owned */
+    uint32_t layout_of;            /* 0: it wasn't asked for yet, or goes by speed */
     struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
@@ -507,8 +507,8 @@ bool core_is_text(const struct core_job *job);
 double core_throughput(const struct core_job *job);
 /* Seconds from that step to the last one; while it runs. */
 double core_eta_s(const struct core_job *job, uint64_t step);
-/* Lanes of each rank; out: as many as the generation has. Errors: those of job_shares_of. */
-MUST_CHECK enum status core_shares(const struct core_job *job, uint32_t *out);
+/* Who computes what in its generation. Errors: those of job_layout_of. */
+MUST_CHECK enum status core_layout(const struct core_job *job, struct job_layout *out);
 /* Folder of a checkpoint of the job, or of a save. */
 MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t generation,
                                      char *out, size_t capacity);

@@ -283,6 +283,8 @@ struct places {
     uint32_t *holders;
     uint32_t *sources;
     size_t source_count;
+    Cairn__V1__Stage *stage_list, **stages;
+    size_t stage_count; /* 0: there is one, and all have it */
 };
 
 static void release_places(struct places *places)
@@ -290,27 +292,57 @@ static void release_places(struct places *places)
     free(places->nodes);
     free(places->holders);
     free(places->sources);
+    free(places->stage_list);
+    free(places->stages); /* NOLINT(bugprone-multi-level-implicit-pointer-conversion) */
 }
 
-enum status core_shares(const struct core_job *job, uint32_t *out)
+static enum status list_stages(const struct job_layout *layout, struct places *out)
+{
+    const uint32_t count = layout->stage_count;
+    if (count <= 1)
+        return ST_OK;
+    out->stage_list = calloc(count, sizeof *out->stage_list);
+    out->stages = calloc(count, sizeof *out->stages); /* NOLINT(bugprone-sizeof-expression) */
+    if (!out->stage_list || !out->stages)
+        return ST_NO_MEMORY;
+    for (uint32_t s = 0; s < count; s++) {
+        out->stages[s] = &out->stage_list[s];
+        cairn__v1__stage__init(out->stages[s]);
+        out->stages[s]->workers = layout->workers[s];
+        out->stages[s]->first_node = layout->first_node[s];
+    }
+    out->stage_count = count;
+    return ST_OK;
+}
+
+/* Between two generations seats that are given anew have no lanes: spares rehearse with any. */
+static void deal_by_speed(const struct machine *m, struct job_layout *out)
+{
+    uint64_t dealt = 0;
+    for (uint32_t i = 0; i < m->size; i++)
+        dealt += m->ranks[i].lanes;
+    for (uint32_t i = 0; i < m->size && dealt == m->config.lanes; i++)
+        out->shares[i] = m->ranks[i].lanes;
+}
+
+enum status core_layout(const struct core_job *job, struct job_layout *out)
 {
     const struct machine *m = &job->m;
-    uint64_t dealt = 0;
-    for (uint32_t i = 0; m->balance.by_speed && i < m->size; i++) {
-        out[i] = m->ranks[i].lanes;
-        dealt += out[i];
-    }
-    /* Between two generations seats that are given anew have none: spares rehearse with any. */
-    return dealt == m->config.lanes && dealt > 0 ? ST_OK : job_shares_of(job->spec, m->size, out);
+    uint32_t widths[LIMIT_STAGES];
+    const uint32_t stages = machine_widths(m, widths);
+    enum status st = job_layout_with(job->spec, widths, stages, out);
+    if (st == ST_OK && m->balance.by_speed)
+        deal_by_speed(m, out);
+    return st;
 }
 
-/* Found once for all ranks, where they are the same for every generation of that size. */
-static bool find_shares(struct core_job *job)
+/* Found once for all ranks of a generation. */
+static bool find_layout(struct core_job *job)
 {
-    const uint32_t ranks = job->m.balance.by_speed ? 0 : job->m.size;
-    if ((ranks == 0 || job->shares_of != ranks) && core_shares(job, job->shares) != ST_OK)
+    const uint32_t generation = job->m.balance.by_speed ? 0 : job->m.generation;
+    if ((generation == 0 || job->layout_of != generation) && core_layout(job, job->layout) != ST_OK)
         return false;
-    job->shares_of = ranks;
+    job->layout_of = generation;
     return true;
 }
 
@@ -323,7 +355,8 @@ static enum status list_places(struct core_job *job, struct places *out)
         .holders = calloc(ranks, sizeof *places.holders),
         .sources = calloc(ranks, sizeof *places.sources),
     };
-    if (!places.nodes || !places.holders || !places.sources || !find_shares(job)) {
+    if (!places.nodes || !places.holders || !places.sources || !find_layout(job) ||
+        list_stages(job->layout, &places) != ST_OK) {
         release_places(&places);
         return ST_NO_MEMORY;
     }
@@ -364,8 +397,10 @@ static void fill_plan(struct core *core, struct core_job *job, const struct plac
     const struct machine *m = &job->m;
     plan->job = job->id;
     plan->size = m->size;
-    plan->shares = job->shares;
+    plan->shares = job->layout->shares;
     plan->n_shares = m->size;
+    plan->stages = places->stages;
+    plan->n_stages = places->stage_count;
     plan->job_file = job->job_file;
     plan->store_mark = (char *)m->store_mark;
     plan->data_known = m->started_wall != 0;

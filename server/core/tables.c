@@ -22,8 +22,11 @@ static enum machine_metric metric_of(enum job_metric metric)
     return MACHINE_METRIC_NONE;
 }
 
+/* Of a pipeline none move: what a worker takes for a lane says nothing of another stage's. */
 static enum machine_shares shares_of(const struct job *spec)
 {
+    if (spec->parallel.pipeline.stages > 1)
+        return MACHINE_SHARES_FILE;
     if (spec->workers.by_speed)
         return MACHINE_SHARES_AUTO;
     return job_shares_even(spec) ? MACHINE_SHARES_EVEN : MACHINE_SHARES_FILE;
@@ -40,14 +43,15 @@ static uint64_t audited_within(const struct job *spec)
 
 static struct machine_config config_of(const struct core *core, const struct job *spec)
 {
-    const int64_t lanes = spec->train.lanes < LIMIT_RANKS ? spec->train.lanes : LIMIT_RANKS;
     const int64_t count = spec->workers.count, min = spec->workers.min;
+    const int64_t most = job_workers_most(spec); /* 0: of one that can't be read */
     struct machine_config config = { .ranks = (uint32_t)count,
-                                     .most = (uint32_t)(lanes > count ? lanes : count),
+                                     .most = (uint32_t)(most > count ? most : count),
                                      .min = (uint32_t)(min < count ? min : 0),
                                      .spares = (uint32_t)spec->workers.spares,
                                      .lanes = (uint32_t)spec->train.lanes,
                                      .shares = shares_of(spec),
+                                     .stages = spec->parallel.pipeline.stages,
                                      .audited = audited_within(spec),
                                      .lanes_audited = 2 * (uint64_t)spec->audit.every,
                                      .keep_last = (uint64_t)spec->checkpoint.keep_last,
@@ -66,6 +70,7 @@ static struct machine_config config_of(const struct core *core, const struct job
         config.every_ms = (int64_t)spec->checkpoint.every.value;
     if (spec->train.duration.unit == JOB_MS)
         config.time_limit_ms = (int64_t)spec->train.duration.value;
+    memcpy(config.widths, spec->parallel.stages, sizeof config.widths);
     return config;
 }
 
@@ -306,8 +311,8 @@ enum status core_job_new(struct core *core, const struct journal_job *row, struc
     const size_t capacity = (size_t)config.most + config.spares;
     job->ranks = calloc(capacity, sizeof *job->ranks);
     job->recorded_ranks = calloc(capacity, sizeof *job->recorded_ranks);
-    job->shares = calloc(capacity, sizeof *job->shares);
-    enum status st = job->job_file && job->pins && job->ranks && job->recorded_ranks && job->shares
+    job->layout = calloc(1, sizeof *job->layout);
+    enum status st = job->job_file && job->pins && job->ranks && job->recorded_ranks && job->layout
                          ? ST_OK
                          : ST_NO_MEMORY;
     if (st == ST_OK) {
@@ -348,7 +353,7 @@ void core_job_free(struct core_job *job)
     free(job->job_file);
     free(job->recorded);
     free(job->recorded_ranks);
-    free(job->shares);
+    free(job->layout);
     free(job->pins);
     free(job->ranks);
     free(job);

@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 12 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 11)
+ * user_version is 13 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 12)
  * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
@@ -158,6 +158,12 @@ static const char upgrade_to_12[] =
     "PRAGMA user_version=12;"
     "COMMIT;";
 
+/* Stages of a pipeline. */
+static const char upgrade_to_13[] = "BEGIN;"
+                                    "ALTER TABLE ranks ADD COLUMN stage INTEGER NOT NULL DEFAULT 0;"
+                                    "PRAGMA user_version=13;"
+                                    "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -248,9 +254,9 @@ static enum status upgrade_metrics(struct journal *journal)
 static enum status upgrade(struct journal *journal, int version)
 {
     static const char *const upgrades[JOURNAL_VERSION + 1] = {
-        [2] = upgrade_to_2,   [3] = upgrade_to_3,   [4] = upgrade_to_4, [5] = upgrade_to_5,
-        [6] = upgrade_to_6,   [8] = upgrade_to_8,   [9] = upgrade_to_9, [10] = upgrade_to_10,
-        [11] = upgrade_to_11, [12] = upgrade_to_12,
+        [2] = upgrade_to_2,   [3] = upgrade_to_3,   [4] = upgrade_to_4,   [5] = upgrade_to_5,
+        [6] = upgrade_to_6,   [8] = upgrade_to_8,   [9] = upgrade_to_9,   [10] = upgrade_to_10,
+        [11] = upgrade_to_11, [12] = upgrade_to_12, [13] = upgrade_to_13,
     };
     enum status st = ST_OK;
     for (int to = version < 2 ? 2 : version + 1; st == ST_OK && to <= JOURNAL_VERSION; to++)

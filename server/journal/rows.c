@@ -113,10 +113,11 @@ enum status journal_each_generation(struct journal *journal, const char *id,
 enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
                              const struct machine_rank_row *row)
 {
-    return journal_run(journal, SQL_PUT_RANK, "titiiiiiiiii", id, (int64_t)rank, row->node,
+    return journal_run(journal, SQL_PUT_RANK, "titiiiiiiiiii", id, (int64_t)rank, row->node,
                        (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone,
                        (int64_t)row->birth, (int64_t)row->parked, (int64_t)row->source,
-                       (int64_t)row->number, (int64_t)row->lanes, (int64_t)row->lane_us);
+                       (int64_t)row->number, (int64_t)row->lanes, (int64_t)row->lane_us,
+                       (int64_t)row->stage);
 }
 
 enum status journal_each_rank(struct journal *journal, const char *id, journal_rank_fn fn,
@@ -134,7 +135,8 @@ enum status journal_each_rank(struct journal *journal, const char *id, journal_r
                                          .source = sqlite3_column_int(row, 7) != 0,
                                          .number = (uint32_t)sqlite3_column_int64(row, 8),
                                          .lanes = (uint32_t)sqlite3_column_int64(row, 9),
-                                         .lane_us = (uint32_t)sqlite3_column_int64(row, 10) };
+                                         .lane_us = (uint32_t)sqlite3_column_int64(row, 10),
+                                         .stage = (uint32_t)sqlite3_column_int64(row, 11) };
         const char *node = journal_text_at(row, 1);
         if (strlen(node) >= sizeof rank.node) {
             st = ST_CORRUPT;

@@ -66,7 +66,7 @@ static const char *const sql_texts[SQL_COUNT] = {
         "AND generation=?2",
     [SQL_PUT_RECOVERY] =
         "UPDATE generations SET restore_step=?3, recovery=?4 WHERE job=?1 AND generation=?2",
-    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_PUT_SAVE] = "INSERT OR REPLACE INTO saves VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_SAVE] = "DELETE FROM saves WHERE job=? AND step=? AND generation=?",
     [SQL_DROP_REPORTS] = "DELETE FROM reports WHERE job=? AND step=? AND generation=?",
@@ -101,8 +101,8 @@ static const char *const sql_texts[SQL_COUNT] = {
         " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=3 ORDER BY seq LIMIT 1))"
         " ORDER BY seq LIMIT 1",
     [SQL_NEXT_LEFT] = "SELECT id,seq FROM jobs WHERE ended=1 AND seq>? ORDER BY seq LIMIT 1",
-    [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone,birth,parked,source,number,lanes,lane_us "
-                      "FROM ranks WHERE "
+    [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone,birth,parked,source,number,lanes,lane_us,"
+                      "stage FROM ranks WHERE "
                       "job=? ORDER BY rank",
     [SQL_EACH_SAVE] =
         "SELECT step,generation,state,wall_ms,manifest,digest,bytes,raw_bytes,shards,"

@@ -461,6 +461,7 @@ struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank)
                                     .number = of->number,
                                     .lanes = of->lanes,
                                     .lane_us = of->lane_us,
+                                    .stage = of->stage,
                                     .gone = of->gone,
                                     .parked = of->parked,
                                     .source = of->source };
@@ -473,7 +474,7 @@ bool machine_rank_row_same(const struct machine_rank_row *a, const struct machin
     return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
            a->birth == b->birth && a->number == b->number && a->parked == b->parked &&
            a->source == b->source && a->lanes == b->lanes && a->lane_us == b->lane_us &&
-           strcmp(a->node, b->node) == 0;
+           a->stage == b->stage && strcmp(a->node, b->node) == 0;
 }
 
 void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row)
@@ -491,6 +492,7 @@ void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_ra
     of->number = row->number;
     of->lanes = row->lanes;
     of->lane_us = row->lane_us;
+    of->stage = row->stage < LIMIT_STAGES ? row->stage : 0;
     of->parked = row->parked;
     of->source = row->source;
     of->gone = row->gone;

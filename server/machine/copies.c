@@ -9,7 +9,7 @@
  *
  * Where workers of the generation before go on (park.c), theirs is the state that counts, if none
  * of the copies is newer, and if they have all of it: where ranks own parts of the state, each is
- * the only one that has its own.
+ * the only one that has its own; in a pipeline all of a stage have that stage's.
  */
 #include <stdlib.h>
 
@@ -120,29 +120,31 @@ static bool find_holders(struct machine *m, uint64_t step, uint32_t generation)
     return true;
 }
 
-/* It is the generation's before, of whose workers the pins were compared. */
-static bool is_live(const struct machine *m, const struct machine_kept *kept)
+/* It is the generation's before, of whose workers the pins were compared, and what the rank is to
+ * have. */
+static bool is_live(const struct machine *m, uint32_t rank)
 {
-    return kept->whole && kept->computed_by > 0 && kept->computed_by < m->generation &&
-           has_run(m, kept->computed_by) && kept->step >= m->restore.step &&
-           (m->total_steps == 0 || kept->step <= m->total_steps);
+    const struct machine_kept *kept = &m->ranks[rank].kept;
+    return kept->whole && machine_has_stage(m, rank) && kept->computed_by > 0 &&
+           kept->computed_by < m->generation && has_run(m, kept->computed_by) &&
+           kept->step >= m->restore.step && (m->total_steps == 0 || kept->step <= m->total_steps);
 }
 
-static bool has_live(const struct machine *m, const struct machine_kept *kept, uint64_t step,
-                     uint32_t parts)
+static bool has_live(const struct machine *m, uint32_t rank, uint64_t step, uint32_t parts)
 {
-    return is_live(m, kept) && kept->step == step && kept->parts == parts && parts <= LIMIT_RANKS &&
+    const struct machine_kept *kept = &m->ranks[rank].kept;
+    return is_live(m, rank) && kept->step == step && kept->parts == parts && parts <= LIMIT_RANKS &&
            kept->part < (parts == 0 ? 1 : parts);
 }
 
-/* Where ranks own parts of the state, all of them are there. */
+/* Where ranks own parts of the state, or each has its stage's, all of them are there. */
 static bool are_all_there(const struct machine *m, uint64_t step, uint32_t parts)
 {
     bool there[LIMIT_RANKS] = { false };
     uint32_t found = 0;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct machine_kept *kept = &m->ranks[i].kept;
-        if (!has_live(m, kept, step, parts) || there[kept->part])
+        if (!has_live(m, i, step, parts) || there[kept->part])
             continue;
         there[kept->part] = true;
         found++;
@@ -159,7 +161,7 @@ static bool find_live(const struct machine *m, uint64_t *out_step, uint32_t *out
         const struct machine_kept *kept = &m->ranks[i].kept;
         const bool better = !found || kept->step > *out_step ||
                             (kept->step == *out_step && kept->parts < *out_parts);
-        if (!is_live(m, kept) || !better || !are_all_there(m, kept->step, kept->parts))
+        if (!is_live(m, i) || !better || !are_all_there(m, kept->step, kept->parts))
             continue;
         *out_step = kept->step;
         *out_parts = kept->parts;
@@ -175,7 +177,7 @@ static void go_on_live(struct machine_turn *t, uint64_t step, uint32_t parts)
     uint32_t sources = 0;
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        rank->source = has_live(m, &rank->kept, step, parts);
+        rank->source = has_live(m, i, step, parts);
         sources += rank->source;
     }
     m->restore.live = true;

@@ -219,6 +219,10 @@ uint32_t machine_new_number(struct machine *m, uint32_t wanted);
 /* Before a generation begins: its ranks, from those that are kept, those that have slots, and
  * spares. */
 void machine_seat(struct machine_turn *t);
+/* Before the first generation: the stages of as many ranks as the job is to have. */
+void machine_cut(struct machine *m);
+/* What a rank has kept is what it is to have: of a pipeline, its stage of as many as there are. */
+bool machine_has_stage(const struct machine *m, uint32_t rank);
 /* All workers could park now, and go on in another generation, but for those that are away: after a
  * restart of the coordinator they come back first. */
 bool machine_may_regroup(const struct machine *m);

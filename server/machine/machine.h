@@ -347,6 +347,13 @@ bool machine_holds(const struct machine *m);
 uint32_t machine_vacant(const struct machine *m);
 /* With so many of them it would form, too. */
 uint32_t machine_least(const struct machine *m);
+/* How many stages the generation has; 1: no pipeline. */
+static inline uint32_t machine_stages(const struct machine *m)
+{
+    return m->ranks[m->size - 1].stage + 1;
+}
+/* The same; out: the workers of each. */
+uint32_t machine_widths(const struct machine *m, uint32_t out[LIMIT_STAGES]);
 /* How many workers it has room for: ranks and spares. */
 uint32_t machine_capacity(const struct machine *m);
 /* It wants a slot for one worker more, that has no part in the generation yet. */

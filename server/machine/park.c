@@ -283,6 +283,7 @@ static void regroup(struct machine_turn *t, struct machine_rank *rank)
                                  .birth = rank->birth,
                                  .number = rank->number,
                                  .lane_us = rank->lane_us,
+                                 .stage = rank->stage,
                                  .pid = rank->pid,
                                  .started = rank->started,
                                  .agent = rank->agent,

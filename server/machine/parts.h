@@ -76,6 +76,10 @@ struct machine_config {
     uint32_t min;   /* with fewer no generation forms; 0: with fewer than ranks, however many */
     uint32_t spares;
     uint32_t lanes; /* of a step; 0: not said, and none ever move */
+    /* Of a pipeline, which the model is cut into: how many stages, and as which one wishes it how
+     * many workers each has (common/layout/widths.h). 0, 1: it isn't cut. */
+    uint32_t stages;
+    uint32_t widths[LIMIT_STAGES];
     enum machine_shares shares;
     uint64_t audited;       /* what is wrong shows within so many steps; 0: nobody looks */
     uint64_t lanes_audited; /* ... of a lane; 0: nobody looks at those */
@@ -178,7 +182,7 @@ enum machine_agent {
 /* What the journal has of a rank, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
-    uint32_t slot, holder, birth, number, lanes, lane_us;
+    uint32_t slot, holder, birth, number, lanes, lane_us, stage;
     bool gone, parked, source;
 };
 
@@ -201,6 +205,7 @@ struct machine_rank {
         holder; /* of a restore from memory: the rank on whose node the share of this one lies */
     uint32_t lanes;   /* with balance.by_speed: that it carries */
     uint32_t lane_us; /* ... since one takes it so long; 0: that was not known */
+    uint32_t stage;   /* of a pipeline; ranks go stage by stage */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
@@ -210,7 +215,8 @@ struct machine_rank {
         bool whole;       /* it has the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
-        /* Of what ranks own of that state it has the part of rank `part` of `parts`; 0, 0: all. */
+        /* Of what ranks own of that state it has the part of rank `part` of `parts`; 0, 0: all. Of
+         * a pipeline: its stage, and how many there were. */
         uint32_t part, parts;
     } kept;
     bool differs;     /* it said its pins, and they are not the job's */

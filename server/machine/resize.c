@@ -13,8 +13,15 @@
  *     | [machine_seat]         who is kept stays where it is; spares take what is vacant, then
  *     v                        what is missing; of too many the last ones are ended
  *   FORMING
+ *
+ * In a pipeline who is kept stays in its stage, whose state it has. How wide stages are follows from
+ * how many come (common/layout/widths.h), and as far as that leaves it open from who is kept: then
+ * nobody changes its stage. Who has to is as a newcomer there, and so is everybody where there are
+ * more or fewer stages than before: what workers have doesn't fit then, and a change that is planned
+ * saves first, and starts all anew.
  */
 #include "common/check.h"
+#include "common/layout/widths.h"
 #include "server/machine/internal.h"
 
 #define RESIZE_WAIT_MS 5000 /* for those that find no slot: then without them */
@@ -34,12 +41,17 @@ static void swap(struct machine *m, uint32_t a, uint32_t b)
     m->ranks[b] = one;
 }
 
+static bool can_sit(const struct machine *m, uint32_t index)
+{
+    const struct machine_rank *rank = &m->ranks[index];
+    return is_born(m, rank) || (!rank->gone && rank->parked && !rank->ended);
+}
+
 /* Of those that have no seat yet; MACHINE_ALL_RANKS: none is left. */
 static uint32_t find_next(const struct machine *m)
 {
     for (uint32_t i = m->size; i < m->count; i++) {
-        const struct machine_rank *rank = &m->ranks[i];
-        if (is_born(m, rank) || (!rank->gone && rank->parked && !rank->ended))
+        if (can_sit(m, i))
             return i;
     }
     return MACHINE_ALL_RANKS;
@@ -100,11 +112,9 @@ static void keep_newest(struct machine *m)
         swap(m, newest, least);
 }
 
-void machine_seat(struct machine_turn *t)
+static void seat_in_order(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    CHECK(m->state == MACHINE_PLACING);
-    m->resizes = false; /* it has as many as there was room for */
     fill_vacant(m);
     close_up(m);
     for (uint32_t next; m->size < m->config.ranks; m->size++) {
@@ -120,6 +130,191 @@ void machine_seat(struct machine_turn *t)
     }
     for (uint32_t i = m->size; i < seated; i++)
         machine_let_go(t, i);
+}
+
+/* ---- seats of a pipeline ---- */
+
+#define PLACES_MAX (2 * LIMIT_RANKS) /* ranks and spares */
+#define NO_STAGE   UINT32_MAX
+
+/* The next generation of a pipeline while it is being seated. A place is an index of m->ranks as
+ * they are before that. */
+struct seating {
+    uint32_t stages, widths[LIMIT_STAGES];
+    uint32_t stage[PLACES_MAX]; /* that the worker of a place has the state of; NO_STAGE: none */
+    bool kept[PLACES_MAX];      /* it had a seat */
+    bool taken[PLACES_MAX];     /* it has one now: */
+    uint32_t seated, place[LIMIT_RANKS], seat_stage[LIMIT_RANKS];
+};
+
+static struct layout_wish wish_of(const struct machine *m)
+{
+    return (struct layout_wish){ .stages = m->config.stages,
+                                 .lanes = m->config.lanes,
+                                 .workers = m->config.widths };
+}
+
+uint32_t machine_widths(const struct machine *m, uint32_t out[LIMIT_STAGES])
+{
+    for (uint32_t s = 0; s < LIMIT_STAGES; s++)
+        out[s] = 0;
+    for (uint32_t i = 0; i < m->size; i++) {
+        CHECK(m->ranks[i].stage < LIMIT_STAGES);
+        out[m->ranks[i].stage]++;
+    }
+    return machine_stages(m);
+}
+
+void machine_cut(struct machine *m)
+{
+    uint32_t widths[LIMIT_STAGES];
+    if (m->config.stages <= 1)
+        return;
+    const struct layout_wish wish = wish_of(m);
+    layout_wish_widths(&wish, m->size, NULL, widths);
+    for (uint32_t i = 0, stage = 0, left = widths[0]; i < m->size; i++, left--) {
+        if (left == 0)
+            left = widths[++stage];
+        m->ranks[i].stage = stage;
+    }
+}
+
+static uint32_t parts_of(const struct machine_kept *kept)
+{
+    return kept->parts > 0 ? kept->parts : 1;
+}
+
+bool machine_has_stage(const struct machine *m, uint32_t rank)
+{
+    const struct machine_kept *kept = &m->ranks[rank].kept;
+    if (m->config.stages <= 1)
+        return true;
+    return parts_of(kept) == machine_stages(m) && kept->part == m->ranks[rank].stage;
+}
+
+/* As it said; else, as it was to have. before: stages of the generation that ended. */
+static uint32_t stage_of(const struct machine_rank *rank, uint32_t before, uint32_t stages)
+{
+    if (rank->gone)
+        return NO_STAGE;
+    const uint32_t parts = rank->kept.whole ? parts_of(&rank->kept) : before;
+    const uint32_t part = rank->kept.whole ? rank->kept.part : rank->stage;
+    return parts == stages && part < stages ? part : NO_STAGE;
+}
+
+/* Who could sit, what they have, and how wide the stages are with as many of them as are wanted. */
+static void count_comers(const struct machine *m, struct seating *out)
+{
+    uint32_t there[LIMIT_STAGES] = { 0 }, comers = 0;
+    const uint32_t before = machine_stages(m);
+    const struct layout_wish wish = wish_of(m);
+    CHECK(m->count <= PLACES_MAX);
+    for (uint32_t i = 0; i < m->count; i++) {
+        out->kept[i] = i < m->size && !m->ranks[i].gone;
+        out->taken[i] = i < m->size ? is_vacant(m, i) : !can_sit(m, i); /* nobody is there */
+        comers += !out->taken[i];
+    }
+    const uint32_t size = comers < m->config.ranks ? comers : m->config.ranks;
+    CHECK(size >= 1);
+    out->stages = layout_wish_stages(&wish, size);
+    for (uint32_t i = 0; i < m->count; i++) {
+        out->stage[i] =
+            out->kept[i] ? stage_of(&m->ranks[i], before, out->stages) : NO_STAGE;
+        if (out->stage[i] != NO_STAGE)
+            there[out->stage[i]]++;
+    }
+    layout_wish_widths(&wish, size, there, out->widths);
+}
+
+/* Of those that have that stage's state the one with the newest; MACHINE_ALL_RANKS: none is left. */
+static uint32_t find_of_stage(const struct machine *m, const struct seating *s, uint32_t stage)
+{
+    uint32_t best = MACHINE_ALL_RANKS;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (s->taken[i] || s->stage[i] != stage)
+            continue;
+        if (best == MACHINE_ALL_RANKS || has_more(&m->ranks[i], &m->ranks[best]))
+            best = i;
+    }
+    return best;
+}
+
+/* Whoever is left: those that run first. */
+static uint32_t find_any(const struct machine *m, const struct seating *s)
+{
+    uint32_t any = MACHINE_ALL_RANKS;
+    for (uint32_t i = m->count; i-- > 0;) {
+        if (!s->taken[i] && (any == MACHINE_ALL_RANKS || s->kept[i] || !s->kept[any]))
+            any = i;
+    }
+    CHECK(any != MACHINE_ALL_RANKS);
+    return any;
+}
+
+/* Those that stay in their stages, then the others into what is left of the seats. */
+static void choose_seats(const struct machine *m, struct seating *s)
+{
+    uint32_t first[LIMIT_STAGES], filled[LIMIT_STAGES] = { 0 };
+    for (uint32_t stage = 0; stage < s->stages; stage++) {
+        first[stage] = s->seated;
+        s->seated += s->widths[stage];
+        while (filled[stage] < s->widths[stage]) {
+            const uint32_t place = find_of_stage(m, s, stage);
+            if (place == MACHINE_ALL_RANKS)
+                break;
+            s->taken[place] = true;
+            s->place[first[stage] + filled[stage]++] = place;
+        }
+    }
+    for (uint32_t stage = 0; stage < s->stages; stage++) {
+        for (uint32_t i = 0; i < s->widths[stage]; i++) {
+            const uint32_t seat = first[stage] + i;
+            s->seat_stage[seat] = stage;
+            if (i < filled[stage])
+                continue;
+            s->place[seat] = find_any(m, s);
+            s->taken[s->place[seat]] = true;
+        }
+    }
+}
+
+static void seat_stages(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    struct seating s = { .seated = 0 };
+    uint32_t now[PLACES_MAX],
+        was[PLACES_MAX]; /* where a place's worker is now; whose place it was */
+    count_comers(m, &s);
+    const bool *const kept = s.kept;
+    choose_seats(m, &s);
+    for (uint32_t i = 0; i < m->count; i++)
+        now[i] = was[i] = i;
+    for (uint32_t seat = 0; seat < s.seated; seat++) {
+        const uint32_t at = now[s.place[seat]], other = was[seat];
+        swap(m, seat, at);
+        was[at] = other;
+        now[other] = at;
+        was[seat] = s.place[seat];
+        now[s.place[seat]] = seat;
+        m->ranks[seat].stage = s.seat_stage[seat];
+    }
+    m->size = s.seated;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (kept[i] && now[i] >= m->size)
+            machine_let_go(t, now[i]);
+    }
+}
+
+void machine_seat(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    CHECK(m->state == MACHINE_PLACING);
+    m->resizes = false; /* it has as many as there was room for */
+    if (m->config.stages > 1) {
+        seat_stages(t);
+    } else {
+        seat_in_order(t);
+    }
     for (uint32_t i = m->size; i < m->count; i++)
         m->ranks[i].birth = m->ranks[i].gone ? 0 : m->ranks[i].birth; /* it isn't started */
     while (m->count > m->size && m->ranks[m->count - 1].gone)
@@ -174,6 +369,13 @@ static bool has_enough(const struct machine *m, int64_t now)
     return is_none_awaited(m) && now - m->spares.ready_at >= RESIZE_WAIT_MS;
 }
 
+/* With so many workers there are other stages than now. */
+static bool is_cut_anew(const struct machine *m, uint32_t workers)
+{
+    const struct layout_wish wish = wish_of(m);
+    return m->config.stages > 1 && layout_wish_stages(&wish, workers) != machine_stages(m);
+}
+
 void machine_resize_tick(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -189,10 +391,17 @@ void machine_resize_tick(struct machine_turn *t)
     }
     if (m->size < m->config.ranks && !has_enough(m, t->now))
         return;
-    if (machine_park_waits(t))
-        return;
     const uint32_t there = m->size + machine_spares_ready(m);
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
+    if (is_cut_anew(m, next)) {
+        machine_tell(t, "resizing",
+                     "from %u workers to %u, in other stages: all save, and start anew", m->size,
+                     next);
+        machine_announce(t, true);
+        return;
+    }
+    if (machine_park_waits(t))
+        return;
     machine_tell(t, "resizing", "from %u workers to %u", m->size, next);
     machine_set_reason(m, "goes on with %u workers instead of %u", next, m->size);
     machine_park_all(t);

@@ -70,14 +70,14 @@ static enum status largest_worker(const struct preview *p, struct memory_need_op
                                          .table = p->device.table,
                                          .backend = p->device.backend,
                                          .evaluates = p->eval != NULL };
-    uint32_t shares[LIMIT_RANKS];
+    struct job_layout layout;
     for (int64_t count = p->job->workers.min; count <= p->job->workers.count; count++) {
-        const enum status st = job_shares_of(p->job, count, shares);
+        const enum status st = job_layout_of(p->job, count, &layout);
         if (st != ST_OK)
             return preview_fail(p, st, "sharing the lanes");
         for (int64_t r = 0; r < count; r++) {
-            if (shares[r] > out->lane_count) {
-                out->lane_count = shares[r];
+            if (layout.shares[r] > out->lane_count) {
+                out->lane_count = layout.shares[r];
                 out->owners = p->job->parallel.zero > 0 ? (uint32_t)count : 0;
                 *out_workers = count;
             }

@@ -278,7 +278,14 @@ static enum status could_set(const struct job *spec, uint32_t count, struct reas
     const long long lanes = spec->train.lanes, spares = spec->workers.spares;
     /* A min that is the count is that of whatever count there is (struct machine_config). */
     const long long min = spec->workers.min < spec->workers.count ? spec->workers.min : 1;
-    if (count > lanes) {
+    const unsigned stages = spec->parallel.pipeline.stages;
+    if (count > lanes * stages && stages > 1) {
+        reason_set(
+            reason,
+            "%u workers in %u stages can't share %lld lanes: each carries at least one of its "
+            "stage's",
+            count, stages, lanes);
+    } else if (count > lanes * stages) {
         reason_set(reason, "%u workers can't share %lld lanes: each carries at least one", count,
                    lanes);
     } else if (count < min) {

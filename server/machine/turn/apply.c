@@ -10,12 +10,20 @@
 
 /* ---- a job ---- */
 
+static bool is_cut_well(const struct machine_config *config, uint32_t most)
+{
+    bool well = config->stages <= LIMIT_STAGES;
+    for (uint32_t s = 0; well && config->stages > 1 && s < config->stages; s++)
+        well = config->widths[s] >= 1 && config->widths[s] <= config->lanes;
+    return well && (config->stages <= 1 || most <= (uint64_t)config->stages * config->lanes);
+}
+
 enum status machine_init(struct machine *m, const char *id, const struct machine_config *config,
                          int64_t now, int64_t wall)
 {
     const uint32_t most = config->most > 0 ? config->most : config->ranks;
     if (config->ranks < 1 || config->ranks > most || most > LIMIT_RANKS ||
-        config->min > config->ranks || config->spares > LIMIT_RANKS)
+        config->min > config->ranks || config->spares > LIMIT_RANKS || !is_cut_well(config, most))
         return ST_INVALID;
     struct machine_rank *ranks = calloc((size_t)most + config->spares, sizeof *ranks);
     if (!ranks)
@@ -40,6 +48,7 @@ enum status machine_init(struct machine *m, const char *id, const struct machine
         ranks[i].gone = true;
         ranks[i].number = i;
     }
+    machine_cut(m);
     return ST_OK;
 }
 

@@ -2,9 +2,46 @@
  * From slots to a running generation: slots, the store's answer, a new generation, every rank's
  * hello, assignments, every rank ready.
  */
+#include <stdio.h>
+
 #include "common/check.h"
 #include "common/reason.h"
 #include "server/machine/internal.h"
+
+#define STAGES_BYTES 160
+
+/* " in 2 stages of 2, 1"; "": of a job that is no pipeline. */
+static void print_stages(const struct machine *m, char out[STAGES_BYTES])
+{
+    uint32_t widths[LIMIT_STAGES];
+    const uint32_t stages = machine_widths(m, widths);
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t s = 0; m->config.stages > 1 && s < stages && used < STAGES_BYTES; s++) {
+        const int size = s == 0 ? snprintf(out, STAGES_BYTES, " in %u stage%s of %u", stages,
+                                           stages == 1 ? "" : "s", widths[0])
+                                : snprintf(out + used, STAGES_BYTES - used, ", %u", widths[s]);
+        used += size > 0 ? (size_t)size : 0;
+    }
+}
+
+static void tell_forming(struct machine_turn *t, uint32_t kept, const struct machine_ckpt *ckpt)
+{
+    const struct machine *m = t->m;
+    char stages[STAGES_BYTES];
+    print_stages(m, stages);
+    if (kept > 0) {
+        machine_tell(t, "forming", "generation %u with %u workers%s, %u of them go on",
+                     m->generation, m->size, stages, kept);
+    } else if (ckpt) {
+        machine_tell(t, "forming",
+                     "generation %u with %u workers%s, from the checkpoint of step %llu",
+                     m->generation, m->size, stages, (unsigned long long)ckpt->step);
+    } else {
+        machine_tell(t, "forming", "generation %u with %u workers%s, from the beginning",
+                     m->generation, m->size, stages);
+    }
+}
 
 /* The one place where a generation begins (invariants 1 and 4). */
 static void form_generation(struct machine_turn *t)
@@ -64,17 +101,7 @@ static void form_generation(struct machine_turn *t)
         m->ranks[i].counter_at = t->now;
     }
     machine_act(t, MACHINE_ACT_GEN_BEGIN);
-    if (kept > 0) {
-        machine_tell(t, "forming", "generation %u with %u workers, %u of them go on", m->generation,
-                     m->size, kept);
-    } else if (ckpt) {
-        machine_tell(t, "forming",
-                     "generation %u with %u workers, from the checkpoint of step %llu",
-                     m->generation, m->size, (unsigned long long)ckpt->step);
-    } else {
-        machine_tell(t, "forming", "generation %u with %u workers, from the beginning",
-                     m->generation, m->size);
-    }
+    tell_forming(t, kept, ckpt);
     machine_act(t, MACHINE_ACT_START);
 }
 

@@ -74,8 +74,9 @@ void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
 static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core_job *of)
 {
     const struct machine *m = &of->m;
-    uint32_t us[SIM_RANKS], lanes[SIM_RANKS], best[SIM_RANKS];
-    if (m->size > SIM_RANKS || core_shares(of, lanes) != ST_OK)
+    uint32_t us[SIM_RANKS], best[SIM_RANKS];
+    struct job_layout layout;
+    if (m->size > SIM_RANKS || core_layout(of, &layout) != ST_OK)
         return 0;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);
@@ -84,7 +85,7 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core
         us[i] = view->lane_us;
     }
     balance_lanes(us, m->size, sim->lanes, best);
-    const uint64_t now_us = balance_step_us(us, lanes, m->size);
+    const uint64_t now_us = balance_step_us(us, layout.shares, m->size);
     const uint64_t best_us = balance_step_us(us, best, m->size);
     bool slow = sim->jobs[index].by_speed;
     for (uint32_t i = 0; i < m->size; i++)

@@ -69,16 +69,18 @@ static void other_numbers_of_workers_than_the_files_share_evenly(void **state)
     struct job *job auto_free = calloc(1, sizeof(*job));
     static const char *const sets[] = { "train.lanes=4", "workers={shares: [1, 3]}" };
     parse_good(sets, 2, job);
-    uint32_t shares[4] = { 0 };
-    assert_int_equal(job_shares_of(job, 2, shares), ST_OK);
-    assert_int_equal(shares[0], 1);
-    assert_int_equal(shares[1], 3);
-    assert_int_equal(job_shares_of(job, 1, shares), ST_OK);
-    assert_int_equal(shares[0], 4);
-    assert_int_equal(job_shares_of(job, 3, shares), ST_OK);
-    assert_int_equal(shares[0], 2);
-    assert_int_equal(job_shares_of(job, 0, shares), ST_INVALID);
-    assert_int_equal(job_shares_of(job, 5, shares), ST_INVALID);
+    struct job_layout layout;
+    assert_int_equal(job_layout_of(job, 2, &layout), ST_OK);
+    assert_int_equal(layout.stage_count, 1);
+    assert_int_equal(layout.workers[0], 2);
+    assert_int_equal(layout.shares[0], 1);
+    assert_int_equal(layout.shares[1], 3);
+    assert_int_equal(job_layout_of(job, 1, &layout), ST_OK);
+    assert_int_equal(layout.shares[0], 4);
+    assert_int_equal(job_layout_of(job, 3, &layout), ST_OK);
+    assert_int_equal(layout.shares[0], 2);
+    assert_int_equal(job_layout_of(job, 0, &layout), ST_INVALID);
+    assert_int_equal(job_layout_of(job, 5, &layout), ST_INVALID);
 }
 
 static void fewer_workers_are_for_who_asks_for_them(void **state)

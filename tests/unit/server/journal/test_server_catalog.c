@@ -63,6 +63,7 @@ static void make_old(const char *path)
         "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
         "birth; ALTER TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+        "ALTER TABLE ranks DROP COLUMN stage; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
         "number; PRAGMA user_version=2";
     assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
@@ -120,6 +121,7 @@ static void the_metrics_of_an_older_journal_stay(void **state)
         "generations DROP COLUMN numbers; ALTER TABLE ranks DROP COLUMN birth; ALTER "
         "TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+        "ALTER TABLE ranks DROP COLUMN stage; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
         "number; PRAGMA user_version=6";
     sqlite3 *db = NULL;

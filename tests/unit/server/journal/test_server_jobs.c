@@ -254,6 +254,7 @@ static void make_version_4(const char *path)
         "DROP TABLE summaries; DROP TABLE forgotten;"
         "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
         "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+        "ALTER TABLE ranks DROP COLUMN stage; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
         "number; PRAGMA user_version=4";
     sqlite3 *db = NULL;
