@@ -244,14 +244,14 @@ bool machine_has_room(const struct machine *m)
     return count_there(m) + count_room(m) >= m->config.min;
 }
 
-/* After a restart of the coordinator: who is to go of those that are too many is decided once they
- * have said again what they have. */
+/* After a restart of the coordinator: who is to go of those that are too many, and who sits where in
+ * a pipeline, is decided once they have said again what they have. */
 static bool awaits_word(const struct machine *m, int64_t now)
 {
     uint32_t silent = 0;
     for (uint32_t i = 0; now < m->grace_until && i < m->size; i++)
         silent += !m->ranks[i].gone && !m->ranks[i].session;
-    return silent > 0 && m->size - m->gone_count > m->config.ranks;
+    return silent > 0 && (m->config.stages > 1 || m->size - m->gone_count > m->config.ranks);
 }
 
 bool machine_wants_slots(const struct machine *m, int64_t now)

@@ -145,6 +145,7 @@ struct seating {
     bool kept[PLACES_MAX];      /* it had a seat */
     bool taken[PLACES_MAX];     /* it has one now: */
     uint32_t seated, place[LIMIT_RANKS], seat_stage[LIMIT_RANKS];
+    uint64_t step; /* the newest that is there of every stage; 0: none is */
 };
 
 static struct layout_wish wish_of(const struct machine *m)
@@ -218,21 +219,52 @@ static void count_comers(const struct machine *m, struct seating *out)
     CHECK(size >= 1);
     out->stages = layout_wish_stages(&wish, size);
     for (uint32_t i = 0; i < m->count; i++) {
-        out->stage[i] =
-            out->kept[i] ? stage_of(&m->ranks[i], before, out->stages) : NO_STAGE;
+        out->stage[i] = out->kept[i] ? stage_of(&m->ranks[i], before, out->stages) : NO_STAGE;
         if (out->stage[i] != NO_STAGE)
             there[out->stage[i]]++;
     }
     layout_wish_widths(&wish, size, there, out->widths);
 }
 
-/* Of those that have that stage's state the one with the newest; MACHINE_ALL_RANKS: none is left. */
+static bool is_of_step(const struct machine *m, const struct seating *s, uint32_t place,
+                       uint64_t step)
+{
+    const struct machine_kept *kept = &m->ranks[place].kept;
+    return s->stage[place] != NO_STAGE && kept->whole && kept->step == step;
+}
+
+static bool is_step_whole(const struct machine *m, const struct seating *s, uint64_t step)
+{
+    bool there[LIMIT_STAGES] = { false };
+    uint32_t stages = 0;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (!is_of_step(m, s, i, step) || there[s->stage[i]])
+            continue;
+        there[s->stage[i]] = true;
+        stages++;
+    }
+    return stages == s->stages;
+}
+
+static void find_step(const struct machine *m, struct seating *s)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        const uint64_t step = m->ranks[i].kept.step;
+        if (step > s->step && is_of_step(m, s, i, step) && is_step_whole(m, s, step))
+            s->step = step;
+    }
+}
+
+/* Of those that have that stage's state one that has it of the step that all have, else the newest;
+ * MACHINE_ALL_RANKS: none is left. */
 static uint32_t find_of_stage(const struct machine *m, const struct seating *s, uint32_t stage)
 {
     uint32_t best = MACHINE_ALL_RANKS;
     for (uint32_t i = 0; i < m->count; i++) {
         if (s->taken[i] || s->stage[i] != stage)
             continue;
+        if (s->step > 0 && is_of_step(m, s, i, s->step))
+            return i;
         if (best == MACHINE_ALL_RANKS || has_more(&m->ranks[i], &m->ranks[best]))
             best = i;
     }
@@ -285,7 +317,7 @@ static void seat_stages(struct machine_turn *t)
     uint32_t now[PLACES_MAX],
         was[PLACES_MAX]; /* where a place's worker is now; whose place it was */
     count_comers(m, &s);
-    const bool *const kept = s.kept;
+    find_step(m, &s);
     choose_seats(m, &s);
     for (uint32_t i = 0; i < m->count; i++)
         now[i] = was[i] = i;
@@ -300,7 +332,7 @@ static void seat_stages(struct machine_turn *t)
     }
     m->size = s.seated;
     for (uint32_t i = 0; i < m->count; i++) {
-        if (kept[i] && now[i] >= m->size)
+        if (s.kept[i] && now[i] >= m->size)
             machine_let_go(t, now[i]);
     }
 }

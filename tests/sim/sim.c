@@ -336,6 +336,7 @@ static void build_world(struct sim *sim)
     sim_spare_begin(sim);
     sim_lanes_begin(sim);
     sim_audit_begin(sim);
+    sim_stages_begin(sim);
     sim_coordinator_start(sim);
     sim_at(sim, 3000, chaos, NULL, 0);
 }

@@ -104,6 +104,7 @@ struct sim_job {
     uint64_t memory_bad_step;
     bool by_speed;       /* its shares */
     bool owns;           /* its ranks own parts of the state */
+    uint32_t stages;     /* of a pipeline; 0: it is none */
     bool slowed;         /* one of its workers is slower than the others, or was */
     uint32_t moved_in;   /* the newest generation whose lanes are to move */
     uint64_t moved_by;   /* ... by the coordinator after so many crashes */
@@ -366,6 +367,19 @@ void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
 /* After each event: lanes move with a reason, and where there is one. */
 void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of);
 
+/* ---- worker/sim_stages.c ---- */
+/* Which jobs of this world are pipelines; after its audits are known. */
+void sim_stages_begin(struct sim *sim);
+/* What its file says in `parallel`. */
+void sim_stages_print(const struct sim_job *job, char *out, size_t capacity);
+uint32_t sim_stages_of(const struct session_assignment *plan, uint32_t rank);
+/* The worker has the state of its stage. */
+void sim_stages_take(struct sim_trainer_view *view, const struct session_assignment *plan);
+/* Of a plan that goes on from workers; of who sits where, with every plan. */
+void sim_stages_check_live(struct sim *sim, const struct sim_trainer_view *view,
+                           const struct session_assignment *plan);
+void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct machine *m);
+
 /* ---- worker/sim_audit.c ---- */
 /* Whether something computes wrongly in this world; after its flaw and its slots are known. */
 void sim_audit_begin(struct sim *sim);
@@ -443,9 +457,10 @@ struct sim_trainer_view {
     bool parked;          /* its step thread has unwound, and it heard of no next generation */
     bool whole;           /* it has the state after `step` */
     uint32_t computed_by; /* the generation that computed it */
-    uint32_t part, parts; /* of what ranks own it has this part of so many; 0, 0: all */
-    uint64_t taint;       /* of that state */
-    bool is_wrong;        /* it computed a lane wrongly, or a bit of its state flipped */
+    uint32_t part,
+        parts;      /* of what ranks own, or of stages, it has this one of so many; 0, 0: all */
+    uint64_t taint; /* of that state */
+    bool is_wrong;  /* it computed a lane wrongly, or a bit of its state flipped */
 };
 struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer);
 void sim_trainer_kill(struct sim *sim, struct sim_trainer *trainer, int signal);

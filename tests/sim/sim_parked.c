@@ -63,6 +63,16 @@ static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, cons
     return age < 64 && (m->ran >> age & 1) ? view : NULL;
 }
 
+/* Of a pipeline: it has what its stage is to have. */
+static bool sits_well(const struct sim *sim, uint32_t job, const struct machine *m, uint32_t rank,
+                      const struct sim_trainer_view *view)
+{
+    const uint32_t stages = machine_stages(m);
+    if (sim->jobs[job].stages == 0)
+        return true;
+    return view->parts == (stages > 1 ? stages : 0) && view->part == m->ranks[rank].stage;
+}
+
 /* Whether one has all of that step's state, or all parts of it are there. */
 static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
                      const struct sim_trainer_view *of)
@@ -71,12 +81,13 @@ static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
     uint32_t count = 0;
     for (uint32_t r = 0; r < m->size; r++) {
         const struct sim_trainer_view *view = brings(sim, job, m, r);
-        if (!view || view->step != of->step || view->parts != of->parts || there[view->part])
+        if (!view || view->step != of->step || view->parts != of->parts || there[view->part] ||
+            !sits_well(sim, job, m, r, view))
             continue;
         there[view->part] = true;
         count++;
     }
-    return count >= of->parts;
+    return count > 0 && count >= of->parts;
 }
 
 /* Of fewer workers those that go on have what any of them had that was still heard. */
@@ -110,6 +121,8 @@ void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Ca
                      plan->job, plan->generation, (unsigned long long)start, r,
                      (unsigned long long)view->step);
     }
+    if (of->m.generation == plan->generation)
+        sim_stages_check_seats(sim, job, &of->m);
     if (plan->live) /* else all were ended, and a checkpoint may be damaged since */
         check_let_go(sim, job, &of->m, plan, start);
     if (plan->live && start < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
@@ -143,6 +156,8 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
     if (first && count < parts)
         sim_fail(sim, "%s: generation %u goes on from step %llu with %u of %u parts", plan->job,
                  plan->generation, (unsigned long long)plan->live_step, count, parts);
+    if (plan->stage_count > 0 && first)
+        sim_stages_check_live(sim, view, plan);
     sim->live_restores += !is_source;
     return true;
 }

@@ -15,7 +15,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *job = &sim->jobs[index];
-    char text[768], key[32], every[32], fewer[48] = "";
+    char text[768], parallel[128], key[32], every[32], audits[32] = "none", fewer[48] = "";
     struct reason reason;
     if (!c->core || job->submitted || sim->now < c->frozen_until)
         return;
@@ -24,20 +24,23 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
         (void)snprintf(every, sizeof every, "%llu steps", (unsigned long long)job->every);
     if (sim->resizes)
         (void)snprintf(fewer, sizeof fewer, ", min: %u, spares: %u", job->min, job->spares);
+    if (job->audit_every > 0)
+        (void)snprintf(audits, sizeof audits, "%llu steps", (unsigned long long)job->audit_every);
+    sim_stages_print(job, parallel, sizeof parallel);
     (void)snprintf(text, sizeof text,
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: %llu steps, global_batch: 64, lanes: %u, optimizer: {name: "
                    "sgd, lr: 0.1}, seed: 1}\n"
                    "workers: {count: %u%s%s}\n"
-                   "parallel: {zero: %d}\n"
+                   "parallel: {%s}\n"
                    "checkpoint: {every: %s, delta: %s, store: /store, keep: {last: %d, every: "
                    "%d steps, best: {metric: loss, n: 1}}}\n"
-                   "audit: {every: %llu steps, checksum: %llu steps}\n",
+                   "audit: {every: %s, checksum: %llu steps}\n",
                    index, (unsigned long long)job->total, sim->lanes, job->ranks, fewer,
-                   job->by_speed ? ", shares: auto" : "", job->owns, every,
-                   job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY,
-                   (unsigned long long)job->audit_every, (unsigned long long)job->checksum_every);
+                   job->by_speed ? ", shares: auto" : "", parallel, every,
+                   job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY, audits,
+                   (unsigned long long)job->checksum_every);
     static struct job spec;
     struct buf errors;
     buf_init(&errors, 65536);

@@ -76,7 +76,7 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core
     const struct machine *m = &of->m;
     uint32_t us[SIM_RANKS], best[SIM_RANKS];
     struct job_layout layout;
-    if (m->size > SIM_RANKS || core_layout(of, &layout) != ST_OK)
+    if (m->size > SIM_RANKS || sim->jobs[index].stages > 0 || core_layout(of, &layout) != ST_OK)
         return 0;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);

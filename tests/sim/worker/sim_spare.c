@@ -170,7 +170,8 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     uint32_t lanes = 0;
     for (size_t i = 0; i < plan->n_shares; i++)
         lanes += plan->shares[i];
-    if (plan->n_shares != plan->size || lanes != sim->lanes || plan->rank >= plan->size)
+    const size_t stages = plan->n_stages > 0 ? plan->n_stages : 1;
+    if (plan->n_shares != plan->size || lanes != sim->lanes * stages || plan->rank >= plan->size)
         sim_fail(sim, "%s: a plan for rank %u of %u has %zu shares with %u lanes", plan->job,
                  plan->rank, plan->size, plan->n_shares, lanes);
     if (plan->spare || !of || of->m.generation != plan->generation)

@@ -86,6 +86,8 @@ static bool take_state(struct sim *sim, struct sim_trainer *t,
     const bool owns = sim->jobs[t->view.start.job].owns && t->view.size > 1;
     t->view.part = owns ? t->view.rank : 0;
     t->view.parts = owns ? t->view.size : 0;
+    if (plan->stage_count > 0)
+        sim_stages_take(&t->view, plan);
     return true;
 }
 
