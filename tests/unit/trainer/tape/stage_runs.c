@@ -432,9 +432,12 @@ void stage_assert_eval(struct training *t, struct stage_inputs *inputs, const in
     const struct run run = { .t = t };
     struct mail mails[STAGE_MICROS] = { 0 };
     for (int s = 0; s < stages; s++) { /* a stage after the other: all may be in flight */
-        struct plan *plan = NULL;
-        struct plan_options options = stage_options(t, first, stages, s, STAGE_GPIPE);
+        struct plan *plan = NULL, *trains = NULL;
+        struct plan_options options = stage_options(t, first, stages, s, STAGE_1F1B);
+        assert_int_equal(plan_new(t->tape, &options, &trains), ST_OK);
         options.training = false;
+        options.stashes = STAGE_MICROS;
+        options.share = trains; /* where four of these fit into its stashes */
         assert_int_equal(plan_new(t->tape, &options, &plan), ST_OK);
         assert_int_equal(plan_refresh(plan, optimizer_params(t->optimizer)), ST_OK);
         for (int k = 0; k < STAGE_MICROS; k++) {
@@ -454,6 +457,7 @@ void stage_assert_eval(struct training *t, struct stage_inputs *inputs, const in
             fetch(&run, &mails[k], plan, PLAN_AFTER, PLAN_FORWARD, k);
         }
         plan_free(plan);
+        plan_free(trains);
     }
     for (int k = 0; k < STAGE_MICROS; k++)
         free_mail(&mails[k]);
