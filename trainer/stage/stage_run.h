@@ -1,0 +1,70 @@
+/*
+ * A step, and an evaluation, on one stage: the rank's row of the pipeline's table, action by action.
+ *
+ * What crosses a border goes by posted messages (comm/comm.h) from where a plan left it to where
+ * the next one wants it, without copies. Between two actions all that is sent and received is one
+ * bundle: what the action before gave, and what the next one needs. On hosts gradients are asked
+ * for as soon as their micro-batch went forward.
+ *
+ *     F  its value has come → a copy of the inputs → plan_forward → the output is sent
+ *     B  its gradients have come → plan_backward into the lane's vector → gradients are sent
+ *
+ * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they lie
+ * beside the stash until B adds them to the lane's vector, in the order and with the additions of a
+ * plan of the whole tape.
+ *
+ * Memory: all of it from open to close. Thread: the step thread.
+ * Errors: comm/comm.h; those of the feed and of the backend; ST_STALE: progress_stopped
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "comm/exact.h"
+#include "common/status.h"
+#include "trainer/device/feed.h"
+#include "trainer/stage/stage.h"
+#include "trainer/tape/plan.h"
+
+struct stage_run;
+
+struct stage_run_options { /* borrowed for life */
+    const struct stage *stage;
+    struct plan *plan;
+    const float *params, *stats;
+    const float *loss_scale; /* struct plan_call */
+    int64_t batch;           /* samples of a micro-batch */
+};
+
+MUST_CHECK enum status stage_run_open(const struct stage_run_options *options,
+                                      struct stage_run **out);
+void stage_run_close(struct stage_run *run);
+/* The communicator of the pipe: of all ranks, connected between neighbouring stages. */
+void stage_run_connect(struct stage_run *run, struct comm *pipe);
+
+struct stage_step {
+    uint64_t step;
+    struct feed *feed;   /* at the step's first micro-batch */
+    struct exact *exact; /* after exact_begin */
+    /* Of the last micro-batch of the last lane: as plan_backward wants it. */
+    plan_final_fn on_final;
+    void *final_arg;
+    /* A lane's vector is complete, but for the last lane's. */
+    void (*on_lane)(void *arg, float *lane);
+    void *lane_arg;
+};
+/* Forward and backward of all own micro-batches, handed to the reduction as trainer/loop/step.h
+ * does. */
+MUST_CHECK enum status stage_run_step(struct stage_run *run, const struct stage_step *step);
+
+/* What an evaluation's batch gave, where the last stage is. */
+struct stage_result {
+    double *loss;
+    int64_t *correct, *counted;
+};
+/* Forward of all batches of the feed, by an evaluation's plan of the same nodes. result: called by
+ * the last stage before each micro-batch, to say where its sums go. */
+MUST_CHECK enum status
+stage_run_evaluate(struct stage_run *run, struct plan *plan, struct feed *feed,
+                   struct stage_result (*result)(void *arg, const struct feed_item *), void *arg);
