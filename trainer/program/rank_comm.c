@@ -93,7 +93,8 @@ enum status rank_connect(struct rank *r)
         register_comm(r, 0, device->comm, comm);
         progress_collective_end(&r->progress, "open");
     }
-    return worker_connect(r->worker, comm, &r->reason);
+    const struct worker_comms comms = { .world = comm, .group = comm };
+    return worker_connect(r->worker, &comms, &r->reason);
 }
 
 enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out)

@@ -20,5 +20,7 @@ MUST_CHECK enum status worker_join_loader(const struct worker *w, struct worker_
                                           struct reason *reason);
 /* This rank's lanes, by the shares of its generation. */
 MUST_CHECK enum status worker_cut_lanes(struct worker *w, struct reason *reason);
+/* The group's, the pipe's and the world's; nothing is sent any more. */
+void worker_close_comms(struct worker *w);
 /* The loss scale to the device. */
 MUST_CHECK enum status worker_write_scale(struct worker *w);

@@ -5,6 +5,7 @@
 
 #include "comm/exact_order.h"
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/limits.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
@@ -171,7 +172,11 @@ static bool node_enqueued(void *arg, int node, bool backward)
 static struct plan_options plan_options_of(struct worker *w)
 {
     const bool host = w->device.table->host_memory;
-    return (struct plan_options){ .table = w->device.table,
+    const struct stage *s = w->stage;
+    return (struct plan_options){ .begin = s != NULL ? (int)s->box.node_begin : 0,
+                                  .end = s != NULL ? (int)s->box.node_end : 0,
+                                  .stashes = s != NULL ? (int)s->row->stashes : 0,
+                                  .table = w->device.table,
                                   .backend = w->device.backend,
                                   .stream = w->device.compute,
                                   .batch = w->settings.micro_batch,
@@ -281,6 +286,84 @@ static enum status cut_buckets(struct worker *w, struct reason *reason)
     return st == ST_OK ? ST_OK : worker_fail(st, "buckets", reason);
 }
 
+static enum pipeline_schedule schedule_of(const struct job *job)
+{
+    switch (job->parallel.schedule) {
+    case JOB_PIPELINE_GPIPE:
+        return PIPELINE_GPIPE;
+    case JOB_PIPELINE_1F1B:
+    case JOB_PIPELINE_NONE:
+        break;
+    }
+    return PIPELINE_1F1B;
+}
+
+/* What the nodes cost, by a plan that is only looked at. cost: [nodes] */
+static enum status measure_costs(struct worker *w, double *cost)
+{
+    struct plan_options options = plan_options_of(w);
+    struct plan *plan = NULL;
+    options.stream = NULL;
+    options.graphs = false;
+    enum status st = plan_new(w->tape, &options, &plan);
+    for (int n = 0; st == ST_OK && n < w->tape->node_count; n++)
+        cost[n] = plan_cost(plan, n);
+    plan_free(plan);
+    return st;
+}
+
+static enum status open_stage(struct worker *w, struct reason *reason)
+{
+    if (w->options.stages == NULL || w->options.stages->count < 2)
+        return ST_OK;
+    auto_free double *cost = calloc((size_t)w->tape->node_count, sizeof(*cost));
+    const struct stage_options options = { .tape = w->tape,
+                                           .device = &w->device,
+                                           .progress = w->options.progress,
+                                           .cost = cost,
+                                           .schedule = schedule_of(w->options.job),
+                                           .accumulate = w->settings.accumulate,
+                                           .lanes = w->settings.lanes,
+                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .plan = w->options.stages,
+                                           .rank = w->options.rank,
+                                           .shares = w->options.shares };
+    if (cost == NULL)
+        return worker_fail(ST_NO_MEMORY, "the stage", reason);
+    enum status st = measure_costs(w, cost);
+    if (st != ST_OK)
+        return worker_fail_device(w, st, "preparing the model", reason);
+    st = stage_open(&options, &w->stage, reason);
+    if (st != ST_OK)
+        return st == ST_NO_MEMORY ? worker_fail(st, "the stage", reason) : st;
+    w->bucket_begin = w->stage->bucket_begin;
+    w->bucket_count = w->stage->bucket_count;
+    return ST_OK;
+}
+
+static enum status open_stage_run(struct worker *w)
+{
+    if (w->stage == NULL)
+        return ST_OK;
+    const struct stage_run_options options = { .stage = w->stage,
+                                               .plan = w->plan,
+                                               .params = optimizer_params(w->optimizer),
+                                               .stats = optimizer_stats(w->optimizer),
+                                               .loss_scale = w->loss_scale,
+                                               .batch = w->settings.micro_batch };
+    enum status st = stage_hold(w->stage, w->optimizer);
+    w->held = &w->stage->held;
+    w->share = &w->stage->share;
+    return st == ST_OK ? stage_run_open(&options, &w->stage_run) : st;
+}
+
+static struct optimizer_holding holding_of(const struct worker *w)
+{
+    if (w->stage != NULL)
+        return stage_holding(w->stage);
+    return (struct optimizer_holding){ .owners = ownership_owners(&w->ownership) };
+}
+
 static enum status prepare_model(struct worker *w, struct reason *reason)
 {
     struct plan_options options = plan_options_of(w);
@@ -291,13 +374,15 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
     if (st == ST_OK) {
-        const struct optimizer_holding holding = { .owners = ownership_owners(&w->ownership) };
+        const struct optimizer_holding holding = holding_of(w);
         st = optimizer_new(&w->settings.optimizer, w->tape, &holding, w->device.table,
                            w->device.backend, &w->optimizer);
         ownership_note_held(&w->ownership);
     }
     if (st == ST_OK)
         st = scaling_open(w);
+    if (st == ST_OK)
+        st = open_stage_run(w);
     if (st == ST_OK && w->settings.audit_every > 0) {
         st =
             lane_sums_open(&w->device, w->bucket_begin, w->bucket_count, w->layout.count, &w->sums);
@@ -318,25 +403,41 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
     return device_open(&options, &w->device, reason);
 }
 
+static struct worker_group find_group(const struct worker_options *o)
+{
+    struct worker_group group = { .rank = o->rank, .size = o->size, .shares = o->shares };
+    for (uint32_t i = 0; o->stages != NULL && i < o->stages->count; i++) {
+        group.size = o->stages->of[i].workers;
+        if (group.rank < group.size)
+            break;
+        group.rank -= group.size;
+        group.first += group.size;
+        group.shares += group.size;
+    }
+    return group;
+}
+
 enum status worker_cut_lanes(struct worker *w, struct reason *reason)
 {
     const struct worker_options *o = &w->options;
     uint64_t lanes = 0;
     CHECK(o->size > 0);
     CHECK(o->rank < o->size);
-    for (uint32_t r = 0; r < o->size; r++) {
-        if (r == o->rank) {
+    w->group = find_group(o);
+    CHECK(w->group.rank < w->group.size);
+    for (uint32_t r = 0; r < w->group.size; r++) {
+        if (r == w->group.rank) {
             w->lanes = w->order + lanes;
-            w->lane_count = o->shares[r];
+            w->lane_count = w->group.shares[r];
         }
-        if (o->shares[r] == 0)
+        if (w->group.shares[r] == 0)
             return worker_fail(ST_INVALID, "the plan gives a rank no lane", reason);
-        lanes += o->shares[r];
+        lanes += w->group.shares[r];
     }
     CHECK(o->job->train.lanes <= LIMIT_LANES);
     if (lanes != (uint64_t)o->job->train.lanes)
         return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
-    exact_spread(o->shares, o->size, w->order);
+    exact_spread(w->group.shares, w->group.size, w->order);
     return ST_OK;
 }
 
@@ -368,6 +469,8 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK)
         st = check_managed(w, reason);
     if (st == ST_OK)
+        st = open_stage(w, reason);
+    if (st == ST_OK)
         st = prepare_model(w, reason);
     if (st != ST_OK) {
         worker_close(w);
@@ -396,8 +499,8 @@ void worker_close(struct worker *worker)
     close_loader(w, &w->eval);
     if (w->exact != NULL)
         exact_close(w->exact);
-    if (w->comm != NULL)
-        w->device.comm->close(w->comm);
+    worker_close_comms(w);
+    stage_run_close(w->stage_run);
     staging_close(w->staging);
     lane_sums_close(w->sums);
     lane_clock_close(&w->clock, &w->device);
@@ -405,6 +508,7 @@ void worker_close(struct worker *worker)
     gather_close(&w->eval_results, &w->device);
     gather_close(&w->agreement, &w->device);
     ownership_close(&w->ownership);
+    stage_close(w->stage);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);
