@@ -151,6 +151,23 @@ static bool read_stages(const Cairn__V1__Plan *plan, struct session_assignment *
     return from == plan->size;
 }
 
+/* Somebody in each stage has its state. */
+static bool has_each_stage(const Cairn__V1__LiveRestore *live,
+                           const struct session_assignment *plan)
+{
+    uint32_t end = 0;
+    size_t i = 0;
+    for (uint32_t s = 0; live != NULL && s < plan->stage_count; s++) {
+        const uint32_t begin = end;
+        end += plan->stages[s].workers;
+        if (i == live->n_sources || live->sources[i] < begin || live->sources[i] >= end)
+            return false;
+        while (i < live->n_sources && live->sources[i] < end)
+            i++;
+    }
+    return true;
+}
+
 enum status session_core_assignment(const struct session_core *core, struct session_assignment *out)
 {
     CHECK(core->assigned != NULL);
@@ -173,7 +190,7 @@ enum status session_core_assignment(const struct session_core *core, struct sess
             sound = live->sources[i - 1] < live->sources[i];
     }
     memset(out, 0, sizeof(*out));
-    if (!sound || !read_stages(plan, out))
+    if (!sound || !read_stages(plan, out) || !has_each_stage(live, out))
         return ST_INVALID;
     (void)snprintf(out->job, sizeof(out->job), "%s", plan->job);
     out->generation = plan->generation;
