@@ -144,10 +144,16 @@ static bool read_stage(struct reader *reader, const struct field *field,
         return false;
     if (stage->workers == 0)
         stage->workers = stage->share_count;
-    if (stage->workers > 0 && (stage->share_count == 0 || stage->share_count == stage->workers))
+    if (stage->workers == 0) {
+        job_report_add(&reader->report, item->place, "write it as in {workers: 2}",
+                       "nothing says how many workers this stage has");
+        return false;
+    }
+    if (stage->share_count == 0 || stage->share_count == stage->workers)
         return true;
-    job_report_add(&reader->report, item->place, "write one number per worker",
-                   "%u shares for %u workers of a stage", stage->share_count, stage->workers);
+    job_report_add(&reader->report, item->place, "write one share per worker",
+                   "this stage has %u workers, and its shares are for %u", stage->workers,
+                   stage->share_count);
     return false;
 }
 

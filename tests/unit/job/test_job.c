@@ -419,6 +419,11 @@ static void a_printed_job_parses_to_the_same_job(void **state)
           "checkpoint={store: 's3://a-bucket/of/jobs/', delta: true, grace: 1 m}", NULL },
         { "checkpoint={every: 90 s, memory: 1500 MB, memory_every: none, store: /}", NULL },
         { "checkpoint={memory: auto, memory_every: auto}", NULL },
+        { "parallel={pipeline: 2, schedule: gpipe}", "workers.count=6", "train.lanes=4", NULL },
+        { "parallel={pipeline: [3, 17], stages: [{shares: [5, 3]}, {workers: 1}, {workers: 3}]}",
+          "audit.every=none", NULL },
+        { "parallel={stages: [{workers: 1}, {workers: 2}]}", NULL },
+        { "parallel={pipeline: 1, schedule: gpipe}", NULL },
     };
     static const char *const text_variants[][6] = {
         { NULL },

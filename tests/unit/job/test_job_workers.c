@@ -1,4 +1,5 @@
 /* Workers: their lanes, how few may train, and what a running job may change of them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,145 @@ static void other_numbers_of_workers_than_the_files_share_evenly(void **state)
     assert_int_equal(job_layout_of(job, 5, &layout), ST_INVALID);
 }
 
+/* ---- pipelines ---- */
+
+static void a_pipeline_has_workers_for_each_stage(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    static const char *const plain[] = { "parallel.pipeline=3" };
+    parse_good(plain, 1, job);
+    assert_int_equal(job->workers.count, 3);
+    assert_int_equal(job->parallel.schedule, JOB_PIPELINE_1F1B);
+    assert_int_equal(job->parallel.pipeline.stages, 3);
+    assert_int_equal(job->audit.every, 0);
+    assert_int_equal(job->audit.checksum, 100);
+    assert_int_equal(job->workers.shares[2], 8);
+    assert_true(job_shares_even(job));
+    assert_int_equal(job_workers_most(job), 24);
+    static const char *const cut[] = { "parallel={pipeline: [5, 9], schedule: gpipe}",
+                                       "workers.count=6" };
+    parse_good(cut, 2, job);
+    assert_int_equal(job->parallel.schedule, JOB_PIPELINE_GPIPE);
+    for (int s = 0; s < 3; s++)
+        assert_int_equal(job->parallel.stages[s], 2);
+    assert_int_equal(job->parallel.pipeline.first_node[0], 0);
+    assert_int_equal(job->parallel.pipeline.first_node[1], 5);
+    assert_int_equal(job->parallel.pipeline.first_node[2], 9);
+    static const char *const wide[] = { "parallel={stages: [{shares: [7, 1]}, {workers: 1}]}" };
+    parse_good(wide, 1, job);
+    assert_int_equal(job->workers.count, 3);
+    assert_int_equal(job->parallel.pipeline.stages, 2);
+    assert_false(job_shares_even(job));
+    static const char *const one[] = { "parallel={pipeline: 1, schedule: gpipe}" };
+    parse_good(one, 1, job);
+    assert_int_equal(job->parallel.schedule, JOB_PIPELINE_NONE);
+    assert_int_equal(job->parallel.pipeline.stages, 1);
+    assert_int_equal(job->audit.every, 200);
+}
+
+/* Of each stage the shares are all lanes, and the first node is as the number of stages says. */
+static void check_layout(const struct job *job, int64_t workers, const struct job_layout *layout)
+{
+    uint32_t rank = 0;
+    for (uint32_t s = 0; s < layout->stage_count; s++) {
+        int64_t lanes = 0;
+        assert_in_range(layout->workers[s], 1, job->train.lanes);
+        for (uint32_t w = 0; w < layout->workers[s]; w++, rank++) {
+            assert_in_range(layout->shares[rank], 1, job->train.lanes);
+            lanes += layout->shares[rank];
+        }
+        assert_int_equal(lanes, job->train.lanes);
+        if (s > 0 && job->parallel.pipeline.first_node[1] > 0)
+            assert_true(layout->first_node[s] > layout->first_node[s - 1]);
+    }
+    assert_int_equal(layout->first_node[0], 0);
+    assert_int_equal(rank, workers);
+}
+
+static void any_number_of_workers_has_a_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sets[3];
+        const char *widths[13]; /* by the number of workers; NULL: only legal */
+    } cases[] = {
+        { { "parallel.pipeline=2", "workers.count=4" },
+          { "", "1", "1 1", "2 1", "2 2", "3 2", "3 3", "4 3", "4 4", "5 4", "5 5", "6 5",
+            "6 6" } },
+        { { "parallel.pipeline=[7, 20, 41]" },
+          { "", "1", "1 1", "1 1 1", "1 1 1 1", "2 1 1 1", "2 2 1 1", "2 2 2 1", "2 2 2 2",
+            "3 2 2 2", "3 3 2 2", "3 3 3 2", "3 3 3 3" } },
+        { { "parallel={stages: [{workers: 3}, {workers: 1}]}" },
+          { "", "1", "1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "6 2", "7 2", "8 2", "8 3",
+            "8 4" } },
+        { { "parallel={stages: [{shares: [1, 7]}, {shares: [2, 3, 3]}, {workers: 1}]}" },
+          { "", "1", "1 1", "1 1 1", "1 2 1", "2 2 1", "2 3 1" } },
+        { { "workers.count=3" }, { "", "1", "2", "3", "4", "5", "6", "7", "8" } },
+    };
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t sets = 0;
+        while (cases[i].sets[sets] != NULL)
+            sets++;
+        parse_good(cases[i].sets, sets, job);
+        const int64_t most = job_workers_most(job);
+        assert_int_equal(most, 8 * job->parallel.pipeline.stages);
+        for (int64_t workers = 1; workers <= most; workers++) {
+            struct job_layout layout, again;
+            char widths[64] = "";
+            size_t used = 0;
+            assert_int_equal(job_layout_of(job, workers, &layout), ST_OK);
+            check_layout(job, workers, &layout);
+            assert_int_equal(job_layout_with(job, layout.workers, layout.stage_count, &again),
+                             ST_OK);
+            assert_memory_equal(&layout, &again, sizeof(layout));
+            if (workers > 12 || cases[i].widths[workers] == NULL)
+                continue;
+            for (uint32_t s = 0; s < layout.stage_count; s++) {
+                used += (size_t)snprintf(widths + used, sizeof(widths) - used, "%s%u",
+                                         s > 0 ? " " : "", layout.workers[s]);
+            }
+            assert_string_equal(widths, cases[i].widths[workers]);
+        }
+        struct job_layout layout;
+        assert_int_equal(job_layout_of(job, 0, &layout), ST_INVALID);
+        assert_int_equal(job_layout_of(job, most + 1, &layout), ST_INVALID);
+    }
+}
+
+static void the_wish_is_as_the_file_says(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    static const char *const sets[] = {
+        "parallel={pipeline: [7, 20, 41], stages: [{shares: [1, 7]}, {workers: 1}, {workers: 3}, "
+        "{shares: [3, 5]}]}"
+    };
+    static const uint32_t shares[] = { 1, 7, 8, 3, 3, 2, 3, 5 };
+    static const uint32_t wider[] = { 1, 2, 3, 2 };
+    static const uint32_t none[] = { 1, 0, 3, 2 }, many[] = { 1, 9, 3, 2 };
+    struct job_layout layout;
+    parse_good(sets, 1, job);
+    assert_int_equal(job_layout_of(job, 8, &layout), ST_OK);
+    assert_memory_equal(layout.shares, shares, sizeof(shares));
+    assert_int_equal(layout.first_node[3], 41);
+    /* A stage as wide as the file says has its shares. */
+    static const uint32_t shares_wider[] = { 8, 4, 4, 3, 3, 2, 3, 5 };
+    assert_int_equal(job_layout_with(job, wider, 4, &layout), ST_OK);
+    assert_memory_equal(layout.shares, shares_wider, sizeof(shares_wider));
+    assert_int_equal(job_layout_with(job, none, 4, &layout), ST_INVALID);
+    assert_int_equal(job_layout_with(job, many, 4, &layout), ST_INVALID);
+    assert_int_equal(job_layout_with(job, wider, 5, &layout), ST_INVALID);
+    assert_int_equal(job_layout_with(job, wider, 0, &layout), ST_INVALID);
+    /* Of two stages the second begins in the middle. */
+    assert_int_equal(job_layout_of(job, 2, &layout), ST_OK);
+    assert_int_equal(layout.first_node[1], 20);
+    assert_int_equal(job_layout_of(job, 3, &layout), ST_OK);
+    assert_int_equal(layout.first_node[1], 7);
+    assert_int_equal(layout.first_node[2], 20);
+}
+
 static void fewer_workers_are_for_who_asks_for_them(void **state)
 {
     (void)state;
@@ -159,6 +299,9 @@ int main(void)
         cmocka_unit_test(shares_are_even_and_the_first_ones_larger),
         cmocka_unit_test(any_lanes_on_any_workers_are_all_given_out),
         cmocka_unit_test(other_numbers_of_workers_than_the_files_share_evenly),
+        cmocka_unit_test(a_pipeline_has_workers_for_each_stage),
+        cmocka_unit_test(any_number_of_workers_has_a_layout),
+        cmocka_unit_test(the_wish_is_as_the_file_says),
         cmocka_unit_test(fewer_workers_are_for_who_asks_for_them),
         cmocka_unit_test(the_number_of_workers_can_be_changed),
         cmocka_unit_test(other_changes_are_refused_with_a_way_out),
