@@ -89,29 +89,11 @@ static struct prefetch_share share_of(const struct worker *w)
 
 /* ---- from one generation to the next ---- */
 
-static void each_comm(struct worker *w, void (*call)(struct comm *comm))
-{
-    struct worker_comms *c = &w->comms;
-    struct comm *all[] = { c->world, c->group == c->world ? NULL : c->group, c->pipe };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i] != NULL)
-            call(all[i]);
-    }
-}
-
-void worker_close_comms(struct worker *w)
-{
-    if (w->device.comm != NULL)
-        each_comm(w, w->device.comm->close);
-    w->comms = (struct worker_comms){ NULL };
-    w->comm = NULL;
-}
-
 void worker_disconnect(struct worker *worker)
 {
     struct worker *w = worker;
     if (w->device.comm != NULL)
-        each_comm(w, w->device.comm->abort); /* nobody waits for its farewell */
+        worker_each_comm(w, w->device.comm->abort); /* nobody waits for its farewell */
     if (w->exact != NULL)
         exact_disconnect(w->exact);
     worker_close_comms(w);

@@ -12,31 +12,6 @@
 #include "trainer/worker/worker.h"
 #include "trainer/worker/worker_internal.h"
 
-static enum status worker_fail(enum status st, const char *cause, struct reason *reason)
-{
-    reason_set(reason, "%s: %s", cause, status_string(st));
-    return st;
-}
-
-/* With what the backend says of its last error, if it does. */
-enum status worker_fail_device(const struct worker *w, enum status st, const char *cause,
-                               struct reason *reason)
-{
-    const struct device *d = &w->device;
-    if (d->table->why == NULL)
-        return worker_fail(st, cause, reason);
-    reason_set(reason, "%s: %s: %s", cause, status_string(st), d->table->why(d->backend));
-    return st;
-}
-
-/* What the node has, and the job does not say: its device, its files. */
-enum status worker_note_of_node(const struct worker *w, enum status st)
-{
-    if (st != ST_OK && w->options.of_node != NULL)
-        *w->options.of_node = true;
-    return st;
-}
-
 /* ---- data ---- */
 
 static void *load_main(void *arg)
@@ -44,11 +19,6 @@ static void *load_main(void *arg)
     struct worker_loader *loader = arg;
     loader->st = dataset_load(loader->dataset, &loader->reason);
     return NULL;
-}
-
-static enum status data_status(const struct worker *w, enum status st)
-{
-    return st == ST_CONFIG && w->options.data_known ? ST_CHANGED : st;
 }
 
 static enum status open_split(struct worker *w, enum dataset_split split, struct reason *reason)
@@ -67,23 +37,11 @@ static enum status open_split(struct worker *w, enum dataset_split split, struct
                                      .progress_arg = w->options.progress };
     enum status st = build_dataset(&options, &loader->dataset, reason);
     if (st != ST_OK)
-        return data_status(w, st);
+        return worker_data_status(w, st);
     if (pthread_create(&loader->thread, NULL, load_main, loader) != 0)
         return worker_fail(ST_NO_MEMORY, "thread for loading data", reason);
     loader->running = true;
     return ST_OK;
-}
-
-enum status worker_join_loader(const struct worker *w, struct worker_loader *loader,
-                               struct reason *reason)
-{
-    if (!loader->running)
-        return ST_OK;
-    (void)pthread_join(loader->thread, NULL);
-    loader->running = false;
-    if (loader->st != ST_OK)
-        *reason = loader->reason;
-    return data_status(w, loader->st);
 }
 
 static enum status check_eval_shape(const struct worker *w, struct reason *reason)
@@ -126,16 +84,6 @@ static void scaling_close(struct worker *w)
         w->device.table->free(w->device.backend, w->loss_scale);
     if (w->loss_scale_staged != NULL)
         w->device.table->free_host(w->device.backend, w->loss_scale_staged);
-}
-
-/* To the device. What was staged before is through: every update waits for the stream. */
-enum status worker_write_scale(struct worker *w)
-{
-    if (w->loss_scale == NULL)
-        return ST_OK;
-    *w->loss_scale_staged = (float)w->scaler.scale;
-    return w->device.table->vector.copy(w->device.backend, w->loss_scale, w->loss_scale_staged,
-                                        sizeof(float), w->device.compute);
 }
 
 enum status worker_scale(struct worker *worker, bool overflow)
@@ -190,37 +138,11 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .progress_arg = w->options.progress };
 }
 
-static struct memory_need_options memory_options_of(const struct worker *w)
-{
-    return (struct memory_need_options){ .tape = w->tape,
-                                         .settings = &w->settings,
-                                         .table = w->device.table,
-                                         .backend = w->device.backend,
-                                         .lane_count = w->lane_count,
-                                         .owners = w->ownership.options.owns ? w->options.size : 0,
-                                         .evaluates = w->eval.dataset != NULL };
-}
-
-enum status worker_out_of_memory(struct worker *w, const char *what, struct reason *reason)
-{
-    const struct memory_need_options options = memory_options_of(w);
-    struct memory_need need;
-    char parts[256] = "";
-    if (memory_need_measure(&options, w->settings.micro_batch, &need) == ST_OK)
-        memory_need_print(&need, parts, sizeof(parts));
-    reason_set(reason,
-               "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
-               w->device.table->name, what, parts,
-               w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
-               w->device.table->host_memory ? "" : ", or set workers.memory: managed");
-    return ST_NO_MEMORY;
-}
-
 /* Managed memory may be more than the card has, but then it is slow, and the card's other jobs
  * suffer. */
 static enum status check_managed(struct worker *w, struct reason *reason)
 {
-    const struct memory_need_options options = memory_options_of(w);
+    const struct memory_need_options options = worker_memory_options(w);
     struct memory_need need;
     uint64_t available = 0;
     if (w->options.job->workers.memory != JOB_MEMORY_MANAGED ||
@@ -245,7 +167,7 @@ static enum status fit_micro_batch(struct worker *w, struct reason *reason)
 {
     if (w->settings.micro_batch > 0)
         return ST_OK;
-    const struct memory_need_options options = memory_options_of(w);
+    const struct memory_need_options options = worker_memory_options(w);
     struct memory_need need;
     uint64_t total = 0;
     enum status st = device_total_bytes(&w->device, &total);
@@ -401,44 +323,6 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
                                             .comm = w->options.comm,
                                             .choices = w->options.choices };
     return device_open(&options, &w->device, reason);
-}
-
-static struct worker_group find_group(const struct worker_options *o)
-{
-    struct worker_group group = { .rank = o->rank, .size = o->size, .shares = o->shares };
-    for (uint32_t i = 0; o->stages != NULL && i < o->stages->count; i++) {
-        group.size = o->stages->of[i].workers;
-        if (group.rank < group.size)
-            break;
-        group.rank -= group.size;
-        group.first += group.size;
-        group.shares += group.size;
-    }
-    return group;
-}
-
-enum status worker_cut_lanes(struct worker *w, struct reason *reason)
-{
-    const struct worker_options *o = &w->options;
-    uint64_t lanes = 0;
-    CHECK(o->size > 0);
-    CHECK(o->rank < o->size);
-    w->group = find_group(o);
-    CHECK(w->group.rank < w->group.size);
-    for (uint32_t r = 0; r < w->group.size; r++) {
-        if (r == w->group.rank) {
-            w->lanes = w->order + lanes;
-            w->lane_count = w->group.shares[r];
-        }
-        if (w->group.shares[r] == 0)
-            return worker_fail(ST_INVALID, "the plan gives a rank no lane", reason);
-        lanes += w->group.shares[r];
-    }
-    CHECK(o->job->train.lanes <= LIMIT_LANES);
-    if (lanes != (uint64_t)o->job->train.lanes)
-        return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
-    exact_spread(w->group.shares, w->group.size, w->order);
-    return ST_OK;
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out,
