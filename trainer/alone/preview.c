@@ -1,6 +1,7 @@
 #include "trainer/alone/preview.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
@@ -13,6 +14,7 @@
 #include "session/memory/budget.h"
 #include "session/memory/pace.h"
 #include "session/memory/room.h"
+#include "trainer/alone/preview_pipeline.h"
 #include "trainer/device/device.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
@@ -105,6 +107,16 @@ static enum status choose_micro_batch(struct preview *p)
     return ST_OK;
 }
 
+static struct plan_options plan_options_of(const struct preview *p)
+{
+    return (struct plan_options){ .table = p->device.table,
+                                  .backend = p->device.backend,
+                                  .batch = p->settings.micro_batch,
+                                  .training = true,
+                                  .math = p->settings.math,
+                                  .amp = p->settings.amp };
+}
+
 /* ---- printing ---- */
 
 /* "2 to 4, 1 spare: 5 slots" */
@@ -120,6 +132,41 @@ static enum status print_workers(const struct preview *p)
     if (st == ST_OK && spares > 0)
         st = buf_printf(p->out, ", %lld spare%s", spares, spares == 1 ? "" : "s");
     return st == ST_OK ? buf_printf(p->out, ": %lld slot%s\n", slots, slots == 1 ? "" : "s") : st;
+}
+
+/* What each node takes, where there is a device to ask; else NULL. */
+static enum status measure_nodes(const struct preview *p, double **out)
+{
+    struct plan *plan = NULL;
+    struct plan_options options = plan_options_of(p);
+    double *cost = NULL;
+    *out = NULL;
+    if (!p->has_device)
+        return ST_OK;
+    const enum status st = plan_new(p->tape, &options, &plan);
+    if (st != ST_OK)
+        return preview_fail(p, st, "preparing the model");
+    cost = calloc((size_t)p->tape->node_count, sizeof(*cost));
+    for (int n = 0; cost != NULL && n < p->tape->node_count; n++)
+        cost[n] = plan_cost(plan, n);
+    plan_free(plan);
+    *out = cost;
+    return cost != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+static enum status print_pipeline(const struct preview *p)
+{
+    double *cost = NULL;
+    if (p->job->parallel.pipeline.stages <= 1)
+        return ST_OK;
+    enum status st = measure_nodes(p, &cost);
+    const struct preview_pipeline pipeline = {
+        .job = p->job, .tape = p->tape, .cost = cost, .accumulate = p->settings.accumulate
+    };
+    if (st == ST_OK)
+        st = preview_pipeline_print(&pipeline, p->out, p->reason);
+    free(cost);
+    return st;
 }
 
 /* A worker that is to have 5.5 lanes has 6. */
@@ -337,12 +384,7 @@ static enum status print_memory(const struct preview *p)
 static enum status print_plan(const struct preview *p)
 {
     struct plan *plan = NULL;
-    struct plan_options options = { .table = p->device.table,
-                                    .backend = p->device.backend,
-                                    .batch = p->settings.micro_batch,
-                                    .training = true,
-                                    .math = p->settings.math,
-                                    .amp = p->settings.amp };
+    const struct plan_options options = plan_options_of(p);
     enum status st = plan_new(p->tape, &options, &plan);
     if (st != ST_OK)
         return preview_fail(p, st, "preparing the model");
@@ -425,6 +467,8 @@ static enum status print_all(struct preview *p)
         st = print_job(p);
     if (st == ST_OK)
         st = print_workers(p);
+    if (st == ST_OK)
+        st = print_pipeline(p);
     if (st == ST_OK)
         st = print_shares(p);
     if (st == ST_OK)
