@@ -20,25 +20,27 @@ static enum status open_agreement(struct worker *w)
 static struct exact_options exact_options_of(struct worker *w)
 {
     struct comm *comm = w->group.size > 1 ? w->comms.group : NULL;
-    return (struct exact_options){ .table = comm == NULL ? NULL : w->device.comm,
-                                   .comm = comm,
-                                   .rank = (int)w->group.rank,
-                                   .size = (int)w->group.size,
-                                   .shares = w->group.shares,
-                                   .count = w->layout.count,
-                                   .runs = w->stage != NULL ? w->stage->runs : NULL,
-                                   .run_count = w->stage != NULL ? w->stage->run_count : 0,
-                                   .bucket_begin = w->bucket_begin,
-                                   .bucket_count = w->bucket_count,
-                                   .borders = w->ownership.borders,
-                                   .kept = w->ownership.buckets.kept,
-                                   .timeout_ms = WORKER_COMM_TIMEOUT_MS,
-                                   .watch = { progress_exchange, w->options.progress },
-                                   .fast = worker_is_fast(w),
-                                   .device = w->device.table,
-                                   .backend = w->device.backend,
-                                   .compute = w->device.compute,
-                                   .communication = w->device.communication };
+    return (struct exact_options){
+        .table = comm == NULL ? NULL : w->device.comm,
+        .comm = comm,
+        .rank = (int)w->group.rank,
+        .size = (int)w->group.size,
+        .shares = w->group.shares,
+        .count = w->layout.count,
+        .runs = w->stage != NULL ? w->stage->runs : NULL,
+        .run_count = w->stage != NULL ? w->stage->run_count : 0,
+        .bucket_begin = w->bucket_begin,
+        .bucket_count = w->bucket_count,
+        .borders = w->stage != NULL ? w->stage->borders : w->ownership.borders,
+        .kept = w->stage != NULL ? w->stage->kept : w->ownership.buckets.kept,
+        .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+        .watch = { progress_exchange, w->options.progress },
+        .fast = worker_is_fast(w),
+        .device = w->device.table,
+        .backend = w->device.backend,
+        .compute = w->device.compute,
+        .communication = w->device.communication
+    };
 }
 
 enum status worker_connect(struct worker *worker, const struct worker_comms *comms,
@@ -52,7 +54,7 @@ enum status worker_connect(struct worker *worker, const struct worker_comms *com
         w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
     ownership_connect(&w->ownership, w->comm, w->exact);
     if (w->stage != NULL) {
-        stage_connect(w->stage, w->comm);
+        stage_connect(w->stage, w->comm, w->comms.group, w->exact);
         stage_run_connect(w->stage_run, w->comms.pipe);
     }
     if (st == ST_OK && w->comm != NULL)
@@ -99,7 +101,7 @@ void worker_disconnect(struct worker *worker)
     worker_close_comms(w);
     ownership_connect(&w->ownership, NULL, NULL);
     if (w->stage != NULL)
-        stage_connect(w->stage, NULL);
+        stage_connect(w->stage, NULL, NULL, NULL);
     gather_close(&w->agreement, &w->device);
 }
 

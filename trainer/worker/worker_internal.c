@@ -120,6 +120,11 @@ enum status worker_cut_lanes(struct worker *w, struct reason *reason)
     return ST_OK;
 }
 
+bool worker_is_staged(const struct worker *w)
+{
+    return w->options.stages != NULL && w->options.stages->count > 1;
+}
+
 void worker_each_comm(struct worker *w, void (*call)(struct comm *comm))
 {
     struct worker_comms *c = &w->comms;

@@ -197,7 +197,8 @@ static enum status cut_buckets(struct worker *w, struct reason *reason)
     const struct ownership_options options = { .tape = w->tape,
                                                .device = &w->device,
                                                .progress = w->options.progress,
-                                               .owns = w->options.job->parallel.zero > 0,
+                                               .owns = w->options.job->parallel.zero > 0 &&
+                                                       !worker_is_staged(w),
                                                .timeout_ms = WORKER_COMM_TIMEOUT_MS };
     enum status st = ownership_open(&options, &w->ownership);
     if (st == ST_OK)
@@ -236,7 +237,7 @@ static enum status measure_costs(struct worker *w, double *cost)
 
 static enum status open_stage(struct worker *w, struct reason *reason)
 {
-    if (w->options.stages == NULL || w->options.stages->count < 2)
+    if (!worker_is_staged(w))
         return ST_OK;
     auto_free double *cost = calloc((size_t)w->tape->node_count, sizeof(*cost));
     const struct stage_options options = { .tape = w->tape,
@@ -246,6 +247,7 @@ static enum status open_stage(struct worker *w, struct reason *reason)
                                            .schedule = schedule_of(w->options.job),
                                            .accumulate = w->settings.accumulate,
                                            .lanes = w->settings.lanes,
+                                           .owns = w->options.job->parallel.zero > 0,
                                            .timeout_ms = WORKER_COMM_TIMEOUT_MS,
                                            .plan = w->options.stages,
                                            .rank = w->options.rank,

@@ -94,6 +94,25 @@ static void schedules_change_no_bits(void **state)
     check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), gpipe, *state);
 }
 
+/* Each rank of a stage has the moments of its own part of that stage alone. */
+static void owners_within_stages_change_no_bits(void **state)
+{
+    static const char *const owns[] = { "parallel.zero=1", NULL };
+    static const struct way ways[] = { { { 1 }, { 8 } },
+                                       { { 1, 1 }, { 8, 8 } },
+                                       { { 2, 2 }, { 4, 4, 4, 4 } },
+                                       { { 3, 2 }, { 4, 3, 1, 6, 2 } },
+                                       { { 2, 1, 3 }, { 5, 3, 8, 3, 3, 2 } } };
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), owns, *state);
+}
+
+static void owners_of_batch_statistics_change_no_bits(void **state)
+{
+    static const char *const owns[] = { "parallel.zero=1", NULL };
+    static const struct way ways[] = { { { 1 }, { 3 } }, { { 2, 2 }, { 2, 1, 1, 2 } } };
+    check_ways(&resnet, ways, sizeof(ways) / sizeof(ways[0]), owns, *state);
+}
+
 static void stages_change_no_bits_of_half_precision(void **state)
 {
     static const char *const half[] = { "train.precision=bf16", NULL };
@@ -157,6 +176,8 @@ int main(void)
         IN_FOLDER(stages_change_no_bits_of_an_mlp),
         IN_FOLDER(stages_change_no_bits_of_a_tied_gpt2),
         IN_FOLDER(schedules_change_no_bits),
+        IN_FOLDER(owners_within_stages_change_no_bits),
+        IN_FOLDER(owners_of_batch_statistics_change_no_bits),
         IN_FOLDER(stages_change_no_bits_of_half_precision),
         IN_FOLDER(stages_change_no_bits_of_batch_statistics),
         IN_FOLDER(a_restored_job_may_change_its_layout),
