@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from elastic import held_home, no_process_is_left, sizes, workers
+from elastic import held_home, no_process_is_left, recoveries, sizes, workers
 from home import Home, until
 
 # A GPT-2 whose embedding, which the head reads as well, is in the first stage; two chunks of a checkpoint.
@@ -41,6 +41,14 @@ def test_stages_change_no_bits(digest, stages, count, schedule):
         assert home.run(TEXT, parallel__pipeline=stages, workers__count=count, parallel__schedule=schedule) == digest
 
 
+@pytest.mark.parametrize("stages,count", [(2, 4), (2, 6)])
+def test_owners_within_stages_change_no_bits(digest, stages, count):
+    with Home(faults="trainer.gather,rank=1,step=13:kill", slots=6) as home:
+        job = home.submit(TEXT, parallel__pipeline=stages, parallel__zero=1, workers__count=count)
+        assert home.digest(job, seconds=120) == digest
+        assert len(home.show(job)["recoveries"]) == 1
+
+
 @pytest.mark.parametrize("point", ["trainer.forming", "trainer.forward", "trainer.backward", "trainer.pipe",
                                    "trainer.reduce", "trainer.norm", "trainer.gather", "trainer.update",
                                    "trainer.eval", "save.write"])
@@ -53,9 +61,36 @@ def test_a_stage_dies_in_each_phase(digest, point):
             assert len(home.show(job)["recoveries"]) >= 1
 
 
-def test_a_worker_of_a_wide_stage_dies(digest):
-    with Home(faults="trainer.backward,rank=3,step=13:kill") as home:
-        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4)
+@pytest.mark.parametrize("point,rank", [("trainer.backward", 3), ("trainer.pipe", 0), ("trainer.reduce", 1),
+                                        ("trainer.eval", 2)])
+def test_a_worker_of_a_wide_stage_dies_and_its_stage_has_the_state(digest, point, rank):
+    step = "" if point == "trainer.eval" else ",step=13"
+    with held_home(f"{point},rank={rank}{step}:wait", "trainer.refresh,generation=2:wait") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4, checkpoint__memory_every="none")
+        home.wait_hit(point)
+        before = workers(home.show(job))
+        os.kill(before[rank], signal.SIGKILL)
+        home.wait_hit("trainer.refresh", seconds=60)
+        after = workers(home.show(job))
+        assert set(before.values()) - {before[rank]} < set(after.values())  # nobody else was started anew
+        assert recoveries(home, job) == [("live", 0)]
+        home.go("trainer.refresh")
+        assert home.digest(job, seconds=120) == digest
+
+
+def test_lanes_of_a_stage_are_dealt_anew_without_a_new_process(digest):
+    """There is no place for another one: the stage that lost a worker goes on with what it has."""
+    with held_home("trainer.backward,rank=3,step=13:wait", "trainer.refresh,generation=2:wait", slots=4) as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4, workers__min=3)
+        home.wait_hit("trainer.backward")
+        before = workers(home.show(job))
+        os.kill(before[3], signal.SIGKILL)
+        home.wait_hit("trainer.refresh", seconds=60)
+        after = workers(home.show(job))
+        assert set(after.values()) == set(before.values()) - {before[3]}
+        assert sorted(one["share"] for one in home.show(job)["workers"]) == [4, 4, 8]
+        assert recoveries(home, job) == [("live", 0)]
+        home.go("trainer.refresh")
         assert home.digest(job, seconds=120) == digest
 
 
@@ -89,7 +124,7 @@ def test_plan_tells_of_the_bubble_and_of_what_cannot_be(tmp_path):
         assert "pipeline" in told and "bubble" in told
         for sets, text in ((("parallel.pipeline=60", "workers.count=60"), "stages"),
                            (("parallel.pipeline=2", "workers.count=3"), "workers.count"),
-                           (("parallel.pipeline=2", "parallel.zero=1"), "parallel.zero")):
+                           (("parallel.pipeline=2", "workers.shares=auto"), "workers.shares")):
             args = [arg for one in sets for arg in ("--set", one)]
             done = home.cairn("plan", str(job), *args, check=False)
             assert done.returncode != 0 and text in done.stderr

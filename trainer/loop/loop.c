@@ -222,7 +222,7 @@ static enum status train_step(struct loop *l, struct session_row *row)
     struct optimizer_report report;
     l->rest.whole = false;
     st = step_update(w, l->step, lr, &report);
-    l->rest.whole = st == ST_OK || st == ST_NUMERIC; /* which changes nothing */
+    l->rest.whole = st == ST_OK || !report.began;
     if (st == ST_NUMERIC)
         return not_finite(l, &report);
     if (st != ST_OK)

@@ -14,7 +14,10 @@
  *     it ends                              state   left of step k
  *     before step k + 1, or in its         k       nothing. A snapshot of k that is being copied is
  *       forward, backward, reduction               waited for by session_park; its save is given up
- *     in the update of step k + 1          none    an error of the device: nothing else ends there
+ *     in the update of step k + 1,         k       nothing
+ *       before anything is written
+ *     ... once something is                none    an error of the device; where ranks exchange
+ *                                                  what they updated, a peer's end
  *     in the evaluation after step k       k       evaluation, row, save
  *     after it, before the row is out      k       cannot end there
  *     as the ranks' states are compared    k       save

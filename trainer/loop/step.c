@@ -319,6 +319,7 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     fault_point("trainer.reduced");
     float *const *ties = NULL;
     float *sum = exact_sum(w->exact);
+    out->began = false;
     if (w->stage != NULL) {
         enum status gathered = stage_gather_ties(w->stage, sum, &ties);
         if (gathered != ST_OK)

@@ -146,13 +146,19 @@ static void note_stages(struct rank *r)
     }
 }
 
-/* What a stage's worker has built is of that stage alone. */
-static void leave_stage(struct rank *r)
+/* In the next generation of a pipeline, or of one that was or becomes one: what was built stays
+ * where it is of the same nodes. */
+static enum status restage(struct rank *r)
 {
+    const struct session_assignment *a = &r->assignment;
     if (r->worker == NULL || (r->worker->stage == NULL && r->stages.count < 2))
-        return;
+        return ST_OK;
+    enum status st = worker_restage(r->worker, &r->stages, a->rank, a->size, a->shares, &r->reason);
+    if (st != ST_NOT_FOUND)
+        return st;
     worker_close(r->worker);
     r->worker = NULL;
+    return ST_OK;
 }
 
 enum status rank_form(struct rank *r)
@@ -162,10 +168,12 @@ enum status rank_form(struct rank *r)
     if (st != ST_OK)
         return st;
     note_stages(r);
-    leave_stage(r);
+    st = restage(r);
+    if (st != ST_OK)
+        return st;
     if (r->worker == NULL) {
         st = open_worker(r);
-    } else {
+    } else if (r->worker->stage == NULL) {
         r->worker->options.data_known = r->assignment.data_known;
         st = worker_regroup(r->worker, r->assignment.rank, r->assignment.size, r->assignment.shares,
                             &r->reason);

@@ -153,6 +153,8 @@ void rank_stop_exchange(struct rank *r, bool waits);
 /* ---- rank_state.c ---- */
 
 MUST_CHECK enum status rank_fill_state(struct rank *r);
+/* The state that it has can be gone on from in another generation. */
+bool rank_may_keep(const struct rank *r);
 
 /* ---- rank_peak.c ---- */
 

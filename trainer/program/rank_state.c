@@ -51,16 +51,24 @@ static enum status restore_copies(struct rank *r)
 /* It has the state of that step now. */
 static void note_kept(struct rank *r, uint64_t step)
 {
-    const bool shared = ownership_is_shared(&r->worker->ownership);
-    if (r->worker->stage != NULL) { /* another generation opens another worker */
-        r->kept = (struct session_parked){ .step = step };
-        return;
-    }
+    const struct worker *w = r->worker;
+    const bool shared = ownership_is_shared(&w->ownership);
     r->kept = (struct session_parked){ .step = step,
-                                       .whole = true,
+                                       .whole = rank_may_keep(r),
                                        .computed_by = r->assignment.generation,
                                        .part = shared ? r->assignment.rank : 0,
                                        .parts = shared ? r->assignment.size : 0 };
+    if (w->stage != NULL) {
+        r->kept.part = w->stage->box.stage;
+        r->kept.parts = w->stage->layout.stage_count;
+    }
+}
+
+/* Of a stage whose ranks own parts nobody has all, and from a device there is no way within it. */
+bool rank_may_keep(const struct rank *r)
+{
+    const struct stage *stage = r->worker->stage;
+    return stage == NULL || (!stage->options.owns && r->worker->device.table->host_memory);
 }
 
 /* What is left of the step is what any of its sources lacks. */

@@ -184,6 +184,22 @@ static enum status find_parts(const struct live *l, uint32_t parts, uint32_t *so
     return found == parts ? ST_OK : live_fail(l, ST_INCOMPLETE, "not all parts are there");
 }
 
+/* Of a pipeline: each stage's state is there, with ranks that are of that stage. */
+static enum status check_stages(const struct live *l)
+{
+    const struct stage *stage = l->worker->stage;
+    const struct session_assignment *a = l->options->assignment;
+    uint32_t sources[LIMIT_STAGES];
+    for (size_t i = 0; i < a->live_source_count; i++) {
+        const uint32_t rank = a->live_sources[i];
+        const struct live_hello *h = &l->hellos[rank];
+        if (h->parts != stage->layout.stage_count ||
+            h->part != layout_box(&stage->layout, rank).stage)
+            return live_fail(l, ST_INVALID, "is of other stages");
+    }
+    return find_parts(l, stage->layout.stage_count, sources);
+}
+
 static enum status sync_owned(const struct live *l)
 {
     const struct live_sync_options *o = l->options;
@@ -211,34 +227,71 @@ static bool is_streamed(const struct live *l, uint32_t buffer)
            optimizer_buffer_kind(l->worker->optimizer, buffer) != OPTIMIZER_MOMENT;
 }
 
+/* Who sends to whom: all ranks, or those of this one's stage. */
+struct circle {
+    struct comm *comm;
+    uint32_t first, rank, size;
+};
+
+static struct circle circle_of(const struct live *l)
+{
+    const struct session_assignment *a = l->options->assignment;
+    const struct worker *w = l->worker;
+    if (w->stage == NULL)
+        return (struct circle){ .comm = l->options->comm, .rank = a->rank, .size = a->size };
+    return (struct circle){ w->comms.group, w->group.first, w->group.rank, w->group.size };
+}
+
+/* What this rank holds, a buffer for each run of it. */
+static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
+{
+    const struct ckpt_state *state = &l->view.state;
+    struct ckpt_share held;
+    uint32_t count = 0;
+    const enum status st = ckpt_share_held(state, &held);
+    CHECK(st == ST_OK); /* worker_hold has made it */
+    for (uint32_t i = 0; i < held.count; i++) {
+        const struct ckpt_run *run = &held.run[i];
+        const struct ckpt_buffer *b = &state->buffers[run->buffer];
+        const size_t width = (size_t)ckpt_dtype_size(b->dtype);
+        uint8_t *live = optimizer_buffer(l->worker->optimizer, b->name);
+        if (!is_streamed(l, run->buffer))
+            continue;
+        CHECK(live != NULL && count < CKPT_BUFFERS_MAX);
+        out[count++] =
+            (struct chunk_buffer){ live + run->first * width, (size_t)run->count * width };
+    }
+    return count;
+}
+
 static enum status stream(struct live *l)
 {
     const struct live_sync_options *o = l->options;
+    const struct session_assignment *a = o->assignment;
+    const struct circle circle = circle_of(l);
     struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
-    const struct ckpt_state *state = &l->view.state;
-    uint32_t count = 0;
-    CHECK(state->buffer_count <= CKPT_BUFFERS_MAX);
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        const struct ckpt_buffer *b = &state->buffers[i];
-        if (!is_streamed(l, i))
-            continue;
-        struct chunk_buffer *to = &buffers[count++];
-        *to = (struct chunk_buffer){ optimizer_buffer(l->worker->optimizer, b->name),
-                                     (size_t)b->count * (size_t)ckpt_dtype_size(b->dtype) };
-        CHECK(to->data != NULL);
+    uint32_t sources[LIMIT_RANKS];
+    size_t source_count = 0;
+    for (size_t i = 0; i < a->live_source_count; i++) {
+        const uint32_t rank = a->live_sources[i];
+        if (rank >= circle.first && rank < circle.first + circle.size)
+            sources[source_count++] = rank - circle.first;
     }
+    if (circle.size == source_count)
+        return ST_OK; /* nobody lacks anything */
     const struct chunk_stream_options options = { .table = o->table,
-                                                  .comm = o->comm,
-                                                  .rank = o->assignment->rank,
-                                                  .size = o->assignment->size,
-                                                  .sources = o->assignment->live_sources,
-                                                  .source_count = o->assignment->live_source_count,
+                                                  .comm = circle.comm,
+                                                  .rank = circle.rank,
+                                                  .size = circle.size,
+                                                  .sources = sources,
+                                                  .source_count = source_count,
                                                   .buffers = buffers,
-                                                  .buffer_count = count,
+                                                  .buffer_count = list_buffers(l, buffers),
                                                   .device = &l->worker->device,
                                                   .tick = progress_tick,
                                                   .tick_arg = l->worker->options.progress };
     enum status st = chunk_stream_run(&options, l->blamed, l->reason);
+    *l->blamed += st == ST_CORRUPT ? circle.first : 0;
     return st == ST_OK || st == ST_CORRUPT ? st : live_fail(l, st, "transfer");
 }
 
@@ -272,7 +325,9 @@ enum status live_sync(struct worker *worker, const struct live_sync_options *opt
     if (st == ST_OK)
         st = share_tail(&l);
     if (st == ST_OK)
-        st = sync_owned(&l);
+        st = worker->stage != NULL ? check_stages(&l) : sync_owned(&l);
+    if (st == ST_OK) /* of what was moved this rank has another part now */
+        state_describe(worker, options->assignment->live_step, NULL, &l.view);
     if (st == ST_OK)
         st = stream(&l);
     if (st == ST_OK)

@@ -109,6 +109,7 @@ struct optimizer_report {
     double grad_norm; /* of the mean loss's gradient, before clipping, without the loss scale */
     double targets;
     bool overflow; /* the loss is finite, the gradient is not: nothing was written */
+    bool began;    /* the state is not the old one any more; also after an error */
 };
 
 /*

@@ -228,7 +228,8 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     CHECK(step->update >= 1);
     CHECK(step->loss_scale > 0);
     CHECK((step->peers != NULL) == optimizer->shares);
-    struct optimizer_report report;
+    struct optimizer_report report = { .began = false };
+    out_report->began = false;
     enum status st = add_ties(optimizer, sum, step->ties, stream);
     if (st == ST_OK)
         st = examine_sum(optimizer, sum, step, stream, &report);
@@ -236,6 +237,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
         *out_report = report;
     if (st != ST_OK || report.overflow)
         return st;
+    out_report->began = true;
     st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     if (st == ST_OK)
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);

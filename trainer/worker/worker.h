@@ -168,11 +168,19 @@ void worker_disconnect(struct worker *worker);
 /*
  * Another rank of another generation; options->job may have changed where a running job's may.
  * After worker_disconnect, when nothing copies the state any more. shares is borrowed for life.
- * Not in a pipeline: there a worker is opened anew.
+ * In a pipeline, or where there are stages now: worker_restage.
  * ST_INVALID, ST_CONFIG
  */
 MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
                                       const uint32_t *shares, struct reason *reason);
+/*
+ * The same in a pipeline, stages: of the next generation.
+ * ST_NOT_FOUND: this rank's stage has other nodes there, or it has none of its own: nothing but
+ *               worker_close is left
+ */
+MUST_CHECK enum status worker_restage(struct worker *worker, const struct stage_plan *stages,
+                                      uint32_t rank, uint32_t size, const uint32_t *shares,
+                                      struct reason *reason);
 /* Before a state is filled in: memory for what this rank owns of it in this generation, and where
  * that changed, zero, or what move gives (trainer/worker/ownership.h). */
 MUST_CHECK enum status worker_hold(struct worker *worker, const struct optimizer_move *move);

@@ -118,6 +118,19 @@ static enum status settings_anew(struct worker *w, struct reason *reason)
     return ST_OK;
 }
 
+/* What is of a generation's share of the lanes, and of the state. */
+static void move_feeds(struct worker *w)
+{
+    staging_close(w->staging);
+    w->staging = NULL;
+    gather_close(&w->eval_results, &w->device);
+    const struct prefetch_share all = share_of(w);
+    if (w->batches != NULL)
+        feed_move(w->batches, &all);
+    if (w->eval_batches != NULL)
+        feed_move(w->eval_batches, &all);
+}
+
 enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
                            const uint32_t *shares, struct reason *reason)
 {
@@ -133,15 +146,66 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
         st = ownership_cut(&w->ownership, w->options.rank, w->options.size);
     if (st != ST_OK)
         return st;
-    staging_close(w->staging); /* of another share */
-    w->staging = NULL;
-    gather_close(&w->eval_results, &w->device);
-    const struct prefetch_share all = share_of(w);
-    if (w->batches != NULL)
-        feed_move(w->batches, &all);
-    if (w->eval_batches != NULL)
-        feed_move(w->eval_batches, &all);
+    move_feeds(w);
     return ST_OK;
+}
+
+/* Another number of micro-batches may be in flight; buckets stay where a device knows them. */
+static enum status take_stage(struct worker *w, struct stage *before, bool *out_same)
+{
+    const struct layout_box *is = &w->stage->box, *was = &before->box;
+    *out_same = is->stage == was->stage && is->node_begin == was->node_begin &&
+                is->node_end == was->node_end &&
+                w->stage->layout.stage_count == before->layout.stage_count && !before->options.owns;
+    if (!*out_same)
+        return ST_OK;
+    size_t *begin = w->stage->bucket_begin;
+    w->stage->bucket_begin = before->bucket_begin;
+    before->bucket_begin = begin;
+    w->bucket_begin = w->stage->bucket_begin;
+    stage_run_close(w->stage_run);
+    w->stage_run = NULL;
+    if (w->stage->row->stashes != before->row->stashes) {
+        plan_free(w->eval_plan);
+        plan_free(w->plan);
+        w->plan = w->eval_plan = NULL;
+        enum status st = worker_open_plans(w);
+        if (st != ST_OK)
+            return st;
+    }
+    return worker_open_stage_run(w);
+}
+
+enum status worker_restage(struct worker *worker, const struct stage_plan *stages, uint32_t rank,
+                           uint32_t size, const uint32_t *shares, struct reason *reason)
+{
+    struct worker *w = worker;
+    struct stage *before = w->stage;
+    bool same = false;
+    CHECK(w->comm == NULL);
+    w->options.rank = rank;
+    w->options.size = size;
+    w->options.shares = shares;
+    w->options.stages = stages;
+    if (before == NULL || !worker_is_staged(w))
+        return ST_NOT_FOUND;
+    enum status st = worker_cut_lanes(w, reason);
+    if (st == ST_OK)
+        st = settings_anew(w, reason);
+    if (st != ST_OK)
+        return st;
+    w->stage = NULL;
+    st = worker_open_stage(w, reason);
+    if (st == ST_OK) {
+        st = take_stage(w, before, &same);
+        st = st == ST_OK ? st : worker_fail_device(w, st, "the stage", reason);
+    }
+    stage_close(before);
+    if (st == ST_OK && !same)
+        return ST_NOT_FOUND;
+    if (st == ST_OK)
+        move_feeds(w);
+    return st;
 }
 
 enum status worker_hold(struct worker *worker, const struct optimizer_move *move)

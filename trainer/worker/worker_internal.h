@@ -29,6 +29,10 @@ MUST_CHECK enum status worker_join_loader(const struct worker *w, struct worker_
 MUST_CHECK enum status worker_cut_lanes(struct worker *w, struct reason *reason);
 /* The loss scale to the device. What was staged before is through: every update waits. */
 MUST_CHECK enum status worker_write_scale(struct worker *w);
+/* In a pipeline: its stage, and what runs a row of it; plans for that many stashes. */
+MUST_CHECK enum status worker_open_stage(struct worker *w, struct reason *reason);
+MUST_CHECK enum status worker_open_stage_run(struct worker *w);
+MUST_CHECK enum status worker_open_plans(struct worker *w);
 /* Its job is a pipeline. */
 bool worker_is_staged(const struct worker *w);
 void worker_each_comm(struct worker *w, void (*call)(struct comm *comm));

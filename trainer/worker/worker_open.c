@@ -235,7 +235,7 @@ static enum status measure_costs(struct worker *w, double *cost)
     return st;
 }
 
-static enum status open_stage(struct worker *w, struct reason *reason)
+enum status worker_open_stage(struct worker *w, struct reason *reason)
 {
     if (!worker_is_staged(w))
         return ST_OK;
@@ -265,7 +265,7 @@ static enum status open_stage(struct worker *w, struct reason *reason)
     return ST_OK;
 }
 
-static enum status open_stage_run(struct worker *w)
+enum status worker_open_stage_run(struct worker *w)
 {
     if (w->stage == NULL)
         return ST_OK;
@@ -288,7 +288,7 @@ static struct optimizer_holding holding_of(const struct worker *w)
     return (struct optimizer_holding){ .owners = ownership_owners(&w->ownership) };
 }
 
-static enum status prepare_model(struct worker *w, struct reason *reason)
+enum status worker_open_plans(struct worker *w)
 {
     struct plan_options options = plan_options_of(w);
     enum status st = plan_new(w->tape, &options, &w->plan);
@@ -297,6 +297,12 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         options.share = w->plan;
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
+    return st;
+}
+
+static enum status prepare_model(struct worker *w, struct reason *reason)
+{
+    enum status st = worker_open_plans(w);
     if (st == ST_OK) {
         const struct optimizer_holding holding = holding_of(w);
         st = optimizer_new(&w->settings.optimizer, w->tape, &holding, w->device.table,
@@ -306,7 +312,7 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
     if (st == ST_OK)
         st = scaling_open(w);
     if (st == ST_OK)
-        st = open_stage_run(w);
+        st = worker_open_stage_run(w);
     if (st == ST_OK && w->settings.audit_every > 0) {
         st =
             lane_sums_open(&w->device, w->bucket_begin, w->bucket_count, w->layout.count, &w->sums);
@@ -355,7 +361,7 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK)
         st = check_managed(w, reason);
     if (st == ST_OK)
-        st = open_stage(w, reason);
+        st = worker_open_stage(w, reason);
     if (st == ST_OK)
         st = prepare_model(w, reason);
     if (st != ST_OK) {
