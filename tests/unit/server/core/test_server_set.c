@@ -55,7 +55,8 @@ static void the_state_of_a_fast_job_depends_on_its_workers(void **state)
             "that it stays");
 }
 
-/* Each of its stages may have as many workers as there are lanes; the journal has who sits where. */
+/* Each of its stages may have as many workers as there are lanes; the journal has who sits in
+ * which. */
 static void a_pipeline_has_a_layout_from_the_start(void **state)
 {
     struct core_world *w = *state;
