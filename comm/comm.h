@@ -84,7 +84,8 @@ struct comm_options {
     const char *meeting;                 /* its name: of this communicator in its generation */
     int rank, size;                      /* in the generation: all its ranks come to the meeting */
     /* The ranks that the communicator is of, ascending, this one among them. One meeting serves
-     * several groups: every rank is in one, if only with itself. NULL: all. Borrowed, as the next. */
+     * several groups: every rank is in one, if only with itself. NULL: all. Borrowed until open
+     * returns, as the next. */
     const int *members;
     int member_count;
     /* [member_count] whom of them this one sends to or receives from, alike on both sides; with

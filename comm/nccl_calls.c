@@ -1,7 +1,9 @@
 /* The calls of an open communicator: what is enqueued on its stream, and the order beside it. */
+#include "comm/nccl_calls.h"
+
 #include <nccl.h>
 
-#include "comm/nccl_internal.h"
+#include "comm/nccl_wait.h"
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/unconst.h"

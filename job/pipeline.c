@@ -9,11 +9,6 @@ static void check_pipeline_use(struct reader *reader)
 {
     struct job *job = &reader->job;
     const unsigned stages = job->parallel.pipeline.stages;
-    if (job->parallel.zero > 0) {
-        reader_mistake(
-            reader, "parallel.zero", "remove one of the two",
-            "parallel.zero: 1 in a pipeline of %u stages is not supported in this version", stages);
-    }
     if (job->parallel.reduction == JOB_REDUCTION_FAST) {
         reader_mistake(
             reader, "parallel.reduction", "remove one of the two",

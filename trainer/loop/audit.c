@@ -55,6 +55,7 @@ enum status audit_lanes(struct worker *worker, uint64_t step, const struct step_
 
 enum status audit_replicas(struct worker *worker, uint64_t step, struct audit_verdict *out)
 {
+    const struct worker_group *group = &worker->group;
     struct rank_words mine = { { 0 } };
     const struct rank_words *all = NULL;
     enum status st = optimizer_checksum(worker->optimizer, worker->device.compute, &mine.word[0]);
@@ -62,9 +63,13 @@ enum status audit_replicas(struct worker *worker, uint64_t step, struct audit_ve
         st = agree_exchange(worker, "checksum", &mine, &all);
     if (st != ST_OK)
         return st;
-    audit_judge_replicas(all, worker->options.size, out);
+    audit_judge_replicas(all + group->first, group->size, out);
     if (!out->differ)
         return ST_OK;
+    for (size_t i = 0; i < sizeof(out->ranks) / sizeof(out->ranks[0]); i++)
+        out->ranks[i] += group->first;
+    if (out->wrong != AUDIT_NOBODY)
+        out->wrong += group->first;
     if (out->wrong == AUDIT_NOBODY) {
         reason_set(&out->reason,
                    "step %llu: the states of ranks %u and %u differ, and nobody can tell which is "

@@ -6,23 +6,34 @@
 #include "common/tree_sum.h"
 
 /* Own batches, in ascending order, into this rank's segment. */
-static enum status evaluate_own(struct worker *w)
+struct own_results {
+    struct evaluation_batch *results;
+    size_t count, done;
+};
+
+static struct evaluation_batch *result_of(struct own_results *own, const struct feed_item *item)
 {
-    const struct comm_segment *own = &w->eval_results.segments[w->options.rank];
-    struct evaluation_batch *results = own->data;
-    size_t count = own->size / sizeof(*results);
-    size_t done = 0;
-    feed_start(w->eval_batches, 0);
+    if (item->micro == 0) {
+        CHECK(own->done < own->count);
+        own->results[own->done++] = (struct evaluation_batch){ 0 };
+    }
+    return &own->results[own->done - 1];
+}
+
+static struct stage_result stage_result_of(void *arg, const struct feed_item *item)
+{
+    struct evaluation_batch *batch = result_of(arg, item);
+    return (struct stage_result){ &batch->loss, &batch->correct, &batch->counted };
+}
+
+static enum status evaluate_all(struct worker *w, struct own_results *own)
+{
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->eval_batches, &item);
     while (st == ST_OK && item != NULL) {
         if (progress_stopped(w->options.progress))
             return ST_STALE;
-        if (item->micro == 0) {
-            CHECK(done < count);
-            results[done++] = (struct evaluation_batch){ 0 };
-        }
-        struct evaluation_batch *batch = &results[done - 1];
+        struct evaluation_batch *batch = result_of(own, item);
         struct plan_call call = { .inputs = { item->inputs[0], item->inputs[1] },
                                   .params = optimizer_params(w->optimizer),
                                   .stats = optimizer_stats(w->optimizer),
@@ -35,7 +46,19 @@ static enum status evaluate_own(struct worker *w)
         if (st == ST_OK)
             st = feed_take(w->eval_batches, &item);
     }
-    CHECK(st != ST_OK || done == count);
+    return st;
+}
+
+static enum status evaluate_own(struct worker *w)
+{
+    const struct comm_segment *segment = &w->eval_results.segments[w->options.rank];
+    struct own_results own = { .results = segment->data,
+                               .count = segment->size / sizeof(*own.results) };
+    feed_start(w->eval_batches, 0);
+    enum status st = w->stage == NULL ? evaluate_all(w, &own)
+                                      : stage_run_evaluate(w->stage_run, w->eval_plan,
+                                                           w->eval_batches, stage_result_of, &own);
+    CHECK(st != ST_OK || own.done == own.count);
     return st;
 }
 
@@ -45,15 +68,16 @@ static void sum_batches(struct worker *w, struct evaluation *out)
     const uint32_t lanes = w->settings.lanes;
     const struct evaluation_batch *next[LIMIT_RANKS];
     uint32_t owner[LIMIT_LANES];
-    const uint32_t *lane = w->order;
+    const struct worker_group last = worker_last_group(w);
+    const uint32_t *order = worker_last_order(w), *lane = order;
     uint64_t correct = 0;
     uint64_t counted = 0;
-    for (uint32_t r = 0; r < w->options.size; r++) {
-        next[r] = w->eval_results.segments[r].data;
-        for (uint32_t i = 0; i < w->options.shares[r]; i++)
+    for (uint32_t r = 0; r < last.size; r++) {
+        next[r] = w->eval_results.segments[last.first + r].data;
+        for (uint32_t i = 0; i < last.shares[r]; i++)
             owner[*lane++] = r;
     }
-    CHECK(lane == w->order + lanes);
+    CHECK(lane == order + lanes);
     for (uint64_t i = 0; i < w->eval_count; i++) {
         const struct evaluation_batch *batch = next[owner[i % lanes]]++;
         w->eval_losses[i] = batch->loss;

@@ -132,6 +132,8 @@ static enum status rehearse_micro(struct worker *w)
 enum status step_rehearse(struct worker *worker)
 {
     struct worker *w = worker;
+    if (w->stage != NULL)
+        return ST_OK; /* whose inputs come from others */
     enum status st = state_clear(w);
     if (st == ST_OK)
         st = plan_refresh(w->plan, optimizer_params(w->optimizer));
@@ -168,6 +170,14 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
     return lane_sums_all(w->sums, LANE_SUM_FOREIGN, foreign);
 }
 
+/* A lane but the last is complete. */
+static void lane_complete(void *arg, float *lane)
+{
+    struct worker *w = arg;
+    flip_gradient(w, lane, w->bucket_count - 1);
+    note_loss(w, lane);
+}
+
 static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited,
                                struct bucket_handover *handover)
 {
@@ -177,15 +187,29 @@ static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited
         const bool last = i + 1 == w->lane_count;
         handover->audits = last && lane == audited;
         st = compute_lane(w, step, lane, last ? handover : NULL);
-        if (st == ST_OK && !last) {
-            flip_gradient(w, exact_lane(w->exact), w->bucket_count - 1);
-            note_loss(w, exact_lane(w->exact));
-        }
+        if (st == ST_OK && !last)
+            lane_complete(w, exact_lane(w->exact));
         if (st == ST_OK && !last && lane == audited)
             st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact));
         if (st == ST_OK && !last)
             st = exact_lane_done(w->exact);
     }
+    return st;
+}
+
+/* Its part of all lanes, with the other stages. */
+static enum status compute_stage(struct worker *w, uint64_t step, struct bucket_handover *handover)
+{
+    const struct stage_step options = { .step = step,
+                                        .feed = w->batches,
+                                        .exact = w->exact,
+                                        .on_final = hand_over,
+                                        .final_arg = handover,
+                                        .on_lane = lane_complete,
+                                        .lane_arg = w };
+    enum status st = stage_run_step(w->stage_run, &options);
+    if (st == ST_OK) /* also what no node of the stage completes: scalars of the last one's */
+        hand_over(handover, 0, 0);
     return st;
 }
 
@@ -221,7 +245,7 @@ enum status step_compute(struct worker *worker, uint64_t step, struct step_gate 
 {
     struct worker *w = worker;
     const struct audit_rule rule = worker_audits(w);
-    const uint32_t rank = w->options.rank;
+    const uint32_t rank = w->group.rank;
     struct bucket_handover handover = { .worker = w, .left = w->bucket_count, .gate = gate };
     enum status st = ST_OK;
     gate->st = ST_OK;
@@ -232,8 +256,11 @@ enum status step_compute(struct worker *worker, uint64_t step, struct step_gate 
     lane_clock_begin(&w->clock, &w->device);
     if (out_audit->foreign_lane != AUDIT_NO_LANE)
         st = compute_foreign(w, step, out_audit->foreign_lane);
-    if (st == ST_OK)
+    if (st == ST_OK && w->stage != NULL) {
+        st = compute_stage(w, step, &handover);
+    } else if (st == ST_OK) {
         st = compute_own(w, step, out_audit->own_lane, &handover);
+    }
     if (st != ST_OK)
         return st;
     CHECK(handover.left == 0); /* so the gate was asked */
@@ -271,12 +298,17 @@ static enum status leave_out(struct worker *w, uint64_t step)
 /* For tests, where the host may. */
 static void flip_state(struct worker *w)
 {
-    if (!w->device.table->host_memory)
+    if (!w->device.table->host_memory || w->held != NULL)
         return;
     fault_flip("trainer.weight", optimizer_params(w->optimizer), w->layout.param_count);
     float *moment = optimizer_buffer(w->optimizer, "momentum");
     if (moment != NULL)
         fault_flip("trainer.moment", moment, w->layout.param_count);
+}
+
+static const struct optimizer_peers *peers_of(const struct worker *w)
+{
+    return w->stage != NULL ? stage_peers(w->stage) : ownership_peers(&w->ownership);
 }
 
 enum status step_update(struct worker *worker, uint64_t step, double lr,
@@ -285,14 +317,21 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
     struct worker *w = worker;
     progress_phase(w->options.progress, PHASE_UPDATE);
     fault_point("trainer.reduced");
+    float *const *ties = NULL;
+    float *sum = exact_sum(w->exact);
+    if (w->stage != NULL) {
+        enum status gathered = stage_gather_ties(w->stage, sum, &ties);
+        if (gathered != ST_OK)
+            return gathered;
+    }
     const struct optimizer_step options = { .lr = lr,
                                             .update = step - worker_skip_before(w, step) + 1,
                                             .loss_scale = w->scaler.scale,
                                             .may_overflow = w->settings.scaler.dynamic,
-                                            .peers = ownership_peers(&w->ownership) };
+                                            .peers = peers_of(w),
+                                            .ties = ties };
     backend_range_push(w->device.table, "update");
-    enum status st =
-        optimizer_update(w->optimizer, exact_sum(w->exact), &options, w->device.compute, out);
+    enum status st = optimizer_update(w->optimizer, sum, &options, w->device.compute, out);
     backend_range_pop(w->device.table);
     if (st != ST_OK)
         return st;

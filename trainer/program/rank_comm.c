@@ -23,11 +23,11 @@ void rank_abort_communication(void *arg, const char *reason)
 }
 
 /* An order to park may have come before there was anything to abort. */
-static void register_comm(struct rank *r, int which, const struct comm_table *table,
+static void register_comm(struct rank *r, enum rank_comm_use use, const struct comm_table *table,
                           struct comm *comm)
 {
     (void)pthread_mutex_lock(&r->comm_mutex);
-    r->comms[which] = (struct rank_comm){ table, comm };
+    r->comms[use] = (struct rank_comm){ table, comm };
     if (comm != NULL && r->aborted)
         table->abort(comm);
     (void)pthread_mutex_unlock(&r->comm_mutex);
@@ -35,7 +35,9 @@ static void register_comm(struct rank *r, int which, const struct comm_table *ta
 
 void rank_disconnect(struct rank *r)
 {
-    register_comm(r, 0, NULL, NULL);
+    register_comm(r, RANK_COMM_WORLD, NULL, NULL);
+    register_comm(r, RANK_COMM_GROUP, NULL, NULL);
+    register_comm(r, RANK_COMM_PIPE, NULL, NULL);
     if (r->worker != NULL)
         worker_disconnect(r->worker);
 }
@@ -53,6 +55,7 @@ static void comm_settings(struct rank *r, struct comm_device *out)
     out->table = device->table;
     out->backend = device->backend;
     out->stream = device->communication;
+    out->compute = device->compute;
     out->settings = r->nccl;
     out->device_shared = getenv("CAIRN_SHARED_DEVICE") != NULL;
     out->blocks_max = out->device_shared ? SHARED_BLOCKS : 0;
@@ -70,30 +73,66 @@ static struct comm_options comm_options_of(const struct rank *r, const char *mee
                                   .log = r->log };
 }
 
+/* Those of the worker's communicator that is used so; NULL: all ranks. */
+static enum status open_comm(struct rank *r, enum rank_comm_use use, const char *meeting,
+                             const int *members, uint32_t count, const bool *connected,
+                             struct comm **out)
+{
+    const struct device *device = &r->worker->device;
+    struct comm_options options = comm_options_of(r, meeting);
+    options.members = members;
+    options.member_count = (int)count;
+    options.connected = connected;
+    comm_settings(r, &options.device);
+    progress_collective_begin(&r->progress, "open");
+    enum status st = device->comm->open(&options, out);
+    if (st != ST_OK) {
+        reason_set(&r->reason, "the workers did not find each other at %s: %s", r->assignment.host,
+                   st == ST_FULL ? "no port of --ports is free there" : status_string(st));
+        return st == ST_FULL ? ST_PEER : st; /* again, later or elsewhere */
+    }
+    register_comm(r, use, device->comm, *out);
+    progress_collective_end(&r->progress, "open");
+    return ST_OK;
+}
+
+/* Those of a pipeline besides: all ranks come to each meeting. */
+static enum status open_stage_comms(struct rank *r, struct worker_comms *comms)
+{
+    const struct worker_group *group = &r->worker->group;
+    const uint32_t size = r->assignment.size;
+    int members[LIMIT_RANKS];
+    bool connected[LIMIT_RANKS];
+    for (uint32_t i = 0; i < group->size; i++)
+        members[i] = (int)(group->first + i);
+    enum status st =
+        open_comm(r, RANK_COMM_GROUP, "group", members, group->size, NULL, &comms->group);
+    for (uint32_t i = 0; i < size; i++) {
+        members[i] = (int)i;
+        connected[i] = worker_is_neighbour(r->worker, i);
+    }
+    if (st == ST_OK)
+        st = open_comm(r, RANK_COMM_PIPE, "pipe", members, size, connected, &comms->pipe);
+    return st;
+}
+
 enum status rank_connect(struct rank *r)
 {
     const struct device *device = &r->worker->device;
-    struct comm *comm = NULL;
+    struct worker_comms comms = { NULL };
+    enum status st = ST_OK;
     if (r->assignment.size > 1 && device->comm == NULL) {
         reason_set(&r->reason, "device %s: the module was built without NCCL; set workers.count: 1",
                    device->table->name);
         return ST_CONFIG;
     }
-    if (r->assignment.size > 1) {
-        struct comm_options options = comm_options_of(r, "workers");
-        comm_settings(r, &options.device);
-        progress_collective_begin(&r->progress, "open");
-        enum status st = device->comm->open(&options, &comm);
-        if (st != ST_OK) {
-            reason_set(&r->reason, "the workers did not find each other at %s: %s",
-                       r->assignment.host,
-                       st == ST_FULL ? "no port of --ports is free there" : status_string(st));
-            return st == ST_FULL ? ST_PEER : st; /* again, later or elsewhere */
-        }
-        register_comm(r, 0, device->comm, comm);
-        progress_collective_end(&r->progress, "open");
-    }
-    return worker_connect(r->worker, comm, &r->reason);
+    if (r->assignment.size > 1)
+        st = open_comm(r, RANK_COMM_WORLD, "workers", NULL, 0, NULL, &comms.world);
+    comms.group = comms.world;
+    if (st == ST_OK && r->worker->stage != NULL)
+        st = open_stage_comms(r, &comms);
+    const enum status connected = worker_connect(r->worker, &comms, &r->reason);
+    return st == ST_OK ? connected : st;
 }
 
 enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out)
@@ -101,13 +140,13 @@ enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm
     const struct comm_options options = comm_options_of(r, meeting);
     enum status st = comm_gloo()->open(&options, out);
     if (st == ST_OK)
-        register_comm(r, 1, comm_gloo(), *out);
+        register_comm(r, RANK_COMM_STATE, comm_gloo(), *out);
     return st;
 }
 
 void rank_close_host_comm(struct rank *r)
 {
-    struct comm *comm = r->comms[1].comm;
-    register_comm(r, 1, NULL, NULL);
+    struct comm *comm = r->comms[RANK_COMM_STATE].comm;
+    register_comm(r, RANK_COMM_STATE, NULL, NULL);
     comm_gloo()->close(comm);
 }

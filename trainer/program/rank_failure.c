@@ -63,6 +63,17 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
     return unknown;
 }
 
+/* The communicator that knows who is to blame; else that of all ranks. */
+static const struct rank_comm *find_failed(const struct rank *r)
+{
+    for (int i = 0; i < RANK_COMMS; i++) {
+        const struct rank_comm *comm = &r->comms[i];
+        if (i != RANK_COMM_STATE && comm->comm != NULL && comm->table->blamed(comm->comm) >= 0)
+            return comm;
+    }
+    return &r->comms[RANK_COMM_WORLD];
+}
+
 int rank_report_failure(struct rank *r, enum status st)
 {
     struct failure f = failure_of(st, r->progress.phase, r->at_store);
@@ -75,7 +86,7 @@ int rank_report_failure(struct rank *r, enum status st)
     };
     uint32_t blamed = 0;
     struct reason named;
-    const struct rank_comm *comm = &r->comms[0];
+    const struct rank_comm *comm = find_failed(r);
     if (r->blamed > 0) {
         blamed = r->blamed - 1;
         fault.ranks = &blamed;

@@ -129,11 +129,30 @@ static enum status open_worker(struct rank *r)
                                       .rank = r->assignment.rank,
                                       .size = r->assignment.size,
                                       .shares = r->assignment.shares,
+                                      .stages = r->stages.count > 1 ? &r->stages : NULL,
                                       .data_known = r->assignment.data_known,
                                       .sums = r->options->sums,
                                       .choices = choices,
                                       .of_node = &r->of_node };
     return worker_open(&options, &r->worker, &r->reason);
+}
+
+static void note_stages(struct rank *r)
+{
+    r->stages = (struct stage_plan){ .count = r->assignment.stage_count };
+    for (uint32_t i = 0; i < r->stages.count; i++) {
+        r->stages.of[i].workers = r->assignment.stages[i].workers;
+        r->stages.of[i].first_node = r->assignment.stages[i].first_node;
+    }
+}
+
+/* What a stage's worker has built is of that stage alone. */
+static void leave_stage(struct rank *r)
+{
+    if (r->worker == NULL || (r->worker->stage == NULL && r->stages.count < 2))
+        return;
+    worker_close(r->worker);
+    r->worker = NULL;
 }
 
 enum status rank_form(struct rank *r)
@@ -142,6 +161,8 @@ enum status rank_form(struct rank *r)
     enum status st = parse_job(r);
     if (st != ST_OK)
         return st;
+    note_stages(r);
+    leave_stage(r);
     if (r->worker == NULL) {
         st = open_worker(r);
     } else {

@@ -31,7 +31,15 @@
 #include "trainer/state/copy_exchange.h"
 
 #define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
-#define RANK_COMMS        2              /* the worker's, and one for the state */
+
+/* The worker's (struct worker_comms), and one for the state. */
+enum rank_comm_use {
+    RANK_COMM_WORLD,
+    RANK_COMM_STATE,
+    RANK_COMM_GROUP,
+    RANK_COMM_PIPE,
+    RANK_COMMS
+};
 
 /* A communicator that an order to park aborts. */
 struct rank_comm {
@@ -83,7 +91,8 @@ struct rank {
     struct link *link;
     struct session *session;
     struct session_assignment assignment;
-    uint32_t *partners; /* trainer/state/partners.h; NULL: no copies go to other nodes */
+    struct stage_plan stages; /* the assignment's */
+    uint32_t *partners;       /* trainer/state/partners.h; NULL: no copies go to other nodes */
     struct copy_exchange *exchange;
     struct buf pins;
     bool paces_copies;       /* how often they are taken follows from what they cost */
@@ -96,7 +105,7 @@ struct rank {
     struct reason reason;
 
     pthread_mutex_t comm_mutex;
-    struct rank_comm comms[RANK_COMMS]; /* under comm_mutex; [0] is the worker's */
+    struct rank_comm comms[RANK_COMMS]; /* under comm_mutex */
     bool aborted;                       /* likewise: Park came */
 };
 

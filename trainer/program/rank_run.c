@@ -116,7 +116,7 @@ static enum status train(struct rank *r, int *out_code)
     enum status st = loop_run(&loop, &end, &r->reason);
     r->pace = session_pace(r->session);
     r->kept.step = r->rest.step;
-    r->kept.whole = r->rest.whole;
+    r->kept.whole = r->rest.whole && r->worker->stage == NULL;
     if (r->rest.step != first)
         r->kept.computed_by = r->generation;
     if (st != ST_OK)

@@ -17,7 +17,7 @@ static enum status open_state_comm(struct rank *r, const char *meeting,
 {
     const struct comm_table *table = r->worker->device.comm;
     *out_table = table;
-    *out = r->comms[0].comm;
+    *out = r->comms[RANK_COMM_WORLD].comm;
     if (table == NULL || !table->on_stream || r->assignment.size == 1)
         return ST_OK;
     *out_table = comm_gloo();
@@ -26,7 +26,7 @@ static enum status open_state_comm(struct rank *r, const char *meeting,
 
 static void close_state_comm(struct rank *r)
 {
-    if (r->comms[1].comm != NULL)
+    if (r->comms[RANK_COMM_STATE].comm != NULL)
         rank_close_host_comm(r);
 }
 
@@ -52,6 +52,10 @@ static enum status restore_copies(struct rank *r)
 static void note_kept(struct rank *r, uint64_t step)
 {
     const bool shared = ownership_is_shared(&r->worker->ownership);
+    if (r->worker->stage != NULL) { /* another generation opens another worker */
+        r->kept = (struct session_parked){ .step = step };
+        return;
+    }
     r->kept = (struct session_parked){ .step = step,
                                        .whole = true,
                                        .computed_by = r->assignment.generation,

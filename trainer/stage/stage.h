@@ -57,6 +57,7 @@ struct stage_options { /* borrowed for life */
     enum pipeline_schedule schedule;
     uint32_t accumulate; /* micro-batches of a lane */
     uint32_t lanes;
+    bool owns;          /* each rank of a stage has the moments of its own part alone */
     int64_t timeout_ms; /* of an exchange */
     /* This generation's. */
     const struct stage_plan *plan;
@@ -75,17 +76,21 @@ struct stage {
     const struct pipeline_row *row; /* this rank's */
     struct lane_extent extent[LIMIT_STAGES];
 
-    struct owners owners; /* a stage is an owner */
+    struct owners owners; /* a stage is an owner; with options.owns a rank */
     struct lane_run params[1 + TAPE_TIES_MAX], stats;
     size_t param_runs;
     struct exact_run runs[LANE_PARTS]; /* of the lane vector */
     size_t run_count;
     size_t *bucket_begin; /* of those runs */
     size_t bucket_count;
+    size_t *borders; /* with options.owns: struct exact_options ... */
+    size_t kept;     /* ... likewise: the parameters' buckets */
 
     struct ckpt_share held, share; /* of the state; from stage_hold on */
     struct optimizer *optimizer;   /* borrowed, as the communicator */
     struct comm *world;
+    struct comm *group; /* of the stage's ranks; borrowed, as the next */
+    struct exact *exact;
     struct comm_segment *send, *recv; /* [size] */
     struct gather squares;
     struct optimizer_peers peers;
@@ -108,8 +113,10 @@ struct optimizer_holding stage_holding(const struct stage *stage);
 /* What this rank has and saves of the optimizer's state, and the buffers of exchanges; once per
  * stage. Errors: the backend's */
 MUST_CHECK enum status stage_hold(struct stage *stage, struct optimizer *optimizer);
-/* Exchanges go over this communicator; NULL: nothing until the next call. */
-void stage_connect(struct stage *stage, struct comm *world);
+/* Exchanges go over the communicator of all ranks, and over that of the stage's, which exact reduces
+ * over. NULL: nothing until the next call. */
+void stage_connect(struct stage *stage, struct comm *world, struct comm *group,
+                   struct exact *exact);
 
 /* Before optimizer_update: sums of ties go to who has the parameter. sum: of this stage's lanes.
  * *out_ties: for struct optimizer_step. */

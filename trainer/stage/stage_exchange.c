@@ -4,107 +4,24 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "trainer/stage/stage.h"
+#include "trainer/stage/stage_internal.h"
 
 static uint32_t width_of(const struct stage *s, uint32_t stage)
 {
     return s->stages[stage].data_width;
 }
 
-static bool is_leader(const struct stage *s)
+/* One rank tells for all that have the same. */
+static bool is_teller(const struct stage *s, uint32_t rank)
 {
-    return s->box.data == 0;
+    return s->options.owns || layout_box(&s->layout, rank).data == 0;
 }
 
-/* ---- what a stage has ---- */
-
-static uint64_t chunk_below(uint64_t at)
+/* Who tells the scalars: it comes last in a gathering. */
+static bool tells_scalars(const struct stage *s, uint32_t rank)
 {
-    return at / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
-}
-
-static uint64_t chunk_above(uint64_t at, uint64_t count)
-{
-    const uint64_t above = (at + OPTIMIZER_CHUNK - 1) / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
-    return above < count ? above : count;
-}
-
-/* What a stage updates of a buffer. */
-static struct lane_run updated(const struct stage *s, uint32_t stage, uint32_t buffer)
-{
-    const size_t stat_at = lane_layout(s->options.tape).stat_at;
-    const struct lane_run *stats = &s->extent[stage].part[LANE_STATS];
-    if (optimizer_buffer_kind(s->optimizer, buffer) != OPTIMIZER_STATISTICS)
-        return s->extent[stage].part[LANE_PARAMS];
-    return (struct lane_run){ stats->first - stat_at, stats->end - stat_at };
-}
-
-/* What it saves: the chunks whose first element it updates. */
-static struct lane_run saved(const struct stage *s, uint32_t stage, uint32_t buffer, uint64_t count)
-{
-    const struct lane_run own = updated(s, stage, buffer);
-    return (struct lane_run){ chunk_above(own.first, count), chunk_above(own.end, count) };
-}
-
-/* The chunks around runs, which ascend. */
-static enum status hold_runs(const struct ckpt_state *state, uint32_t buffer,
-                             const struct lane_run *runs, size_t run_count,
-                             struct ckpt_share *share)
-{
-    const uint64_t count = state->buffers[buffer].count;
-    uint64_t behind = 0;
-    enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < run_count; i++) {
-        uint64_t first = chunk_below(runs[i].first);
-        const uint64_t end = chunk_above(runs[i].end, count);
-        first = first < behind ? behind : first;
-        if (runs[i].first < runs[i].end && first < end)
-            st = ckpt_share_add(state, buffer, first, end - first, share);
-        behind = end > behind ? end : behind;
-    }
-    return st;
-}
-
-static enum status note_held(struct stage *s, const struct ckpt_state *state)
-{
-    enum status st = ST_OK;
-    s->held.count = 0;
-    for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
-        const struct lane_run own = updated(s, s->box.stage, i);
-        if (optimizer_buffer_kind(s->optimizer, i) == OPTIMIZER_PARAMETERS) {
-            st = hold_runs(state, i, s->params, s->param_runs, &s->held);
-        } else {
-            st = hold_runs(state, i, &own, 1, &s->held);
-        }
-    }
-    return st;
-}
-
-/* The stage's chunks, dealt out among its ranks. */
-static enum status note_share(struct stage *s, const struct ckpt_state *state)
-{
-    uint64_t total = 0, first = 0, count = 0, before = 0;
-    enum status st = ST_OK;
-    s->share.count = 0;
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        const struct lane_run run = saved(s, s->box.stage, i, state->buffers[i].count);
-        total += ckpt_chunks(CKPT_F32, run.end - run.first);
-    }
-    ckpt_share_chunks(total, s->box.data, width_of(s, s->box.stage), &first, &count);
-    for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
-        const struct lane_run run = saved(s, s->box.stage, i, state->buffers[i].count);
-        const uint64_t chunks = ckpt_chunks(CKPT_F32, run.end - run.first);
-        const uint64_t from = first > before ? first - before : 0;
-        uint64_t to = first + count > before ? first + count - before : 0;
-        to = to < chunks ? to : chunks;
-        before += chunks;
-        if (from >= to)
-            continue;
-        const uint64_t begin = run.first + from * OPTIMIZER_CHUNK;
-        const uint64_t end = run.first + to * OPTIMIZER_CHUNK;
-        st = ckpt_share_add(state, i, begin, (end < run.end ? end : run.end) - begin, &s->share);
-    }
-    return st;
+    const uint32_t last = layout_first_rank(&s->layout, s->layout.stage_count - 1);
+    return rank == (s->options.owns ? s->size - 1 : last);
 }
 
 /* ---- exchanges ---- */
@@ -235,22 +152,39 @@ static enum status spread_ties(struct stage *s, float *params)
     return st;
 }
 
-/* Of each chunk that a stage saves what later ones update. */
+/* From one rank to another. */
+static void route_one(struct stage *s, uint32_t from, uint32_t to, float *data, size_t count)
+{
+    const struct comm_segment segment = { data, count * sizeof(float) };
+    if (s->options.rank == from)
+        s->send[to] = segment;
+    if (s->options.rank == to)
+        s->recv[from] = segment;
+}
+
+/* Of each chunk that a stage saves what later ones update. Where ranks own parts, that is one
+ * rank's: parts are whole chunks. */
 static enum status spread_fringe(struct stage *s, uint32_t buffer, uint64_t count, float *data)
 {
     bool any = false;
     clear_segments(s);
     for (uint32_t to = 0; to < s->layout.stage_count; to++) {
-        const struct lane_run own = updated(s, to, buffer), wants = saved(s, to, buffer, count);
+        const struct lane_run own = stage_updated(s, to, buffer);
+        const struct lane_run wants = stage_saved(s, to, buffer, count);
         for (uint32_t from = to + 1; wants.first < wants.end && from < s->layout.stage_count;
              from++) {
-            const struct lane_run has = updated(s, from, buffer);
+            const struct lane_run has = stage_updated(s, from, buffer);
             const size_t first = has.first > own.end ? has.first : own.end;
             const size_t last = has.end < wants.end ? has.end : wants.end;
             if (first >= last)
                 continue;
             any = true;
-            route(s, from, data + first, to, data + first, (last - first) * sizeof(float));
+            if (stage_is_owned(s, buffer)) {
+                route_one(s, stage_owner_of(s, first), stage_owner_of(s, own.end - 1), data + first,
+                          last - first);
+            } else {
+                route(s, from, data + first, to, data + first, (last - first) * sizeof(float));
+            }
         }
     }
     return any ? exchange(s) : ST_OK;
@@ -272,10 +206,21 @@ enum status stage_spread(struct stage *stage)
     return end(s, "parameters", st);
 }
 
+/* Within the stage, where its ranks own parts; then to the others. */
 static enum status share_params(void *arg, float *params)
 {
-    (void)params;
-    return stage_spread(arg);
+    struct stage *s = arg;
+    const struct device *d = s->options.device;
+    if (s->options.owns && width_of(s, s->box.stage) > 1) {
+        begin(s, "gather");
+        enum status st = exact_gather(s->exact, params, s->kept);
+        if (st == ST_OK && !d->table->host_memory)
+            st = d->comm->wait(s->group, s->options.timeout_ms);
+        st = end(s, "gather", st);
+        if (st != ST_OK)
+            return st;
+    }
+    return stage_spread(s);
 }
 
 static enum status share_squares(void *arg, double *packed, float *scalars)
@@ -284,11 +229,11 @@ static enum status share_squares(void *arg, double *packed, float *scalars)
     const struct device *d = s->options.device;
     struct gather *g = &s->squares;
     const struct comm_segment *own = &g->segments[s->options.rank];
-    const bool last = s->box.stage + 1 == s->layout.stage_count;
+    const bool last = tells_scalars(s, s->options.rank);
     const size_t squares = g->bytes - OPTIMIZER_SCALARS * sizeof(float);
     begin(s, "norm");
     fault_point("trainer.norm");
-    if (is_leader(s)) {
+    if (is_teller(s, s->options.rank)) {
         const size_t mine = own->size - (last ? OPTIMIZER_SCALARS * sizeof(float) : 0);
         const size_t at = (size_t)((uint8_t *)own->data - g->data);
         memcpy(own->data, (const uint8_t *)packed + at, mine);
@@ -296,7 +241,7 @@ static enum status share_squares(void *arg, double *packed, float *scalars)
             memcpy((uint8_t *)own->data + mine, scalars, OPTIMIZER_SCALARS * sizeof(float));
     }
     enum status st = gather_exchange(g, d, s->world, s->options.rank, s->options.timeout_ms);
-    if (st == ST_OK) { /* leaders' parts follow each other as stages do, scalars are the end */
+    if (st == ST_OK) { /* parts follow each other as owners do, scalars are the end */
         memcpy(packed, g->data, squares);
         memcpy(scalars, g->data + squares, OPTIMIZER_SCALARS * sizeof(float));
     }
@@ -306,11 +251,12 @@ static enum status share_squares(void *arg, double *packed, float *scalars)
 static enum status open_squares(struct stage *s)
 {
     size_t bytes[LIMIT_RANKS] = { 0 };
-    for (uint32_t i = 0; i < s->layout.stage_count; i++) {
-        size_t *of = &bytes[layout_first_rank(&s->layout, i)];
-        *of = optimizer_squares(s->optimizer, i) * sizeof(double);
-        if (i + 1 == s->layout.stage_count)
-            *of += OPTIMIZER_SCALARS * sizeof(float);
+    for (uint32_t r = 0; r < s->size; r++) {
+        const uint32_t owner = s->options.owns ? r : layout_box(&s->layout, r).stage;
+        if (is_teller(s, r))
+            bytes[r] = optimizer_squares(s->optimizer, owner) * sizeof(double);
+        if (tells_scalars(s, r))
+            bytes[r] += OPTIMIZER_SCALARS * sizeof(float);
     }
     return gather_open(&s->squares, s->options.device, bytes, s->size);
 }
@@ -320,22 +266,19 @@ static enum status open_squares(struct stage *s)
 enum status stage_hold(struct stage *stage, struct optimizer *optimizer)
 {
     struct stage *s = stage;
-    struct ckpt_state state = { .share = NULL };
     s->optimizer = optimizer;
     s->peers = (struct optimizer_peers){ share_squares, share_params, s };
-    optimizer_describe(optimizer, &state.buffers, &state.buffer_count, &state.tensors,
-                       &state.tensor_count);
-    enum status st = note_held(s, &state);
-    if (st == ST_OK)
-        st = note_share(s, &state);
+    enum status st = stage_note_held(s);
     if (st == ST_OK)
         st = open_ties(s);
     return st == ST_OK ? open_squares(s) : st;
 }
 
-void stage_connect(struct stage *stage, struct comm *world)
+void stage_connect(struct stage *stage, struct comm *world, struct comm *group, struct exact *exact)
 {
     stage->world = world;
+    stage->group = group;
+    stage->exact = exact;
 }
 
 const struct optimizer_peers *stage_peers(const struct stage *stage)

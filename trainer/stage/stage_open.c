@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/pipeline/schedule_check.h"
-#include "trainer/stage/stage.h"
+#include "trainer/stage/stage_internal.h"
 #include "trainer/tape/tape_cuts.h"
 
 static const uint32_t one_lane[] = { 1 }; /* of tensors */
@@ -107,27 +107,6 @@ static enum status make_table(struct stage *s, struct reason *reason)
 
 /* ---- what a stage has ---- */
 
-static enum status note_owners(struct stage *s)
-{
-    const uint32_t count = s->layout.stage_count;
-    s->owners.rank = s->box.stage;
-    s->owners.size = count;
-    s->owners.run = calloc(count, sizeof(*s->owners.run));
-    s->owners.begin = calloc((size_t)count + 1, sizeof(*s->owners.begin));
-    if (s->owners.run == NULL || s->owners.begin == NULL)
-        return ST_NO_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct lane_run *params = &s->extent[i].part[LANE_PARAMS];
-        uint32_t *end = &s->owners.begin[i + 1];
-        *end = s->owners.begin[i];
-        if (params->first < params->end) {
-            s->owners.run[(*end)++] =
-                (struct owned_run){ params->first, params->end - params->first };
-        }
-    }
-    return ST_OK;
-}
-
 /* Its own parameters, and those of others that its nodes read: ascending. */
 static void note_params(struct stage *s)
 {
@@ -160,28 +139,6 @@ static void note_runs(struct stage *s)
                                   own->part[LANE_STATS].end - stat_at };
 }
 
-/* The parameters' buckets as those of a whole vector; one for each other run. */
-static enum status cut_buckets(struct stage *s)
-{
-    const struct lane_run *params = &s->extent[s->box.stage].part[LANE_PARAMS];
-    s->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*s->bucket_begin));
-    if (s->bucket_begin == NULL)
-        return ST_NO_MEMORY;
-    if (params->first < params->end) {
-        enum status st = lane_cut(params->end - params->first, PIECE_ELEMENTS, LANE_BUCKET_ELEMENTS,
-                                  s->bucket_begin, LANE_BUCKETS_MAX - LANE_PARTS, &s->bucket_count);
-        if (st != ST_OK)
-            return st;
-        for (size_t b = 0; b < s->bucket_count; b++)
-            s->bucket_begin[b] += params->first;
-    }
-    for (size_t i = 0; i < s->run_count; i++) {
-        if (s->runs[i].first != params->first || params->first == params->end)
-            s->bucket_begin[s->bucket_count++] = s->runs[i].first;
-    }
-    return ST_OK;
-}
-
 static enum status note_extents(struct stage *s)
 {
     for (uint32_t i = 0; i < s->layout.stage_count; i++) {
@@ -191,8 +148,8 @@ static enum status note_extents(struct stage *s)
     }
     note_params(s);
     note_runs(s);
-    enum status st = note_owners(s);
-    return st == ST_OK ? cut_buckets(s) : st;
+    enum status st = stage_note_owners(s);
+    return st == ST_OK ? stage_cut_buckets(s) : st;
 }
 
 /* ---- open and close ---- */
@@ -237,6 +194,7 @@ void stage_close(struct stage *stage)
     owners_release(&s->owners);
     pipeline_table_release(&s->table);
     free(s->bucket_begin);
+    free(s->borders);
     free(s->orders);
     free(s->send);
     free(s->recv);
@@ -246,7 +204,7 @@ void stage_close(struct stage *stage)
 struct optimizer_holding stage_holding(const struct stage *stage)
 {
     return (struct optimizer_holding){ .owners = &stage->owners,
-                                       .replicas = true,
+                                       .replicas = !stage->options.owns,
                                        .params = stage->params,
                                        .param_runs = stage->param_runs,
                                        .stats = &stage->stats };

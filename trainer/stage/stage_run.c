@@ -19,8 +19,15 @@ struct flight {
     uint32_t *draw;
     bool draws;  /* the micro-batch has random numbers */
     float *lane; /* addresses of a lane vector, memory for statistics and scalars */
-    struct message value_in, value_out, gradients_in, gradients_out;
+    struct message value_in, value_out, gradients_in;
 };
+
+/* Gradients on their way: a copy, so that the next micro-batch may have the stash at once. */
+struct outbox {
+    void *memory;
+    struct message message;
+};
+#define OUTBOXES 2
 
 struct stage_run {
     struct stage_run_options options;
@@ -28,6 +35,8 @@ struct stage_run {
     struct comm *pipe;
     struct flight *flights; /* [stashes] */
     uint32_t stashes;
+    struct outbox outboxes[OUTBOXES]; /* in turn */
+    uint32_t turn;
     size_t input_bytes[TAPE_INPUTS_MAX];
     size_t draw_bytes;
     struct lane_layout layout;
@@ -80,6 +89,21 @@ static enum status open_flight(struct stage_run *r, struct flight *flight)
     return st;
 }
 
+/* Room for the gradients that go to the stage before. */
+static enum status open_outboxes(struct stage_run *r)
+{
+    const struct device *d = r->device;
+    struct plan_border border;
+    size_t bytes = 0;
+    enum status st = ST_OK;
+    plan_border(r->options.plan, PLAN_BEFORE, PLAN_BACKWARD, 0, &border);
+    for (int i = 0; i < border.count; i++)
+        bytes += border.tensor[i].bytes;
+    for (int i = 0; st == ST_OK && bytes > 0 && i < OUTBOXES; i++)
+        st = d->table->alloc(d->backend, bytes, &r->outboxes[i].memory);
+    return st;
+}
+
 enum status stage_run_open(const struct stage_run_options *options, struct stage_run **out)
 {
     struct stage_run *r = calloc(1, sizeof(*r));
@@ -99,6 +123,8 @@ enum status stage_run_open(const struct stage_run_options *options, struct stage
     enum status st = r->flights == NULL ? ST_NO_MEMORY : ST_OK;
     for (uint32_t i = 0; st == ST_OK && i < r->stashes; i++)
         st = open_flight(r, &r->flights[i]);
+    if (st == ST_OK)
+        st = open_outboxes(r);
     if (st != ST_OK) {
         stage_run_close(r);
         return st;
@@ -125,6 +151,10 @@ void stage_run_close(struct stage_run *run)
             d->table->free_parts(d->backend, flight->lane, r->layout.count * sizeof(float));
         }
     }
+    for (int i = 0; i < OUTBOXES; i++) {
+        if (r->outboxes[i].memory != NULL)
+            d->table->free(d->backend, r->outboxes[i].memory);
+    }
     free(r->flights);
     free(r);
 }
@@ -135,8 +165,10 @@ void stage_run_connect(struct stage_run *run, struct comm *pipe)
     for (uint32_t i = 0; i < run->stashes; i++) {
         struct flight *flight = &run->flights[i];
         flight->value_in.count = flight->value_out.count = 0;
-        flight->gradients_in.count = flight->gradients_out.count = 0;
+        flight->gradients_in.count = 0;
     }
+    for (int i = 0; i < OUTBOXES; i++)
+        run->outboxes[i].message.count = 0;
 }
 
 /* ---- messages ---- */
@@ -197,18 +229,50 @@ static enum status post_input(struct stage_run *r, const struct pipeline_action 
     return post(r, false, pipeline_owner(&s->table, part, action->micro), &border, in);
 }
 
-static enum status post_output(struct stage_run *r, const struct pipeline_action *action)
+static enum status copy(struct stage_run *r, void *to, const void *from, size_t bytes)
+{
+    const struct device *d = r->device;
+    return d->table->vector.copy(d->backend, to, from, bytes, d->compute);
+}
+
+/* Copies what goes back, in which the next bundle may not wait: so before post_begin. */
+static enum status fill_outbox(struct stage_run *r, const struct pipeline_action *done)
+{
+    struct outbox *box = &r->outboxes[r->turn];
+    struct plan_border border;
+    size_t at = 0;
+    if (done->kind == PIPELINE_F)
+        return ST_OK;
+    enum status st = wait_for(r, &box->message);
+    plan_border(r->options.plan, PLAN_BEFORE, PLAN_BACKWARD, (int)done->stash, &border);
+    for (int i = 0; st == ST_OK && i < border.count; i++) {
+        st = copy(r, (uint8_t *)box->memory + at, border.tensor[i].data, border.tensor[i].bytes);
+        at += border.tensor[i].bytes;
+    }
+    return st;
+}
+
+static enum status post_output(struct stage_run *r, const struct pipeline_action *done)
 {
     const struct stage *s = r->options.stage;
-    const uint32_t part = pipeline_output(&s->table, s->box.stage, action);
-    struct flight *flight = &r->flights[action->stash];
-    struct message *out = action->kind == PIPELINE_F ? &flight->value_out : &flight->gradients_out;
+    const uint32_t part = pipeline_output(&s->table, s->box.stage, done);
+    const struct side side = side_of(done);
+    struct message *out = &r->flights[done->stash].value_out;
     struct plan_border border;
     if (part == PIPELINE_NOWHERE)
         return ST_OK;
-    const struct side side = side_of(action);
-    plan_border(r->options.plan, side.to, side.direction, (int)action->stash, &border);
-    return post(r, true, pipeline_owner(&s->table, part, action->micro), &border, out);
+    plan_border(r->options.plan, side.to, side.direction, (int)done->stash, &border);
+    if (done->kind != PIPELINE_F) {
+        struct outbox *box = &r->outboxes[r->turn];
+        size_t at = 0;
+        for (int i = 0; i < border.count; i++) {
+            border.tensor[i].data = (uint8_t *)box->memory + at;
+            at += border.tensor[i].bytes;
+        }
+        out = &box->message;
+        r->turn = (r->turn + 1) % OUTBOXES;
+    }
+    return post(r, true, pipeline_owner(&s->table, part, done->micro), &border, out);
 }
 
 /* Where hosts send, gradients can be asked for once their micro-batch went forward. */
@@ -227,10 +291,10 @@ static enum status bundle(struct stage_run *r, const struct pipeline_action *bef
 {
     const struct comm_table *comm = r->device->comm;
     enum status st = ST_OK;
-    if (after != NULL && after->kind == PIPELINE_F) /* whoever had the stash is through */
-        st = wait_for(r, &r->flights[after->stash].gradients_out);
-    if (st == ST_OK && after != NULL && after->kind == PIPELINE_F)
-        st = wait_for(r, &r->flights[after->stash].value_out); /* where no gradients come back */
+    if (after != NULL && after->kind == PIPELINE_F) /* where no gradients came back */
+        st = wait_for(r, &r->flights[after->stash].value_out);
+    if (st == ST_OK && before != NULL)
+        st = fill_outbox(r, before);
     if (st == ST_OK)
         st = comm->post_begin(r->pipe);
     if (st == ST_OK && before != NULL)
@@ -243,12 +307,6 @@ static enum status bundle(struct stage_run *r, const struct pipeline_action *bef
 }
 
 /* ---- actions ---- */
-
-static enum status copy(struct stage_run *r, void *to, const void *from, size_t bytes)
-{
-    const struct device *d = r->device;
-    return d->table->vector.copy(d->backend, to, from, bytes, d->compute);
-}
 
 /* The item's inputs stay where they are for the next item only. */
 static enum status keep_inputs(struct stage_run *r, struct flight *flight,
@@ -372,11 +430,10 @@ static enum status backward(struct stage_run *r, const struct stage_step *step,
 static enum status wait_for_all(struct stage_run *r)
 {
     enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < r->stashes; i++) {
+    for (uint32_t i = 0; st == ST_OK && i < r->stashes; i++)
         st = wait_for(r, &r->flights[i].value_out);
-        if (st == ST_OK)
-            st = wait_for(r, &r->flights[i].gradients_out);
-    }
+    for (int i = 0; st == ST_OK && i < OUTBOXES; i++)
+        st = wait_for(r, &r->outboxes[i].message);
     return st;
 }
 

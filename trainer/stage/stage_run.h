@@ -1,17 +1,19 @@
 /*
- * A step, and an evaluation, on one stage: the rank's row of the pipeline's table, action by action.
+ * A step, and an evaluation, on one stage: the rank's row of the pipeline's table, action by
+ * action.
  *
  * What crosses a border goes by posted messages (comm/comm.h) from where a plan left it to where
- * the next one wants it, without copies. Between two actions all that is sent and received is one
- * bundle: what the action before gave, and what the next one needs. On hosts gradients are asked
- * for as soon as their micro-batch went forward.
+ * the next one wants it; gradients that go back by way of a copy, so that their stash is free.
+ * Between two actions all that is sent and received is one bundle: what the action before gave, and
+ * what the next one needs. On hosts gradients are asked for as soon as their micro-batch went
+ * forward.
  *
  *     F  its value has come → a copy of the inputs → plan_forward → the output is sent
  *     B  its gradients have come → plan_backward into the lane's vector → gradients are sent
  *
- * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they lie
- * beside the stash until B adds them to the lane's vector, in the order and with the additions of a
- * plan of the whole tape.
+ * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they
+ * lie beside the stash until B adds them to the lane's vector, in the order and with the additions
+ * of a plan of the whole tape.
  *
  * Memory: all of it from open to close. Thread: the step thread.
  * Errors: comm/comm.h; those of the feed and of the backend; ST_STALE: progress_stopped

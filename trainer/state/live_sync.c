@@ -207,7 +207,8 @@ static enum status sync_owned(const struct live *l)
 /* Moments that ranks own go another way. */
 static bool is_streamed(const struct live *l, uint32_t buffer)
 {
-    return !l->worker->ownership.options.owns || optimizer_buffer_kind(l->worker->optimizer, buffer) != OPTIMIZER_MOMENT;
+    return !l->worker->ownership.options.owns ||
+           optimizer_buffer_kind(l->worker->optimizer, buffer) != OPTIMIZER_MOMENT;
 }
 
 static enum status stream(struct live *l)

@@ -9,6 +9,7 @@
 #include "common/fault.h"
 #include "trainer/state/host_state.h"
 #include "trainer/state/initial_state.h"
+#include "trainer/tape/initial_values.h"
 
 static bool lies_on_host(const struct worker *w)
 {
@@ -45,6 +46,49 @@ enum status state_clear(struct worker *worker)
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
+static bool is_within(size_t at, const struct lane_run *runs, size_t count)
+{
+    bool within = false;
+    for (size_t i = 0; i < count; i++)
+        within = within || (at >= runs[i].first && at < runs[i].end);
+    return within;
+}
+
+/* What a stage has, drawn where it lies. */
+static void draw_stage(struct worker *w, float *params, float *stats)
+{
+    const struct stage *s = w->stage;
+    for (int i = 0; i < w->tape->param_count; i++) {
+        if (is_within(w->tape->params[i].offset, s->params, s->param_runs))
+            initial_values_param(w->tape, (uint64_t)w->options.job->train.seed, i, params);
+    }
+    for (int i = 0; i < w->tape->stat_count; i++) {
+        if (is_within(w->tape->stats[i].offset, &s->stats, 1))
+            initial_values_stat(w->tape, i, stats);
+    }
+}
+
+/* Of a buffer that the host has filled in whole what this rank has, to where it has it. */
+static enum status upload_held(struct worker *w, uint32_t buffer, float *live, const float *host,
+                               size_t count)
+{
+    const struct lane_run all = { 0, count };
+    const struct lane_run *runs = &all;
+    size_t run_count = 1;
+    if (w->stage != NULL) {
+        const bool params = buffer == 0;
+        runs = params ? w->stage->params : &w->stage->stats;
+        run_count = params ? w->stage->param_runs : 1;
+    }
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < run_count; i++) {
+        const size_t bytes = (runs[i].end - runs[i].first) * sizeof(*live);
+        if (bytes > 0)
+            st = upload(w, live + runs[i].first, host + runs[i].first, bytes);
+    }
+    return st;
+}
+
 enum status state_seed(struct worker *worker, struct reason *reason)
 {
     struct worker *w = worker;
@@ -58,7 +102,12 @@ enum status state_seed(struct worker *worker, struct reason *reason)
     enum status st = state_clear(w); /* a process that goes on has moments of another state */
     if (st != ST_OK)
         return st;
-    if (lies_on_host(w))
+    const bool imports = w->options.job->model.weights[0] != '\0';
+    if (lies_on_host(w) && w->stage != NULL && !imports) {
+        draw_stage(w, params, stats);
+        return ST_OK;
+    }
+    if (lies_on_host(w) && w->stage == NULL)
         return initial_state_fill(&initial, params, stats, reason);
     const struct lane_layout *layout = &w->layout;
     auto_free float *host = calloc(layout->param_count + layout->stat_count, sizeof(*host));
@@ -66,10 +115,9 @@ enum status state_seed(struct worker *worker, struct reason *reason)
         return ST_NO_MEMORY;
     st = initial_state_fill(&initial, host, host + layout->param_count, reason);
     if (st == ST_OK)
-        st = upload(w, params, host, layout->param_count * sizeof(*host));
-    if (st == ST_OK && layout->stat_count > 0) {
-        st = upload(w, stats, host + layout->param_count, layout->stat_count * sizeof(*host));
-    }
+        st = upload_held(w, 0, params, host, layout->param_count);
+    if (st == ST_OK && layout->stat_count > 0)
+        st = upload_held(w, 1, stats, host + layout->param_count, layout->stat_count);
     return st;
 }
 

@@ -118,15 +118,24 @@ static void draw_tensor(const struct tape_tensor *tensor, uint64_t key, uint32_t
     }
 }
 
+void initial_values_param(const struct tape *tape, uint64_t seed, int param, float *params)
+{
+    draw_tensor(&tape->params[param], rng_key(seed, RNG_INIT), (uint32_t)param, params);
+}
+
+void initial_values_stat(const struct tape *tape, int stat, float *stats)
+{
+    draw_tensor(&tape->stats[stat], 0, (uint32_t)stat, stats);
+}
+
 void initial_values_params(const struct tape *tape, uint64_t seed, float *params)
 {
-    uint64_t key = rng_key(seed, RNG_INIT);
     for (int i = 0; i < tape->param_count; i++)
-        draw_tensor(&tape->params[i], key, (uint32_t)i, params);
+        initial_values_param(tape, seed, i, params);
 }
 
 void initial_values_stats(const struct tape *tape, float *stats)
 {
     for (int i = 0; i < tape->stat_count; i++)
-        draw_tensor(&tape->stats[i], 0, (uint32_t)i, stats);
+        initial_values_stat(tape, i, stats);
 }

@@ -42,9 +42,9 @@ struct lane_layout {
 
 struct lane_layout lane_layout(const struct tape *tape);
 
-/* What of a lane vector belongs to nodes [begin, end) of the tape: parameters that one of them reads
- * first, the places of further readers, statistics. One run each, maybe empty, since all lie in
- * tape order. Scalars belong to all nodes. */
+/* What of a lane vector belongs to nodes [begin, end) of the tape: parameters that one of them
+ * reads first, the places of further readers, statistics. One run each, maybe empty, since all lie
+ * in tape order. Scalars belong to all nodes. */
 enum lane_part { LANE_PARAMS, LANE_TIES, LANE_STATS, LANE_SCALARS, LANE_PARTS };
 struct lane_run {
     size_t first, end; /* elements */

@@ -46,6 +46,8 @@
 #include "trainer/device/lane_sums.h"
 #include "trainer/device/progress.h"
 #include "trainer/device/staging.h"
+#include "trainer/stage/stage.h"
+#include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 #include "trainer/update/optimizer.h"
@@ -77,7 +79,8 @@ struct worker_options {
     const struct io *io;
     struct progress *progress;
     uint32_t rank, size;
-    const uint32_t *shares; /* lanes per rank */
+    const uint32_t *shares;          /* lanes per rank */
+    const struct stage_plan *stages; /* of a pipeline; NULL: every rank has all nodes */
     /* Both, for tests; NULL: those of the job's device. */
     const struct backend_table *table;
     const struct comm_table *comm;
@@ -89,10 +92,24 @@ struct worker_options {
     bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };
 
+/* The ranks that have the same nodes as this one, among whom gradients are summed. */
+struct worker_group {
+    uint32_t first; /* its lowest rank; the others follow */
+    uint32_t rank, size;
+    const uint32_t *shares; /* of these */
+};
+
+/* Of a generation: all ranks; those of the group; neighbouring stages of a pipeline. Where every
+ * rank has all nodes, world and group are one, and there is no pipe. */
+struct worker_comms {
+    struct comm *world, *group, *pipe;
+};
+
 struct worker {
     struct worker_options options;
     struct settings settings;
-    uint32_t order[LIMIT_LANES]; /* all lanes, rank by rank (comm/exact_order.h) */
+    struct worker_group group;
+    uint32_t order[LIMIT_LANES]; /* all lanes, rank by rank of the group (comm/exact_order.h) */
     const uint32_t *lanes;       /* [lane_count] its own, ascending: in order */
     uint32_t lane_count;
 
@@ -108,7 +125,10 @@ struct worker {
     size_t bucket_count;
     size_t *bucket_begin; /* the ownership's */
     struct ownership ownership;
-    struct comm *comm;       /* device.comm's; owned; NULL with one rank */
+    struct worker_comms comms; /* device.comm's; owned */
+    struct comm *comm;         /* comms.world; NULL with one rank */
+    struct stage *stage;       /* NULL: this rank has all nodes */
+    struct stage_run *stage_run;
     struct gather agreement; /* trainer/worker/agree.h; not with one rank */
     struct lane_sums *sums;  /* NULL: nothing is audited */
     struct lane_clock clock;
@@ -136,16 +156,19 @@ MUST_CHECK enum status worker_open(const struct worker_options *options, struct 
                                    struct reason *reason);
 void worker_close(struct worker *worker);
 
-/* The reduction over an open communicator of device.comm, which is the worker's from here on,
+/* The reduction over open communicators of device.comm, which are the worker's from here on,
  * whatever is returned. NULL: one rank, or a spare: no step of it is reduced. */
-MUST_CHECK enum status worker_connect(struct worker *worker, struct comm *comm,
+MUST_CHECK enum status worker_connect(struct worker *worker, const struct worker_comms *comms,
                                       struct reason *reason);
+/* Who is connected in the pipe: whether that rank's stage is a neighbour of this one's. */
+bool worker_is_neighbour(const struct worker *worker, uint32_t rank);
 /* Lets go of the communicator, which is aborted, and of the step that was under way. A step that
  * was not updated is as if it had never begun. */
 void worker_disconnect(struct worker *worker);
 /*
  * Another rank of another generation; options->job may have changed where a running job's may.
  * After worker_disconnect, when nothing copies the state any more. shares is borrowed for life.
+ * Not in a pipeline: there a worker is opened anew.
  * ST_INVALID, ST_CONFIG
  */
 MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
@@ -153,6 +176,9 @@ MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint
 /* Before a state is filled in: memory for what this rank owns of it in this generation, and where
  * that changed, zero, or what move gives (trainer/worker/ownership.h). */
 MUST_CHECK enum status worker_hold(struct worker *worker, const struct optimizer_move *move);
+/* Of the ranks that have the loss: who they are, and all lanes in the order of their shares. */
+struct worker_group worker_last_group(const struct worker *worker);
+const uint32_t *worker_last_order(const struct worker *worker);
 /* parallel.reduction: fast: the digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
 /* Which lanes are computed twice. */

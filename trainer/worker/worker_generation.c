@@ -17,42 +17,67 @@ static enum status open_agreement(struct worker *w)
     return gather_open(&w->agreement, &w->device, bytes, w->options.size);
 }
 
-enum status worker_connect(struct worker *worker, struct comm *comm, struct reason *reason)
+static struct exact_options exact_options_of(struct worker *w)
+{
+    struct comm *comm = w->group.size > 1 ? w->comms.group : NULL;
+    return (struct exact_options){
+        .table = comm == NULL ? NULL : w->device.comm,
+        .comm = comm,
+        .rank = (int)w->group.rank,
+        .size = (int)w->group.size,
+        .shares = w->group.shares,
+        .count = w->layout.count,
+        .runs = w->stage != NULL ? w->stage->runs : NULL,
+        .run_count = w->stage != NULL ? w->stage->run_count : 0,
+        .bucket_begin = w->bucket_begin,
+        .bucket_count = w->bucket_count,
+        .borders = w->stage != NULL ? w->stage->borders : w->ownership.borders,
+        .kept = w->stage != NULL ? w->stage->kept : w->ownership.buckets.kept,
+        .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+        .watch = { progress_exchange, w->options.progress },
+        .fast = worker_is_fast(w),
+        .device = w->device.table,
+        .backend = w->device.backend,
+        .compute = w->device.compute,
+        .communication = w->device.communication
+    };
+}
+
+enum status worker_connect(struct worker *worker, const struct worker_comms *comms,
+                           struct reason *reason)
 {
     struct worker *w = worker;
-    w->comm = comm;
-    const struct exact_options options = { .table = comm == NULL ? NULL : w->device.comm,
-                                           .comm = comm,
-                                           .rank = (int)w->options.rank,
-                                           .size = (int)w->options.size,
-                                           .shares = w->options.shares,
-                                           .count = w->layout.count,
-                                           .bucket_begin = w->bucket_begin,
-                                           .bucket_count = w->bucket_count,
-                                           .borders = w->ownership.borders,
-                                           .kept = w->ownership.buckets.kept,
-                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
-                                           .watch = { progress_exchange, w->options.progress },
-                                           .fast = worker_is_fast(w),
-                                           .device = w->device.table,
-                                           .backend = w->device.backend,
-                                           .compute = w->device.compute,
-                                           .communication = w->device.communication };
+    w->comms = comms != NULL ? *comms : (struct worker_comms){ NULL };
+    w->comm = w->comms.world;
+    const struct exact_options options = exact_options_of(w);
     enum status st =
         w->exact != NULL ? exact_reconnect(w->exact, &options) : exact_open(&options, &w->exact);
-    ownership_connect(&w->ownership, comm, w->exact);
-    if (st == ST_OK && comm != NULL)
+    ownership_connect(&w->ownership, w->comm, w->exact);
+    if (w->stage != NULL) {
+        stage_connect(w->stage, w->comm, w->comms.group, w->exact);
+        stage_run_connect(w->stage_run, w->comms.pipe);
+    }
+    if (st == ST_OK && w->comm != NULL)
         st = open_agreement(w);
     if (st == ST_NO_MEMORY)
         return worker_out_of_memory(w, "the gradient copies of the reduction", reason);
     return st == ST_OK ? ST_OK : worker_fail_device(w, st, "the reduction", reason);
 }
 
+bool worker_is_neighbour(const struct worker *worker, uint32_t rank)
+{
+    const struct stage *s = worker->stage;
+    if (s == NULL)
+        return false;
+    const uint32_t other = layout_box(&s->layout, rank).stage;
+    return other + 1 == s->box.stage || s->box.stage + 1 == other;
+}
+
 struct audit_rule worker_audits(const struct worker *worker)
 {
     return (struct audit_rule){ .every = worker->settings.audit_every,
-                                .size = worker->options.size,
-                                .shares = worker->options.shares,
+                                .size = worker->group.size,
+                                .shares = worker->group.shares,
                                 .order = worker->order };
 }
 
@@ -60,7 +85,7 @@ static struct prefetch_share share_of(const struct worker *w)
 {
     return (struct prefetch_share){ .lanes = w->lanes,
                                     .lane_count = w->lane_count,
-                                    .rank = w->options.rank,
+                                    .rank = w->group.rank,
                                     .audit = worker_audits(w) };
 }
 
@@ -69,14 +94,14 @@ static struct prefetch_share share_of(const struct worker *w)
 void worker_disconnect(struct worker *worker)
 {
     struct worker *w = worker;
-    if (w->comm != NULL)
-        w->device.comm->abort(w->comm); /* nobody waits for its farewell */
+    if (w->device.comm != NULL)
+        worker_each_comm(w, w->device.comm->abort); /* nobody waits for its farewell */
     if (w->exact != NULL)
         exact_disconnect(w->exact);
-    if (w->comm != NULL)
-        w->device.comm->close(w->comm);
-    w->comm = NULL;
+    worker_close_comms(w);
     ownership_connect(&w->ownership, NULL, NULL);
+    if (w->stage != NULL)
+        stage_connect(w->stage, NULL, NULL, NULL);
     gather_close(&w->agreement, &w->device);
 }
 
@@ -97,7 +122,7 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
                            const uint32_t *shares, struct reason *reason)
 {
     struct worker *w = worker;
-    CHECK(w->comm == NULL);
+    CHECK(w->comm == NULL && w->stage == NULL);
     w->options.rank = rank;
     w->options.size = size;
     w->options.shares = shares;
@@ -135,6 +160,25 @@ bool worker_is_fast(const struct worker *worker)
     return worker->options.job->parallel.reduction == JOB_REDUCTION_FAST;
 }
 
+struct worker_group worker_last_group(const struct worker *worker)
+{
+    const struct stage *s = worker->stage;
+    if (s == NULL)
+        return worker->group;
+    const uint32_t last = s->layout.stage_count - 1;
+    return (struct worker_group){ .first = layout_first_rank(&s->layout, last),
+                                  .size = s->stages[last].data_width,
+                                  .shares = s->stages[last].shares };
+}
+
+const uint32_t *worker_last_order(const struct worker *worker)
+{
+    const struct stage *s = worker->stage;
+    if (s == NULL)
+        return worker->order;
+    return s->orders + (size_t)(s->layout.stage_count - 1) * s->layout.lanes;
+}
+
 /* ---- start ---- */
 
 static enum status start_evaluation(struct worker *w, const struct prefetch_options *base)
@@ -149,10 +193,12 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
         return ST_NO_MEMORY;
     size_t bytes[LIMIT_RANKS];
     const uint32_t lanes = w->settings.lanes;
-    const uint32_t *lane = w->order;
+    const struct worker_group last = worker_last_group(w);
+    const uint32_t *lane = worker_last_order(w);
     for (uint32_t r = 0; r < w->options.size; r++) {
-        uint64_t count = 0;
-        for (uint32_t i = 0; i < w->options.shares[r]; i++, lane++)
+        uint64_t count = 0; /* only who has the loss */
+        const bool has = r >= last.first;
+        for (uint32_t i = 0; has && i < last.shares[r - last.first]; i++, lane++)
             count += w->eval_count / lanes + (*lane < w->eval_count % lanes ? 1 : 0);
         bytes[r] = (size_t)count * sizeof(struct evaluation_batch);
     }
@@ -196,6 +242,8 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
     if (st != ST_OK)
         return st;
     st = worker_write_scale(w);
+    if (st == ST_OK && w->stage != NULL)
+        st = stage_spread(w->stage);
     if (st == ST_OK)
         st = plan_refresh(w->plan, optimizer_params(w->optimizer));
     if (st != ST_OK)

@@ -5,36 +5,12 @@
 
 #include "comm/exact_order.h"
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/limits.h"
 #include "trainer/worker/build.h"
 #include "trainer/worker/memory_need.h"
 #include "trainer/worker/worker.h"
 #include "trainer/worker/worker_internal.h"
-
-static enum status worker_fail(enum status st, const char *cause, struct reason *reason)
-{
-    reason_set(reason, "%s: %s", cause, status_string(st));
-    return st;
-}
-
-/* With what the backend says of its last error, if it does. */
-enum status worker_fail_device(const struct worker *w, enum status st, const char *cause,
-                               struct reason *reason)
-{
-    const struct device *d = &w->device;
-    if (d->table->why == NULL)
-        return worker_fail(st, cause, reason);
-    reason_set(reason, "%s: %s: %s", cause, status_string(st), d->table->why(d->backend));
-    return st;
-}
-
-/* What the node has, and the job does not say: its device, its files. */
-enum status worker_note_of_node(const struct worker *w, enum status st)
-{
-    if (st != ST_OK && w->options.of_node != NULL)
-        *w->options.of_node = true;
-    return st;
-}
 
 /* ---- data ---- */
 
@@ -43,11 +19,6 @@ static void *load_main(void *arg)
     struct worker_loader *loader = arg;
     loader->st = dataset_load(loader->dataset, &loader->reason);
     return NULL;
-}
-
-static enum status data_status(const struct worker *w, enum status st)
-{
-    return st == ST_CONFIG && w->options.data_known ? ST_CHANGED : st;
 }
 
 static enum status open_split(struct worker *w, enum dataset_split split, struct reason *reason)
@@ -66,23 +37,11 @@ static enum status open_split(struct worker *w, enum dataset_split split, struct
                                      .progress_arg = w->options.progress };
     enum status st = build_dataset(&options, &loader->dataset, reason);
     if (st != ST_OK)
-        return data_status(w, st);
+        return worker_data_status(w, st);
     if (pthread_create(&loader->thread, NULL, load_main, loader) != 0)
         return worker_fail(ST_NO_MEMORY, "thread for loading data", reason);
     loader->running = true;
     return ST_OK;
-}
-
-enum status worker_join_loader(const struct worker *w, struct worker_loader *loader,
-                               struct reason *reason)
-{
-    if (!loader->running)
-        return ST_OK;
-    (void)pthread_join(loader->thread, NULL);
-    loader->running = false;
-    if (loader->st != ST_OK)
-        *reason = loader->reason;
-    return data_status(w, loader->st);
 }
 
 static enum status check_eval_shape(const struct worker *w, struct reason *reason)
@@ -127,16 +86,6 @@ static void scaling_close(struct worker *w)
         w->device.table->free_host(w->device.backend, w->loss_scale_staged);
 }
 
-/* To the device. What was staged before is through: every update waits for the stream. */
-enum status worker_write_scale(struct worker *w)
-{
-    if (w->loss_scale == NULL)
-        return ST_OK;
-    *w->loss_scale_staged = (float)w->scaler.scale;
-    return w->device.table->vector.copy(w->device.backend, w->loss_scale, w->loss_scale_staged,
-                                        sizeof(float), w->device.compute);
-}
-
 enum status worker_scale(struct worker *worker, bool overflow)
 {
     struct worker *w = worker;
@@ -171,7 +120,11 @@ static bool node_enqueued(void *arg, int node, bool backward)
 static struct plan_options plan_options_of(struct worker *w)
 {
     const bool host = w->device.table->host_memory;
-    return (struct plan_options){ .table = w->device.table,
+    const struct stage *s = w->stage;
+    return (struct plan_options){ .begin = s != NULL ? (int)s->box.node_begin : 0,
+                                  .end = s != NULL ? (int)s->box.node_end : 0,
+                                  .stashes = s != NULL ? (int)s->row->stashes : 0,
+                                  .table = w->device.table,
                                   .backend = w->device.backend,
                                   .stream = w->device.compute,
                                   .batch = w->settings.micro_batch,
@@ -185,37 +138,11 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .progress_arg = w->options.progress };
 }
 
-static struct memory_need_options memory_options_of(const struct worker *w)
-{
-    return (struct memory_need_options){ .tape = w->tape,
-                                         .settings = &w->settings,
-                                         .table = w->device.table,
-                                         .backend = w->device.backend,
-                                         .lane_count = w->lane_count,
-                                         .owners = w->ownership.options.owns ? w->options.size : 0,
-                                         .evaluates = w->eval.dataset != NULL };
-}
-
-enum status worker_out_of_memory(struct worker *w, const char *what, struct reason *reason)
-{
-    const struct memory_need_options options = memory_options_of(w);
-    struct memory_need need;
-    char parts[256] = "";
-    if (memory_need_measure(&options, w->settings.micro_batch, &need) == ST_OK)
-        memory_need_print(&need, parts, sizeof(parts));
-    reason_set(reason,
-               "device %s: not enough memory for %s (%s); make train.micro_batch smaller%s%s",
-               w->device.table->name, what, parts,
-               w->settings.math == MATH_F32 ? ", set train.precision: bf16" : "",
-               w->device.table->host_memory ? "" : ", or set workers.memory: managed");
-    return ST_NO_MEMORY;
-}
-
 /* Managed memory may be more than the card has, but then it is slow, and the card's other jobs
  * suffer. */
 static enum status check_managed(struct worker *w, struct reason *reason)
 {
-    const struct memory_need_options options = memory_options_of(w);
+    const struct memory_need_options options = worker_memory_options(w);
     struct memory_need need;
     uint64_t available = 0;
     if (w->options.job->workers.memory != JOB_MEMORY_MANAGED ||
@@ -240,7 +167,7 @@ static enum status fit_micro_batch(struct worker *w, struct reason *reason)
 {
     if (w->settings.micro_batch > 0)
         return ST_OK;
-    const struct memory_need_options options = memory_options_of(w);
+    const struct memory_need_options options = worker_memory_options(w);
     struct memory_need need;
     uint64_t total = 0;
     enum status st = device_total_bytes(&w->device, &total);
@@ -270,7 +197,8 @@ static enum status cut_buckets(struct worker *w, struct reason *reason)
     const struct ownership_options options = { .tape = w->tape,
                                                .device = &w->device,
                                                .progress = w->options.progress,
-                                               .owns = w->options.job->parallel.zero > 0,
+                                               .owns = w->options.job->parallel.zero > 0 &&
+                                                       !worker_is_staged(w),
                                                .timeout_ms = WORKER_COMM_TIMEOUT_MS };
     enum status st = ownership_open(&options, &w->ownership);
     if (st == ST_OK)
@@ -279,6 +207,85 @@ static enum status cut_buckets(struct worker *w, struct reason *reason)
     w->bucket_begin = w->ownership.bucket_begin;
     w->bucket_count = w->ownership.buckets.count;
     return st == ST_OK ? ST_OK : worker_fail(st, "buckets", reason);
+}
+
+static enum pipeline_schedule schedule_of(const struct job *job)
+{
+    switch (job->parallel.schedule) {
+    case JOB_PIPELINE_GPIPE:
+        return PIPELINE_GPIPE;
+    case JOB_PIPELINE_1F1B:
+    case JOB_PIPELINE_NONE:
+        break;
+    }
+    return PIPELINE_1F1B;
+}
+
+/* What the nodes cost, by a plan that is only looked at. cost: [nodes] */
+static enum status measure_costs(struct worker *w, double *cost)
+{
+    struct plan_options options = plan_options_of(w);
+    struct plan *plan = NULL;
+    options.stream = NULL;
+    options.graphs = false;
+    enum status st = plan_new(w->tape, &options, &plan);
+    for (int n = 0; st == ST_OK && n < w->tape->node_count; n++)
+        cost[n] = plan_cost(plan, n);
+    plan_free(plan);
+    return st;
+}
+
+static enum status open_stage(struct worker *w, struct reason *reason)
+{
+    if (!worker_is_staged(w))
+        return ST_OK;
+    auto_free double *cost = calloc((size_t)w->tape->node_count, sizeof(*cost));
+    const struct stage_options options = { .tape = w->tape,
+                                           .device = &w->device,
+                                           .progress = w->options.progress,
+                                           .cost = cost,
+                                           .schedule = schedule_of(w->options.job),
+                                           .accumulate = w->settings.accumulate,
+                                           .lanes = w->settings.lanes,
+                                           .owns = w->options.job->parallel.zero > 0,
+                                           .timeout_ms = WORKER_COMM_TIMEOUT_MS,
+                                           .plan = w->options.stages,
+                                           .rank = w->options.rank,
+                                           .shares = w->options.shares };
+    if (cost == NULL)
+        return worker_fail(ST_NO_MEMORY, "the stage", reason);
+    enum status st = measure_costs(w, cost);
+    if (st != ST_OK)
+        return worker_fail_device(w, st, "preparing the model", reason);
+    st = stage_open(&options, &w->stage, reason);
+    if (st != ST_OK)
+        return st == ST_NO_MEMORY ? worker_fail(st, "the stage", reason) : st;
+    w->bucket_begin = w->stage->bucket_begin;
+    w->bucket_count = w->stage->bucket_count;
+    return ST_OK;
+}
+
+static enum status open_stage_run(struct worker *w)
+{
+    if (w->stage == NULL)
+        return ST_OK;
+    const struct stage_run_options options = { .stage = w->stage,
+                                               .plan = w->plan,
+                                               .params = optimizer_params(w->optimizer),
+                                               .stats = optimizer_stats(w->optimizer),
+                                               .loss_scale = w->loss_scale,
+                                               .batch = w->settings.micro_batch };
+    enum status st = stage_hold(w->stage, w->optimizer);
+    w->held = &w->stage->held;
+    w->share = &w->stage->share;
+    return st == ST_OK ? stage_run_open(&options, &w->stage_run) : st;
+}
+
+static struct optimizer_holding holding_of(const struct worker *w)
+{
+    if (w->stage != NULL)
+        return stage_holding(w->stage);
+    return (struct optimizer_holding){ .owners = ownership_owners(&w->ownership) };
 }
 
 static enum status prepare_model(struct worker *w, struct reason *reason)
@@ -291,13 +298,15 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
         st = plan_new(w->tape, &options, &w->eval_plan);
     }
     if (st == ST_OK) {
-        const struct optimizer_holding holding = { .owners = ownership_owners(&w->ownership) };
+        const struct optimizer_holding holding = holding_of(w);
         st = optimizer_new(&w->settings.optimizer, w->tape, &holding, w->device.table,
                            w->device.backend, &w->optimizer);
         ownership_note_held(&w->ownership);
     }
     if (st == ST_OK)
         st = scaling_open(w);
+    if (st == ST_OK)
+        st = open_stage_run(w);
     if (st == ST_OK && w->settings.audit_every > 0) {
         st =
             lane_sums_open(&w->device, w->bucket_begin, w->bucket_count, w->layout.count, &w->sums);
@@ -316,28 +325,6 @@ static enum status open_worker_device(struct worker *w, struct reason *reason)
                                             .comm = w->options.comm,
                                             .choices = w->options.choices };
     return device_open(&options, &w->device, reason);
-}
-
-enum status worker_cut_lanes(struct worker *w, struct reason *reason)
-{
-    const struct worker_options *o = &w->options;
-    uint64_t lanes = 0;
-    CHECK(o->size > 0);
-    CHECK(o->rank < o->size);
-    for (uint32_t r = 0; r < o->size; r++) {
-        if (r == o->rank) {
-            w->lanes = w->order + lanes;
-            w->lane_count = o->shares[r];
-        }
-        if (o->shares[r] == 0)
-            return worker_fail(ST_INVALID, "the plan gives a rank no lane", reason);
-        lanes += o->shares[r];
-    }
-    CHECK(o->job->train.lanes <= LIMIT_LANES);
-    if (lanes != (uint64_t)o->job->train.lanes)
-        return worker_fail(ST_INVALID, "the plan's shares are not the job's lanes", reason);
-    exact_spread(o->shares, o->size, w->order);
-    return ST_OK;
 }
 
 enum status worker_open(const struct worker_options *options, struct worker **out,
@@ -368,6 +355,8 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK)
         st = check_managed(w, reason);
     if (st == ST_OK)
+        st = open_stage(w, reason);
+    if (st == ST_OK)
         st = prepare_model(w, reason);
     if (st != ST_OK) {
         worker_close(w);
@@ -396,8 +385,8 @@ void worker_close(struct worker *worker)
     close_loader(w, &w->eval);
     if (w->exact != NULL)
         exact_close(w->exact);
-    if (w->comm != NULL)
-        w->device.comm->close(w->comm);
+    worker_close_comms(w);
+    stage_run_close(w->stage_run);
     staging_close(w->staging);
     lane_sums_close(w->sums);
     lane_clock_close(&w->clock, &w->device);
@@ -405,6 +394,7 @@ void worker_close(struct worker *worker)
     gather_close(&w->eval_results, &w->device);
     gather_close(&w->agreement, &w->device);
     ownership_close(&w->ownership);
+    stage_close(w->stage);
     optimizer_free(w->optimizer);
     plan_free(w->eval_plan);
     plan_free(w->plan);

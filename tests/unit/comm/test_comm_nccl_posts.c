@@ -224,35 +224,29 @@ static void waiting_for_a_post_does_not_hold_up_the_host(void **state)
 
 /* ---- what is refused ---- */
 
-#define MUST_BE(expected, call)                                                                    \
-    do {                                                                                           \
-        if ((call) != (expected))                                                                  \
-            return ST_CORRUPT;                                                                     \
-    } while (false)
-
 static enum status refused_on(struct nccl_rank *r, struct comm *comm)
 {
     const struct comm_table *t = comm_nccl();
     const int peer = 1 - r->rank;
     uint32_t *data = device_new(r, 2);
     struct comm_post got = { 0 }, sent = { 0 };
-    MUST_BE(ST_INVALID, t->post_send(comm, peer, data, 4, &sent)); /* no bundle */
-    MUST_BE(ST_INVALID, t->post_end(comm, NCCL_LONG_MS));
-    MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS));
-    MUST_BE(ST_OK, t->post_begin(comm));
-    MUST_BE(ST_INVALID, t->post_begin(comm));
-    MUST_BE(ST_INVALID, t->post_send(comm, peer, data, 0, &sent));
-    MUST_BE(ST_INVALID, t->post_send(comm, r->rank, data, 4, &sent));
-    MUST_BE(ST_INVALID, t->post_recv(comm, 2, data, 4, &got));
-    MUST_BE(ST_OK, t->post_recv(comm, peer, data, 4, &got));
-    MUST_BE(ST_OK, t->post_send(comm, peer, data + 1, 4, &sent));
-    MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS)); /* its bundle is open */
-    MUST_BE(ST_INVALID, t->post_end(comm, 0));
-    MUST_BE(ST_OK, t->post_end(comm, NCCL_LONG_MS));
-    MUST_BE(ST_OK, t->wait_one(comm, &got, NCCL_LONG_MS));
-    MUST_BE(ST_INVALID, t->wait_one(comm, &got, NCCL_LONG_MS)); /* it was waited for */
-    MUST_BE(ST_OK, t->wait_one(comm, &sent, NCCL_LONG_MS));
-    MUST_BE(ST_OK, t->post_begin(comm));
+    CHECK(t->post_send(comm, peer, data, 4, &sent) == ST_INVALID); /* no bundle */
+    CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_INVALID);
+    CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_INVALID);
+    CHECK(t->post_begin(comm) == ST_OK);
+    CHECK(t->post_begin(comm) == ST_INVALID);
+    CHECK(t->post_send(comm, peer, data, 0, &sent) == ST_INVALID);
+    CHECK(t->post_send(comm, r->rank, data, 4, &sent) == ST_INVALID);
+    CHECK(t->post_recv(comm, 2, data, 4, &got) == ST_INVALID);
+    CHECK(t->post_recv(comm, peer, data, 4, &got) == ST_OK);
+    CHECK(t->post_send(comm, peer, data + 1, 4, &sent) == ST_OK);
+    CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_INVALID); /* its bundle is open */
+    CHECK(t->post_end(comm, 0) == ST_INVALID);
+    CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_OK);
+    CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_OK);
+    CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_INVALID); /* it was waited for */
+    CHECK(t->wait_one(comm, &sent, NCCL_LONG_MS) == ST_OK);
+    CHECK(t->post_begin(comm) == ST_OK);
     return t->post_end(comm, NCCL_LONG_MS); /* nothing in it */
 }
 
@@ -287,10 +281,10 @@ static enum status full_body(struct nccl_rank *r)
     for (int i = 0; st == ST_OK && i < 2 * COMM_POSTS_MAX; i++) {
         struct comm_post *post = &posts[i % COMM_POSTS_MAX];
         if (i >= COMM_POSTS_MAX) {
-            MUST_BE(ST_OK, t->post_begin(comm));
-            MUST_BE(ST_FULL, t->post_recv(comm, 1 - r->rank, data, 4, &more));
-            MUST_BE(ST_OK, t->post_end(comm, NCCL_LONG_MS));
-            MUST_BE(ST_OK, t->wait_one(comm, post, NCCL_LONG_MS));
+            CHECK(t->post_begin(comm) == ST_OK);
+            CHECK(t->post_recv(comm, 1 - r->rank, data, 4, &more) == ST_FULL);
+            CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_OK);
+            CHECK(t->wait_one(comm, post, NCCL_LONG_MS) == ST_OK);
         }
         st = t->post_begin(comm);
         if (st == ST_OK && r->rank == 0)
@@ -387,27 +381,27 @@ static enum status hang_in_both(struct nccl_rank *r, struct comm *pipe, struct e
     struct comm_post post;
     uint32_t *data = device_new(r, 2);
     const enum status expected = ending->by_deadline ? ST_PEER : ST_STALE;
-    MUST_BE(ST_OK, t->recv(r->comm, 1, data, 4, NCCL_LONG_MS));
-    MUST_BE(ST_OK, t->post_begin(pipe));
-    MUST_BE(ST_OK, t->post_recv(pipe, 1, data + 1, 4, &post));
-    MUST_BE(ST_OK, t->post_end(pipe, NCCL_LONG_MS));
-    MUST_BE(ST_OK, t->wait_one(pipe, &post, NCCL_LONG_MS));
+    CHECK(t->recv(r->comm, 1, data, 4, NCCL_LONG_MS) == ST_OK);
+    CHECK(t->post_begin(pipe) == ST_OK);
+    CHECK(t->post_recv(pipe, 1, data + 1, 4, &post) == ST_OK);
+    CHECK(t->post_end(pipe, NCCL_LONG_MS) == ST_OK);
+    CHECK(t->wait_one(pipe, &post, NCCL_LONG_MS) == ST_OK);
     ending->pipe = pipe;
     ending->workers = r->comm;
     CHECK(!ending->in_wait || pthread_create(&waiter, NULL, wait_in_workers, ending) == 0);
     CHECK(ending->by_deadline || pthread_create(&aborter, NULL, abort_pipe, ending) == 0);
     atomic_store(&ending->hung, 1);
-    MUST_BE(expected, t->wait(pipe, ending->by_deadline ? 50 : NCCL_LONG_MS));
+    CHECK(t->wait(pipe, ending->by_deadline ? 50 : NCCL_LONG_MS) == expected);
     CHECK(ending->by_deadline || pthread_join(aborter, NULL) == 0);
     CHECK(!ending->in_wait || pthread_join(waiter, NULL) == 0);
     if (ending->in_wait && atomic_load(&ending->waited) != (int)expected)
         return ST_CORRUPT;
     /* The other one has ended, too, and in the same way; nothing hangs on any stream. */
-    MUST_BE(expected, t->wait(r->comm, NCCL_LONG_MS));
-    MUST_BE(expected, t->post_end(pipe, NCCL_LONG_MS));
-    MUST_BE(expected, t->wait_one(pipe, &post, NCCL_LONG_MS));
-    MUST_BE(ST_OK, r->table->stream_sync(r->backend, r->stream));
-    MUST_BE(ST_OK, r->table->stream_sync(r->backend, r->compute));
+    CHECK(t->wait(r->comm, NCCL_LONG_MS) == expected);
+    CHECK(t->post_end(pipe, NCCL_LONG_MS) == expected);
+    CHECK(t->wait_one(pipe, &post, NCCL_LONG_MS) == expected);
+    CHECK(r->table->stream_sync(r->backend, r->stream) == ST_OK);
+    CHECK(r->table->stream_sync(r->backend, r->compute) == ST_OK);
     return strlen(t->why(r->comm)) > 0 ? ST_OK : ST_CORRUPT;
 }
 
@@ -454,9 +448,9 @@ static enum status leaving_body(struct nccl_rank *r)
     uint32_t *data = device_new(r, 1);
     enum status st = open_pipe(r, &stream, &comm);
     if (st == ST_OK && r->rank == 0) {
-        MUST_BE(ST_OK, comm_nccl()->post_begin(comm));
-        MUST_BE(ST_OK, comm_nccl()->post_recv(comm, 1, data, 4, &post));
-        MUST_BE(ST_OK, comm_nccl()->post_end(comm, NCCL_LONG_MS));
+        CHECK(comm_nccl()->post_begin(comm) == ST_OK);
+        CHECK(comm_nccl()->post_recv(comm, 1, data, 4, &post) == ST_OK);
+        CHECK(comm_nccl()->post_end(comm, NCCL_LONG_MS) == ST_OK);
     }
     while (r->rank == 1 && atomic_load(left) == 0)
         (void)sched_yield();

@@ -42,20 +42,51 @@ static void take_row(void *arg, const struct session_row *row)
         one->options->row(one->options->row_arg, one->rank, row);
 }
 
-static enum status open_comm(struct one *one, const struct device *device, struct comm **out)
+static enum status open_comm(struct one *one, const struct worker *worker, const char *meeting,
+                             const int *members, int count, const bool *connected,
+                             struct comm **out)
 {
+    const struct device *device = &worker->device;
     const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
     struct comm_options options = { .rendezvous = &rendezvous,
-                                    .meeting = "workers",
+                                    .meeting = meeting,
                                     .rank = (int)one->rank,
                                     .size = (int)one->options->size,
+                                    .members = members,
+                                    .member_count = count,
+                                    .connected = connected,
                                     .host = "127.0.0.1",
                                     .secret = "of a test",
                                     .timeout_ms = 60000,
                                     .device = { .table = device->table,
                                                 .backend = device->backend,
-                                                .stream = device->communication } };
+                                                .stream = device->communication,
+                                                .compute = device->compute } };
     return one->options->size > 1 ? device->comm->open(&options, out) : ST_OK;
+}
+
+static enum status open_comms(struct one *one, const struct worker *worker,
+                              struct worker_comms *out)
+{
+    const uint32_t size = one->options->size;
+    const struct worker_group *group = &worker->group;
+    int members[RANKS_MAX], all[RANKS_MAX];
+    bool connected[RANKS_MAX];
+    for (uint32_t i = 0; i < group->size; i++)
+        members[i] = (int)(group->first + i);
+    for (uint32_t r = 0; r < size; r++) {
+        all[r] = (int)r;
+        connected[r] = worker_is_neighbour(worker, r);
+    }
+    enum status st = open_comm(one, worker, "workers", NULL, 0, NULL, &out->world);
+    if (st != ST_OK || worker->stage == NULL) {
+        out->group = out->world;
+        return st;
+    }
+    st = open_comm(one, worker, "group", members, (int)group->size, NULL, &out->group);
+    if (st == ST_OK)
+        st = open_comm(one, worker, "pipe", all, (int)size, connected, &out->pipe);
+    return st;
 }
 
 /* Before the first step, as the ranks of a real generation do. */
@@ -72,10 +103,10 @@ static enum status agree(struct worker *worker)
     return st;
 }
 
-static enum status prepare(struct one *one, struct worker *worker, struct comm *comm)
+static enum status prepare(struct one *one, struct worker *worker, const struct worker_comms *comms)
 {
     const struct ranks_options *o = one->options;
-    enum status st = worker_connect(worker, comm, &one->reason);
+    enum status st = worker_connect(worker, comms, &one->reason);
     if (st == ST_OK)
         st = worker_skip_add(worker, o->skip, o->skip_count);
     if (st == ST_OK && o->restore != NULL)
@@ -97,7 +128,7 @@ static void leave_state(struct one *one, struct worker *worker, uint64_t step)
     struct state_view view;
     struct ckpt_hash digest;
     one->step = step;
-    if (!ownership_is_shared(&worker->ownership)) { /* else no rank has all of it */
+    if (worker->held == NULL) { /* else no rank has all of it */
         CHECK(state_digest(worker, step, &digest) == ST_OK);
         ckpt_hash_text(&digest, one->digest);
     }
@@ -140,17 +171,18 @@ static void *run_rank(void *arg)
                                       .rank = one->rank,
                                       .size = o->size,
                                       .shares = o->shares,
+                                      .stages = o->stages.count > 1 ? &o->stages : NULL,
                                       .table = o->table,
                                       .comm = o->comm };
     struct worker *worker = NULL;
-    struct comm *comm = NULL;
+    struct worker_comms comms = { NULL };
     one->st = worker_open(&options, &worker, &one->reason);
     if (one->st == ST_OK && o->loss_scale > 0)
         worker->settings.scaler.scale = o->loss_scale;
     if (one->st == ST_OK)
-        one->st = open_comm(one, &worker->device, &comm);
+        one->st = open_comms(one, worker, &comms);
     if (one->st == ST_OK)
-        one->st = prepare(one, worker, comm);
+        one->st = prepare(one, worker, &comms);
     if (one->st == ST_OK) {
         struct loop_options loop = { .worker = worker,
                                      .step = o->restore != NULL ? o->restore_step : 0,

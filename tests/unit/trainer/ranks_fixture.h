@@ -11,7 +11,7 @@
 #include "trainer/loop/loop.h"
 #include "trainer/worker/worker.h"
 
-#define RANKS_MAX  8
+#define RANKS_MAX  12
 #define RANKS_ROWS 64
 
 #define RANKS_SETS 16
@@ -26,9 +26,10 @@ struct ranks_options {
     const char *const *sets; /* over the job and its own; NULL-terminated; may be NULL */
     uint32_t size;
     uint32_t shares[RANKS_MAX];
-    uint64_t stop_at;    /* finished steps; 0: the job's end */
-    uint64_t over_at;    /* the generation is over after that row; 0: never */
-    const char *restore; /* a checkpoint's folder; NULL: from the seed */
+    struct stage_plan stages; /* of a pipeline; count 0: none */
+    uint64_t stop_at;         /* finished steps; 0: the job's end */
+    uint64_t over_at;         /* the generation is over after that row; 0: never */
+    const char *restore;      /* a checkpoint's folder; NULL: from the seed */
     uint64_t restore_step;
     const char *save;     /* a folder to leave a checkpoint in; NULL: none */
     const uint64_t *skip; /* steps to leave out */

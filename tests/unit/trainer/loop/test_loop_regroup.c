@@ -97,7 +97,8 @@ static void connect_worker(struct one *one)
     struct comm *comm = NULL;
     if (options.size > 1)
         must(one, one->worker->device.comm->open(&options, &comm));
-    must(one, worker_connect(one->worker, comm, &one->reason));
+    const struct worker_comms comms = { .world = comm, .group = comm };
+    must(one, worker_connect(one->worker, &comms, &one->reason));
 }
 
 /* From the ranks that were in the generation before, or from the seed. */

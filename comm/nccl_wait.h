@@ -1,6 +1,5 @@
 /*
- * Inside of comm/nccl.h: nccl.c (errors, waiting, open, close, abort; the invariants), nccl_calls.c
- * (what is enqueued).
+ * An open communicator of NCCL: its errors, how it waits, how it ends. Inside of comm/nccl.h.
  */
 #pragma once
 
@@ -10,8 +9,6 @@
 #include <stdbool.h>
 
 #include "comm/comm.h"
-#include "comm/group.h"
-#include "comm/nccl.h"
 #include "comm/posts.h"
 #include "common/reason.h"
 
@@ -63,22 +60,15 @@ enum status nccl_look(struct comm *comm, int64_t deadline_ns);
 enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms);
 /* Waits for the stream. */
 enum status nccl_wait_inside(struct comm *comm, int64_t timeout_ms);
+/* Ends the communicator, which failed as st, and the others of the backend. */
+void nccl_end(struct comm *comm, enum status st);
+/* Whether any thread has told it to end; it has, then. */
+bool nccl_ends_as_told(struct comm *comm);
 
-/* Of comm_table. */
-enum status nccl_all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                              const struct comm_segment *recv, int64_t timeout_ms);
-enum status nccl_all_gather_v(struct comm *comm, const struct comm_segment *segments,
-                              int64_t timeout_ms);
-enum status nccl_send_to(struct comm *comm, int peer, const void *data, size_t size,
-                         int64_t timeout_ms);
-enum status nccl_recv_from(struct comm *comm, int peer, void *data, size_t size,
-                           int64_t timeout_ms);
-enum status nccl_all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms);
-enum status nccl_wait(struct comm *comm, int64_t timeout_ms);
-enum status nccl_post_begin(struct comm *comm);
-enum status nccl_post_send(struct comm *comm, int peer, const void *data, size_t size,
-                           struct comm_post *out);
-enum status nccl_post_recv(struct comm *comm, int peer, void *data, size_t size,
-                           struct comm_post *out);
-enum status nccl_post_end(struct comm *comm, int64_t timeout_ms);
-enum status nccl_wait_one(struct comm *comm, const struct comm_post *post, int64_t timeout_ms);
+/* Between two looks of a wait that began then. */
+void nccl_nap(int64_t since_ns);
+
+/* From now on it is ended along with another one of its backend. */
+void nccl_be_living(struct comm *comm);
+/* No longer, but by a thread that is inside already. */
+void nccl_be_gone(const struct comm *comm);

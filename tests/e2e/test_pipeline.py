@@ -1,0 +1,107 @@
+"""`parallel.pipeline`: stages of the model on workers of their own, and a job ends with the bits of one whose workers
+have all nodes, whatever dies, and with another layout than it began with."""
+import json
+import os
+import signal
+
+import pytest
+
+from elastic import held_home, no_process_is_left, sizes, workers
+from home import Home, until
+
+# A GPT-2 whose embedding, which the head reads as well, is in the first stage; two chunks of a checkpoint.
+TEXT = """
+name: staged
+model: {arch: gpt2, layers: 3, heads: 4, width: 64, context: 24, vocab: 5000, dropout: 0.1}
+data:
+  train: {format: synthetic, samples: 200}
+  eval: {format: synthetic, samples: 24}
+train:
+  duration: 24 steps
+  global_batch: 16
+  lanes: 8
+  micro_batch: 1
+  optimizer: {name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: [bias, norm]}
+  clip_norm: 1
+  seed: 7
+eval: {every: 8 steps}
+checkpoint: {every: 8 steps}
+"""
+
+
+@pytest.fixture(scope="module", name="digest")
+def digest_of_one_worker_that_has_all():
+    with Home() as home:
+        return home.run(TEXT, workers__count=1)
+
+
+@pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "1f1b"), (2, 4, "gpipe"), (4, 4, "1f1b")])
+def test_stages_change_no_bits(digest, stages, count, schedule):
+    with Home() as home:
+        assert home.run(TEXT, parallel__pipeline=stages, workers__count=count, parallel__schedule=schedule) == digest
+
+
+@pytest.mark.parametrize("point", ["trainer.forming", "trainer.forward", "trainer.backward", "trainer.pipe",
+                                   "trainer.reduce", "trainer.norm", "trainer.gather", "trainer.update",
+                                   "trainer.eval", "save.write"])
+def test_a_stage_dies_in_each_phase(digest, point):
+    step = "" if point in ("save.write", "trainer.forming", "trainer.eval") else ",step=13"
+    with Home(faults=f"{point},rank=1{step}:kill") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=2)
+        assert home.digest(job, seconds=120) == digest
+        if point != "trainer.forming":
+            assert len(home.show(job)["recoveries"]) >= 1
+
+
+def test_a_worker_of_a_wide_stage_dies(digest):
+    with Home(faults="trainer.backward,rank=3,step=13:kill") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4)
+        assert home.digest(job, seconds=120) == digest
+
+
+def test_fewer_workers_have_fewer_stages(digest):
+    """Two of three die, and there is no place for others: what is left has more of the model each."""
+    with held_home("trainer.forward,rank=0,step=13:wait", slots=3) as home:
+        job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, workers__min=1)
+        home.wait_hit("trainer.forward")
+        home.cairn("set", job, "workers.count=2")
+        home.go("trainer.forward")
+        assert home.digest(job, seconds=120) == digest
+        assert sizes(home, job)[0] == 3 and sizes(home, job)[-1] == 2
+        no_process_is_left(home)
+
+
+def test_everything_dies(digest):
+    with held_home("trainer.pipe,rank=0,step=11:wait") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=2)
+        home.wait_hit("trainer.pipe")
+        for pid in workers(home.show(job)).values():
+            os.kill(pid, signal.SIGKILL)
+        home.kill("cairnd")
+        assert home.digest(job, seconds=120) == digest
+
+
+def test_plan_tells_of_the_bubble_and_of_what_cannot_be(tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text(TEXT)
+    with Home() as home:
+        told = home.cairn("plan", str(job), "--set", "parallel.pipeline=2", "--set", "workers.count=2").stdout
+        assert "pipeline" in told and "bubble" in told
+        for sets, text in ((("parallel.pipeline=60", "workers.count=60"), "stages"),
+                           (("parallel.pipeline=2", "workers.count=3"), "workers.count"),
+                           (("parallel.pipeline=2", "parallel.zero=1"), "parallel.zero")):
+            args = [arg for one in sets for arg in ("--set", one)]
+            done = home.cairn("plan", str(job), *args, check=False)
+            assert done.returncode != 0 and text in done.stderr
+
+
+def test_tools_read_what_stages_wrote(tmp_path, digest):
+    with Home() as home:
+        job = home.submit(TEXT, parallel__pipeline=3, workers__count=3)
+        assert home.digest(job) == digest
+        home.cairn("ckpt", "verify", job)
+        home.cairn("ckpt", "export", job, str(tmp_path / "w.safetensors"))
+        assert (tmp_path / "w.safetensors").stat().st_size > 1_000_000
+        shown = json.loads(home.cairn("ckpt", "ls", job, "-o", "json").stdout)
+        assert shown
+        until(lambda: not home.pids("cairn-trainer"), 20, "no worker is left")

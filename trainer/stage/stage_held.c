@@ -1,0 +1,144 @@
+/* What a rank of a stage has and saves of the state. */
+#include <stdlib.h>
+
+#include "common/cleanup.h"
+#include "trainer/stage/stage_internal.h"
+
+static uint64_t chunk_below(uint64_t at)
+{
+    return at / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
+}
+
+static uint64_t chunk_above(uint64_t at, uint64_t count)
+{
+    const uint64_t above = (at + OPTIMIZER_CHUNK - 1) / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
+    return above < count ? above : count;
+}
+
+/* What a stage updates of a buffer. */
+struct lane_run stage_updated(const struct stage *stage, uint32_t of, uint32_t buffer)
+{
+    const size_t stat_at = lane_layout(stage->options.tape).stat_at;
+    const struct lane_run *stats = &stage->extent[of].part[LANE_STATS];
+    if (optimizer_buffer_kind(stage->optimizer, buffer) != OPTIMIZER_STATISTICS)
+        return stage->extent[of].part[LANE_PARAMS];
+    return (struct lane_run){ stats->first - stat_at, stats->end - stat_at };
+}
+
+/* What it saves: the chunks whose first element it updates. */
+struct lane_run stage_saved(const struct stage *stage, uint32_t of, uint32_t buffer, uint64_t count)
+{
+    const struct lane_run own = stage_updated(stage, of, buffer);
+    return (struct lane_run){ chunk_above(own.first, count), chunk_above(own.end, count) };
+}
+
+/* The chunks around runs, which ascend. */
+static enum status hold_runs(const struct ckpt_state *state, uint32_t buffer,
+                             const struct lane_run *runs, size_t run_count,
+                             struct ckpt_share *share)
+{
+    const uint64_t count = state->buffers[buffer].count;
+    uint64_t behind = 0;
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < run_count; i++) {
+        uint64_t first = chunk_below(runs[i].first);
+        const uint64_t end = chunk_above(runs[i].end, count);
+        first = first < behind ? behind : first;
+        if (runs[i].first < runs[i].end && first < end)
+            st = ckpt_share_add(state, buffer, first, end - first, share);
+        behind = end > behind ? end : behind;
+    }
+    return st;
+}
+
+bool stage_is_owned(const struct stage *stage, uint32_t buffer)
+{
+    return stage->options.owns &&
+           optimizer_buffer_kind(stage->optimizer, buffer) == OPTIMIZER_MOMENT;
+}
+
+static enum status hold_owned(const struct stage *s, const struct ckpt_state *state,
+                              uint32_t buffer, struct ckpt_share *share)
+{
+    uint32_t count = 0;
+    const struct owned_run *own = owners_own(&s->owners, &count);
+    auto_free struct lane_run *runs = calloc((size_t)count + 1, sizeof(*runs));
+    if (runs == NULL)
+        return ST_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        runs[i] = (struct lane_run){ own[i].first, own[i].first + own[i].count };
+    return hold_runs(state, buffer, runs, count, share);
+}
+
+static enum status note_held(struct stage *s, const struct ckpt_state *state)
+{
+    enum status st = ST_OK;
+    s->held.count = 0;
+    for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
+        const struct lane_run own = stage_updated(s, s->box.stage, i);
+        if (stage_is_owned(s, i)) {
+            st = hold_owned(s, state, i, &s->held);
+        } else if (optimizer_buffer_kind(s->optimizer, i) == OPTIMIZER_PARAMETERS) {
+            st = hold_runs(state, i, s->params, s->param_runs, &s->held);
+        } else {
+            st = hold_runs(state, i, &own, 1, &s->held);
+        }
+    }
+    return st;
+}
+
+/* Of what this rank owns the chunks whose first element is its own. */
+static enum status save_owned(struct stage *s, const struct ckpt_state *state, uint32_t buffer)
+{
+    const uint64_t all = state->buffers[buffer].count;
+    uint32_t count = 0;
+    const struct owned_run *own = owners_own(&s->owners, &count);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; st == ST_OK && i < count; i++) {
+        const uint64_t first = chunk_above(own[i].first, all);
+        const uint64_t end = chunk_above(own[i].first + own[i].count, all);
+        if (first < end)
+            st = ckpt_share_add(state, buffer, first, end - first, &s->share);
+    }
+    return st;
+}
+
+/* The stage's chunks of what all its ranks have, dealt out among them. */
+static enum status note_share(struct stage *s, const struct ckpt_state *state)
+{
+    uint64_t total = 0, first = 0, count = 0, before = 0;
+    enum status st = ST_OK;
+    s->share.count = 0;
+    for (uint32_t i = 0; i < state->buffer_count; i++) {
+        const struct lane_run run = stage_saved(s, s->box.stage, i, state->buffers[i].count);
+        total += stage_is_owned(s, i) ? 0 : ckpt_chunks(CKPT_F32, run.end - run.first);
+    }
+    ckpt_share_chunks(total, s->box.data, s->stages[s->box.stage].data_width, &first, &count);
+    for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
+        if (stage_is_owned(s, i)) {
+            st = save_owned(s, state, i);
+            continue;
+        }
+        const struct lane_run run = stage_saved(s, s->box.stage, i, state->buffers[i].count);
+        const uint64_t chunks = ckpt_chunks(CKPT_F32, run.end - run.first);
+        const uint64_t from = first > before ? first - before : 0;
+        uint64_t to = first + count > before ? first + count - before : 0;
+        to = to < chunks ? to : chunks;
+        before += chunks;
+        if (from >= to)
+            continue;
+        const uint64_t begin = run.first + from * OPTIMIZER_CHUNK;
+        const uint64_t end = run.first + to * OPTIMIZER_CHUNK;
+        st = ckpt_share_add(state, i, begin, (end < run.end ? end : run.end) - begin, &s->share);
+    }
+    return st;
+}
+
+enum status stage_note_held(struct stage *stage)
+{
+    struct ckpt_state state = { .share = NULL };
+    optimizer_describe(stage->optimizer, &state.buffers, &state.buffer_count, &state.tensors,
+                       &state.tensor_count);
+    enum status st = note_held(stage, &state);
+    return st == ST_OK ? note_share(stage, &state) : st;
+}
