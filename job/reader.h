@@ -2,7 +2,8 @@
  * A job file while it is being read: the tree, what each field got, the job so far.
  *
  * parse.c drives it: sources into the tree, fields into the job (lists.c reads those that hold
- * several values), defaults, then resolve.c, of pipelines pipeline.c. reader.c has what all of them ask.
+ * several values), defaults, then resolve.c, of pipelines pipeline.c. reader.c has what all of them
+ * ask.
  */
 #pragma once
 

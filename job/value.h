@@ -12,7 +12,8 @@
 #include "job/schema.h"
 
 /*
- * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_STAGES, FIELD_ENV) into job.
+ * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_STAGES, FIELD_ENV) into
+ * job; of FIELD_CUTS a number.
  * Fields that are not kept are checked all the same; FIELD_UNBUILT is the caller's to look at.
  * Errors: ST_CONFIG  out_refusal says why; job is unchanged
  */

@@ -51,8 +51,8 @@ struct session_parked {
     uint64_t step;        /* finished */
     bool whole;           /* it has the state after that step, as far as it is its to have: */
     uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
-    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. In a pipeline: its stage,
-     * and how many there are. */
+    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. In a pipeline: its
+     * stage, and how many there are. */
     uint32_t part, parts;
 };
 

@@ -107,10 +107,21 @@ const struct column stored_checkpoint_columns[] = {
 
 #define WORKER(member) .offset = offsetof(Cairn__V1__Worker, member)
 
+static void worker_stage(const void *row, char *out, size_t capacity)
+{
+    const Cairn__V1__Worker *worker = row;
+    if (worker->stage__case == CAIRN__V1__WORKER__STAGE__STAGE) {
+        (void)snprintf(out, capacity, "%u", worker->stage);
+    } else {
+        (void)snprintf(out, capacity, "-");
+    }
+}
+
 const struct column worker_columns[] = {
     { "RANK", WORKER(rank), .cell = cell_u32, .right = true },
     { "NODE", WORKER(node), .cell = cell_text },
     { "PID", WORKER(pid), .cell = cell_u32, .right = true },
+    { "STAGE", .cell = worker_stage, .right = true, .wide = true },
     { "LANES", WORKER(share), .cell = cell_u32, .right = true },
     { "STEP", WORKER(step), .cell = cell_u64, .right = true },
     { "STATE", WORKER(state), .cell = cell_text },

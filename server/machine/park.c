@@ -244,8 +244,8 @@ bool machine_has_room(const struct machine *m)
     return count_there(m) + count_room(m) >= m->config.min;
 }
 
-/* After a restart of the coordinator: who is to go of those that are too many, and who sits where in
- * a pipeline, is decided once they have said again what they have. */
+/* After a restart of the coordinator: who is to go of those that are too many, and who sits where
+ * in a pipeline, is decided once they have said again what they have. */
 static bool awaits_word(const struct machine *m, int64_t now)
 {
     uint32_t silent = 0;

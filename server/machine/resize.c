@@ -14,11 +14,11 @@
  *     v                        what is missing; of too many the last ones are ended
  *   FORMING
  *
- * In a pipeline who is kept stays in its stage, whose state it has. How wide stages are follows from
- * how many come (common/layout/widths.h), and as far as that leaves it open from who is kept: then
- * nobody changes its stage. Who has to is as a newcomer there, and so is everybody where there are
- * more or fewer stages than before: what workers have doesn't fit then, and a change that is planned
- * saves first, and starts all anew.
+ * In a pipeline who is kept stays in its stage, whose state it has. How wide stages are follows
+ * from how many come (common/layout/widths.h), and as far as that leaves it open from who is kept:
+ * then nobody changes its stage. Who has to is as a newcomer there, and so is everybody where there
+ * are more or fewer stages than before: what workers have doesn't fit then, and a change that is
+ * planned saves first, and starts all anew.
  */
 #include "common/check.h"
 #include "common/layout/widths.h"

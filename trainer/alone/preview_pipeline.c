@@ -42,25 +42,26 @@ struct bubble {
 
 /* ---- where it is cut ---- */
 
-/* The cuts before and after a node that is none. */
-static enum status refuse_cut(const struct tape *tape, int node, struct reason *reason)
+/* With the cuts before and after a node that is none. */
+static enum status refuse_cut(const struct tape *tape, uint32_t node, struct reason *reason)
 {
-    int before = node, after = node;
+    const uint32_t nodes = (uint32_t)tape->node_count;
+    uint32_t before = node < nodes ? node : nodes - 1, after = node;
     char places[64] = "";
-    while (before > 0 && !tape_is_cut(tape, before))
+    while (before > 0 && !tape_is_cut(tape, (int)before))
         before--;
-    while (after < tape->node_count && !tape_is_cut(tape, after))
+    while (after < nodes && !tape_is_cut(tape, (int)after))
         after++;
-    if (node < tape->node_count && before > 0 && after < tape->node_count) {
-        (void)snprintf(places, sizeof(places), "; it can before %d and %d", before, after);
-    } else if (node < tape->node_count && after < tape->node_count) {
-        (void)snprintf(places, sizeof(places), "; it can before %d", after);
+    if (after >= nodes && before == 0) {
+        (void)snprintf(places, sizeof(places), ", nor anywhere else");
+    } else if (after >= nodes) {
+        (void)snprintf(places, sizeof(places), "; the last place is before %u", before);
+    } else if (before > 0) {
+        (void)snprintf(places, sizeof(places), "; it can before %u and %u", before, after);
     } else {
-        for (before = tape->node_count - 1; before > 0 && !tape_is_cut(tape, before);)
-            before--;
-        (void)snprintf(places, sizeof(places), "; the last place is before %d", before);
+        (void)snprintf(places, sizeof(places), "; it can before %u", after);
     }
-    reason_set(reason, "parallel.pipeline: the model can't be cut before node %d%s", node, places);
+    reason_set(reason, "parallel.pipeline: the model can't be cut before node %u%s", node, places);
     return ST_CONFIG;
 }
 
@@ -70,7 +71,7 @@ static enum status check_cuts(const struct cut *c, struct reason *reason)
     for (uint32_t s = 1; s < c->job.stage_count; s++) {
         const uint32_t node = c->job.first_node[s];
         if (node >= (uint32_t)tape->node_count || !tape_is_cut(tape, (int)node))
-            return refuse_cut(tape, node > INT32_MAX ? INT32_MAX : (int)node, reason);
+            return refuse_cut(tape, node, reason);
     }
     return ST_OK;
 }

@@ -318,7 +318,7 @@ static void ranks_of_an_older_journal_get_their_rows(void **state)
                "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE "
                "ranks DROP COLUMN parked; "
                "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
-        "ALTER TABLE ranks DROP COLUMN stage; "
+               "ALTER TABLE ranks DROP COLUMN stage; "
                "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
                "number; PRAGMA user_version=7;");
     core_start(w);

@@ -55,6 +55,43 @@ static void the_state_of_a_fast_job_depends_on_its_workers(void **state)
             "that it stays");
 }
 
+/* Each of its stages may have as many workers as there are lanes; the journal has who sits in
+ * which. */
+static void a_pipeline_has_a_layout_from_the_start(void **state)
+{
+    struct core_world *w = *state;
+    static const char stages[] =
+        "name: cut\n"
+        "model: {arch: mlp}\n"
+        "data: {train: {format: synthetic}}\n"
+        "train: {duration: 10 steps, global_batch: 64, lanes: 8, "
+        "optimizer: {lr: 0.1}}\n"
+        "parallel: {pipeline: [3, 5], stages: [{workers: 1}, {workers: 3}, "
+        "{shares: [7, 1]}]}\n"
+        "checkpoint: {every: 5 steps, store: /store}\n";
+    static const uint32_t shares[] = { 8, 3, 3, 2, 7, 1 };
+    struct core_job *job = submit(w, stages);
+    struct reason reason = { "" };
+    for (int round = 0; round < 2; round++) {
+        struct job_layout layout;
+        assert_int_equal(core_layout(job, &layout), ST_OK);
+        assert_int_equal(layout.stage_count, 3);
+        assert_int_equal(layout.workers[1], 3);
+        assert_int_equal(layout.first_node[2], 5);
+        assert_memory_equal(layout.shares, shares, sizeof shares);
+        assert_int_equal(job->m.config.shares, MACHINE_SHARES_FILE);
+        assert_int_equal(job->m.config.most, 24);
+        char id[16];
+        memcpy(id, job->id, sizeof id);
+        core_restart(w);
+        job = core_loaded(w->core, id);
+        assert_non_null(job);
+    }
+    refused(w, job, 25,
+            "25 workers in 3 stages can't share 8 lanes: each carries at least one of its stage's");
+    assert_int_equal(core_set_workers(w->core, job, 24, "a test", &reason), ST_OK);
+}
+
 static void who_could_not_connect_is_not_asked_for(void **state)
 {
     struct core_world *w = *state;
@@ -74,6 +111,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_the_file_rules_out_is_refused, core_setup,
                                         core_teardown),
         cmocka_unit_test_setup_teardown(the_state_of_a_fast_job_depends_on_its_workers, core_setup,
+                                        core_teardown),
+        cmocka_unit_test_setup_teardown(a_pipeline_has_a_layout_from_the_start, core_setup,
                                         core_teardown),
         cmocka_unit_test_setup_teardown(who_could_not_connect_is_not_asked_for, core_setup,
                                         core_teardown),
