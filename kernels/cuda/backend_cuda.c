@@ -57,8 +57,10 @@ static enum status cuda_open(const struct backend_options *options, struct backe
         return ST_NO_MEMORY;
     }
     st = cuda_enter(backend);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        cuda_driver_open(&backend->driver, backend->ordinal);
         st = open_libraries(backend, options->choices);
+    }
     if (st == ST_OK)
         st = cuda_faults_open(backend);
     if (st != ST_OK) {

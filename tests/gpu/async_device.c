@@ -53,19 +53,35 @@ void *async_device_memory(struct stream *stream, const void *address)
     return async_memory_of(stream->backend, address);
 }
 
-static enum status async_alloc(struct backend *b, size_t bytes, void **out)
+static size_t whole_pages(size_t bytes)
 {
-    const size_t rounded = (bytes + PAGE - 1) / PAGE * PAGE;
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Addresses, of which `taken` bytes are memory; whole pages. */
+static enum status take(struct backend *b, size_t addresses, size_t taken, uint8_t **out)
+{
     const size_t most = atomic_load(&limit) == 0 ? ADDRESS_BYTES : atomic_load(&limit);
     (void)atomic_fetch_add(&allocations, 1);
     (void)pthread_mutex_lock(&b->mutex);
-    const bool fits = rounded <= most && b->used <= most - rounded;
+    const bool fits =
+        taken <= most && b->taken <= most - taken && addresses <= ADDRESS_BYTES - b->used;
     if (fits) {
         *out = b->address + b->used;
-        b->used += rounded;
+        b->used += addresses;
+        b->taken += taken;
     }
     (void)pthread_mutex_unlock(&b->mutex);
     return fits ? ST_OK : ST_NO_MEMORY;
+}
+
+static enum status async_alloc(struct backend *b, size_t bytes, void **out)
+{
+    uint8_t *at = NULL;
+    enum status st = take(b, whole_pages(bytes), whole_pages(bytes), &at);
+    if (st == ST_OK)
+        *out = at;
+    return st;
 }
 
 /* Addresses are not used again. */
@@ -77,15 +93,29 @@ static void async_free(struct backend *b, void *memory)
 static enum status async_alloc_parts(struct backend *b, size_t bytes,
                                      const struct memory_part *parts, size_t count, void **out)
 {
-    (void)parts;
-    (void)count;
-    return async_alloc(b, bytes, out);
+    size_t taken = 0;
+    uint8_t *at = NULL;
+    for (size_t i = 0; i < count; i++)
+        taken += whole_pages(parts[i].bytes);
+    enum status st = take(b, whole_pages(bytes), taken, &at);
+    if (st != ST_OK)
+        return st;
+    uint8_t *memory = async_memory_of(b, at);
+    CHECK(mprotect(memory, whole_pages(bytes), PROT_NONE) == 0);
+    for (size_t i = 0; i < count; i++) {
+        const size_t first = parts[i].first / PAGE * PAGE, end = parts[i].first + parts[i].bytes;
+        CHECK(end <= bytes);
+        CHECK(mprotect(memory + first, end - first, PROT_READ | PROT_WRITE) == 0);
+    }
+    *out = at;
+    return ST_OK;
 }
 
+/* Whoever still touches it, dies. */
 static void async_free_parts(struct backend *b, void *memory, size_t bytes)
 {
-    (void)bytes;
-    async_free(b, memory);
+    CHECK(async_is_device(b, memory));
+    CHECK(mprotect(async_memory_of(b, memory), whole_pages(bytes), PROT_NONE) == 0);
 }
 
 static enum status async_alloc_host(struct backend *b, size_t bytes, void **out)

@@ -14,7 +14,7 @@ struct backend {
     uint8_t *address; /* [ADDRESS_BYTES] no access */
     uint8_t *memory;  /* [ADDRESS_BYTES] what is behind it */
     pthread_mutex_t mutex;
-    size_t used;
+    size_t used, taken; /* bytes of addresses, and of memory */
     struct {
         uint8_t *data;
         size_t bytes;

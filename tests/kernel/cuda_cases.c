@@ -290,6 +290,7 @@ int cuda_cases_run(const struct module *module)
         cmocka_unit_test(batch_norm_is_its_definition),
         cmocka_unit_test(pools_relu_and_flatten_are_their_definition),
         cmocka_unit_test(float16_computes_the_same_functions),
+        cmocka_unit_test(cuda_memory_of_parts_is_that_of_their_granules),
     };
     (void)under_test(module);
     return cmocka_run_group_tests(tests, take_module, NULL);

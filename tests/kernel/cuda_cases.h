@@ -6,5 +6,8 @@
 
 #include "kernels/module.h"
 
+/* One of them. */
+void cuda_memory_of_parts_is_that_of_their_granules(void **state);
+
 /* Runs the group; returns the number of failures. */
 int cuda_cases_run(const struct module *module);

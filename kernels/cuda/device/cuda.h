@@ -24,6 +24,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device/choice.h"
+#include "kernels/cuda/device/parts.h"
 #include "kernels/module.h"
 
 #define CUDA_ALIGN         256 /* of regions within scratch and caches */
@@ -39,16 +40,18 @@ struct event {
     cudaEvent_t handle;
 };
 
-/* memory: what alloc gave, aligned to 4096 bytes; base: what the driver gave. */
+/* memory: what alloc gave, aligned to 4096 bytes; base: what the driver gave, NULL for parts. */
 struct cuda_region {
     void *memory, *base;
     bool pinned;
+    struct cuda_parts parts;
 };
 
 struct backend {
     int ordinal;
     bool managed;
     struct module_device device;
+    struct cuda_driver driver;
     cublasLtHandle_t lt;
     cudnnHandle_t cudnn;
     struct choices choices; /* of algorithms */

@@ -4,6 +4,9 @@
  * A region is aligned to 4096 bytes by us, not by the driver: 4096 bytes more are taken than asked
  * for, and the backend remembers what to give back. There are few regions at a time, at most
  * CUDA_REGIONS_MAX.
+ *
+ * One of which only parts are needed takes memory for those (parts.h). A managed one is taken
+ * whole, since its pages come when they are touched; so is any where the device can't map parts.
  */
 #include <string.h>
 
@@ -22,12 +25,14 @@ static cudaError_t region_take(const struct backend *backend, bool pinned, size_
     return cudaMalloc(base, size);
 }
 
-static void region_give_back(bool pinned, void *base)
+static void region_give_back(struct backend *backend, struct cuda_region *region)
 {
-    if (pinned) {
-        (void)cudaFreeHost(base);
+    if (region->base == NULL) {
+        cuda_parts_give_back(&backend->driver, &region->parts);
+    } else if (region->pinned) {
+        (void)cudaFreeHost(region->base);
     } else {
-        (void)cudaFree(base);
+        (void)cudaFree(region->base);
     }
 }
 
@@ -41,12 +46,12 @@ static bool region_add(struct backend *backend, const struct cuda_region *region
     return room;
 }
 
-/* Forgets a region and returns it. base is NULL: it was not one of ours. */
+/* Forgets a region and returns it. memory is NULL: it was not one of ours. */
 static struct cuda_region region_remove(struct backend *backend, const void *memory)
 {
     struct cuda_region region = { 0 };
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
-    for (size_t i = 0; i < backend->region_count && region.base == NULL; i++) {
+    for (size_t i = 0; i < backend->region_count && region.memory == NULL; i++) {
         if (backend->regions[i].memory == memory) {
             region = backend->regions[i];
             backend->regions[i] = backend->regions[--backend->region_count];
@@ -56,20 +61,42 @@ static struct cuda_region region_remove(struct backend *backend, const void *mem
     return region;
 }
 
-/* Zeroes it, which also makes its pages. Waits: the caller may use it on any stream. */
-static enum status region_clear(struct backend *backend, bool pinned, void *memory, size_t bytes)
+/* Zeroes the parts, which also makes their pages. Waits: the caller may use them on any stream. */
+static enum status region_clear(struct backend *backend, const struct cuda_region *region,
+                                const struct memory_part *parts, size_t count)
 {
-    if (pinned) {
-        memset(memory, 0, bytes);
-        return ST_OK;
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
+        char *at = (char *)region->memory + parts[i].first;
+        if (region->pinned) {
+            memset(at, 0, parts[i].bytes);
+        } else if (parts[i].bytes > 0) {
+            st = cuda_status(backend, cudaMemset(at, 0, parts[i].bytes), "cudaMemset");
+        }
     }
-    enum status st = cuda_status(backend, cudaMemset(memory, 0, bytes), "cudaMemset");
-    if (st == ST_OK)
-        st = cuda_status(backend, cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
-    return st;
+    if (st != ST_OK || region->pinned)
+        return st;
+    return cuda_status(backend, cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
 }
 
-static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, void **out)
+/* Takes the region over: remembered with its parts zeroed, or given back. */
+static enum status region_finish(struct backend *backend, struct cuda_region *region,
+                                 const struct memory_part *parts, size_t count, void **out)
+{
+    enum status st = region_clear(backend, region, parts, count);
+    if (st == ST_OK && !region_add(backend, region))
+        st = cuda_refuse(backend, ST_NO_MEMORY, "too many regions of memory");
+    if (st != ST_OK) {
+        region_give_back(backend, region);
+        return st;
+    }
+    *out = region->memory;
+    return ST_OK;
+}
+
+/* All of it is memory, the parts are zeroed. */
+static enum status alloc_whole(struct backend *backend, bool pinned, size_t bytes,
+                               const struct memory_part *parts, size_t count, void **out)
 {
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
@@ -84,25 +111,17 @@ static enum status alloc_at(struct backend *backend, bool pinned, size_t bytes, 
         return st;
     const size_t over = (uintptr_t)region.base % PAGE;
     region.memory = (char *)region.base + (over == 0 ? 0 : PAGE - over);
-    st = region_clear(backend, pinned, region.memory, size);
-    if (st == ST_OK && !region_add(backend, &region))
-        st = cuda_refuse(backend, ST_NO_MEMORY, "too many regions of memory");
-    if (st != ST_OK) {
-        region_give_back(pinned, region.base);
-        return st;
-    }
-    *out = region.memory;
-    return ST_OK;
+    return region_finish(backend, &region, parts, count, out);
 }
 
 void cuda_free(struct backend *backend, void *memory)
 {
     if (memory == NULL)
         return;
-    const struct cuda_region region = region_remove(backend, memory);
-    CHECK(region.base != NULL);
+    struct cuda_region region = region_remove(backend, memory);
+    CHECK(region.memory != NULL);
     (void)cudaSetDevice(backend->ordinal);
-    region_give_back(region.pinned, region.base);
+    region_give_back(backend, &region);
 }
 
 void cuda_memory_release(struct backend *backend)
@@ -113,32 +132,44 @@ void cuda_memory_release(struct backend *backend)
 
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out)
 {
-    return alloc_at(backend, false, bytes, out);
+    const struct memory_part all = { 0, bytes };
+    return alloc_whole(backend, false, bytes, &all, 1, out);
 }
 
-/* All of it: parts would be cuMemMap's. */
 enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct memory_part *parts,
                              size_t count, void **out)
 {
-    (void)parts;
-    (void)count;
-    return cuda_alloc(backend, bytes, out);
+    if (backend->managed || backend->driver.granularity == 0)
+        return alloc_whole(backend, false, bytes, parts, count, out);
+    struct cuda_region region = { .pinned = false };
+    const char *what = NULL;
+    enum status st = cuda_enter(backend);
+    if (st != ST_OK)
+        return st;
+    const CUresult error =
+        cuda_parts_take(&backend->driver, bytes, parts, count, &region.parts, &what);
+    st = cuda_status(backend, (cudaError_t)error, what); /* the runtime has the driver's numbers */
+    if (st != ST_OK)
+        return st;
+    memcpy(&region.memory, &region.parts.address, sizeof(region.memory)); /* as an address */
+    return region_finish(backend, &region, region.parts.mapped, region.parts.count, out);
 }
 
 void cuda_free_parts(struct backend *backend, void *memory, size_t bytes)
 {
     (void)bytes;
-    cuda_free(backend, memory);
+    cuda_free(backend, memory); /* a region knows how it was taken */
 }
 
 enum status cuda_alloc_host(struct backend *backend, size_t bytes, void **out)
 {
-    return alloc_at(backend, true, bytes, out);
+    const struct memory_part all = { 0, bytes };
+    return alloc_whole(backend, true, bytes, &all, 1, out);
 }
 
 void cuda_free_host(struct backend *backend, void *memory)
 {
-    cuda_free(backend, memory); /* a region knows whether it is pinned */
+    cuda_free(backend, memory);
 }
 
 enum status cuda_faults_open(struct backend *backend)

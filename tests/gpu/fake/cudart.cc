@@ -29,6 +29,8 @@ static void change_word(const std::string &word)
         fake.memory = strtoull(value.c_str(), nullptr, 10);
     } else if (name == "at-once") {
         fake.deferred = false;
+    } else if (name == "no-parts") {
+        fake.parts = false;
     } else if (name == "only-nchw") {
         fake.only_planar = true;
     } else if (name == "favours") {
@@ -62,6 +64,7 @@ void fake_cuda_describe(const char *words)
     const held lock(fake.lock);
     fake.deferred = true;
     fake.only_planar = false;
+    fake.parts = true;
     fake.devices = 1;
     fake.capability = 90;
     fake.driver = 13000;
@@ -309,6 +312,17 @@ cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t begin, cudaEvent_t end)
         return runtime_leave(cudaErrorNotReady);
     *out = (float)(end->at_ns - begin->at_ns) / 1e6f;
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    const held lock(fake.lock);
+    const cudaError_t error = runtime_enter("cudaDeviceSynchronize");
+    if (error != cudaSuccess)
+        return error;
+    for (CUstream_st *stream : fake.streams)
+        drain(stream);
+    return runtime_leave(fake.sticky);
 }
 
 /* --- graphs --------------------------------------------------------------------------------- */

@@ -42,7 +42,8 @@ static cudaError_t give_back(void *memory, bool pinned)
     if (memory == nullptr)
         return cudaSuccess;
     const auto region = fake.regions.find(static_cast<char *>(memory));
-    if (region == fake.regions.end() || region->second.pinned != pinned)
+    if (region == fake.regions.end() || region->second.pinned != pinned ||
+        region->second.base == nullptr)
         return runtime_leave(cudaErrorInvalidValue);
     for (CUstream_st *stream : fake.streams)
         drain(stream);
@@ -57,6 +58,7 @@ void forget_memory()
     for (const auto &entry : fake.regions)
         free(entry.second.base);
     fake.regions.clear();
+    forget_parts();
     fake.used = fake.pinned = 0;
 }
 

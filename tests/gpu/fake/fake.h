@@ -1,6 +1,7 @@
 /*
- * The CUDA runtime, cuBLASLt and cuDNN on host memory, so far as the CUDA backend calls them: with
- * the own kernels on the emulator, its whole host side runs where there is no device.
+ * The CUDA runtime, what it gives of the driver, cuBLASLt and cuDNN on host memory, so far as the
+ * CUDA backend calls them: with the own kernels on the emulator, its whole host side runs where
+ * there is no device.
  *
  * Streams are queues. Deferred (the default), what is enqueued runs when somebody waits for it, so
  * that a missing wait shows as old data; else it runs at once. Products and convolutions are loops
@@ -18,6 +19,7 @@
  *   favours=ID                           what cuBLASLt's heuristic names first: 7 or 11, which sum
  *                                        in different orders
  *   only-nchw                            cuDNN refuses channels innermost
+ *   no-parts                             no virtual memory management
  *
  * Not seen: speed, races on a device, what the libraries' own arithmetic and limits are.
  * Thread: any; one lock around everything.
@@ -40,8 +42,8 @@ void fake_cuda_describe(const char *words);
 void fake_cuda_change(const char *words);
 /* Calls of a function since fake_cuda_describe; its name as in the API. */
 int fake_cuda_calls(const char *function);
-/* Bytes of device and pinned memory that are not yet freed; streams, events, graphs, descriptors.
- */
+/* Bytes of device and pinned memory that are not yet freed; streams, events, graphs, descriptors,
+ * reserved addresses, handles of memory. */
 size_t fake_cuda_memory_left(void);
 int fake_cuda_objects_left(void);
 

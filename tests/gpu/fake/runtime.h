@@ -41,14 +41,30 @@ struct CUgraphExec_st {
 };
 
 struct region {
-    void *base;
+    void *base; /* NULL: mapped by the driver (driver.cc) */
     size_t size;
     bool pinned;
 };
 
+/* Addresses, memory, and memory at addresses. */
+struct reservation {
+    void *base;
+    size_t size;
+};
+
+struct handle {
+    size_t size;
+    bool held, mapped;
+};
+
+struct mapping {
+    size_t size;
+    unsigned long long handle;
+};
+
 struct fake_state {
     std::recursive_mutex lock;
-    bool read = false, deferred = true, only_planar = false;
+    bool read = false, deferred = true, only_planar = false, parts = true;
     int devices = 1, capability = 90, driver = 13000, favours = 7;
     cudaError_t count_error = cudaSuccess, sticky = cudaSuccess, last = cudaSuccess;
     size_t memory = (size_t)4 << 30, used = 0, pinned = 0;
@@ -56,6 +72,10 @@ struct fake_state {
     std::map<std::string, int> calls;
     std::map<std::string, std::map<int, int>> faults; /* function, call, error */
     std::map<const char *, struct region> regions;
+    std::map<char *, struct reservation> reservations;
+    std::map<char *, struct mapping> mappings;
+    std::map<unsigned long long, struct handle> handles;
+    unsigned long long last_handle = 0;
     CUstream_st legacy;
     std::set<CUstream_st *> streams{ &legacy };
 };
@@ -69,5 +89,6 @@ CUstream_st *stream_of(cudaStream_t stream);
 void drain(CUstream_st *stream);
 /* A dead device takes its memory with it. */
 void forget_memory();
+void forget_parts();
 /* A call that a capture on this stream does not allow breaks it. */
 bool spoils(CUstream_st *stream);
