@@ -113,8 +113,8 @@ struct optimizer_holding stage_holding(const struct stage *stage);
 /* What this rank has and saves of the optimizer's state, and the buffers of exchanges; once per
  * stage. Errors: the backend's */
 MUST_CHECK enum status stage_hold(struct stage *stage, struct optimizer *optimizer);
-/* Exchanges go over the communicator of all ranks, and over that of the stage's, which exact reduces
- * over. NULL: nothing until the next call. */
+/* Exchanges go over the communicator of all ranks, and over that of the stage's, which exact
+ * reduces over. NULL: nothing until the next call. */
 void stage_connect(struct stage *stage, struct comm *world, struct comm *group,
                    struct exact *exact);
 

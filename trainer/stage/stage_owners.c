@@ -1,4 +1,4 @@
-/* Who updates what: each stage its parameters, or (parallel.zero) each of its ranks a part of them. */
+/* Who updates what: each stage its parameters, or (parallel.zero) each of its ranks a part. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include "common/rng.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
-#include "tests/unit/comm/exact_fixture.h"
+#include "tests/unit/comm/exact/exact_fixture.h"
 
 #define LANES       9
 #define RANKS_MAX   5

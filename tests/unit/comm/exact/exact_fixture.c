@@ -1,4 +1,4 @@
-#include "tests/unit/comm/exact_fixture.h"
+#include "tests/unit/comm/exact/exact_fixture.h"
 
 #include <stdlib.h>
 

@@ -13,7 +13,7 @@
 #include "common/tree_sum.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
-#include "tests/unit/comm/exact_fixture.h"
+#include "tests/unit/comm/exact/exact_fixture.h"
 
 #define LANES_MAX 16
 #define RANKS_MAX 5
