@@ -194,12 +194,19 @@ static void note_lanes(const struct loop *l, bool audits)
 static void note_traffic(const struct loop *l)
 {
     const struct worker *w = l->worker;
-    struct comm_traffic traffic = { 0 };
+    const struct worker_comms *c = &w->comms;
+    struct comm *const all[] = { c->world, c->group != c->world ? c->group : NULL, c->pipe };
+    uint64_t sent = 0, received = 0;
     if (l->options.session == NULL || (w->comm != NULL && w->device.comm->traffic == NULL))
         return;
-    if (w->comm != NULL) /* else there are no others */
-        w->device.comm->traffic(w->comm, &traffic);
-    session_note_traffic(l->options.session, traffic.sent_bytes, traffic.received_bytes);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct comm_traffic traffic = { 0 };
+        if (all[i] != NULL)
+            w->device.comm->traffic(all[i], &traffic);
+        sent += traffic.sent_bytes;
+        received += traffic.received_bytes;
+    }
+    session_note_traffic(l->options.session, sent, received);
 }
 
 static enum status train_step(struct loop *l, struct session_row *row)

@@ -309,9 +309,7 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
 /* Of all lanes, whoever computes them; none of those that are computed twice. */
 static double step_flops(const struct worker *w)
 {
-    const struct plan_sizes *sizes = plan_sizes(w->plan);
-    return (sizes->flops_forward + sizes->flops_backward) * w->settings.accumulate *
-           w->settings.lanes;
+    return w->micro_flops * w->settings.accumulate * w->settings.lanes;
 }
 
 enum status rank_get_ready(struct rank *r)

@@ -119,6 +119,7 @@ struct worker {
     struct device device;
     struct tape *tape;
     struct plan *plan, *eval_plan;
+    double micro_flops; /* operations of a micro-batch through all nodes, forward and backward */
     struct optimizer *optimizer;
 
     struct lane_layout layout;

@@ -221,6 +221,12 @@ static enum pipeline_schedule schedule_of(const struct job *job)
     return PIPELINE_1F1B;
 }
 
+static void note_flops(struct worker *w, const struct plan *whole)
+{
+    const struct plan_sizes *sizes = plan_sizes(whole);
+    w->micro_flops = sizes->flops_forward + sizes->flops_backward;
+}
+
 /* What the nodes cost, by a plan that is only looked at. cost: [nodes] */
 static enum status measure_costs(struct worker *w, double *cost)
 {
@@ -231,6 +237,8 @@ static enum status measure_costs(struct worker *w, double *cost)
     enum status st = plan_new(w->tape, &options, &plan);
     for (int n = 0; st == ST_OK && n < w->tape->node_count; n++)
         cost[n] = plan_cost(plan, n);
+    if (st == ST_OK)
+        note_flops(w, plan);
     plan_free(plan);
     return st;
 }
@@ -292,6 +300,8 @@ enum status worker_open_plans(struct worker *w)
 {
     struct plan_options options = plan_options_of(w);
     enum status st = plan_new(w->tape, &options, &w->plan);
+    if (st == ST_OK && w->stage == NULL)
+        note_flops(w, w->plan);
     if (st == ST_OK && w->eval.dataset != NULL) {
         options.training = false;
         options.share = w->plan;
