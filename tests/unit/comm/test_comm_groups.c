@@ -22,6 +22,7 @@ struct layout {
 
 struct rank_thread {
     struct shared_rendezvous *shared;
+    pthread_barrier_t *passed; /* all ranks are through with the pipe */
     struct layout layout;
     int rank;
     enum status (*body)(struct rank_thread *self);
@@ -40,9 +41,12 @@ static void run_ranks(struct layout layout, enum status (*body)(struct rank_thre
 {
     struct shared_rendezvous *shared = shared_rendezvous_new();
     struct rank_thread ranks[RANKS];
+    pthread_barrier_t passed;
+    (void)pthread_barrier_init(&passed, NULL, RANKS);
     for (int r = 0; r < RANKS; r++) {
-        ranks[r] =
-            (struct rank_thread){ .shared = shared, .layout = layout, .rank = r, .body = body };
+        ranks[r] = (struct rank_thread){
+            .shared = shared, .passed = &passed, .layout = layout, .rank = r, .body = body
+        };
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
     }
     for (int r = 0; r < RANKS; r++)
@@ -51,6 +55,7 @@ static void run_ranks(struct layout layout, enum status (*body)(struct rank_thre
         assert_int_equal(ranks[r].status, ST_OK);
         assert_int_equal(ranks[r].pipe_status, ST_OK);
     }
+    (void)pthread_barrier_destroy(&passed);
     shared_rendezvous_free(shared);
 }
 
@@ -144,6 +149,7 @@ static void *run_pipe(void *arg)
     enum status st = open_pipe(self, &comm);
     for (uint32_t round = 0; st == ST_OK && round < ROUNDS; round++)
         st = pass(self, comm, round);
+    (void)pthread_barrier_wait(self->passed); /* closing doesn't wait long for who is behind */
     comm_gloo()->close(comm);
     self->pipe_status = st;
     return NULL;
