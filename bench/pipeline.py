@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""pipeline: two stages on two cores against one worker on one; owners against none.
+
+    pipeline [--rounds N] [--steps N] [--bin DIR] [--source DIR]
+
+A GPT-2 of equal layers is cut in the middle, with 8, 16 and 32 micro-batches, by each schedule. A stage computes half of
+what one worker does; what a step takes more than half of that worker's is the bubble, with what isn't hidden of messages
+and of the cut, which is never quite in the middle. The formula is (p - 1)/m. Then two workers of a job with all of the
+optimizer's moments each, and with a part each (parallel.zero: 1). Rounds alternate; medians of the steps but the
+first two. Prints JSON lines and a table.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+JOB = """\
+name: pipeline
+model: {{arch: gpt2, layers: 8, heads: 4, width: 128, context: 64, vocab: 256}}
+data: {{train: {{format: synthetic, samples: 4096}}}}
+train:
+  duration: {steps} steps
+  global_batch: {batch}
+  lanes: 8
+  micro_batch: 4
+  optimizer: {{name: adamw, lr: 0.001}}
+  seed: 1
+workers: {{count: {count}, device: cpu, threads: 1}}
+parallel: {{pipeline: {stages}, schedule: {schedule}, zero: {zero}}}
+checkpoint: {{every: 100000 steps, keep: {{last: 1}}, store: checkpoints/, memory_every: none}}
+audit: {{checksum: none}}
+"""
+
+
+def step_ms(home, job):
+    """Of rank 0, the median over the steps but the first two."""
+    home.wait_state(job, "SUCCEEDED", seconds=900)
+    rows = [json.loads(line) for line in home.cairn("metrics", job, "-o", "jsonl").stdout.splitlines()]
+    return statistics.median(row["step_ms"] for row in rows if row["step"] > 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--bin", default=str(HERE.parent / "bin"))
+    parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
+    args = parser.parse_args()
+    os.environ["CAIRN_BIN"] = args.bin
+    sys.path.insert(0, args.source)
+    from home import Home
+
+    def job(micros, count, stages=1, schedule="1f1b", zero=0):
+        return JOB.format(steps=args.steps, batch=4 * micros, count=count, stages=stages, schedule=schedule, zero=zero)
+
+    cases = [("bubble", micros, schedule) for micros in (8, 16, 32) for schedule in ("1f1b", "gpipe")]
+    with Home() as home:
+        for name, micros, schedule in cases:
+            alone, piped = [], []
+            for _ in range(args.rounds):
+                alone.append(step_ms(home, home.submit(job(micros, 1))))
+                piped.append(step_ms(home, home.submit(job(micros, 2, 2, schedule))))
+            one, two = statistics.median(alone), statistics.median(piped)
+            bubble, formula = 2 * two / one - 1, 1 / micros
+            print(json.dumps({"bench": "pipeline", "case": f"{name} {schedule} m {micros}", "value": round(bubble, 3),
+                              "unit": "of the computation", "yardstick": "(p - 1)/m", "yardstick_value": formula,
+                              "one_ms": round(one, 1), "stages_ms": round(two, 1)}))
+        whole, owned = [], []
+        for _ in range(args.rounds):
+            whole.append(step_ms(home, home.submit(job(16, 2))))
+            owned.append(step_ms(home, home.submit(job(16, 2, zero=1))))
+        print(json.dumps({"bench": "pipeline", "case": "zero 1, two workers", "value": round(statistics.median(owned), 1),
+                          "unit": "ms", "yardstick": "zero 0", "yardstick_value": round(statistics.median(whole), 1),
+                          "ratio": round(statistics.median(owned) / statistics.median(whole), 3)}))
+
+
+main()
