@@ -15,6 +15,7 @@
 #include "session/memory/pace.h"
 #include "session/memory/room.h"
 #include "trainer/alone/preview_pipeline.h"
+#include "trainer/alone/preview_stages.h"
 #include "trainer/device/device.h"
 #include "trainer/state/initial_state.h"
 #include "trainer/tape/lane.h"
@@ -240,8 +241,7 @@ static enum status print_job(const struct preview *p)
 /* Bytes of rank 0's share of the state, cut for `ranks`: no share is larger. */
 static size_t share_bytes(const struct preview *p, uint32_t ranks)
 {
-    const struct optimizer_options *optimizer = &p->settings.optimizer;
-    const uint32_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    const uint32_t moments = (uint32_t)optimizer_moments(&p->settings.optimizer);
     const struct lane_layout layout = lane_layout(p->tape);
     struct ckpt_buffer buffers[4] = { { .dtype = CKPT_F32 } };
     struct ckpt_state state = { .buffers = buffers };
@@ -363,12 +363,30 @@ static const char *lanes_text(const struct preview *p, const struct memory_need_
     return out;
 }
 
+static enum status print_stages(const struct preview *p)
+{
+    double *cost = NULL;
+    enum status st = measure_nodes(p, &cost);
+    const struct preview_stages stages = { .job = p->job,
+                                           .tape = p->tape,
+                                           .settings = &p->settings,
+                                           .device = &p->device,
+                                           .cost = cost,
+                                           .evaluates = p->eval != NULL };
+    if (st == ST_OK)
+        st = preview_stages_print(&stages, p->out, p->reason);
+    free(cost);
+    return st;
+}
+
 static enum status print_memory(const struct preview *p)
 {
     struct memory_need_options options;
     struct memory_need need;
-    char text[256], lanes[LANES_BYTES];
+    char text[MEMORY_NEED_TEXT], lanes[LANES_BYTES];
     int64_t workers = 0;
+    if (p->job->parallel.pipeline.stages > 1)
+        return print_stages(p);
     enum status st = largest_worker(p, &options, &workers);
     if (st != ST_OK)
         return st;
@@ -422,8 +440,7 @@ static enum status print_tape_node(const struct preview *p, int n)
 /* The tape, and the memory that is the same on all devices. */
 static enum status print_tape(const struct preview *p)
 {
-    const struct optimizer_options *optimizer = &p->settings.optimizer;
-    size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
+    const int moments = optimizer_moments(&p->settings.optimizer);
     double params = (double)p->tape->param_elements * sizeof(float) / MIB;
     struct memory_need_options worker;
     char lanes[LANES_BYTES];

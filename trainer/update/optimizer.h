@@ -59,6 +59,17 @@ struct optimizer_holding {
 };
 #define OPTIMIZER_CHUNK ((size_t)4 * PIECE_ELEMENTS)
 
+/* Buffers of moments. */
+int optimizer_moments(const struct optimizer_options *options);
+/* Bytes that optimizer_new allocates for the state, all moments together. ST_NO_MEMORY */
+struct optimizer_bytes {
+    size_t params, moments, stats;
+};
+MUST_CHECK enum status optimizer_measure(const struct optimizer_options *options,
+                                         const struct tape *tape,
+                                         const struct optimizer_holding *holding,
+                                         struct optimizer_bytes *out);
+
 /* Allocates the state, zeroed; initial values or a restore fill it in. tape and backend are
  * borrowed for life. holding NULL: all. */
 MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,

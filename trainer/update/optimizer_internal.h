@@ -1,7 +1,8 @@
 /*
  * Inside of the optimizer, shared by
  *
- *   optimizer_open.c    the state's memory, what of it this rank owns, its description
+ *   optimizer_open.c    the state, what of it this rank owns, its description
+ *   optimizer_memory.c  the memory that it takes
  *   optimizer_update.c  updates
  *
  * A *part* is a run of elements of the parameters that this rank updates (owners.h); without owners
@@ -64,3 +65,8 @@ static inline size_t optimizer_pieces(size_t count)
 {
     return (count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
 }
+
+/* What of a buffer of `count` elements there is memory for where runs of it, ascending, are had: in
+ * bytes. out: [run_count] Returns how many. */
+size_t optimizer_parts(const struct lane_run *runs, size_t run_count, size_t count,
+                       struct memory_part *out);

@@ -41,37 +41,15 @@ static enum status allocate_floats(struct optimizer *optimizer, size_t count, fl
     return st;
 }
 
-/* A run of a buffer of `count` elements, out to the borders of chunks. */
-static struct memory_part part_of(struct lane_run run, size_t count)
-{
-    const size_t first = run.first / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
-    size_t end = (run.end + OPTIMIZER_CHUNK - 1) / OPTIMIZER_CHUNK * OPTIMIZER_CHUNK;
-    end = end < count ? end : count;
-    if (run.first == run.end)
-        end = first;
-    return (struct memory_part){ first * sizeof(float), (end - first) * sizeof(float) };
-}
-
 /* Addresses for a buffer of `count` elements, memory for runs of it. */
 static enum status allocate_runs(struct optimizer *optimizer, size_t count,
                                  const struct lane_run *runs, size_t run_count, float **out)
 {
     auto_free struct memory_part *parts = calloc(run_count + 1, sizeof *parts);
     void *memory = NULL;
-    size_t made = 0;
     if (parts == NULL)
         return ST_NO_MEMORY;
-    for (size_t i = 0; i < run_count; i++) {
-        struct memory_part part = part_of(runs[i], count);
-        const size_t behind = made > 0 ? parts[made - 1].first + parts[made - 1].bytes : 0;
-        if (part.bytes == 0 || part.first + part.bytes <= behind)
-            continue; /* in a neighbour's chunks */
-        if (made > 0 && part.first < behind) {
-            part.bytes -= behind - part.first;
-            part.first = behind;
-        }
-        parts[made++] = part;
-    }
+    const size_t made = optimizer_parts(runs, run_count, count, parts);
     enum status st = optimizer->table->alloc_parts(optimizer->backend, count * sizeof(float), parts,
                                                    made, &memory);
     *out = memory;
@@ -451,7 +429,7 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
     optimizer->backend = backend;
     optimizer->tape = tape;
     optimizer->layout = lane_layout(tape);
-    optimizer->moment_count = options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
+    optimizer->moment_count = optimizer_moments(options);
     note_holding(optimizer, holding);
     enum status st = allocate_params(optimizer);
     if (st == ST_OK)

@@ -8,66 +8,149 @@
 #include "trainer/update/owners.h"
 
 #define INPUT_ENTRIES 2  /* of a feed */
+#define OUTBOXES      2  /* of a stage */
 #define LEFT_SHARE    10 /* left to libraries: a tenth, and */
 #define LEFT_BYTES    (UINT64_C(512) << 20)
 #define MIB           (1024.0 * 1024.0)
 #define DRAW_WORDS(n) (OP_DRAW_SAMPLES + (n))
 
+/* What the plans take. */
+struct plan_needs {
+    struct plan_sizes training, evaluation;
+    size_t leaving; /* bytes of gradients that go to the stage before */
+};
+
 static enum status measure_plan(const struct memory_need_options *o, uint32_t micro_batch,
-                                bool training, struct plan_sizes *out)
+                                bool training, struct plan_needs *out)
 {
     struct plan *plan = NULL;
-    struct plan_options options = { .table = o->table,
-                                    .backend = o->backend,
-                                    .batch = micro_batch,
-                                    .training = training,
-                                    .math = o->settings->math,
-                                    .amp = o->settings->amp };
+    const struct stage *s = o->stage;
+    const struct plan_options options = { .table = o->table,
+                                          .backend = o->backend,
+                                          .begin = s != NULL ? (int)s->box.node_begin : 0,
+                                          .end = s != NULL ? (int)s->box.node_end : 0,
+                                          .stashes = s != NULL ? (int)s->row->stashes : 0,
+                                          .batch = micro_batch,
+                                          .training = training,
+                                          .math = o->settings->math,
+                                          .amp = o->settings->amp };
+    struct plan_border leaving;
     enum status st = plan_new(o->tape, &options, &plan);
     if (st != ST_OK)
         return st;
-    *out = *plan_sizes(plan);
+    *(training ? &out->training : &out->evaluation) = *plan_sizes(plan);
+    plan_border(plan, PLAN_BEFORE, PLAN_BACKWARD, 0, &leaving);
+    for (int i = 0; i < leaving.count; i++)
+        out->leaving += leaving.tensor[i].bytes;
     plan_free(plan);
     return ST_OK;
 }
 
+static size_t draw_bytes(uint32_t micro_batch)
+{
+    return DRAW_WORDS(micro_batch) * sizeof(uint32_t);
+}
+
 static size_t input_bytes(const struct tape *tape, uint32_t micro_batch)
 {
-    size_t bytes = DRAW_WORDS(micro_batch) * sizeof(uint32_t);
+    size_t bytes = draw_bytes(micro_batch);
     for (int i = 0; i < tape->input_count; i++)
         bytes += micro_batch * tape->values[tape->inputs[i]].tensor.bytes;
     return INPUT_ENTRIES * bytes;
+}
+
+static bool reads(const struct stage *s, const struct tape *tape, int value)
+{
+    for (uint32_t n = s->box.node_begin; n < s->box.node_end; n++) {
+        for (int i = 0; i < tape->nodes[n].in_count; i++) {
+            if (tape->nodes[n].in[i] == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Inputs, random numbers, statistics and scalars of each micro-batch; two of what goes back. */
+static size_t under_way(const struct memory_need_options *o, uint32_t micro_batch, size_t leaving)
+{
+    const struct stage *s = o->stage;
+    const struct tape *tape = o->tape;
+    if (s == NULL)
+        return 0;
+    const struct lane_run *stats = &s->extent[s->box.stage].part[LANE_STATS];
+    size_t each =
+        draw_bytes(micro_batch) + (stats->end - stats->first + OPTIMIZER_SCALARS) * sizeof(float);
+    for (int i = 0; i < tape->input_count; i++) {
+        if (reads(s, tape, tape->inputs[i]))
+            each += micro_batch * tape->values[tape->inputs[i]].tensor.bytes;
+    }
+    return s->row->stashes * each + OUTBOXES * leaving;
+}
+
+/* Of parameters of this stage that others read. */
+static size_t arriving_bytes(const struct stage *s, const struct tape *tape)
+{
+    size_t bytes = 0;
+    for (int t = 0; s != NULL && t < tape->tie_count; t++) {
+        const struct tape_tensor *param = &tape->params[tape->ties[t].param];
+        const bool is_own =
+            param->first_node >= (int)s->box.node_begin && param->first_node < (int)s->box.node_end;
+        if (is_own && tape->ties[t].node >= (int)s->box.node_end)
+            bytes += param->count * sizeof(float);
+    }
+    return bytes;
+}
+
+static size_t gradient_bytes(const struct memory_need_options *o)
+{
+    size_t count = lane_layout(o->tape).count;
+    if (o->stage != NULL) {
+        count = 0;
+        for (size_t i = 0; i < o->stage->run_count; i++)
+            count += o->stage->runs[i].count;
+    }
+    return exact_gradient_buffers(o->lane_count) * count * sizeof(float) +
+           arriving_bytes(o->stage, o->tape);
+}
+
+static enum status measure_state(const struct memory_need_options *o, struct optimizer_bytes *out)
+{
+    const struct optimizer_options *optimizer = &o->settings->optimizer;
+    const struct optimizer_holding holding =
+        o->stage != NULL ? stage_holding(o->stage) : (struct optimizer_holding){ NULL };
+    size_t owned = 0;
+    enum status st = optimizer_measure(optimizer, o->tape, &holding, out);
+    if (st != ST_OK || o->owners <= 1 || o->stage != NULL)
+        return st;
+    st = owners_most(o->tape, owners_unit(o->table->host_memory), o->owners, &owned);
+    out->moments = (size_t)optimizer_moments(optimizer) * owned * sizeof(float);
+    return st;
 }
 
 enum status memory_need_measure(const struct memory_need_options *options, uint32_t micro_batch,
                                 struct memory_need *out)
 {
     const struct memory_need_options *o = options;
-    struct plan_sizes training;
-    struct plan_sizes evaluation = { 0 };
-    enum status st = measure_plan(o, micro_batch, true, &training);
+    struct plan_needs plans = { 0 };
+    struct optimizer_bytes state;
+    enum status st = measure_plan(o, micro_batch, true, &plans);
     if (st == ST_OK && o->evaluates)
-        st = measure_plan(o, micro_batch, false, &evaluation);
+        st = measure_plan(o, micro_batch, false, &plans);
+    if (st == ST_OK)
+        st = measure_state(o, &state);
     if (st != ST_OK)
         return st;
-    struct lane_layout layout = lane_layout(o->tape);
-    const struct optimizer_options *optimizer = &o->settings->optimizer;
-    size_t moments = optimizer->kind == OPTIMIZER_ADAMW ? 2 : optimizer->momentum != 0;
-    size_t owned = layout.param_count;
-    if (o->owners > 1)
-        st = owners_most(o->tape, owners_unit(o->table->host_memory), o->owners, &owned);
-    if (st != ST_OK)
-        return st;
-    const size_t copies = exact_gradient_buffers(o->lane_count);
-    /* Evaluation uses the arena of training where that is large enough. */
-    bool own_arena = evaluation.arena_bytes > training.arena_bytes;
+    const size_t stashes = o->stage != NULL ? o->stage->row->stashes : 1;
+    const size_t training = plans.training.arena_bytes, evaluation = plans.evaluation.arena_bytes;
+    /* Evaluation uses the arenas of training where those are large enough. */
     *out = (struct memory_need){
-        .activations = training.arena_bytes + (own_arena ? evaluation.arena_bytes : 0),
-        .caches = training.cache_bytes + evaluation.cache_bytes,
-        .parameters = (layout.param_count + layout.stat_count) * sizeof(float),
-        .moments = moments * owned * sizeof(float),
-        .gradients = copies * layout.count * sizeof(float),
+        .activations = stashes * (training + (evaluation > training ? evaluation : 0)),
+        .caches = plans.training.cache_bytes + plans.evaluation.cache_bytes,
+        .parameters = state.params + state.stats,
+        .moments = state.moments,
+        .gradients = gradient_bytes(o),
         .inputs = input_bytes(o->tape, micro_batch),
+        .under_way = under_way(o, micro_batch, plans.leaving),
     };
     return ST_OK;
 }
@@ -75,17 +158,21 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
 size_t memory_need_total(const struct memory_need *need)
 {
     return need->activations + need->caches + need->parameters + need->moments + need->gradients +
-           need->inputs;
+           need->inputs + need->under_way;
 }
 
 void memory_need_print(const struct memory_need *need, char *text, size_t capacity)
 {
-    (void)snprintf(text, capacity,
-                   "activations %.1f MiB, kernel caches %.1f, parameters %.1f, moments %.1f, "
-                   "gradient copies %.1f, inputs %.1f",
-                   (double)need->activations / MIB, (double)need->caches / MIB,
-                   (double)need->parameters / MIB, (double)need->moments / MIB,
-                   (double)need->gradients / MIB, (double)need->inputs / MIB);
+    const int size = snprintf(
+        text, capacity,
+        "activations %.1f MiB, kernel caches %.1f, parameters %.1f, moments %.1f, "
+        "gradient copies %.1f, inputs %.1f",
+        (double)need->activations / MIB, (double)need->caches / MIB, (double)need->parameters / MIB,
+        (double)need->moments / MIB, (double)need->gradients / MIB, (double)need->inputs / MIB);
+    if (need->under_way > 0 && size > 0 && (size_t)size < capacity) {
+        (void)snprintf(text + size, capacity - (size_t)size, ", micro-batches under way %.1f",
+                       (double)need->under_way / MIB);
+    }
 }
 
 enum status memory_need_fit(const struct memory_need_options *options, uint32_t lane_size,
@@ -94,6 +181,7 @@ enum status memory_need_fit(const struct memory_need_options *options, uint32_t 
     struct memory_need_options whole = *options;
     whole.lane_count = options->settings->lanes;
     whole.owners = 0;
+    whole.stage = NULL;
     uint64_t left = device_bytes / LEFT_SHARE + LEFT_BYTES;
     uint64_t room = device_bytes > left ? device_bytes - left : 0;
     for (uint32_t micro = lane_size; micro > 0; micro--) {

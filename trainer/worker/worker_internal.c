@@ -37,7 +37,8 @@ struct memory_need_options worker_memory_options(const struct worker *w)
                                          .backend = w->device.backend,
                                          .lane_count = w->lane_count,
                                          .owners = w->ownership.options.owns ? w->options.size : 0,
-                                         .evaluates = w->eval.dataset != NULL };
+                                         .evaluates = w->eval.dataset != NULL,
+                                         .stage = w->stage };
 }
 
 enum status worker_out_of_memory(struct worker *w, const char *what, struct reason *reason)

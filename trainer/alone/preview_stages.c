@@ -1,0 +1,162 @@
+#include "trainer/alone/preview_stages.h"
+
+#include <stdlib.h>
+
+#include "common/check.h"
+#include "common/cleanup.h"
+#include "trainer/stage/stage.h"
+#include "trainer/worker/memory_need.h"
+
+#define MIB (1024.0 * 1024.0)
+
+struct stage_need {
+    uint32_t begin, end, stashes;
+    struct memory_need need;
+};
+
+struct stages_need {
+    const struct preview_stages *of;
+    struct job_layout layout;
+    struct stage_plan plan;
+    enum pipeline_schedule schedule;
+    struct stage_need stages[LIMIT_STAGES];
+    uint32_t most; /* the stage whose worker needs most */
+};
+
+static enum status fail(enum status st, struct reason *reason)
+{
+    reason_set(reason, "preparing the model: %s", status_string(st));
+    return st;
+}
+
+/* The rank of a stage with the most lanes. */
+static uint32_t widest_rank(const struct stages_need *n, uint32_t stage)
+{
+    uint32_t first = 0, widest = 0;
+    for (uint32_t i = 0; i < stage; i++)
+        first += n->layout.workers[i];
+    for (uint32_t r = 0; r < n->layout.workers[stage]; r++) {
+        if (n->layout.shares[first + r] > n->layout.shares[first + widest])
+            widest = r;
+    }
+    return first + widest;
+}
+
+static struct stage_options options_of(const struct stages_need *n, uint32_t rank)
+{
+    const struct preview_stages *p = n->of;
+    return (struct stage_options){ .tape = p->tape,
+                                   .device = p->device,
+                                   .cost = p->cost,
+                                   .schedule = n->schedule,
+                                   .accumulate = p->settings->accumulate,
+                                   .lanes = p->settings->lanes,
+                                   .owns = p->job->parallel.zero > 0,
+                                   .plan = &n->plan,
+                                   .rank = rank,
+                                   .shares = n->layout.shares };
+}
+
+static enum status measure_stage(struct stages_need *n, uint32_t index, struct reason *reason)
+{
+    const struct preview_stages *p = n->of;
+    const uint32_t rank = widest_rank(n, index);
+    const struct stage_options options = options_of(n, rank);
+    struct stage_need *out = &n->stages[index];
+    struct stage *stage = NULL;
+    struct memory_need_options need = { .tape = p->tape,
+                                        .settings = p->settings,
+                                        .table = p->device->table,
+                                        .backend = p->device->backend,
+                                        .lane_count = n->layout.shares[rank],
+                                        .evaluates = p->evaluates };
+    if (n->layout.stage_count > 1) {
+        enum status st = stage_open(&options, &stage, reason);
+        if (st != ST_OK)
+            return st == ST_NO_MEMORY ? fail(st, reason) : st;
+        out->begin = stage->box.node_begin;
+        out->end = stage->box.node_end;
+        out->stashes = stage->row->stashes;
+        need.stage = stage;
+    } else if (p->job->parallel.zero > 0) {
+        need.owners = n->layout.workers[0];
+    }
+    enum status st = memory_need_measure(&need, p->settings->micro_batch, &out->need);
+    stage_close(stage);
+    return st == ST_OK ? ST_OK : fail(st, reason);
+}
+
+static enum status measure(const struct preview_stages *preview, int64_t workers,
+                           struct stages_need *n, struct reason *reason)
+{
+    const char *word = job_pipeline_word(preview->job->parallel.schedule);
+    *n = (struct stages_need){ .of = preview };
+    const bool known = pipeline_schedule_parse(word, &n->schedule);
+    CHECK(known);
+    enum status st = job_layout_of(preview->job, workers, &n->layout);
+    if (st != ST_OK)
+        return fail(st, reason);
+    n->plan.count = n->layout.stage_count;
+    for (uint32_t i = 0; i < n->plan.count; i++) {
+        n->plan.of[i].workers = n->layout.workers[i];
+        n->plan.of[i].first_node = n->layout.first_node[i];
+    }
+    for (uint32_t i = 0; st == ST_OK && i < n->plan.count; i++) {
+        st = measure_stage(n, i, reason);
+        if (memory_need_total(&n->stages[i].need) > memory_need_total(&n->stages[n->most].need))
+            n->most = i;
+    }
+    return st;
+}
+
+static const struct memory_need *most_of(const struct stages_need *n)
+{
+    return &n->stages[n->most].need;
+}
+
+static enum status print_most(const struct stages_need *all, const struct stages_need *fewest,
+                              struct buf *out)
+{
+    const struct preview_stages *p = all->of;
+    const long long min = p->job->workers.min;
+    char text[MEMORY_NEED_TEXT];
+    if (memory_need_total(most_of(fewest)) <= memory_need_total(most_of(all))) {
+        return buf_printf(out, "worker     %.1f MiB at most: stage %u\n",
+                          (double)memory_need_total(most_of(all)) / MIB, all->most);
+    }
+    memory_need_print(most_of(fewest), text, sizeof(text));
+    return buf_printf(out, "worker     %.1f MiB at most, one of %lld worker%s: %s\n",
+                      (double)memory_need_total(most_of(fewest)) / MIB, min, min == 1 ? "" : "s",
+                      text);
+}
+
+static enum status print_stage(const struct stages_need *n, uint32_t index, struct buf *out)
+{
+    const struct stage_need *stage = &n->stages[index];
+    char text[MEMORY_NEED_TEXT];
+    memory_need_print(&stage->need, text, sizeof(text));
+    return buf_printf(
+        out, "stage %-4u nodes %u to %u: %.1f MiB with %u micro-batch%s at once: %s\n", index,
+        stage->begin, stage->end - 1, (double)memory_need_total(&stage->need) / MIB, stage->stashes,
+        stage->stashes == 1 ? "" : "es", text);
+}
+
+enum status preview_stages_print(const struct preview_stages *preview, struct buf *out,
+                                 struct reason *reason)
+{
+    const struct job *job = preview->job;
+    auto_free struct stages_need *all = calloc(2, sizeof(*all));
+    if (all == NULL)
+        return fail(ST_NO_MEMORY, reason);
+    struct stages_need *fewest = all;
+    enum status st = measure(preview, job->workers.count, all, reason);
+    if (st == ST_OK && job->workers.min < job->workers.count) {
+        fewest = &all[1]; /* the fewer there are, the more each has */
+        st = measure(preview, job->workers.min, fewest, reason);
+    }
+    if (st == ST_OK)
+        st = print_most(all, fewest, out);
+    for (uint32_t i = 0; st == ST_OK && i < all->plan.count; i++)
+        st = print_stage(all, i, out);
+    return st;
+}
