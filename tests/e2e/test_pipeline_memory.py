@@ -13,7 +13,7 @@ from groups import CannotBe, Groups
 from home import ROOT, Home
 
 MIB = 1 << 20
-LIMIT = 640 * MIB
+LIMIT = 768 * MIB
 TEXT = (ROOT / "examples" / "pipeline" / "gpt2-four-stages.yaml").read_text(encoding="utf-8")
 ALONE = {"parallel__pipeline": 1, "workers__count": 1}
 
