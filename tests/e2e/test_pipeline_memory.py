@@ -14,7 +14,7 @@ from home import ROOT, Home
 
 MIB = 1 << 20
 LIMIT = 768 * MIB
-TEXT = (ROOT / "examples" / "pipeline" / "gpt2-four-stages.yaml").read_text(encoding="utf-8")
+TEXT = (ROOT / "examples" / "gpt2-pipeline.yaml").read_text(encoding="utf-8")
 ALONE = {"parallel__pipeline": 1, "workers__count": 1}
 
 

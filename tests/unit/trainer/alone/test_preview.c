@@ -175,6 +175,41 @@ static void a_plan_has_the_pipeline(void **state)
     assert_non_null(strstr(out.data, "\nstages     begin at nodes 0, "));
 }
 
+/* The number of MiB behind `line`, the start of one. */
+static double told(const struct buf *out, const char *line)
+{
+    const char *at = strstr(out->data, line);
+    if (at == NULL)
+        fail_msg("no line \"%s\" in\n%s", line, out->data);
+    return strtod(at + strlen(line), NULL);
+}
+
+static void a_plan_has_what_stages_take(void **state)
+{
+    (void)state;
+    static const char *const all[] = { "parallel.pipeline=2", "parallel.cuts=[5]",
+                                       "workers={count: 4, min: 4}", "model.width=256", NULL };
+    static const char *const fewer[] = { "parallel.pipeline=2", "workers={count: 4, min: 1}",
+                                         "model.width=256", NULL };
+    struct job *job auto_free = parse(all);
+    struct job *elastic auto_free = parse(fewer);
+    auto_buf struct buf out;
+    struct reason reason = { "" };
+    buf_init(&out, 1 << 20);
+    if (preview_print(job, &out, &reason) != ST_OK)
+        fail_msg("%s", reason.text);
+    const double first = told(&out, "\nstage 0    nodes 0 to 4: ");
+    const double second = told(&out, "\nstage 1    nodes 5 to ");
+    assert_true(second > 5);
+    assert_true(first > 1);
+    const double most = told(&out, "\nworker     ");
+    assert_non_null(strstr(out.data, " MiB at most: stage "));
+    buf_clear(&out);
+    assert_int_equal(preview_print(elastic, &out, &reason), ST_OK);
+    assert_true(told(&out, "\nworker     ") > most);
+    assert_non_null(strstr(out.data, " MiB at most, one of 1 worker: activations "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +217,7 @@ int main(void)
         cmocka_unit_test(without_the_device_nodes_are_alike),
         cmocka_unit_test(what_can_not_be_cut_is_refused_with_what_can),
         cmocka_unit_test(a_plan_has_the_pipeline),
+        cmocka_unit_test(a_plan_has_what_stages_take),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

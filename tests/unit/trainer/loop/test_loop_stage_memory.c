@@ -146,7 +146,7 @@ static size_t check_state(const struct worker *w)
 static void within(size_t said, size_t is, const char *what)
 {
     const double off = is > 0 ? (double)said / (double)is - 1 : (double)said;
-    if (off > 0.05 || off < -0.05)
+    if (off > 0.01 || off < -0.01)
         fail_msg("%s: %zu said, %zu allocated", what, said, is);
 }
 
