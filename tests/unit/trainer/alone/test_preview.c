@@ -187,8 +187,8 @@ static double told(const struct buf *out, const char *line)
 static void a_plan_has_what_stages_take(void **state)
 {
     (void)state;
-    static const char *const all[] = { "parallel.pipeline=2", "parallel.cuts=[5]",
-                                       "workers={count: 4, min: 4}", "model.width=256", NULL };
+    static const char *const all[] = { "parallel.pipeline=[8]", "workers={count: 4, min: 4}",
+                                       "model.width=256", NULL };
     static const char *const fewer[] = { "parallel.pipeline=2", "workers={count: 4, min: 1}",
                                          "model.width=256", NULL };
     struct job *job auto_free = parse(all);
@@ -198,8 +198,8 @@ static void a_plan_has_what_stages_take(void **state)
     buf_init(&out, 1 << 20);
     if (preview_print(job, &out, &reason) != ST_OK)
         fail_msg("%s", reason.text);
-    const double first = told(&out, "\nstage 0    nodes 0 to 4: ");
-    const double second = told(&out, "\nstage 1    nodes 5 to ");
+    const double first = told(&out, "\nstage 0    nodes 0 to 7: ");
+    const double second = told(&out, "\nstage 1    nodes 8 to ");
     assert_true(second > 5);
     assert_true(first > 1);
     const double most = told(&out, "\nworker     ");
