@@ -73,7 +73,7 @@ static enum status read_stages(const struct field *field, const char *text, stru
 {
     int64_t stages = 0;
     const enum status st = read_int(field, text, &stages, refusal);
-    if (st == ST_OK)
+    if (st == ST_OK && out != NULL)
         *out = (struct job_cuts){ .stages = (uint32_t)stages };
     return st;
 }

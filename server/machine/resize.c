@@ -314,8 +314,7 @@ static void seat_stages(struct machine_turn *t)
 {
     struct machine *m = t->m;
     struct seating s = { .seated = 0 };
-    uint32_t now[PLACES_MAX],
-        was[PLACES_MAX]; /* where a place's worker is now; whose place it was */
+    uint32_t now[PLACES_MAX] = { 0 }, was[PLACES_MAX] = { 0 }; /* where who was there is; who is */
     count_comers(m, &s);
     find_step(m, &s);
     choose_seats(m, &s);

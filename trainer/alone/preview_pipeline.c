@@ -171,6 +171,7 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
                                    .lanes = v->lanes,
                                    .stage_count = stages,
                                    .stages = list };
+    CHECK(stages > 0 && v->lanes > 0);
     auto_free uint32_t *order = calloc((size_t)stages * v->lanes, sizeof(*order));
     if (order == NULL)
         return ST_NO_MEMORY;
@@ -309,9 +310,10 @@ static enum status print_cuts(const struct cut *c, struct buf *out)
     enum status st = buf_append_text(out, "stages     begin at nodes ");
     for (uint32_t s = 0; s < named && st == ST_OK; s++)
         st = buf_printf(out, "%s%d", s > 0 ? ", " : "", c->first[s]);
-    if (st == ST_OK && c->of->cost == NULL)
+    if (st == ST_OK && c->of->cost == NULL) {
         return buf_printf(out, "%s, if nodes take alike, which isn't known without the device\n",
                           rest);
+    }
     if (st == ST_OK)
         st = buf_printf(out, "%s and take ", rest);
     for (uint32_t s = 0; s < named && st == ST_OK; s++) {

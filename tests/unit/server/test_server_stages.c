@@ -7,25 +7,32 @@
 #define RANKS 4
 #define STEP  57
 
-/* Two stages of two workers each train, of 16 at most. */
-static struct bench *open_job(void **state, uint32_t min, uint32_t spares)
+/* Two stages of so many workers train, of 16 at most. */
+static struct bench *open_wide(void **state, uint32_t first, uint32_t second, uint32_t min,
+                               uint32_t spares)
 {
     struct bench *b = *state;
     struct machine_config config = bench_config();
-    config.ranks = RANKS;
+    config.ranks = first + second;
     config.most = 16;
     config.min = min;
     config.spares = spares;
     config.lanes = 8;
     config.shares = MACHINE_SHARES_FILE;
     config.stages = 2;
-    config.widths[0] = config.widths[1] = 2;
+    config.widths[0] = first;
+    config.widths[1] = second;
     config.restarts = false;
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
-    for (uint32_t i = 0; i < RANKS; i++)
+    for (uint32_t i = 0; i < first + second; i++)
         bench_progress(b, i, STEP, "forward");
     return b;
+}
+
+static struct bench *open_job(void **state, uint32_t min, uint32_t spares)
+{
+    return open_wide(state, 2, 2, min, spares);
 }
 
 static void has_stages(const struct bench *b, const char *stages)
@@ -186,6 +193,26 @@ static void a_stage_that_lost_all_gets_somebody_and_its_state_from_elsewhere(voi
     come(b, 1, part_of(1, 2, STEP));
     assert_false(b->m.restore.live);
     assert_int_equal(b->m.restore.step, 0);
+}
+
+/* The wish wants more in the other stage: who moves there gets its state, and gives nobody any. */
+static void who_changes_its_stage_is_no_source(void **state)
+{
+    struct bench *b = open_wide(state, 6, 2, 1, 0);
+    for (uint32_t i = 0; i < 5; i++)
+        die(b, i);
+    park_all(b);
+    bench_form_again(b);
+    has_stages(b, "001");
+    const uint32_t numbers[] = { 5, 7, 6 };
+    has_numbers(b, numbers);
+    come(b, 0, part_of(0, 2, STEP));
+    come(b, 1, part_of(1, 2, STEP));
+    come(b, 2, part_of(1, 2, STEP));
+    assert_true(b->m.restore.live);
+    assert_true(b->m.ranks[0].source);
+    assert_false(b->m.ranks[1].source);
+    assert_true(b->m.ranks[2].source);
 }
 
 /* With as many stages as there are workers what the one has is no whole state. */
@@ -366,6 +393,7 @@ int main(void)
         TEST(who_is_new_takes_the_seat_of_the_stage_that_lost_one),
         TEST(with_fewer_nobody_changes_its_stage),
         TEST(a_stage_that_lost_all_gets_somebody_and_its_state_from_elsewhere),
+        TEST(who_changes_its_stage_is_no_source),
         TEST(fewer_workers_than_stages_are_as_many_stages),
         TEST(one_worker_goes_on_from_a_whole_model),
         TEST(a_state_of_other_stages_is_not_gone_on_from),

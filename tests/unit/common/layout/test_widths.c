@@ -9,7 +9,8 @@
 static uint32_t below(uint64_t *state, uint32_t n)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*state >> 33) % n;
+    assert_true(n > 0);
+    return n > 0 ? (uint32_t)(*state >> 33) % n : 0;
 }
 
 /* out: its number of workers. */
