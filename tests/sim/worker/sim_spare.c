@@ -174,6 +174,11 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     if (plan->n_shares != plan->size || lanes != sim->lanes * stages || plan->rank >= plan->size)
         sim_fail(sim, "%s: a plan for rank %u of %u has %zu shares with %u lanes", plan->job,
                  plan->rank, plan->size, plan->n_shares, lanes);
+    const uint32_t cut = plan->size < known->stages ? plan->size : known->stages;
+    if (stages != (cut > 1 ? cut : 1)) {
+        sim_fail(sim, "%s: a plan of generation %u for %u workers has %zu stages", plan->job,
+                 plan->generation, plan->size, stages);
+    }
     if (plan->spare || !of || of->m.generation != plan->generation)
         return;
     const struct machine *m = &of->m;
