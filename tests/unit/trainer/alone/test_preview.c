@@ -179,9 +179,8 @@ static void a_plan_has_the_pipeline(void **state)
 static double told(const struct buf *out, const char *line)
 {
     const char *at = strstr(out->data, line);
-    if (at == NULL)
-        fail_msg("no line \"%s\" in\n%s", line, out->data);
-    return strtod(at + strlen(line), NULL);
+    assert_non_null(at);
+    return at != NULL ? strtod(at + strlen(line), NULL) : 0;
 }
 
 static void a_plan_has_what_stages_take(void **state)

@@ -78,7 +78,7 @@ static void write_all(void)
     struct ckpt_report reports[SHARES] = { 0 };
     struct ckpt_hash digest;
     auto_buf struct buf bytes;
-    buf_init(&bytes, LIMIT_MANIFEST_BYTES);
+    buf_init(&bytes, (size_t)LIMIT_MANIFEST_BYTES);
     CHECK(state_seed(worker, &reason) == ST_OK);
     state_describe(worker, STEP, NULL, &view);
     (void)snprintf(view.state.job, sizeof(view.state.job), JOB);
