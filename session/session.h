@@ -270,8 +270,8 @@ enum session_due session_due_at(struct session *session, uint64_t step);
  * folder `copies` and outlive this process (copies/copy_file.h).
  */
 struct session_snapshot {
-    /* Its tensors, and the data of its buffers, must live until close; the data must not change
-     * before session_snapshot_wait has returned. All else is copied at once. */
+    /* The data of its buffers must live, and not change, before session_snapshot_wait has returned.
+     * All else is copied at once. */
     const struct ckpt_state *state;
     bool saves; /* it is the checkpoint of its step, too: the saver writes it to the store */
     bool last;  /* and the last of this process: it waits for the store */

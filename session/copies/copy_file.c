@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -111,6 +112,9 @@ void copy_file_close(struct copy_file *file)
     if (file->memory != NULL)
         (void)munmap(file->memory, file->size);
     file->memory = NULL;
+    free(file->tensors);
+    file->tensors = NULL;
+    file->tensor_room = 0;
 }
 
 /* ---- writing ---- */
@@ -200,6 +204,24 @@ static enum status put_blobs(struct copy_file *file, const struct ckpt_state *st
     return ST_OK;
 }
 
+/* For who writes the copy to the store, when the state's own may be gone. They are as many at every
+ * step. */
+static enum status put_tensors(struct copy_file *file, const struct ckpt_state *state)
+{
+    if (state->tensor_count > file->tensor_room) {
+        struct ckpt_tensor *more =
+            realloc(file->tensors, state->tensor_count * sizeof(*file->tensors));
+        if (more == NULL)
+            return ST_NO_MEMORY;
+        file->tensors = more;
+        file->tensor_room = state->tensor_count;
+    }
+    if (state->tensor_count > 0)
+        memcpy(file->tensors, state->tensors, state->tensor_count * sizeof(*file->tensors));
+    file->state.tensors = file->tensors;
+    return ST_OK;
+}
+
 static void put_scalars(struct copy_head *head, const struct ckpt_state *state)
 {
     const struct ckpt_scalars *s = &state->scalars;
@@ -235,6 +257,8 @@ enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *sta
     enum status st = put_share(file, state, rank, size, at);
     if (st == ST_OK)
         st = put_blobs(file, state, &at[0]);
+    if (st == ST_OK)
+        st = put_tensors(file, state);
     seal_of(file)->head_size = at[0]; /* no seal yet: the magic is missing */
     return st;
 }

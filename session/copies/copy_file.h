@@ -131,9 +131,11 @@ struct copy_file {
     size_t data_offset; /* multiple of a page */
     bool named;         /* in a folder: others can read it */
     char path[LIMIT_PATH];
-    /* The copy that copy_file_begin described last; after copy_file_fill all of its pointers lead
-     * into memory. */
+    /* The copy that copy_file_begin described last; after copy_file_fill none of its pointers leads
+     * to what the caller has. */
     struct ckpt_state state;
+    struct ckpt_tensor *tensors; /* [tensor_room] */
+    uint32_t tensor_room;
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
     struct ckpt_blob blobs[COPY_BLOBS_MAX];
     struct ckpt_share share;
@@ -155,9 +157,9 @@ void copy_file_close(struct copy_file *file);
 
 /*
  * Begins a copy: breaks the seal, writes tables, scalars, skip list and blobs. The share is that of
- * ckpt_share_of. Borrows what state's buffers and tensors point to until copy_file_fill has
- * returned.
- * Errors: the file is not whole then. ST_FULL  more than was announced; else as ckpt_share_of
+ * ckpt_share_of. Borrows what state's buffers point to until copy_file_fill has returned.
+ * Errors: the file is not whole then. ST_FULL  more than was announced; ST_NO_MEMORY: room for the
+ *         tensors' names, once per file; else as ckpt_share_of
  */
 MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt_state *state,
                                        uint32_t rank, uint32_t size);

@@ -58,6 +58,32 @@ static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
     copies_free(s);
 }
 
+/* Who took it may have let go of its state before the copy is written. */
+static void a_copy_has_tensors_of_its_own(void **state)
+{
+    (void)state;
+    struct copies *s = copies_new(COPIES_COUNT);
+    struct ckpt_tensor tensors[] = {
+        { .name = "a", .ndim = 1, .dims = { 6 } },
+        { .name = "b", .offset = 6, .ndim = 2, .dims = { 2, 3 } },
+    };
+    const struct ckpt_tensor was[] = { tensors[0], tensors[1] };
+    struct copy_file file;
+    assert_int_equal(copy_file_open(NULL, copies_share_bytes(s, 0, 1), &file), ST_OK);
+    s->state.tensors = tensors;
+    for (s->state.tensor_count = 1; s->state.tensor_count <= 2; s->state.tensor_count++) {
+        const uint32_t count = s->state.tensor_count;
+        memcpy(tensors, was, sizeof(tensors));
+        assert_int_equal(copy_file_begin(&file, &s->state, 0, 1), ST_OK);
+        copy_file_fill(&file);
+        memset(tensors, 0xff, sizeof(tensors));
+        assert_int_equal(copy_file_state(&file)->tensor_count, count);
+        assert_memory_equal(copy_file_state(&file)->tensors, was, count * sizeof(was[0]));
+    }
+    copy_file_close(&file);
+    copies_free(s);
+}
+
 static void a_copy_that_was_being_taken_is_not_whole(void **state)
 {
     (void)state;
@@ -404,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_is_read_as_it_was_taken),
         cmocka_unit_test(what_is_copied_is_saved_with_the_hashes_of_the_source),
+        cmocka_unit_test(a_copy_has_tensors_of_its_own),
         cmocka_unit_test(a_copy_that_was_being_taken_is_not_whole),
         cmocka_unit_test(every_flipped_byte_is_found),
         cmocka_unit_test(a_file_that_was_cut_is_not_whole),
