@@ -31,7 +31,7 @@ def find_parent():
     for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
         _, controllers, own = line.split(":", 2)
         if controllers == "":
-            # Beside this process, or below it: groups whose children have the controller have no processes but at the root.
+            # Below this process, or beside it: but for the root a group has processes, or children with controllers.
             for group in (ROOT / own.lstrip("/"), (ROOT / own.lstrip("/")).parent):
                 control = group / "cgroup.subtree_control"
                 if control.exists() and "memory" in control.read_text(encoding="ascii").split():

@@ -1,5 +1,5 @@
-"""A GPT-2 that doesn't fit into the memory of one worker trains on four that have a stage each, and ends with the bits of
-one worker that has memory enough: each worker in a control group with the same bound."""
+"""A GPT-2 that doesn't fit into the memory of one worker trains on four that have a stage each, and ends with the bits
+of one worker that has memory enough: each worker in a control group with the same bound."""
 import os
 import re
 import signal
