@@ -4,7 +4,7 @@ import subprocess
 from home import BIN, Home, alive, until
 
 LONG = {"train__duration": "400 steps", "checkpoint__every": "20 steps", "checkpoint__keep__last": "2"}
-HELD = "trainer.forward,rank=0,step=50:wait"
+HELD = "trainer.forward,rank=0,step=110:wait"  # also where a save or two were dropped
 
 
 def back_up(home, path):

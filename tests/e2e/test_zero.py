@@ -84,6 +84,23 @@ def test_it_grows_without_losing_a_step_and_shrinks(digest):
         no_process_is_left(home)
 
 
+def test_what_moved_to_new_owners_before_one_of_them_died_is_nobody_s(digest):
+    """The two that had all parts between them have given some away when the third dies: they hold other parts than
+    before, and must not go on as if they had those."""
+    with held_home("trainer.forward,rank=0,step=12:wait", "trainer.live,rank=2:kill",
+                   "trainer.parked,rank=0,generation=2:wait") as home:
+        job = home.submit(TEXT, workers__count=2, workers__min=2)
+        home.wait_hit("trainer.forward")
+        home.cairn("set", job, "workers.count=3")
+        warm(home, job)
+        home.go("trainer.forward")
+        home.wait_hit("trainer.parked")
+        home.cairn("set", job, "workers.count=2")
+        home.go("trainer.parked")
+        assert home.digest(job) == digest
+        assert [kind for kind, _ in recoveries(home, job)][-1] != "live"
+
+
 def test_zero_may_come_and_go_with_a_pause(digest):
     """A checkpoint belongs to no way of owning."""
     with held_home("trainer.forward,rank=0,step=15:wait") as home:

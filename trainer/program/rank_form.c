@@ -158,6 +158,7 @@ static enum status restage(struct rank *r)
         return st;
     worker_close(r->worker);
     r->worker = NULL;
+    r->kept.whole = false; /* it went with the worker */
     return ST_OK;
 }
 
@@ -168,13 +169,14 @@ enum status rank_form(struct rank *r)
     if (st != ST_OK)
         return st;
     note_stages(r);
+    if (r->worker != NULL)
+        r->worker->options.data_known = r->assignment.data_known;
     st = restage(r);
     if (st != ST_OK)
         return st;
     if (r->worker == NULL) {
         st = open_worker(r);
     } else if (r->worker->stage == NULL) {
-        r->worker->options.data_known = r->assignment.data_known;
         st = worker_regroup(r->worker, r->assignment.rank, r->assignment.size, r->assignment.shares,
                             &r->reason);
     }

@@ -89,8 +89,9 @@ static enum status sync_live(struct rank *r)
     auto_free struct loop_rest *rests = calloc(a->size, sizeof(*rests));
     if (rests == NULL)
         return ST_NO_MEMORY;
+    const struct session_parked kept = r->kept;
     struct live_sync_options options = { .assignment = a,
-                                         .kept = &r->kept,
+                                         .kept = &kept,
                                          .note = &r->rest,
                                          .note_size = sizeof(r->rest),
                                          .notes = rests,
@@ -107,8 +108,8 @@ static enum status sync_live(struct rank *r)
             reason_set(&r->reason, "the state from other workers: %s", status_string(st));
             return st;
         }
-        if (!source)
-            r->kept.whole = false;
+        if (!source || r->worker->ownership.options.owns)
+            r->kept.whole = false; /* until all is there; owners give some of theirs away */
         progress_collective_begin(&r->progress, "live");
         st = live_sync(r->worker, &options, &blamed, &r->reason);
         close_state_comm(r);
@@ -121,10 +122,9 @@ static enum status sync_live(struct rank *r)
         return st;
     progress_collective_end(&r->progress, "live");
     merge_rests(r, rests);
-    const uint32_t computed_by = r->kept.computed_by;
     note_kept(r, a->live_step);
     if (source)
-        r->kept.computed_by = computed_by;
+        r->kept.computed_by = kept.computed_by;
     if (!source) {
         LOG_INFO(r->log, "has the state of step %llu from %zu workers",
                  (unsigned long long)a->live_step, a->live_source_count);

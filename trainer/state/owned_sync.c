@@ -87,8 +87,11 @@ enum status owned_sync(struct worker *worker, const struct owned_sync_options *o
 {
     struct owned_sync s = { .worker = worker, .options = options };
     const struct optimizer_move move = { move_moment, &s };
-    if (is_settled(worker, options))
+    if (is_settled(worker, options)) {
+        if (!ownership_is_settled(&worker->ownership))
+            return ST_INVALID; /* a generation that failed has moved them */
         return worker_hold(worker, NULL);
+    }
     auto_free float *stretch = malloc(STRETCH * sizeof(*stretch));
     auto_free struct comm_segment *segments = calloc(worker->options.size, sizeof(*segments));
     if (stretch == NULL || segments == NULL)

@@ -55,6 +55,7 @@ struct optimizer {
 
     uint64_t *sums;          /* one per piece of a buffer; device memory */
     uint64_t *sums_read;     /* ... of all buffers; host memory */
+    size_t sums_max;         /* of them there is room for */
     uint64_t *decay_borders; /* of all parts; device memory; NULL: all decay */
     struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
     struct ckpt_tensor *tensors;

@@ -16,15 +16,18 @@ static const char *moment_name(const struct optimizer *optimizer, int moment)
 
 /* ---- memory ---- */
 
-static size_t all_pieces(const struct optimizer *optimizer)
+/* Of whole buffers, and one more for each further run that begins within a piece. */
+static size_t pieces_max(const struct optimizer *optimizer)
 {
-    return optimizer_pieces(optimizer->layout.param_count) * (size_t)(1 + optimizer->moment_count) +
-           optimizer_pieces(optimizer->layout.stat_count);
+    const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_RUNS_MAX;
+    return params * (size_t)(1 + optimizer->moment_count) +
+           optimizer_pieces(optimizer->layout.stat_count) + 1;
 }
 
 static enum status allocate_sums(struct optimizer *optimizer)
 {
-    const size_t bytes = all_pieces(optimizer) * sizeof(*optimizer->sums);
+    optimizer->sums_max = pieces_max(optimizer);
+    const size_t bytes = optimizer->sums_max * sizeof(*optimizer->sums);
     enum status st = optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->sums);
     if (st != ST_OK)
         return st;

@@ -19,6 +19,7 @@ static enum status sum_run(struct optimizer *optimizer, const float *data, size_
 {
     if (count == 0)
         return ST_OK;
+    CHECK(*at + optimizer_pieces(count) <= optimizer->sums_max);
     enum status st = optimizer->table->vector.checksums(optimizer->backend, optimizer->sums + *at,
                                                         data + first, count, stream);
     *at += optimizer_pieces(count);

@@ -211,15 +211,23 @@ void ownership_unsettle(struct ownership *ownership)
     ownership->moments_of[1] = 0;
 }
 
+bool ownership_is_settled(const struct ownership *ownership)
+{
+    return ownership->moments_of[0] == ownership->rank &&
+           ownership->moments_of[1] == ownership->size;
+}
+
 enum status ownership_hold(struct ownership *ownership, struct optimizer *optimizer,
                            const struct optimizer_move *move)
 {
     struct ownership *o = ownership;
-    const bool same = o->moments_of[0] == o->rank && o->moments_of[1] == o->size;
     enum status st = ST_OK;
-    if (o->options.owns && !same)
+    if (o->options.owns && !ownership_is_settled(o)) {
+        ownership_unsettle(o);
         st = optimizer_own(optimizer, ownership_owners(o), move);
-    ownership_note_held(o);
+    }
+    if (st == ST_OK)
+        ownership_note_held(o);
     if (st == ST_OK)
         st = share_state(o, optimizer);
     return st == ST_OK ? open_exchanges(o, optimizer) : st;

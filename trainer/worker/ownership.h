@@ -83,6 +83,8 @@ MUST_CHECK enum status ownership_hold(struct ownership *ownership, struct optimi
 /* What optimizer_own is to move comes from other ranks as well: also where this rank's part is what
  * it was. */
 void ownership_unsettle(struct ownership *ownership);
+/* The moments are those of this rank's part in this generation. */
+bool ownership_is_settled(const struct ownership *ownership);
 
 /* Other ranks own parts. */
 bool ownership_is_shared(const struct ownership *ownership);
