@@ -177,6 +177,7 @@ struct session_wish session_wish_of(const struct session_ready *ready)
                                   .object = ready->object,
                                   .peers = ready->peers,
                                   .wards = ready->wards,
+                                  .ward_bytes = ready->ward_bytes_max,
                                   .bytes_max = ready->memory_bytes_max };
 }
 

@@ -195,6 +195,7 @@ struct session_ready {
     bool object;               /* the store is S3 */
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
+    size_t ward_bytes_max;     /* as snapshot_bytes_max, of that rank of the job that has most */
     size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
     double step_flops;         /* operations of a step of the job; 0: not said */
     double peak_flops;       /* operations a second that this rank could do at most; 0: not known */

@@ -19,7 +19,8 @@ static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
 
 static size_t bytes_of(const struct session_wish *wish, int files, uint32_t threads)
 {
-    return ((size_t)files + 2 * (size_t)wish->wards) * copy_file_bytes(wish->share_bytes) +
+    return (size_t)files * copy_file_bytes(wish->share_bytes) +
+           2 * (size_t)wish->wards * copy_file_bytes(wish->ward_bytes) +
            writer_bytes(wish, threads);
 }
 
@@ -31,6 +32,7 @@ enum status session_budget(const struct session_wish *wish, struct session_budge
         .files = (wish->every ? 2 : 1) + away,
         .ward_files = 2 * (int)wish->wards,
         .file_bytes = copy_file_bytes(wish->share_bytes),
+        .ward_file_bytes = copy_file_bytes(wish->ward_bytes),
     };
     budget.least = bytes_of(wish, budget.files, 0);
     if (wish->bytes_max != 0 && budget.least > wish->bytes_max) {

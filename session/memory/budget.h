@@ -27,23 +27,26 @@ struct session_wish {
     bool object;        /* the store is S3: parts on their way and blocks read ahead take memory */
     bool peers;         /* copies go to another node */
     uint32_t wards;     /* ranks whose copies come from there: two files for each */
+    size_t ward_bytes;  /* as share_bytes, of that rank of the job that has most */
     size_t bytes_max;   /* hard bound; 0: none */
 };
 
 struct session_budget {
-    int files;           /* two, three with `every`; two more with `peers`; fewer: see below */
-    int ward_files;      /* beside them, for what comes from other nodes */
-    uint32_t threads;    /* at most those wished for; 0: the saver encodes */
-    size_t file_bytes;   /* of one copy file */
-    size_t writer_bytes; /* of all that encodes and writes */
-    size_t bytes;        /* of all, at most */
-    size_t least;        /* the bound below which nothing can be saved */
+    int files;              /* two, three with `every`; two more with `peers`; fewer: see below */
+    int ward_files;         /* beside them, for what comes from other nodes */
+    uint32_t threads;       /* at most those wished for; 0: the saver encodes */
+    size_t file_bytes;      /* of one copy file of its own */
+    size_t ward_file_bytes; /* of one for a ward's copy, at most */
+    size_t writer_bytes;    /* of all that encodes and writes */
+    size_t bytes;           /* of all, at most */
+    size_t least;           /* the bound below which nothing can be saved */
 };
 
 /* What copy files take of a worker's node. */
 static inline uint64_t session_budget_copies(const struct session_budget *budget)
 {
-    return (uint64_t)(budget->files + budget->ward_files) * (uint64_t)budget->file_bytes;
+    return (uint64_t)budget->files * (uint64_t)budget->file_bytes +
+           (uint64_t)budget->ward_files * (uint64_t)budget->ward_file_bytes;
 }
 
 /*

@@ -411,6 +411,38 @@ def test_a_node_may_be_lost_in_each_generation(quiet):
             assert first in (4, 5) and second in (8, 9)
 
 
+# The first of two stages has all but a seventieth of the parameters.
+UNEVEN = """
+name: uneven
+model: {arch: mlp, hidden: 1200, classes: 10}
+data:
+  train: {format: synthetic, samples: 200}
+train:
+  duration: 12 steps
+  global_batch: 16
+  lanes: 4
+  optimizer: {name: adamw, lr: 0.001}
+  seed: 7
+workers: {count: 2}
+"""
+
+
+def test_a_node_is_lost_with_a_stage_of_another_size_than_its_peers():
+    with Home() as home:
+        quiet = home.run(UNEVEN, workers__count=1)
+    with Home(env=Home.RESTART, faults=stop_at(7), slots=1) as home:
+        with node(home) as agent:
+            job = home.submit(UNEVEN, parallel__pipeline=2, **AT_A_PEER)
+            home.wait_hit("trainer.forward")
+            wait_for_peers(home, job, 6, 2)
+            sizes = sorted(path.stat().st_size for path in from_peers(home, job))
+            assert sizes[-1] > 4 * sizes[0]
+            lose(home, agent)
+        with node(home):
+            assert home.digest(job) == quiet
+            assert restored_steps(home, job)[0] in (6, 7)
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_the_store_is_used_instead_of_a_peers_copy_that_is(name):
     sets = {"checkpoint__every": "4 steps", "checkpoint__memory_every": "1 step", "checkpoint__peers": "1"}

@@ -312,6 +312,7 @@ static enum status print_saving(const struct preview *p)
                                  .object = ckpt_store_is_object(p->job->checkpoint.store),
                                  .peers = p->job->checkpoint.peers > 0,
                                  .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
+                                 .ward_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
                                  .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
     struct session_budget budget = { .least = 0 };
     enum status st = session_share_check(wish.share_bytes, wish.state_bytes, p->reason);

@@ -12,6 +12,7 @@
 #include "trainer/state/copy_restore.h"
 #include "trainer/state/partners.h"
 #include "trainer/state/state.h"
+#include "trainer/worker/agree.h"
 
 #define JOIN_MS    INT64_C(300000) /* every rank of the generation must have come */
 #define ERRORS_MAX ((size_t)64 * 1024)
@@ -222,6 +223,26 @@ static enum status choose_partners(struct rank *r)
     return st;
 }
 
+/* Room for copies of other ranks: stages of a pipeline differ in size, and who has whose copy
+ * changes with every generation. So each expects one as large as the largest. With all ranks. */
+static enum status expect_wards(struct rank *r, struct session_ready *ready)
+{
+    const struct session_assignment *a = &r->assignment;
+    const struct rank_words mine = { { ready->snapshot_bytes_max } }, *all;
+    enum status st = agree_exchange(r->worker, "shares", &mine, &all);
+    if (st != ST_OK) {
+        reason_set(&r->reason, "agreeing how large copies at other nodes are: %s",
+                   status_string(st));
+        return st;
+    }
+    r->ward_bytes = 0;
+    for (uint32_t i = 0; i < a->size; i++)
+        r->ward_bytes = all[i].word[0] > r->ward_bytes ? (size_t)all[i].word[0] : r->ward_bytes;
+    ready->wards = partners_wards(r->partners, a->size, a->rank);
+    ready->ward_bytes_max = r->ward_bytes;
+    return ST_OK;
+}
+
 /* Where it fails there are no copies at other nodes; the job goes on. */
 void rank_start_exchange(struct rank *r)
 {
@@ -229,6 +250,7 @@ void rank_start_exchange(struct rank *r)
                                                    .assignment = &r->assignment,
                                                    .partners = r->partners,
                                                    .copies = r->options->copies,
+                                                   .ward_bytes = r->ward_bytes,
                                                    .secret = rank_token(r),
                                                    .log = r->log };
     enum status st = ST_NOT_FOUND;
@@ -344,9 +366,9 @@ enum status rank_get_ready(struct rank *r)
                                    .peers = r->partners != NULL,
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
-    if (ready.peers)
-        ready.wards = partners_wards(r->partners, r->assignment.size, r->assignment.rank);
     st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
+    if (st == ST_OK && ready.peers)
+        st = expect_wards(r, &ready);
     if (st == ST_OK)
         st = choose_copies(r, &ready);
     if (st != ST_OK)

@@ -93,6 +93,7 @@ struct rank {
     struct session_assignment assignment;
     struct stage_plan stages; /* the assignment's */
     uint32_t *partners;       /* trainer/state/partners.h; NULL: no copies go to other nodes */
+    size_t ward_bytes;        /* with partners: of the largest share of any rank */
     struct copy_exchange *exchange;
     struct buf pins;
     bool paces_copies;       /* how often they are taken follows from what they cost */

@@ -194,8 +194,7 @@ static enum status prepare_wards(struct copy_exchange *x)
         struct ward *ward = &x->wards[i];
         struct copy_file *file = &ward->files[x->turn];
         const size_t size = (size_t)x->offers[ward->rank].seal.file_size;
-        /* Shares are cut evenly, and memory is budgeted for one of this rank's size. */
-        if (size > 2 * (size_t)x->offers[x->rank].seal.file_size)
+        if (size > copy_file_bytes(x->options.ward_bytes)) /* what memory is budgeted for */
             return ST_FULL;
         if (file->memory != NULL && file->size == size) {
             copy_file_break(file);

@@ -39,7 +39,8 @@ struct copy_exchange_options {
     const struct session_assignment *assignment; /* borrowed for life, as all */
     const uint32_t *partners;                    /* of partners_choose */
     const char *copies;                          /* the node's folder of the job */
-    const char *secret;                          /* the generation's (comm/comm.h) */
+    size_t ward_bytes;  /* most that a ward's share has; memory is budgeted for it */
+    const char *secret; /* the generation's (comm/comm.h) */
     const struct log *log;
 };
 

@@ -93,9 +93,12 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
     (void)unused;
     for (size_t i = 0; i < SHARES; i++) {
         for (uint32_t wards = 0; wards < 4; wards++) {
-            struct session_wish wish = {
-                .share_bytes = shares[i], .threads = 1, .every = true, .peers = true, .wards = wards
-            };
+            struct session_wish wish = { .share_bytes = shares[i],
+                                         .threads = 1,
+                                         .every = true,
+                                         .peers = true,
+                                         .wards = wards,
+                                         .ward_bytes = shares[i] };
             struct session_budget budget;
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
             assert_int_equal(budget.files, 5);
@@ -108,6 +111,28 @@ static void copies_at_peers_have_slots_of_their_own(void **unused)
             assert_int_equal(session_budget(&wish, &budget), ST_OK);
             assert_int_equal(budget.files, 4);
             assert_int_equal(budget.bytes, wish.bytes_max);
+        }
+    }
+}
+
+/* In a pipeline a ward may have much more than this rank, or much less. */
+static void wards_take_what_the_largest_of_them_has(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < SHARES; i++) {
+        for (size_t j = 0; j < SHARES; j++) {
+            struct session_wish wish = { .share_bytes = shares[i],
+                                         .every = true,
+                                         .peers = true,
+                                         .wards = 3,
+                                         .ward_bytes = shares[j] };
+            const size_t wards = 6 * copy_file_bytes(shares[j]);
+            struct session_budget budget;
+            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_int_equal(budget.bytes,
+                             5 * copy_file_bytes(shares[i]) + wards + budget.writer_bytes);
+            assert_int_equal(session_budget_copies(&budget),
+                             5 * copy_file_bytes(shares[i]) + wards);
         }
     }
 }
@@ -216,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_report_of_the_largest_share_goes_into_a_message),
         cmocka_unit_test(a_share_that_no_report_can_carry_is_refused_by_number),
         cmocka_unit_test(copies_at_peers_have_slots_of_their_own),
+        cmocka_unit_test(wards_take_what_the_largest_of_them_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
