@@ -52,6 +52,8 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .lanes = (uint32_t)spec->train.lanes,
                                      .shares = shares_of(spec),
                                      .stages = spec->parallel.pipeline.stages,
+                                     .owns = spec->parallel.zero > 0,
+                                     .on_device = spec->workers.device != JOB_DEVICE_CPU,
                                      .audited = audited_within(spec),
                                      .lanes_audited = 2 * (uint64_t)spec->audit.every,
                                      .keep_last = (uint64_t)spec->checkpoint.keep_last,

@@ -80,6 +80,8 @@ struct machine_config {
      * many workers each has (common/layout/widths.h). 0, 1: it isn't cut. */
     uint32_t stages;
     uint32_t widths[LIMIT_STAGES];
+    bool owns;      /* a worker has parts of the state that no other has (parallel.zero) */
+    bool on_device; /* the state is in a device's memory */
     enum machine_shares shares;
     uint64_t audited;       /* what is wrong shows within so many steps; 0: nobody looks */
     uint64_t lanes_audited; /* ... of a lane; 0: nobody looks at those */

@@ -17,8 +17,10 @@
  * In a pipeline who is kept stays in its stage, whose state it has. How wide stages are follows
  * from how many come (common/layout/widths.h), and as far as that leaves it open from who is kept:
  * then nobody changes its stage. Who has to is as a newcomer there, and so is everybody where there
- * are more or fewer stages than before: what workers have doesn't fit then, and a change that is
- * planned saves first, and starts all anew.
+ * are more or fewer stages than before: what workers have doesn't fit then.
+ *
+ * Where what those who stay have is not all of the state, or can't be gone on from, a change that
+ * is planned saves first, and starts all anew.
  */
 #include "common/check.h"
 #include "common/layout/widths.h"
@@ -407,6 +409,24 @@ static bool is_cut_anew(const struct machine *m, uint32_t workers)
     return m->config.stages > 1 && layout_wish_stages(&wish, workers) != machine_stages(m);
 }
 
+/* With so many workers those who stay don't have all of the state: the part of one who leaves is
+ * its own, and what workers of a stage have then goes to no other one (rank_may_keep in
+ * trainer/program). */
+static bool is_left_behind(const struct machine *m, uint32_t workers)
+{
+    if (m->config.stages > 1 && machine_stages(m) > 1)
+        return m->config.owns || m->config.on_device;
+    return m->config.owns && workers < m->size;
+}
+
+/* Why all save first; NULL: they needn't. */
+static const char *why_save(const struct machine *m, uint32_t workers)
+{
+    if (is_cut_anew(m, workers))
+        return "in other stages";
+    return is_left_behind(m, workers) ? "who have the state only together" : NULL;
+}
+
 void machine_resize_tick(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -424,10 +444,10 @@ void machine_resize_tick(struct machine_turn *t)
         return;
     const uint32_t there = m->size + machine_spares_ready(m);
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
-    if (is_cut_anew(m, next)) {
-        machine_tell(t, "resizing",
-                     "from %u workers to %u, in other stages: all save, and start anew", m->size,
-                     next);
+    const char *why = why_save(m, next);
+    if (why != NULL) {
+        machine_tell(t, "resizing", "from %u workers to %u, %s: all save, and start anew", m->size,
+                     next, why);
         machine_announce(t, true);
         return;
     }

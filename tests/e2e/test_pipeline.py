@@ -106,6 +106,18 @@ def test_fewer_workers_have_fewer_stages(digest):
         no_process_is_left(home)
 
 
+def test_owners_of_a_stage_become_fewer_without_losing_a_step(digest):
+    with held_home("trainer.forward,rank=0,step=13:wait", slots=4) as home:
+        job = home.submit(TEXT, parallel__pipeline=2, parallel__zero=1, workers__count=4, workers__min=2)
+        home.wait_hit("trainer.forward")
+        home.cairn("set", job, "workers.count=3")
+        home.go("trainer.forward")
+        assert home.digest(job, seconds=120) == digest
+        assert sizes(home, job) == [4, 3]
+        assert recoveries(home, job) == [("checkpoint", 0)]
+        no_process_is_left(home)
+
+
 def test_everything_dies(digest):
     with held_home("trainer.pipe,rank=0,step=11:wait") as home:
         job = home.submit(TEXT, parallel__pipeline=2, workers__count=2)

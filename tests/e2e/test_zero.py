@@ -65,8 +65,8 @@ def test_what_died_with_its_node_comes_from_the_checkpoint(digest):
         assert [one["kind"] for one in home.show(job)["recoveries"]] == ["checkpoint"]
 
 
-def test_it_grows_without_losing_a_step_and_shrinks(digest):
-    with held_home("trainer.forward,rank=0,step=12:wait", "trainer.reduce,generation=2,step=20:wait") as home:
+def test_it_grows_and_shrinks_without_losing_a_step(digest):
+    with held_home("trainer.forward,rank=0,step=12:wait", "trainer.reduce,generation=2:wait") as home:
         job = home.submit(TEXT, workers__count=2, workers__min=1)
         home.wait_hit("trainer.forward")
         before = workers(home.show(job))
@@ -81,6 +81,7 @@ def test_it_grows_without_losing_a_step_and_shrinks(digest):
         home.go("trainer.reduce")
         assert home.digest(job) == digest
         assert sizes(home, job) == [2, 4, 3]
+        assert recoveries(home, job)[1] == ("checkpoint", 0)  # saved for it: parts leave
         no_process_is_left(home)
 
 

@@ -58,6 +58,77 @@ static void a_state_that_lacks_a_part_is_not_gone_on_from(void **state)
     }
 }
 
+/* ---- other numbers of workers ---- */
+
+static void open_owned(struct bench *b)
+{
+    struct machine_config config = bench_config();
+    config.ranks = RANKS;
+    config.most = 16;
+    config.restarts = false;
+    config.owns = true;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, 57, "forward");
+}
+
+static void set_workers(struct bench *b, uint32_t workers)
+{
+    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* The parts of those who leave would be lost with them. */
+static void fewer_owners_begin_with_a_save(void **state)
+{
+    struct bench *b = *state;
+    open_owned(b);
+    set_workers(b, RANKS - 1);
+    assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(save);
+    assert_true(save->exit);
+    assert_non_null(bench_told(b, "resizing"));
+    const uint64_t step = save->step;
+    bench_tick(b, 1000);
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_progress(b, i, step, "forward");
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_begin(b, i, step);
+    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_report(b, i, step);
+    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    for (uint32_t i = 0; i < RANKS; i++)
+        bench_exit(b, i, MACHINE_EXIT_CODE, 0);
+    bench_form_again(b);
+    assert_int_equal(b->m.size, RANKS - 1);
+    assert_int_equal(b->m.restore.step, step);
+    assert_int_equal(b->m.failures, 0);
+}
+
+/* All parts stay, and newcomers get theirs from who has them. */
+static void more_owners_save_nothing(void **state)
+{
+    struct bench *b = *state;
+    open_owned(b);
+    set_workers(b, RANKS + 1);
+    const char *node = "extra";
+    uint32_t slot = 7;
+    struct machine_event spare = { .kind = MACHINE_EV_SPARE,
+                                   .placed = { &node, &slot, 1, "token of spares" } };
+    assert_int_equal(bench_apply(b, spare), ST_OK);
+    const uint32_t at = bench_act(b, MACHINE_ACT_START, 0)->rank;
+    bench_hello(b, at);
+    bench_ready(b, at, BENCH_STEPS);
+    bench_say_parked(b, at);
+    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+}
+
 #define LIVE(test) cmocka_unit_test_setup_teardown(test, bench_setup_park, bench_teardown)
 
 int main(void)
@@ -65,6 +136,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LIVE(parts_of_a_state_are_gone_on_from_where_all_are_there),
         LIVE(a_state_that_lacks_a_part_is_not_gone_on_from),
+        LIVE(fewer_owners_begin_with_a_save),
+        LIVE(more_owners_save_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -329,6 +329,26 @@ static void other_stages_begin_with_a_save(void **state)
     assert_int_equal(b->m.failures, 0);
 }
 
+/* As many stages, narrower or wider: but nobody goes on with what it has of its stage. */
+static void stages_whose_state_does_not_move_begin_with_a_save(void **state)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        struct bench *b = open_job(state, 1, 0);
+        b->m.config.owns = (kind & 1) == 0;
+        b->m.config.on_device = (kind & 1) != 0;
+        assert_int_equal(set(b, kind < 2 ? RANKS - 1 : RANKS + 1), ST_OK);
+        if (kind >= 2)
+            (void)ready_spare(b);
+        assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
+        const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+        assert_non_null(save);
+        assert_true(save->exit);
+        bench_tick(b, 1000);
+        assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
+        assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
+    }
+}
+
 /* ---- what the journal has ---- */
 
 static void stages_outlive_the_coordinator(void **state)
@@ -400,6 +420,7 @@ int main(void)
         TEST(of_fewer_workers_each_stage_keeps_who_has_the_step_that_all_have),
         TEST(more_workers_make_stages_wider),
         TEST(other_stages_begin_with_a_save),
+        TEST(stages_whose_state_does_not_move_begin_with_a_save),
         TEST(stages_outlive_the_coordinator),
         TEST(a_pipeline_that_can_not_be_is_refused),
     };
