@@ -65,8 +65,8 @@ struct ckpt_run {
     uint64_t first, count;
 };
 
-/* AdamW's two moments in 512 buckets of 16 MiB each, of which a rank has one run: 2 G parameters.
- * Larger models take larger buckets. */
+/* AdamW's two moments in up to 500 buckets, of which a rank has one run each, and what all have:
+ * larger models take larger buckets (lane_owned_wanted in trainer/tape/lane_owners.h). */
 #define CKPT_RUNS_MAX 1024
 
 /* What one rank has of a state: not empty runs, ascending by buffer, then first; none begins where

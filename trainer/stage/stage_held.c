@@ -3,6 +3,11 @@
 
 #include "common/cleanup.h"
 #include "trainer/stage/stage_internal.h"
+#include "trainer/tape/lane_owners.h"
+
+/* With the parameters, its own and those of ties, and the statistics. */
+_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + TAPE_TIES_MAX + 2 <= CKPT_RUNS_MAX,
+               "a share has room for all runs of an owner");
 
 static uint64_t chunk_below(uint64_t at)
 {

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/stage/stage_internal.h"
+#include "trainer/tape/lane_owners.h"
 
 static size_t unit_of(const struct stage *s)
 {
@@ -20,11 +21,12 @@ static enum status cut_params(const struct stage *s, const struct lane_run *para
 {
     const size_t unit = s->options.owns ? unit_of(s) : PIECE_ELEMENTS;
     const size_t from = s->options.owns ? params->first / unit * unit : params->first;
+    const size_t count = params->end - from;
+    const size_t wanted = s->options.owns ? lane_owned_wanted(count) : LANE_BUCKET_ELEMENTS;
     *out_count = 0;
     if (params->first == params->end)
         return ST_OK;
-    enum status st = lane_cut(params->end - from, unit, LANE_BUCKET_ELEMENTS, out,
-                              LANE_BUCKETS_MAX - LANE_PARTS, out_count);
+    enum status st = lane_cut(count, unit, wanted, out, LANE_BUCKETS_MAX - LANE_PARTS, out_count);
     for (size_t b = 0; st == ST_OK && b < *out_count; b++)
         out[b] = b == 0 ? params->first : out[b] + from;
     return st;

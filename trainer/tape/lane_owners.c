@@ -18,6 +18,17 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
+#define LEADING_BUCKETS 20
+
+size_t lane_owned_wanted(size_t params)
+{
+    size_t wanted = LANE_BUCKET_ELEMENTS;
+    while (params / wanted >= LANE_OWNED_BUCKETS_MAX - LEADING_BUCKETS)
+        wanted *= 2;
+    return wanted;
+}
+
 enum status lane_owned_buckets(const struct tape *tape, size_t unit, size_t wanted,
                                size_t *out_begin, size_t capacity, struct lane_owned *out)
 {

@@ -32,6 +32,13 @@ struct lane_owned {
     size_t kept;   /* [params, kept) the ties; then there is one more */
 };
 
+/* Buckets of parameters that have owners, at most: a rank has a run of each moment in each of them,
+ * and a share of the state has room for CKPT_RUNS_MAX runs (checkpoint/checkpoint.h). */
+#define LANE_OWNED_BUCKETS_MAX 500
+/* Elements that buckets of so many parameters are to have, so that there are no more of them:
+ * LANE_BUCKET_ELEMENTS, or that times a power of two. */
+size_t lane_owned_wanted(size_t params);
+
 /*
  * Ascending starts of buckets of about `wanted` elements, as lane_cut's. out_begin[0] = 0.
  * Errors: ST_FULL  more than `capacity` buckets

@@ -19,8 +19,8 @@ enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks, si
     auto_free size_t *begin = calloc(LANE_BUCKETS_MAX, sizeof(*begin));
     if (begin == NULL)
         return ST_NO_MEMORY;
-    enum status st =
-        lane_owned_buckets(tape, unit, LANE_BUCKET_ELEMENTS, begin, LANE_BUCKETS_MAX, &buckets);
+    const size_t wanted = lane_owned_wanted(tape->param_elements);
+    enum status st = lane_owned_buckets(tape, unit, wanted, begin, LANE_BUCKETS_MAX, &buckets);
     if (st != ST_OK)
         return st;
     auto_free size_t *borders = calloc(buckets.count * (ranks + 1), sizeof(*borders));

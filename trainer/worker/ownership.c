@@ -24,7 +24,8 @@ enum status ownership_open(const struct ownership_options *options, struct owner
     if (o->bucket_begin == NULL)
         return ST_NO_MEMORY;
     if (options->owns) {
-        return lane_owned_buckets(options->tape, unit_of(o), LANE_BUCKET_ELEMENTS, o->bucket_begin,
+        const size_t wanted = lane_owned_wanted(options->tape->param_elements);
+        return lane_owned_buckets(options->tape, unit_of(o), wanted, o->bucket_begin,
                                   LANE_BUCKETS_MAX, &o->buckets);
     }
     return lane_buckets(&layout, LANE_BUCKET_ELEMENTS, o->bucket_begin, LANE_BUCKETS_MAX,
@@ -163,6 +164,10 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
 }
 
 /* ---- what this rank has ---- */
+
+/* With the parameters and the statistics. */
+_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
+               "a share has room for all runs of an owner");
 
 static enum status add_moment(const struct ownership *o, const struct ckpt_state *state,
                               uint32_t buffer, struct ckpt_share *share)

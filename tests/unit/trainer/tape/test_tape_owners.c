@@ -2,10 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "tests/test.h"
 #include "trainer/models/models.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/lane_owners.h"
+#include "trainer/update/owners.h"
 
 #define CHUNK     ((size_t)262144) /* float32 in a chunk of a checkpoint */
 #define RANKS_MAX 8
@@ -251,6 +253,40 @@ static void more_buckets_than_there_is_room_for_are_refused(void **state)
     tape_free(tape);
 }
 
+/* As far as models go whose buckets are what they were, and from there on. */
+static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1,
+                                    124000000,
+                                    1558000000,
+                                    480 * LANE_BUCKET_ELEMENTS - 1,
+                                    480 * LANE_BUCKET_ELEMENTS,
+                                    7000000000,
+                                    70000000000,
+                                    1000000000000 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct tape tape = { .param_elements = sizes[i] };
+        const size_t wanted = lane_owned_wanted(sizes[i]);
+        assert_true(wanted == LANE_BUCKET_ELEMENTS || i >= 4);
+        assert_true(wanted > LANE_BUCKET_ELEMENTS || i < 4);
+        for (size_t unit = CHUNK; unit <= 2 * CHUNK; unit += CHUNK) {
+            for (uint32_t size = 2; size <= RANKS_MAX; size *= 2) {
+                struct cut *cut = cut_new(&tape, unit, wanted, size);
+                struct owners owners = { .size = 0 };
+                assert_true(cut->buckets.params <= LANE_OWNED_BUCKETS_MAX);
+                assert_int_equal(
+                    owners_make(cut->borders, cut->buckets.params, sizes[i], 0, size, &owners),
+                    ST_OK);
+                for (uint32_t r = 0; r < size; r++)
+                    assert_true(2 * (owners.begin[r + 1] - owners.begin[r]) + 2 <= CKPT_RUNS_MAX);
+                owners_release(&owners);
+                cut_free(cut);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +294,7 @@ int main(void)
         cmocka_unit_test(shares_are_even),
         cmocka_unit_test(buckets_of_gpt2_grow_from_one_chunk_to_sixteen),
         cmocka_unit_test(more_buckets_than_there_is_room_for_are_refused),
+        cmocka_unit_test(a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
