@@ -1,8 +1,7 @@
 /*
  * Whole small jobs on the CUDA backend over the fakes of its libraries and the emulated kernels
  * (tests/gpu/fake): the same digest for one rank and two and after a restore, losses close to the
- * CPU's. Between ranks Gloo carries what the fake device's memory holds, once the stream is done:
- * NCCL has its own test.
+ * CPU's. Between ranks Gloo carries what the device's memory holds: NCCL has its own test.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -14,6 +13,7 @@
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
+#include "tests/unit/trainer/staged_gloo.h"
 #include "tests/unit/trainer/tiny_jobs.h"
 
 /* Emulated kernels are slow. */
@@ -30,117 +30,6 @@ static const struct ranks_job gpt2 = { tiny_gpt2,
                                          "model.width=32", "model.context=8", "model.vocab=32",
                                          "train.global_batch=6", "train.lanes=3",
                                          "train.accumulate=2", "eval.every=4 steps" } };
-
-/* ---- Gloo between devices whose memory is the host's ---- */
-
-struct comm {
-    struct comm *gloo;
-    struct comm_device device;
-};
-
-static enum status open_comm(const struct comm_options *options, struct comm **out)
-{
-    struct comm *comm = calloc(1, sizeof(*comm));
-    assert_non_null(comm);
-    comm->device = options->device;
-    enum status st = comm_gloo()->open(options, &comm->gloo);
-    if (st != ST_OK) {
-        free(comm);
-        return st;
-    }
-    *out = comm;
-    return ST_OK;
-}
-
-static enum status settle(const struct comm *comm)
-{
-    const struct comm_device *d = &comm->device;
-    return d->table->stream_sync(d->backend, d->stream);
-}
-
-static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                const struct comm_segment *recv, int64_t timeout_ms)
-{
-    enum status st = settle(comm);
-    return st == ST_OK ? comm_gloo()->all_to_all_v(comm->gloo, send, recv, timeout_ms) : st;
-}
-
-static enum status all_gather_v(struct comm *comm, const struct comm_segment *segments,
-                                int64_t timeout_ms)
-{
-    enum status st = settle(comm);
-    return st == ST_OK ? comm_gloo()->all_gather_v(comm->gloo, segments, timeout_ms) : st;
-}
-
-static enum status all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms)
-{
-    enum status st = settle(comm);
-    return st == ST_OK ? comm_gloo()->all_reduce_f32(comm->gloo, data, count, timeout_ms) : st;
-}
-
-static enum status wait_comm(struct comm *comm, int64_t timeout_ms)
-{
-    (void)timeout_ms;
-    return settle(comm);
-}
-
-static void abort_comm(struct comm *comm)
-{
-    comm_gloo()->abort(comm->gloo);
-}
-
-static void close_comm(struct comm *comm)
-{
-    comm_gloo()->close(comm->gloo);
-    free(comm);
-}
-
-/* Posts begin at once: what is computed before them has to be there. */
-static enum status post_begin(struct comm *comm)
-{
-    const struct comm_device *d = &comm->device;
-    enum status st = d->table->stream_sync(d->backend, d->compute);
-    return st == ST_OK ? comm_gloo()->post_begin(comm->gloo) : st;
-}
-
-static enum status post_send(struct comm *comm, int peer, const void *data, size_t size,
-                             struct comm_post *out)
-{
-    return comm_gloo()->post_send(comm->gloo, peer, data, size, out);
-}
-
-static enum status post_recv(struct comm *comm, int peer, void *data, size_t size,
-                             struct comm_post *out)
-{
-    return comm_gloo()->post_recv(comm->gloo, peer, data, size, out);
-}
-
-static enum status post_end(struct comm *comm, int64_t timeout_ms)
-{
-    return comm_gloo()->post_end(comm->gloo, timeout_ms);
-}
-
-static enum status wait_one(struct comm *comm, const struct comm_post *post, int64_t timeout_ms)
-{
-    return comm_gloo()->wait_one(comm->gloo, post, timeout_ms);
-}
-
-static const struct comm_table settled_gloo = {
-    .name = "settled gloo",
-    .on_stream = true,
-    .post_begin = post_begin,
-    .post_send = post_send,
-    .post_recv = post_recv,
-    .post_end = post_end,
-    .wait_one = wait_one,
-    .open = open_comm,
-    .all_to_all_v = all_to_all_v,
-    .all_gather_v = all_gather_v,
-    .all_reduce_f32 = all_reduce_f32,
-    .wait = wait_comm,
-    .abort = abort_comm,
-    .close = close_comm,
-};
 
 /* ---- the module, as a trainer loads it ---- */
 
@@ -192,7 +81,7 @@ static struct ranks_options on_device(const struct ranks_job *job, const char *c
                                    .size = size,
                                    .shares = { size == 1 ? 3 : 2, 1 },
                                    .table = load().module->backend,
-                                   .comm = &settled_gloo };
+                                   .comm = staged_gloo() };
 }
 
 /* far: how much the loss may differ from the CPU's; 0: the CPU doesn't do that. */
@@ -302,34 +191,6 @@ static void a_restored_job_ends_as_if_nothing_had_happened(void **state)
     free(quiet);
 }
 
-/* Stages of one and of two workers, each with all moments of its stage or with its part. */
-static void stages_and_owners_change_no_bits(void **state)
-{
-    static const struct {
-        const char *zero;
-        uint32_t widths[2], shares[4];
-    } ways[] = { { "parallel.zero=0", { 1, 1 }, { 3, 3 } },
-                 { "parallel.zero=1", { 2, 0 }, { 2, 1 } },
-                 { "parallel.zero=1", { 2, 1 }, { 1, 2, 3 } } };
-    struct ranks_options options = on_device(&gpt2, NULL, 1);
-    struct ranks_result *one = ranks_new_well(&options);
-    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        char dir[256];
-        const char *const sets[] = { ways[i].zero, NULL };
-        (void)snprintf(dir, sizeof(dir), "%s/way-%zu", (char *)*state, i);
-        options = on_device(&gpt2, sets, ways[i].widths[0] + ways[i].widths[1]);
-        options.save = dir;
-        memcpy(options.shares, ways[i].shares, sizeof(ways[i].shares));
-        for (uint32_t k = 0; ways[i].widths[1] > 0 && k < 2; k++)
-            options.stages.of[options.stages.count++].workers = ways[i].widths[k];
-        struct ranks_result *result = ranks_new_well(&options);
-        assert_string_equal(result->digest, one->digest);
-        free(result);
-    }
-    check_nothing_is_left();
-    free(one);
-}
-
 static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
 {
     (void)state;
@@ -361,7 +222,6 @@ int main(void)
         cmocka_unit_test(every_precision_trains),
         IN_FOLDER(a_scale_that_is_too_high_comes_down),
         IN_FOLDER(a_restored_job_ends_as_if_nothing_had_happened),
-        IN_FOLDER(stages_and_owners_change_no_bits),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
