@@ -109,10 +109,10 @@ struct comm_segment {
 };
 
 /*
- * Posts of one communicator that are not waited for: GPipe with 64 micro-batches, each received and
- * sent in both directions, and twice that where a share of lanes meets two of the next stage.
+ * Posts of one communicator that are not waited for: GPipe with 1024 micro-batches, all of whose
+ * values are sent before the first gradients come, and what else is under way then (trainer/stage).
  */
-#define COMM_POSTS_MAX 512
+#define COMM_POSTS_MAX 1280
 
 /* Names a post until it was waited for; of zeros: none. */
 struct comm_post {

@@ -100,7 +100,8 @@ struct stage {
 
 /*
  * Cuts and tables. The caller closes *out.
- * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can
+ * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can; or the
+ *                       schedule has too many micro-batches under way, with the reason
  *         ST_INVALID    the plan makes no sense, with the reason
  *         ST_NO_MEMORY
  */

@@ -7,6 +7,7 @@
 #include "common/cleanup.h"
 #include "trainer/pipeline/schedule_check.h"
 #include "trainer/stage/stage_internal.h"
+#include "trainer/tape/plan.h"
 #include "trainer/tape/tape_cuts.h"
 
 static const uint32_t one_lane[] = { 1 }; /* of tensors */
@@ -76,6 +77,21 @@ static enum status lay_out(struct stage *s, struct reason *reason)
 
 /* ---- the table ---- */
 
+/* Of any rank: all refuse it. */
+static enum status check_stashes(const struct stage *s, struct reason *reason)
+{
+    uint32_t most = 0;
+    for (uint32_t r = 0; r < s->table.row_count; r++)
+        most = s->table.rows[r].stashes > most ? s->table.rows[r].stashes : most;
+    if (most <= PLAN_STASHES_MAX)
+        return ST_OK;
+    reason_set(reason,
+               "parallel.schedule: with %s a worker has %u micro-batches under way, and may have "
+               "%u; set parallel.schedule: 1f1b, or make train.micro_batch larger",
+               pipeline_schedule_word(s->options.schedule), most, (uint32_t)PLAN_STASHES_MAX);
+    return ST_CONFIG;
+}
+
 static enum status make_table(struct stage *s, struct reason *reason)
 {
     const struct stage_options *o = &s->options;
@@ -100,9 +116,11 @@ static enum status make_table(struct stage *s, struct reason *reason)
     s->row = &s->table.rows[o->rank];
     CHECK(s->row->stage == s->box.stage && s->row->data == s->box.data);
     st = pipeline_check(&s->table, &verdict);
-    if (st != ST_OK)
+    if (st != ST_OK) {
         *reason = verdict.reason;
-    return st;
+        return st;
+    }
+    return check_stashes(s, reason);
 }
 
 /* ---- what a stage has ---- */

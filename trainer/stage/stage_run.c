@@ -29,6 +29,14 @@ struct outbox {
 };
 #define OUTBOXES 2
 
+/* Gradients that are asked for at a time: tensors. A schedule that goes far ahead asks later. */
+#define ASKED_MAX 192
+/* Of each stash a value that was sent; the gradients above; what came before is being sent from an
+ * outbox and what comes next was asked for. */
+_Static_assert(PLAN_STASHES_MAX + ASKED_MAX + (OUTBOXES + 1) * PLAN_GRADIENTS_MAX + 1 <=
+                   COMM_POSTS_MAX,
+               "posts of a pipeline");
+
 struct stage_run {
     struct stage_run_options options;
     const struct device *device;
@@ -37,6 +45,8 @@ struct stage_run {
     uint32_t stashes;
     struct outbox outboxes[OUTBOXES]; /* in turn */
     uint32_t turn;
+    uint32_t asked;   /* tensors of gradients that are asked for and were not waited for */
+    uint32_t unasked; /* micro-batches that went forward since, with theirs still to be asked for */
     size_t input_bytes[TAPE_INPUTS_MAX];
     size_t draw_bytes;
     struct lane_layout layout;
@@ -162,6 +172,7 @@ void stage_run_close(struct stage_run *run)
 void stage_run_connect(struct stage_run *run, struct comm *pipe)
 {
     run->pipe = pipe;
+    run->asked = run->unasked = 0;
     for (uint32_t i = 0; i < run->stashes; i++) {
         struct flight *flight = &run->flights[i];
         flight->value_in.count = flight->value_out.count = 0;
@@ -226,6 +237,8 @@ static enum status post_input(struct stage_run *r, const struct pipeline_action 
         return ST_OK;
     const struct side side = side_of(action);
     plan_border(r->options.plan, side.from, side.direction, (int)action->stash, &border);
+    if (action->kind != PIPELINE_F)
+        r->asked += (uint32_t)border.count;
     return post(r, false, pipeline_owner(&s->table, part, action->micro), &border, in);
 }
 
@@ -275,14 +288,28 @@ static enum status post_output(struct stage_run *r, const struct pipeline_action
     return post(r, true, pipeline_owner(&s->table, part, done->micro), &border, out);
 }
 
-/* Where hosts send, gradients can be asked for once their micro-batch went forward. */
+/* Where hosts send, gradients can be asked for once their micro-batch went forward. Peers send them
+ * in the order of the micro-batches: after one that has to wait all others wait, too. */
 static enum status ask_early(struct stage_run *r, const struct pipeline_action *done)
 {
     struct pipeline_action backward = *done;
     if (done->kind != PIPELINE_F || r->device->comm->on_stream)
         return ST_OK;
+    if (r->unasked > 0 || r->asked + PLAN_GRADIENTS_MAX > ASKED_MAX) {
+        r->unasked++;
+        return ST_OK;
+    }
     backward.kind = PIPELINE_B;
     return post_input(r, &backward);
+}
+
+/* Asks for what the next action needs. */
+static enum status ask(struct stage_run *r, const struct pipeline_action *after)
+{
+    if (after->kind != PIPELINE_F && r->unasked > 0 &&
+        r->flights[after->stash].gradients_in.count == 0)
+        r->unasked--;
+    return post_input(r, after);
 }
 
 /* Between two actions; before, after: or NULL. */
@@ -302,7 +329,7 @@ static enum status bundle(struct stage_run *r, const struct pipeline_action *bef
     if (st == ST_OK && before != NULL)
         st = ask_early(r, before);
     if (st == ST_OK && after != NULL)
-        st = post_input(r, after);
+        st = ask(r, after);
     return st == ST_OK ? comm->post_end(r->pipe, r->options.stage->options.timeout_ms) : st;
 }
 
@@ -407,6 +434,7 @@ static enum status backward(struct stage_run *r, const struct stage_step *step,
     struct flight *flight = &r->flights[action->stash];
     progress_phase(progress, PHASE_REDUCE);
     fault_point("trainer.pipe");
+    r->asked -= (uint32_t)flight->gradients_in.count;
     enum status st = wait_for(r, &flight->gradients_in);
     if (st == ST_OK)
         st = wait_for(r, &flight->value_out); /* it came, since its gradients have */

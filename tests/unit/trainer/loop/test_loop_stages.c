@@ -94,6 +94,39 @@ static void schedules_change_no_bits(void **state)
     check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), gpipe, *state);
 }
 
+/* More than may be asked for early, of gradients of which two come for each micro-batch. */
+static void hundreds_of_micro_batches_at_once_change_no_bits(void **state)
+{
+    static const struct ranks_job many = {
+        tiny_gpt2,
+        { "data.train.samples=640", "train.duration=2 steps", "train.global_batch=320",
+          "train.lanes=8", "train.micro_batch=1", "model.width=24", "model.context=8",
+          "parallel.schedule=gpipe", "parallel.pipeline=2", "workers.count=2", NULL }
+    };
+    static const struct way ways[] = { { { 1 }, { 8 } },
+                                       { { 1, 1 }, { 8, 8 } },
+                                       { { 2, 1 }, { 5, 3, 8 } } };
+    check_ways(&many, ways, sizeof(ways) / sizeof(ways[0]), NULL, *state);
+}
+
+static void too_many_micro_batches_at_once_are_refused_with_a_way_out(void **state)
+{
+    static const struct ranks_job many = { tiny_mlp,
+                                           { "data.augment=[]", "data.train.samples=1280",
+                                             "train.global_batch=1280", "train.lanes=8",
+                                             "train.micro_batch=1", "parallel.schedule=gpipe",
+                                             "parallel.pipeline=2", "workers.count=2", NULL } };
+    struct ranks_options options = { .job = &many, .size = 2, .shares = { 8, 8 } };
+    (void)state;
+    options.stages = (struct stage_plan){ .count = 2, .of = { { 1, 0 }, { 1, 0 } } };
+    struct ranks_result *result = ranks_new(&options);
+    assert_int_equal(result->st, ST_CONFIG);
+    assert_non_null(strstr(result->reason.text, "gpipe"));
+    assert_non_null(strstr(result->reason.text, "1280"));
+    assert_non_null(strstr(result->reason.text, "set parallel.schedule: 1f1b"));
+    free(result);
+}
+
 /* Each rank of a stage has the moments of its own part of that stage alone. */
 static void owners_within_stages_change_no_bits(void **state)
 {
@@ -176,6 +209,8 @@ int main(void)
         IN_FOLDER(stages_change_no_bits_of_an_mlp),
         IN_FOLDER(stages_change_no_bits_of_a_tied_gpt2),
         IN_FOLDER(schedules_change_no_bits),
+        IN_FOLDER(hundreds_of_micro_batches_at_once_change_no_bits),
+        cmocka_unit_test(too_many_micro_batches_at_once_are_refused_with_a_way_out),
         IN_FOLDER(owners_within_stages_change_no_bits),
         IN_FOLDER(owners_of_batch_statistics_change_no_bits),
         IN_FOLDER(stages_change_no_bits_of_half_precision),
