@@ -206,16 +206,20 @@ enum status stage_spread(struct stage *stage)
     return end(s, "parameters", st);
 }
 
-/* Within the stage, where its ranks own parts; then to the others. */
+/* Within the stage, where its ranks own parts; then to the others. Collectives are counted alike in
+ * all stages, also in one with nobody to gather from (server/machine/hang). */
 static enum status share_params(void *arg, float *params)
 {
     struct stage *s = arg;
     const struct device *d = s->options.device;
-    if (s->options.owns && width_of(s, s->box.stage) > 1) {
+    if (s->options.owns) {
+        enum status st = ST_OK;
         begin(s, "gather");
-        enum status st = exact_gather(s->exact, params, s->kept);
-        if (st == ST_OK && !d->table->host_memory)
-            st = d->comm->wait(s->group, s->options.timeout_ms);
+        if (width_of(s, s->box.stage) > 1) {
+            st = exact_gather(s->exact, params, s->kept);
+            if (st == ST_OK && !d->table->host_memory)
+                st = d->comm->wait(s->group, s->options.timeout_ms);
+        }
         st = end(s, "gather", st);
         if (st != ST_OK)
             return st;

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/check.h"
+
 static void order_init(struct hang_order *order)
 {
     *order = (struct hang_order){ .behind = HANG_NOBODY };
@@ -12,7 +14,8 @@ void hang_init(struct hang *hang)
 {
     hang->ranks = 0;
     order_init(&hang->collectives);
-    order_init(&hang->exchanges);
+    for (uint32_t s = 0; s < LIMIT_STAGES; s++)
+        order_init(&hang->exchanges[s]);
 }
 
 static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks, const char *name,
@@ -39,13 +42,15 @@ static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks, c
     }
 }
 
-void hang_add(struct hang *hang, uint32_t rank, const struct hang_place *place, int64_t stopped_at)
+void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct hang_place *place,
+              int64_t stopped_at)
 {
+    CHECK(stage < LIMIT_STAGES);
     hang->ranks++;
     if (place == NULL || place->name[0] == '\0')
         return;
     order_add(&hang->collectives, rank, place->collectives, place->name, stopped_at);
-    order_add(&hang->exchanges, rank, place->exchanges, "", stopped_at);
+    order_add(&hang->exchanges[stage], rank, place->exchanges, "", stopped_at);
 }
 
 static uint32_t order_culprit(const struct hang_order *order)
@@ -55,10 +60,22 @@ static uint32_t order_culprit(const struct hang_order *order)
     return holds_up ? order->behind : HANG_NOBODY;
 }
 
+/* The one by which there is a culprit; NULL: none. */
+static const struct hang_order *find_order(const struct hang *hang)
+{
+    if (order_culprit(&hang->collectives) != HANG_NOBODY)
+        return &hang->collectives;
+    for (uint32_t s = 0; s < LIMIT_STAGES; s++) {
+        if (order_culprit(&hang->exchanges[s]) != HANG_NOBODY)
+            return &hang->exchanges[s];
+    }
+    return NULL;
+}
+
 uint32_t hang_culprit(const struct hang *hang)
 {
-    const uint32_t rank = order_culprit(&hang->collectives);
-    return rank != HANG_NOBODY ? rank : order_culprit(&hang->exchanges);
+    const struct hang_order *order = find_order(hang);
+    return order != NULL ? order_culprit(order) : HANG_NOBODY;
 }
 
 /* "rank 3 waits", "ranks 0, 1 and 3 wait", "ranks 0, 1, 2, 3 and 996 more wait". */
@@ -85,8 +102,8 @@ void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, 
                    size_t capacity)
 {
     const struct hang_order *all = &hang->collectives;
-    const bool by_collective = order_culprit(all) == suspect->rank;
-    if (!by_collective && order_culprit(&hang->exchanges) != suspect->rank) {
+    const struct hang_order *order = find_order(hang);
+    if (order == NULL || order_culprit(order) != suspect->rank) {
         char where[96] = "";
         if (hang->ranks > 1 && all->waiting_count == hang->ranks) {
             (void)snprintf(where, sizeof where, ": all wait in collective %" PRIu64 " (%s)",
@@ -95,9 +112,8 @@ void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, 
         (void)snprintf(out, capacity, "no progress of any worker%s", where);
         return;
     }
-    const struct hang_order *order = by_collective ? all : &hang->exchanges;
     char what[96], who[128];
-    if (by_collective) {
+    if (order == all) {
         (void)snprintf(what, sizeof what, "collective %" PRIu64 " (%s)", order->front, order->name);
     } else {
         (void)snprintf(what, sizeof what, "exchange %" PRIu64 " of the reduction", order->front);

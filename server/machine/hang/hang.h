@@ -12,8 +12,9 @@
  *
  *   several have not come            the one that came to the fewest; of those the one that stopped
  *                                    first
- *   all wait in the same one         the same by the exchanges that the reduction consists of:
- *                                    another thread of the rank does these
+ *   all wait in the same one         the same by the exchanges that the reduction consists of,
+ *                                    within each stage of a pipeline, as stages differ in how many
+ *                                    they have: another thread of the rank does these
  *   in these, too; or behind is      nobody, by this: something is lost on its way between two
  *   who waits itself                 that both wait
  *   a rank doesn't tell, or wasn't   the others are judged without it
@@ -27,6 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/limits.h"
+
 #define HANG_NOBODY UINT32_MAX
 #define HANG_NAME   24 /* bytes of a collective's name, with the NUL */
 #define HANG_NAMED  4  /* of those that wait, as many are named */
@@ -37,7 +40,7 @@ struct hang_place {
     char name[HANG_NAME];            /* of the newest collective; "": it doesn't tell */
 };
 
-/* Collectives, or exchanges: numbered from 1 in the order that all ranks have in common. */
+/* Collectives, or exchanges of a stage: numbered from 1 in the order that those ranks share. */
 struct hang_order {
     uint64_t front; /* the last one that any rank has come to */
     char name[HANG_NAME];
@@ -51,13 +54,15 @@ struct hang_order {
 
 struct hang {
     uint32_t ranks; /* with those that don't tell where they are */
-    struct hang_order collectives, exchanges;
+    struct hang_order collectives;
+    struct hang_order exchanges[LIMIT_STAGES]; /* of each stage; the first's without a pipeline */
 };
 
 void hang_init(struct hang *hang);
-/* Ascending ranks, each once. place: NULL: it isn't known any more. stopped_at: when the rank got
- * on last. */
-void hang_add(struct hang *hang, uint32_t rank, const struct hang_place *place, int64_t stopped_at);
+/* Ascending ranks, each once. stage: of the rank, below LIMIT_STAGES. place: NULL: it isn't known
+ * any more. stopped_at: when the rank got on last. */
+void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct hang_place *place,
+              int64_t stopped_at);
 /* The rank that keeps the others waiting, or HANG_NOBODY. */
 uint32_t hang_culprit(const struct hang *hang);
 

@@ -361,7 +361,7 @@ static void watch_hang(struct machine_turn *t)
         if (first == MACHINE_ALL_RANKS || rank->counter_at < m->ranks[first].counter_at)
             first = i;
         const bool heard = rank->session && t->now - rank->heard_at < m->config.silent_ms;
-        hang_add(&hang, i, heard ? &rank->place : NULL, rank->counter_at);
+        hang_add(&hang, i, rank->stage, heard ? &rank->place : NULL, rank->counter_at);
     }
     if (first == MACHINE_ALL_RANKS)
         return;

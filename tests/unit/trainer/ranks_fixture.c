@@ -23,6 +23,7 @@ struct one {
     enum status st;
     uint64_t step;
     struct progress *progress;
+    uint64_t collectives;
     struct reason reason;
     char digest[33];
     struct ckpt_report report;
@@ -191,6 +192,7 @@ static void *run_rank(void *arg)
                                      .row_arg = one };
         enum loop_end end = LOOP_DONE;
         one->st = loop_run(&loop, &end, &one->reason);
+        one->collectives = progress.collective;
         if (one->rank == 0)
             note_end(one, worker, end);
         leave_state(one, worker, progress.step);
@@ -252,6 +254,9 @@ void ranks_run(const struct ranks_options *options, struct ranks_result *out)
     for (uint32_t r = 0; r < options->size; r++) {
         CHECK(strcmp(ones[r].digest, ones[0].digest) == 0);
         CHECK(ones[r].step == ones[0].step);
+        /* By which the coordinator tells who hangs. */
+        CHECK(ones[r].st != ST_OK || ones[0].st != ST_OK ||
+              ones[r].collectives == ones[0].collectives);
         if (out->st == ST_OK && ones[r].st != ST_OK) {
             out->st = ones[r].st;
             out->reason = ones[r].reason;

@@ -117,7 +117,7 @@ static void the_culprit_is_who_keeps_the_others_waiting(void **state)
             struct hang_place place = { at->collectives, at->exchanges, "reduce" };
             if (at->mute)
                 place.name[0] = '\0';
-            hang_add(&hang, r, &place, at->stopped_at);
+            hang_add(&hang, r, 0, &place, at->stopped_at);
         }
         const uint32_t culprit = hang_culprit(&hang);
         const struct hang_suspect suspect = { culprit == HANG_NOBODY ? 0 : culprit, "b", "backward",
@@ -138,7 +138,7 @@ static void of_many_that_wait_four_are_named(void **state)
     hang_init(&hang);
     for (uint32_t r = 0; r < 1000; r++) {
         struct hang_place place = { r == 700 ? AFTER(4) : IN(5), 0, "evaluation" };
-        hang_add(&hang, r, &place, r);
+        hang_add(&hang, r, 0, &place, r);
     }
     assert_int_equal(hang_culprit(&hang), 700);
     const struct hang_suspect suspect = { 700, "n7", "", 2500 };
@@ -149,6 +149,24 @@ static void of_many_that_wait_four_are_named(void **state)
               "ranks 0, 1, 2, 3 and 995 more wait; last seen in phase forming, 2.5 s ago");
     hang_describe(&hang, &suspect, cut, sizeof cut);
     assert_string_equal(cut, "rank 700 on node n7");
+}
+
+/* Stage 0 has one worker, which reduces nothing; of stage 1 rank 2 stands between two exchanges. */
+static void exchanges_are_compared_within_a_stage(void **state)
+{
+    static const struct hang_place at[2][3] = {
+        { { IN(11), 0, "ties" }, { IN(10), IN(77), "reduce" }, { IN(10), AFTER(76), "reduce" } },
+        { { IN(11), 0, "ties" }, { IN(10), IN(77), "reduce" }, { IN(10), IN(77), "reduce" } },
+    };
+    static const uint32_t culprits[2] = { 2, HANG_NOBODY };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct hang hang;
+        hang_init(&hang);
+        for (uint32_t r = 0; r < 3; r++)
+            hang_add(&hang, r, r > 0, &at[i][r], r);
+        assert_int_equal(hang_culprit(&hang), culprits[i]);
+    }
 }
 
 /* ---- the machine ---- */
@@ -243,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_culprit_is_who_keeps_the_others_waiting),
         cmocka_unit_test(of_many_that_wait_four_are_named),
+        cmocka_unit_test(exchanges_are_compared_within_a_stage),
         cmocka_unit_test_setup_teardown(who_stopped_last_is_blamed_with_the_evidence,
                                         bench_setup_running, bench_teardown),
         cmocka_unit_test_setup_teardown(without_evidence_who_stopped_first_is_blamed,
