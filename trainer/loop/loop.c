@@ -105,7 +105,8 @@ static enum status finish_snapshot(void *arg)
 /* ---- a step ---- */
 
 /* The rank whose lanes alone weren't finite: its own doing, perhaps. Where the weights are to blame
- * all are, and on a device nobody looks. */
+ * all are, and on a device nobody looks. In a pipeline only the last stage has the loss, and a lane
+ * came to it through workers of all: that names nobody. */
 static enum status find_lost(struct loop *l)
 {
     struct worker *w = l->worker;
@@ -116,7 +117,7 @@ static enum status find_lost(struct loop *l)
         lost += all[r].word[0] != 0;
         last = all[r].word[0] != 0 ? r : last;
     }
-    if (l->options.wrong != NULL && lost == 1 && w->options.size > 1)
+    if (l->options.wrong != NULL && lost == 1 && w->options.size > 1 && w->stage == NULL)
         *l->options.wrong = 1 + last;
     return st;
 }
