@@ -13,7 +13,7 @@ static uint32_t count_like(const struct rank_words *words, uint32_t size, uint32
 void audit_judge_replicas(const struct rank_words *words, uint32_t size, struct audit_verdict *out)
 {
     uint32_t most = 0; /* a rank that is like most others */
-    *out = (struct audit_verdict){ .wrong = AUDIT_NOBODY };
+    *out = (struct audit_verdict){ .wrong = AUDIT_NOBODY, .compared = size > 1 };
     for (uint32_t r = 1; r < size; r++)
         most = count_like(words, size, r) > count_like(words, size, most) ? r : most;
     uint32_t other = 0;
@@ -28,10 +28,28 @@ void audit_judge_replicas(const struct rank_words *words, uint32_t size, struct 
         out->wrong = other;
 }
 
+void audit_judge_groups(const struct rank_words *words, const uint32_t *sizes, uint32_t count,
+                        struct audit_verdict *out)
+{
+    uint32_t first = 0;
+    bool compared = true;
+    *out = (struct audit_verdict){ .wrong = AUDIT_NOBODY };
+    for (uint32_t g = 0; g < count && !out->differ; g++) {
+        audit_judge_replicas(words + first, sizes[g], out);
+        compared = compared && out->compared;
+        out->ranks[0] += first;
+        out->ranks[1] += first;
+        if (out->wrong != AUDIT_NOBODY)
+            out->wrong += first;
+        first += sizes[g];
+    }
+    out->compared = compared;
+}
+
 void audit_judge_lanes(const struct audit_rule *rule, uint64_t step, const struct rank_words *words,
                        struct audit_verdict *out)
 {
-    *out = (struct audit_verdict){ .wrong = AUDIT_NOBODY };
+    *out = (struct audit_verdict){ .wrong = AUDIT_NOBODY, .compared = rule->size > 1 };
     for (uint32_t r = 0; r < rule->size && !out->differ; r++) {
         uint32_t owner = 0;
         (void)audit_rule_foreign(rule, step, r, &owner);

@@ -5,7 +5,8 @@
  *     two ranks differ in a lane   a third one computes it, too: who differs from both is wrong.
  *                                  With two ranks both compute it again: if they agree then, who
  *                                  said something else before was wrong; else nobody knows
- *     replicas differ              who is in the minority is wrong; of two nobody knows
+ *     replicas differ              who is in the minority is wrong; of two nobody knows. In a
+ *                                  pipeline those of a stage are replicas of each other
  *
  * All ranks come to the same verdict, since all have the same words. The simulator's workers are
  * judged by these functions, too.
@@ -30,6 +31,7 @@ struct rank_words {
 
 struct audit_verdict {
     bool differ;
+    bool compared;        /* each rank with another one, if none differs */
     uint32_t wrong;       /* a rank; AUDIT_NOBODY: one of these two */
     uint32_t ranks[2];    /* that differ */
     struct reason reason; /* one line; the judges leave it empty */
@@ -37,6 +39,10 @@ struct audit_verdict {
 
 /* words: [size] of each rank its checksum, and 0. wrong is AUDIT_NOBODY without a majority. */
 void audit_judge_replicas(const struct rank_words *words, uint32_t size, struct audit_verdict *out);
+/* The same within each of some groups, one after the other: the first that differs. words: of all
+ * their ranks. One with a single rank is compared with nobody. */
+void audit_judge_groups(const struct rank_words *words, const uint32_t *sizes, uint32_t count,
+                        struct audit_verdict *out);
 /* words: of each rank its own lane's and the foreign one's. The first pair that differs: ranks[0]
  * is the owner of the lane, ranks[1] who computed it, too. */
 void audit_judge_lanes(const struct audit_rule *rule, uint64_t step, const struct rank_words *words,

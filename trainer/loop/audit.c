@@ -1,6 +1,7 @@
 #include "trainer/loop/audit.h"
 
 #include "common/check.h"
+#include "common/limits.h"
 #include "trainer/update/optimizer.h"
 
 static enum status compute_again(struct worker *w, uint64_t step, const struct rank_words *before,
@@ -53,9 +54,20 @@ enum status audit_lanes(struct worker *worker, uint64_t step, const struct step_
     return out->differ ? compute_again(worker, step, all, out) : ST_OK;
 }
 
+/* How many ranks each group has that is to have equal states: a stage, or all. */
+static uint32_t groups_of(const struct worker *w, uint32_t out_sizes[LIMIT_STAGES])
+{
+    const struct stage *s = w->stage;
+    out_sizes[0] = w->group.size;
+    for (uint32_t i = 0; s != NULL && i < s->layout.stage_count; i++)
+        out_sizes[i] = s->stages[i].data_width;
+    return s != NULL ? s->layout.stage_count : 1;
+}
+
 enum status audit_replicas(struct worker *worker, uint64_t step, struct audit_verdict *out)
 {
-    const struct worker_group *group = &worker->group;
+    uint32_t sizes[LIMIT_STAGES];
+    const uint32_t groups = groups_of(worker, sizes);
     struct rank_words mine = { { 0 } };
     const struct rank_words *all = NULL;
     enum status st = optimizer_checksum(worker->optimizer, worker->device.compute, &mine.word[0]);
@@ -63,13 +75,9 @@ enum status audit_replicas(struct worker *worker, uint64_t step, struct audit_ve
         st = agree_exchange(worker, "checksum", &mine, &all);
     if (st != ST_OK)
         return st;
-    audit_judge_replicas(all + group->first, group->size, out);
+    audit_judge_groups(all, sizes, groups, out);
     if (!out->differ)
         return ST_OK;
-    for (size_t i = 0; i < sizeof(out->ranks) / sizeof(out->ranks[0]); i++)
-        out->ranks[i] += group->first;
-    if (out->wrong != AUDIT_NOBODY)
-        out->wrong += group->first;
     if (out->wrong == AUDIT_NOBODY) {
         reason_set(&out->reason,
                    "step %llu: the states of ranks %u and %u differ, and nobody can tell which is "

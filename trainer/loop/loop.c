@@ -175,7 +175,7 @@ static enum status compare_replicas(struct loop *l, bool first)
     enum status st = audit_replicas(l->worker, l->step, &verdict);
     if (st != ST_OK)
         return loop_fail(l, st, "comparing the ranks' states");
-    if (!verdict.differ && l->options.session != NULL)
+    if (!verdict.differ && verdict.compared && l->options.session != NULL)
         session_note_audited(l->options.session, l->step);
     return verdict.differ ? differ(l, &verdict, every) : ST_OK;
 }

@@ -131,6 +131,34 @@ static void the_minority_of_replicas_is_wrong(void **state)
     assert_int_equal(v.wrong, AUDIT_NOBODY);
 }
 
+/* Stages with 2, 1 and 3 ranks. */
+static void replicas_are_those_of_a_stage(void **state)
+{
+    static const uint32_t sizes[] = { 2, 1, 3 };
+    struct rank_words words[6] = {
+        { { 5 } }, { { 5 } }, { { 7 } }, { { 9 } }, { { 9 } }, { { 9 } }
+    };
+    struct audit_verdict v;
+    (void)state;
+    audit_judge_groups(words, sizes, 3, &v);
+    assert_false(v.differ);
+    assert_false(v.compared); /* rank 2 with nobody */
+    audit_judge_groups(words, sizes, 1, &v);
+    assert_true(v.compared);
+    audit_judge_groups(words + 3, sizes + 2, 1, &v);
+    assert_true(v.compared);
+    words[4].word[0] = 8;
+    audit_judge_groups(words, sizes, 3, &v);
+    assert_true(v.differ);
+    assert_int_equal(v.wrong, 4);
+    assert_int_equal(v.ranks[0], 3);
+    assert_int_equal(v.ranks[1], 4);
+    words[1].word[0] = 6; /* the first is told of */
+    audit_judge_groups(words, sizes, 3, &v);
+    assert_int_equal(v.wrong, AUDIT_NOBODY);
+    assert_int_equal(v.ranks[1], 1);
+}
+
 static void a_third_rank_tells_whose_lane_is_wrong(void **state)
 {
     (void)state;
@@ -182,6 +210,7 @@ int main(void)
         cmocka_unit_test(one_rank_alone_audits_nothing),
         cmocka_unit_test(of_single_errors_one_in_n_is_found),
         cmocka_unit_test(the_minority_of_replicas_is_wrong),
+        cmocka_unit_test(replicas_are_those_of_a_stage),
         cmocka_unit_test(a_third_rank_tells_whose_lane_is_wrong),
         cmocka_unit_test(of_two_who_changes_its_mind_was_wrong),
     };
