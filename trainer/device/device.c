@@ -70,6 +70,8 @@ static enum status open_streams(struct device *device)
         st = table->stream_new(device->backend, &device->staging);
     if (st == ST_OK)
         st = table->stream_new(device->backend, &device->communication);
+    if (st == ST_OK)
+        st = table->stream_new(device->backend, &device->pipe);
     return st;
 }
 
@@ -100,8 +102,8 @@ enum status device_open(const struct device_options *options, struct device *out
 
 void device_close(struct device *device)
 {
-    struct stream *streams[] = { device->communication, device->staging, device->input,
-                                 device->compute };
+    struct stream *streams[] = { device->pipe, device->communication, device->staging,
+                                 device->input, device->compute };
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         if (streams[i] != NULL)
             device->table->stream_free(device->backend, streams[i]);

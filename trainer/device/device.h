@@ -2,8 +2,8 @@
  * The device that a rank computes on: the backend that the job asks for, opened, its streams, and
  * what carries messages between ranks of that kind.
  *
- * A device whose memory is not the host's has streams of its own for inputs, staging and
- * communication, which run beside computing. On the CPU there is one stream, and all calls are done
+ * A device whose memory is not the host's has streams of its own for inputs, staging, communication
+ * and pipelines, which run beside computing. On the CPU there is one stream, and all calls are done
  * on return.
  *
  * Thread: one.
@@ -26,7 +26,8 @@ struct device {
     struct backend *backend;
     struct stream *compute;
     struct stream *input, *staging, *communication; /* NULL on host memory */
-    int ordinal;                                    /* -1: host */
+    struct stream *pipe; /* a pipeline's messages: they wait for none of the reduction; likewise */
+    int ordinal;         /* -1: host */
 };
 
 struct device_options {

@@ -42,8 +42,10 @@ void rank_disconnect(struct rank *r)
         worker_disconnect(r->worker);
 }
 
-/* The environment of NCCL that the job gives, and where its work goes. */
-static void comm_settings(struct rank *r, struct comm_device *out)
+/* The environment of NCCL that the job gives, and where its work goes. A rank's reduction may be
+ * under way before its last gradients have gone back, on which its peers' reduction waits: what
+ * crosses stages is not behind it on one stream. */
+static void comm_settings(struct rank *r, enum rank_comm_use use, struct comm_device *out)
 {
     const struct device *device = &r->worker->device;
     for (int i = 0; i < JOB_ENV_MAX && r->job->nccl[i].name[0] != '\0'; i++) {
@@ -54,7 +56,7 @@ static void comm_settings(struct rank *r, struct comm_device *out)
     }
     out->table = device->table;
     out->backend = device->backend;
-    out->stream = device->communication;
+    out->stream = use == RANK_COMM_PIPE ? device->pipe : device->communication;
     out->compute = device->compute;
     out->settings = r->nccl;
     out->device_shared = getenv("CAIRN_SHARED_DEVICE") != NULL;
@@ -83,7 +85,7 @@ static enum status open_comm(struct rank *r, enum rank_comm_use use, const char 
     options.members = members;
     options.member_count = (int)count;
     options.connected = connected;
-    comm_settings(r, &options.device);
+    comm_settings(r, use, &options.device);
     progress_collective_begin(&r->progress, "open");
     enum status st = device->comm->open(&options, out);
     if (st != ST_OK) {

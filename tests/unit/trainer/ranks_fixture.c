@@ -48,6 +48,7 @@ static enum status open_comm(struct one *one, const struct worker *worker, const
                              struct comm **out)
 {
     const struct device *device = &worker->device;
+    const bool pipe = strcmp(meeting, "pipe") == 0;
     const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
     struct comm_options options = { .rendezvous = &rendezvous,
                                     .meeting = meeting,
@@ -61,7 +62,8 @@ static enum status open_comm(struct one *one, const struct worker *worker, const
                                     .timeout_ms = 60000,
                                     .device = { .table = device->table,
                                                 .backend = device->backend,
-                                                .stream = device->communication,
+                                                .stream =
+                                                    pipe ? device->pipe : device->communication,
                                                 .compute = device->compute } };
     return one->options->size > 1 ? device->comm->open(&options, out) : ST_OK;
 }
