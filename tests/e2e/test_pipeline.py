@@ -136,10 +136,30 @@ def test_plan_tells_of_the_bubble_and_of_what_cannot_be(tmp_path):
         assert "pipeline" in told and "bubble" in told
         for sets, text in ((("parallel.pipeline=60", "workers.count=60"), "stages"),
                            (("parallel.pipeline=2", "workers.count=3"), "workers.count"),
-                           (("parallel.pipeline=2", "workers.shares=auto"), "workers.shares")):
+                           (("parallel.pipeline=2", "workers.shares=auto"), "workers.shares"),
+                           (("parallel.pipeline=2", "workers.count=2", "parallel.schedule=gpipe",
+                             "train.global_batch=2048", "data.train.samples=2048"), "parallel.schedule: 1f1b")):
             args = [arg for one in sets for arg in ("--set", one)]
             done = home.cairn("plan", str(job), *args, check=False)
             assert done.returncode != 0 and text in done.stderr
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_steps_count_as_audited_where_each_worker_was_compared_with_another(digest, count):
+    with Home() as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=count, audit__checksum="6 steps")
+        assert home.digest(job, seconds=120) == digest
+        passed = [event for event in home.show(job)["events"] if event["kind"] == "audit-passed"]
+        assert bool(passed) == (count == 4), passed
+
+
+def test_a_loss_that_is_finite_the_second_time_is_not_held_against_the_last_stage(digest):
+    with Home(faults="trainer.loss,rank=1,step=13:nan") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=2)
+        assert home.digest(job, seconds=120) == digest
+        said = [event["message"] for event in home.show(job)["events"] if event["kind"] == "numeric"]
+        assert any("computed once more" in one for one in said), said
+        assert not any("suspected" in one for one in said), said
 
 
 def test_tools_read_what_stages_wrote(tmp_path, digest):
