@@ -26,6 +26,15 @@ static void check_pipeline_use(struct reader *reader)
                        stages);
         job->workers.by_speed = false;
     }
+    if (reader_has(reader, "train.micro_batch") && reader_is_good(reader, "train.micro_batch") &&
+        job->train.micro_batch == 0 && job->workers.device != JOB_DEVICE_CPU) {
+        reader_mistake(
+            reader, "train.micro_batch",
+            "write a number: `cairn plan` says what each stage takes with it",
+            "train.micro_batch: auto is not for a pipeline of %u stages on a GPU: it would measure "
+            "a model that isn't cut",
+            stages);
+    }
     if (!reader_has(reader, "audit.every")) {
         job->audit.every = 0;
     } else if (job->audit.every > 0) {

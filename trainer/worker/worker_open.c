@@ -369,9 +369,9 @@ enum status worker_open(const struct worker_options *options, struct worker **ou
     if (st == ST_OK)
         st = fit_micro_batch(w, reason);
     if (st == ST_OK)
-        st = check_managed(w, reason);
-    if (st == ST_OK)
         st = worker_open_stage(w, reason);
+    if (st == ST_OK)
+        st = check_managed(w, reason); /* of its stage, in a pipeline */
     if (st == ST_OK)
         st = prepare_model(w, reason);
     if (st != ST_OK) {

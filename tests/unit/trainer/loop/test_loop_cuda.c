@@ -10,6 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/buf.h"
+#include "common/cleanup.h"
+#include "common/io.h"
+#include "job/job.h"
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
@@ -210,6 +214,54 @@ static void memory_that_runs_out_is_told_by_what_it_is_for(void **state)
     fake.describe("");
 }
 
+/* A worker of the module's device, as a trainer opens it. */
+static enum status open_managed(const struct stage_plan *stages, uint32_t rank,
+                                struct reason *reason)
+{
+    static const uint32_t shares[] = { 3, 3 };
+    const char *sets[] = { LITTLE_DATA,          "model.hidden=8192", "train.global_batch=6",
+                           "train.lanes=3",      "audit.every=none",  "workers.memory=managed",
+                           "train.micro_batch=1" };
+    struct job job;
+    struct progress progress;
+    struct worker *worker = NULL;
+    auto_buf struct buf errors;
+    buf_init(&errors, 1 << 20);
+    if (job_parse(tiny_mlp, strlen(tiny_mlp), "t.yaml", "/", sets, sizeof(sets) / sizeof(sets[0]),
+                  &job, &errors) != ST_OK)
+        fail_msg("%s", errors.data);
+    progress_init(&progress, NULL, NULL, rank, 1);
+    const struct worker_options options = { .job = &job,
+                                            .io = io_system(),
+                                            .progress = &progress,
+                                            .rank = rank,
+                                            .size = stages != NULL ? 2 : 1,
+                                            .shares = shares,
+                                            .stages = stages };
+    enum status st = worker_open(&options, &worker, reason);
+    worker_close(worker);
+    return st;
+}
+
+/* The second stage has a seventieth of the parameters. */
+static void managed_memory_is_held_to_what_a_stage_takes(void **state)
+{
+    (void)state;
+    static const struct stage_plan stages = { .count = 2,
+                                              .of = { { .workers = 1 }, { .workers = 1 } } };
+    const struct fake fake = load();
+    struct reason reason;
+    fake.describe("memory=85000000"); /* the addresses of all of the state are taken at once */
+    assert_int_equal(open_managed(NULL, 0, &reason), ST_CONFIG);
+    assert_non_null(strstr(reason.text, "workers.memory: managed"));
+    assert_int_equal(open_managed(&stages, 0, &reason), ST_CONFIG);
+    assert_non_null(strstr(reason.text, "micro-batches under way"));
+    if (open_managed(&stages, 1, &reason) != ST_OK)
+        fail_msg("%s", reason.text);
+    check_nothing_is_left();
+    fake.describe("");
+}
+
 #define IN_FOLDER(name)                                                                            \
     cmocka_unit_test_setup_teardown(name, ranks_make_folder, ranks_remove_folder)
 
@@ -223,6 +275,7 @@ int main(void)
         IN_FOLDER(a_scale_that_is_too_high_comes_down),
         IN_FOLDER(a_restored_job_ends_as_if_nothing_had_happened),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
+        cmocka_unit_test(managed_memory_is_held_to_what_a_stage_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
