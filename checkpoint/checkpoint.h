@@ -48,11 +48,11 @@ enum ckpt_dtype {
 struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
-    uint64_t count;   /* elements */
-    const void *data; /* borrowed; NULL when only described */
     /* false: data begins with element 0; elements outside of the share needn't be mapped, nobody
      * touches them. true: data are the share's runs of this buffer, one after the other. */
     bool packed;
+    uint64_t count;   /* elements */
+    const void *data; /* borrowed; NULL when only described */
     /* Hashes of the pieces of data, packed as data is, taken when the snapshot was; borrowed. What
      * is stored is checked against them: a difference is ST_CORRUPT. NULL: they are made while
      * writing. */
