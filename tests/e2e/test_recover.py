@@ -11,7 +11,7 @@ import pytest
 from home import BIN, Home, alive, until
 
 LONG = {"train__duration": "400 steps", "checkpoint__every": "20 steps", "checkpoint__keep__last": "2"}
-HELD = "trainer.forward,rank=0,step=110:wait"  # also where a save or two were dropped
+HELD = "trainer.forward,rank=0,step=50:wait"
 PATIENT = {"CAIRN_HANG_MS": "60000"}  # what is held is held
 GAP = 1000000
 

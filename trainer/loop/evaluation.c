@@ -67,11 +67,12 @@ static void sum_batches(struct worker *w, struct evaluation *out)
 {
     const uint32_t lanes = w->settings.lanes;
     const struct evaluation_batch *next[LIMIT_RANKS];
-    uint32_t owner[LIMIT_LANES];
+    uint32_t owner[LIMIT_LANES] = { 0 };
     const struct worker_group last = worker_last_group(w);
     const uint32_t *order = worker_last_order(w), *lane = order;
     uint64_t correct = 0;
     uint64_t counted = 0;
+    CHECK(last.size >= 1);
     for (uint32_t r = 0; r < last.size; r++) {
         next[r] = w->eval_results.segments[last.first + r].data;
         for (uint32_t i = 0; i < last.shares[r]; i++)

@@ -153,9 +153,8 @@ static enum status spread_ties(struct stage *s, float *params)
 }
 
 /* From one rank to another. */
-static void route_one(struct stage *s, uint32_t from, uint32_t to, float *data, size_t count)
+static void route_one(struct stage *s, uint32_t from, uint32_t to, struct comm_segment segment)
 {
-    const struct comm_segment segment = { data, count * sizeof(float) };
     if (s->options.rank == from)
         s->send[to] = segment;
     if (s->options.rank == to)
@@ -180,8 +179,9 @@ static enum status spread_fringe(struct stage *s, uint32_t buffer, uint64_t coun
                 continue;
             any = true;
             if (stage_is_owned(s, buffer)) {
-                route_one(s, stage_owner_of(s, first), stage_owner_of(s, own.end - 1), data + first,
-                          last - first);
+                const struct comm_segment segment = { data + first,
+                                                      (last - first) * sizeof(float) };
+                route_one(s, stage_owner_of(s, first), stage_owner_of(s, own.end - 1), segment);
             } else {
                 route(s, from, data + first, to, data + first, (last - first) * sizeof(float));
             }

@@ -129,9 +129,10 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
 {
     const float *scalars = optimizer->scalars;
     enum status st = fetch_facts(optimizer, sum, stream);
-    if (st == ST_OK && step->peers != NULL)
+    if (st == ST_OK && step->peers != NULL) {
         st = step->peers->share_squares(step->peers->arg, optimizer->squares_read,
                                         optimizer->scalars);
+    }
     if (st != ST_OK)
         return st;
     double targets = (double)scalars[SUM_TARGETS];

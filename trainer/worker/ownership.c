@@ -121,6 +121,7 @@ static void end_exchange(const struct ownership *o, const char *name, enum statu
     progress_phase(o->options.progress, PHASE_UPDATE);
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): in a pipeline they come from another rank */
 static enum status share_squares(void *arg, double *packed, float *scalars)
 {
     struct ownership *o = arg;
