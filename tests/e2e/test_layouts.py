@@ -44,7 +44,7 @@ def text(model):
 @functools.cache
 def quiet(model, precision):
     with Home() as home:
-        return home.run(text(model), seconds=120, train__precision=precision, workers__count=1)
+        return home.run(text(model), seconds=300, train__precision=precision, workers__count=1)
 
 
 def layouts(model):
@@ -79,7 +79,7 @@ def test_layouts_and_kills_change_no_bit(model, precision):
         fault = f"{dice.choice(PHASES)},rank={dice.randrange(sum(widths))},step=5:kill"
         with Home(faults=fault, slots=8) as home:
             job = home.submit(text(model), train__precision=precision, **keys(widths, zero))
-            assert home.digest(job, seconds=120) == quiet(model, precision), (widths, zero, fault)
+            assert home.digest(job, seconds=300) == quiet(model, precision), (widths, zero, fault)
             assert home.show(job)["restarts"] == 1, (widths, zero, fault)
 
 
@@ -92,5 +92,5 @@ def test_a_layout_is_changed_in_the_middle(model, precision):
             home.wait_hit("trainer.forward")
             home.cairn("set", job, f"workers.count={after}")
             home.go("trainer.forward")
-            assert home.digest(job, seconds=120) == quiet(model, precision), (after, zero)
+            assert home.digest(job, seconds=300) == quiet(model, precision), (after, zero)
             assert sizes(home, job)[-1] == after
