@@ -501,3 +501,28 @@ void bench_form_again(struct bench *b)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
 }
+
+uint64_t bench_save_before_leaving(struct bench *b, uint32_t ranks)
+{
+    assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(save);
+    assert_true(save->exit);
+    assert_non_null(bench_told(b, "resizing"));
+    const uint64_t step = save->step;
+    bench_tick(b, 1000);
+    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
+    for (uint32_t i = 0; i < ranks; i++)
+        bench_progress(b, i, step, "forward");
+    for (uint32_t i = 0; i < ranks; i++)
+        bench_begin(b, i, step);
+    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
+    for (uint32_t i = 0; i < ranks; i++)
+        bench_report(b, i, step);
+    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
+    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    for (uint32_t i = 0; i < ranks; i++)
+        bench_exit(b, i, MACHINE_EXIT_CODE, 0);
+    bench_form_again(b);
+    return step;
+}

@@ -109,3 +109,6 @@ void bench_say_parked(struct bench *b, uint32_t rank);
 void bench_lose_one(struct bench *b);
 /* Placed again, and the probe of the store is through: FORMING. */
 void bench_form_again(struct bench *b);
+/* A planned change whose generation is to save and end has just been told: all `ranks` do so, and
+ * the next one forms. Returns the step that was saved. */
+uint64_t bench_save_before_leaving(struct bench *b, uint32_t ranks);

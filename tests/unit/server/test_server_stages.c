@@ -305,25 +305,7 @@ static void other_stages_begin_with_a_save(void **state)
 {
     struct bench *b = open_job(state, 1, 0);
     assert_int_equal(set(b, 1), ST_OK);
-    assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
-    const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
-    assert_non_null(save);
-    assert_true(save->exit);
-    const uint64_t step = save->step;
-    bench_tick(b, 1000);
-    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
-    for (uint32_t i = 0; i < RANKS; i++)
-        bench_progress(b, i, step, "forward");
-    for (uint32_t i = 0; i < RANKS; i++)
-        bench_begin(b, i, step);
-    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
-    for (uint32_t i = 0; i < RANKS; i++)
-        bench_report(b, i, step);
-    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
-    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
-    for (uint32_t i = 0; i < RANKS; i++)
-        bench_exit(b, i, MACHINE_EXIT_CODE, 0);
-    bench_form_again(b);
+    const uint64_t step = bench_save_before_leaving(b, RANKS);
     has_stages(b, "0");
     assert_int_equal(b->m.restore.step, step);
     assert_int_equal(b->m.failures, 0);

@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 
+#include "comm/exact_order.h"
 #include "common/check.h"
+#include "common/limits.h"
+#include "tests/test.h"
 
 float lane_value(uint32_t lane, size_t i)
 {
@@ -36,4 +39,23 @@ float *lane_sums_new(uint32_t lanes, size_t count)
     for (size_t i = 0; i < count; i++)
         sum[i] = lane_sum(0, span, lanes, i);
     return sum;
+}
+
+void lanes_fill(struct exact *exact, const uint32_t *shares, int size, int rank, size_t count,
+                size_t bucket_count)
+{
+    uint32_t order[LIMIT_LANES], first = 0;
+    exact_spread(shares, (uint32_t)size, order);
+    for (int r = 0; r < rank; r++)
+        first += shares[r];
+    exact_begin(exact);
+    for (uint32_t lane = 0; lane < shares[rank]; lane++) {
+        float *buffer = exact_lane(exact);
+        for (size_t i = 0; i < count; i++)
+            buffer[i] = lane_value(order[first + lane], i);
+        if (lane + 1 < shares[rank])
+            assert_int_equal(exact_lane_done(exact), ST_OK);
+    }
+    for (size_t b = bucket_count; b > 0; b--)
+        exact_bucket_done(exact, b - 1);
 }

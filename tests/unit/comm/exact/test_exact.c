@@ -81,24 +81,10 @@ static void close_world(struct world *world)
     }
 }
 
-/* One step of a rank up to handing over all buckets, the last first. */
 static void fill_lanes(const struct world *world, int rank)
 {
-    struct exact *exact = world->exact[rank];
-    uint32_t order[LIMIT_LANES], first = 0;
-    exact_spread(world->shares, (uint32_t)world->size, order);
-    for (int r = 0; r < rank; r++)
-        first += world->shares[r];
-    exact_begin(exact);
-    for (uint32_t lane = 0; lane < world->shares[rank]; lane++) {
-        float *buffer = exact_lane(exact);
-        for (size_t i = 0; i < world->count; i++)
-            buffer[i] = lane_value(order[first + lane], i);
-        if (lane + 1 < world->shares[rank])
-            assert_int_equal(exact_lane_done(exact), ST_OK);
-    }
-    for (size_t b = world->bucket_count; b > 0; b--)
-        exact_bucket_done(exact, b - 1);
+    lanes_fill(world->exact[rank], world->shares, world->size, rank, world->count,
+               world->bucket_count);
 }
 
 static void run_step(const struct world *world, const float *reference)
