@@ -175,9 +175,9 @@ static enum status compute(struct replay *r)
 {
     struct worker *w = r->worker;
     const struct ckpt_scalars *scalars = ckpt_reader_scalars(r->to);
-    enum status st = r->options->from != NULL
-                         ? state_restore(w, r->options->from, r->first, NULL, &r->reason)
-                         : state_seed(w, &r->reason);
+    const struct state_source from = { .dir = r->options->from, .step = r->first };
+    enum status st =
+        from.dir != NULL ? state_restore(w, &from, NULL, &r->reason) : state_seed(w, &r->reason);
     if (st == ST_OK)
         st = worker_skip_add(w, scalars->skip, (size_t)scalars->skip_count);
     if (st == ST_OK)

@@ -1,5 +1,6 @@
 /* The state: from other workers, from copies, a checkpoint or the seed. */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -132,6 +133,47 @@ static enum status sync_live(struct rank *r)
     return ST_OK;
 }
 
+/* ---- from a checkpoint ---- */
+
+/*
+ * Ranks that have the same of the state read a part each. Not where the file system's cache serves
+ * all of them: on one node reading again costs less than sending. Not within a stage on a device:
+ * what its ranks share is no host memory's communicator.
+ */
+static bool reads_a_part(const struct rank *r)
+{
+    const struct worker *w = r->worker;
+    const struct session_assignment *a = &r->assignment;
+    const struct worker_group *group = &w->group;
+    if (group->size == 1 || w->device.comm == NULL || a->nodes == NULL ||
+        (w->stage != NULL && w->device.comm->on_stream))
+        return false;
+    bool apart = io_is_object(w->options.io, a->restore);
+    for (uint32_t i = 1; !apart && i < group->size; i++)
+        apart = strcmp(a->nodes[group->first + i], a->nodes[group->first]) != 0;
+    return apart;
+}
+
+static enum status restore_checkpoint(struct rank *r)
+{
+    const struct session_assignment *a = &r->assignment;
+    struct state_source from = { .dir = a->restore, .step = a->restore_step };
+    struct state_blame blame = { .file = 0 };
+    enum status st = ST_OK;
+    if (reads_a_part(r))
+        st = open_state_comm(r, "restore", &from.table, &from.comm);
+    if (st != ST_OK) {
+        r->at_store = false;
+        reason_set(&r->reason, "the state from who has read it: %s", status_string(st));
+        return st;
+    }
+    st = state_restore(r->worker, &from, &blame, &r->reason);
+    close_state_comm(r);
+    r->damaged = blame.file;
+    r->blamed = blame.rank;
+    return st;
+}
+
 /* From the copies or the checkpoint that the assignment names, or from the seed. Where there are
  * copies, the store isn't needed. */
 static enum status load_state(struct rank *r)
@@ -147,10 +189,8 @@ static enum status load_state(struct rank *r)
     r->at_store = true;
     st = store_check(r->worker->options.io, r->job->checkpoint.store, &r->assignment, &r->of_node,
                      &r->reason);
-    if (st == ST_OK && stored) {
-        st = state_restore(r->worker, r->assignment.restore, r->assignment.restore_step,
-                           &r->damaged, &r->reason);
-    }
+    if (st == ST_OK && stored)
+        st = restore_checkpoint(r);
     if (st != ST_OK)
         return st;
     r->at_store = false;

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "trainer/state/chunk_stream.h"
+#include "trainer/state/circle.h"
 #include "trainer/state/owned_sync.h"
 #include "trainer/state/state.h"
 
@@ -220,28 +221,6 @@ static enum status sync_owned(const struct live *l)
 
 /* ---- all of it ---- */
 
-/* Moments that ranks own go another way. */
-static bool is_streamed(const struct live *l, uint32_t buffer)
-{
-    return !l->worker->ownership.options.owns ||
-           optimizer_buffer_kind(l->worker->optimizer, buffer) != OPTIMIZER_MOMENT;
-}
-
-/* Who sends to whom: all ranks, or those of this one's stage. */
-struct circle {
-    struct comm *comm;
-    uint32_t first, rank, size;
-};
-
-static struct circle circle_of(const struct live *l)
-{
-    const struct session_assignment *a = l->options->assignment;
-    const struct worker *w = l->worker;
-    if (w->stage == NULL)
-        return (struct circle){ .comm = l->options->comm, .rank = a->rank, .size = a->size };
-    return (struct circle){ w->comms.group, w->group.first, w->group.rank, w->group.size };
-}
-
 /* What this rank holds, a buffer for each run of it. */
 static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
 {
@@ -255,8 +234,8 @@ static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
         const struct ckpt_buffer *b = &state->buffers[run->buffer];
         const size_t width = (size_t)ckpt_dtype_size(b->dtype);
         uint8_t *live = optimizer_buffer(l->worker->optimizer, b->name);
-        if (!is_streamed(l, run->buffer))
-            continue;
+        if (!circle_has(l->worker, run->buffer))
+            continue; /* moments that ranks own go another way */
         CHECK(live != NULL && count < CKPT_BUFFERS_MAX);
         out[count++] =
             (struct chunk_buffer){ live + run->first * width, (size_t)run->count * width };
@@ -268,7 +247,7 @@ static enum status stream(struct live *l)
 {
     const struct live_sync_options *o = l->options;
     const struct session_assignment *a = o->assignment;
-    const struct circle circle = circle_of(l);
+    const struct circle circle = circle_of(l->worker, o->comm);
     struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
     uint32_t sources[LIMIT_RANKS];
     size_t source_count = 0;

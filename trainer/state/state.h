@@ -28,17 +28,33 @@ MUST_CHECK enum status state_allow_saves(struct worker *worker);
  * ST_INVALID: this rank holds a part of it only */
 MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
+struct state_source {
+    const char *dir; /* a checkpoint's folder */
+    uint64_t step;   /* its */
+    /* All ranks call state_restore together, over a communicator of all of them, of host memory
+     * (where there are stages: the worker's own), and each reads a part. NULL: it reads all. */
+    const struct comm_table *table;
+    struct comm *comm;
+};
+
+/* What failed, where it is known: 1 + the shard file that is damaged (ckpt_reader_damaged); 1 + the
+ * rank whose part came damaged. 0: none */
+struct state_blame {
+    uint32_t file, rank;
+};
+
 /*
- * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, the digest
- * of what was read, that it is this job's and of that step. A rank that holds a part of the state
- * reads that only, and compares no digest. Its skip list is added to the worker's.
- * Errors: reason is one line that begins with dir
+ * Fills the state from a checkpoint's folder and checks all of it: every chunk's hashes, that it is
+ * this job's and of that step; what others have read by their hashes of it. A rank that reads all
+ * of the state compares the digest besides. Its skip list is added to the worker's.
+ * Errors: reason is one line, which begins with dir where the checkpoint failed
  *         ST_CORRUPT, ST_INCOMPLETE, ST_VERSION  damaged, or not this job's
  *         ST_NOT_FOUND, ST_IO, …                 the store failed
- * out_damaged: or NULL; 1 + the shard file that is damaged, where it is one (ckpt_reader_damaged)
+ *         ST_PEER, ST_STALE                      what others have read didn't come, or not whole
+ * out_blame: or NULL; set where it is known, so zero before
  */
-MUST_CHECK enum status state_restore(struct worker *worker, const char *dir, uint64_t step,
-                                     uint32_t *out_damaged, struct reason *reason);
+MUST_CHECK enum status state_restore(struct worker *worker, const struct state_source *from,
+                                     struct state_blame *out_blame, struct reason *reason);
 
 /* The pins that a checkpoint was written with, for the algorithms that a device's libraries chose
  * then; the caller frees *out. */

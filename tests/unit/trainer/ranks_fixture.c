@@ -109,11 +109,17 @@ static enum status agree(struct worker *worker)
 static enum status prepare(struct one *one, struct worker *worker, const struct worker_comms *comms)
 {
     const struct ranks_options *o = one->options;
+    struct state_source from = { .dir = o->restore, .step = o->restore_step };
+    if (o->parts) {
+        CHECK(!worker->device.comm->on_stream);
+        from.table = worker->device.comm;
+        from.comm = comms->world;
+    }
     enum status st = worker_connect(worker, comms, &one->reason);
     if (st == ST_OK)
         st = worker_skip_add(worker, o->skip, o->skip_count);
     if (st == ST_OK && o->restore != NULL)
-        st = state_restore(worker, o->restore, o->restore_step, NULL, &one->reason);
+        st = state_restore(worker, &from, NULL, &one->reason);
     else if (st == ST_OK)
         st = state_seed(worker, &one->reason);
     if (st == ST_OK)
@@ -169,7 +175,8 @@ static void *run_rank(void *arg)
     progress_init(&progress, NULL, NULL, one->rank, 1);
     one->progress = &progress;
     struct worker_options options = { .job = &one->job,
-                                      .io = io_system(),
+                                      .io =
+                                          one->options->io != NULL ? one->options->io : io_system(),
                                       .progress = &progress,
                                       .rank = one->rank,
                                       .size = o->size,

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
@@ -31,6 +32,8 @@ struct ranks_options {
     uint64_t over_at;         /* the generation is over after that row; 0: never */
     const char *restore;      /* a checkpoint's folder; NULL: from the seed */
     uint64_t restore_step;
+    bool parts;           /* restoring, each rank reads a part and gets the others' */
+    const struct io *io;  /* what they read through; NULL: the machine's */
     const char *save;     /* a folder to leave a checkpoint in; NULL: none */
     const uint64_t *skip; /* steps to leave out */
     size_t skip_count;

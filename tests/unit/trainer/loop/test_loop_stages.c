@@ -177,6 +177,7 @@ static void a_restored_job_may_change_its_layout(void **state)
         if (step > 0) {
             options.restore = dir[(step + 1) % 2];
             options.restore_step = step;
+            options.parts = true;
         }
         struct ranks_result *result = run(&gpt2, &ways[step], NULL, &options);
         if (step == 2)

@@ -355,7 +355,8 @@ static void a_checkpoint_fills_what_is_held(void **state)
     for (uint32_t r = 0; r < RANKS; r++) {
         struct one *one = &w->part[r];
         forget(one);
-        if (state_restore(one->worker, w->checkpoint, STEP, NULL, &one->reason) != ST_OK)
+        const struct state_source from = { .dir = w->checkpoint, .step = STEP };
+        if (state_restore(one->worker, &from, NULL, &one->reason) != ST_OK)
             fail_msg("%s", one->reason.text);
         assert_restored(w, one, false);
         assert_int_equal(state_digest(one->worker, STEP, &digest), ST_INVALID);

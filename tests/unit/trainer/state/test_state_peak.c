@@ -142,8 +142,9 @@ static void measure(bool copies)
     struct state_view view;
     forget_peak();
     found->before = status_bytes("VmRSS:");
-    const enum status st = copies ? restore_copies(worker, &reason)
-                                  : state_restore(worker, checkpoint, STEP, NULL, &reason);
+    const struct state_source from = { .dir = checkpoint, .step = STEP };
+    const enum status st =
+        copies ? restore_copies(worker, &reason) : state_restore(worker, &from, NULL, &reason);
     found->rise = status_bytes("VmHWM:") - found->before;
     if (st != ST_OK)
         (void)fprintf(stderr, "%s\n", reason.text);

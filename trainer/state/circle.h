@@ -1,0 +1,23 @@
+/*
+ * The ranks that have the same of the state: all of them, or those of one stage of a pipeline.
+ *
+ * Thread: the step thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "trainer/worker/worker.h"
+
+struct circle {
+    struct comm *comm; /* borrowed */
+    uint32_t first;    /* its lowest rank; the others follow */
+    uint32_t rank, size;
+};
+
+/* world: a communicator of all ranks, of the kind of the worker's own where there are stages. */
+struct circle circle_of(const struct worker *worker, struct comm *world);
+/* Each of the circle has the same runs of that buffer; false: moments that ranks own parts of. */
+bool circle_has(const struct worker *worker, uint32_t buffer);
