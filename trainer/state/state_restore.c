@@ -4,7 +4,7 @@
  * Alone a rank reads all that it holds. With others it reads a part of what its circle has in
  * common, gets their parts from them, and besides reads what nobody else has:
  *
- *     held by all of the circle   | rank 0 reads | rank 1 reads | rank 2 reads |  even, whole chunks
+ *     held by all of the circle   | rank 0 reads | rank 1 reads | rank 2 reads |  whole chunks
  *     moments that it owns        | it reads     |
  */
 #include <stdio.h>
