@@ -81,7 +81,7 @@ struct op_buffers {
     const void *dout[2];            /* backward: the gradient, and a second one to add, or NULL */
     void *din[OP_IN_MAX];           /* NULL: not wanted */
     const void *din_add[OP_IN_MAX]; /* NULL: nothing to add; may be din[i] itself */
-    float *dparam[OP_PARAM_MAX];    /* flat, canonical */
+    float *dparam[OP_PARAM_MAX];    /* flat, canonical; NULL: not wanted */
     bool accumulate[OP_PARAM_MAX];  /* dparam[i]: add instead of write */
     bool accumulate_stats;          /* stat_sum: the same */
     const uint32_t *draw;           /* dropout: words as enum op_draw says */
@@ -103,6 +103,9 @@ enum op_draw { OP_DRAW_KEY, OP_DRAW_STEP = 2, OP_DRAW_SAMPLES = 3 };
 
 /*
  * The three functions of an op.
+ *
+ * What of a backward's gradients isn't wanted (NULL) isn't computed and changes no bit of the
+ * others: called once for din and once for dparam it gives what one call gives.
  *
  * softmax_cross_entropy sums the losses of labels >= 0, in row order in double or by a fixed tree;
  * its backward gives the gradient of that sum and doesn't read dout. The division by the global

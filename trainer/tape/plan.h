@@ -50,6 +50,7 @@ struct plan_options {
     int stashes;    /* micro-batches in flight at once; 0: 1 */
     int64_t batch;  /* samples that go through the model at once */
     bool training;  /* false: no backward, running statistics are used */
+    bool split;     /* backward is called in its two halves: what the second one needs is kept */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
     /* Where the backend can, the forward pass and what the backward pass does between two borders
@@ -132,6 +133,16 @@ typedef void (*plan_final_fn)(void *arg, size_t first, size_t count);
 MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
                                      plan_final_fn on_final, void *arg);
 
+/*
+ * The two halves of plan_backward, of a plan with options->split; the same bits. First the
+ * gradients of inputs, down to those that leave the stage: nothing of call->lane is touched. Then,
+ * after others' passes if need be, the gradients of parameters, which go through the micro-batches
+ * in order.
+ */
+MUST_CHECK enum status plan_backward_inputs(struct plan *plan, const struct plan_call *call);
+MUST_CHECK enum status plan_backward_params(struct plan *plan, const struct plan_call *call,
+                                            plan_final_fn on_final, void *arg);
+
 enum plan_side { PLAN_BEFORE, PLAN_AFTER }; /* the border where the stage begins, or ends */
 enum plan_direction { PLAN_FORWARD, PLAN_BACKWARD }; /* a value goes, gradients of it come back */
 
@@ -157,9 +168,10 @@ struct plan_border {
  *   PLAN_AFTER, FORWARD      by plan_forward                    until plan_backward, before which
  *                                                               its gradients have come; if none
  *                                                               come, until the stash is used again
- *   PLAN_AFTER, BACKWARD     by the caller, after plan_forward  for plan_backward
- *                            and before plan_backward
- *   PLAN_BEFORE, BACKWARD    by plan_backward                   until the stash is used again
+ *   PLAN_AFTER, BACKWARD     by the caller, after plan_forward  for plan_backward, and both halves
+ *                            and before plan_backward           of it
+ *   PLAN_BEFORE, BACKWARD    by plan_backward, or its first     until the stash is used again, or
+ *                            half                               the second half is called
  *
  * A stash is used again when the caller writes to what goes forward, or calls plan_forward. Each
  * means the stream's time, where calls only enqueue.

@@ -41,7 +41,7 @@ static struct plan_recording *find_recording(struct plan *plan,
     for (int i = 0; i < plan->recording_count; i++) {
         struct plan_recording *recording = &plan->recordings[i];
         const struct plan_section *other = &recording->section;
-        if (other->begin == section.begin && other->backward == section.backward &&
+        if (other->begin == section.begin && other->pass == section.pass &&
             memcmp(&recording->key, key, sizeof *key) == 0) {
             CHECK(other->end == section.end); /* borders are the plan's */
             return recording;
@@ -78,8 +78,9 @@ static enum status play(const struct plan *plan, const struct plan_recording *re
     const struct plan_options *options = &plan->options;
     enum status st = options->table->replay(options->backend, recording->graph, options->stream);
     const struct plan_section *section = &recording->section;
-    int last = section->backward ? section->begin : section->end - 1;
-    return st == ST_OK ? plan_nodes_report(plan, last, section->backward) : st;
+    const bool forward = section->pass == PLAN_PASS_FORWARD;
+    const int last = forward ? section->end - 1 : section->begin;
+    return st == ST_OK ? plan_nodes_report(plan, last, !forward) : st;
 }
 
 enum status plan_section_run(struct plan *plan, const struct plan_call *call,

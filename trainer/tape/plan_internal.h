@@ -10,8 +10,8 @@
  *   plan_print.c    the plan for people, and as a pin
  *
  * Time: node n runs forward at time n and backward at time 2·nodes - 1 - n, nodes being the whole
- * tape's. In a stage the times of other nodes pass with nothing running: then tensors cross
- * borders.
+ * tape's; where backward is split, its second half at 3·nodes - 1 - n. In a stage the times of
+ * other nodes pass with nothing running: then tensors cross borders.
  *
  * Invariants
  *  1. A region is written at its `begin` (or later), read up to its `end`, and overlaps in bytes
@@ -25,7 +25,9 @@
  *     reader has added the gradient of another to its own already (kernel_info.din_adds).
  *  4. A gradient may lie where its value lay (kernel_info.din_overwrites_in), if nobody reads the
  *     value any more; and a sum where one of the two lay, if that is no other value's gradient.
- *  5. At a border one value is alive, the output of the node before. The later stage has all nodes
+ *  5. Where backward is split, all that a node with parameters reads lives until its second half:
+ *     the value that it takes is not overwritten, nor is a gradient that it has taken added to.
+ *  6. At a border one value is alive, the output of the node before. The later stage has all nodes
  *     that read it, so the gradients of it that nobody has taken when its backward ends are all
  *     that there are, and in the order in which the whole plan has them. Which those are and in
  *     what formats depends on later nodes only: the earlier stage finds out without memory of
@@ -79,6 +81,7 @@ struct plan_node {
     void *cache;
     bool backward;                                /* has one */
     int saved, scratch_forward, scratch_backward; /* regions, as those below */
+    int scratch_params;                           /* of the second half, where backward is split */
     int din[OP_IN_MAX];
     int din_add[OP_IN_MAX]; /* a gradient that the kernel adds to din */
     int dout[2];
@@ -87,10 +90,18 @@ struct plan_node {
     int adaptation_begin, adaptation_count; /* right before its backward */
 };
 
-/* Nodes [begin, end) of one pass, run upwards or, backward, downwards: what is recorded as one. */
+enum plan_pass {
+    PLAN_PASS_FORWARD,
+    PLAN_PASS_BACKWARD, /* both halves at once */
+    PLAN_PASS_INPUTS,
+    PLAN_PASS_PARAMS,
+};
+
+/* Nodes [begin, end) of one pass, run upwards or, but for forward, downwards: what is recorded as
+ * one. */
 struct plan_section {
     int begin, end;
-    bool backward;
+    enum plan_pass pass;
 };
 
 /* All that the recorded calls of a section depend on beside the plan. Compared byte by byte. */
@@ -152,6 +163,12 @@ static inline size_t plan_round_up(size_t bytes)
 static inline int plan_backward_time(const struct plan *plan, int node)
 {
     return 2 * plan->tape->node_count - 1 - node;
+}
+
+/* Of the second half of its backward. */
+static inline int plan_params_time(const struct plan *plan, int node)
+{
+    return 3 * plan->tape->node_count - 1 - node;
 }
 
 /* Fills in regions, adaptations and each node's places from what prepare said; then lays out the

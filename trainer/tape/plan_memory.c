@@ -6,6 +6,9 @@
  * gradients of its output are brought to the form that it takes [take_douts], and those of its
  * inputs get a place [place_dins], where the nodes that made the inputs will find them.
  *
+ * Where backward is split, what a node with parameters reads is kept until its second half
+ * [last_read].
+ *
  * Then the places [place_regions]: the largest region first, each at the lowest offset that is free
  * for its whole life.
  *
@@ -25,7 +28,7 @@ static int add_region(struct plan *plan, size_t bytes, int begin, int end)
         return NO_REGION;
     CHECK(plan->region_count < PLAN_REGIONS_MAX);
     CHECK(begin <= end);
-    CHECK(end < 2 * plan->tape->node_count);
+    CHECK(end < 3 * plan->tape->node_count);
     struct plan_region *region = &plan->regions[plan->region_count];
     region->bytes = plan_round_up(bytes);
     region->begin = begin;
@@ -40,11 +43,24 @@ static void keep_until(struct plan *plan, int region, int time)
         plan->regions[region].end = time;
 }
 
+static bool has_second_half(const struct plan *plan, int n)
+{
+    return plan->options.split && plan->nodes[n].backward && plan->tape->nodes[n].param[0] >= 0;
+}
+
+/* When a node reads its inputs, its output and what it has saved for the last time. */
+static int last_read(const struct plan *plan, int n)
+{
+    if (has_second_half(plan, n))
+        return plan_params_time(plan, n);
+    return plan->nodes[n].backward ? plan_backward_time(plan, n) : n;
+}
+
 static void forward_regions(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
     struct plan_node *node = &plan->nodes[n];
-    int last = node->backward ? plan_backward_time(plan, n) : n;
+    const int last = last_read(plan, n);
     struct plan_value *out = &plan->values[at->out];
     out->region = add_region(plan, node->info.out.bytes, n, n);
     if (node->info.backward_needs_out)
@@ -114,8 +130,10 @@ static void take_douts(struct plan *plan, int n)
         for (int i = 1; i < count; i++)
             sources[i] = sources[i + 1];
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         node->dout[i] = i < count ? sources[i] : NO_REGION;
+        keep_until(plan, node->dout[i], last_read(plan, n));
+    }
     out->gradient_count = 0; /* all taken */
 }
 
@@ -167,6 +185,12 @@ static bool can_overwrite(const struct plan *plan, int n, int i)
            plan->regions[value->region].end <= plan_backward_time(plan, n);
 }
 
+/* A gradient that lies there may be added to: it is nobody else's, and read by nobody later. */
+static bool can_add_to(const struct plan *plan, int region, int time)
+{
+    return gradients_in(plan, region) == 1 && plan->regions[region].end <= time;
+}
+
 /* The region that this node's backward writes input i's gradient to. */
 static void place_din(struct plan *plan, int n, int i)
 {
@@ -176,7 +200,7 @@ static void place_din(struct plan *plan, int n, int i)
     if (addend != NULL) {
         node->din_add[i] = addend->region;
         keep_until(plan, addend->region, time);
-        node->din[i] = gradients_in(plan, addend->region) == 1
+        node->din[i] = can_add_to(plan, addend->region, time)
                            ? addend->region
                            : add_region(plan, node->info.din[i].bytes, time, time);
         addend->region = node->din[i];
@@ -237,6 +261,10 @@ static enum status backward_regions(struct plan *plan, int n)
     if (st != ST_OK)
         return st;
     node->scratch_backward = add_region(plan, node->info.scratch_bytes, time, time);
+    if (has_second_half(plan, n)) {
+        time = plan_params_time(plan, n);
+        node->scratch_params = add_region(plan, node->info.scratch_bytes, time, time);
+    }
     return ST_OK;
 }
 
@@ -326,6 +354,7 @@ static void clear_places(struct plan *plan)
     for (int n = 0; n < plan->tape->node_count; n++) {
         struct plan_node *node = &plan->nodes[n];
         node->saved = node->scratch_forward = node->scratch_backward = NO_REGION;
+        node->scratch_params = NO_REGION;
         for (int i = 0; i < OP_IN_MAX; i++)
             node->din[i] = node->din_add[i] = NO_REGION;
         node->dout[0] = node->dout[1] = NO_REGION;

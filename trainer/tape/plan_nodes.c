@@ -144,27 +144,41 @@ static enum status run_adaptations(const struct plan *plan, int stash, const str
     return ST_OK;
 }
 
-static enum status backward_node(const struct plan *plan, const struct plan_call *call, int n)
+/* What the kernel's backward gets. inputs, params: which gradients it is to give. */
+static void fill_gradients(const struct plan *plan, const struct plan_call *call, int n,
+                           bool inputs, bool params, struct op_buffers *buffers)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    const int scratch = inputs ? node->scratch_backward : node->scratch_params;
+    fill_buffers(plan, call, n, buffers);
+    buffers->scratch = plan_region_at(plan, call->stash, scratch);
+    for (int i = 0; i < 2; i++)
+        buffers->dout[i] = plan_region_at(plan, call->stash, node->dout[i]);
+    for (int i = 0; inputs && i < OP_IN_MAX; i++) {
+        buffers->din[i] = plan_region_at(plan, call->stash, node->din[i]);
+        buffers->din_add[i] = plan_region_at(plan, call->stash, node->din_add[i]);
+    }
+    for (int i = 0; params && i < OP_PARAM_MAX; i++) {
+        if (at->param[i] >= 0)
+            buffers->dparam[i] = call->lane + lane_gradient_at(plan->tape, n, i);
+    }
+}
+
+static enum status backward_node(const struct plan *plan, const struct plan_call *call, int n,
+                                 enum plan_pass pass)
 {
     const struct plan_options *options = &plan->options;
     const struct tape_node *at = &plan->tape->nodes[n];
     const struct plan_node *node = &plan->nodes[n];
-    enum status st = run_adaptations(plan, call->stash, node);
+    const bool inputs = pass != PLAN_PASS_PARAMS, params = pass != PLAN_PASS_INPUTS;
+    enum status st = inputs ? run_adaptations(plan, call->stash, node) : ST_OK;
     if (st != ST_OK)
         return st;
+    if (pass == PLAN_PASS_INPUTS && node->din[0] == NO_REGION && node->din[1] == NO_REGION)
+        return ST_OK; /* nobody before it has parameters */
     struct op_buffers buffers = { 0 };
-    fill_buffers(plan, call, n, &buffers);
-    buffers.scratch = plan_region_at(plan, call->stash, node->scratch_backward);
-    for (int i = 0; i < 2; i++)
-        buffers.dout[i] = plan_region_at(plan, call->stash, node->dout[i]);
-    for (int i = 0; i < OP_IN_MAX; i++) {
-        buffers.din[i] = plan_region_at(plan, call->stash, node->din[i]);
-        buffers.din_add[i] = plan_region_at(plan, call->stash, node->din_add[i]);
-    }
-    for (int i = 0; i < OP_PARAM_MAX; i++) {
-        if (at->param[i] >= 0)
-            buffers.dparam[i] = call->lane + lane_gradient_at(plan->tape, n, i);
-    }
+    fill_gradients(plan, call, n, inputs, params, &buffers);
     return options->table->op[at->op].backward(options->backend, node->kernel, &buffers,
                                                options->stream);
 }
@@ -185,27 +199,39 @@ static enum status run_forward(const struct plan *plan, const struct plan_call *
     return st == ST_OK && has_scalars ? add_lane_scalars(plan, call) : st;
 }
 
+static enum status run_backward(const struct plan *plan, const struct plan_call *call,
+                                struct plan_section section)
+{
+    const bool second = section.pass == PLAN_PASS_PARAMS;
+    enum status st = ST_OK;
+    for (int n = section.end - 1; st == ST_OK && n >= section.begin; n--) {
+        const int time = second ? plan_params_time(plan, n) : plan_backward_time(plan, n);
+        if (!plan->nodes[n].backward || (second && plan->tape->nodes[n].param[0] < 0))
+            continue;
+        st = backward_node(plan, call, n, section.pass);
+        if (st == ST_OK)
+            st = plan_nodes_poison(plan, call->stash, time);
+        if (st == ST_OK)
+            st = plan_nodes_report(plan, n, true);
+    }
+    return st;
+}
+
 enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
                            struct plan_section section)
 {
-    if (!section.backward)
+    enum status st = ST_OK;
+    switch (section.pass) {
+    case PLAN_PASS_FORWARD:
         return run_forward(plan, call, section);
-    if (section.end == plan->end && plan->end < plan->tape->node_count) {
+    case PLAN_PASS_BACKWARD:
+    case PLAN_PASS_INPUTS:
         /* The gradients have come: what left the stage is not needed any more. */
-        enum status st = plan_nodes_poison(plan, call->stash, plan->end);
-        if (st != ST_OK)
-            return st;
+        if (section.end == plan->end && plan->end < plan->tape->node_count)
+            st = plan_nodes_poison(plan, call->stash, plan->end);
+        break;
+    case PLAN_PASS_PARAMS:
+        break;
     }
-    for (int n = section.end - 1; n >= section.begin; n--) {
-        if (!plan->nodes[n].backward)
-            continue;
-        enum status st = backward_node(plan, call, n);
-        if (st == ST_OK)
-            st = plan_nodes_poison(plan, call->stash, plan_backward_time(plan, n));
-        if (st == ST_OK)
-            st = plan_nodes_report(plan, n, true);
-        if (st != ST_OK)
-            return st;
-    }
-    return ST_OK;
+    return st == ST_OK ? run_backward(plan, call, section) : st;
 }

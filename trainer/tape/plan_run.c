@@ -33,7 +33,8 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
     CHECK(call->stash >= 0 && call->stash < plan->stashes);
     CHECK(call->loss_sum == NULL || plan->end == plan->tape->node_count);
     enum status st = plan_section_run(
-        plan, call, (struct plan_section){ .begin = plan->begin, .end = plan->end });
+        plan, call,
+        (struct plan_section){ .begin = plan->begin, .end = plan->end, .pass = PLAN_PASS_FORWARD });
     if (st == ST_OK && options->training)
         st = write_micro_count(plan, call);
     if (st == ST_OK && call->loss_sum != NULL)
@@ -41,8 +42,9 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
     return st == ST_OK ? plan_nodes_poison(plan, call->stash, plan->end - 1) : st;
 }
 
-enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_final_fn on_final,
-                          void *arg)
+/* A pass that completes gradients, section by section. */
+static enum status run_gradients(struct plan *plan, const struct plan_call *call,
+                                 enum plan_pass pass, plan_final_fn on_final, void *arg)
 {
     CHECK(plan->options.training);
     CHECK(call->stash >= 0 && call->stash < plan->stashes);
@@ -53,7 +55,7 @@ enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_
         const struct plan_node *node = &plan->nodes[n];
         if (!node->ends_section)
             continue;
-        struct plan_section section = { .begin = n, .end = end, .backward = true };
+        struct plan_section section = { .begin = n, .end = end, .pass = pass };
         enum status st = plan_section_run(plan, call, section);
         if (st != ST_OK)
             return st;
@@ -64,6 +66,31 @@ enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_
     }
     CHECK(final == plan_stage_last_final(plan));
     return ST_OK;
+}
+
+enum status plan_backward(struct plan *plan, const struct plan_call *call, plan_final_fn on_final,
+                          void *arg)
+{
+    return run_gradients(plan, call, PLAN_PASS_BACKWARD, on_final, arg);
+}
+
+enum status plan_backward_inputs(struct plan *plan, const struct plan_call *call)
+{
+    CHECK(plan->options.training && plan->options.split);
+    CHECK(call->stash >= 0 && call->stash < plan->stashes);
+    struct plan_call inputs = *call;
+    inputs.lane = NULL; /* so that a recording serves all lanes */
+    inputs.micro = 0;
+    return plan_section_run(
+        plan, &inputs,
+        (struct plan_section){ .begin = plan->begin, .end = plan->end, .pass = PLAN_PASS_INPUTS });
+}
+
+enum status plan_backward_params(struct plan *plan, const struct plan_call *call,
+                                 plan_final_fn on_final, void *arg)
+{
+    CHECK(plan->options.split);
+    return run_gradients(plan, call, PLAN_PASS_PARAMS, on_final, arg);
 }
 
 enum status plan_refresh(struct plan *plan, const float *params)

@@ -23,6 +23,7 @@ struct half_gradient {
     const uint16_t *dout[2]; /* dout[1] may be NULL */
     const uint16_t *out;     /* for NORM_MASK_OUTPUT, else NULL */
     enum norm_mask mask;
+    bool rounded; /* the sums are of the rounded g, though it isn't stored */
     struct norm_affine affine;
 };
 
@@ -37,8 +38,8 @@ struct half_norm_loops {
     /* y = (x - mean)·scale + shift (+ residual), then relu. */
     void (*apply)(const struct half_shape *shape, const uint16_t *x, const uint16_t *residual,
                   uint16_t *y, const struct norm_affine *affine, bool relu);
-    /* out[0][c] = Σ g, out[1][c] = Σ g·(x - mean). g goes to store, unless that is NULL, and then
-     * the sums are of the rounded g. work: 2 arrays of floats. */
+    /* out[0][c] = Σ g, out[1][c] = Σ g·(x - mean). g goes to store, unless that is NULL; then, and
+     * where it is said, the sums are of the rounded g. work: 2 arrays of floats. */
     void (*gradient_sums)(const struct half_shape *shape, const struct half_gradient *gradient,
                           uint16_t *store, float *work, double *const out[2]);
     /* dx = by[0]·g - by[1]·(x - mean) - by[2]. */

@@ -195,6 +195,7 @@ struct half_variant {
     enum norm_mask mask;
     bool two, store, stream;
     int64_t ahead;
+    bool rounded; /* not stored, but rounded */
 };
 
 LOOPS_INLINE struct half_back half_back_at(const struct half_back *all, int64_t row,
@@ -236,6 +237,8 @@ LOOPS_INLINE void half_sums_part(const struct half_back *b, int64_t c, int64_t n
         s[k] = half_masked(b, at, c, n, centred, v);
         if (v.store)
             s[k] = half_to_vec(half_put_to(b->to + at, s[k], n, v.stream && n == W));
+        else if (v.rounded)
+            s[k] = half_to_vec(half_of_vec(s[k]));
         d[k] = s[k] * centred;
     }
     half_add_group(b->sum + c, s, count);
@@ -329,19 +332,20 @@ static void half_norm_gradient_sums(const struct half_shape *shape, const struct
         out[0][c] = out[1][c] = 0.0;
     if (g->mask == NORM_MASK_OUTPUT && two && store != NULL) { /* where residuals join */
         half_sums_all(&b, rows, out,
-                      (struct half_variant){ NORM_MASK_OUTPUT, true, true, stream, AHEAD });
+                      (struct half_variant){ NORM_MASK_OUTPUT, true, true, stream, AHEAD, false });
     } else if (g->mask == NORM_MASK_OUTPUT && store != NULL) {
         half_sums_all(&b, rows, out,
-                      (struct half_variant){ NORM_MASK_OUTPUT, false, true, stream, AHEAD });
-    } else if (g->mask == NORM_MASK_INPUT && !two && store == NULL) {
+                      (struct half_variant){ NORM_MASK_OUTPUT, false, true, stream, AHEAD, false });
+    } else if (g->mask == NORM_MASK_INPUT && !two && store == NULL && !g->rounded) {
         half_sums_all(&b, rows, out,
-                      (struct half_variant){ NORM_MASK_INPUT, false, false, false, AHEAD });
-    } else if (g->mask == NORM_MASK_NONE && !two && store == NULL) {
+                      (struct half_variant){ NORM_MASK_INPUT, false, false, false, AHEAD, false });
+    } else if (g->mask == NORM_MASK_NONE && !two && store == NULL && !g->rounded) {
         half_sums_all(&b, rows, out,
-                      (struct half_variant){ NORM_MASK_NONE, false, false, false, AHEAD });
-    } else { /* the others, which no model has: their loop decides on the way */
-        half_sums_all(&b, rows, out,
-                      (struct half_variant){ g->mask, two, store != NULL, false, AHEAD });
+                      (struct half_variant){ NORM_MASK_NONE, false, false, false, AHEAD, false });
+    } else { /* halves of a backward, and what no model has: the loop decides on the way */
+        half_sums_all(
+            &b, rows, out,
+            (struct half_variant){ g->mask, two, store != NULL, false, AHEAD, g->rounded });
     }
 }
 
@@ -354,11 +358,13 @@ static void half_norm_gradient_apply(const struct half_shape *shape, const struc
     for (int i = 0; i < 3; i++)
         b.by[i] = by[i];
     if (g->mask == NORM_MASK_INPUT && !two) {
-        dx_all(&b, rows, (struct half_variant){ NORM_MASK_INPUT, false, true, stream, -AHEAD });
+        dx_all(&b, rows,
+               (struct half_variant){ NORM_MASK_INPUT, false, true, stream, -AHEAD, false });
     } else if (g->mask == NORM_MASK_NONE && !two) {
-        dx_all(&b, rows, (struct half_variant){ NORM_MASK_NONE, false, true, stream, -AHEAD });
+        dx_all(&b, rows,
+               (struct half_variant){ NORM_MASK_NONE, false, true, stream, -AHEAD, false });
     } else {
-        dx_all(&b, rows, (struct half_variant){ g->mask, two, true, false, -AHEAD });
+        dx_all(&b, rows, (struct half_variant){ g->mask, two, true, false, -AHEAD, false });
     }
 }
 

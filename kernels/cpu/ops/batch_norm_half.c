@@ -111,8 +111,10 @@ void batch_norm_half_forward(const struct backend *backend, const struct op_spec
 static struct half_gradient half_gradient_of(const struct op_attr *attr,
                                              const struct op_buffers *buffers)
 {
+    /* The residual's gradient is the rounded g: so are the sums, wanted or not. */
     struct half_gradient g = { .x = buffers->in[0],
-                               .dout = { buffers->dout[0], buffers->dout[1] } };
+                               .dout = { buffers->dout[0], buffers->dout[1] },
+                               .rounded = attr->residual };
     if (attr->relu && attr->residual) {
         g.mask = NORM_MASK_OUTPUT;
         g.out = buffers->out;

@@ -6,15 +6,17 @@
 
 #include "tests/test.h"
 
-#define ACTIONS (2 * STAGE_MICROS)
+#define ACTIONS_MAX (3 * STAGE_MICROS)
 
 struct mail {
     void *data[PLAN_GRADIENTS_MAX];
     struct plan_border border; /* bytes as the sender had them */
 };
 
+enum kind { FORWARD, BACKWARD, PARAMS, KINDS }; /* PARAMS: the second half, BACKWARD the first */
+
 struct action {
-    bool backward;
+    enum kind kind;
     int micro;
 };
 
@@ -22,8 +24,10 @@ struct stage {
     struct plan *plan;
     float *lane;
     int stashes;
-    struct action actions[ACTIONS];
-    int done[2];                       /* forward, backward */
+    bool split;
+    struct action actions[ACTIONS_MAX];
+    int action_count;
+    int done[KINDS];
     int next;                          /* action */
     struct mail sent[2][STAGE_MICROS]; /* to the next stage; back to the one before */
 };
@@ -126,17 +130,30 @@ float *stage_whole_lane(struct training *t, struct stage_inputs *inputs)
 static int stashes_of(int stages, int stage, enum stage_order order)
 {
     const int busy = stages - stage;
-    return order == STAGE_GPIPE || busy > STAGE_MICROS ? STAGE_MICROS : busy;
+    return order != STAGE_1F1B || busy > STAGE_MICROS ? STAGE_MICROS : busy;
 }
 
-/* So many forward, then one backward for each forward. */
-static void fill_actions(struct stage *stage)
+static void add_action(struct stage *stage, enum kind kind)
 {
-    int forward = 0, backward = 0;
-    for (int i = 0; i < ACTIONS; i++) {
-        const bool back = forward == STAGE_MICROS || forward - backward == stage->stashes;
-        stage->actions[i] = (struct action){ back, back ? backward++ : forward++ };
+    stage->actions[stage->action_count++] = (struct action){ kind, stage->done[kind]++ };
+}
+
+/* So many forward, then one backward for each forward. Second halves come `late` first ones after
+ * their own, or at the end. */
+static void fill_actions(struct stage *stage, int ahead, int late)
+{
+    while (stage->done[BACKWARD] < STAGE_MICROS) {
+        const bool full = stage->done[FORWARD] - stage->done[BACKWARD] == ahead;
+        if (!full && stage->done[FORWARD] < STAGE_MICROS) {
+            add_action(stage, FORWARD);
+            continue;
+        }
+        add_action(stage, BACKWARD);
+        if (stage->split && stage->done[BACKWARD] > late)
+            add_action(stage, PARAMS);
     }
+    while (stage->split && stage->done[PARAMS] < STAGE_MICROS)
+        add_action(stage, PARAMS);
 }
 
 struct plan_options stage_options(struct training *t, const int *first, int stages, int stage,
@@ -151,6 +168,7 @@ struct plan_options stage_options(struct training *t, const int *first, int stag
                                   .stashes = stashes_of(stages, stage, order),
                                   .batch = o->micro,
                                   .training = true,
+                                  .split = order == STAGE_SPLIT,
                                   .math = o->math,
                                   .amp = o->amp,
                                   .graphs = o->graphs,
@@ -220,7 +238,7 @@ static void scribble(const struct run *run, const struct plan *plan, int stash)
 /* The stash is about to be used again, or the run is over. */
 static void assert_still_sent(const struct run *run, struct stage *stage, int micro)
 {
-    if (micro < 0)
+    if (micro < 0 || stage->split) /* looked at before the second half */
         return;
     assert_unchanged(run, &stage->sent[1][micro]);
     struct plan_border back;
@@ -244,9 +262,11 @@ static void on_final(void *arg, size_t first, size_t count)
 
 static bool is_ready(const struct run *run, int s, struct action action)
 {
-    if (!action.backward)
-        return s == 0 || run->stages[s - 1].done[0] > action.micro;
-    return s + 1 == run->count || run->stages[s + 1].done[1] > action.micro;
+    if (action.kind == FORWARD)
+        return s == 0 || run->stages[s - 1].done[FORWARD] > action.micro;
+    if (action.kind == PARAMS)
+        return true;
+    return s + 1 == run->count || run->stages[s + 1].done[BACKWARD] > action.micro;
 }
 
 static void run_forward(struct run *run, int s, int micro)
@@ -265,43 +285,67 @@ static void run_forward(struct run *run, int s, int micro)
     scribble(run, stage->plan, call.stash);
 }
 
+/* Into the lane: a whole backward, or its second half. */
+static void run_gradients(struct run *run, int s, int micro)
+{
+    struct stage *stage = &run->stages[s];
+    struct plan_call call = call_of(run->t, run->inputs, micro);
+    const plan_final_fn final = micro == STAGE_MICROS - 1 ? on_final : NULL;
+    call.lane = stage->lane;
+    call.stash = micro % stage->stashes;
+    run->final = run->t->layout.count;
+    run->device_lane = stage->lane;
+    if (stage->split) {
+        assert_unchanged(run, &stage->sent[1][micro]);
+        assert_int_equal(plan_backward_params(stage->plan, &call, final, run), ST_OK);
+    } else {
+        assert_int_equal(plan_backward(stage->plan, &call, final, run), ST_OK);
+    }
+}
+
 static void run_backward(struct run *run, int s, int micro)
 {
     struct stage *stage = &run->stages[s];
     struct plan_call call = call_of(run->t, run->inputs, micro);
-    call.lane = stage->lane;
+    call.lane = NULL;
     call.stash = micro % stage->stashes;
     assert_unchanged(run, &stage->sent[0][micro]);
     if (s + 1 < run->count) {
         deliver(run, &run->stages[s + 1].sent[1][micro], stage->plan, PLAN_AFTER, PLAN_BACKWARD,
                 call.stash);
     }
-    run->final = run->t->layout.count;
-    run->device_lane = stage->lane;
-    const bool last = micro == STAGE_MICROS - 1;
-    assert_int_equal(plan_backward(stage->plan, &call, last ? on_final : NULL, run), ST_OK);
+    if (stage->split)
+        assert_int_equal(plan_backward_inputs(stage->plan, &call), ST_OK);
+    else
+        run_gradients(run, s, micro);
     fetch(run, &stage->sent[1][micro], stage->plan, PLAN_BEFORE, PLAN_BACKWARD, call.stash);
 }
 
 /* Each stage takes its next action as soon as what that needs has come. */
 static void run_round(struct run *run)
 {
-    for (int s = 0; s < run->count; s++)
-        run->stages[s].next = run->stages[s].done[0] = run->stages[s].done[1] = 0;
-    int left = run->count * ACTIONS;
+    int left = 0;
+    for (int s = 0; s < run->count; s++) {
+        struct stage *stage = &run->stages[s];
+        memset(stage->done, 0, sizeof(stage->done));
+        stage->next = 0;
+        left += stage->action_count;
+    }
     while (left > 0) {
         const int before = left;
         for (int s = 0; s < run->count; s++) {
             struct stage *stage = &run->stages[s];
-            if (stage->next == ACTIONS || !is_ready(run, s, stage->actions[stage->next]))
+            if (stage->next == stage->action_count ||
+                !is_ready(run, s, stage->actions[stage->next]))
                 continue;
             const struct action action = stage->actions[stage->next++];
-            if (action.backward) {
-                run_backward(run, s, action.micro);
-            } else {
+            if (action.kind == FORWARD)
                 run_forward(run, s, action.micro);
-            }
-            stage->done[action.backward]++;
+            else if (action.kind == BACKWARD)
+                run_backward(run, s, action.micro);
+            else
+                run_gradients(run, s, action.micro);
+            stage->done[action.kind]++;
             left--;
         }
         assert_true(left < before);
@@ -363,7 +407,8 @@ static void open_run(struct run *run, struct training *t, const int *first, int 
         struct stage *stage = &run->stages[s];
         const struct plan_options options = stage_options(t, first, stages, s, order);
         stage->stashes = options.stashes;
-        fill_actions(stage);
+        stage->split = options.split;
+        fill_actions(stage, order == STAGE_SPLIT ? stages - s : stage->stashes, s + 1);
         assert_int_equal(plan_new(t->tape, &options, &stage->plan), ST_OK);
         assert_int_equal(plan_refresh(stage->plan, optimizer_params(t->optimizer)), ST_OK);
         assert_int_equal(t->table->alloc(t->backend, count * sizeof(float), (void **)&stage->lane),

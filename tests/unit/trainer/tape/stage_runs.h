@@ -17,6 +17,7 @@
 enum stage_order {
     STAGE_GPIPE, /* all forward, then all backward */
     STAGE_1F1B,  /* as few in flight as keep all stages busy */
+    STAGE_SPLIT, /* as 1f1b, the second halves of backward later */
 };
 
 /* The inputs of the micro-batches, and where the plans find those of the one that runs. */

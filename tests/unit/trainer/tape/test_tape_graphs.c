@@ -451,9 +451,9 @@ static void stages_play_what_was_recorded_for_each_stash(void **state)
 {
     (void)state;
     float *whole = lane_without();
-    const enum stage_order orders[] = { STAGE_1F1B, STAGE_GPIPE };
-    int graphs[2] = { 0 };
-    for (int i = 0; i < 2; i++) {
+    const enum stage_order orders[] = { STAGE_1F1B, STAGE_GPIPE, STAGE_SPLIT };
+    int graphs[3] = { 0 };
+    for (int i = 0; i < 3; i++) {
         struct training t;
         struct stage_inputs inputs;
         open_case(&t, fake_open(GRAPHS_MAX), true);
@@ -470,6 +470,7 @@ static void stages_play_what_was_recorded_for_each_stash(void **state)
         training_close(&t);
     }
     assert_true(graphs[1] > graphs[0]); /* more stashes */
+    assert_true(graphs[2] > graphs[1]); /* and two halves */
     free(whole);
 }
 

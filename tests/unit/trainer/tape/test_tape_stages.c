@@ -241,9 +241,8 @@ static void two_stages_give_the_bits_of_the_whole_at_every_cut(void **state)
         const int count = count_cuts(t.tape, cuts);
         for (int c = 0; c < count; c++) {
             const int first[] = { 0, cuts[c] };
-            const enum stage_order order =
-                (c + (int)i) % 2 == 0 ? STAGE_GPIPE : STAGE_1F1B; /* both, over the cases */
-            stage_assert_lane(&t, &inputs, first, 2, order, 1, whole);
+            const enum stage_order orders[] = { STAGE_GPIPE, STAGE_1F1B, STAGE_SPLIT };
+            stage_assert_lane(&t, &inputs, first, 2, orders[(c + (int)i) % 3], 1, whole);
             if (c % 3 == 0)
                 stage_assert_eval(&t, &inputs, first, 2);
         }
@@ -265,6 +264,24 @@ static void balance(const struct tape *tape, bool by_params, int stages, int *ou
     assert_int_equal(tape_balance(tape, cost, stages, out_first, &possible), ST_OK);
 }
 
+/* All in one stage: a backward in two halves, others' passes between them. */
+static void halves_of_backward_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MODEL_CASES; i++) {
+        struct training t;
+        struct stage_inputs inputs;
+        const int first[] = { 0 };
+        open_case(&t, &model_cases[i]);
+        stage_inputs_open(&inputs, &t);
+        float *whole = stage_whole_lane(&t, &inputs);
+        stage_assert_lane(&t, &inputs, first, 1, STAGE_SPLIT, 2, whole);
+        free(whole);
+        stage_inputs_close(&inputs, &t);
+        training_close(&t);
+    }
+}
+
 static void several_stages_give_the_bits_of_the_whole_in_every_order(void **state)
 {
     (void)state;
@@ -280,6 +297,7 @@ static void several_stages_give_the_bits_of_the_whole_in_every_order(void **stat
             balance(t.tape, k >= 2, stages, first);
             stage_assert_lane(&t, &inputs, first, stages, STAGE_1F1B, 2, whole);
             stage_assert_lane(&t, &inputs, first, stages, STAGE_GPIPE, 1, whole);
+            stage_assert_lane(&t, &inputs, first, stages, STAGE_SPLIT, 2, whole);
             stage_assert_eval(&t, &inputs, first, stages);
         }
         free(whole);
@@ -311,6 +329,7 @@ static void stages_on_a_device_give_the_bits_of_the_whole_on_the_cpu(void **stat
         int first[STAGE_RUNS_MAX];
         balance(t.tape, false, 3, first);
         stage_assert_lane(&t, &inputs, first, 3, STAGE_1F1B, 1, whole);
+        stage_assert_lane(&t, &inputs, first, 3, STAGE_SPLIT, 1, whole);
         stage_assert_eval(&t, &inputs, first, 3);
         free(whole);
         stage_inputs_close(&inputs, &t);
@@ -402,6 +421,7 @@ static void gradients_of_all_readers_cross_unless_nothing_before_learns(void **s
             const int first[] = { 0, cuts[c] };
             stage_assert_lane(&t, &inputs, first, 2, STAGE_1F1B, 1, whole);
             stage_assert_lane(&t, &inputs, first, 2, STAGE_GPIPE, 1, whole);
+            stage_assert_lane(&t, &inputs, first, 2, STAGE_SPLIT, 1, whole);
             stage_assert_eval(&t, &inputs, first, 2);
             assert_int_equal(crossing(&t, cuts[c], PLAN_AFTER, PLAN_FORWARD), 1);
             assert_int_equal(crossing(&t, cuts[c], PLAN_BEFORE, PLAN_FORWARD), 1);
@@ -418,6 +438,7 @@ static void gradients_of_all_readers_cross_unless_nothing_before_learns(void **s
         /* In float32 the first two learn nothing. */
         const int first[] = { 0, cuts[0], cuts[1], cuts[2] };
         stage_assert_lane(&t, &inputs, first, 4, STAGE_1F1B, 2, whole);
+        stage_assert_lane(&t, &inputs, first, 4, STAGE_SPLIT, 2, whole);
         free(whole);
         stage_inputs_close(&inputs, &t);
         training_close(&t);
@@ -532,6 +553,7 @@ int main(void)
         cmocka_unit_test(balanced_stages_are_the_best_of_all),
         cmocka_unit_test(too_many_stages_are_refused_with_how_many_there_can_be),
         cmocka_unit_test(two_stages_give_the_bits_of_the_whole_at_every_cut),
+        cmocka_unit_test(halves_of_backward_give_the_bits_of_the_whole),
         cmocka_unit_test(several_stages_give_the_bits_of_the_whole_in_every_order),
         cmocka_unit_test(stages_on_a_device_give_the_bits_of_the_whole_on_the_cpu),
         cmocka_unit_test(gradients_of_all_readers_cross_unless_nothing_before_learns),
