@@ -157,7 +157,7 @@ static const struct field fields[] = {
     { "parallel.pipeline", FIELD_CUTS, 0, AT(parallel.pipeline), 1, LIMIT_STAGES, .fallback = "1",
       .example = "4, or [12, 24]" },
     { "parallel.schedule", FIELD_WORD, 0, AT(parallel.schedule),
-      .words = JOB_WORDS(JOB_PIPELINES) "| interleaved zb-h1", .fallback = "1f1b" },
+      .words = JOB_WORDS(JOB_PIPELINES) "| interleaved", .fallback = "1f1b" },
     { "parallel.stages", FIELD_STAGES, 0, AT(parallel.stages), 1, LIMIT_LANES,
       .example = "[{workers: 2, shares: [5, 3]}, {workers: 1}]" },
     { "parallel.zero", FIELD_INT, 0, AT(parallel.zero), 0, 1, .fallback = "0" },

@@ -77,7 +77,8 @@
 /* `parallel.schedule`; the words are those of trainer/pipeline/schedule.h */
 #define JOB_PIPELINES(X)                                                                           \
     X(JOB_PIPELINE_1F1B, "1f1b")                                                                   \
-    X(JOB_PIPELINE_GPIPE, "gpipe")
+    X(JOB_PIPELINE_GPIPE, "gpipe")                                                                 \
+    X(JOB_PIPELINE_ZB_H1, "zb-h1")
 
 /* `checkpoint.keep.best.metric` */
 #define JOB_METRICS(X)                                                                             \

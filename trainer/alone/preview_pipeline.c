@@ -119,15 +119,16 @@ static enum status cut_model(struct cut *c, struct reason *reason)
 
 /* ---- how long workers wait ---- */
 
-static void note_rows(const struct pipeline_table *table, const double *idle, double whole,
-                      struct bubble *out)
+/* actions: of each micro-batch. */
+static void note_rows(const struct pipeline_table *table, uint32_t actions, const double *idle,
+                      double whole, struct bubble *out)
 {
     double waited = 0;
     out->least = UINT32_MAX;
     out->most = 0;
     for (uint32_t r = 0; r < table->row_count; r++) {
         waited += idle[r];
-        const uint32_t micros = table->rows[r].count / 2; /* each has an F and a B */
+        const uint32_t micros = table->rows[r].count / actions;
         out->least = micros < out->least ? micros : out->least;
         out->most = micros > out->most ? micros : out->most;
     }
@@ -151,12 +152,13 @@ static enum status clock_table(const struct cut *c, const struct pipeline_table 
     for (uint32_t s = 0; s < c->job.stage_count; s++) {
         cost[s].of[PIPELINE_F] = c->cost[s] / 3; /* a backward is two products for one */
         cost[s].of[PIPELINE_B] = c->cost[s] * 2 / 3;
+        cost[s].of[PIPELINE_I] = cost[s].of[PIPELINE_W] = c->cost[s] / 3;
     }
     st = pipeline_clock(table, cost, PIPELINE_SENDS_ARE_STARTED, &time, idle);
     if (st != ST_OK)
         return st;
     out->bubble = time.bubble;
-    note_rows(table, idle, time.whole, out);
+    note_rows(table, pipeline_splits(c->schedule) ? 3 : 2, idle, time.whole, out);
     return ST_OK;
 }
 

@@ -168,7 +168,7 @@ struct maker {
 
 static uint32_t actions_of_micro(const struct pipeline_options *options)
 {
-    return options->chunks * (options->schedule == PIPELINE_ZB_H1 ? 3 : 2);
+    return options->chunks * (pipeline_splits(options->schedule) ? 3 : 2);
 }
 
 static enum status check_options(const struct pipeline_options *options, struct reason *reason)

@@ -60,6 +60,12 @@ enum pipeline_kind {
 };
 #define PIPELINE_KINDS 4
 
+/* The backward is split: a row has I and W instead of B. */
+static inline bool pipeline_splits(enum pipeline_schedule schedule)
+{
+    return schedule == PIPELINE_ZB_H1;
+}
+
 struct pipeline_action {
     enum pipeline_kind kind;
     uint32_t chunk, micro;

@@ -254,7 +254,7 @@ static enum status fill_outbox(struct stage_run *r, const struct pipeline_action
     struct outbox *box = &r->outboxes[r->turn];
     struct plan_border border;
     size_t at = 0;
-    if (done->kind == PIPELINE_F)
+    if (done->kind == PIPELINE_F || done->kind == PIPELINE_W)
         return ST_OK;
     enum status st = wait_for(r, &box->message);
     plan_border(r->options.plan, PLAN_BEFORE, PLAN_BACKWARD, (int)done->stash, &border);
@@ -299,15 +299,15 @@ static enum status ask_early(struct stage_run *r, const struct pipeline_action *
         r->unasked++;
         return ST_OK;
     }
-    backward.kind = PIPELINE_B;
+    backward.kind = pipeline_splits(r->options.stage->options.schedule) ? PIPELINE_I : PIPELINE_B;
     return post_input(r, &backward);
 }
 
 /* Asks for what the next action needs. */
 static enum status ask(struct stage_run *r, const struct pipeline_action *after)
 {
-    if (after->kind != PIPELINE_F && r->unasked > 0 &&
-        r->flights[after->stash].gradients_in.count == 0)
+    const bool takes_gradients = after->kind == PIPELINE_B || after->kind == PIPELINE_I;
+    if (takes_gradients && r->unasked > 0 && r->flights[after->stash].gradients_in.count == 0)
         r->unasked--;
     return post_input(r, after);
 }
@@ -424,35 +424,71 @@ static enum status add_sums(struct stage_run *r, const struct flight *flight, fl
     return st;
 }
 
-/* The last own lane's last micro-batch completes the step's gradients. */
-static enum status backward(struct stage_run *r, const struct stage_step *step,
-                            const struct pipeline_action *action, bool last)
+/* Those of what the action's micro-batch sent on. */
+static enum status take_gradients(struct stage_run *r, const struct pipeline_action *action)
 {
-    struct progress *progress = r->options.stage->options.progress;
-    const uint32_t accumulate = r->options.stage->table.accumulate;
-    const uint32_t micro = action->micro % accumulate;
     struct flight *flight = &r->flights[action->stash];
-    progress_phase(progress, PHASE_REDUCE);
+    progress_phase(r->options.stage->options.progress, PHASE_REDUCE);
     fault_point("trainer.pipe");
     r->asked -= (uint32_t)flight->gradients_in.count;
     enum status st = wait_for(r, &flight->gradients_in);
-    if (st == ST_OK)
-        st = wait_for(r, &flight->value_out); /* it came, since its gradients have */
-    if (st != ST_OK)
-        return st;
-    progress_phase(progress, PHASE_BACKWARD);
+    return st == ST_OK ? wait_for(r, &flight->value_out)
+                       : st; /* it came, since its gradients have */
+}
+
+static void begin_backward(const struct stage_run *r)
+{
+    progress_phase(r->options.stage->options.progress, PHASE_BACKWARD);
     fault_point("trainer.backward");
+}
+
+static enum status backward_inputs(struct stage_run *r, const struct pipeline_action *action)
+{
+    const struct plan_call call = call_of(r, action);
+    begin_backward(r);
+    return plan_backward_inputs(r->options.plan, &call);
+}
+
+/* Into the lane, by a whole backward or its second half. The last own lane's last micro-batch
+ * completes the step's gradients. */
+static enum status backward_lane(struct stage_run *r, const struct stage_step *step,
+                                 const struct pipeline_action *action, bool last)
+{
+    const uint32_t accumulate = r->options.stage->table.accumulate;
+    const uint32_t micro = action->micro % accumulate;
+    const plan_final_fn on_final = last ? step->on_final : NULL;
     struct plan_call call = call_of(r, action);
+    begin_backward(r);
     call.lane = exact_lane(step->exact);
     call.micro = micro;
-    st = add_sums(r, flight, call.lane, micro);
-    if (st == ST_OK) {
-        st = plan_backward(r->options.plan, &call, last ? step->on_final : NULL, step->final_arg);
-    }
+    enum status st = add_sums(r, &r->flights[action->stash], call.lane, micro);
+    if (st == ST_OK && action->kind == PIPELINE_W)
+        st = plan_backward_params(r->options.plan, &call, on_final, step->final_arg);
+    else if (st == ST_OK)
+        st = plan_backward(r->options.plan, &call, on_final, step->final_arg);
     if (st != ST_OK || last || micro + 1 < accumulate)
         return st;
     step->on_lane(step->lane_arg, call.lane);
     return exact_lane_done(step->exact);
+}
+
+static enum status run_action(struct stage_run *r, const struct stage_step *step,
+                              const struct pipeline_action *action, bool last)
+{
+    enum status st = ST_OK;
+    switch (action->kind) {
+    case PIPELINE_F:
+        return forward(r, step, action);
+    case PIPELINE_B:
+        st = take_gradients(r, action);
+        return st == ST_OK ? backward_lane(r, step, action, last) : st;
+    case PIPELINE_I:
+        st = take_gradients(r, action);
+        return st == ST_OK ? backward_inputs(r, action) : st;
+    case PIPELINE_W:
+        return backward_lane(r, step, action, last);
+    }
+    return ST_INVALID;
 }
 
 static enum status wait_for_all(struct stage_run *r)
@@ -478,12 +514,7 @@ enum status stage_run_step(struct stage_run *run, const struct stage_step *step)
         st = bundle(r, before, action);
         if (st != ST_OK)
             return st;
-        if (action->kind == PIPELINE_F) {
-            st = forward(r, step, action);
-        } else {
-            CHECK(action->kind == PIPELINE_B);
-            st = backward(r, step, action, k + 1 == row->count);
-        }
+        st = run_action(r, step, action, k + 1 == row->count);
         before = action;
     }
     if (st == ST_OK)

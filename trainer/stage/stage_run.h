@@ -10,9 +10,11 @@
  *
  *     F  its value has come → a copy of the inputs → plan_forward → the output is sent
  *     B  its gradients have come → plan_backward into the lane's vector → gradients are sent
+ *     I  its gradients have come → plan_backward_inputs → gradients are sent
+ *     W  plan_backward_params into the lane's vector
  *
  * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they
- * lie beside the stash until B adds them to the lane's vector, in the order and with the additions
+ * lie beside the stash until B or W adds them to the lane's vector, in the order and with the additions
  * of a plan of the whole tape.
  *
  * Memory: all of it from open to close. Thread: the step thread.

@@ -129,6 +129,7 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .stream = w->device.compute,
                                   .batch = w->settings.micro_batch,
                                   .training = true,
+                                  .split = s != NULL && pipeline_splits(s->options.schedule),
                                   .math = w->settings.math,
                                   .amp = w->settings.amp,
                                   .graphs = !host,
@@ -214,6 +215,8 @@ static enum pipeline_schedule schedule_of(const struct job *job)
     switch (job->parallel.schedule) {
     case JOB_PIPELINE_GPIPE:
         return PIPELINE_GPIPE;
+    case JOB_PIPELINE_ZB_H1:
+        return PIPELINE_ZB_H1;
     case JOB_PIPELINE_1F1B:
     case JOB_PIPELINE_NONE:
         break;

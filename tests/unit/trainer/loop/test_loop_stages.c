@@ -51,11 +51,12 @@ static void same_rows(const struct ranks_result *a, const struct ranks_result *b
 static void check_ways(const struct ranks_job *job, const struct way *ways, size_t count,
                        const char *const *sets, const char *folder)
 {
+    static int number; /* of a folder */
     struct ranks_options whole = { .size = 1 };
     struct ranks_result *reference = run(job, &ways[0], sets, &whole);
     for (size_t i = 1; i < count; i++) {
         char dir[128];
-        (void)snprintf(dir, sizeof(dir), "%s/way-%zu", folder, i);
+        (void)snprintf(dir, sizeof(dir), "%s/way-%d", folder, number++);
         struct ranks_options options = { .save = dir };
         struct ranks_result *result = run(job, &ways[i], sets, &options);
         assert_string_equal(result->digest, reference->digest);
@@ -92,6 +93,29 @@ static void schedules_change_no_bits(void **state)
                                        { { 1, 1 }, { 8, 8 } },
                                        { { 2, 2 }, { 5, 3, 5, 3 } } };
     check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), gpipe, *state);
+}
+
+/* Second halves of backward come after others' first ones, of other lanes, too. */
+static void split_backwards_change_no_bits(void **state)
+{
+    static const char *const split[] = { "parallel.schedule=zb-h1", "parallel.pipeline=2",
+                                         "workers.count=2", NULL };
+    static const char *const owns[] = { "parallel.schedule=zb-h1", "parallel.pipeline=2",
+                                        "workers.count=2", "parallel.zero=1", NULL };
+    static const char *const half[] = { "parallel.schedule=zb-h1", "parallel.pipeline=2",
+                                        "workers.count=2", "train.precision=bf16", NULL };
+    static const struct way ways[] = { { { 1 }, { 8 } },
+                                       { { 1, 1 }, { 8, 8 } },
+                                       { { 1, 1, 1 }, { 8, 8, 8 } },
+                                       { { 2, 2 }, { 5, 3, 5, 3 } },
+                                       { { 2, 1, 3 }, { 5, 3, 8, 3, 3, 2 } } };
+    static const struct way images[] = { { { 1 }, { 3 } }, { { 2, 1, 1 }, { 2, 1, 3, 3 } } };
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), split, *state);
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), owns, *state);
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), half, *state);
+    check_ways(&mlp, ways, 2, split, *state);
+    check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), split, *state);
+    check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), half, *state);
 }
 
 /* More than may be asked for early, of gradients of which two come for each micro-batch. */
@@ -210,6 +234,7 @@ int main(void)
         IN_FOLDER(stages_change_no_bits_of_an_mlp),
         IN_FOLDER(stages_change_no_bits_of_a_tied_gpt2),
         IN_FOLDER(schedules_change_no_bits),
+        IN_FOLDER(split_backwards_change_no_bits),
         IN_FOLDER(hundreds_of_micro_batches_at_once_change_no_bits),
         cmocka_unit_test(too_many_micro_batches_at_once_are_refused_with_a_way_out),
         IN_FOLDER(owners_within_stages_change_no_bits),
