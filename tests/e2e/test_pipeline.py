@@ -35,7 +35,7 @@ def digest_of_one_worker_that_has_all():
         return home.run(TEXT, workers__count=1)
 
 
-@pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "1f1b"), (2, 4, "gpipe"), (4, 4, "1f1b")])
+@pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "zb-h1"), (2, 4, "gpipe"), (4, 4, "1f1b")])
 def test_stages_change_no_bits(digest, stages, count, schedule):
     with Home() as home:
         assert home.run(TEXT, parallel__pipeline=stages, workers__count=count, parallel__schedule=schedule) == digest
@@ -59,6 +59,14 @@ def test_a_stage_dies_in_each_phase(digest, point):
         assert home.digest(job, seconds=120) == digest
         if point != "trainer.forming":
             assert len(home.show(job)["recoveries"]) >= 1
+
+
+@pytest.mark.parametrize("point,rank", [("trainer.forward", 1), ("trainer.backward", 0), ("trainer.pipe", 2)])
+def test_a_stage_dies_between_the_halves_of_backwards(digest, point, rank):
+    with Home(faults=f"{point},rank={rank},step=13:kill") as home:
+        job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, parallel__schedule="zb-h1")
+        assert home.digest(job, seconds=120) == digest
+        assert len(home.show(job)["recoveries"]) >= 1
 
 
 @pytest.mark.parametrize("point,rank", [("trainer.backward", 3), ("trainer.pipe", 0), ("trainer.reduce", 1),

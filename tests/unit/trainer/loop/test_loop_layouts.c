@@ -42,21 +42,28 @@ static struct ranks_result *run(const char *const *sets, const uint32_t *shares,
 static void check_layouts(const char *precision, const char *folder)
 {
     static const struct {
-        const char *zero;
+        const char *zero, *schedule;
         uint32_t stages, widths[4], shares[4];
-    } rows[] = { { "parallel.zero=0", 2, { 1, 1 }, { 4, 4 } },
-                 { "parallel.zero=1", 1, { 2 }, { 3, 1 } },
-                 { "parallel.zero=1", 2, { 2, 1 }, { 1, 3, 4 } },
-                 { "parallel.zero=0", 2, { 2, 2 }, { 3, 1, 2, 2 } },
-                 { "parallel.zero=1", 1, { 4 }, { 1, 1, 1, 1 } },
-                 { "parallel.zero=0", 4, { 1, 1, 1, 1 }, { 4, 4, 4, 4 } } };
+    } rows[] = { { "parallel.zero=0", "1f1b", 2, { 1, 1 }, { 4, 4 } },
+                 { "parallel.zero=1", "1f1b", 1, { 2 }, { 3, 1 } },
+                 { "parallel.zero=1", "1f1b", 2, { 2, 1 }, { 1, 3, 4 } },
+                 { "parallel.zero=0", "zb-h1", 2, { 2, 2 }, { 3, 1, 2, 2 } },
+                 { "parallel.zero=1", "1f1b", 1, { 4 }, { 1, 1, 1, 1 } },
+                 { "parallel.zero=0", "1f1b", 4, { 1, 1, 1, 1 }, { 4, 4, 4, 4 } },
+                 { "parallel.zero=0", "zb-h1", 3, { 1, 1, 1 }, { 4, 4, 4 } } };
     const char *whole[] = { precision, NULL };
     static const uint32_t all[] = { 4 };
     struct ranks_result *one = run(whole, all, 1, NULL, 1, NULL);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *sets[] = { precision, rows[i].zero, NULL };
-        char dir[256];
+        const char *sets[] = { precision, rows[i].zero, NULL, NULL, NULL, NULL };
+        char dir[256], schedule[64];
         uint32_t size = 0;
+        if (rows[i].stages > 1) {
+            (void)snprintf(schedule, sizeof(schedule), "parallel.schedule=%s", rows[i].schedule);
+            sets[2] = "parallel.pipeline=2"; /* a pipeline; which, the test says */
+            sets[3] = "workers.count=2";
+            sets[4] = schedule;
+        }
         for (uint32_t s = 0; s < rows[i].stages; s++)
             size += rows[i].widths[s];
         (void)snprintf(dir, sizeof(dir), "%s/%s-%zu", folder, precision, i);
