@@ -5,7 +5,8 @@
 
 A GPT-2 of equal layers is cut in the middle, with 8, 16 and 32 micro-batches, by each schedule. A stage computes half of
 what one worker does; what a step takes more than half of that worker's is the bubble, with what isn't hidden of messages
-and of the cut, which is never quite in the middle. The formula is (p - 1)/m, of zb-h1 a third of it, with halves of a
+and of the cut, which is never quite in the middle; and two cores slow each other down, so that it is told besides what
+the first stage waits, by what it computes in the same run. The formula is (p - 1)/m, of zb-h1 a third of it, with halves of a
 backward that take as long as a forward. Then two workers of a job with all of the
 optimizer's moments each, and with a part each (parallel.zero: 1). Rounds alternate; medians of the steps but the
 first two. Prints JSON lines and a table.
@@ -37,11 +38,21 @@ audit: {{checksum: none}}
 """
 
 
-def step_ms(home, job):
-    """Of rank 0, the median over the steps but the first two."""
+def rows_of(home, job):
+    """Of rank 0, the steps but the first two."""
     home.wait_state(job, "SUCCEEDED", seconds=900)
     rows = [json.loads(line) for line in home.cairn("metrics", job, "-o", "jsonl").stdout.splitlines()]
-    return statistics.median(1000 * row["seconds"] for row in rows if row["step"] > 2)
+    return [row for row in rows if row["step"] > 2]
+
+
+def step_ms(rows):
+    return statistics.median(1000 * row["seconds"] for row in rows)
+
+
+def waits(rows):
+    """What rank 0 waits, by what it computes: a bubble, whatever the two cores do to each other."""
+    return statistics.median(row["communication_seconds"] / (row["forward_seconds"] + row["backward_seconds"])
+                             for row in rows)
 
 
 def main():
@@ -61,19 +72,22 @@ def main():
     cases = [("bubble", micros, schedule) for micros in (8, 16, 32) for schedule in ("1f1b", "gpipe", "zb-h1")]
     with Home() as home:
         for name, micros, schedule in cases:
-            alone, piped = [], []
+            alone, piped, waited = [], [], []
             for _ in range(args.rounds):
-                alone.append(step_ms(home, home.submit(job(micros, 1))))
-                piped.append(step_ms(home, home.submit(job(micros, 2, 2, schedule))))
+                alone.append(step_ms(rows_of(home, home.submit(job(micros, 1)))))
+                rows = rows_of(home, home.submit(job(micros, 2, 2, schedule)))
+                piped.append(step_ms(rows))
+                waited.append(waits(rows))
             one, two = statistics.median(alone), statistics.median(piped)
             bubble, formula = 2 * two / one - 1, 1 / micros / (3 if schedule == "zb-h1" else 1)
             print(json.dumps({"bench": "pipeline", "case": f"{name} {schedule} m {micros}", "value": round(bubble, 3),
                               "unit": "of the computation", "yardstick": "the formula", "yardstick_value": round(formula, 4),
-                              "one_ms": round(one, 1), "stages_ms": round(two, 1)}))
+                              "one_ms": round(one, 1), "stages_ms": round(two, 1),
+                              "first_stage_waits": round(statistics.median(waited), 3)}), flush=True)
         whole, owned = [], []
         for _ in range(args.rounds):
-            whole.append(step_ms(home, home.submit(job(16, 2))))
-            owned.append(step_ms(home, home.submit(job(16, 2, zero=1))))
+            whole.append(step_ms(rows_of(home, home.submit(job(16, 2)))))
+            owned.append(step_ms(rows_of(home, home.submit(job(16, 2, zero=1)))))
         print(json.dumps({"bench": "pipeline", "case": "zero 1, two workers", "value": round(statistics.median(owned), 1),
                           "unit": "ms", "yardstick": "zero 0", "yardstick_value": round(statistics.median(whole), 1),
                           "ratio": round(statistics.median(owned) / statistics.median(whole), 3)}))

@@ -247,18 +247,29 @@ static uint32_t more_lanes(const struct cut *c, const struct variant *now, struc
     return 0;
 }
 
+/* A backward in two halves waits less. */
+static bool less_by_halves(const struct cut *c, const struct variant *now, double bubble,
+                           struct bubble *out)
+{
+    struct cut other = *c;
+    struct reason reason;
+    other.schedule = PIPELINE_ZB_H1;
+    return !pipeline_splits(c->schedule) && measure(&other, now, out, &reason) == ST_OK &&
+           out->bubble < bubble;
+}
+
 /* Even the worker that computes longest waits. */
 static enum status warn_of_bubble(const struct cut *c, const struct variant *now, double bubble,
                                   struct buf *out)
 {
-    struct bubble micros, lanes;
+    struct bubble micros, lanes, halves;
     const uint32_t accumulate = more_micros(c, now, &micros);
     const uint32_t more = more_lanes(c, now, &lanes);
     enum status st = buf_printf(
         out, "warning    a bubble of %.2f: who computes longest waits %.0f %% of the time; ",
         bubble, 100 * bubble / (1 + bubble));
     if (st == ST_OK && accumulate == 0 && more == 0)
-        return buf_append_text(out, "use fewer stages, or a larger train.global_batch\n");
+        st = buf_append_text(out, "use fewer stages, or a larger train.global_batch");
     if (st == ST_OK && accumulate > 0) {
         st = buf_printf(out, "with train.accumulate: %u the bubble is %.2f", accumulate,
                         micros.bubble);
@@ -266,6 +277,10 @@ static enum status warn_of_bubble(const struct cut *c, const struct variant *now
     if (st == ST_OK && more > 0) {
         st = buf_printf(out, "%swith train.lanes: %u%s %.2f", accumulate > 0 ? ", " : "", more,
                         accumulate > 0 ? "" : " the bubble is", lanes.bubble);
+    }
+    if (st == ST_OK && less_by_halves(c, now, bubble, &halves)) {
+        st = buf_printf(out, "; with parallel.schedule: zb-h1, for more memory, %.2f",
+                        halves.bubble);
     }
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }

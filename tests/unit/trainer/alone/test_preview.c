@@ -87,14 +87,21 @@ static void a_pipeline_is_told_with_what_it_waits(void **state)
           "33 % of the time\n"
           "stages     begin at nodes 0, 3 and take 50, 50 % of a step\n"
           "warning    a bubble of 0.50: who computes longest waits 33 % of the time; with "
-          "train.accumulate: 2 the bubble is 0.25, with train.lanes: 16 0.25\n" },
+          "train.accumulate: 2 the bubble is 0.25, with train.lanes: 16 0.25; with "
+          "parallel.schedule: zb-h1, for more memory, 0.17\n" },
         { { "parallel.pipeline=2", "train.lanes=1", "train.global_batch=1" },
           1,
           "pipeline   2 stages x 1 worker, 1f1b, 1 micro-batch each: bubble 1.00; workers wait 50 "
           "% of the time\n"
           "stages     begin at nodes 0, 3 and take 50, 50 % of a step\n"
           "warning    a bubble of 1.00: who computes longest waits 50 % of the time; use fewer "
-          "stages, or a larger train.global_batch\n" },
+          "stages, or a larger train.global_batch; with parallel.schedule: zb-h1, for more memory, "
+          "0.67\n" },
+        { { "parallel={pipeline: 2, schedule: zb-h1}", "workers.count=8" },
+          1,
+          "pipeline   2 stages x 4 workers, zb-h1, 2 micro-batches each: bubble 0.17; workers wait "
+          "14 % of the time\n"
+          "stages     begin at nodes 0, 3 and take 50, 50 % of a step\n" },
         { { "parallel.pipeline=[1]" },
           4,
           "pipeline   2 stages x 1 worker, 1f1b, 32 micro-batches each: bubble 0.00; workers wait "

@@ -214,6 +214,19 @@ static void a_stage_of_gpt2_has_its_own(void **state)
     check_stages(tiny_gpt2, sets);
 }
 
+/* What second halves of backward need, too. */
+static void a_stage_with_split_backwards_has_what_is_said(void **state)
+{
+    static const char *const sets[] = { "train.lanes=2",
+                                        "train.micro_batch=1",
+                                        "parallel.pipeline=2",
+                                        "workers.count=2",
+                                        "parallel.schedule=zb-h1",
+                                        NULL };
+    (void)state;
+    check_stages(tiny_gpt2, sets);
+}
+
 static void a_stage_of_resnet18_has_its_own(void **state)
 {
     static const char *const sets[] = { "train.micro_batch=2", NULL };
@@ -225,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_of_gpt2_has_its_own),
+        cmocka_unit_test(a_stage_with_split_backwards_has_what_is_said),
         cmocka_unit_test(a_stage_of_resnet18_has_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
