@@ -217,12 +217,9 @@ static void a_stage_of_gpt2_has_its_own(void **state)
 /* What second halves of backward need, too. */
 static void a_stage_with_split_backwards_has_what_is_said(void **state)
 {
-    static const char *const sets[] = { "train.lanes=2",
-                                        "train.micro_batch=1",
-                                        "parallel.pipeline=2",
-                                        "workers.count=2",
-                                        "parallel.schedule=zb-h1",
-                                        NULL };
+    static const char *const sets[] = { "train.lanes=2",           "train.micro_batch=1",
+                                        "parallel.pipeline=2",     "workers.count=2",
+                                        "parallel.schedule=zb-h1", NULL };
     (void)state;
     check_stages(tiny_gpt2, sets);
 }
