@@ -462,10 +462,11 @@ static enum status backward_lane(struct stage_run *r, const struct stage_step *s
     call.lane = exact_lane(step->exact);
     call.micro = micro;
     enum status st = add_sums(r, &r->flights[action->stash], call.lane, micro);
-    if (st == ST_OK && action->kind == PIPELINE_W)
-        st = plan_backward_params(r->options.plan, &call, on_final, step->final_arg);
-    else if (st == ST_OK)
-        st = plan_backward(r->options.plan, &call, on_final, step->final_arg);
+    if (st != ST_OK)
+        return st;
+    st = action->kind == PIPELINE_W
+             ? plan_backward_params(r->options.plan, &call, on_final, step->final_arg)
+             : plan_backward(r->options.plan, &call, on_final, step->final_arg);
     if (st != ST_OK || last || micro + 1 < accumulate)
         return st;
     step->on_lane(step->lane_arg, call.lane);

@@ -235,10 +235,11 @@ LOOPS_INLINE void half_sums_part(const struct half_back *b, int64_t c, int64_t n
         const int64_t at = k * b->channels + c;
         const vec centred = get_ahead(b->x + at, n, v.ahead) - mean;
         s[k] = half_masked(b, at, c, n, centred, v);
-        if (v.store)
+        if (v.store) {
             s[k] = half_to_vec(half_put_to(b->to + at, s[k], n, v.stream && n == W));
-        else if (v.rounded)
+        } else if (v.rounded) {
             s[k] = half_to_vec(half_of_vec(s[k]));
+        }
         d[k] = s[k] * centred;
     }
     half_add_group(b->sum + c, s, count);
