@@ -352,7 +352,7 @@ static enum status list_places(struct core_job *job, struct places *out)
     const uint32_t ranks = m->size;
     struct places places = {
         .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
-        .holders = calloc(ranks, sizeof *places.holders),
+        .holders = calloc(machine_memory_size(m), sizeof *places.holders),
         .sources = calloc(ranks, sizeof *places.sources),
     };
     if (!places.nodes || !places.holders || !places.sources || !find_layout(job) ||
@@ -362,10 +362,11 @@ static enum status list_places(struct core_job *job, struct places *out)
     }
     for (uint32_t i = 0; i < ranks; i++) {
         places.nodes[i] = m->ranks[i].node;
-        places.holders[i] = m->ranks[i].holder;
         if (m->restore.live && m->ranks[i].source)
             places.sources[places.source_count++] = i;
     }
+    for (uint32_t share = 0; share < machine_memory_size(m); share++)
+        places.holders[share] = machine_memory_holder(m, share);
     *out = places;
     return ST_OK;
 }
@@ -375,9 +376,9 @@ static Cairn__V1__MemoryRestore restore_of(const struct machine *m, const struct
     Cairn__V1__MemoryRestore memory = CAIRN__V1__MEMORY_RESTORE__INIT;
     memory.generation = m->restore.memory_generation;
     memory.step = m->restore.memory_step;
-    memory.size = m->size;
+    memory.size = machine_memory_size(m);
     memory.holders = places->holders;
-    memory.n_holders = m->size;
+    memory.n_holders = machine_memory_size(m);
     return memory;
 }
 

@@ -38,6 +38,7 @@ static const struct field machine_fields[] = {
     MEMBER(restore.memory_from, "memory_from", U32),
     MEMBER(restore.decided, "memory_decided", BOOLEAN),
     MEMBER(restore.memory_step, "memory_step", U64),
+    MEMBER(restore.memory_size, "memory_size", U32),
     MEMBER(restore.live, "live", BOOLEAN),
     FIELD(machine, ran, U64),
     FIELD(machine, progressed, BOOLEAN),
@@ -282,6 +283,7 @@ static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_ma
 }
 
 static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
+static const struct field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
 static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
 
 struct list {
@@ -330,6 +332,10 @@ static json_t *encode_machine(const struct machine *m)
     ok = ok && add_key(root, "shunned",
                        encode_all(m->shunned.list, sizeof m->shunned.list[0], m->shunned.count,
                                   shun_fields, COUNT(shun_fields)));
+    const struct machine_restore *restore = &m->restore;
+    ok = ok && (!restore->holders || add_key(root, "holders",
+                                             encode_all(restore->holders, sizeof *restore->holders,
+                                                        restore->memory_size, holder_fields, 1)));
     if (ok)
         return root;
     json_decref(root);
@@ -362,6 +368,21 @@ static bool decode_shunned(const json_t *root, struct machine *m)
     return shun_resize(&m->shunned, (uint32_t)json_array_size(in)) &&
            decode_all(in, m->shunned.list, sizeof m->shunned.list[0], m->shunned.count, shun_fields,
                       COUNT(shun_fields));
+}
+
+/* Who holds copies of another number of ranks than there are. */
+static bool decode_holders(const json_t *root, struct machine *m)
+{
+    const json_t *in = json_object_get(root, "holders");
+    struct machine_restore *restore = &m->restore;
+    if (!in)
+        return restore->memory_size <= machine_capacity(m); /* they are with the ranks */
+    if (restore->memory_size > LIMIT_RANKS || restore->memory_size == 0 ||
+        json_array_size(in) != restore->memory_size)
+        return false;
+    restore->holders = calloc(restore->memory_size, sizeof *restore->holders);
+    return restore->holders && decode_all(in, restore->holders, sizeof *restore->holders,
+                                          restore->memory_size, holder_fields, 1);
 }
 
 /* The key is in a journal of an older version. */
@@ -399,9 +420,9 @@ static bool decode_machine(const json_t *root, struct machine *m)
         return false;
     if (m->config.min_follows)
         m->config.min = m->config.ranks;
-    return decode_ranks(root, m) && decode_shunned(root, m) && m->state > MACHINE_NONE &&
-           m->state <= MACHINE_KILLED && m->ending.to <= MACHINE_KILLED &&
-           is_recovery(&m->recovery);
+    return decode_ranks(root, m) && decode_shunned(root, m) && decode_holders(root, m) &&
+           m->state > MACHINE_NONE && m->state <= MACHINE_KILLED &&
+           m->ending.to <= MACHINE_KILLED && is_recovery(&m->recovery);
 }
 
 size_t machine_encoded_ranks(const char *text)

@@ -32,12 +32,18 @@ static void start_at(struct machine *m, uint64_t step)
         m->ranks[i].step = step;
 }
 
-static struct machine_copy *find_copy(struct machine *m, uint32_t generation, uint64_t step,
-                                      uint32_t rank)
+static bool same_state(const struct machine_copy *a, const struct machine_copy *b)
+{
+    return a->generation == b->generation && a->step == b->step && a->size == b->size;
+}
+
+/* That share of the state of which `like` is one. */
+static struct machine_copy *find_share(struct machine *m, const struct machine_copy *like,
+                                       uint32_t rank)
 {
     for (size_t i = 0; i < m->copy_count; i++) {
         struct machine_copy *copy = &m->copies[i];
-        if (copy->generation == generation && copy->step == step && copy->rank == rank)
+        if (same_state(copy, like) && copy->rank == rank)
             return copy;
     }
     return NULL;
@@ -51,12 +57,12 @@ static bool has_run(const struct machine *m, uint32_t generation)
     return age < 64 && (m->ran >> age & 1);
 }
 
-/* Of no use: copies of another number of ranks, of a generation that was given up, never ran or
- * never was, and of a step that is not beyond the store's checkpoint. Nor is the job's last step:
- * it is trained again, so that it is saved. */
+/* Of no use: copies of a generation that was given up, never ran or never was, and of a step that is
+ * not beyond the store's checkpoint. Nor is the job's last step: it is trained again, so that it is
+ * saved. How many ranks took them is all the same: each reads what it holds. */
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
-    return copy->size == m->size && copy->rank < copy->size && copy->generation > 0 &&
+    return copy->size <= LIMIT_RANKS && copy->rank < copy->size && copy->generation > 0 &&
            copy->generation >= m->restore.memory_from && copy->generation < m->generation &&
            has_run(m, copy->generation) && copy->step > m->restore.step &&
            (m->total_steps == 0 || copy->step < m->total_steps);
@@ -65,7 +71,8 @@ static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 void machine_copies_hear(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    const size_t capacity = (size_t)m->size * COPIES_PER_RANK;
+    const uint32_t most = m->config.ranks > m->size ? m->config.ranks : m->size;
+    const size_t capacity = (size_t)most * COPIES_PER_RANK;
     if (m->restore.decided || m->state != MACHINE_FORMING)
         return;
     if (t->ev->hello.copy_count > 0 && !m->copies)
@@ -73,13 +80,20 @@ void machine_copies_hear(struct machine_turn *t)
     for (size_t i = 0; m->copies && i < t->ev->hello.copy_count; i++) {
         struct machine_copy copy = t->ev->hello.copies[i];
         copy.holder = t->ev->rank;
-        struct machine_copy *known = find_copy(m, copy.generation, copy.step, copy.rank);
+        struct machine_copy *known = find_share(m, &copy, copy.rank);
         if (known && copy.holder == copy.rank) {
             *known = copy; /* the best place for a share is where it is needed */
         } else if (!known && is_usable(m, &copy) && m->copy_count < capacity) {
             m->copies[m->copy_count++] = copy;
         }
     }
+}
+
+static void forget_holders(struct machine *m)
+{
+    free(m->restore.holders);
+    m->restore.holders = NULL;
+    m->restore.memory_size = 0;
 }
 
 void machine_copies_clear(struct machine *m)
@@ -89,35 +103,66 @@ void machine_copies_clear(struct machine *m)
     m->copy_count = 0;
 }
 
-/* Moves (*step, *generation) to the newest step before it; of one step to the highest
- * generation. */
-static bool next_older(const struct machine *m, uint64_t *step, uint32_t *generation)
+void machine_memory_forget(struct machine *m)
+{
+    forget_holders(m);
+    m->restore.memory_generation = 0;
+    m->restore.memory_step = 0;
+}
+
+/* By step, then generation, then the number of shares, which one generation has but one of. */
+static bool is_newer(const struct machine_copy *a, const struct machine_copy *b)
+{
+    if (a->step != b->step)
+        return a->step > b->step;
+    return a->generation != b->generation ? a->generation > b->generation : a->size > b->size;
+}
+
+/* Moves *state to a share of the newest state that is older; false: there is none. */
+static bool next_older(const struct machine *m, struct machine_copy *state)
 {
     const struct machine_copy *best = NULL;
     for (size_t i = 0; i < m->copy_count; i++) {
         const struct machine_copy *copy = &m->copies[i];
-        bool older = copy->step < *step || (copy->step == *step && copy->generation < *generation);
-        if (older && (!best || copy->step > best->step ||
-                      (copy->step == best->step && copy->generation > best->generation)))
+        if (is_newer(state, copy) && (!best || is_newer(copy, best)))
             best = copy;
     }
     if (!best)
         return false;
-    *step = best->step;
-    *generation = best->generation;
+    *state = *best;
     return true;
 }
 
 /* Notes who holds each share of that state; false: one is missing. */
-static bool find_holders(struct machine *m, uint64_t step, uint32_t generation)
+static bool find_holders(struct machine *m, const struct machine_copy *state)
 {
-    for (uint32_t r = 0; r < m->size; r++) {
-        const struct machine_copy *copy = find_copy(m, generation, step, r);
+    forget_holders(m);
+    if (state->size != m->size)
+        m->restore.holders = calloc(state->size, sizeof *m->restore.holders);
+    if (state->size != m->size && !m->restore.holders)
+        return false;
+    for (uint32_t share = 0; share < state->size; share++) {
+        const struct machine_copy *copy = find_share(m, state, share);
         if (!copy)
             return false;
-        m->ranks[r].holder = copy->holder;
+        if (m->restore.holders)
+            m->restore.holders[share] = copy->holder;
+        else
+            m->ranks[share].holder = copy->holder;
     }
+    m->restore.memory_size = state->size;
     return true;
+}
+
+uint32_t machine_memory_size(const struct machine *m)
+{
+    return m->restore.memory_size > 0 ? m->restore.memory_size : m->size;
+}
+
+uint32_t machine_memory_holder(const struct machine *m, uint32_t share)
+{
+    CHECK(share < machine_memory_size(m));
+    return m->restore.holders ? m->restore.holders[share] : m->ranks[share].holder;
 }
 
 /* It is the generation's before, of whose workers the pins were compared, and what the rank is to
@@ -189,32 +234,33 @@ static void go_on_live(struct machine_turn *t, uint64_t step, uint32_t parts)
 void machine_copies_choose(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    uint64_t step = UINT64_MAX;
-    uint32_t generation = 0;
+    struct machine_copy state = { .step = UINT64_MAX };
     if (m->restore.decided)
         return;
     CHECK(m->state == MACHINE_FORMING);
     m->restore.decided = true;
     m->dirty = true;
     bool found = false;
-    while (!found && next_older(m, &step, &generation))
-        found = find_holders(m, step, generation);
+    while (!found && next_older(m, &state))
+        found = find_holders(m, &state);
     machine_copies_clear(m);
     if (found) {
-        m->restore.memory_generation = generation;
-        m->restore.memory_step = step;
+        m->restore.memory_generation = state.generation;
+        m->restore.memory_step = state.step;
+    } else {
+        forget_holders(m);
     }
     uint64_t live = 0;
     uint32_t parts = 0;
-    if (find_live(m, &live, &parts) && (!found || live >= step)) {
+    if (find_live(m, &live, &parts) && (!found || live >= state.step)) {
         go_on_live(t, live, parts);
         return;
     }
     if (!found)
         return;
-    start_at(m, step);
+    start_at(m, state.step);
     machine_tell(t, "memory", "restored from memory: step %llu, as generation %u left it",
-                 (unsigned long long)step, generation);
+                 (unsigned long long)state.step, state.generation);
 }
 
 bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *fault, bool budget)

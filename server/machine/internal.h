@@ -288,6 +288,8 @@ void machine_catalog_resume(struct machine_turn *t);
 void machine_copies_hear(struct machine_turn *t);   /* of MACHINE_EV_HELLO */
 void machine_copies_choose(struct machine_turn *t); /* before the first assignment */
 void machine_copies_clear(struct machine *m);
+/* What this generation would restore from memory. */
+void machine_memory_forget(struct machine *m);
 /* Before it is counted; true: the copies were the cause, or may have been, and won't be again. */
 bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *fault, bool budget);
 

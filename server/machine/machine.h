@@ -96,6 +96,9 @@ struct machine_restore {
     uint32_t generation;
     uint32_t memory_generation; /* not 0: `step` comes from copies in memory of that one */
     uint64_t memory_step;       /* the same, or with `live` the step of copies that are kept */
+    uint32_t memory_size;       /* shares of that; 0, of an older version: as many as ranks */
+    uint32_t *holders;          /* [memory_size] ranks on whose nodes they lie; owned. NULL: there
+                                   are as many as ranks, which have it (struct machine_rank) */
     uint32_t memory_from;       /* copies of generations before it are not used any more */
     bool live;                  /* `step` is with ranks that are sources */
     bool decided;               /* from where, by this generation */
@@ -378,6 +381,10 @@ bool machine_alive_rank(const struct machine *m, uint32_t rank);
 uint64_t machine_step_now(const struct machine *m);
 /* What the generation's state comes from. */
 enum recovery_kind machine_restored_from(const struct machine *m);
+/* Of the copies in memory that a generation is restored from: how many shares there are, and a rank
+ * on whose node one lies. */
+uint32_t machine_memory_size(const struct machine *m);
+uint32_t machine_memory_holder(const struct machine *m, uint32_t share);
 /* Training of steps that counted, as a part of the time since the job ran first, without pauses;
  * 0..1, NaN: it didn't run yet. docs/why.md */
 double machine_goodput(const struct machine *m);

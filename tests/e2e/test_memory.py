@@ -411,6 +411,23 @@ def test_a_node_may_be_lost_in_each_generation(quiet):
             assert first in (4, 5) and second in (8, 9)
 
 
+@pytest.mark.parametrize("sets", [{}, {"parallel__zero": "1"}, {"parallel__pipeline": "3"}])
+def test_a_lost_node_takes_no_step_with_it_though_nobody_comes_in_its_place(sets):
+    """Two workers go on from the copies of three: each reads what it has now."""
+    with Home() as home:
+        quiet = home.run(UNEVEN, workers__count=1)
+    with Home(env=Home.RESTART, faults=stop_at(7), slots=2) as home:
+        with node(home) as agent:
+            until(lambda: both_ready(home), 20, "two nodes")
+            job = home.submit(UNEVEN, **{**AT_A_PEER, **sets, "workers__count": "3", "workers__min": "2"})
+            home.wait_hit("trainer.forward")
+            wait_for_peers(home, job, 6, 3)
+            lose(home, agent)
+        assert home.digest(job, seconds=120) == quiet
+        assert restored_steps(home, job)[0] in (6, 7)
+        assert home.show(job)["workers_count"] == 3 and len(home.show(job)["workers"]) == 2
+
+
 # The first of two stages has all but a seventieth of the parameters.
 UNEVEN = """
 name: uneven

@@ -57,6 +57,7 @@ void machine_release(struct machine *m)
     free(m->ranks);
     free(m->catalog);
     free(m->copies);
+    free(m->restore.holders);
     shun_release(&m->shunned);
     *m = (struct machine){ 0 };
 }

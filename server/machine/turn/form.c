@@ -61,8 +61,7 @@ static void form_generation(struct machine_turn *t)
     m->restore.step = ckpt ? ckpt->step : 0;
     m->restore.generation = ckpt ? ckpt->generation : 0;
     m->damage_suspected = false; /* of what this one doesn't restore */
-    m->restore.memory_generation = 0;
-    m->restore.memory_step = 0;
+    machine_memory_forget(m);
     m->restore.live = false;
     m->restore.decided = false;
     machine_copies_clear(m);

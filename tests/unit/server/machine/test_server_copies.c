@@ -3,21 +3,30 @@
 #include "tests/unit/server/server_fixture.h"
 
 #define RANKS 2
+#define MOST  5 /* shares of a state */
 
-/* A hello that offers the share of each rank, of that step, as `generation` left it. */
-static void offer(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation)
+/* A hello that offers shares [first, first + count) of `size`, of that step, as `generation` left
+ * them. */
+static void offer_some(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation,
+                       uint32_t size, uint32_t first, uint32_t count)
 {
-    struct machine_copy copies[RANKS];
-    for (uint32_t i = 0; i < RANKS; i++)
+    struct machine_copy copies[MOST];
+    for (uint32_t i = 0; i < count; i++)
         copies[i] = (struct machine_copy){
-            .step = step, .generation = generation, .rank = i, .size = RANKS
+            .step = step, .generation = generation, .rank = first + i, .size = size
         };
     struct machine_event hello = { .kind = MACHINE_EV_HELLO,
                                    .rank = rank,
                                    .generation = b->m.generation,
                                    .hello = {
-                                       .pid = 100 + rank, .copies = copies, .copy_count = RANKS } };
+                                       .pid = 100 + rank, .copies = copies, .copy_count = count } };
     assert_int_equal(bench_apply(b, hello), ST_OK);
+}
+
+/* The share of each rank. */
+static void offer(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation)
+{
+    offer_some(b, rank, step, generation, RANKS, 0, RANKS);
 }
 
 static void fail_and_place(struct bench *b)
@@ -63,6 +72,59 @@ static void copies_of_a_generation_that_never_ran_are_not(void **state)
     assert_false(b->m.ran & 2);
 }
 
+static void assert_holders(const struct bench *b, uint32_t size, const uint32_t *holders)
+{
+    assert_int_equal(machine_memory_size(&b->m), size);
+    for (uint32_t i = 0; i < size; i++)
+        assert_int_equal(machine_memory_holder(&b->m, i), holders[i]);
+}
+
+/* Those of five ranks, and of one, for two: each reads what it holds. */
+static void copies_of_another_number_of_ranks_are_restored(void **state)
+{
+    struct bench *b = *state;
+    static const uint32_t five[] = { 0, 0, 1, 1, 1 }, one[] = { 1 };
+    bench_progress(b, 0, 5, "forward");
+    fail_and_place(b);
+    offer_some(b, 0, 5, 1, 5, 0, 2);
+    offer_some(b, 1, 5, 1, 5, 2, 3);
+    assert_int_equal(b->m.restore.memory_generation, 1);
+    assert_int_equal(b->m.restore.step, 5);
+    assert_holders(b, 5, five);
+    bench_restart(b, 1000); /* who holds what is journalled: others got their plan */
+    assert_holders(b, 5, five);
+    fail_and_place(b);
+    assert_int_equal(machine_memory_size(&b->m), RANKS);
+    offer_some(b, 0, 0, 0, 1, 0, 0);
+    offer_some(b, 1, 6, 1, 1, 0, 1);
+    assert_int_equal(b->m.restore.step, 6);
+    assert_holders(b, 1, one);
+}
+
+static void copies_that_are_not_all_there_are_not(void **state)
+{
+    struct bench *b = *state;
+    bench_progress(b, 0, 5, "forward");
+    fail_and_place(b);
+    offer_some(b, 0, 5, 1, 5, 0, 2);
+    offer_some(b, 1, 5, 1, 5, 3, 2); /* nobody has share 2 */
+    assert_int_equal(b->m.restore.memory_generation, 0);
+    assert_int_equal(b->m.restore.step, 0);
+    assert_null(b->m.restore.holders);
+}
+
+/* Nor are shares of one step put together that were cut differently. */
+static void copies_that_were_cut_differently_are_not_one_state(void **state)
+{
+    struct bench *b = *state;
+    bench_progress(b, 0, 5, "forward");
+    fail_and_place(b);
+    offer_some(b, 0, 5, 1, 2, 0, 1);
+    offer_some(b, 1, 5, 1, 3, 1, 2);
+    assert_int_equal(b->m.restore.memory_generation, 0);
+    assert_int_equal(b->m.restore.step, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
 
 int main(void)
@@ -70,6 +132,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(copies_of_a_generation_that_ran_are_restored),
         TEST(copies_of_a_generation_that_never_ran_are_not),
+        TEST(copies_of_another_number_of_ranks_are_restored),
+        TEST(copies_that_are_not_all_there_are_not),
+        TEST(copies_that_were_cut_differently_are_not_one_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
