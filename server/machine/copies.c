@@ -57,9 +57,9 @@ static bool has_run(const struct machine *m, uint32_t generation)
     return age < 64 && (m->ran >> age & 1);
 }
 
-/* Of no use: copies of a generation that was given up, never ran or never was, and of a step that is
- * not beyond the store's checkpoint. Nor is the job's last step: it is trained again, so that it is
- * saved. How many ranks took them is all the same: each reads what it holds. */
+/* Of no use: copies of a generation that was given up, never ran or never was, and of a step that
+ * is not beyond the store's checkpoint. Nor is the job's last step: it is trained again, so that it
+ * is saved. How many ranks took them is all the same: each reads what it holds. */
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
     return copy->size <= LIMIT_RANKS && copy->rank < copy->size && copy->generation > 0 &&

@@ -14,8 +14,8 @@
  *     W  plan_backward_params into the lane's vector
  *
  * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they
- * lie beside the stash until B or W adds them to the lane's vector, in the order and with the additions
- * of a plan of the whole tape.
+ * lie beside the stash until B or W adds them to the lane's vector, in the order and with the
+ * additions of a plan of the whole tape.
  *
  * Memory: all of it from open to close. Thread: the step thread.
  * Errors: comm/comm.h; those of the feed and of the backend; ST_STALE: progress_stopped
