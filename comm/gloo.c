@@ -33,6 +33,7 @@
 #include "common/unconst.h"
 
 #define POINT_TO_POINT    (UINT64_C(1) << 62)
+#define FAREWELL          (UINT64_C(1) << 61)  /* tag: of no collective */
 #define ALL_REDUCE_FLOATS ((size_t)256 * 1024) /* of one rank in one round */
 #define FAREWELL_MS       2000
 #define CONNECT_SHARE     4 /* of the time to open: for the connections, when all have met */
@@ -237,8 +238,8 @@ static enum status exchange(struct comm *comm, size_t count, uint64_t tag, int64
 }
 
 /* Receptions first: a message moves only when its reception is posted. */
-static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
-                                     const struct comm_segment *recv, int64_t timeout_ms)
+static enum status all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                const struct comm_segment *recv, uint64_t tag, int64_t timeout_ms)
 {
     if (timeout_ms < 1)
         return ST_INVALID;
@@ -261,7 +262,13 @@ static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segmen
         if (!is_connected(comm, comm->transfers[i].peer))
             return ST_INVALID;
     }
-    return exchange(comm, count, comm->tag++, timeout_ms);
+    return exchange(comm, count, tag, timeout_ms);
+}
+
+static enum status gloo_all_to_all_v(struct comm *comm, const struct comm_segment *send,
+                                     const struct comm_segment *recv, int64_t timeout_ms)
+{
+    return all_to_all_v(comm, send, recv, comm->tag++, timeout_ms);
 }
 
 /* Everybody sends its own segment to everybody. */
@@ -415,7 +422,8 @@ static enum status gloo_all_reduce_f32(struct comm *comm, float *data, size_t co
 /*
  * A connection that ends looks to the others like a death, and they may still be in the last
  * collective: so all say farewell first. Whoever has heard all of them goes, which may cut off the
- * farewells of others, but no more than that. After an error this returns at once.
+ * farewells of others, but no more than that. It is no part of a collective that this rank doesn't
+ * come to: who waits there sees a death. After an error this returns at once.
  */
 static void say_farewell(struct comm *comm)
 {
@@ -425,7 +433,7 @@ static void say_farewell(struct comm *comm)
         send[r] = (struct comm_segment){ &own, comm->connected[r] };
         recv[r] = (struct comm_segment){ bytes + r, comm->connected[r] };
     }
-    (void)gloo_all_to_all_v(comm, send, recv, FAREWELL_MS);
+    (void)all_to_all_v(comm, send, recv, FAREWELL, FAREWELL_MS);
 }
 
 static void gloo_close(struct comm *comm)

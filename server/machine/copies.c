@@ -68,22 +68,34 @@ static bool is_usable(const struct machine *m, const struct machine_copy *copy)
            (m->total_steps == 0 || copy->step < m->total_steps);
 }
 
+/* For those of a generation of so many ranks, or of this one. */
+static bool has_room(struct machine *m, uint32_t size)
+{
+    const size_t most = (size_t)(size > m->size ? size : m->size) * COPIES_PER_RANK;
+    if (m->copy_count < m->copy_capacity)
+        return true;
+    if (m->copy_capacity >= most)
+        return false;
+    struct machine_copy *more = realloc(m->copies, most * sizeof *more);
+    if (!more)
+        return false;
+    m->copies = more;
+    m->copy_capacity = most;
+    return true;
+}
+
 void machine_copies_hear(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    const uint32_t most = m->config.ranks > m->size ? m->config.ranks : m->size;
-    const size_t capacity = (size_t)most * COPIES_PER_RANK;
     if (m->restore.decided || m->state != MACHINE_FORMING)
         return;
-    if (t->ev->hello.copy_count > 0 && !m->copies)
-        m->copies = calloc(capacity, sizeof *m->copies);
-    for (size_t i = 0; m->copies && i < t->ev->hello.copy_count; i++) {
+    for (size_t i = 0; i < t->ev->hello.copy_count; i++) {
         struct machine_copy copy = t->ev->hello.copies[i];
         copy.holder = t->ev->rank;
         struct machine_copy *known = find_share(m, &copy, copy.rank);
         if (known && copy.holder == copy.rank) {
             *known = copy; /* the best place for a share is where it is needed */
-        } else if (!known && is_usable(m, &copy) && m->copy_count < capacity) {
+        } else if (!known && is_usable(m, &copy) && has_room(m, copy.size)) {
             m->copies[m->copy_count++] = copy;
         }
     }
@@ -100,7 +112,7 @@ void machine_copies_clear(struct machine *m)
 {
     free(m->copies);
     m->copies = NULL;
-    m->copy_count = 0;
+    m->copy_count = m->copy_capacity = 0;
 }
 
 void machine_memory_forget(struct machine *m)
@@ -248,7 +260,7 @@ void machine_copies_choose(struct machine_turn *t)
         m->restore.memory_generation = state.generation;
         m->restore.memory_step = state.step;
     } else {
-        forget_holders(m);
+        machine_memory_forget(m);
     }
     uint64_t live = 0;
     uint32_t parts = 0;

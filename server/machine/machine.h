@@ -243,7 +243,7 @@ struct machine {
     int64_t unbooked_ms;       /* nobody knows yet whether steps were repeated in that time */
     struct machine_read_back read_back;
     struct machine_copy *copies; /* offered to this generation; owned */
-    size_t copy_count;
+    size_t copy_count, copy_capacity;
     char token_next[72];  /* PLACING: of the generation that is to form */
     uint32_t sweep_asked; /* as swept, or under way */
     bool sweep_failed;    /* it is asked again after the next commit */

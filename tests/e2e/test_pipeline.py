@@ -61,9 +61,11 @@ def test_a_stage_dies_in_each_phase(digest, point):
             assert len(home.show(job)["recoveries"]) >= 1
 
 
-@pytest.mark.parametrize("point,rank", [("trainer.forward", 1), ("trainer.backward", 0), ("trainer.pipe", 2)])
-def test_a_stage_dies_between_the_halves_of_backwards(digest, point, rank):
-    with Home(faults=f"{point},rank={rank},step=13:kill") as home:
+@pytest.mark.parametrize("point,rank,nth", [("trainer.backward", 0, 1), ("trainer.backward", 0, 2), ("trainer.backward", 2, 4),
+                                            ("trainer.pipe", 2, 3)])
+def test_a_stage_dies_within_the_halves_of_backwards_or_between_them(digest, point, rank, nth):
+    """I0, W0, and the second half of the last stage, which comes after others' first ones."""
+    with Home(faults=f"{point},rank={rank},step=13,nth={nth}:kill") as home:
         job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, parallel__schedule="zb-h1")
         assert home.digest(job, seconds=120) == digest
         assert len(home.show(job)["recoveries"]) >= 1

@@ -55,8 +55,8 @@ def listed(home, job):
 def train_to_checkpoints(home):
     job = home.submit(**LONG)
     home.wait_hit("trainer.forward")
-    until(lambda: len(listed(home, job)) == len(list((home.dir / "checkpoints" / job).glob("step-*"))) == 2, 30,
-          "two checkpoints, and what was before them gone")
+    until(lambda: 2 <= len(listed(home, job)) == len(list((home.dir / "checkpoints" / job).glob("step-*"))), 30,
+          "two checkpoints at least, and no folder besides")
     return job
 
 
@@ -148,7 +148,7 @@ def test_it_is_refused_and_nothing_changes_then_made_anew_and_the_job_ends_with_
 
         told = recover(home, "checkpoints").stdout
         row = next(line.split() for line in told.splitlines() if line.startswith(job))
-        assert row[1:5] == ["tiny", "PAUSED", str(max(int(one["step"]) for one in before)), "2"], told
+        assert row[1:5] == ["tiny", "PAUSED", str(max(int(one["step"]) for one in before)), str(len(before))], told
         aside = list((home.home / "state").glob("cairnd.db.lost-*"))
         if "cairnd.db" in was:
             assert any(hashlib.sha256(path.read_bytes()).hexdigest() == was["cairnd.db"] for path in aside)

@@ -24,6 +24,7 @@ struct variant {
     bool add_inside; /* … that is there */
     bool overwrite;  /* din[i] over in[i] */
     bool scaled;     /* the loss */
+    bool halves;     /* din and dparam by a call each */
 };
 
 /* What one run of a kernel left. Plain copies of the results. */
@@ -337,6 +338,26 @@ static void set_gradients(struct bench *b, struct op_buffers *buffers, const str
         buffers->loss_scale = &b->loss_scale;
 }
 
+/* halves: what isn't wanted is NULL, once all of dparam, then all of din. */
+static void backward(const struct bench *b, const struct op_buffers *buffers, bool halves)
+{
+    const struct op_table *op = &b->table->op[b->spec.op];
+    struct op_buffers inputs = *buffers, params = *buffers;
+    if (!halves) {
+        assert_int_equal(op->backward(b->backend, b->kernel, buffers, NULL), ST_OK);
+        return;
+    }
+    memset(inputs.dparam, 0, sizeof(inputs.dparam));
+    memset(params.din, 0, sizeof(params.din));
+    memset(params.din_add, 0, sizeof(params.din_add));
+    if (buffers->din[0] != NULL || buffers->din[1] != NULL)
+        assert_int_equal(op->backward(b->backend, b->kernel, &inputs, NULL), ST_OK);
+    if (b->info.scratch_bytes > 0)
+        poison(buffers->scratch, b->info.scratch_bytes);
+    if (buffers->dparam[0] != NULL)
+        assert_int_equal(op->backward(b->backend, b->kernel, &params, NULL), ST_OK);
+}
+
 static struct result run(struct bench *b, const struct variant *v)
 {
     const struct op_table *op = &b->table->op[b->spec.op];
@@ -353,7 +374,7 @@ static struct result run(struct bench *b, const struct variant *v)
     if (b->info.scratch_bytes > 0)
         poison(buffers.scratch, b->info.scratch_bytes);
     set_gradients(b, &buffers, v);
-    assert_int_equal(op->backward(b->backend, b->kernel, &buffers, NULL), ST_OK);
+    backward(b, &buffers, v->halves);
     for (int i = 0; i < OP_IN_MAX; i++)
         if (buffers.din[i] != NULL)
             result.din[i] = to_plain(b, &b->info.din[i], buffers.din[i]);
@@ -538,8 +559,11 @@ static void check_variant(const struct backend_table *table, struct backend *bac
         adds = adds || b.info.din_adds[i];
     if ((!v->two || b.info.sums_douts) && (!v->add || adds) &&
         (!v->scaled || c->op == OP_SOFTMAX_CROSS_ENTROPY)) {
-        struct result result = run(&b, v);
+        struct variant halves = *v;
+        halves.halves = true;
+        struct result result = run(&b, v), again = run(&b, &halves);
         compare(&b, &result, v);
+        compare_bits(&b, &result, &again);
     }
     bench_close(&b);
 }

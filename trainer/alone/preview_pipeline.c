@@ -13,7 +13,8 @@
 #include "trainer/pipeline/schedule_time.h"
 #include "trainer/tape/tape_cuts.h"
 
-#define BUBBLE_MAX  0.3 /* more is told */
+#define BUBBLE_MAX  0.3  /* more is told */
+#define LESS_MIN    0.05 /* of a bubble that is worth other memory */
 #define WAITING_MAX (BUBBLE_MAX / (1 + BUBBLE_MAX))
 #define TRIES_MAX   12 /* of other numbers, each */
 #define NAMED_MAX   16 /* stages that are told one by one */
@@ -154,7 +155,10 @@ static enum status clock_table(const struct cut *c, const struct pipeline_table 
         cost[s].of[PIPELINE_B] = c->cost[s] * 2 / 3;
         cost[s].of[PIPELINE_I] = cost[s].of[PIPELINE_W] = c->cost[s] / 3;
     }
-    st = pipeline_clock(table, cost, PIPELINE_SENDS_ARE_STARTED, &time, idle);
+    const enum pipeline_sends sends = c->of->job->workers.device == JOB_DEVICE_CUDA
+                                          ? PIPELINE_SENDS_ARE_MET
+                                          : PIPELINE_SENDS_ARE_STARTED;
+    st = pipeline_clock(table, cost, sends, &time, idle);
     if (st != ST_OK)
         return st;
     out->bubble = time.bubble;
@@ -255,7 +259,7 @@ static bool less_by_halves(const struct cut *c, const struct variant *now, doubl
     struct reason reason;
     other.schedule = PIPELINE_ZB_H1;
     return !pipeline_splits(c->schedule) && measure(&other, now, out, &reason) == ST_OK &&
-           out->bubble < bubble;
+           out->bubble < bubble - LESS_MIN;
 }
 
 /* Even the worker that computes longest waits. */

@@ -75,6 +75,18 @@ static struct comm_options comm_options_of(const struct rank *r, const char *mee
                                   .log = r->log };
 }
 
+static void note_not_met(struct rank *r, enum status st)
+{
+    reason_set(&r->reason, "the workers did not find each other at %s: %s", r->assignment.host,
+               st == ST_FULL ? "no port of --ports is free there" : status_string(st));
+}
+
+/* A socket that can't be had is no store's failure: again, later or elsewhere. */
+static enum status met_later(enum status st)
+{
+    return st == ST_FULL || st == ST_IO ? ST_PEER : st;
+}
+
 /* Those of the worker's communicator that is used so; NULL: all ranks. */
 static enum status open_comm(struct rank *r, enum rank_comm_use use, const char *meeting,
                              const int *members, uint32_t count, const bool *connected,
@@ -89,9 +101,8 @@ static enum status open_comm(struct rank *r, enum rank_comm_use use, const char 
     progress_collective_begin(&r->progress, "open");
     enum status st = device->comm->open(&options, out);
     if (st != ST_OK) {
-        reason_set(&r->reason, "the workers did not find each other at %s: %s", r->assignment.host,
-                   st == ST_FULL ? "no port of --ports is free there" : status_string(st));
-        return st == ST_FULL ? ST_PEER : st; /* again, later or elsewhere */
+        note_not_met(r, st);
+        return met_later(st);
     }
     register_comm(r, use, device->comm, *out);
     progress_collective_end(&r->progress, "open");
@@ -141,14 +152,24 @@ enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm
 {
     const struct comm_options options = comm_options_of(r, meeting);
     enum status st = comm_gloo()->open(&options, out);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         register_comm(r, RANK_COMM_STATE, comm_gloo(), *out);
-    return st;
+        return ST_OK;
+    }
+    note_not_met(r, st);
+    return met_later(st);
 }
 
-void rank_close_host_comm(struct rank *r)
+void rank_close_host_comm(struct rank *r, enum status st)
 {
     struct comm *comm = r->comms[RANK_COMM_STATE].comm;
     register_comm(r, RANK_COMM_STATE, NULL, NULL);
+    if (comm == NULL)
+        return;
+    const int blamed = comm_gloo()->blamed(comm);
+    if (st == ST_PEER && blamed >= 0 && r->blamed == 0)
+        r->blamed = 1 + (uint32_t)blamed;
+    if (st != ST_OK)
+        comm_gloo()->abort(comm);
     comm_gloo()->close(comm);
 }

@@ -136,7 +136,9 @@ MUST_CHECK enum status rank_connect(struct rank *r);
 void rank_disconnect(struct rank *r);
 /* Over host memory, for what is not of a step; one at a time. */
 MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
-void rank_close_host_comm(struct rank *r);
+/* st: how its use ended; after a failure nobody waits for the others, and who failed is blamed.
+ * Nothing where there is none. */
+void rank_close_host_comm(struct rank *r, enum status st);
 /* options.park of the session. Thread: the link's. */
 void rank_abort_communication(void *arg, const char *reason);
 

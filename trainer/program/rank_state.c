@@ -25,25 +25,17 @@ static enum status open_state_comm(struct rank *r, const char *meeting,
     return rank_open_host_comm(r, meeting, out);
 }
 
-static void close_state_comm(struct rank *r)
-{
-    if (r->comms[RANK_COMM_STATE].comm != NULL)
-        rank_close_host_comm(r);
-}
-
 static enum status restore_copies(struct rank *r)
 {
     struct copy_source from = { .dir = r->options->copies, .assignment = &r->assignment };
     enum status st = ST_OK;
     if (copy_restore_travels(&r->assignment)) {
         st = open_state_comm(r, "restore", &from.table, &from.comm);
-        if (st != ST_OK) {
-            reason_set(&r->reason, "copies in memory: %s", status_string(st));
+        if (st != ST_OK)
             return st;
-        }
     }
     st = copy_restore(r->worker, &from, &r->reason);
-    close_state_comm(r);
+    rank_close_host_comm(r, st);
     return st;
 }
 
@@ -105,15 +97,13 @@ static enum status sync_live(struct rank *r)
         st = source && r->kept.whole && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
     } else {
         st = open_state_comm(r, "live", &options.table, &options.comm);
-        if (st != ST_OK) {
-            reason_set(&r->reason, "the state from other workers: %s", status_string(st));
+        if (st != ST_OK)
             return st;
-        }
         if (!source || r->worker->ownership.options.owns)
             r->kept.whole = false; /* until all is there; owners give some of theirs away */
         progress_collective_begin(&r->progress, "live");
         st = live_sync(r->worker, &options, &blamed, &r->reason);
-        close_state_comm(r);
+        rank_close_host_comm(r, st);
     }
     if (st == ST_CORRUPT) { /* of that worker, and of no checkpoint */
         r->blamed = 1 + blamed;
@@ -154,23 +144,44 @@ static bool reads_a_part(const struct rank *r)
     return apart;
 }
 
+static enum status check_store(struct rank *r)
+{
+    r->at_store = true;
+    return store_check(r->worker->options.io, r->job->checkpoint.store, &r->assignment, &r->of_node,
+                       &r->reason);
+}
+
+/* Ranks that share the reading meet before any of them goes to the store, which may take long. */
 static enum status restore_checkpoint(struct rank *r)
 {
     const struct session_assignment *a = &r->assignment;
     struct state_source from = { .dir = a->restore, .step = a->restore_step };
     struct state_blame blame = { .file = 0 };
     enum status st = ST_OK;
+    fault_point("trainer.restore");
     if (reads_a_part(r))
         st = open_state_comm(r, "restore", &from.table, &from.comm);
-    if (st != ST_OK) {
-        r->at_store = false;
-        reason_set(&r->reason, "the state from who has read it: %s", status_string(st));
+    if (st != ST_OK)
         return st;
-    }
-    st = state_restore(r->worker, &from, &blame, &r->reason);
-    close_state_comm(r);
+    st = check_store(r);
+    if (st == ST_OK)
+        st = state_restore(r->worker, &from, &blame, &r->reason);
     r->damaged = blame.file;
     r->blamed = blame.rank;
+    rank_close_host_comm(r, st);
+    return st;
+}
+
+static enum status seed(struct rank *r)
+{
+    enum status st = check_store(r);
+    if (st != ST_OK)
+        return st;
+    r->at_store = false;
+    progress_phase(&r->progress, PHASE_FORMING); /* imported weights are not the store's */
+    st = state_seed(r->worker, &r->reason);
+    const char *weights = r->job->model.weights;
+    r->of_node = st != ST_OK && weights[0] != '\0' && access(weights, R_OK) != 0;
     return st;
 }
 
@@ -178,28 +189,15 @@ static enum status restore_checkpoint(struct rank *r)
  * copies, the store isn't needed. */
 static enum status load_state(struct rank *r)
 {
-    enum status st = ST_OK;
     if (r->assignment.memory.generation > 0) {
         fault_point("trainer.restore");
         return restore_copies(r);
     }
-    const bool stored = r->assignment.restore[0] != '\0';
-    if (stored)
-        fault_point("trainer.restore");
-    r->at_store = true;
-    st = store_check(r->worker->options.io, r->job->checkpoint.store, &r->assignment, &r->of_node,
-                     &r->reason);
-    if (st == ST_OK && stored)
-        st = restore_checkpoint(r);
-    if (st != ST_OK)
-        return st;
-    r->at_store = false;
-    if (stored)
-        return ST_OK;
-    progress_phase(&r->progress, PHASE_FORMING); /* imported weights are not the store's */
-    st = state_seed(r->worker, &r->reason);
-    const char *weights = r->job->model.weights;
-    r->of_node = st != ST_OK && weights[0] != '\0' && access(weights, R_OK) != 0;
+    if (r->assignment.restore[0] == '\0')
+        return seed(r);
+    enum status st = restore_checkpoint(r);
+    if (st == ST_OK)
+        r->at_store = false;
     return st;
 }
 

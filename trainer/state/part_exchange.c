@@ -60,7 +60,7 @@ static enum status meet(struct exchange_state *s, struct reason *reason)
     st = gather(s, s->said, READ_MS);
     for (uint32_t r = 0; st == ST_OK && r < o->size; r++) {
         if (!ckpt_hash_equal(&s->hashes[r], &s->hashes[o->rank])) {
-            reason_set(reason, "rank %u has cut the state differently", r);
+            reason_set(reason, "rank %u has cut the state differently", o->first + r);
             st = ST_INVALID;
         }
     }
@@ -100,7 +100,8 @@ static enum status compare(const struct exchange_state *s, uint32_t *out_blamed,
             ckpt_hash_equal(&s->checks[r].hash, &s->hashes[r]))
             continue;
         *out_blamed = r;
-        reason_set(reason, "the part of the state that came from rank %u is damaged", r);
+        reason_set(reason, "the part of the state that came from rank %u is damaged",
+                   s->options->first + r);
         return ST_CORRUPT;
     }
     return ST_OK;

@@ -152,18 +152,16 @@ static enum status exchange_parts(const struct restore *r, const struct circle *
                                                    .comm = circle->comm,
                                                    .rank = circle->rank,
                                                    .size = circle->size,
+                                                   .first = circle->first,
                                                    .pieces = r->pieces,
                                                    .piece_count = r->piece_count,
                                                    .tick = progress_tick,
                                                    .tick_arg = progress };
     uint32_t blamed = 0;
     r->reason->text[0] = '\0';
-    progress_collective_begin(progress, "restore");
     enum status st = part_exchange(&options, &blamed, r->reason);
-    if (st == ST_OK) {
-        progress_collective_end(progress, "restore");
+    if (st == ST_OK)
         return ST_OK;
-    }
     if (r->reason->text[0] == '\0')
         reason_set(r->reason, "the state from who has read it: %s", status_string(st));
     if (st == ST_CORRUPT && out_blamed != NULL)
@@ -231,8 +229,12 @@ enum status state_restore(struct worker *worker, const struct state_source *from
         out_blame->file = ckpt_reader_damaged(reader);
     if (st == ST_OK)
         st = restore_scalars(&r, ckpt_reader_scalars(reader));
+    if (st == ST_OK)
+        progress_collective_begin(worker->options.progress, "restore");
     if (st == ST_OK && r.pieces != NULL)
         st = exchange_parts(&r, &circle, out_blame != NULL ? &out_blame->rank : NULL);
+    if (st == ST_OK) /* counted by ranks that share with nobody, too (server/machine/hang) */
+        progress_collective_end(worker->options.progress, "restore");
     if (st == ST_OK)
         st = host_state_upload(worker, &r.host);
     host_state_release(&r.host);

@@ -55,7 +55,8 @@ struct plan_options {
     enum amp amp;
     /* Where the backend can, the forward pass and what the backward pass does between two borders
      * of buckets are recorded (once for every set of pointers in a plan_call) and played again.
-     * Same bits. The first time each runs as usual. */
+     * Same bits. The first time each runs as usual. The first half of a split backward is one
+     * recording, for all lanes. */
     bool graphs;
     const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
     size_t bucket_count;
@@ -97,7 +98,8 @@ MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
 
 /*
  * One micro-batch. All pointers but the last three lead to the backend's memory; what lies there
- * must stay until the stream is past plan_backward (on the CPU: until it returns).
+ * must stay until the stream is past plan_backward, or the second half of it (on the CPU: until that
+ * returns).
  */
 struct plan_call {
     const void *inputs[TAPE_INPUTS_MAX]; /* in the order of tape_input: images f32, labels i32 */

@@ -343,7 +343,13 @@ static void half_norm_gradient_sums(const struct half_shape *shape, const struct
     } else if (g->mask == NORM_MASK_NONE && !two && store == NULL && !g->rounded) {
         half_sums_all(&b, rows, out,
                       (struct half_variant){ NORM_MASK_NONE, false, false, false, AHEAD, false });
-    } else { /* halves of a backward, and what no model has: the loop decides on the way */
+    } else if (g->mask == NORM_MASK_OUTPUT && two && g->rounded) { /* halves of a backward */
+        half_sums_all(&b, rows, out,
+                      (struct half_variant){ NORM_MASK_OUTPUT, true, false, false, AHEAD, true });
+    } else if (g->mask == NORM_MASK_OUTPUT && g->rounded) {
+        half_sums_all(&b, rows, out,
+                      (struct half_variant){ NORM_MASK_OUTPUT, false, false, false, AHEAD, true });
+    } else { /* the others, which no model has: their loop decides on the way */
         half_sums_all(
             &b, rows, out,
             (struct half_variant){ g->mask, two, store != NULL, false, AHEAD, g->rounded });

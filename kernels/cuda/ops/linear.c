@@ -348,6 +348,7 @@ static enum status linear_gradient(struct backend *backend, const struct linear 
         .from = straight ? NULL : from,
         .dx = g,
         .dbias = dbias,
+        .as_with_dbias = spec->attr.bias,
         .accumulate = buffers->accumulate[1],
         .scratch = scratch + self->sums_at,
     };

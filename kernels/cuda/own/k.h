@@ -92,8 +92,9 @@ struct k_activation_grad {
     const void *dx_add;          /* NULL, or added; may be dx */
     void *dx;                    /* NULL: not wanted; may be dy or from (same dtype) */
     float *dbias;                /* [c] or NULL */
+    bool as_with_dbias;          /* dx has the bits that it has where dbias is wanted */
     bool accumulate;             /* dbias: add instead of write */
-    void *scratch;               /* k_activation_scratch bytes; only for dbias */
+    void *scratch;               /* k_activation_scratch bytes; only for dbias, or as with it */
 };
 size_t k_activation_scratch(int64_t rows, int64_t c);
 MUST_CHECK enum status k_activation_backward(const struct k_activation_grad *args, void *stream);

@@ -161,7 +161,7 @@ static enum status activation_backward_sums(const struct k_activation_grad *a, c
     };
     const struct columns_outputs outputs = { { a->dbias, nullptr }, { a->accumulate, false }, 1 };
     const enum status st = launch_columns<WIDTH, 1>(&s, f, (float *)a->scratch, stream);
-    if (st != ST_OK)
+    if (st != ST_OK || a->dbias == nullptr)
         return st;
     return columns_finish((const float *)a->scratch, s.slices, a->c, &outputs, stream);
 }
@@ -174,7 +174,7 @@ static enum status activation_backward_launch(const struct k_activation_grad *a,
     const struct activation_backward_flat<X, Y, From, KIND> flat = {
         (const Y *)a->dy, (const Y *)a->dy2, (const From *)a->from, (const X *)a->dx_add, (X *)a->dx
     };
-    if (a->dbias == nullptr)
+    if (a->dbias == nullptr && !a->as_with_dbias)
         return a->dx == nullptr ? ST_OK : launch_each<WIDTH>(a->rows * a->c, stream, flat);
     if (a->c % WIDTH == 0)
         return activation_backward_sums<WIDTH>(a, flat, stream);

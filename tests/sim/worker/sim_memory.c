@@ -24,6 +24,12 @@ struct sim_memory {
     size_t count, capacity;
 };
 
+/* A share of a state that was cut for so many ranks. */
+static uint64_t content_of(uint32_t job, uint64_t step, uint32_t rank, uint32_t size)
+{
+    return sim_part(sim_state(job, step) + size, rank);
+}
+
 static struct sim_copy *vacant(struct sim_memory *memory)
 {
     for (size_t i = 0; i < memory->count; i++) {
@@ -73,7 +79,7 @@ void sim_memory_put(struct sim *sim, const struct sim_trainer_view *view)
                   .rank = view->rank,
                   .size = view->size,
                   .step = view->step },
-        .content = sim_part(sim_state(view->start.job, view->step), view->rank),
+        .content = content_of(view->start.job, view->step, view->rank, view->size),
         .taint = view->taint,
         .damaged = sim->chaos && sim_chance(sim, 5),
     };
@@ -98,7 +104,8 @@ static const struct sim_copy *find_copy(struct sim *sim, const struct sim_node *
     for (size_t i = 0; i < memory->count; i++) {
         const struct sim_copy *one = &memory->list[i];
         if (one->node == node && one->job == job && one->copy.step == wanted->step &&
-            one->copy.generation == wanted->generation && one->copy.rank == wanted->rank)
+            one->copy.generation == wanted->generation && one->copy.rank == wanted->rank &&
+            one->copy.size == wanted->size)
             return one;
     }
     return NULL;
@@ -151,7 +158,7 @@ bool sim_memory_restore(struct sim *sim, uint32_t job, const struct session_assi
             note_damage(sim, known, plan);
             return false;
         }
-        if (copy->content != sim_part(sim_state(job, plan->memory.step), r))
+        if (copy->content != content_of(job, plan->memory.step, r, plan->memory.size))
             sim_fail(sim, "%s: a copy in memory is of another state", known->id);
         taints[r] = copy->taint;
     }

@@ -268,6 +268,26 @@ static enum status exact_body(struct comm *comm, int rank, int size)
     return st;
 }
 
+/* Its farewell is no part of what the others do. */
+static enum status closes_body(struct comm *comm, int rank, int size)
+{
+    uint8_t bytes[RANKS_MAX][16] = { { 0 } };
+    struct comm_segment segments[RANKS_MAX];
+    if (rank == 1)
+        return ST_OK;
+    for (int r = 0; r < size; r++)
+        segments[r] = (struct comm_segment){ bytes[r], sizeof(bytes[r]) };
+    const enum status st = comm_gloo()->all_gather_v(comm, segments, LONG_MS);
+    return st == ST_PEER && bytes[1][0] == 0 ? ST_OK : ST_CORRUPT;
+}
+
+static void who_closes_meanwhile_has_died_for_who_is_in_a_collective(void **state)
+{
+    (void)state;
+    run_ranks(2, closes_body);
+    run_ranks(3, closes_body);
+}
+
 static void the_exact_sum_is_the_same_over_gloo_for_1_to_4_ranks(void **state)
 {
     (void)state;
@@ -364,6 +384,7 @@ int main(void)
         cmocka_unit_test(messages_go_from_rank_to_rank_and_outlive_their_senders_close),
         cmocka_unit_test(the_fast_sum_adds_all_ranks_values),
         cmocka_unit_test(the_exact_sum_is_the_same_over_gloo_for_1_to_4_ranks),
+        cmocka_unit_test(who_closes_meanwhile_has_died_for_who_is_in_a_collective),
         cmocka_unit_test(open_ends_when_a_rank_never_comes),
         cmocka_unit_test(open_ends_when_a_rank_went_after_it_said_where_it_is),
         cmocka_unit_test(open_ends_at_once_when_the_generation_is_over),
