@@ -35,6 +35,16 @@ def digest_of_one_worker_that_has_all():
         return home.run(TEXT, workers__count=1)
 
 
+# Who is told to become fewer leaves a while later, on a busy machine.
+LONGER = {"train__duration": "80 steps"}
+
+
+@pytest.fixture(scope="module", name="longer_digest")
+def digest_of_a_longer_run():
+    with Home() as home:
+        return home.run(TEXT, workers__count=1, **LONGER)
+
+
 @pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "zb-h1"), (2, 4, "gpipe"), (4, 4, "1f1b")])
 def test_stages_change_no_bits(digest, stages, count, schedule):
     with Home() as home:
@@ -61,8 +71,8 @@ def test_a_stage_dies_in_each_phase(digest, point):
             assert len(home.show(job)["recoveries"]) >= 1
 
 
-@pytest.mark.parametrize("point,rank,nth", [("trainer.backward", 0, 1), ("trainer.backward", 0, 2), ("trainer.backward", 2, 4),
-                                            ("trainer.pipe", 2, 3)])
+@pytest.mark.parametrize("point,rank,nth", [("trainer.backward", 0, 1), ("trainer.backward", 0, 2),
+                                            ("trainer.backward", 2, 4), ("trainer.pipe", 2, 3)])
 def test_a_stage_dies_within_the_halves_of_backwards_or_between_them(digest, point, rank, nth):
     """I0, W0, and the second half of the last stage, which comes after others' first ones."""
     with Home(faults=f"{point},rank={rank},step=13,nth={nth}:kill") as home:
@@ -104,25 +114,25 @@ def test_lanes_of_a_stage_are_dealt_anew_without_a_new_process(digest):
         assert home.digest(job, seconds=120) == digest
 
 
-def test_fewer_workers_have_fewer_stages(digest):
+def test_fewer_workers_have_fewer_stages(longer_digest):
     """Two of three die, and there is no place for others: what is left has more of the model each."""
     with held_home("trainer.forward,rank=0,step=13:wait", slots=3) as home:
-        job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, workers__min=1)
+        job = home.submit(TEXT, **LONGER, parallel__pipeline=3, workers__count=3, workers__min=1)
         home.wait_hit("trainer.forward")
         home.cairn("set", job, "workers.count=2")
         home.go("trainer.forward")
-        assert home.digest(job, seconds=120) == digest
+        assert home.digest(job, seconds=120) == longer_digest
         assert sizes(home, job)[0] == 3 and sizes(home, job)[-1] == 2
         no_process_is_left(home)
 
 
-def test_owners_of_a_stage_become_fewer_without_losing_a_step(digest):
+def test_owners_of_a_stage_become_fewer_without_losing_a_step(longer_digest):
     with held_home("trainer.forward,rank=0,step=13:wait", slots=4) as home:
-        job = home.submit(TEXT, parallel__pipeline=2, parallel__zero=1, workers__count=4, workers__min=2)
+        job = home.submit(TEXT, **LONGER, parallel__pipeline=2, parallel__zero=1, workers__count=4, workers__min=2)
         home.wait_hit("trainer.forward")
         home.cairn("set", job, "workers.count=3")
         home.go("trainer.forward")
-        assert home.digest(job, seconds=120) == digest
+        assert home.digest(job, seconds=120) == longer_digest
         assert sizes(home, job) == [4, 3]
         assert recoveries(home, job) == [("checkpoint", 0)]
         no_process_is_left(home)

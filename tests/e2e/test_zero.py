@@ -36,6 +36,16 @@ def digest_of_one_worker_that_has_all():
         return home.run(TEXT, parallel__zero=0, workers__count=1)
 
 
+# Who is told to become fewer leaves a while later, on a busy machine.
+LONGER = {"train__duration": "120 steps"}
+
+
+@pytest.fixture(scope="module", name="longer_digest")
+def digest_of_a_longer_run():
+    with Home() as home:
+        return home.run(TEXT, parallel__zero=0, workers__count=1, **LONGER)
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_owners_change_no_bits(digest, count):
     with Home() as home:
@@ -65,9 +75,9 @@ def test_what_died_with_its_node_comes_from_the_checkpoint(digest):
         assert [one["kind"] for one in home.show(job)["recoveries"]] == ["checkpoint"]
 
 
-def test_it_grows_and_shrinks_without_losing_a_step(digest):
+def test_it_grows_and_shrinks_without_losing_a_step(longer_digest):
     with held_home("trainer.forward,rank=0,step=12:wait", "trainer.reduce,generation=2:wait") as home:
-        job = home.submit(TEXT, workers__count=2, workers__min=1)
+        job = home.submit(TEXT, **LONGER, workers__count=2, workers__min=1)
         home.wait_hit("trainer.forward")
         before = workers(home.show(job))
         home.cairn("set", job, "workers.count=4")
@@ -79,7 +89,7 @@ def test_it_grows_and_shrinks_without_losing_a_step(digest):
         assert recoveries(home, job) == [("live", 0)]
         home.cairn("set", job, "workers.count=3")
         home.go("trainer.reduce")
-        assert home.digest(job) == digest
+        assert home.digest(job) == longer_digest
         assert sizes(home, job) == [2, 4, 3]
         assert recoveries(home, job)[1] == ("checkpoint", 0)  # saved for it: parts leave
         no_process_is_left(home)
