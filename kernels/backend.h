@@ -104,8 +104,8 @@ enum op_draw { OP_DRAW_KEY, OP_DRAW_STEP = 2, OP_DRAW_SAMPLES = 3 };
 /*
  * The three functions of an op.
  *
- * A backward gives all gradients that are wanted, all of din without dparam, or all of dparam without
- * din (NULL: not wanted): two calls give the bits of one.
+ * A backward gives all gradients that are wanted, or all of din without dparam, or all of dparam
+ * without din (NULL: not wanted): two calls give the bits of one.
  *
  * softmax_cross_entropy sums the losses of labels >= 0, in row order in double or by a fixed tree;
  * its backward gives the gradient of that sum and doesn't read dout. The division by the global

@@ -157,10 +157,11 @@ static bool find_holders(struct machine *m, const struct machine_copy *state)
         const struct machine_copy *copy = find_share(m, state, share);
         if (!copy)
             return false;
-        if (m->restore.holders)
+        if (m->restore.holders) {
             m->restore.holders[share] = copy->holder;
-        else
+        } else {
             m->ranks[share].holder = copy->holder;
+        }
     }
     m->restore.memory_size = state->size;
     return true;

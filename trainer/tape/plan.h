@@ -98,7 +98,7 @@ MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
 
 /*
  * One micro-batch. All pointers but the last three lead to the backend's memory; what lies there
- * must stay until the stream is past plan_backward, or the second half of it (on the CPU: until that
+ * must stay until the stream is past plan_backward, or its second half (on the CPU: until that
  * returns).
  */
 struct plan_call {
