@@ -71,10 +71,10 @@ def test_a_stage_dies_in_each_phase(digest, point):
             assert len(home.show(job)["recoveries"]) >= 1
 
 
-@pytest.mark.parametrize("point,rank,nth", [("trainer.backward", 0, 1), ("trainer.backward", 0, 2),
+@pytest.mark.parametrize("point,rank,nth", [("trainer.backward", 1, 1), ("trainer.backward", 1, 3),
                                             ("trainer.backward", 2, 4), ("trainer.pipe", 2, 3)])
 def test_a_stage_dies_within_the_halves_of_backwards_or_between_them(digest, point, rank, nth):
-    """I0, W0, and the second half of the last stage, which comes after others' first ones."""
+    """In I0 and W0 of the second stage, and in W0 of the last one, after its I2."""
     with Home(faults=f"{point},rank={rank},step=13,nth={nth}:kill") as home:
         job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, parallel__schedule="zb-h1")
         assert home.digest(job, seconds=120) == digest

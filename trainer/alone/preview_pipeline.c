@@ -120,16 +120,16 @@ static enum status cut_model(struct cut *c, struct reason *reason)
 
 /* ---- how long workers wait ---- */
 
-/* actions: of each micro-batch. */
-static void note_rows(const struct pipeline_table *table, uint32_t actions, const double *idle,
-                      double whole, struct bubble *out)
+static void note_rows(const struct pipeline_table *table, const double *idle, double whole,
+                      struct bubble *out)
 {
     double waited = 0;
     out->least = UINT32_MAX;
     out->most = 0;
     for (uint32_t r = 0; r < table->row_count; r++) {
         waited += idle[r];
-        const uint32_t micros = table->rows[r].count / actions;
+        const struct pipeline_row *row = &table->rows[r];
+        const uint32_t micros = row->count / (pipeline_row_splits(row) ? 3 : 2);
         out->least = micros < out->least ? micros : out->least;
         out->most = micros > out->most ? micros : out->most;
     }
@@ -162,7 +162,7 @@ static enum status clock_table(const struct cut *c, const struct pipeline_table 
     if (st != ST_OK)
         return st;
     out->bubble = time.bubble;
-    note_rows(table, pipeline_splits(c->schedule) ? 3 : 2, idle, time.whole, out);
+    note_rows(table, idle, time.whole, out);
     return ST_OK;
 }
 
@@ -258,7 +258,7 @@ static bool less_by_halves(const struct cut *c, const struct variant *now, doubl
     struct cut other = *c;
     struct reason reason;
     other.schedule = PIPELINE_ZB_H1;
-    return !pipeline_splits(c->schedule) && measure(&other, now, out, &reason) == ST_OK &&
+    return c->schedule != PIPELINE_ZB_H1 && measure(&other, now, out, &reason) == ST_OK &&
            out->bubble < bubble - LESS_MIN;
 }
 

@@ -116,7 +116,8 @@ static void order_interleaved(struct order *order)
 }
 
 /* As 1f1b, but stage s puts its weight gradients off by s micro-batches: where it would wait for
- * the first backward of the next step's it has them to do. Source: Qi et al., "Zero bubble pipeline
+ * the first backward of the next step's it has them to do. The first stage puts none off, and nobody
+ * waits for its inputs' gradients: it has whole backwards. Source: Qi et al., "Zero bubble pipeline
  * parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
 static void order_zb_h1(struct order *order)
 {
@@ -127,11 +128,11 @@ static void order_zb_h1(struct order *order)
     for (uint32_t i = 0; i < order->micros; i++) {
         if (i + ahead < order->micros)
             put(order, PIPELINE_F, 0, i + ahead);
-        put(order, PIPELINE_I, 0, i);
-        if (i >= order->stage)
+        put(order, order->stage == 0 ? PIPELINE_B : PIPELINE_I, 0, i);
+        if (order->stage > 0 && i >= order->stage)
             put(order, PIPELINE_W, 0, weights++);
     }
-    while (weights < order->micros)
+    while (order->stage > 0 && weights < order->micros)
         put(order, PIPELINE_W, 0, weights++);
 }
 
@@ -166,9 +167,10 @@ struct maker {
     struct order order;
 };
 
+/* At most. */
 static uint32_t actions_of_micro(const struct pipeline_options *options)
 {
-    return options->chunks * (pipeline_splits(options->schedule) ? 3 : 2);
+    return options->chunks * (options->schedule == PIPELINE_ZB_H1 ? 3 : 2);
 }
 
 static enum status check_options(const struct pipeline_options *options, struct reason *reason)

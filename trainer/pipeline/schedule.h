@@ -8,7 +8,7 @@
  * c * stages + s of the model.
  *
  *     1f1b, 3 stages, 4 micro-batches         zb-h1
- *     stage 0   F0 F1 F2 B0 F3 B1 B2 B3       F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3
+ *     stage 0   F0 F1 F2 B0 F3 B1 B2 B3       F0 F1 F2 B0 F3 B1 B2 B3
  *     stage 1   F0 F1 B0 F2 B1 F3 B2 B3       F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
  *     stage 2   F0 B0 F1 B1 F2 B2 F3 B3       F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
  *
@@ -60,12 +60,6 @@ enum pipeline_kind {
 };
 #define PIPELINE_KINDS 4
 
-/* The backward is split: a row has I and W instead of B. */
-static inline bool pipeline_splits(enum pipeline_schedule schedule)
-{
-    return schedule == PIPELINE_ZB_H1;
-}
-
 struct pipeline_action {
     enum pipeline_kind kind;
     uint32_t chunk, micro;
@@ -79,6 +73,12 @@ struct pipeline_row {
     uint32_t count;
     struct pipeline_action *actions; /* [count] borrowed of the table */
 };
+
+/* Its backwards are split: it has I and W instead of B. */
+static inline bool pipeline_row_splits(const struct pipeline_row *row)
+{
+    return row->count > 0 && row->actions[row->count - 1].kind == PIPELINE_W;
+}
 
 struct pipeline_table {
     uint32_t stages, chunks, accumulate;

@@ -299,7 +299,7 @@ static enum status ask_early(struct stage_run *r, const struct pipeline_action *
         r->unasked++;
         return ST_OK;
     }
-    backward.kind = pipeline_splits(r->options.stage->options.schedule) ? PIPELINE_I : PIPELINE_B;
+    backward.kind = pipeline_row_splits(r->options.stage->row) ? PIPELINE_I : PIPELINE_B;
     return post_input(r, &backward);
 }
 

@@ -32,8 +32,7 @@ static enum status measure_plan(const struct memory_need_options *o, uint32_t mi
                                           .stashes = s != NULL ? (int)s->row->stashes : 0,
                                           .batch = micro_batch,
                                           .training = training,
-                                          .split =
-                                              s != NULL && pipeline_splits(s->options.schedule),
+                                          .split = s != NULL && pipeline_row_splits(s->row),
                                           .math = o->settings->math,
                                           .amp = o->settings->amp };
     struct plan_border leaving;

@@ -129,7 +129,7 @@ static struct plan_options plan_options_of(struct worker *w)
                                   .stream = w->device.compute,
                                   .batch = w->settings.micro_batch,
                                   .training = true,
-                                  .split = s != NULL && pipeline_splits(s->options.schedule),
+                                  .split = s != NULL && pipeline_row_splits(s->row),
                                   .math = w->settings.math,
                                   .amp = w->settings.amp,
                                   .graphs = !host,

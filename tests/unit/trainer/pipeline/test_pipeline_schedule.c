@@ -51,7 +51,7 @@ static void small_tables_are_as_published(void **state)
     row_is(&f, 2, "F0 B0 F1 B1 F2 B2 F3 B3");
     fixture_release(&f);
     fixture_plain(&f, PIPELINE_ZB_H1, 3, 1, 4);
-    row_is(&f, 0, "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3");
+    row_is(&f, 0, "F0 F1 F2 B0 F3 B1 B2 B3");
     row_is(&f, 1, "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3");
     row_is(&f, 2, "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3");
     fixture_release(&f);
