@@ -117,8 +117,8 @@ static void order_interleaved(struct order *order)
 
 /* As 1f1b, but stage s puts its weight gradients off by s micro-batches: where it would wait for
  * the first backward of the next step's it has them to do. The first stage puts none off, and
- * nobody waits for its inputs' gradients: it has whole backwards. Source: Qi et al., "Zero bubble pipeline
- * parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
+ * nobody waits for its inputs' gradients: it has whole backwards. Source: Qi et al., "Zero bubble
+ * pipeline parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
 static void order_zb_h1(struct order *order)
 {
     const uint32_t ahead = at_most(order->stages - 1 - order->stage, order->micros);
