@@ -83,11 +83,26 @@ static enum status play(const struct plan *plan, const struct plan_recording *re
     return st == ST_OK ? plan_nodes_report(plan, last, !forward) : st;
 }
 
+/* Nothing is recorded of a section that calls no kernel. */
+static bool is_empty(const struct plan *plan, struct plan_section section)
+{
+    bool empty = section.pass != PLAN_PASS_FORWARD;
+    for (int n = section.begin; empty && n < section.end; n++) {
+        const struct plan_node *node = &plan->nodes[n];
+        const bool inputs =
+            node->din[0] != NO_REGION || node->din[1] != NO_REGION || node->adaptation_count > 0;
+        const bool params = plan->tape->nodes[n].param[0] >= 0;
+        empty = !node->backward || (section.pass == PLAN_PASS_INPUTS && !inputs) ||
+                (section.pass == PLAN_PASS_PARAMS && !params);
+    }
+    return empty;
+}
+
 enum status plan_section_run(struct plan *plan, const struct plan_call *call,
                              struct plan_section section)
 {
     CHECK(section.begin < section.end);
-    if (plan->recordings == NULL)
+    if (plan->recordings == NULL || is_empty(plan, section))
         return plan_nodes_run(plan, call, section);
     struct plan_recording_key key = key_of(call);
     bool is_new = false;

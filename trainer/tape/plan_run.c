@@ -42,21 +42,6 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
     return st == ST_OK ? plan_nodes_poison(plan, call->stash, plan->end - 1) : st;
 }
 
-/* Nothing is recorded of a section that calls no kernel. */
-static bool is_empty(const struct plan *plan, struct plan_section section)
-{
-    bool empty = true;
-    for (int n = section.begin; empty && n < section.end; n++) {
-        const struct plan_node *node = &plan->nodes[n];
-        const bool inputs =
-            node->din[0] != NO_REGION || node->din[1] != NO_REGION || node->adaptation_count > 0;
-        const bool params = plan->tape->nodes[n].param[0] >= 0;
-        empty = !node->backward || (section.pass == PLAN_PASS_INPUTS && !inputs) ||
-                (section.pass == PLAN_PASS_PARAMS && !params);
-    }
-    return empty;
-}
-
 /* A pass that completes gradients, section by section. */
 static enum status run_gradients(struct plan *plan, const struct plan_call *call,
                                  enum plan_pass pass, plan_final_fn on_final, void *arg)
@@ -71,8 +56,7 @@ static enum status run_gradients(struct plan *plan, const struct plan_call *call
         if (!node->ends_section)
             continue;
         struct plan_section section = { .begin = n, .end = end, .pass = pass };
-        enum status st = is_empty(plan, section) ? plan_nodes_run(plan, call, section)
-                                                 : plan_section_run(plan, call, section);
+        enum status st = plan_section_run(plan, call, section);
         if (st != ST_OK)
             return st;
         CHECK(node->final <= final);
@@ -100,8 +84,7 @@ enum status plan_backward_inputs(struct plan *plan, const struct plan_call *call
     const struct plan_section all = { .begin = plan->begin,
                                       .end = plan->end,
                                       .pass = PLAN_PASS_INPUTS };
-    return is_empty(plan, all) ? plan_nodes_run(plan, &inputs, all)
-                               : plan_section_run(plan, &inputs, all);
+    return plan_section_run(plan, &inputs, all);
 }
 
 enum status plan_backward_params(struct plan *plan, const struct plan_call *call,

@@ -39,11 +39,17 @@ static void fail_and_place(struct bench *b)
     bench_is_state(b, "FORMING");
 }
 
+/* The generation that ran has come to step 5; the next one forms. */
+static void train_and_fail(struct bench *b)
+{
+    bench_progress(b, 0, 5, "forward");
+    fail_and_place(b);
+}
+
 static void copies_of_a_generation_that_ran_are_restored(void **state)
 {
     struct bench *b = *state;
-    bench_progress(b, 0, 5, "forward");
-    fail_and_place(b);
+    train_and_fail(b);
     offer(b, 0, 5, 1);
     offer(b, 1, 5, 1);
     assert_int_equal(b->m.restore.memory_generation, 1);
@@ -54,8 +60,7 @@ static void copies_of_a_generation_that_ran_are_restored(void **state)
 static void copies_of_a_generation_that_never_ran_are_not(void **state)
 {
     struct bench *b = *state;
-    bench_progress(b, 0, 5, "forward");
-    fail_and_place(b);
+    train_and_fail(b);
     offer(b, 0, 0, 0);
     offer(b, 1, 0, 0);
     bench_ready(b, 1, BENCH_STEPS);
@@ -84,8 +89,7 @@ static void copies_of_another_number_of_ranks_are_restored(void **state)
 {
     struct bench *b = *state;
     static const uint32_t five[] = { 0, 0, 1, 1, 1 }, one[] = { 1 };
-    bench_progress(b, 0, 5, "forward");
-    fail_and_place(b);
+    train_and_fail(b);
     offer_some(b, 0, 5, 1, 5, 0, 2);
     offer_some(b, 1, 5, 1, 5, 2, 3);
     assert_int_equal(b->m.restore.memory_generation, 1);
@@ -104,8 +108,7 @@ static void copies_of_another_number_of_ranks_are_restored(void **state)
 static void copies_that_are_not_all_there_are_not(void **state)
 {
     struct bench *b = *state;
-    bench_progress(b, 0, 5, "forward");
-    fail_and_place(b);
+    train_and_fail(b);
     offer_some(b, 0, 5, 1, 5, 0, 2);
     offer_some(b, 1, 5, 1, 5, 3, 2); /* nobody has share 2 */
     assert_int_equal(b->m.restore.memory_generation, 0);
@@ -117,8 +120,7 @@ static void copies_that_are_not_all_there_are_not(void **state)
 static void copies_that_were_cut_differently_are_not_one_state(void **state)
 {
     struct bench *b = *state;
-    bench_progress(b, 0, 5, "forward");
-    fail_and_place(b);
+    train_and_fail(b);
     offer_some(b, 0, 5, 1, 2, 0, 1);
     offer_some(b, 1, 5, 1, 3, 1, 2);
     assert_int_equal(b->m.restore.memory_generation, 0);
