@@ -432,8 +432,8 @@ static enum status take_gradients(struct stage_run *r, const struct pipeline_act
     fault_point("trainer.pipe");
     r->asked -= (uint32_t)flight->gradients_in.count;
     enum status st = wait_for(r, &flight->gradients_in);
-    return st == ST_OK ? wait_for(r, &flight->value_out)
-                       : st; /* it came, since its gradients have */
+    /* What was sent on has come, since its gradients have. */
+    return st == ST_OK ? wait_for(r, &flight->value_out) : st;
 }
 
 static void begin_backward(const struct stage_run *r)

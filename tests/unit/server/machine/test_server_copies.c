@@ -11,10 +11,11 @@ static void offer_some(struct bench *b, uint32_t rank, uint64_t step, uint32_t g
                        uint32_t size, uint32_t first, uint32_t count)
 {
     struct machine_copy copies[MOST];
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         copies[i] = (struct machine_copy){
             .step = step, .generation = generation, .rank = first + i, .size = size
         };
+    }
     struct machine_event hello = { .kind = MACHINE_EV_HELLO,
                                    .rank = rank,
                                    .generation = b->m.generation,
