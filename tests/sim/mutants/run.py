@@ -67,6 +67,12 @@ def patch(tree, path, *flags):
         sys.exit(f"{path.name}: does not apply\n{done.stdout}{done.stderr}")
 
 
+def check_all_apply(tree):
+    """Also of those that aren't built this time: who changes the code sees it at once."""
+    for path in sorted(HERE.glob("*.patch")):
+        patch(tree, path, "--dry-run")
+
+
 def chosen(args):
     patches = sorted(HERE.glob("*.patch"))
     if args.names:
@@ -90,6 +96,7 @@ def main():
     tree = (args.build / "mutants").resolve()
     os.environ.setdefault("CCACHE_BASEDIR", str(tree))
     copy_sources(args.root.resolve(), tree)
+    check_all_apply(tree)
     sound = tree / "cairn-sim-sound"
     shutil.copy(build(tree), sound)
     missed = 0

@@ -453,7 +453,9 @@ static void a_stage_has_memory_for_its_own_nodes_only(void **state)
     const struct model_case cases[] = {
         { .arch = "gpt2", .side = 12, .layers = 4, .dropout = 0.25f, .math = MATH_BF16 },
         { .arch = "resnet18", .side = 8, .math = MATH_BF16 },
+        { .arch = "resnet18", .side = 8 },
     };
+    size_t all_caches = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct training t;
         open_case(&t, &cases[i]);
@@ -469,17 +471,19 @@ static void a_stage_has_memory_for_its_own_nodes_only(void **state)
             assert_int_equal(plan_new(t.tape, &options, &plan), ST_OK);
             const struct plan_sizes *sizes = plan_sizes(plan);
             assert_true(sizes->arena_bytes < whole->arena_bytes);
-            assert_true(sizes->cache_bytes < whole->cache_bytes);
+            /* Without instructions for bf16 kernels have none of the parameters. */
+            assert_true(sizes->cache_bytes < whole->cache_bytes || whole->cache_bytes == 0);
             caches += sizes->cache_bytes;
             flops += sizes->flops_forward + sizes->flops_backward;
             plan_free(plan);
         }
         assert_int_equal(caches, whole->cache_bytes);
-        assert_true(caches > 0);
+        all_caches += caches;
         const double wanted = whole->flops_forward + whole->flops_backward;
         assert_true(flops > 0.999 * wanted && flops < 1.001 * wanted);
         training_close(&t);
     }
+    assert_true(all_caches > 0);
 }
 
 static void stages_print_their_nodes_and_pin_the_whole_tape(void **state)
