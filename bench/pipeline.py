@@ -6,8 +6,8 @@
 A GPT-2 of equal layers is cut in the middle, with 8, 16 and 32 micro-batches, by each schedule. A stage computes half of
 what one worker does; what a step takes more than half of that worker's is the bubble, with what isn't hidden of messages
 and of the cut, which is never quite in the middle; and two cores slow each other down, so that it is told besides what
-the first stage waits, by what it computes in the same run. The formula is (p - 1)/m, of zb-h1 a third of it, with halves of a
-backward that take as long as a forward. Then two workers of a job with all of the
+the first stage waits, by what it computes in the same run. The formula is (p - 1)/m, of interleaved a half of it, of zb-h1 a third,
+with halves of a backward that take as long as a forward. Then two workers of a job with all of the
 optimizer's moments each, and with a part each (parallel.zero: 1). Rounds alternate; medians of the steps but the
 first two. Prints JSON lines and a table.
 """
@@ -69,7 +69,8 @@ def main():
     def job(micros, count, stages=1, schedule="1f1b", zero=0):
         return JOB.format(steps=args.steps, batch=4 * micros, count=count, stages=stages, schedule=schedule, zero=zero)
 
-    cases = [("bubble", micros, schedule) for micros in (8, 16, 32) for schedule in ("1f1b", "gpipe", "zb-h1")]
+    cases = [("bubble", micros, schedule) for micros in (8, 16, 32) for schedule in ("1f1b", "gpipe", "interleaved", "zb-h1")]
+    parts = {"interleaved": 2, "zb-h1": 3}  # of the others' bubble
     with Home() as home:
         for name, micros, schedule in cases:
             alone, piped, waited = [], [], []
@@ -79,7 +80,7 @@ def main():
                 piped.append(step_ms(rows))
                 waited.append(waits(rows))
             one, two = statistics.median(alone), statistics.median(piped)
-            bubble, formula = 2 * two / one - 1, 1 / micros / (3 if schedule == "zb-h1" else 1)
+            bubble, formula = 2 * two / one - 1, 1 / micros / parts.get(schedule, 1)
             print(json.dumps({"bench": "pipeline", "case": f"{name} {schedule} m {micros}", "value": round(bubble, 3),
                               "unit": "of the computation", "yardstick": "the formula", "yardstick_value": round(formula, 4),
                               "one_ms": round(one, 1), "stages_ms": round(two, 1),

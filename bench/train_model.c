@@ -336,12 +336,12 @@ void train_model_step(struct train_model *model)
         const void *inputs = (const char *)model->inputs + 4 * first * model->sample;
         struct plan_call call = { .inputs = { inputs, model->labels + first * model->targets },
                                   .params = optimizer_params(model->optimizer),
-                                  .lane = exact_lane(model->exact) };
+                                  .lane = exact_lane(model->exact, 0) };
         bool last = lane == model->options.lanes - 1;
         must(plan_forward(model->plan, &call), "forward");
         must(plan_backward(model->plan, &call, last ? on_final : NULL, model), "backward");
         if (!last)
-            must(exact_lane_done(model->exact), "sum");
+            must(exact_lane_done(model->exact, 0), "sum");
     }
     int64_t exposed_ns;
     must(exact_wait(model->exact, &exposed_ns), "sum");

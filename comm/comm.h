@@ -18,9 +18,10 @@
  *
  * What stands between post_begin and post_end is a bundle: begun together, in no order, so that
  * ranks that send to each other in one don't wait for each other. A post's buffer belongs to it
- * until its wait_one has returned, and is in no other post meanwhile. Messages to one peer, posted
- * or sent, arrive there in the order in which they were begun, and it has to ask for them in that
- * order.
+ * until its wait_one has returned, and is in no other post meanwhile. Messages to one peer in one
+ * channel arrive there in the order in which they were begun, and it has to ask for them in that
+ * order; send and recv are in channel 0. On gloo channels know nothing of each other. On nccl all
+ * messages to a peer are in one order, whatever their channels.
  *
  * On gloo a post begins at once, and whether the peer has asked for it yet doesn't matter: so all
  * receptions of a step may be posted first. On nccl a bundle is one group, begun by post_end, and
@@ -114,6 +115,9 @@ struct comm_segment {
  */
 #define COMM_POSTS_MAX 1280
 
+/* Of posts to one peer: two for each border of a pipeline with two chunks in LIMIT_STAGES. */
+#define COMM_CHANNELS_MAX 256
+
 /* Names a post until it was waited for; of zeros: none. */
 struct comm_post {
     uint32_t place, number;
@@ -132,11 +136,11 @@ struct comm_table {
     enum status (*send)(struct comm *comm, int peer, const void *data, size_t size,
                         int64_t timeout_ms);
     enum status (*recv)(struct comm *comm, int peer, void *data, size_t size, int64_t timeout_ms);
-    /* Posts, as above. size >= 1. */
+    /* Posts, as above. size >= 1, channel < COMM_CHANNELS_MAX. */
     enum status (*post_begin)(struct comm *comm);
-    enum status (*post_send)(struct comm *comm, int peer, const void *data, size_t size,
-                             struct comm_post *out);
-    enum status (*post_recv)(struct comm *comm, int peer, void *data, size_t size,
+    enum status (*post_send)(struct comm *comm, int peer, uint32_t channel, const void *data,
+                             size_t size, struct comm_post *out);
+    enum status (*post_recv)(struct comm *comm, int peer, uint32_t channel, void *data, size_t size,
                              struct comm_post *out);
     /* nccl: returns when the bundle is enqueued, for which a first message to a peer waits for
      * that peer. */

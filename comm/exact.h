@@ -52,8 +52,8 @@
  *
  *     exact_begin
  *     for each own lane:
- *         fill exact_lane()
- *         not the last one:   exact_lane_done()
+ *         fill exact_lane(s), of each section s
+ *         not the last one:   exact_lane_done(s)
  *         the last one:       exact_bucket_done(b) as each bucket is complete, on all ranks in the
  *                             same order
  *     exact_wait
@@ -66,7 +66,9 @@
  *
  * Ranks may have but a part of the vector, its *runs*: those of one stage of a pipeline. Buffers
  * then have the addresses of all of it, so that an element is found where it always is, and memory
- * for the runs.
+ * for the runs. Runs may be of several *sections*, which come to their lanes each for itself: those
+ * of a stage that has several stretches of the model. Every section that there is goes through all
+ * own lanes; buckets are handed over when all have come to the last one.
  *
  * Memory: all allocated at open: exact_gradient_buffers() copies of the vector's runs, in one of
  *         which the result comes to lie, and with size > 1 a chunk of the largest bucket for each
@@ -93,7 +95,9 @@ struct exact;
 /* Elements [first, first + count) of the vector. */
 struct exact_run {
     size_t first, count;
+    size_t section; /* below EXACT_SECTIONS_MAX */
 };
+#define EXACT_SECTIONS_MAX 2
 
 struct exact_options {
     const struct comm_table *table; /* borrowed for life, as is comm; NULL with size 1 */
@@ -149,11 +153,12 @@ void exact_disconnect(struct exact *exact);
 MUST_CHECK enum status exact_reconnect(struct exact *exact, const struct exact_options *options);
 
 void exact_begin(struct exact *exact);
-/* The buffer that the lane to compute next is to be written into; changes with every lane. It holds
- * what an earlier lane or step left there. */
-float *exact_lane(struct exact *exact);
-/* The lane's buffer is complete (not for the last own lane, which is handed over by bucket). */
-MUST_CHECK enum status exact_lane_done(struct exact *exact);
+/* The buffer that the section's lane to compute next is to be written into; changes with every
+ * lane. It holds what an earlier lane or step left there. Without sections: 0. */
+float *exact_lane(struct exact *exact, size_t section);
+/* The section of the lane's buffer is complete (not for the last own lane, which is handed over by
+ * bucket). */
+MUST_CHECK enum status exact_lane_done(struct exact *exact, size_t section);
 /* Bucket of the last own lane is complete: each once per step. */
 void exact_bucket_done(struct exact *exact, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */

@@ -45,7 +45,9 @@ struct exact {
     size_t chunk_max;       /* elements of this rank's chunk of the largest bucket */
     struct comm_segment *send, *recv; /* [size] */
 
-    uint32_t lane; /* own lanes done in this step; step thread only */
+    /* Own lanes done in this step, of each section, and which there are; step thread only. */
+    uint32_t lane[EXACT_SECTIONS_MAX];
+    bool has_section[EXACT_SECTIONS_MAX];
 
     bool has_thread;
     pthread_t thread;

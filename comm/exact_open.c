@@ -56,7 +56,7 @@ static void floats_free(const struct exact *exact, float *memory)
 static const struct exact_run *runs_of(const struct exact_options *options, struct exact_run *all,
                                        size_t *count)
 {
-    *all = (struct exact_run){ 0, options->count };
+    *all = (struct exact_run){ .count = options->count };
     *count = options->runs == NULL ? 1 : options->run_count;
     return options->runs == NULL ? all : options->runs;
 }
@@ -153,6 +153,9 @@ static enum status take_runs(struct exact *exact, const struct exact_options *op
     free(exact->runs);
     exact->runs = copy;
     exact->run_count = count;
+    memset(exact->has_section, 0, sizeof(exact->has_section));
+    for (size_t i = 0; i < count; i++)
+        exact->has_section[copy[i].section] = true;
     return ST_OK;
 }
 
@@ -345,7 +348,7 @@ static bool are_buckets_valid(const struct exact_options *options)
     const struct exact_run *run = runs_of(options, &all, &count);
     for (size_t i = 0; i < count; i++) {
         if (run[i].first < from || run[i].count < 1 || run[i].first > options->count ||
-            run[i].count > options->count - run[i].first)
+            run[i].count > options->count - run[i].first || run[i].section >= EXACT_SECTIONS_MAX)
             return false;
         from = run[i].first + run[i].count;
         runs += run[i].count;

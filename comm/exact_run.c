@@ -241,30 +241,35 @@ void exact_begin(struct exact *exact)
     exact->ready = 0;
     memset(exact->is_handed_over, 0, exact->bucket_count * sizeof(*exact->is_handed_over));
     (void)pthread_mutex_unlock(&exact->mutex);
-    exact->lane = 0;
+    memset(exact->lane, 0, sizeof(exact->lane));
 }
 
-float *exact_lane(struct exact *exact)
+float *exact_lane(struct exact *exact, size_t section)
 {
-    CHECK(exact->lane < exact->local.n);
-    return exact->buffer[exact->local.buffer_of[exact->lane]];
+    CHECK(section < EXACT_SECTIONS_MAX);
+    CHECK(exact->lane[section] < exact->local.n);
+    return exact->buffer[exact->local.buffer_of[exact->lane[section]]];
 }
 
-enum status exact_lane_done(struct exact *exact)
+enum status exact_lane_done(struct exact *exact, size_t section)
 {
-    CHECK(exact->lane + 1 < exact->local.n);
+    CHECK(section < EXACT_SECTIONS_MAX);
+    const uint32_t lane = exact->lane[section];
+    CHECK(lane + 1 < exact->local.n);
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < exact->run_count; i++) {
         const struct exact_run *run = &exact->runs[i];
-        st = add_local(exact, exact->lane, run->first, run->first + run->count, exact->compute);
+        if (run->section == section)
+            st = add_local(exact, lane, run->first, run->first + run->count, exact->compute);
     }
-    exact->lane++;
+    exact->lane[section]++;
     return st;
 }
 
 void exact_bucket_done(struct exact *exact, size_t bucket)
 {
-    CHECK(exact->lane + 1 == exact->local.n);
+    for (size_t s = 0; s < EXACT_SECTIONS_MAX; s++)
+        CHECK(!exact->has_section[s] || exact->lane[s] + 1 == exact->local.n);
     CHECK(bucket < exact->bucket_count);
     enum status st = ST_OK;
     if (!exact->has_thread) {

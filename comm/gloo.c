@@ -10,7 +10,7 @@
  * rendezvous, which can be ended early; connections then take milliseconds.
  *
  * Tags. Each collective has one, counted up on all ranks alike; messages between two ranks, sent or
- * posted, have tags of their own, counted per pair and direction.
+ * posted, have tags of their own, counted per pair, direction and channel.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -33,6 +33,7 @@
 #include "common/unconst.h"
 
 #define POINT_TO_POINT    (UINT64_C(1) << 62)
+#define CHANNEL_SHIFT     48
 #define FAREWELL          (UINT64_C(1) << 61)  /* tag: of no collective */
 #define ALL_REDUCE_FLOATS ((size_t)256 * 1024) /* of one rank in one round */
 #define FAREWELL_MS       2000
@@ -40,12 +41,17 @@
 
 _Static_assert(PEERS_ADDRESS_MAX <= RENDEZVOUS_COMMON_MAX, "an address is for all");
 
+/* Messages to a peer, and from it, so far. */
+struct channels {
+    uint64_t sent[COMM_CHANNELS_MAX], received[COMM_CHANNELS_MAX];
+};
+
 struct comm {
     struct gloo_mesh *mesh;    /* NULL without connections */
     int rank, size;            /* among the members */
     bool *connected;           /* [size] */
     uint64_t tag;              /* of the next collective */
-    uint64_t *sent, *received; /* [size] messages so far */
+    struct channels *channels; /* [size] */
     _Atomic uint64_t sent_bytes, received_bytes;
     struct gloo_transfer *transfers; /* [2 · size] of one collective */
     struct gloo_flight **flights;    /* [2 · size] the same, under way */
@@ -134,8 +140,7 @@ static void gloo_release(struct comm *comm)
 {
     gloo_mesh_close(comm->mesh);
     free(comm->connected);
-    free(comm->sent);
-    free(comm->received);
+    free(comm->channels);
     free(comm->transfers);
     free(comm->flights);
     free(comm->segments);
@@ -167,13 +172,12 @@ static struct comm *gloo_allocate(const struct comm_group *group)
     comm->rank = group->rank;
     comm->size = group->size;
     comm->connected = calloc(size, sizeof(*comm->connected));
-    comm->sent = calloc(size, sizeof(*comm->sent));
-    comm->received = calloc(size, sizeof(*comm->received));
+    comm->channels = calloc(size, sizeof(*comm->channels));
     comm->transfers = calloc(2 * size, sizeof(*comm->transfers));
     comm->flights = calloc(2 * size, sizeof(struct gloo_flight *));
     comm->segments = calloc(2 * size, sizeof(*comm->segments));
-    if (comm->connected == NULL || comm->sent == NULL || comm->received == NULL ||
-        comm->transfers == NULL || comm->flights == NULL || comm->segments == NULL) {
+    if (comm->connected == NULL || comm->channels == NULL || comm->transfers == NULL ||
+        comm->flights == NULL || comm->segments == NULL) {
         gloo_release(comm);
         return NULL;
     }
@@ -281,10 +285,12 @@ static enum status gloo_all_gather_v(struct comm *comm, const struct comm_segmen
     return gloo_all_to_all_v(comm, send, segments, timeout_ms);
 }
 
-static uint64_t next_message_tag(struct comm *comm, const struct gloo_transfer *transfer)
+static uint64_t next_message_tag(struct comm *comm, const struct gloo_transfer *transfer,
+                                 uint32_t channel)
 {
-    uint64_t *counter = transfer->is_send ? comm->sent : comm->received;
-    return POINT_TO_POINT | counter[transfer->peer]++;
+    struct channels *peer = &comm->channels[transfer->peer];
+    uint64_t *counter = transfer->is_send ? peer->sent : peer->received;
+    return POINT_TO_POINT | (uint64_t)channel << CHANNEL_SHIFT | counter[channel]++;
 }
 
 static enum status gloo_message(struct comm *comm, const struct gloo_transfer *transfer,
@@ -295,7 +301,7 @@ static enum status gloo_message(struct comm *comm, const struct gloo_transfer *t
     if (transfer->size == 0)
         return ST_OK;
     comm->transfers[0] = *transfer;
-    return exchange(comm, 1, next_message_tag(comm, transfer), timeout_ms);
+    return exchange(comm, 1, next_message_tag(comm, transfer, 0), timeout_ms);
 }
 
 static enum status gloo_send_to(struct comm *comm, int peer, const void *data, size_t size,
@@ -326,17 +332,17 @@ static enum status gloo_post_end(struct comm *comm, int64_t timeout_ms)
 }
 
 static enum status gloo_post(struct comm *comm, const struct gloo_transfer *transfer,
-                             struct comm_post *out)
+                             uint32_t channel, struct comm_post *out)
 {
     struct posts_place *place = NULL;
     struct comm_post name;
     struct gloo_flight *flight = NULL;
-    if (!is_connected(comm, transfer->peer) || transfer->size == 0)
+    if (!is_connected(comm, transfer->peer) || transfer->size == 0 || channel >= COMM_CHANNELS_MAX)
         return ST_INVALID;
     enum status st = posts_take(&comm->posts, &place, &name);
     if (st != ST_OK)
         return st;
-    st = begin(comm, transfer, next_message_tag(comm, transfer), &flight);
+    st = begin(comm, transfer, next_message_tag(comm, transfer, channel), &flight);
     if (st != ST_OK) {
         posts_drop(&comm->posts, place);
         return st;
@@ -346,18 +352,18 @@ static enum status gloo_post(struct comm *comm, const struct gloo_transfer *tran
     return ST_OK;
 }
 
-static enum status gloo_post_send(struct comm *comm, int peer, const void *data, size_t size,
-                                  struct comm_post *out)
+static enum status gloo_post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
+                                  size_t size, struct comm_post *out)
 {
     const struct gloo_transfer transfer = { unconst(data), size, peer, true }; /* only read */
-    return gloo_post(comm, &transfer, out);
+    return gloo_post(comm, &transfer, channel, out);
 }
 
-static enum status gloo_post_recv(struct comm *comm, int peer, void *data, size_t size,
-                                  struct comm_post *out)
+static enum status gloo_post_recv(struct comm *comm, int peer, uint32_t channel, void *data,
+                                  size_t size, struct comm_post *out)
 {
     const struct gloo_transfer transfer = { data, size, peer, false };
-    return gloo_post(comm, &transfer, out);
+    return gloo_post(comm, &transfer, channel, out);
 }
 
 /* After an error the post stays, so that it says the same again. */

@@ -189,16 +189,18 @@ static enum status nccl_post(struct comm *comm, const struct nccl_message *messa
     return ST_OK;
 }
 
-enum status nccl_post_send(struct comm *comm, int peer, const void *data, size_t size,
-                           struct comm_post *out)
+enum status nccl_post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
+                           size_t size, struct comm_post *out)
 {
+    (void)channel;                                                           /* one order for all */
     const struct nccl_message message = { unconst(data), size, peer, true }; /* only read */
     return nccl_post(comm, &message, out);
 }
 
-enum status nccl_post_recv(struct comm *comm, int peer, void *data, size_t size,
+enum status nccl_post_recv(struct comm *comm, int peer, uint32_t channel, void *data, size_t size,
                            struct comm_post *out)
 {
+    (void)channel;
     const struct nccl_message message = { data, size, peer, false };
     return nccl_post(comm, &message, out);
 }

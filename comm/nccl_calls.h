@@ -16,9 +16,9 @@ enum status nccl_recv_from(struct comm *comm, int peer, void *data, size_t size,
 enum status nccl_all_reduce_f32(struct comm *comm, float *data, size_t count, int64_t timeout_ms);
 enum status nccl_wait(struct comm *comm, int64_t timeout_ms);
 enum status nccl_post_begin(struct comm *comm);
-enum status nccl_post_send(struct comm *comm, int peer, const void *data, size_t size,
-                           struct comm_post *out);
-enum status nccl_post_recv(struct comm *comm, int peer, void *data, size_t size,
+enum status nccl_post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
+                           size_t size, struct comm_post *out);
+enum status nccl_post_recv(struct comm *comm, int peer, uint32_t channel, void *data, size_t size,
                            struct comm_post *out);
 enum status nccl_post_end(struct comm *comm, int64_t timeout_ms);
 enum status nccl_wait_one(struct comm *comm, const struct comm_post *post, int64_t timeout_ms);

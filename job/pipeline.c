@@ -35,6 +35,12 @@ static void check_pipeline_use(struct reader *reader)
             "a model that isn't cut",
             stages);
     }
+    if (job->parallel.schedule == JOB_PIPELINE_INTERLEAVED &&
+        job->parallel.pipeline.first_node[1] > 0) {
+        reader_mistake(reader, "parallel.pipeline", "write the number of stages",
+                       "parallel.schedule: interleaved cuts each stage once more, and where to cut "
+                       "the model it finds itself");
+    }
     if (!reader_has(reader, "audit.every")) {
         job->audit.every = 0;
     } else if (job->audit.every > 0) {

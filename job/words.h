@@ -78,6 +78,7 @@
 #define JOB_PIPELINES(X)                                                                           \
     X(JOB_PIPELINE_1F1B, "1f1b")                                                                   \
     X(JOB_PIPELINE_GPIPE, "gpipe")                                                                 \
+    X(JOB_PIPELINE_INTERLEAVED, "interleaved")                                                     \
     X(JOB_PIPELINE_ZB_H1, "zb-h1")
 
 /* `checkpoint.keep.best.metric` */

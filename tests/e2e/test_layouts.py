@@ -1,5 +1,5 @@
 """One digest for every layout: stages 1 to 4, of one worker, of two and of unequal numbers, with all moments or owned ones, for three
-models in two precisions and by three schedules, each with a kill in a phase; and with the layout changed in the middle.
+models in two precisions and by four schedules, each with a kill in a phase; and with the layout changed in the middle.
 
 A layout or two of each model and precision, drawn by a seed (CAIRN_SEED); CAIRN_TEST_FULL: all.
 """
@@ -68,7 +68,7 @@ def keys(widths, zero):
     sets = {"workers__count": sum(widths), "parallel__zero": zero}
     if len(widths) > 1:
         sets["parallel__pipeline"] = len(widths)
-        sets["parallel__schedule"] = random.Random(f"{widths} {zero}").choice(["1f1b", "gpipe", "zb-h1"])
+        sets["parallel__schedule"] = random.Random(f"{widths} {zero}").choice(["1f1b", "gpipe", "interleaved", "zb-h1"])
         sets["parallel__stages"] = "[" + ", ".join(f"{{workers: {width}}}" for width in widths) + "]"
     return sets
 

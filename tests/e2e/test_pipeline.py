@@ -45,7 +45,8 @@ def digest_of_a_longer_run():
         return home.run(TEXT, workers__count=1, **LONGER)
 
 
-@pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "zb-h1"), (2, 4, "gpipe"), (4, 4, "1f1b")])
+@pytest.mark.parametrize("stages,count,schedule", [(2, 2, "1f1b"), (3, 3, "zb-h1"), (2, 4, "gpipe"), (4, 4, "1f1b"),
+                                                   (2, 2, "interleaved"), (2, 4, "interleaved")])
 def test_stages_change_no_bits(digest, stages, count, schedule):
     with Home() as home:
         assert home.run(TEXT, parallel__pipeline=stages, workers__count=count, parallel__schedule=schedule) == digest
@@ -77,6 +78,16 @@ def test_a_stage_dies_within_the_halves_of_backwards_or_between_them(digest, poi
     """In I0 and W0 of the second stage, and in W0 of the last one, after its I2."""
     with Home(faults=f"{point},rank={rank},step=13,nth={nth}:kill") as home:
         job = home.submit(TEXT, parallel__pipeline=3, workers__count=3, parallel__schedule="zb-h1")
+        assert home.digest(job, seconds=120) == digest
+        assert len(home.show(job)["recoveries"]) >= 1
+
+
+@pytest.mark.parametrize("point,rank,nth", [("trainer.forward", 1, 2), ("trainer.backward", 0, 1), ("trainer.pipe", 0, 3),
+                                            ("trainer.gather", 1, 1), ("trainer.eval", 0, 1)])
+def test_an_interleaved_stage_dies_between_its_parts(digest, point, rank, nth):
+    step = "" if point == "trainer.eval" else ",step=13"
+    with Home(faults=f"{point},rank={rank}{step},nth={nth}:kill") as home:
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=2, parallel__schedule="interleaved")
         assert home.digest(job, seconds=120) == digest
         assert len(home.show(job)["recoveries"]) >= 1
 

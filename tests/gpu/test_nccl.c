@@ -144,9 +144,9 @@ static enum status one_step(struct rank *r, struct exact *exact, float *host)
     enum status st = ST_OK;
     exact_begin(exact);
     for (uint32_t i = 0; st == ST_OK && i < r->shares[r->rank]; i++) {
-        st = fill_lane(r, exact_lane(exact), order[first + i], host);
+        st = fill_lane(r, exact_lane(exact, 0), order[first + i], host);
         if (st == ST_OK && i + 1 < r->shares[r->rank])
-            st = exact_lane_done(exact);
+            st = exact_lane_done(exact, 0);
     }
     for (size_t b = BUCKETS; st == ST_OK && b-- > 0;)
         exact_bucket_done(exact, b);

@@ -11,6 +11,7 @@
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/schedule_check.h"
 #include "trainer/pipeline/schedule_time.h"
+#include "trainer/stage/stage.h"
 #include "trainer/tape/tape_cuts.h"
 
 #define BUBBLE_MAX  0.3  /* more is told */
@@ -31,8 +32,9 @@ struct cut {
     const struct preview_pipeline *of;
     struct job_layout job; /* for all its workers */
     enum pipeline_schedule schedule;
-    int first[LIMIT_STAGES];
-    double cost[LIMIT_STAGES], whole;
+    uint32_t chunks, parts; /* of a stage, of the model */
+    int first[STAGE_PARTS_MAX];
+    double cost[LIMIT_STAGES], whole; /* of all chunks of a stage */
 };
 
 struct bubble {
@@ -81,7 +83,7 @@ static enum status check_cuts(const struct cut *c, struct reason *reason)
 static enum status choose_cuts(struct cut *c, struct reason *reason)
 {
     const struct tape *tape = c->of->tape;
-    const int stages = (int)c->job.stage_count;
+    const int parts = (int)c->parts;
     int possible = 0;
     auto_free double *alike = calloc((size_t)tape->node_count, sizeof(*alike));
     if (alike == NULL)
@@ -89,12 +91,19 @@ static enum status choose_cuts(struct cut *c, struct reason *reason)
     for (int n = 0; n < tape->node_count; n++)
         alike[n] = 1;
     const enum status st =
-        tape_balance(tape, c->of->cost != NULL ? c->of->cost : alike, stages, c->first, &possible);
+        tape_balance(tape, c->of->cost != NULL ? c->of->cost : alike, parts, c->first, &possible);
     if (st != ST_INVALID)
         return st;
+    if (c->chunks > 1) {
+        reason_set(reason,
+                   "parallel.schedule: interleaved cuts %u stages into %d parts, but the model can "
+                   "be cut into %d at most: use %d stages or fewer, or 1f1b",
+                   c->job.stage_count, parts, possible, possible / (int)c->chunks);
+        return ST_CONFIG;
+    }
     reason_set(reason,
                "parallel.pipeline: the model can't be cut into %d stages; into %d or fewer it can",
-               stages, possible);
+               parts, possible);
     return ST_CONFIG;
 }
 
@@ -108,10 +117,13 @@ static enum status cut_model(struct cut *c, struct reason *reason)
         if (given)
             c->first[s] = (int)c->job.first_node[s];
     }
-    for (uint32_t s = 0; s < c->job.stage_count; s++) {
-        const int end = s + 1 < c->job.stage_count ? c->first[s + 1] : c->of->tape->node_count;
-        for (int n = c->first[s]; n < end && c->of->cost != NULL; n++)
+    for (uint32_t part = 0; part < c->parts; part++) {
+        const uint32_t s = part % c->job.stage_count;
+        const int end = part + 1 < c->parts ? c->first[part + 1] : c->of->tape->node_count;
+        for (int n = c->first[part]; n < end && c->of->cost != NULL; n++)
             c->cost[s] += c->of->cost[n];
+    }
+    for (uint32_t s = 0; s < c->job.stage_count; s++) {
         c->cost[s] = c->of->cost != NULL ? c->cost[s] : 1;
         c->whole += c->cost[s];
     }
@@ -129,7 +141,7 @@ static void note_rows(const struct pipeline_table *table, const double *idle, do
     for (uint32_t r = 0; r < table->row_count; r++) {
         waited += idle[r];
         const struct pipeline_row *row = &table->rows[r];
-        const uint32_t micros = row->count / (pipeline_row_splits(row) ? 3 : 2);
+        const uint32_t micros = row->count / (pipeline_row_splits(row) ? 3 : 2) / table->chunks;
         out->least = micros < out->least ? micros : out->least;
         out->most = micros > out->most ? micros : out->most;
     }
@@ -151,13 +163,20 @@ static enum status clock_table(const struct cut *c, const struct pipeline_table 
         return st;
     }
     for (uint32_t s = 0; s < c->job.stage_count; s++) {
-        cost[s].of[PIPELINE_F] = c->cost[s] / 3; /* a backward is two products for one */
-        cost[s].of[PIPELINE_B] = c->cost[s] * 2 / 3;
-        cost[s].of[PIPELINE_I] = cost[s].of[PIPELINE_W] = c->cost[s] / 3;
+        const double third =
+            c->cost[s] / table->chunks / 3; /* a backward is two products for one */
+        cost[s].of[PIPELINE_F] = cost[s].of[PIPELINE_I] = cost[s].of[PIPELINE_W] = third;
+        cost[s].of[PIPELINE_B] = 2 * third;
     }
     const enum pipeline_sends sends = c->of->job->workers.device == JOB_DEVICE_CUDA
                                           ? PIPELINE_SENDS_ARE_MET
                                           : PIPELINE_SENDS_ARE_STARTED;
+    if (sends == PIPELINE_SENDS_ARE_MET && !verdict.may_meet) {
+        reason_set(reason,
+                   "interleaved: on GPUs each pipeline has to have as many micro-batches as "
+                   "stages, or its workers would wait for each other");
+        return ST_INVALID;
+    }
     st = pipeline_clock(table, cost, sends, &time, idle);
     if (st != ST_OK)
         return st;
@@ -172,7 +191,8 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
     const uint32_t stages = c->job.stage_count;
     struct layout_stage list[LIMIT_STAGES];
     const uint32_t *orders[LIMIT_STAGES], *shares = v->shares;
-    const struct layout layout = { .nodes = (uint32_t)c->of->tape->node_count,
+    const int end = c->chunks > 1 ? c->first[stages] : c->of->tape->node_count;
+    const struct layout layout = { .nodes = (uint32_t)end,
                                    .tensor_lanes = 1,
                                    .lanes = v->lanes,
                                    .stage_count = stages,
@@ -195,7 +215,7 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
     if (st != ST_OK)
         return st;
     const struct pipeline_options options = { .schedule = c->schedule,
-                                              .chunks = 1,
+                                              .chunks = c->chunks,
                                               .accumulate = v->accumulate,
                                               .layout = &layout,
                                               .orders = orders };
@@ -258,8 +278,8 @@ static bool less_by_halves(const struct cut *c, const struct variant *now, doubl
     struct cut other = *c;
     struct reason reason;
     other.schedule = PIPELINE_ZB_H1;
-    return c->schedule != PIPELINE_ZB_H1 && measure(&other, now, out, &reason) == ST_OK &&
-           out->bubble < bubble - LESS_MIN;
+    return c->schedule != PIPELINE_ZB_H1 && c->chunks == 1 &&
+           measure(&other, now, out, &reason) == ST_OK && out->bubble < bubble - LESS_MIN;
 }
 
 /* Even the worker that computes longest waits. */
@@ -302,6 +322,30 @@ static enum status warn_of_stages(const struct cut *c, double waiting, struct bu
               : "use fewer stages, or more workers in that one (parallel.stages)");
 }
 
+/* Its micro-batches are no multiple of the stages, or where sends are met it would get stuck. */
+static enum status refuse_interleaved(const struct cut *c, const struct variant *now,
+                                      struct reason *reason)
+{
+    struct variant other = *now;
+    struct reason none, why = *reason;
+    struct bubble bubble;
+    const int64_t lane = c->of->job->train.global_batch / now->lanes;
+    char way_out[64] = "";
+    int tries = 0;
+    for (int64_t a = now->accumulate + 1; a <= lane && tries < TRIES_MAX; a++) {
+        if (lane % a != 0)
+            continue;
+        tries++;
+        other.accumulate = (uint32_t)a;
+        if (measure(c, &other, &bubble, &none) != ST_OK)
+            continue;
+        (void)snprintf(way_out, sizeof(way_out), "train.accumulate: %lld, or ", (long long)a);
+        break;
+    }
+    reason_set(reason, "parallel.schedule: %s; set %sparallel.schedule: 1f1b", why.text, way_out);
+    return ST_CONFIG;
+}
+
 /* ---- lines ---- */
 
 /* "4 stages x 2 workers", "3 stages of 2, 1, 1 workers" */
@@ -329,8 +373,11 @@ static enum status print_cuts(const struct cut *c, struct buf *out)
     const uint32_t named = stages < NAMED_MAX ? stages : NAMED_MAX;
     const char *rest = stages > NAMED_MAX ? ", ..." : "";
     enum status st = buf_append_text(out, "stages     begin at nodes ");
-    for (uint32_t s = 0; s < named && st == ST_OK; s++)
+    for (uint32_t s = 0; s < named && st == ST_OK; s++) {
         st = buf_printf(out, "%s%d", s > 0 ? ", " : "", c->first[s]);
+        for (uint32_t part = s + stages; part < c->parts && st == ST_OK; part += stages)
+            st = buf_printf(out, " and %d", c->first[part]);
+    }
     if (st == ST_OK && c->of->cost == NULL) {
         return buf_printf(out, "%s, if nodes take alike, which isn't known without the device\n",
                           rest);
@@ -354,6 +401,8 @@ static enum status print_time(const struct cut *c, struct buf *out, struct reaso
     for (uint32_t r = 0; r < LIMIT_RANKS; r++)
         now.shares[r] = c->job.shares[r];
     enum status st = measure(c, &now, &bubble, reason);
+    if (st == ST_INVALID && c->schedule == PIPELINE_INTERLEAVED)
+        return refuse_interleaved(c, &now, reason);
     if (st != ST_OK)
         return st;
     st = buf_append_text(out, ", ");
@@ -381,6 +430,8 @@ static enum status print_pipeline(struct cut *c, struct buf *out, struct reason 
         return st;
     const bool known = pipeline_schedule_parse(word, &c->schedule);
     CHECK(known);
+    c->chunks = c->schedule == PIPELINE_INTERLEAVED ? STAGE_CHUNKS_MAX : 1;
+    c->parts = c->chunks * c->job.stage_count;
     st = cut_model(c, reason);
     if (st == ST_OK)
         st = print_widths(c, out);

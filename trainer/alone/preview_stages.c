@@ -10,7 +10,8 @@
 #define MIB (1024.0 * 1024.0)
 
 struct stage_need {
-    uint32_t begin, end, stashes;
+    uint32_t begin[STAGE_CHUNKS_MAX], end[STAGE_CHUNKS_MAX];
+    uint32_t chunks, stashes;
     struct memory_need need;
 };
 
@@ -74,8 +75,11 @@ static enum status measure_stage(struct stages_need *n, uint32_t index, struct r
         enum status st = stage_open(&options, &stage, reason);
         if (st != ST_OK)
             return st == ST_NO_MEMORY ? fail(st, reason) : st;
-        out->begin = stage->box.node_begin;
-        out->end = stage->box.node_end;
+        out->chunks = stage_chunks(stage);
+        for (uint32_t c = 0; c < out->chunks; c++) {
+            out->begin[c] = stage->node_begin[stage_part(stage, c)];
+            out->end[c] = stage->node_begin[stage_part(stage, c) + 1];
+        }
         out->stashes = stage->row->stashes;
         need.stage = stage;
     } else if (p->job->parallel.zero > 0) {
@@ -134,11 +138,17 @@ static enum status print_stage(const struct stages_need *n, uint32_t index, stru
 {
     const struct stage_need *stage = &n->stages[index];
     char text[MEMORY_NEED_TEXT];
+    enum status st = buf_printf(out, "stage %-4u nodes ", index);
+    for (uint32_t c = 0; st == ST_OK && c < stage->chunks; c++) {
+        st =
+            buf_printf(out, "%s%u to %u", c > 0 ? " and " : "", stage->begin[c], stage->end[c] - 1);
+    }
     memory_need_print(&stage->need, text, sizeof(text));
-    return buf_printf(
-        out, "stage %-4u nodes %u to %u: %.1f MiB with %u micro-batch%s at once: %s\n", index,
-        stage->begin, stage->end - 1, (double)memory_need_total(&stage->need) / MIB, stage->stashes,
-        stage->stashes == 1 ? "" : "es", text);
+    if (st != ST_OK)
+        return st;
+    return buf_printf(out, ": %.1f MiB with %u micro-batch%s at once: %s\n",
+                      (double)memory_need_total(&stage->need) / MIB, stage->stashes,
+                      stage->stashes == 1 ? "" : "es", text);
 }
 
 enum status preview_stages_print(const struct preview_stages *preview, struct buf *out,

@@ -40,7 +40,7 @@ static enum status evaluate_all(struct worker *w, struct own_results *own)
                                   .loss_sum = &batch->loss,
                                   .correct = &batch->correct,
                                   .counted = &batch->counted };
-        st = plan_forward(w->eval_plan, &call);
+        st = plan_forward(w->eval_plans[0], &call);
         if (st == ST_OK)
             st = feed_done(w->eval_batches);
         if (st == ST_OK)
@@ -54,10 +54,12 @@ static enum status evaluate_own(struct worker *w)
     const struct comm_segment *segment = &w->eval_results.segments[w->options.rank];
     struct own_results own = { .results = segment->data,
                                .count = segment->size / sizeof(*own.results) };
+    const struct stage_evaluation staged = {
+        .plans = w->eval_plans, .feed = w->eval_batches, .result = stage_result_of, .arg = &own
+    };
     feed_start(w->eval_batches, 0);
-    enum status st = w->stage == NULL ? evaluate_all(w, &own)
-                                      : stage_run_evaluate(w->stage_run, w->eval_plan,
-                                                           w->eval_batches, stage_result_of, &own);
+    enum status st =
+        w->stage == NULL ? evaluate_all(w, &own) : stage_run_evaluate(w->stage_run, &staged);
     CHECK(st != ST_OK || own.done == own.count);
     return st;
 }
@@ -95,9 +97,9 @@ static void sum_batches(struct worker *w, struct evaluation *out)
 enum status evaluation_run(struct worker *worker, struct evaluation *out)
 {
     struct worker *w = worker;
-    CHECK(w->eval_plan != NULL);
+    CHECK(w->eval_plans[0] != NULL);
     progress_phase(w->options.progress, PHASE_EVALUATION);
-    enum status st = plan_refresh(w->eval_plan, optimizer_params(w->optimizer));
+    enum status st = worker_refresh(w, true);
     if (st == ST_OK)
         st = evaluate_own(w);
     if (st != ST_OK)

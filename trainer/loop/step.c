@@ -41,7 +41,7 @@ static void hand_over(void *arg, size_t first, size_t count)
     struct bucket_handover *h = arg;
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
-        float *lane = exact_lane(h->worker->exact);
+        float *lane = exact_lane(h->worker->exact, 0);
         flip_gradient(h->worker, lane, h->left);
         if (h->left + 1 == h->worker->bucket_count)
             note_loss(h->worker, lane);
@@ -65,7 +65,7 @@ static struct plan_call call_of(const struct worker *w, const struct feed_item *
                               .micro = item->micro };
     for (int i = 0; i < TAPE_INPUTS_MAX; i++)
         call.inputs[i] = item->inputs[i];
-    call.lane = exact_lane(w->exact);
+    call.lane = exact_lane(w->exact, 0);
     return call;
 }
 
@@ -78,14 +78,14 @@ static enum status run_micro(struct worker *w, const struct feed_item *item,
     progress_phase(progress, PHASE_FORWARD);
     fault_point("trainer.forward");
     backend_range_push(table, "forward");
-    enum status st = plan_forward(w->plan, &call);
+    enum status st = plan_forward(w->plans[0], &call);
     backend_range_pop(table);
     if (st != ST_OK)
         return st;
     progress_phase(progress, PHASE_BACKWARD);
     fault_point("trainer.backward");
     backend_range_push(table, "backward");
-    st = plan_backward(w->plan, &call, handover != NULL ? hand_over : NULL, handover);
+    st = plan_backward(w->plans[0], &call, handover != NULL ? hand_over : NULL, handover);
     backend_range_pop(table);
     return st;
 }
@@ -121,9 +121,9 @@ static enum status rehearse_micro(struct worker *w)
         return st;
     CHECK(item != NULL);
     const struct plan_call call = call_of(w, item);
-    st = plan_forward(w->plan, &call);
+    st = plan_forward(w->plans[0], &call);
     if (st == ST_OK)
-        st = plan_backward(w->plan, &call, NULL, NULL);
+        st = plan_backward(w->plans[0], &call, NULL, NULL);
     if (st != ST_OK || w->device.table->host_memory)
         return st;
     return feed_done(w->batches);
@@ -136,14 +136,14 @@ enum status step_rehearse(struct worker *worker)
         return ST_OK; /* whose inputs come from others */
     enum status st = state_clear(w);
     if (st == ST_OK)
-        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+        st = worker_refresh(w, false);
     feed_start(w->batches, 0);
     exact_begin(w->exact);
     for (uint32_t left = w->lane_count; st == ST_OK && left > 0; left--) {
         for (uint32_t micro = 0; st == ST_OK && micro < w->settings.accumulate; micro++)
             st = rehearse_micro(w);
         if (st == ST_OK && left > 1)
-            st = exact_lane_done(w->exact);
+            st = exact_lane_done(w->exact, 0);
     }
     return st;
 }
@@ -165,7 +165,7 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
     enum status st = compute_lane(w, step, lane, NULL);
     if (st != ST_OK)
         return st;
-    float *foreign = exact_lane(w->exact);
+    float *foreign = exact_lane(w->exact, 0);
     flip_gradient(w, foreign, w->bucket_count - 1);
     return lane_sums_all(w->sums, LANE_SUM_FOREIGN, foreign);
 }
@@ -188,11 +188,11 @@ static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited
         handover->audits = last && lane == audited;
         st = compute_lane(w, step, lane, last ? handover : NULL);
         if (st == ST_OK && !last)
-            lane_complete(w, exact_lane(w->exact));
+            lane_complete(w, exact_lane(w->exact, 0));
         if (st == ST_OK && !last && lane == audited)
-            st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact));
+            st = lane_sums_all(w->sums, LANE_SUM_OWN, exact_lane(w->exact, 0));
         if (st == ST_OK && !last)
-            st = exact_lane_done(w->exact);
+            st = exact_lane_done(w->exact, 0);
     }
     return st;
 }
@@ -340,6 +340,6 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
         return leave_out(w, step);
     fault_point("trainer.refresh");
     flip_state(w);
-    st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+    st = worker_refresh(w, false);
     return st == ST_OK ? worker_scale(w, false) : st;
 }

@@ -61,6 +61,9 @@ static void log_start(const struct rank *r)
              (unsigned long long)r->progress.step,
              (unsigned long long)r->worker->settings.total_steps, lanes_text(r->worker, lanes),
              r->worker->settings.lanes, r->assignment.size);
+    const struct stage *stage = r->worker->stage;
+    if (stage != NULL && stage->instead.text[0] != '\0')
+        LOG_INFO(r->log, "%s", stage->instead.text);
     if (worker_is_fast(r->worker) && !r->goes_on) {
         LOG_WARN(r->log, "parallel.reduction: fast: the state depends on the number of workers "
                          "and how they share the lanes");

@@ -7,6 +7,13 @@
  *     saved by                |-- stage 0 ----|- stage 1 -|       at whole chunks of a checkpoint
  *                                           ^^ the fringe
  *
+ * With `interleaved` a stage has several *chunks*: the model is cut into as many parts as all
+ * stages have together, and chunk c of stage s is part c * stages + s. What is said here of a stage
+ * and its nodes then holds of each part: a stage updates and saves those of all its chunks.
+ *
+ *     nodes of the tape       0 .... 20 | 21 ... 57 | 58 ... 80 | 81 ... 99
+ *     part, stage and chunk   0: 0, 0     1: 1, 0     2: 0, 1     3: 1, 1
+ *
  * Buffers keep the addresses of the whole state; there is memory for a stage's own, out to the
  * borders of chunks. A chunk is saved by the stage that has its first element; the rest of it, the
  * *fringe*, comes from the stages that update it, after each update, as snapshots are due at
@@ -27,6 +34,7 @@
 #include <stdint.h>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/comm.h"
 #include "comm/exact.h"
 #include "common/layout/layout.h"
 #include "common/limits.h"
@@ -53,9 +61,9 @@ struct stage_options { /* borrowed for life */
     const struct tape *tape;
     const struct device *device;
     struct progress *progress;
-    const double *cost; /* [nodes] of the tape; until stage_open returns */
-    enum pipeline_schedule schedule;
-    uint32_t accumulate; /* micro-batches of a lane */
+    const double *cost;              /* [nodes] of the tape; until stage_open returns */
+    enum pipeline_schedule schedule; /* that is wished for: struct stage */
+    uint32_t accumulate;             /* micro-batches of a lane */
     uint32_t lanes;
     bool owns;          /* each rank of a stage has the moments of its own part alone */
     int64_t timeout_ms; /* of an exchange */
@@ -65,21 +73,32 @@ struct stage_options { /* borrowed for life */
     const uint32_t *shares; /* lanes of each rank */
 };
 
+#define STAGE_CHUNKS_MAX EXACT_SECTIONS_MAX
+#define STAGE_PARTS_MAX  (STAGE_CHUNKS_MAX * LIMIT_STAGES)
+_Static_assert(STAGE_CHUNKS_MAX <= OPTIMIZER_STRETCHES_MAX, "a stage's parts");
+_Static_assert(2 * STAGE_PARTS_MAX <= COMM_CHANNELS_MAX, "two channels for each border");
+
 struct stage {
     struct stage_options options;
+    /* Who has which lanes. Its nodes are those of the stages' first chunks alone. */
     struct layout layout;
     struct layout_stage stages[LIMIT_STAGES];
     struct layout_box box;
+    /* The one of the options, or another where that can't be had: then why, for people. */
+    enum pipeline_schedule schedule;
+    struct reason instead;
+    uint32_t parts;
+    uint32_t node_begin[STAGE_PARTS_MAX + 1];
     uint32_t size;    /* ranks */
     uint32_t *orders; /* [stages][lanes] exact_spread's */
     struct pipeline_table table;
-    const struct pipeline_row *row; /* this rank's */
-    struct lane_extent extent[LIMIT_STAGES];
+    const struct pipeline_row *row;             /* this rank's */
+    struct lane_extent extent[STAGE_PARTS_MAX]; /* by part */
 
     struct owners owners; /* a stage is an owner; with options.owns a rank */
-    struct lane_run params[1 + TAPE_TIES_MAX], stats;
+    struct lane_run params[STAGE_CHUNKS_MAX + TAPE_TIES_MAX], stats[STAGE_CHUNKS_MAX];
     size_t param_runs;
-    struct exact_run runs[LANE_PARTS]; /* of the lane vector */
+    struct exact_run runs[STAGE_CHUNKS_MAX * LANE_PARTS]; /* of the lane vector; section: chunk */
     size_t run_count;
     size_t *bucket_begin; /* of those runs */
     size_t bucket_count;
@@ -99,7 +118,8 @@ struct stage {
 };
 
 /*
- * Cuts and tables. The caller closes *out.
+ * Cuts and tables. The caller closes *out. Where the schedule is `interleaved` and can't be had,
+ * by the cuts or the micro-batches that there are, or as sends are met on a device, it is 1f1b.
  * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can; or the
  *                       schedule has too many micro-batches under way, with the reason
  *         ST_INVALID    the plan makes no sense, with the reason
@@ -108,6 +128,23 @@ struct stage {
 MUST_CHECK enum status stage_open(const struct stage_options *options, struct stage **out,
                                   struct reason *reason);
 void stage_close(struct stage *stage);
+
+static inline uint32_t stage_chunks(const struct stage *stage)
+{
+    return stage->table.chunks;
+}
+
+/* This rank's c-th part of the model: nodes [node_begin[part], node_begin[part + 1]). */
+static inline uint32_t stage_part(const struct stage *stage, uint32_t chunk)
+{
+    return pipeline_part(&stage->table, stage->box.stage, chunk);
+}
+
+/* It is one of this rank's; one of them reads that value. */
+bool stage_has_node(const struct stage *stage, int node);
+bool stage_reads(const struct stage *stage, int value);
+/* The same rank's stages before and after have the same nodes. */
+bool stage_is_same(const struct stage *stage, const struct stage *before);
 
 /* What optimizer_new is to have memory for; valid until stage_close. */
 struct optimizer_holding stage_holding(const struct stage *stage);

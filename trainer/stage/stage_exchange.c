@@ -76,10 +76,10 @@ static enum status exchange(struct stage *s)
 
 static uint32_t stage_of(const struct stage *s, int node)
 {
-    uint32_t stage = s->layout.stage_count - 1;
-    while (s->stages[stage].node_begin > (uint32_t)node)
-        stage--;
-    return stage;
+    uint32_t part = s->parts - 1;
+    while (s->node_begin[part] > (uint32_t)node)
+        part--;
+    return part % s->layout.stage_count;
 }
 
 /* A tie whose parameter another stage updates. */
@@ -161,33 +161,60 @@ static void route_one(struct stage *s, uint32_t from, uint32_t to, struct comm_s
         s->recv[from] = segment;
 }
 
-/* Of each chunk that a stage saves what later ones update. Where ranks own parts, that is one
- * rank's: parts are whole chunks. */
-static enum status spread_fringe(struct stage *s, uint32_t buffer, uint64_t count, float *data)
+/* A buffer, and those chunks of the stages between which it is spread: two stages have but one
+ * message for each other then. */
+struct fringe {
+    uint32_t buffer;
+    uint64_t count;
+    float *data;
+    uint32_t from, to; /* chunks */
+};
+
+/* Of each chunk of a checkpoint that a part's stage saves what that of a later part updates. Where
+ * ranks own parts of the state, that is one rank's: those are whole chunks. false: nothing. */
+static bool route_fringe(struct stage *s, const struct fringe *f, uint32_t from, uint32_t to)
 {
+    const uint32_t stages = s->layout.stage_count;
+    const struct lane_run own = stage_updated(s, to, f->buffer);
+    const struct lane_run wants = stage_saved(s, to, f->buffer, f->count);
+    const struct lane_run has = stage_updated(s, from, f->buffer);
+    const size_t first = has.first > own.end ? has.first : own.end;
+    const size_t last = has.end < wants.end ? has.end : wants.end;
+    const struct comm_segment segment = { f->data + first, (last - first) * sizeof(float) };
+    if (wants.first >= wants.end || first >= last)
+        return false;
+    if (stage_is_owned(s, f->buffer)) {
+        const uint32_t owner = stage_owner_of(s, first), saver = stage_owner_of(s, own.end - 1);
+        if (owner != saver)
+            route_one(s, owner, saver, segment);
+        return owner != saver;
+    }
+    if (from % stages == to % stages)
+        return false; /* all of the stage have it */
+    route(s, from % stages, segment.data, to % stages, segment.data, segment.size);
+    return true;
+}
+
+static enum status spread_fringe(struct stage *s, const struct fringe *f)
+{
+    const uint32_t stages = s->layout.stage_count;
     bool any = false;
     clear_segments(s);
-    for (uint32_t to = 0; to < s->layout.stage_count; to++) {
-        const struct lane_run own = stage_updated(s, to, buffer);
-        const struct lane_run wants = stage_saved(s, to, buffer, count);
-        for (uint32_t from = to + 1; wants.first < wants.end && from < s->layout.stage_count;
-             from++) {
-            const struct lane_run has = stage_updated(s, from, buffer);
-            const size_t first = has.first > own.end ? has.first : own.end;
-            const size_t last = has.end < wants.end ? has.end : wants.end;
-            if (first >= last)
-                continue;
-            any = true;
-            if (stage_is_owned(s, buffer)) {
-                const struct comm_segment segment = { data + first,
-                                                      (last - first) * sizeof(float) };
-                route_one(s, stage_owner_of(s, first), stage_owner_of(s, own.end - 1), segment);
-            } else {
-                route(s, from, data + first, to, data + first, (last - first) * sizeof(float));
-            }
-        }
+    for (uint32_t to = f->to * stages; to < (f->to + 1) * stages; to++) {
+        for (uint32_t from = f->from * stages; from < (f->from + 1) * stages; from++)
+            any = (from > to && route_fringe(s, f, from, to)) || any;
     }
     return any ? exchange(s) : ST_OK;
+}
+
+static enum status spread_buffer(struct stage *s, struct fringe *f)
+{
+    enum status st = ST_OK;
+    for (f->to = 0; f->to < stage_chunks(s); f->to++) {
+        for (f->from = f->to; st == ST_OK && f->from < stage_chunks(s); f->from++)
+            st = spread_fringe(s, f);
+    }
+    return st;
 }
 
 enum status stage_spread(struct stage *stage)
@@ -201,7 +228,10 @@ enum status stage_spread(struct stage *stage)
     enum status st = spread_ties(s, optimizer_params(s->optimizer));
     for (uint32_t i = 0; st == ST_OK && i < state.buffer_count; i++) {
         const struct ckpt_buffer *b = &state.buffers[i];
-        st = spread_fringe(s, i, b->count, optimizer_buffer(s->optimizer, b->name));
+        struct fringe fringe = { .buffer = i,
+                                 .count = b->count,
+                                 .data = optimizer_buffer(s->optimizer, b->name) };
+        st = spread_buffer(s, &fringe);
     }
     return end(s, "parameters", st);
 }

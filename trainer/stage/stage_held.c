@@ -6,7 +6,9 @@
 #include "trainer/tape/lane_owners.h"
 
 /* With the parameters, its own and those of ties, and the statistics. */
-_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + TAPE_TIES_MAX + 2 <= CKPT_RUNS_MAX,
+#define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (STAGE_CHUNKS_MAX - 1) * LANE_OWNED_LEADING)
+_Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX + TAPE_TIES_MAX + 2 * STAGE_CHUNKS_MAX <=
+                   CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
 
 static uint64_t chunk_below(uint64_t at)
@@ -20,20 +22,19 @@ static uint64_t chunk_above(uint64_t at, uint64_t count)
     return above < count ? above : count;
 }
 
-/* What a stage updates of a buffer. */
-struct lane_run stage_updated(const struct stage *stage, uint32_t of, uint32_t buffer)
+struct lane_run stage_updated(const struct stage *stage, uint32_t part, uint32_t buffer)
 {
     const size_t stat_at = lane_layout(stage->options.tape).stat_at;
-    const struct lane_run *stats = &stage->extent[of].part[LANE_STATS];
+    const struct lane_run *stats = &stage->extent[part].part[LANE_STATS];
     if (optimizer_buffer_kind(stage->optimizer, buffer) != OPTIMIZER_STATISTICS)
-        return stage->extent[of].part[LANE_PARAMS];
+        return stage->extent[part].part[LANE_PARAMS];
     return (struct lane_run){ stats->first - stat_at, stats->end - stat_at };
 }
 
-/* What it saves: the chunks whose first element it updates. */
-struct lane_run stage_saved(const struct stage *stage, uint32_t of, uint32_t buffer, uint64_t count)
+struct lane_run stage_saved(const struct stage *stage, uint32_t part, uint32_t buffer,
+                            uint64_t count)
 {
-    const struct lane_run own = stage_updated(stage, of, buffer);
+    const struct lane_run own = stage_updated(stage, part, buffer);
     return (struct lane_run){ chunk_above(own.first, count), chunk_above(own.end, count) };
 }
 
@@ -80,13 +81,15 @@ static enum status note_held(struct stage *s, const struct ckpt_state *state)
     enum status st = ST_OK;
     s->held.count = 0;
     for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
-        const struct lane_run own = stage_updated(s, s->box.stage, i);
+        struct lane_run own[STAGE_CHUNKS_MAX];
+        for (uint32_t c = 0; c < stage_chunks(s); c++)
+            own[c] = stage_updated(s, stage_part(s, c), i);
         if (stage_is_owned(s, i)) {
             st = hold_owned(s, state, i, &s->held);
         } else if (optimizer_buffer_kind(s->optimizer, i) == OPTIMIZER_PARAMETERS) {
             st = hold_runs(state, i, s->params, s->param_runs, &s->held);
         } else {
-            st = hold_runs(state, i, &own, 1, &s->held);
+            st = hold_runs(state, i, own, stage_chunks(s), &s->held);
         }
     }
     return st;
@@ -108,33 +111,52 @@ static enum status save_owned(struct stage *s, const struct ckpt_state *state, u
     return st;
 }
 
+/* Chunks [first, end) of those that a stage's ranks deal out among themselves, in order. */
+struct dealt {
+    uint64_t first, end;
+    uint64_t before; /* chunks that were looked at */
+};
+
+/* What of a part's chunks of a buffer is among them. */
+static enum status save_part(struct stage *s, const struct ckpt_state *state, uint32_t buffer,
+                             uint32_t part, struct dealt *dealt)
+{
+    const struct lane_run run = stage_saved(s, part, buffer, state->buffers[buffer].count);
+    const uint64_t chunks = ckpt_chunks(CKPT_F32, run.end - run.first), before = dealt->before;
+    const uint64_t from = dealt->first > before ? dealt->first - before : 0;
+    uint64_t to = dealt->end > before ? dealt->end - before : 0;
+    to = to < chunks ? to : chunks;
+    dealt->before += chunks;
+    if (from >= to)
+        return ST_OK;
+    const uint64_t begin = run.first + from * OPTIMIZER_CHUNK;
+    const uint64_t end = run.first + to * OPTIMIZER_CHUNK;
+    return ckpt_share_add(state, buffer, begin, (end < run.end ? end : run.end) - begin, &s->share);
+}
+
 /* The stage's chunks of what all its ranks have, dealt out among them. */
 static enum status note_share(struct stage *s, const struct ckpt_state *state)
 {
-    uint64_t total = 0, first = 0, count = 0, before = 0;
+    const uint32_t chunks = stage_chunks(s);
+    uint64_t total = 0, count = 0;
+    struct dealt dealt = { .before = 0 };
     enum status st = ST_OK;
     s->share.count = 0;
-    for (uint32_t i = 0; i < state->buffer_count; i++) {
-        const struct lane_run run = stage_saved(s, s->box.stage, i, state->buffers[i].count);
-        total += stage_is_owned(s, i) ? 0 : ckpt_chunks(CKPT_F32, run.end - run.first);
+    for (uint32_t i = 0; i < state->buffer_count * chunks; i++) {
+        const uint32_t buffer = i / chunks;
+        const struct lane_run run =
+            stage_saved(s, stage_part(s, i % chunks), buffer, state->buffers[buffer].count);
+        total += stage_is_owned(s, buffer) ? 0 : ckpt_chunks(CKPT_F32, run.end - run.first);
     }
-    ckpt_share_chunks(total, s->box.data, s->stages[s->box.stage].data_width, &first, &count);
+    ckpt_share_chunks(total, s->box.data, s->stages[s->box.stage].data_width, &dealt.first, &count);
+    dealt.end = dealt.first + count;
     for (uint32_t i = 0; st == ST_OK && i < state->buffer_count; i++) {
         if (stage_is_owned(s, i)) {
             st = save_owned(s, state, i);
             continue;
         }
-        const struct lane_run run = stage_saved(s, s->box.stage, i, state->buffers[i].count);
-        const uint64_t chunks = ckpt_chunks(CKPT_F32, run.end - run.first);
-        const uint64_t from = first > before ? first - before : 0;
-        uint64_t to = first + count > before ? first + count - before : 0;
-        to = to < chunks ? to : chunks;
-        before += chunks;
-        if (from >= to)
-            continue;
-        const uint64_t begin = run.first + from * OPTIMIZER_CHUNK;
-        const uint64_t end = run.first + to * OPTIMIZER_CHUNK;
-        st = ckpt_share_add(state, i, begin, (end < run.end ? end : run.end) - begin, &s->share);
+        for (uint32_t c = 0; st == ST_OK && c < chunks; c++)
+            st = save_part(s, state, i, stage_part(s, c), &dealt);
     }
     return st;
 }

@@ -18,10 +18,10 @@ MUST_CHECK enum status stage_note_owners(struct stage *stage);
 /* Which owner updates that element of the parameters. */
 uint32_t stage_owner_of(const struct stage *stage, size_t element);
 
-/* What a stage updates of a buffer of the optimizer's, and the chunks that it saves: those whose
- * first element it updates. */
-struct lane_run stage_updated(const struct stage *stage, uint32_t of, uint32_t buffer);
-struct lane_run stage_saved(const struct stage *stage, uint32_t of, uint32_t buffer,
+/* What the stage of a part of the model updates of it in a buffer of the optimizer's, and the
+ * chunks of a checkpoint that it saves: those whose first element it updates. */
+struct lane_run stage_updated(const struct stage *stage, uint32_t part, uint32_t buffer);
+struct lane_run stage_saved(const struct stage *stage, uint32_t part, uint32_t buffer,
                             uint64_t count);
 /* Ranks of a stage own parts of that buffer. */
 bool stage_is_owned(const struct stage *stage, uint32_t buffer);

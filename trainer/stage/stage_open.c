@@ -14,13 +14,13 @@ static const uint32_t one_lane[] = { 1 }; /* of tensors */
 
 /* ---- the layout ---- */
 
-/* The stages' first nodes, where the job doesn't give them. */
+/* The parts' first nodes, where the job doesn't give them. */
 static enum status cut_nodes(const struct stage *s, int *out_first, struct reason *reason)
 {
     const struct stage_options *o = &s->options;
-    const uint32_t count = o->plan->count;
+    const uint32_t count = s->parts;
     int possible = 0;
-    bool given = count > 1 && o->plan->of[1].first_node > 0;
+    bool given = count == o->plan->count && count > 1 && o->plan->of[1].first_node > 0;
     for (uint32_t i = 0; given && i < count; i++) {
         out_first[i] = (int)o->plan->of[i].first_node;
         if (i > 0 && !tape_is_cut(o->tape, out_first[i])) {
@@ -37,23 +37,28 @@ static enum status cut_nodes(const struct stage *s, int *out_first, struct reaso
     if (st != ST_INVALID)
         return st;
     reason_set(reason,
-               "parallel.pipeline: the model can be cut into %d stages at most, not %u; use fewer",
-               possible, count);
+               "parallel.pipeline: the model can be cut into %d %s at most, not %u; use fewer "
+               "stages",
+               possible, count > o->plan->count ? "parts" : "stages", count);
     return ST_CONFIG;
 }
 
-static enum status lay_out(struct stage *s, struct reason *reason)
+static enum status lay_out(struct stage *s, uint32_t chunks, struct reason *reason)
 {
     const struct stage_options *o = &s->options;
     const uint32_t *shares = o->shares;
-    int first[LIMIT_STAGES] = { 0 };
+    int first[STAGE_PARTS_MAX] = { 0 };
     if (o->plan->count < 1 || o->plan->count > LIMIT_STAGES) {
         reason_set(reason, "the plan has %u stages", o->plan->count);
         return ST_INVALID;
     }
+    s->parts = o->plan->count * chunks;
     enum status st = cut_nodes(s, first, reason);
     if (st != ST_OK)
         return st;
+    for (uint32_t i = 0; i < s->parts; i++)
+        s->node_begin[i] = (uint32_t)first[i];
+    s->node_begin[s->parts] = (uint32_t)o->tape->node_count;
     for (uint32_t i = 0; i < o->plan->count; i++) {
         s->stages[i] = (struct layout_stage){ .node_begin = (uint32_t)first[i],
                                               .tensor_width = 1,
@@ -62,7 +67,7 @@ static enum status lay_out(struct stage *s, struct reason *reason)
                                               .shares = shares };
         shares += o->plan->of[i].workers;
     }
-    s->layout = (struct layout){ .nodes = (uint32_t)o->tape->node_count,
+    s->layout = (struct layout){ .nodes = s->node_begin[o->plan->count],
                                  .tensor_lanes = 1,
                                  .lanes = o->lanes,
                                  .stage_count = o->plan->count,
@@ -88,11 +93,22 @@ static enum status check_stashes(const struct stage *s, struct reason *reason)
     reason_set(reason,
                "parallel.schedule: with %s a worker has %u micro-batches under way, and may have "
                "%u; set parallel.schedule: 1f1b, or make train.micro_batch larger",
-               pipeline_schedule_word(s->options.schedule), most, (uint32_t)PLAN_STASHES_MAX);
+               pipeline_schedule_word(s->schedule), most, (uint32_t)PLAN_STASHES_MAX);
     return ST_CONFIG;
 }
 
-static enum status make_table(struct stage *s, struct reason *reason)
+/* Of the others it is known that sends may be met. */
+static enum status check_sends(const struct stage *s, const struct pipeline_verdict *verdict,
+                               struct reason *reason)
+{
+    if (s->schedule != PIPELINE_INTERLEAVED || verdict->may_meet ||
+        s->options.device->table->host_memory)
+        return ST_OK;
+    *reason = verdict->reason;
+    return ST_CONFIG;
+}
+
+static enum status make_table(struct stage *s, uint32_t chunks, struct reason *reason)
 {
     const struct stage_options *o = &s->options;
     const uint32_t *orders[LIMIT_STAGES];
@@ -104,8 +120,8 @@ static enum status make_table(struct stage *s, struct reason *reason)
         exact_spread(s->stages[i].shares, s->stages[i].data_width, order);
         orders[i] = order;
     }
-    const struct pipeline_options options = { .schedule = o->schedule,
-                                              .chunks = 1,
+    const struct pipeline_options options = { .schedule = s->schedule,
+                                              .chunks = chunks,
                                               .accumulate = o->accumulate,
                                               .layout = &s->layout,
                                               .orders = orders };
@@ -120,49 +136,127 @@ static enum status make_table(struct stage *s, struct reason *reason)
         *reason = verdict.reason;
         return st;
     }
-    return check_stashes(s, reason);
+    st = check_sends(s, &verdict, reason);
+    return st == ST_OK ? check_stashes(s, reason) : st;
+}
+
+static void drop_table(struct stage *s)
+{
+    pipeline_table_release(&s->table);
+    free(s->orders);
+    s->orders = NULL;
+}
+
+/* With the schedule that is wished for, or the one instead of it. */
+static enum status arrange(struct stage *s, struct reason *reason)
+{
+    const bool interleaved = s->options.schedule == PIPELINE_INTERLEAVED;
+    s->schedule = s->options.schedule;
+    if (interleaved) {
+        struct reason why;
+        enum status st = lay_out(s, STAGE_CHUNKS_MAX, &why);
+        if (st == ST_OK)
+            st = make_table(s, STAGE_CHUNKS_MAX, &why);
+        if (st == ST_OK || st == ST_NO_MEMORY)
+            return st;
+        drop_table(s);
+        s->schedule = PIPELINE_1F1B;
+        reason_set(&s->instead, "parallel.schedule: %s instead of %s: %s",
+                   pipeline_schedule_word(s->schedule), pipeline_schedule_word(s->options.schedule),
+                   why.text);
+    }
+    enum status st = lay_out(s, 1, reason);
+    return st == ST_OK ? make_table(s, 1, reason) : st;
 }
 
 /* ---- what a stage has ---- */
+
+bool stage_has_node(const struct stage *stage, int node)
+{
+    for (uint32_t c = 0; c < stage_chunks(stage); c++) {
+        const uint32_t *begin = &stage->node_begin[stage_part(stage, c)];
+        if (node >= (int)begin[0] && node < (int)begin[1])
+            return true;
+    }
+    return false;
+}
+
+bool stage_reads(const struct stage *stage, int value)
+{
+    const struct tape *tape = stage->options.tape;
+    for (int n = 0; n < tape->node_count; n++) {
+        for (int i = 0; i < tape->nodes[n].in_count && stage_has_node(stage, n); i++) {
+            if (tape->nodes[n].in[i] == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+bool stage_is_same(const struct stage *stage, const struct stage *before)
+{
+    bool same = stage->box.stage == before->box.stage && stage->parts == before->parts &&
+                stage->layout.stage_count == before->layout.stage_count;
+    for (uint32_t i = 0; same && i <= stage->parts; i++)
+        same = stage->node_begin[i] == before->node_begin[i];
+    return same;
+}
+
+/* A run in its place among those that are known; once. */
+static void note_param(struct stage *s, struct lane_run run)
+{
+    size_t at = s->param_runs;
+    for (size_t i = 0; i < s->param_runs; i++) {
+        if (s->params[i].first == run.first)
+            return;
+    }
+    for (; at > 0 && s->params[at - 1].first > run.first; at--)
+        s->params[at] = s->params[at - 1];
+    s->params[at] = run;
+    s->param_runs++;
+}
 
 /* Its own parameters, and those of others that its nodes read: ascending. */
 static void note_params(struct stage *s)
 {
     const struct tape *tape = s->options.tape;
-    const struct lane_run *own = &s->extent[s->box.stage].part[LANE_PARAMS];
+    for (uint32_t c = 0; c < stage_chunks(s); c++) {
+        const struct lane_run *own = &s->extent[stage_part(s, c)].part[LANE_PARAMS];
+        if (own->first < own->end)
+            note_param(s, *own);
+    }
     for (int t = 0; t < tape->tie_count; t++) {
         const struct tape_tensor *param = &tape->params[tape->ties[t].param];
-        const bool reads = tape->ties[t].node >= (int)s->box.node_begin &&
-                           tape->ties[t].node < (int)s->box.node_end;
-        const bool known = s->param_runs > 0 && s->params[s->param_runs - 1].first == param->offset;
-        if (reads && !known && param->first_node < (int)s->box.node_begin) {
-            s->params[s->param_runs++] =
-                (struct lane_run){ param->offset, param->offset + param->count };
-        }
+        if (stage_has_node(s, tape->ties[t].node) && !stage_has_node(s, param->first_node))
+            note_param(s, (struct lane_run){ param->offset, param->offset + param->count });
     }
-    if (own->first < own->end)
-        s->params[s->param_runs++] = *own; /* what it reads of others lies before */
 }
 
+/* In the vector's order. Scalars are the last chunk's. */
 static void note_runs(struct stage *s)
 {
-    const struct lane_extent *own = &s->extent[s->box.stage];
+    const uint32_t chunks = stage_chunks(s);
     const size_t stat_at = lane_layout(s->options.tape).stat_at;
     for (int i = 0; i < LANE_PARTS; i++) {
-        const struct lane_run *run = &own->part[i];
-        if (run->first < run->end)
-            s->runs[s->run_count++] = (struct exact_run){ run->first, run->end - run->first };
+        for (uint32_t c = i == LANE_SCALARS ? chunks - 1 : 0; c < chunks; c++) {
+            const struct lane_run *run = &s->extent[stage_part(s, c)].part[i];
+            if (run->first < run->end) {
+                s->runs[s->run_count++] =
+                    (struct exact_run){ run->first, run->end - run->first, c };
+            }
+        }
     }
-    s->stats = (struct lane_run){ own->part[LANE_STATS].first - stat_at,
-                                  own->part[LANE_STATS].end - stat_at };
+    for (uint32_t c = 0; c < chunks; c++) {
+        const struct lane_run *stats = &s->extent[stage_part(s, c)].part[LANE_STATS];
+        s->stats[c] = (struct lane_run){ stats->first - stat_at, stats->end - stat_at };
+    }
 }
 
 static enum status note_extents(struct stage *s)
 {
-    for (uint32_t i = 0; i < s->layout.stage_count; i++) {
-        const bool last = i + 1 == s->layout.stage_count;
-        const uint32_t end = last ? s->layout.nodes : s->stages[i + 1].node_begin;
-        s->extent[i] = lane_extent(s->options.tape, (int)s->stages[i].node_begin, (int)end);
+    for (uint32_t i = 0; i < s->parts; i++) {
+        s->extent[i] =
+            lane_extent(s->options.tape, (int)s->node_begin[i], (int)s->node_begin[i + 1]);
     }
     note_params(s);
     note_runs(s);
@@ -179,9 +273,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out,
     if (s == NULL)
         return ST_NO_MEMORY;
     s->options = *options;
-    enum status st = lay_out(s, reason);
-    if (st == ST_OK)
-        st = make_table(s, reason);
+    enum status st = arrange(s, reason);
     if (st == ST_OK)
         st = note_extents(s);
     if (st == ST_OK) {
@@ -210,10 +302,9 @@ void stage_close(struct stage *stage)
     }
     gather_close(&s->squares, d);
     owners_release(&s->owners);
-    pipeline_table_release(&s->table);
+    drop_table(s);
     free(s->bucket_begin);
     free(s->borders);
-    free(s->orders);
     free(s->send);
     free(s->recv);
     free(s);
@@ -225,5 +316,6 @@ struct optimizer_holding stage_holding(const struct stage *stage)
                                        .replicas = !stage->options.owns,
                                        .params = stage->params,
                                        .param_runs = stage->param_runs,
-                                       .stats = &stage->stats };
+                                       .stats = stage->stats,
+                                       .stat_runs = stage_chunks(stage) };
 }

@@ -14,22 +14,60 @@ static size_t unit_of(const struct stage *s)
 
 /* ---- buckets ---- */
 
-/* Starts of buckets of a stage's parameters: as those of a whole vector, but that all but the first
- * begin at units of the buffer. */
-static enum status cut_params(const struct stage *s, const struct lane_run *params, size_t *out,
-                              size_t *out_count)
+/* Buckets [begin[b], end[b]) of a lane vector: the parameters', part by part; then other runs. */
+struct buckets {
+    size_t *begin, *end; /* [LANE_BUCKETS_MAX] */
+    size_t count, params;
+};
+
+static enum status buckets_new(struct buckets *b)
 {
+    *b = (struct buckets){ .begin = calloc(LANE_BUCKETS_MAX, sizeof(*b->begin)),
+                           .end = calloc(LANE_BUCKETS_MAX, sizeof(*b->end)) };
+    return b->begin == NULL || b->end == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+static void buckets_release(struct buckets *b)
+{
+    free(b->begin);
+    free(b->end);
+}
+
+/* Of a part's parameters: as those of a whole vector, but that all but the first begin at units of
+ * the buffer. Where they are owned, a stage's parts together have about as many as one vector. */
+static enum status cut_part(const struct stage *s, uint32_t part, struct buckets *b)
+{
+    const struct lane_run *params = &s->extent[part].part[LANE_PARAMS];
     const size_t unit = s->options.owns ? unit_of(s) : PIECE_ELEMENTS;
     const size_t from = s->options.owns ? params->first / unit * unit : params->first;
     const size_t count = params->end - from;
-    const size_t wanted = s->options.owns ? lane_owned_wanted(count) : LANE_BUCKET_ELEMENTS;
-    *out_count = 0;
+    const size_t wanted =
+        s->options.owns ? lane_owned_wanted(count * stage_chunks(s)) : LANE_BUCKET_ELEMENTS;
+    const size_t room = LANE_BUCKETS_MAX - b->count - STAGE_CHUNKS_MAX * LANE_PARTS;
+    size_t *begin = b->begin + b->count, cut = 0;
     if (params->first == params->end)
         return ST_OK;
-    enum status st = lane_cut(count, unit, wanted, out, LANE_BUCKETS_MAX - LANE_PARTS, out_count);
-    for (size_t b = 0; st == ST_OK && b < *out_count; b++)
-        out[b] = b == 0 ? params->first : out[b] + from;
+    enum status st = lane_cut(count, unit, wanted, begin, room, &cut);
+    for (size_t i = 0; st == ST_OK && i < cut; i++)
+        begin[i] = i == 0 ? params->first : begin[i] + from;
+    for (size_t i = 0; st == ST_OK && i < cut; i++)
+        b->end[b->count + i] = i + 1 < cut ? begin[i + 1] : params->end;
+    b->count += cut;
     return st;
+}
+
+static enum status cut_params(const struct stage *s, uint32_t stage, struct buckets *b)
+{
+    enum status st = ST_OK;
+    for (uint32_t c = 0; st == ST_OK && c < stage_chunks(s); c++)
+        st = cut_part(s, pipeline_part(&s->table, stage, c), b);
+    b->params = b->count;
+    return st;
+}
+
+static bool is_of_params(const struct stage *s, const struct exact_run *run)
+{
+    return run->first < s->options.tape->param_elements;
 }
 
 /* Whole units of [begin, end) to `width` ranks; *turn: who is next to get one more. */
@@ -47,72 +85,66 @@ static void deal(size_t begin, size_t end, size_t unit, size_t width, size_t *tu
 }
 
 /* The chunks of a stage's buckets; the parameters' are owned, others cut evenly. */
-static void deal_buckets(const struct stage *s, uint32_t stage, const size_t *begin, size_t params,
-                         size_t count, size_t *borders)
+static void deal_buckets(const struct stage *s, uint32_t stage, const struct buckets *b,
+                         size_t *borders)
 {
-    const size_t width = s->stages[stage].data_width, unit = unit_of(s);
-    const struct lane_run *own = &s->extent[stage].part[LANE_PARAMS];
+    const size_t width = s->stages[stage].data_width;
     size_t turn = 0, even = 0;
-    for (size_t b = 0; b < count; b++, borders += width + 1) {
-        size_t end = own->end;
-        if (b < params) {
-            end = b + 1 < params ? begin[b + 1] : own->end;
-            deal(begin[b], end, unit, width, &turn, borders);
-            continue;
-        }
-        for (size_t i = 0; i < s->run_count; i++) {
-            if (s->runs[i].first == begin[b])
-                end = s->runs[i].first + s->runs[i].count;
-        }
-        deal(begin[b], end, STAGE_LINE, width, &even, borders);
+    for (size_t i = 0; i < b->count; i++, borders += width + 1) {
+        const bool owned = i < b->params;
+        deal(b->begin[i], b->end[i], owned ? unit_of(s) : STAGE_LINE, width, owned ? &turn : &even,
+             borders);
     }
+}
+
+static enum status note_buckets(struct stage *s, struct buckets *b)
+{
+    enum status st = cut_params(s, s->box.stage, b);
+    for (size_t i = 0; st == ST_OK && i < s->run_count; i++) {
+        const struct exact_run *run = &s->runs[i];
+        if (is_of_params(s, run))
+            continue;
+        b->begin[b->count] = run->first;
+        b->end[b->count++] = run->first + run->count;
+    }
+    const size_t row = (size_t)s->stages[s->box.stage].data_width + 1;
+    if (st == ST_OK && s->options.owns) {
+        s->borders = calloc(b->count * row, sizeof(*s->borders));
+        st = s->borders == NULL ? ST_NO_MEMORY : ST_OK;
+    }
+    if (st != ST_OK)
+        return st;
+    if (s->options.owns)
+        deal_buckets(s, s->box.stage, b, s->borders);
+    s->kept = s->options.owns ? b->params : 0;
+    s->bucket_count = b->count;
+    s->bucket_begin = b->begin;
+    b->begin = NULL;
+    return ST_OK;
 }
 
 enum status stage_cut_buckets(struct stage *stage)
 {
-    struct stage *s = stage;
-    const struct lane_run *params = &s->extent[s->box.stage].part[LANE_PARAMS];
-    s->bucket_begin = calloc(LANE_BUCKETS_MAX, sizeof(*s->bucket_begin));
-    if (s->bucket_begin == NULL)
-        return ST_NO_MEMORY;
-    enum status st = cut_params(s, params, s->bucket_begin, &s->kept);
-    if (st != ST_OK)
-        return st;
-    s->bucket_count = s->kept;
-    for (size_t i = 0; i < s->run_count; i++) {
-        if (s->runs[i].first != params->first || params->first == params->end)
-            s->bucket_begin[s->bucket_count++] = s->runs[i].first;
-    }
-    if (!s->options.owns) {
-        s->kept = 0;
-        return ST_OK;
-    }
-    const size_t row = (size_t)s->stages[s->box.stage].data_width + 1;
-    s->borders = calloc(s->bucket_count * row, sizeof(*s->borders));
-    if (s->borders == NULL)
-        return ST_NO_MEMORY;
-    deal_buckets(s, s->box.stage, s->bucket_begin, s->kept, s->bucket_count, s->borders);
-    return ST_OK;
+    struct buckets buckets;
+    enum status st = buckets_new(&buckets);
+    if (st == ST_OK)
+        st = note_buckets(stage, &buckets);
+    buckets_release(&buckets);
+    return st;
 }
 
 /* ---- owners ---- */
 
-/* Appends what each rank of a stage owns. */
-static enum status append_ranks(struct stage *s, uint32_t stage)
+/* Appends what each rank of a stage owns, of these buckets. */
+static enum status append_buckets(struct stage *s, uint32_t stage, const struct buckets *b)
 {
     const uint32_t width = s->stages[stage].data_width;
-    const struct lane_run *params = &s->extent[stage].part[LANE_PARAMS];
-    auto_free size_t *begin = calloc(LANE_BUCKETS_MAX, sizeof(*begin));
-    size_t count = 0;
     struct owners of = { .size = 0 };
-    enum status st = begin == NULL ? ST_NO_MEMORY : cut_params(s, params, begin, &count);
-    if (st != ST_OK)
-        return st;
-    auto_free size_t *borders = calloc(count * (width + 1) + 1, sizeof(*borders));
+    auto_free size_t *borders = calloc(b->count * (width + 1) + 1, sizeof(*borders));
     if (borders == NULL)
         return ST_NO_MEMORY;
-    deal_buckets(s, stage, begin, count, count, borders);
-    st = owners_make(borders, count, s->options.tape->param_elements, 0, width, &of);
+    deal_buckets(s, stage, b, borders);
+    enum status st = owners_make(borders, b->count, s->options.tape->param_elements, 0, width, &of);
     struct owners *all = &s->owners;
     const uint32_t first = layout_first_rank(&s->layout, stage), before = all->begin[first];
     if (st == ST_OK) {
@@ -128,13 +160,30 @@ static enum status append_ranks(struct stage *s, uint32_t stage)
     return st;
 }
 
+static enum status append_ranks(struct stage *s, uint32_t stage)
+{
+    struct buckets buckets;
+    enum status st = buckets_new(&buckets);
+    if (st == ST_OK)
+        st = cut_params(s, stage, &buckets);
+    if (st == ST_OK)
+        st = append_buckets(s, stage, &buckets);
+    buckets_release(&buckets);
+    return st;
+}
+
 static void append_stage(struct stage *s, uint32_t stage)
 {
-    const struct lane_run *params = &s->extent[stage].part[LANE_PARAMS];
     uint32_t *end = &s->owners.begin[stage + 1];
     *end = s->owners.begin[stage];
-    if (params->first < params->end)
-        s->owners.run[(*end)++] = (struct owned_run){ params->first, params->end - params->first };
+    for (uint32_t c = 0; c < stage_chunks(s); c++) {
+        const struct lane_run *params =
+            &s->extent[pipeline_part(&s->table, stage, c)].part[LANE_PARAMS];
+        if (params->first < params->end) {
+            s->owners.run[(*end)++] =
+                (struct owned_run){ params->first, params->end - params->first };
+        }
+    }
 }
 
 enum status stage_note_owners(struct stage *stage)
@@ -143,7 +192,7 @@ enum status stage_note_owners(struct stage *stage)
     const uint32_t stages = s->layout.stage_count;
     s->owners.rank = s->options.owns ? s->options.rank : s->box.stage;
     s->owners.size = s->options.owns ? s->size : stages;
-    s->owners.run = calloc((size_t)stages + 1, sizeof(*s->owners.run));
+    s->owners.run = calloc((size_t)s->parts + 1, sizeof(*s->owners.run));
     s->owners.begin = calloc((size_t)s->owners.size + 1, sizeof(*s->owners.begin));
     if (s->owners.run == NULL || s->owners.begin == NULL)
         return ST_NO_MEMORY;

@@ -6,12 +6,16 @@
  * the next one wants it; gradients that go back by way of a copy, so that their stash is free.
  * Between two actions all that is sent and received is one bundle: what the action before gave, and
  * what the next one needs. On hosts gradients are asked for as soon as their micro-batch went
- * forward.
+ * forward. Each border of parts has two channels, one for each direction.
  *
  *     F  its value has come → a copy of the inputs → plan_forward → the output is sent
  *     B  its gradients have come → plan_backward into the lane's vector → gradients are sent
  *     I  its gradients have come → plan_backward_inputs → gradients are sent
  *     W  plan_backward_params into the lane's vector
+ *
+ * Each chunk of the stage has a plan; their stashes lie in one arena, each used by one plan at a
+ * time. A micro-batch is taken from the feed by its first F and kept until its last backward, as
+ * later chunks may read inputs, too.
  *
  * A lane's statistics and scalars are made by F, which may be lanes ahead of the reduction: they
  * lie beside the stash until B or W adds them to the lane's vector, in the order and with the
@@ -35,11 +39,14 @@ struct stage_run;
 
 struct stage_run_options { /* borrowed for life */
     const struct stage *stage;
-    struct plan *plan;
+    struct plan *const *plans; /* [chunks] the same bytes for each stash */
     const float *params, *stats;
     const float *loss_scale; /* struct plan_call */
     int64_t batch;           /* samples of a micro-batch */
 };
+
+/* Micro-batches whose inputs are kept at once. */
+uint32_t stage_run_kept(const struct stage *stage);
 
 MUST_CHECK enum status stage_run_open(const struct stage_run_options *options,
                                       struct stage_run **out);
@@ -67,8 +74,13 @@ struct stage_result {
     double *loss;
     int64_t *correct, *counted;
 };
-/* Forward of all batches of the feed, by an evaluation's plan of the same nodes. result: called by
- * the last stage before each micro-batch, to say where its sums go. */
-MUST_CHECK enum status
-stage_run_evaluate(struct stage_run *run, struct plan *plan, struct feed *feed,
-                   struct stage_result (*result)(void *arg, const struct feed_item *), void *arg);
+struct stage_evaluation {
+    struct plan *const *plans; /* [chunks] an evaluation's, of the same nodes */
+    struct feed *feed;
+    /* Called by the last stage before each micro-batch, to say where its sums go. */
+    struct stage_result (*result)(void *arg, const struct feed_item *item);
+    void *arg;
+};
+/* Forward of all batches of the feed. */
+MUST_CHECK enum status stage_run_evaluate(struct stage_run *run,
+                                          const struct stage_evaluation *evaluation);

@@ -63,7 +63,7 @@ static void draw_stage(struct worker *w, float *params, float *stats)
             initial_values_param(w->tape, (uint64_t)w->options.job->train.seed, i, params);
     }
     for (int i = 0; i < w->tape->stat_count; i++) {
-        if (is_within(w->tape->stats[i].offset, &s->stats, 1))
+        if (is_within(w->tape->stats[i].offset, s->stats, stage_chunks(s)))
             initial_values_stat(w->tape, i, stats);
     }
 }
@@ -77,8 +77,8 @@ static enum status upload_held(struct worker *w, uint32_t buffer, float *live, c
     size_t run_count = 1;
     if (w->stage != NULL) {
         const bool params = buffer == 0;
-        runs = params ? w->stage->params : &w->stage->stats;
-        run_count = params ? w->stage->param_runs : 1;
+        runs = params ? w->stage->params : w->stage->stats;
+        run_count = params ? w->stage->param_runs : stage_chunks(w->stage);
     }
     enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < run_count; i++) {

@@ -18,13 +18,10 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
-#define LEADING_BUCKETS 20
-
 size_t lane_owned_wanted(size_t params)
 {
     size_t wanted = LANE_BUCKET_ELEMENTS;
-    while (params / wanted >= LANE_OWNED_BUCKETS_MAX - LEADING_BUCKETS)
+    while (params / wanted >= LANE_OWNED_BUCKETS_MAX - LANE_OWNED_LEADING)
         wanted *= 2;
     return wanted;
 }

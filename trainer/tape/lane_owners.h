@@ -34,7 +34,9 @@ struct lane_owned {
 
 /* Buckets of parameters that have owners, at most: a rank has a run of each moment in each of them,
  * and a share of the state has room for CKPT_RUNS_MAX runs (checkpoint/checkpoint.h). */
-#define LANE_OWNED_BUCKETS_MAX 500
+#define LANE_OWNED_BUCKETS_MAX 480
+/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
+#define LANE_OWNED_LEADING 20
 /* Elements that buckets of so many parameters are to have, so that there are no more of them:
  * LANE_BUCKET_ELEMENTS, or that times a power of two. */
 size_t lane_owned_wanted(size_t params);

@@ -48,8 +48,9 @@ struct plan_options {
     struct stream *stream;
     int begin, end; /* nodes of a stage, both at cuts; end 0: the tape's, so 0, 0 is all of it */
     int stashes;    /* micro-batches in flight at once; 0: 1 */
-    int64_t batch;  /* samples that go through the model at once */
-    bool training;  /* false: no backward, running statistics are used */
+    size_t stash_bytes; /* of each at least, where plans of other nodes have stashes in one arena */
+    int64_t batch;      /* samples that go through the model at once */
+    bool training;      /* false: no backward, running statistics are used */
     bool split;     /* backward is called in its two halves: what the second one needs is kept */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
@@ -60,8 +61,10 @@ struct plan_options {
     bool graphs;
     const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
     size_t bucket_count;
-    struct plan *share; /* its arenas are used if large enough: never run both at once. NULL: own */
-    bool poison;        /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
+    /* Its arenas are used if large enough: never run both at once, but where both have the same
+     * arena_bytes, and one only what isn't in use of the other's stashes. NULL: own. */
+    struct plan *share;
+    bool poison; /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
     /* Called after each node, in both directions; after the last one of what is played again.
      * false ends the pass with ST_STALE, wherever it is. May be NULL. */
     bool (*progress)(void *arg, int node, bool backward);

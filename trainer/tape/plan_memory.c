@@ -346,6 +346,8 @@ static enum status place_regions(struct plan *plan)
         if (region->offset + region->bytes > plan->sizes.arena_bytes)
             plan->sizes.arena_bytes = region->offset + region->bytes;
     }
+    if (plan->sizes.arena_bytes < plan->options.stash_bytes)
+        plan->sizes.arena_bytes = plan->options.stash_bytes;
     return ST_OK;
 }
 

@@ -55,9 +55,11 @@ struct optimizer_holding {
     bool replicas;                 /* other ranks own what this one owns, too */
     const struct lane_run *params; /* [param_runs] ascending; NULL: all */
     size_t param_runs;
-    const struct lane_run *stats; /* elements of the statistics; NULL: all */
+    const struct lane_run *stats; /* [stat_runs] elements of the statistics, likewise */
+    size_t stat_runs;
 };
-#define OPTIMIZER_CHUNK ((size_t)4 * PIECE_ELEMENTS)
+#define OPTIMIZER_STRETCHES_MAX 2 /* of the model, a rank's: a run of each kind for each */
+#define OPTIMIZER_CHUNK         ((size_t)4 * PIECE_ELEMENTS)
 
 /* Buffers of moments. */
 int optimizer_moments(const struct optimizer_options *options);

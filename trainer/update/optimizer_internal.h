@@ -19,7 +19,7 @@
 enum sum_scalar { SUM_LOSS, SUM_TARGETS, SUM_MICRO, SUM_SCALARS };
 _Static_assert(SUM_SCALARS == OPTIMIZER_SCALARS, "one order");
 
-#define OPTIMIZER_RUNS_MAX (1 + TAPE_TIES_MAX)
+#define OPTIMIZER_RUNS_MAX (OPTIMIZER_STRETCHES_MAX + TAPE_TIES_MAX)
 
 struct optimizer_part {
     size_t first, count;           /* elements */
@@ -38,8 +38,8 @@ struct optimizer {
     bool shares;                          /* other ranks own parts of the moments ... */
     bool replicas;                        /* ... and some of them this one's */
     bool params_in_parts, stats_in_parts; /* there is memory for the runs only */
-    struct lane_run param_run[OPTIMIZER_RUNS_MAX], stat_run;
-    size_t param_runs;
+    struct lane_run param_run[OPTIMIZER_RUNS_MAX], stat_run[OPTIMIZER_STRETCHES_MAX];
+    size_t param_runs, stat_runs;
     struct optimizer_part *parts;
     uint32_t part_count;
 

@@ -83,5 +83,7 @@ enum status optimizer_measure(const struct optimizer_options *options, const str
         out->moments = layout.param_count * sizeof(float);
     }
     out->moments *= moments;
-    return st == ST_OK ? add_bytes(holding->stats, 1, layout.stat_count, &out->stats) : st;
+    return st == ST_OK
+               ? add_bytes(holding->stats, holding->stat_runs, layout.stat_count, &out->stats)
+               : st;
 }

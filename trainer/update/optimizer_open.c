@@ -21,7 +21,7 @@ static size_t pieces_max(const struct optimizer *optimizer)
 {
     const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_RUNS_MAX;
     return params * (size_t)(1 + optimizer->moment_count) +
-           optimizer_pieces(optimizer->layout.stat_count) + 1;
+           optimizer_pieces(optimizer->layout.stat_count) + OPTIMIZER_STRETCHES_MAX;
 }
 
 static enum status allocate_sums(struct optimizer *optimizer)
@@ -73,7 +73,8 @@ static enum status allocate_stats(struct optimizer *optimizer)
     const size_t count = optimizer->layout.stat_count;
     if (!optimizer->stats_in_parts || count == 0)
         return allocate_floats(optimizer, count, &optimizer->stats);
-    return allocate_runs(optimizer, count, &optimizer->stat_run, 1, &optimizer->stats);
+    return allocate_runs(optimizer, count, optimizer->stat_run, optimizer->stat_runs,
+                         &optimizer->stats);
 }
 
 /* Addresses for all, memory for what this rank owns. */
@@ -404,14 +405,18 @@ static void note_holding(struct optimizer *optimizer, const struct optimizer_hol
     const struct lane_layout *layout = &optimizer->layout;
     optimizer->param_run[0] = (struct lane_run){ 0, layout->param_count };
     optimizer->param_runs = 1;
-    optimizer->stat_run = (struct lane_run){ 0, layout->stat_count };
+    optimizer->stat_run[0] = (struct lane_run){ 0, layout->stat_count };
+    optimizer->stat_runs = 1;
     if (holding == NULL)
         return;
     optimizer->replicas = holding->replicas;
     optimizer->params_in_parts = holding->params != NULL;
     optimizer->stats_in_parts = holding->stats != NULL;
-    if (optimizer->stats_in_parts)
-        optimizer->stat_run = *holding->stats;
+    if (optimizer->stats_in_parts) {
+        CHECK(holding->stat_runs <= OPTIMIZER_STRETCHES_MAX);
+        optimizer->stat_runs = holding->stat_runs;
+        memcpy(optimizer->stat_run, holding->stats, holding->stat_runs * sizeof(*holding->stats));
+    }
     if (!optimizer->params_in_parts)
         return;
     CHECK(holding->param_runs <= OPTIMIZER_RUNS_MAX);

@@ -41,7 +41,6 @@ static enum status sum_moments(struct optimizer *optimizer, size_t *at, struct s
 enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream, uint64_t *out)
 {
     struct backend *backend = optimizer->backend;
-    const struct lane_run *stats = &optimizer->stat_run;
     enum status st = ST_OK;
     size_t at = 0;
     for (size_t i = 0; st == ST_OK && i < optimizer->param_runs; i++) {
@@ -50,9 +49,9 @@ enum status optimizer_checksum(struct optimizer *optimizer, struct stream *strea
     }
     if (st == ST_OK && (!optimizer->shares || optimizer->replicas))
         st = sum_moments(optimizer, &at, stream);
-    if (st == ST_OK) {
-        st = sum_run(optimizer, optimizer->stats, stats->first, stats->end - stats->first, &at,
-                     stream);
+    for (size_t i = 0; st == ST_OK && i < optimizer->stat_runs; i++) {
+        const struct lane_run *run = &optimizer->stat_run[i];
+        st = sum_run(optimizer, optimizer->stats, run->first, run->end - run->first, &at, stream);
     }
     if (st == ST_OK) {
         st = optimizer->table->vector.copy(backend, optimizer->sums_read, optimizer->sums,
@@ -212,15 +211,19 @@ static enum status update_params(struct optimizer *optimizer, const float *sum,
 static enum status update_stats(struct optimizer *optimizer, const float *sum, double micro,
                                 struct stream *stream)
 {
-    const struct lane_run *run = &optimizer->stat_run;
-    if (run->first == run->end)
-        return ST_OK;
     struct sgd_args args = { .lr = STATISTICS_MOMENTUM,
                              .weight_decay = 1,
                              .grad_scale = (float)(-1.0 / micro) };
-    return optimizer->table->vector.sgd(optimizer->backend, optimizer->stats + run->first, NULL,
-                                        sum + optimizer->layout.stat_at + run->first,
-                                        run->end - run->first, &args, stream);
+    enum status st = ST_OK;
+    for (size_t i = 0; st == ST_OK && i < optimizer->stat_runs; i++) {
+        const struct lane_run *run = &optimizer->stat_run[i];
+        if (run->first == run->end)
+            continue;
+        st = optimizer->table->vector.sgd(optimizer->backend, optimizer->stats + run->first, NULL,
+                                          sum + optimizer->layout.stat_at + run->first,
+                                          run->end - run->first, &args, stream);
+    }
+    return st;
 }
 
 enum status optimizer_update(struct optimizer *optimizer, float *sum,

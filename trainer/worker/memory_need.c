@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "comm/exact_order.h"
+#include "trainer/stage/stage_run.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 #include "trainer/update/owners.h"
@@ -14,21 +15,28 @@
 #define MIB           (1024.0 * 1024.0)
 #define DRAW_WORDS(n) (OP_DRAW_SAMPLES + (n))
 
-/* What the plans take. */
+/* What the plans take: of a stage's chunks the most, and caches of all. */
 struct plan_needs {
-    struct plan_sizes training, evaluation;
-    size_t leaving; /* bytes of gradients that go to the stage before */
+    size_t training, evaluation; /* arenas */
+    size_t caches;
+    size_t leaving; /* bytes of gradients that go to the part before */
 };
 
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static enum status measure_plan(const struct memory_need_options *o, uint32_t micro_batch,
-                                bool training, struct plan_needs *out)
+                                bool training, uint32_t chunk, struct plan_needs *out)
 {
     struct plan *plan = NULL;
     const struct stage *s = o->stage;
+    const uint32_t part = s != NULL ? stage_part(s, chunk) : 0;
     const struct plan_options options = { .table = o->table,
                                           .backend = o->backend,
-                                          .begin = s != NULL ? (int)s->box.node_begin : 0,
-                                          .end = s != NULL ? (int)s->box.node_end : 0,
+                                          .begin = s != NULL ? (int)s->node_begin[part] : 0,
+                                          .end = s != NULL ? (int)s->node_begin[part + 1] : 0,
                                           .stashes = s != NULL ? (int)s->row->stashes : 0,
                                           .batch = micro_batch,
                                           .training = training,
@@ -39,12 +47,30 @@ static enum status measure_plan(const struct memory_need_options *o, uint32_t mi
     enum status st = plan_new(o->tape, &options, &plan);
     if (st != ST_OK)
         return st;
-    *(training ? &out->training : &out->evaluation) = *plan_sizes(plan);
+    size_t *arena = training ? &out->training : &out->evaluation, bytes = 0;
+    *arena = max_size(*arena, plan_sizes(plan)->arena_bytes);
+    out->caches += plan_sizes(plan)->cache_bytes;
     plan_border(plan, PLAN_BEFORE, PLAN_BACKWARD, 0, &leaving);
     for (int i = 0; i < leaving.count; i++)
-        out->leaving += leaving.tensor[i].bytes;
+        bytes += leaving.tensor[i].bytes;
+    out->leaving = max_size(out->leaving, bytes);
     plan_free(plan);
     return ST_OK;
+}
+
+static enum status measure_plans(const struct memory_need_options *o, uint32_t micro_batch,
+                                 struct plan_needs *out)
+{
+    const uint32_t chunks = o->stage != NULL ? stage_chunks(o->stage) : 1;
+    enum status st = ST_OK;
+    for (uint32_t c = 0; st == ST_OK && c < chunks; c++) {
+        st = measure_plan(o, micro_batch, true, c, out);
+        if (st == ST_OK && o->evaluates)
+            st = measure_plan(o, micro_batch, false, c, out);
+    }
+    if (chunks > 1) /* which use the same stashes */
+        out->training = out->evaluation = max_size(out->training, out->evaluation);
+    return st;
 }
 
 static size_t draw_bytes(uint32_t micro_batch)
@@ -60,17 +86,6 @@ static size_t input_bytes(const struct tape *tape, uint32_t micro_batch)
     return INPUT_ENTRIES * bytes;
 }
 
-static bool reads(const struct stage *s, const struct tape *tape, int value)
-{
-    for (uint32_t n = s->box.node_begin; n < s->box.node_end; n++) {
-        for (int i = 0; i < tape->nodes[n].in_count; i++) {
-            if (tape->nodes[n].in[i] == value)
-                return true;
-        }
-    }
-    return false;
-}
-
 /* Inputs, random numbers, statistics and scalars of each micro-batch; two of what goes back. */
 static size_t under_way(const struct memory_need_options *o, uint32_t micro_batch, size_t leaving)
 {
@@ -78,14 +93,16 @@ static size_t under_way(const struct memory_need_options *o, uint32_t micro_batc
     const struct tape *tape = o->tape;
     if (s == NULL)
         return 0;
-    const struct lane_run *stats = &s->extent[s->box.stage].part[LANE_STATS];
-    size_t each =
-        draw_bytes(micro_batch) + (stats->end - stats->first + OPTIMIZER_SCALARS) * sizeof(float);
-    for (int i = 0; i < tape->input_count; i++) {
-        if (reads(s, tape, tape->inputs[i]))
-            each += micro_batch * tape->values[tape->inputs[i]].tensor.bytes;
+    size_t each = OPTIMIZER_SCALARS * sizeof(float), inputs = draw_bytes(micro_batch);
+    for (uint32_t c = 0; c < stage_chunks(s); c++) {
+        const struct lane_run *stats = &s->extent[stage_part(s, c)].part[LANE_STATS];
+        each += (stats->end - stats->first) * sizeof(float);
     }
-    return s->row->stashes * each + OUTBOXES * leaving;
+    for (int i = 0; i < tape->input_count; i++) {
+        if (stage_reads(s, tape->inputs[i]))
+            inputs += micro_batch * tape->values[tape->inputs[i]].tensor.bytes;
+    }
+    return s->row->stashes * each + stage_run_kept(s) * inputs + OUTBOXES * leaving;
 }
 
 /* Of parameters of this stage that others read. */
@@ -94,9 +111,7 @@ static size_t arriving_bytes(const struct stage *s, const struct tape *tape)
     size_t bytes = 0;
     for (int t = 0; s != NULL && t < tape->tie_count; t++) {
         const struct tape_tensor *param = &tape->params[tape->ties[t].param];
-        const bool is_own =
-            param->first_node >= (int)s->box.node_begin && param->first_node < (int)s->box.node_end;
-        if (is_own && tape->ties[t].node >= (int)s->box.node_end)
+        if (stage_has_node(s, param->first_node) && !stage_has_node(s, tape->ties[t].node))
             bytes += param->count * sizeof(float);
     }
     return bytes;
@@ -134,19 +149,17 @@ enum status memory_need_measure(const struct memory_need_options *options, uint3
     const struct memory_need_options *o = options;
     struct plan_needs plans = { 0 };
     struct optimizer_bytes state;
-    enum status st = measure_plan(o, micro_batch, true, &plans);
-    if (st == ST_OK && o->evaluates)
-        st = measure_plan(o, micro_batch, false, &plans);
+    enum status st = measure_plans(o, micro_batch, &plans);
     if (st == ST_OK)
         st = measure_state(o, &state);
     if (st != ST_OK)
         return st;
     const size_t stashes = o->stage != NULL ? o->stage->row->stashes : 1;
-    const size_t training = plans.training.arena_bytes, evaluation = plans.evaluation.arena_bytes;
+    const size_t training = plans.training, evaluation = plans.evaluation;
     /* Evaluation uses the arenas of training where those are large enough. */
     *out = (struct memory_need){
         .activations = stashes * (training + (evaluation > training ? evaluation : 0)),
-        .caches = plans.training.cache_bytes + plans.evaluation.cache_bytes,
+        .caches = plans.caches,
         .parameters = state.params + state.stats,
         .moments = state.moments,
         .gradients = gradient_bytes(o),

@@ -22,7 +22,7 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
     if (st == ST_OK)
         st = buf_append_text(out, ",\"implementations\":");
     if (st == ST_OK)
-        st = plan_pins(worker->plan, out);
+        st = plan_pins(worker->plans[0], out);
     if (st == ST_OK && worker->options.job->train.micro_batch == 0)
         st = buf_printf(out, ",\"micro_batch\":%u", worker->settings.micro_batch);
     if (st == ST_OK && worker_is_fast(worker))

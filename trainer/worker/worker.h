@@ -118,7 +118,9 @@ struct worker {
 
     struct device device;
     struct tape *tape;
-    struct plan *plan, *eval_plan;
+    /* One for each chunk of the stage, or of the whole tape; evaluations' are NULL without any. */
+    struct plan *plans[STAGE_CHUNKS_MAX], *eval_plans[STAGE_CHUNKS_MAX];
+    uint32_t plan_count;
     double micro_flops; /* operations of a micro-batch through all nodes, forward and backward */
     struct optimizer *optimizer;
 
@@ -206,6 +208,9 @@ void worker_skip_clear(struct worker *worker);
 bool worker_skip_has(const struct worker *worker, uint64_t step);
 /* How many steps before `step` are left out. */
 size_t worker_skip_before(const struct worker *worker, uint64_t step);
+
+/* plan_refresh of the plans, or those of evaluations. */
+MUST_CHECK enum status worker_refresh(struct worker *worker, bool evaluation);
 
 /* After an update, or an overflow: the next loss scale. ST_NUMERIC: it can't be lowered. */
 MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);

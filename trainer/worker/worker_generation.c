@@ -69,8 +69,11 @@ bool worker_is_neighbour(const struct worker *worker, uint32_t rank)
     const struct stage *s = worker->stage;
     if (s == NULL)
         return false;
-    const uint32_t other = layout_box(&s->layout, rank).stage;
-    return other + 1 == s->box.stage || s->box.stage + 1 == other;
+    const uint32_t other = layout_box(&s->layout, rank).stage, own = s->box.stage;
+    const uint32_t last = s->layout.stage_count - 1;
+    const bool around = stage_chunks(s) > 1; /* from the last stage a value goes to the first */
+    return other + 1 == own || own + 1 == other ||
+           (around && ((other == 0 && own == last) || (own == 0 && other == last)));
 }
 
 struct audit_rule worker_audits(const struct worker *worker)
@@ -153,10 +156,7 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
 /* Another number of micro-batches may be in flight; buckets stay where a device knows them. */
 static enum status take_stage(struct worker *w, struct stage *before, bool *out_same)
 {
-    const struct layout_box *is = &w->stage->box, *was = &before->box;
-    *out_same = is->stage == was->stage && is->node_begin == was->node_begin &&
-                is->node_end == was->node_end &&
-                w->stage->layout.stage_count == before->layout.stage_count && !before->options.owns;
+    *out_same = stage_is_same(w->stage, before) && !before->options.owns;
     if (!*out_same)
         return ST_OK;
     size_t *begin = w->stage->bucket_begin;
@@ -166,9 +166,7 @@ static enum status take_stage(struct worker *w, struct stage *before, bool *out_
     stage_run_close(w->stage_run);
     w->stage_run = NULL;
     if (w->stage->row->stashes != before->row->stashes) {
-        plan_free(w->eval_plan);
-        plan_free(w->plan);
-        w->plan = w->eval_plan = NULL;
+        worker_close_plans(w);
         enum status st = worker_open_plans(w);
         if (st != ST_OK)
             return st;
@@ -309,7 +307,7 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
     if (st == ST_OK && w->stage != NULL)
         st = stage_spread(w->stage);
     if (st == ST_OK)
-        st = plan_refresh(w->plan, optimizer_params(w->optimizer));
+        st = worker_refresh(w, false);
     if (st != ST_OK)
         return worker_fail_device(w, st, "starting", reason);
     feed_start(w->batches, step);

@@ -33,6 +33,7 @@ MUST_CHECK enum status worker_write_scale(struct worker *w);
 MUST_CHECK enum status worker_open_stage(struct worker *w, struct reason *reason);
 MUST_CHECK enum status worker_open_stage_run(struct worker *w);
 MUST_CHECK enum status worker_open_plans(struct worker *w);
+void worker_close_plans(struct worker *w);
 /* Its job is a pipeline. */
 bool worker_is_staged(const struct worker *w);
 void worker_each_comm(struct worker *w, void (*call)(struct comm *comm));

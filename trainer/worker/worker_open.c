@@ -117,12 +117,13 @@ static bool node_enqueued(void *arg, int node, bool backward)
     return true;
 }
 
-static struct plan_options plan_options_of(struct worker *w)
+static struct plan_options plan_options_of(struct worker *w, uint32_t chunk)
 {
     const bool host = w->device.table->host_memory;
     const struct stage *s = w->stage;
-    return (struct plan_options){ .begin = s != NULL ? (int)s->box.node_begin : 0,
-                                  .end = s != NULL ? (int)s->box.node_end : 0,
+    const uint32_t part = s != NULL ? stage_part(s, chunk) : 0;
+    return (struct plan_options){ .begin = s != NULL ? (int)s->node_begin[part] : 0,
+                                  .end = s != NULL ? (int)s->node_begin[part + 1] : 0,
                                   .stashes = s != NULL ? (int)s->row->stashes : 0,
                                   .table = w->device.table,
                                   .backend = w->device.backend,
@@ -215,6 +216,8 @@ static enum pipeline_schedule schedule_of(const struct job *job)
     switch (job->parallel.schedule) {
     case JOB_PIPELINE_GPIPE:
         return PIPELINE_GPIPE;
+    case JOB_PIPELINE_INTERLEAVED:
+        return PIPELINE_INTERLEAVED;
     case JOB_PIPELINE_ZB_H1:
         return PIPELINE_ZB_H1;
     case JOB_PIPELINE_1F1B:
@@ -233,7 +236,7 @@ static void note_flops(struct worker *w, const struct plan *whole)
 /* What the nodes cost, by a plan that is only looked at. cost: [nodes] */
 static enum status measure_costs(struct worker *w, double *cost)
 {
-    struct plan_options options = plan_options_of(w);
+    struct plan_options options = plan_options_of(w, 0);
     struct plan *plan = NULL;
     options.stream = NULL;
     options.graphs = false;
@@ -281,7 +284,7 @@ enum status worker_open_stage_run(struct worker *w)
     if (w->stage == NULL)
         return ST_OK;
     const struct stage_run_options options = { .stage = w->stage,
-                                               .plan = w->plan,
+                                               .plans = w->plans,
                                                .params = optimizer_params(w->optimizer),
                                                .stats = optimizer_stats(w->optimizer),
                                                .loss_scale = w->loss_scale,
@@ -299,17 +302,70 @@ static struct optimizer_holding holding_of(const struct worker *w)
     return (struct optimizer_holding){ .owners = ownership_owners(&w->ownership) };
 }
 
+static enum status arena_of(struct worker *w, const struct plan_options *options, size_t *most)
+{
+    struct plan_options looks = *options;
+    struct plan *plan = NULL;
+    looks.stream = NULL;
+    looks.graphs = false;
+    enum status st = plan_new(w->tape, &looks, &plan);
+    if (st == ST_OK && plan_sizes(plan)->arena_bytes > *most)
+        *most = plan_sizes(plan)->arena_bytes;
+    plan_free(plan);
+    return st;
+}
+
+/* What a stash needs that each chunk's plans may use. */
+static enum status measure_stash(struct worker *w, size_t *out)
+{
+    enum status st = ST_OK;
+    *out = 0;
+    for (uint32_t c = 0; st == ST_OK && w->plan_count > 1 && c < w->plan_count; c++) {
+        struct plan_options options = plan_options_of(w, c);
+        st = arena_of(w, &options, out);
+        options.training = false;
+        if (st == ST_OK && w->eval.dataset != NULL)
+            st = arena_of(w, &options, out);
+    }
+    return st;
+}
+
 enum status worker_open_plans(struct worker *w)
 {
-    struct plan_options options = plan_options_of(w);
-    enum status st = plan_new(w->tape, &options, &w->plan);
-    if (st == ST_OK && w->stage == NULL)
-        note_flops(w, w->plan);
-    if (st == ST_OK && w->eval.dataset != NULL) {
+    size_t stash_bytes = 0;
+    w->plan_count = w->stage != NULL ? stage_chunks(w->stage) : 1;
+    enum status st = measure_stash(w, &stash_bytes);
+    for (uint32_t c = 0; st == ST_OK && c < w->plan_count; c++) {
+        struct plan_options options = plan_options_of(w, c);
+        options.stash_bytes = stash_bytes;
+        options.share = c > 0 ? w->plans[0] : NULL;
+        st = plan_new(w->tape, &options, &w->plans[c]);
         options.training = false;
-        options.share = w->plan;
-        st = plan_new(w->tape, &options, &w->eval_plan);
+        options.share = w->plans[0];
+        if (st == ST_OK && w->eval.dataset != NULL)
+            st = plan_new(w->tape, &options, &w->eval_plans[c]);
     }
+    if (st == ST_OK && w->stage == NULL)
+        note_flops(w, w->plans[0]);
+    return st;
+}
+
+/* Those that others share an arena of last. */
+void worker_close_plans(struct worker *w)
+{
+    for (uint32_t c = STAGE_CHUNKS_MAX; c-- > 0;) {
+        plan_free(w->eval_plans[c]);
+        plan_free(w->plans[c]);
+        w->plans[c] = w->eval_plans[c] = NULL;
+    }
+}
+
+enum status worker_refresh(struct worker *worker, bool evaluation)
+{
+    struct plan *const *plans = evaluation ? worker->eval_plans : worker->plans;
+    enum status st = ST_OK;
+    for (uint32_t c = 0; st == ST_OK && c < worker->plan_count; c++)
+        st = plan_refresh(plans[c], optimizer_params(worker->optimizer));
     return st;
 }
 
@@ -415,8 +471,7 @@ void worker_close(struct worker *worker)
     ownership_close(&w->ownership);
     stage_close(w->stage);
     optimizer_free(w->optimizer);
-    plan_free(w->eval_plan);
-    plan_free(w->plan);
+    worker_close_plans(w);
     tape_free(w->tape);
     device_close(&w->device);
     free(w->eval_losses);

@@ -5,7 +5,7 @@
 
 Every patch beside this file is one bug that the code had once, or nearly had; its first lines say which. It is
 applied to a copy of the sources, `cairn-sim` is built from them, and its seeds are run from 1 on. Exit status 1 if
-a patch no longer applies, doesn't build, or isn't found within N seeds (1000). The untouched copy is run first: it
+a patch no longer applies, doesn't build, or isn't found within N seeds (2000). The untouched copy is run first: it
 must pass the seeds that the bugs were found by. `--sample` takes one patch, chosen by the commit, but all of them
 where CAIRN_TEST_FULL is set.
 """
@@ -89,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
     parser.add_argument("build", type=Path)
-    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()

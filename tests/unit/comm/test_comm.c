@@ -247,9 +247,9 @@ static enum status exact_body(struct comm *comm, int rank, int size)
         exact_begin(exact);
         for (uint32_t lane = 0; lane < shares[size][rank]; lane++) {
             for (size_t i = 0; i < count; i++)
-                exact_lane(exact)[i] = lane_value(order[first + lane], i);
+                exact_lane(exact, 0)[i] = lane_value(order[first + lane], i);
             if (lane + 1 < shares[size][rank])
-                CHECK(exact_lane_done(exact) == ST_OK);
+                CHECK(exact_lane_done(exact, 0) == ST_OK);
         }
         for (size_t b = 3; b > 0; b--)
             exact_bucket_done(exact, b - 1);

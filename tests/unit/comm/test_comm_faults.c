@@ -289,9 +289,9 @@ static void post_to(struct posted *p, struct comm *comm, int peer)
     CHECK(p->large != NULL);
     memset(p->small, PATTERN, sizeof(p->small));
     CHECK(comm_gloo()->post_begin(comm) == ST_OK);
-    CHECK(comm_gloo()->post_recv(comm, peer, p->small[0], POSTED_BYTES, &p->posts[0]) == ST_OK);
-    CHECK(comm_gloo()->post_send(comm, peer, p->large, AMID_BYTES, &p->posts[1]) == ST_OK);
-    CHECK(comm_gloo()->post_recv(comm, peer, p->small[1], POSTED_BYTES, &p->posts[2]) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, peer, 0, p->small[0], POSTED_BYTES, &p->posts[0]) == ST_OK);
+    CHECK(comm_gloo()->post_send(comm, peer, 0, p->large, AMID_BYTES, &p->posts[1]) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, peer, 0, p->small[1], POSTED_BYTES, &p->posts[2]) == ST_OK);
     CHECK(comm_gloo()->post_end(comm, LONG_MS) == ST_OK);
 }
 
@@ -303,7 +303,7 @@ static bool all_fail_with(struct posted *p, struct comm *comm, enum status expec
         good = comm_gloo()->wait_one(comm, &p->posts[i % 3], LONG_MS) == expected && good;
     struct comm_post more;
     good = comm_gloo()->post_begin(comm) == ST_OK && good;
-    good = comm_gloo()->post_recv(comm, 1, p->large, 1, &more) == expected && good;
+    good = comm_gloo()->post_recv(comm, 1, 0, p->large, 1, &more) == expected && good;
     good = comm_gloo()->post_end(comm, LONG_MS) == expected && good;
     for (size_t i = 0; i < sizeof(p->small); i++)
         good = ((const uint8_t *)p->small)[i] == PATTERN && good;
@@ -370,7 +370,7 @@ static int posted_after_abort_body(const struct scene *scene, struct comm *comm,
     wait_for(scene->turn, &scene->turn->sending, 1);
     comm_gloo()->abort(comm); /* nothing is in flight that it could free */
     const bool begun = comm_gloo()->post_begin(comm) == ST_OK;
-    const enum status st = comm_gloo()->post_recv(comm, 1, &byte, 1, &post);
+    const enum status st = comm_gloo()->post_recv(comm, 1, 0, &byte, 1, &post);
     return begun && st == ST_STALE ? 0 : 1;
 }
 
@@ -407,7 +407,7 @@ static int reclaiming_body(const struct scene *scene, struct comm *comm, int ran
     CHECK(data != NULL);
     struct comm_post in;
     CHECK(comm_gloo()->post_begin(comm) == ST_OK);
-    CHECK(comm_gloo()->post_recv(comm, 1, data, AMID_BYTES, &in) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, 1, 0, data, AMID_BYTES, &in) == ST_OK);
     CHECK(comm_gloo()->post_end(comm, LONG_MS) == ST_OK);
     count_up(scene->turn, &scene->turn->sending);
     const struct timespec while_it_runs = { 0, 5 * 1000 * 1000 };

@@ -126,9 +126,9 @@ static enum status pass(struct rank_thread *self, struct comm *comm, uint32_t ro
         if (peers[i] < 0 || peers[i] >= RANKS)
             continue;
         if (st == ST_OK)
-            st = t->post_recv(comm, peers[i], &in[i], sizeof(in[i]), &posts[count++]);
+            st = t->post_recv(comm, peers[i], 0, &in[i], sizeof(in[i]), &posts[count++]);
         if (st == ST_OK)
-            st = t->post_send(comm, peers[i], &out, sizeof(out), &posts[count++]);
+            st = t->post_send(comm, peers[i], 0, &out, sizeof(out), &posts[count++]);
     }
     if (st == ST_OK)
         st = t->post_end(comm, LONG_MS);
@@ -194,7 +194,7 @@ static enum status strangers_body(struct rank_thread *self)
     const bool refused = comm_gloo()->send(comm, stranger, bytes, 1, LONG_MS) == ST_INVALID &&
                          comm_gloo()->all_gather_v(comm, segments, LONG_MS) == ST_INVALID &&
                          comm_gloo()->post_begin(comm) == ST_OK &&
-                         comm_gloo()->post_recv(comm, stranger, bytes, 1, &post) == ST_INVALID &&
+                         comm_gloo()->post_recv(comm, stranger, 0, bytes, 1, &post) == ST_INVALID &&
                          comm_gloo()->post_end(comm, LONG_MS) == ST_OK;
     if (refused)
         st = pass(self, comm, 7); /* it did no harm */

@@ -101,9 +101,9 @@ static enum status post(struct nccl_rank *r, struct comm *comm, struct exchange 
     enum status st = comm_nccl()->post_begin(comm);
     for (int p = 0; p < r->size; p++) {
         for (int k = 0; k < PER_PEER && p != r->rank && st == ST_OK; k++) {
-            st = comm_nccl()->post_send(comm, p, x->out[p][k], size, &x->sent[p][k]);
+            st = comm_nccl()->post_send(comm, p, 0, x->out[p][k], size, &x->sent[p][k]);
             if (st == ST_OK)
-                st = comm_nccl()->post_recv(comm, p, x->in[p][k], size, &x->got[p][k]);
+                st = comm_nccl()->post_recv(comm, p, 0, x->in[p][k], size, &x->got[p][k]);
         }
     }
     return st == ST_OK ? comm_nccl()->post_end(comm, NCCL_LONG_MS) : st;
@@ -230,16 +230,16 @@ static enum status refused_on(struct nccl_rank *r, struct comm *comm)
     const int peer = 1 - r->rank;
     uint32_t *data = device_new(r, 2);
     struct comm_post got = { 0 }, sent = { 0 };
-    CHECK(t->post_send(comm, peer, data, 4, &sent) == ST_INVALID); /* no bundle */
+    CHECK(t->post_send(comm, peer, 0, data, 4, &sent) == ST_INVALID); /* no bundle */
     CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_INVALID);
     CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_INVALID);
     CHECK(t->post_begin(comm) == ST_OK);
     CHECK(t->post_begin(comm) == ST_INVALID);
-    CHECK(t->post_send(comm, peer, data, 0, &sent) == ST_INVALID);
-    CHECK(t->post_send(comm, r->rank, data, 4, &sent) == ST_INVALID);
-    CHECK(t->post_recv(comm, 2, data, 4, &got) == ST_INVALID);
-    CHECK(t->post_recv(comm, peer, data, 4, &got) == ST_OK);
-    CHECK(t->post_send(comm, peer, data + 1, 4, &sent) == ST_OK);
+    CHECK(t->post_send(comm, peer, 0, data, 0, &sent) == ST_INVALID);
+    CHECK(t->post_send(comm, r->rank, 0, data, 4, &sent) == ST_INVALID);
+    CHECK(t->post_recv(comm, 2, 0, data, 4, &got) == ST_INVALID);
+    CHECK(t->post_recv(comm, peer, 0, data, 4, &got) == ST_OK);
+    CHECK(t->post_send(comm, peer, 0, data + 1, 4, &sent) == ST_OK);
     CHECK(t->wait_one(comm, &got, NCCL_LONG_MS) == ST_INVALID); /* its bundle is open */
     CHECK(t->post_end(comm, 0) == ST_INVALID);
     CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_OK);
@@ -282,15 +282,15 @@ static enum status full_body(struct nccl_rank *r)
         struct comm_post *post = &posts[i % COMM_POSTS_MAX];
         if (i >= COMM_POSTS_MAX) {
             CHECK(t->post_begin(comm) == ST_OK);
-            CHECK(t->post_recv(comm, 1 - r->rank, data, 4, &more) == ST_FULL);
+            CHECK(t->post_recv(comm, 1 - r->rank, 0, data, 4, &more) == ST_FULL);
             CHECK(t->post_end(comm, NCCL_LONG_MS) == ST_OK);
             CHECK(t->wait_one(comm, post, NCCL_LONG_MS) == ST_OK);
         }
         st = t->post_begin(comm);
         if (st == ST_OK && r->rank == 0)
-            st = t->post_send(comm, 1, data, 4, post);
+            st = t->post_send(comm, 1, 0, data, 4, post);
         if (st == ST_OK && r->rank == 1)
-            st = t->post_recv(comm, 0, data, 4, post);
+            st = t->post_recv(comm, 0, 0, data, 4, post);
         if (st == ST_OK)
             st = t->post_end(comm, NCCL_LONG_MS);
     }
@@ -383,7 +383,7 @@ static enum status hang_in_both(struct nccl_rank *r, struct comm *pipe, struct e
     const enum status expected = ending->by_deadline ? ST_PEER : ST_STALE;
     CHECK(t->recv(r->comm, 1, data, 4, NCCL_LONG_MS) == ST_OK);
     CHECK(t->post_begin(pipe) == ST_OK);
-    CHECK(t->post_recv(pipe, 1, data + 1, 4, &post) == ST_OK);
+    CHECK(t->post_recv(pipe, 1, 0, data + 1, 4, &post) == ST_OK);
     CHECK(t->post_end(pipe, NCCL_LONG_MS) == ST_OK);
     CHECK(t->wait_one(pipe, &post, NCCL_LONG_MS) == ST_OK);
     ending->pipe = pipe;
@@ -449,7 +449,7 @@ static enum status leaving_body(struct nccl_rank *r)
     enum status st = open_pipe(r, &stream, &comm);
     if (st == ST_OK && r->rank == 0) {
         CHECK(comm_nccl()->post_begin(comm) == ST_OK);
-        CHECK(comm_nccl()->post_recv(comm, 1, data, 4, &post) == ST_OK);
+        CHECK(comm_nccl()->post_recv(comm, 1, 0, data, 4, &post) == ST_OK);
         CHECK(comm_nccl()->post_end(comm, NCCL_LONG_MS) == ST_OK);
     }
     while (r->rank == 1 && atomic_load(left) == 0)

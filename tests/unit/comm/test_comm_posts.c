@@ -185,8 +185,9 @@ static enum status post_all(struct program *p)
              st == ST_OK && in_bundle > 0 && p->next_count > 0; in_bundle--) {
             struct message *m = &p->messages[p->count++];
             *m = take_next(p);
-            st = m->is_send ? comm_gloo()->post_send(p->comm, m->peer, m->data, m->size, &m->post)
-                            : comm_gloo()->post_recv(p->comm, m->peer, m->data, m->size, &m->post);
+            st = m->is_send
+                     ? comm_gloo()->post_send(p->comm, m->peer, 0, m->data, m->size, &m->post)
+                     : comm_gloo()->post_recv(p->comm, m->peer, 0, m->data, m->size, &m->post);
         }
         if (st == ST_OK)
             st = comm_gloo()->post_end(p->comm, LONG_MS);
@@ -264,8 +265,8 @@ static enum status post_row(struct comm *comm, const struct rank_thread *self, b
     for (uint32_t i = 0; st == ST_OK && i < ROW; i++) {
         if (is_send)
             row[i] = (uint32_t)self->rank * 1000 + i;
-        st = is_send ? comm_gloo()->post_send(comm, peer, row + i, sizeof(row[i]), &posts[i])
-                     : comm_gloo()->post_recv(comm, peer, row + i, sizeof(row[i]), &posts[i]);
+        st = is_send ? comm_gloo()->post_send(comm, peer, 0, row + i, sizeof(row[i]), &posts[i])
+                     : comm_gloo()->post_recv(comm, peer, 0, row + i, sizeof(row[i]), &posts[i]);
     }
     return st == ST_OK ? comm_gloo()->post_end(comm, LONG_MS) : st;
 }
@@ -309,9 +310,9 @@ static enum status mixed_body(struct comm *comm, const struct rank_thread *self)
     const bool sends = self->rank == 0;
     enum status st = comm_gloo()->post_begin(comm);
     if (st == ST_OK && sends)
-        st = comm_gloo()->post_send(comm, 1, &values[0], 4, &posts[0]);
+        st = comm_gloo()->post_send(comm, 1, 0, &values[0], 4, &posts[0]);
     if (st == ST_OK && !sends)
-        st = comm_gloo()->post_recv(comm, 0, &values[2], 4, &posts[0]);
+        st = comm_gloo()->post_recv(comm, 0, 0, &values[2], 4, &posts[0]);
     if (st == ST_OK)
         st = comm_gloo()->post_end(comm, LONG_MS);
     if (st == ST_OK && sends)
@@ -338,10 +339,10 @@ static enum status full_body(struct comm *comm, const struct rank_thread *self)
     enum status st = comm_gloo()->post_begin(comm);
     for (int i = 0; st == ST_OK && i < COMM_POSTS_MAX; i++) {
         own[i] = i % 2 == 0 ? 0 : (uint8_t)i;
-        st = i % 2 == 0 ? comm_gloo()->post_recv(comm, peer, own + i, 1, &posts[i])
-                        : comm_gloo()->post_send(comm, peer, own + i, 1, &posts[i]);
+        st = i % 2 == 0 ? comm_gloo()->post_recv(comm, peer, 0, own + i, 1, &posts[i])
+                        : comm_gloo()->post_send(comm, peer, 0, own + i, 1, &posts[i]);
     }
-    if (st == ST_OK && comm_gloo()->post_send(comm, peer, own + COMM_POSTS_MAX, 1,
+    if (st == ST_OK && comm_gloo()->post_send(comm, peer, 0, own + COMM_POSTS_MAX, 1,
                                               &posts[COMM_POSTS_MAX]) != ST_FULL)
         return ST_CORRUPT;
     if (st == ST_OK)
@@ -376,9 +377,9 @@ static enum status counted_body(struct comm *comm, const struct rank_thread *sel
     struct comm_traffic traffic;
     enum status st = t->post_begin(comm);
     if (st == ST_OK)
-        st = t->post_recv(comm, peer, in, 1000 + (size_t)rank, &posts[0]);
+        st = t->post_recv(comm, peer, 0, in, 1000 + (size_t)rank, &posts[0]);
     if (st == ST_OK)
-        st = t->post_send(comm, peer, out, 1001 - (size_t)rank, &posts[1]);
+        st = t->post_send(comm, peer, 0, out, 1001 - (size_t)rank, &posts[1]);
     if (st == ST_OK)
         st = t->post_end(comm, LONG_MS);
     for (int i = 0; st == ST_OK && i < 2; i++)
@@ -404,17 +405,17 @@ static enum status refused_body(struct comm *comm, const struct rank_thread *sel
     const int peer = 1 - self->rank;
     uint8_t in = 0, out = 1;
     struct comm_post got = { 0 }, sent = { 0 };
-    CHECK(t->post_send(comm, peer, &out, 1, &sent) == ST_INVALID); /* no bundle */
+    CHECK(t->post_send(comm, peer, 0, &out, 1, &sent) == ST_INVALID); /* no bundle */
     CHECK(t->post_end(comm, LONG_MS) == ST_INVALID);
     CHECK(t->wait_one(comm, &got, LONG_MS) == ST_INVALID);
     CHECK(t->post_begin(comm) == ST_OK);
     CHECK(t->post_begin(comm) == ST_INVALID);
-    CHECK(t->post_send(comm, peer, &out, 0, &sent) == ST_INVALID);
-    CHECK(t->post_send(comm, self->rank, &out, 1, &sent) == ST_INVALID);
-    CHECK(t->post_recv(comm, 2, &in, 1, &got) == ST_INVALID);
-    CHECK(t->post_recv(comm, -1, &in, 1, &got) == ST_INVALID);
-    CHECK(t->post_recv(comm, peer, &in, 1, &got) == ST_OK);
-    CHECK(t->post_send(comm, peer, &out, 1, &sent) == ST_OK);
+    CHECK(t->post_send(comm, peer, 0, &out, 0, &sent) == ST_INVALID);
+    CHECK(t->post_send(comm, self->rank, 0, &out, 1, &sent) == ST_INVALID);
+    CHECK(t->post_recv(comm, 2, 0, &in, 1, &got) == ST_INVALID);
+    CHECK(t->post_recv(comm, -1, 0, &in, 1, &got) == ST_INVALID);
+    CHECK(t->post_recv(comm, peer, 0, &in, 1, &got) == ST_OK);
+    CHECK(t->post_send(comm, peer, 0, &out, 1, &sent) == ST_OK);
     CHECK(t->wait_one(comm, &got, LONG_MS) == ST_INVALID); /* its bundle is open */
     CHECK(t->post_end(comm, LONG_MS) == ST_OK);
     CHECK(t->wait_one(comm, &got, LONG_MS) == ST_OK);
@@ -442,8 +443,8 @@ static enum status twice_body(struct comm *comm, const struct rank_thread *self)
     }
     CHECK(met == ST_OK);
     CHECK(t->post_begin(comm) == ST_OK);
-    CHECK(t->post_recv(comm, 1 - self->rank, &byte, 1, &posts[0]) == ST_OK);
-    CHECK(t->post_recv(comm, 1 - self->rank, &byte, 1, &posts[1]) == ST_INVALID);
+    CHECK(t->post_recv(comm, 1 - self->rank, 0, &byte, 1, &posts[0]) == ST_OK);
+    CHECK(t->post_recv(comm, 1 - self->rank, 0, &byte, 1, &posts[1]) == ST_INVALID);
     CHECK(t->post_end(comm, LONG_MS) == ST_INVALID);
     CHECK(t->wait_one(comm, &posts[0], LONG_MS) == ST_INVALID);
     return strlen(t->why(comm)) > 0 ? ST_OK : ST_CORRUPT;
@@ -469,7 +470,7 @@ static enum status left_body(struct comm *comm, const struct rank_thread *self)
     }
     CHECK(st == ST_OK);
     CHECK(comm_gloo()->post_begin(comm) == ST_OK);
-    CHECK(comm_gloo()->post_recv(comm, 0, &byte, 1, &post) == ST_OK);
+    CHECK(comm_gloo()->post_recv(comm, 0, 0, &byte, 1, &post) == ST_OK);
     return comm_gloo()->post_end(comm, LONG_MS);
 }
 

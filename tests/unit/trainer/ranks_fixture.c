@@ -158,12 +158,13 @@ static void note_end(struct one *one, struct worker *worker, enum loop_end end)
     struct evaluation result;
     one->result->end = end;
     one->result->lanes_us = worker->lanes_us;
+    one->result->chunks = worker->stage != NULL ? stage_chunks(worker->stage) : 0;
     if (worker->comm != NULL && worker->device.comm->traffic != NULL) {
         struct comm_traffic traffic = { 0 };
         worker->device.comm->traffic(worker->comm, &traffic);
         one->result->sent_bytes = traffic.sent_bytes;
     }
-    if (one->options->over_at > 0 && worker->eval_plan != NULL)
+    if (one->options->over_at > 0 && worker->eval_plans[0] != NULL)
         one->result->evaluation_st = evaluation_run(worker, &result);
 }
 

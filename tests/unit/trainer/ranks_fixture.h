@@ -56,6 +56,7 @@ struct ranks_result {
     size_t row_count;
     enum loop_end end;         /* of rank 0 */
     int64_t lanes_us;          /* of rank 0's newest step */
+    uint32_t chunks;           /* of rank 0's stage; 0: it has none */
     enum status evaluation_st; /* over_at, and it evaluates: of one more evaluation of rank 0 */
 };
 

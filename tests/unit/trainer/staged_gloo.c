@@ -152,22 +152,25 @@ static struct message *new_message(struct comm *comm, void *device, size_t size,
     return m;
 }
 
-static enum status post_send(struct comm *comm, int peer, const void *data, size_t size,
-                             struct comm_post *out)
+/* As on nccl, there is one order for all channels. */
+static enum status post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
+                             size_t size, struct comm_post *out)
 {
+    (void)channel;
     struct message *m = new_message(comm, NULL, size, false);
     enum status st = copy(comm, m->host, data, size, messages_stream(comm));
     if (st == ST_OK)
-        st = comm_gloo()->post_send(comm->gloo, peer, m->host, size, &m->post);
+        st = comm_gloo()->post_send(comm->gloo, peer, 0, m->host, size, &m->post);
     *out = m->post;
     return st;
 }
 
-static enum status post_recv(struct comm *comm, int peer, void *data, size_t size,
+static enum status post_recv(struct comm *comm, int peer, uint32_t channel, void *data, size_t size,
                              struct comm_post *out)
 {
+    (void)channel;
     struct message *m = new_message(comm, data, size, true);
-    enum status st = comm_gloo()->post_recv(comm->gloo, peer, m->host, size, &m->post);
+    enum status st = comm_gloo()->post_recv(comm->gloo, peer, 0, m->host, size, &m->post);
     *out = m->post;
     return st;
 }

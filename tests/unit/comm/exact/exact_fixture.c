@@ -50,11 +50,11 @@ void lanes_fill(struct exact *exact, const uint32_t *shares, int size, int rank,
         first += shares[r];
     exact_begin(exact);
     for (uint32_t lane = 0; lane < shares[rank]; lane++) {
-        float *buffer = exact_lane(exact);
+        float *buffer = exact_lane(exact, 0);
         for (size_t i = 0; i < count; i++)
             buffer[i] = lane_value(order[first + lane], i);
         if (lane + 1 < shares[rank])
-            assert_int_equal(exact_lane_done(exact), ST_OK);
+            assert_int_equal(exact_lane_done(exact, 0), ST_OK);
     }
     for (size_t b = bucket_count; b > 0; b--)
         exact_bucket_done(exact, b - 1);

@@ -216,11 +216,11 @@ static void buffers_stay_where_they_are(void **state)
     for (int generation = 0; generation < 3; generation++) {
         exact_begin(world.exact[0]);
         for (int lane = 0; lane < 5; lane++) {
-            float *at = exact_lane(world.exact[0]);
+            float *at = exact_lane(world.exact[0], 0);
             assert_true(generation == 0 || at == lanes[lane]);
             lanes[lane] = at;
             if (lane < 4)
-                assert_int_equal(exact_lane_done(world.exact[0]), ST_OK);
+                assert_int_equal(exact_lane_done(world.exact[0], 0), ST_OK);
         }
         run_step(&world, reference);
         regroup(&world, 1, (const uint32_t[]){ 8 }); /* needs more of them */

@@ -53,9 +53,9 @@ static enum status run_step(struct nccl_rank *r, struct exact *exact, const uint
         first += shares[p];
     exact_begin(exact);
     for (uint32_t i = 0; st == ST_OK && i < shares[r->rank]; i++) {
-        fill_lane(r, exact_lane(exact), order[first + i]);
+        fill_lane(r, exact_lane(exact, 0), order[first + i]);
         if (i + 1 < shares[r->rank])
-            st = exact_lane_done(exact);
+            st = exact_lane_done(exact, 0);
     }
     for (size_t b = BUCKETS; b-- > 0;)
         exact_bucket_done(exact, b);
@@ -320,9 +320,10 @@ static const struct stage {
     struct exact_run runs[2];
     size_t run_count, buckets[3], bucket_count;
 } stages[] = {
-    { { { 1000, 70000 } }, 1, { 1000 }, 1 },
-    { { { 0, 1000 }, { 71000, 129000 } }, 2, { 0, 71000, 131072 }, 3 }, /* needs more events */
-    { { { 1000, 70000 } }, 1, { 1000, 30000 }, 2 },
+    { { { 1000, 70000, 0 } }, 1, { 1000 }, 1 },
+    /* needs more events */
+    { { { 0, 1000, 0 }, { 71000, 129000, 0 } }, 2, { 0, 71000, 131072 }, 3 },
+    { { { 1000, 70000, 0 } }, 1, { 1000, 30000 }, 2 },
 };
 #define STAGES (sizeof(stages) / sizeof(stages[0]))
 
@@ -348,9 +349,9 @@ static enum status run_stage(struct nccl_rank *r, struct exact *exact, const str
         first += reduction->shares[p];
     exact_begin(exact);
     for (uint32_t i = 0; st == ST_OK && i < reduction->shares[r->rank]; i++) {
-        fill_runs(r, stage, exact_lane(exact), lanes[order[first + i]]);
+        fill_runs(r, stage, exact_lane(exact, 0), lanes[order[first + i]]);
         if (i + 1 < reduction->shares[r->rank])
-            st = exact_lane_done(exact);
+            st = exact_lane_done(exact, 0);
     }
     for (size_t b = stage->bucket_count; b-- > 0;)
         exact_bucket_done(exact, b);

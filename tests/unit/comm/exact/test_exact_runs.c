@@ -61,7 +61,8 @@ static void draw_runs(struct world *world, uint32_t round)
     size_t from = 0;
     for (uint32_t i = 0; i < world->run_count; i++) {
         from += draw(round, 210 + i, 4) * PAGE + draw(round, 220 + i, 18);
-        world->runs[i] = (struct exact_run){ from, 1 + draw(round, 230 + i, 5 * PAGE) };
+        world->runs[i] = (struct exact_run){ from, 1 + draw(round, 230 + i, 5 * PAGE),
+                                             draw(round, 250 + i, EXACT_SECTIONS_MAX) };
         from += world->runs[i].count;
     }
     if (draw(round, 240, 3) == 0 && world->run_count > 0) {
@@ -73,7 +74,7 @@ static void draw_runs(struct world *world, uint32_t round)
 /* Up to three in each run; draws their chunks, too. */
 static void draw_buckets(struct world *world, uint32_t round)
 {
-    const struct exact_run all = { 0, COUNT };
+    const struct exact_run all = { .count = COUNT };
     world->bucket_count = 0;
     for (uint32_t i = 0; i < (world->run_count == 0 ? 1 : world->run_count); i++) {
         const struct exact_run *run = world->run_count == 0 ? &all : &world->runs[i];
@@ -216,23 +217,51 @@ static bool is_in_a_bucket(const struct world *world, size_t i, size_t *bucket)
     return false;
 }
 
+static size_t section_of(const struct world *world, size_t bucket)
+{
+    for (size_t i = 0; i < world->run_count; i++) {
+        const struct exact_run *run = &world->runs[i];
+        if (world->bucket_begin[bucket] >= run->first &&
+            world->bucket_begin[bucket] < run->first + run->count)
+            return run->section;
+    }
+    return 0;
+}
+
+/* Of a section the next lane. false: there is no such section. */
+static bool fill_lane(const struct world *world, struct exact *exact, uint32_t lane, size_t section,
+                      int *gaps)
+{
+    float *buffer = exact_lane(exact, section);
+    bool any = false;
+    for (size_t b = 0; b < world->bucket_count; b++) {
+        if (section_of(world, b) != section)
+            continue;
+        any = true;
+        for (size_t i = world->bucket_begin[b]; i < world->bucket_end[b]; i++)
+            buffer[i] = lane_value(lane, i);
+    }
+    *gaps += check_memory(world, buffer);
+    return any;
+}
+
+/* Each section's lanes for themselves, in turns that differ from rank to rank. */
 static void fill_lanes(const struct world *world, int rank, int *gaps)
 {
     struct exact *exact = world->exact[rank];
-    uint32_t order[LANES], first = 0;
+    uint32_t order[LANES], first = 0, at[EXACT_SECTIONS_MAX] = { 0 };
     exact_spread(world->shares, (uint32_t)world->size, order);
     for (int r = 0; r < rank; r++)
         first += world->shares[r];
     exact_begin(exact);
-    for (uint32_t lane = 0; lane < world->shares[rank]; lane++) {
-        float *buffer = exact_lane(exact);
-        *gaps += check_memory(world, buffer);
-        for (size_t b = 0; b < world->bucket_count; b++) {
-            for (size_t i = world->bucket_begin[b]; i < world->bucket_end[b]; i++)
-                buffer[i] = lane_value(order[first + lane], i);
-        }
-        if (lane + 1 < world->shares[rank])
-            assert_int_equal(exact_lane_done(exact), ST_OK);
+    const uint32_t own = world->shares[rank];
+    for (uint32_t turn = 0; at[0] < own || at[1] < own; turn++) {
+        const size_t drawn = draw((uint32_t)rank, 600 + turn, EXACT_SECTIONS_MAX);
+        const size_t s = at[drawn] < own ? drawn : 1 - drawn;
+        const bool any = fill_lane(world, exact, order[first + at[s]], s, gaps);
+        if (any && at[s] + 1 < own)
+            assert_int_equal(exact_lane_done(exact, s), ST_OK);
+        at[s]++;
     }
     for (size_t b = world->bucket_count; b > 0; b--)
         exact_bucket_done(exact, b - 1);
@@ -381,7 +410,7 @@ static void buffers_stay_where_they_are_with_equal_runs(void **state)
     float *reference = lane_sums_new(LANES, COUNT);
     open_ranks(&world, 0);
     exact_begin(world.exact[0]);
-    const float *before = exact_lane(world.exact[0]);
+    const float *before = exact_lane(world.exact[0], 0);
     for (int generation = 0; generation < 2; generation++) {
         exact_disconnect(world.exact[0]);
         close_comms(&world);
@@ -392,7 +421,7 @@ static void buffers_stay_where_they_are_with_equal_runs(void **state)
         }
         open_ranks(&world, 1);
         exact_begin(world.exact[0]);
-        assert_ptr_equal(exact_lane(world.exact[0]), before);
+        assert_ptr_equal(exact_lane(world.exact[0], 0), before);
         assert_true(check_steps(&world, reference) > 0);
     }
     close_world(&world);
@@ -405,7 +434,7 @@ static void touching_what_is_in_no_run_ends_the_process(void **state)
     struct world world = two_runs();
     open_ranks(&world, 0);
     exact_begin(world.exact[0]);
-    float *lane = exact_lane(world.exact[0]);
+    float *lane = exact_lane(world.exact[0], 0);
     const size_t outside[] = { 0, 2 * PAGE - 1, 5 * PAGE, 20 * PAGE - 1, 30 * PAGE, COUNT - 1 };
     for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++) {
         const pid_t child = fork();

@@ -113,17 +113,35 @@ static size_t up_to(size_t own)
     return own == 0 ? 0 : own + 2 * CHUNK;
 }
 
+/* Of all chunks: its own bytes of a kind, and what there is memory for at most. */
+static void own_bytes(const struct stage *s, enum lane_part part, size_t *least, size_t *most)
+{
+    *least = *most = 0;
+    for (uint32_t c = 0; c < stage_chunks(s); c++) {
+        const size_t bytes = run_bytes(&s->extent[stage_part(s, c)].part[part]);
+        *least += bytes;
+        *most += up_to(bytes);
+    }
+}
+
+static bool is_own(const struct stage *s, const struct lane_run *run)
+{
+    bool own = false;
+    for (uint32_t c = 0; c < stage_chunks(s); c++)
+        own = own || run->first == s->extent[stage_part(s, c)].part[LANE_PARAMS].first;
+    return own;
+}
+
 /* What there is memory for, of each buffer, and that it is what the stage holds. Returns bytes. */
 static size_t check_state(const struct worker *w)
 {
     const struct stage *s = w->stage;
-    const struct lane_run *own = &s->extent[s->box.stage].part[LANE_PARAMS];
     const struct ckpt_buffer *buffers = NULL;
     const struct ckpt_tensor *tensors = NULL;
     uint32_t count = 0, tensor_count = 0;
     size_t total = 0, ties = 0;
     for (size_t i = 0; i < s->param_runs; i++) {
-        if (s->params[i].first != own->first)
+        if (!is_own(s, &s->params[i]))
             ties += up_to(run_bytes(&s->params[i]));
     }
     optimizer_describe(w->optimizer, &buffers, &count, &tensors, &tensor_count);
@@ -132,10 +150,10 @@ static size_t check_state(const struct worker *w)
         const enum optimizer_buffer_kind kind = optimizer_buffer_kind(w->optimizer, i);
         const bool stats = kind == OPTIMIZER_STATISTICS;
         const size_t bytes = bytes_at(buffers[i].data);
-        const size_t most = up_to(stats ? run_bytes(&s->stats) : run_bytes(own)) +
-                            (kind == OPTIMIZER_PARAMETERS ? ties : 0);
-        assert_true(bytes <= most);
-        assert_true(bytes >= (stats ? run_bytes(&s->stats) : run_bytes(own)));
+        size_t least = 0, most = 0;
+        own_bytes(s, stats ? LANE_STATS : LANE_PARAMS, &least, &most);
+        assert_true(bytes <= most + (kind == OPTIMIZER_PARAMETERS ? ties : 0));
+        assert_true(bytes >= least);
         total += bytes;
     }
     const struct ckpt_state state = { .buffers = buffers, .buffer_count = count };
@@ -179,15 +197,18 @@ static void check_stages(const char *yaml, const char *const *sets)
     parse(yaml, sets, job);
     for (uint32_t count = 2; count <= STAGES_MAX; count++) {
         struct stage_plan stages = { .count = count };
-        size_t own = 0, all = 0, most = 0;
+        size_t own = 0, all = 0, most = 0, parts = 0;
         for (uint32_t i = 0; i < count; i++)
             stages.of[i].workers = 1;
         for (uint32_t rank = 0; rank < count; rank++) {
             struct progress progress = { .session = NULL };
             struct worker *w = open_worker(job, &progress, &stages, rank);
-            const struct lane_run *params = &w->stage->extent[rank].part[LANE_PARAMS];
-            assert_int_equal(params->first, own); /* where the one before ends */
-            own = params->end;
+            parts = w->stage->parts;
+            for (uint32_t c = 0; c < stage_chunks(w->stage); c++) {
+                const struct lane_run *params =
+                    &w->stage->extent[stage_part(w->stage, c)].part[LANE_PARAMS];
+                own += params->end - params->first;
+            }
             all = w->tape->param_elements;
             const size_t state = check_state(w);
             check_need(w, state);
@@ -195,6 +216,8 @@ static void check_stages(const char *yaml, const char *const *sets)
             worker_close(w);
         }
         assert_int_equal(own, all);
+        const bool interleaved = job->parallel.schedule == JOB_PIPELINE_INTERLEAVED;
+        assert_int_equal(parts, interleaved ? 2 * count : count);
         print_message("%u stages: %.1f MiB of %.1f at most\n", count, (double)most / 1048576.0,
                       (double)all * 3 * sizeof(float) / 1048576.0);
     }
@@ -224,6 +247,21 @@ static void a_stage_with_split_backwards_has_what_is_said(void **state)
     check_stages(tiny_gpt2, sets);
 }
 
+/* Two parts of the model each, whose plans share their stashes. */
+static void an_interleaved_stage_has_what_is_said(void **state)
+{
+    static const char *const sets[] = { "train.global_batch=24",
+                                        "train.lanes=2",
+                                        "train.micro_batch=1",
+                                        "parallel.pipeline=2",
+                                        "workers.count=2",
+                                        "parallel.schedule=interleaved",
+                                        NULL };
+    (void)state;
+    check_stages(tiny_gpt2, sets);
+    check_stages(tiny_resnet, sets);
+}
+
 static void a_stage_of_resnet18_has_its_own(void **state)
 {
     static const char *const sets[] = { "train.micro_batch=2", NULL };
@@ -236,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_of_gpt2_has_its_own),
         cmocka_unit_test(a_stage_with_split_backwards_has_what_is_said),
+        cmocka_unit_test(an_interleaved_stage_has_what_is_said),
         cmocka_unit_test(a_stage_of_resnet18_has_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

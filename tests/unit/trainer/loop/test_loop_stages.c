@@ -48,6 +48,20 @@ static void same_rows(const struct ranks_result *a, const struct ranks_result *b
     }
 }
 
+/* Of a stage; the tests' micro-batches are a multiple of the stages if their lanes are. */
+static uint32_t chunks_of(const struct way *way, const char *const *sets)
+{
+    uint32_t stages = 0, lanes = 0;
+    while (stages < 4 && way->widths[stages] > 0)
+        stages++;
+    for (uint32_t r = 0; r < way->widths[0]; r++)
+        lanes += way->shares[r];
+    if (stages == 1)
+        return 0;
+    const bool interleaved = sets != NULL && strstr(sets[0], "interleaved") != NULL;
+    return interleaved && lanes % stages == 0 ? 2 : 1;
+}
+
 static void check_ways(const struct ranks_job *job, const struct way *ways, size_t count,
                        const char *const *sets, const char *folder)
 {
@@ -61,6 +75,7 @@ static void check_ways(const struct ranks_job *job, const struct way *ways, size
         struct ranks_result *result = run(job, &ways[i], sets, &options);
         assert_string_equal(result->digest, reference->digest);
         same_rows(reference, result, 0);
+        assert_int_equal(result->chunks, chunks_of(&ways[i], sets));
         free(result);
     }
     free(reference);
@@ -116,6 +131,45 @@ static void split_backwards_change_no_bits(void **state)
     check_ways(&mlp, ways, 2, split, *state);
     check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), split, *state);
     check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), half, *state);
+}
+
+/* Stages with two parts of the model each, where micro-batches go by in rounds of as many as there
+ * are stages; else it is 1f1b. Ties and chunks of a checkpoint may be a stage's with itself. */
+static void interleaved_stages_change_no_bits(void **state)
+{
+    static const struct ranks_job few_lanes = {
+        tiny_gpt2,
+        { "model.width=96", "model.heads=4", "model.vocab=6000", "train.duration=3 steps",
+          "train.global_batch=8", "train.lanes=4", "train.micro_batch=1", NULL }
+    };
+    static const char *const plain[] = { "parallel.schedule=interleaved", "parallel.pipeline=2",
+                                         "workers.count=2", NULL };
+    static const char *const owns[] = { "parallel.schedule=interleaved", "parallel.pipeline=2",
+                                        "workers.count=2", "parallel.zero=1", NULL };
+    static const char *const half[] = { "parallel.schedule=interleaved", "parallel.pipeline=2",
+                                        "workers.count=2", "train.precision=bf16", NULL };
+    static const struct way ways[] = { { { 1 }, { 8 } },
+                                       { { 1, 1 }, { 8, 8 } },
+                                       { { 2, 2 }, { 4, 4, 4, 4 } },
+                                       { { 1, 1, 1, 1 }, { 8, 8, 8, 8 } },
+                                       { { 2, 1 }, { 5, 3, 8 } },
+                                       { { 2, 2 }, { 5, 3, 2, 6 } },
+                                       { { 1, 1, 1 }, { 8, 8, 8 } } };
+    static const struct way lanes[] = { { { 1 }, { 4 } },
+                                        { { 1, 1 }, { 4, 4 } },
+                                        { { 2, 1 }, { 3, 1, 4 } },
+                                        { { 1, 1, 1, 1 }, { 4, 4, 4, 4 } } };
+    static const struct way images[] = { { { 1 }, { 3 } },
+                                         { { 1, 1, 1 }, { 3, 3, 3 } },
+                                         { { 2, 1, 1 }, { 2, 1, 3, 3 } } };
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), plain, *state);
+    check_ways(&gpt2, ways, sizeof(ways) / sizeof(ways[0]), owns, *state);
+    check_ways(&gpt2, ways, 3, half, *state);
+    check_ways(&few_lanes, lanes, sizeof(lanes) / sizeof(lanes[0]), plain, *state);
+    check_ways(&mlp, ways, 2, plain, *state);
+    check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), plain, *state);
+    check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), half, *state);
+    check_ways(&resnet, images, sizeof(images) / sizeof(images[0]), owns, *state);
 }
 
 /* More than may be asked for early, of gradients of which two come for each micro-batch. */
@@ -235,6 +289,7 @@ int main(void)
         IN_FOLDER(stages_change_no_bits_of_a_tied_gpt2),
         IN_FOLDER(schedules_change_no_bits),
         IN_FOLDER(split_backwards_change_no_bits),
+        IN_FOLDER(interleaved_stages_change_no_bits),
         IN_FOLDER(hundreds_of_micro_batches_at_once_change_no_bits),
         cmocka_unit_test(too_many_micro_batches_at_once_are_refused_with_a_way_out),
         IN_FOLDER(owners_within_stages_change_no_bits),

@@ -260,8 +260,8 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
     static const size_t sizes[] = { 1,
                                     124000000,
                                     1558000000,
-                                    480 * LANE_BUCKET_ELEMENTS - 1,
-                                    480 * LANE_BUCKET_ELEMENTS,
+                                    460 * LANE_BUCKET_ELEMENTS - 1,
+                                    460 * LANE_BUCKET_ELEMENTS,
                                     7000000000,
                                     70000000000,
                                     1000000000000 };
