@@ -109,10 +109,11 @@ def test_a_worker_of_a_wide_stage_dies_and_its_stage_has_the_state(digest, point
         assert home.digest(job, seconds=120) == digest
 
 
-def test_lanes_of_a_stage_are_dealt_anew_without_a_new_process(digest):
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
+def test_lanes_of_a_stage_are_dealt_anew_without_a_new_process(digest, schedule):
     """There is no place for another one: the stage that lost a worker goes on with what it has."""
     with held_home("trainer.backward,rank=3,step=13:wait", "trainer.refresh,generation=2:wait", slots=4) as home:
-        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4, workers__min=3)
+        job = home.submit(TEXT, parallel__pipeline=2, workers__count=4, workers__min=3, parallel__schedule=schedule)
         home.wait_hit("trainer.backward")
         before = workers(home.show(job))
         os.kill(before[3], signal.SIGKILL)

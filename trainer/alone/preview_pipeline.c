@@ -117,6 +117,7 @@ static enum status cut_model(struct cut *c, struct reason *reason)
         if (given)
             c->first[s] = (int)c->job.first_node[s];
     }
+    CHECK(c->job.stage_count > 0);
     for (uint32_t part = 0; part < c->parts; part++) {
         const uint32_t s = part % c->job.stage_count;
         const int end = part + 1 < c->parts ? c->first[part + 1] : c->of->tape->node_count;
@@ -148,6 +149,12 @@ static void note_rows(const struct pipeline_table *table, const double *idle, do
     out->waiting = whole > 0 ? waited / whole / table->row_count : 0;
 }
 
+static enum pipeline_sends sends_of(const struct cut *c)
+{
+    const bool device = c->of->job->workers.device == JOB_DEVICE_CUDA;
+    return device ? PIPELINE_SENDS_ARE_MET : PIPELINE_SENDS_ARE_STARTED;
+}
+
 /* The table as workers will have it. */
 static enum status clock_table(const struct cut *c, const struct pipeline_table *table,
                                struct bubble *out, struct reason *reason)
@@ -168,16 +175,7 @@ static enum status clock_table(const struct cut *c, const struct pipeline_table 
         cost[s].of[PIPELINE_F] = cost[s].of[PIPELINE_I] = cost[s].of[PIPELINE_W] = third;
         cost[s].of[PIPELINE_B] = 2 * third;
     }
-    const enum pipeline_sends sends = c->of->job->workers.device == JOB_DEVICE_CUDA
-                                          ? PIPELINE_SENDS_ARE_MET
-                                          : PIPELINE_SENDS_ARE_STARTED;
-    if (sends == PIPELINE_SENDS_ARE_MET && !verdict.may_meet) {
-        reason_set(reason,
-                   "interleaved: on GPUs each pipeline has to have as many micro-batches as "
-                   "stages, or its workers would wait for each other");
-        return ST_INVALID;
-    }
-    st = pipeline_clock(table, cost, sends, &time, idle);
+    st = pipeline_clock(table, cost, sends_of(c), &time, idle);
     if (st != ST_OK)
         return st;
     out->bubble = time.bubble;
@@ -218,7 +216,8 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
                                               .chunks = c->chunks,
                                               .accumulate = v->accumulate,
                                               .layout = &layout,
-                                              .orders = orders };
+                                              .orders = orders,
+                                              .sends = sends_of(c) };
     struct pipeline_table table;
     st = pipeline_table_init(&table, &options, reason);
     if (st != ST_OK)
@@ -271,22 +270,23 @@ static uint32_t more_lanes(const struct cut *c, const struct variant *now, struc
     return 0;
 }
 
-/* A backward in two halves waits less. */
-static bool less_by_halves(const struct cut *c, const struct variant *now, double bubble,
-                           struct bubble *out)
+/* Another schedule waits less. */
+static bool less_by(const struct cut *c, enum pipeline_schedule schedule, const struct variant *now,
+                    double bubble, struct bubble *out)
 {
     struct cut other = *c;
     struct reason reason;
-    other.schedule = PIPELINE_ZB_H1;
-    return c->schedule != PIPELINE_ZB_H1 && c->chunks == 1 &&
-           measure(&other, now, out, &reason) == ST_OK && out->bubble < bubble - LESS_MIN;
+    other.schedule = schedule;
+    other.chunks = 1;
+    return c->schedule != schedule && measure(&other, now, out, &reason) == ST_OK &&
+           out->bubble < bubble - LESS_MIN;
 }
 
 /* Even the worker that computes longest waits. */
 static enum status warn_of_bubble(const struct cut *c, const struct variant *now, double bubble,
                                   struct buf *out)
 {
-    struct bubble micros, lanes, halves;
+    struct bubble micros, lanes, halves, plain;
     const uint32_t accumulate = more_micros(c, now, &micros);
     const uint32_t more = more_lanes(c, now, &lanes);
     enum status st = buf_printf(
@@ -302,7 +302,9 @@ static enum status warn_of_bubble(const struct cut *c, const struct variant *now
         st = buf_printf(out, "%swith train.lanes: %u%s %.2f", accumulate > 0 ? ", " : "", more,
                         accumulate > 0 ? "" : " the bubble is", lanes.bubble);
     }
-    if (st == ST_OK && less_by_halves(c, now, bubble, &halves)) {
+    if (st == ST_OK && less_by(c, PIPELINE_1F1B, now, bubble, &plain))
+        st = buf_printf(out, "; with parallel.schedule: 1f1b %.2f", plain.bubble);
+    if (st == ST_OK && less_by(c, PIPELINE_ZB_H1, now, bubble, &halves)) {
         st = buf_printf(out, "; with parallel.schedule: zb-h1, for more memory, %.2f",
                         halves.bubble);
     }
@@ -320,30 +322,6 @@ static enum status warn_of_stages(const struct cut *c, double waiting, struct bu
         100 * waiting,
         given ? "parallel.pipeline with a number of stages cuts where they take alike"
               : "use fewer stages, or more workers in that one (parallel.stages)");
-}
-
-/* Its micro-batches are no multiple of the stages, or where sends are met it would get stuck. */
-static enum status refuse_interleaved(const struct cut *c, const struct variant *now,
-                                      struct reason *reason)
-{
-    struct variant other = *now;
-    struct reason none, why = *reason;
-    struct bubble bubble;
-    const int64_t lane = c->of->job->train.global_batch / now->lanes;
-    char way_out[64] = "";
-    int tries = 0;
-    for (int64_t a = now->accumulate + 1; a <= lane && tries < TRIES_MAX; a++) {
-        if (lane % a != 0)
-            continue;
-        tries++;
-        other.accumulate = (uint32_t)a;
-        if (measure(c, &other, &bubble, &none) != ST_OK)
-            continue;
-        (void)snprintf(way_out, sizeof(way_out), "train.accumulate: %lld, or ", (long long)a);
-        break;
-    }
-    reason_set(reason, "parallel.schedule: %s; set %sparallel.schedule: 1f1b", why.text, way_out);
-    return ST_CONFIG;
 }
 
 /* ---- lines ---- */
@@ -401,8 +379,6 @@ static enum status print_time(const struct cut *c, struct buf *out, struct reaso
     for (uint32_t r = 0; r < LIMIT_RANKS; r++)
         now.shares[r] = c->job.shares[r];
     enum status st = measure(c, &now, &bubble, reason);
-    if (st == ST_INVALID && c->schedule == PIPELINE_INTERLEAVED)
-        return refuse_interleaved(c, &now, reason);
     if (st != ST_OK)
         return st;
     st = buf_append_text(out, ", ");

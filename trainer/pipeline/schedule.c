@@ -53,6 +53,7 @@ uint32_t pipeline_output(const struct pipeline_table *table, uint32_t stage,
 /* ---- the order of one stage; micro-batches are 0 to micros - 1 ---- */
 
 struct order {
+    enum pipeline_sends sends;
     uint32_t stages, stage, chunks, micros;
     uint32_t count;
     struct pipeline_action *actions; /* [3 * chunks * micros] */
@@ -91,27 +92,50 @@ static void order_1f1b(struct order *order)
     }
 }
 
-/* Micro-batches go round in groups of as many as there are stages: all of a group through one
- * chunk, then through the next. Source: as above. */
-static void put_round(struct order *order, enum pipeline_kind kind, uint32_t n)
+/* Some of the micro-batches, which go round in groups of as many as there are stages: all of a
+ * group through one chunk, then through the next. The last group may have fewer. */
+struct rounds {
+    uint32_t first, micros;
+};
+
+static void put_round(struct order *order, const struct rounds *rounds, enum pipeline_kind kind,
+                      uint32_t n)
 {
     const uint32_t round = order->stages * order->chunks;
-    const uint32_t turn = n % round / order->stages;
+    const uint32_t before = n / round * order->stages;
+    const uint32_t group = at_most(rounds->micros - before, order->stages);
+    const uint32_t turn = n % round / group;
     const uint32_t chunk = kind == PIPELINE_F ? turn : order->chunks - 1 - turn;
-    put(order, kind, chunk, n / round * order->stages + n % order->stages);
+    put(order, kind, chunk, rounds->first + before + n % round % group);
 }
 
-static void order_interleaved(struct order *order)
+/* Later stages are less far ahead. With a short group that could make a circle: the first stage waits
+ * for the last one's forward, which comes after a backward that the first would come to later. All
+ * are as far ahead as the first then. Source: as above, for whole groups. */
+static void interleave(struct order *order, const struct rounds *rounds)
 {
-    const uint32_t all = order->chunks * order->micros;
-    const uint32_t behind = order->stages - 1 - order->stage;
+    const uint32_t all = order->chunks * rounds->micros;
+    const uint32_t stage = rounds->micros % order->stages == 0 ? order->stage : 0;
+    const uint32_t behind = order->stages - 1 - stage;
     const uint32_t ahead = at_most(2 * behind + (order->chunks - 1) * order->stages, all);
     for (uint32_t n = 0; n < ahead; n++)
-        put_round(order, PIPELINE_F, n);
+        put_round(order, rounds, PIPELINE_F, n);
     for (uint32_t n = 0; n < all; n++) {
         if (n + ahead < all)
-            put_round(order, PIPELINE_F, n + ahead);
-        put_round(order, PIPELINE_B, n);
+            put_round(order, rounds, PIPELINE_F, n + ahead);
+        put_round(order, rounds, PIPELINE_B, n);
+    }
+}
+
+/* Where sends are met, only one group after the other comes to its end. */
+static void order_interleaved(struct order *order)
+{
+    const bool all = order->sends == PIPELINE_SENDS_ARE_STARTED;
+    struct rounds rounds = { .first = 0 };
+    for (; rounds.first < order->micros; rounds.first += rounds.micros) {
+        const uint32_t left = order->micros - rounds.first;
+        rounds.micros = all ? left : at_most(left, order->stages);
+        interleave(order, &rounds);
     }
 }
 
@@ -241,7 +265,7 @@ static void make_rows(struct maker *m, uint32_t stage, uint32_t *action)
         owner[micro] = first + owner[micro / table->accumulate];
 }
 
-static enum status make_pipeline(struct maker *m, uint32_t root, struct reason *reason)
+static void make_pipeline(struct maker *m, uint32_t root)
 {
     const struct pipeline_options *options = m->options;
     struct pipeline_table *table = m->table;
@@ -251,13 +275,6 @@ static enum status make_pipeline(struct maker *m, uint32_t root, struct reason *
             continue;
         for (uint32_t i = 0; i < table->accumulate; i++)
             m->micro[m->order.micros++] = lane * table->accumulate + i;
-    }
-    if (options->schedule == PIPELINE_INTERLEAVED && m->order.micros % table->stages != 0) {
-        reason_set(reason,
-                   "%s: the pipeline of lane %u has %u micro-batches, no multiple of its "
-                   "%u stages",
-                   pipeline_schedule_word(options->schedule), root, m->order.micros, table->stages);
-        return ST_INVALID;
     }
     for (m->order.stage = 0; m->order.stage < table->stages; m->order.stage++) {
         order_make(&m->order, options->schedule);
@@ -269,7 +286,6 @@ static enum status make_pipeline(struct maker *m, uint32_t root, struct reason *
             row->actions[row->count++] = action;
         }
     }
-    return ST_OK;
 }
 
 /* The stash that was given back last is taken first: what lies in it may still be in a cache. */
@@ -287,7 +303,7 @@ static void give_stashes(struct maker *m, struct pipeline_row *row)
     }
 }
 
-static enum status make(struct maker *m, struct reason *reason)
+static void make(struct maker *m)
 {
     const struct layout *layout = m->options->layout;
     struct pipeline_table *table = m->table;
@@ -300,15 +316,11 @@ static enum status make(struct maker *m, struct reason *reason)
     }
     CHECK(action == table->stages * table->micros * actions_of_micro(m->options));
     for (uint32_t lane = 0; lane < layout->lanes; lane++) {
-        if (root_of(m->root, lane) != lane)
-            continue;
-        enum status st = make_pipeline(m, lane, reason);
-        if (st != ST_OK)
-            return st;
+        if (root_of(m->root, lane) == lane)
+            make_pipeline(m, lane);
     }
     for (uint32_t r = 0; r < table->row_count; r++)
         give_stashes(m, &table->rows[r]);
-    return ST_OK;
 }
 
 static uint32_t count_rows(const struct layout *layout)
@@ -341,15 +353,15 @@ enum status pipeline_table_init(struct pipeline_table *table,
     struct maker maker = { .options = options, .table = &made, .root = root, .micro = micro };
     maker.stash = stash;
     maker.given = given;
-    maker.order = (struct order){ .stages = made.stages, .chunks = made.chunks, .actions = order };
-    st = ST_NO_MEMORY;
-    if (made.rows != NULL && made.owner != NULL && made.actions != NULL && root != NULL &&
-        micro != NULL && stash != NULL && given != NULL && order != NULL)
-        st = make(&maker, reason);
-    if (st != ST_OK) {
+    maker.order = (struct order){
+        .sends = options->sends, .stages = made.stages, .chunks = made.chunks, .actions = order
+    };
+    if (made.rows == NULL || made.owner == NULL || made.actions == NULL || root == NULL ||
+        micro == NULL || stash == NULL || given == NULL || order == NULL) {
         pipeline_table_release(&made);
-        return st;
+        return ST_NO_MEMORY;
     }
+    make(&maker);
     *table = made;
     return ST_OK;
 }

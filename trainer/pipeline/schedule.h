@@ -104,13 +104,13 @@ struct pipeline_options {
     uint32_t accumulate;           /* micro-batches of a lane */
     const struct layout *layout;   /* has passed layout_check() */
     const uint32_t *const *orders; /* [stages][lanes] exact_spread's of each stage's shares */
+    enum pipeline_sends sends;     /* what the order of interleaved has to come to its end with */
 };
 
 /*
  * Makes the table of a whole job.
  * Memory: made here; released by pipeline_table_release().
- * Errors: ST_INVALID    the schedule can't be had so, with the reason: chunks, or for interleaved a
- *                       pipeline whose micro-batches are no multiple of its stages
+ * Errors: ST_INVALID    the schedule can't be had with so many chunks, with the reason
  *         ST_FULL       more than PIPELINE_ACTIONS_MAX actions, with the reason
  *         ST_NO_MEMORY
  */

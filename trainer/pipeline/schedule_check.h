@@ -13,7 +13,7 @@
  *   - every row comes to its end if sends are not waited for: there is no circle of rows that wait
  *     for each other. That is a table for Gloo.
  * A table that comes to its end also where sends are met is one for NCCL, too: the verdict says so.
- * gpipe, 1f1b and zb-h1 were in all layouts that tests have drawn; interleaved is as an exception.
+ * All schedules were in all layouts that tests have drawn; interleaved, if it was made for that.
  *
  * Linear in the actions of the table. Thread: any.
  */

@@ -118,8 +118,8 @@ struct stage {
 };
 
 /*
- * Cuts and tables. The caller closes *out. Where the schedule is `interleaved` and can't be had,
- * by the cuts or the micro-batches that there are, or as sends are met on a device, it is 1f1b.
+ * Cuts and tables. The caller closes *out. Where the schedule is `interleaved` and the model can't
+ * be cut into so many parts, it is 1f1b.
  * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can; or the
  *                       schedule has too many micro-batches under way, with the reason
  *         ST_INVALID    the plan makes no sense, with the reason

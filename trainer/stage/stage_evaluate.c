@@ -1,14 +1,21 @@
 /* An evaluation on a stage. */
+#include <string.h>
+
 #include "trainer/stage/stage_run_internal.h"
 
-/* How many batches go through one chunk before they go through the next. Where workers are as many
- * in all stages, as in a step; else, or where sends are met, one by one. */
+/* How many batches go through one chunk before they go through the next. Where all stages are cut
+ * into the same shares, so that a column of workers has the same batches, as many as in a step;
+ * else, or where sends are met, one by one: groups that overlap could wait for each other. */
 static uint32_t group_of(const struct stage_run *r)
 {
     const struct stage *s = r->options.stage;
+    const struct layout_stage *first = &s->stages[0];
     bool even = stage_chunks(s) > 1 && !r->device->comm->on_stream;
-    for (uint32_t i = 1; i < s->layout.stage_count; i++)
-        even = even && s->stages[i].data_width == s->stages[0].data_width;
+    for (uint32_t i = 1; i < s->layout.stage_count; i++) {
+        even = even && s->stages[i].data_width == first->data_width &&
+               memcmp(s->stages[i].shares, first->shares,
+                      first->data_width * sizeof(*first->shares)) == 0;
+    }
     uint32_t most = even ? s->layout.stage_count : 1;
     most = most < r->stashes ? most : r->stashes;
     return most < r->kept_count ? most : r->kept_count;

@@ -125,9 +125,11 @@ static enum status post_output(struct stage_run *r, const struct pipeline_action
 /* Gradients come for it from another rank. */
 static bool waits_for_gradients(const struct stage_run *r, const struct pipeline_action *action)
 {
-    const struct stage *s = r->options.stage;
-    return (action->kind == PIPELINE_B || action->kind == PIPELINE_I) &&
-           pipeline_input(&s->table, s->box.stage, action) != PIPELINE_NOWHERE;
+    struct plan_border border;
+    if (action->kind != PIPELINE_B && action->kind != PIPELINE_I)
+        return false;
+    plan_border(r->plans[action->chunk], PLAN_AFTER, PLAN_BACKWARD, (int)action->stash, &border);
+    return border.count > 0;
 }
 
 /* Where hosts send, gradients can be asked for once their micro-batch went forward. Peers send them

@@ -97,17 +97,6 @@ static enum status check_stashes(const struct stage *s, struct reason *reason)
     return ST_CONFIG;
 }
 
-/* Of the others it is known that sends may be met. */
-static enum status check_sends(const struct stage *s, const struct pipeline_verdict *verdict,
-                               struct reason *reason)
-{
-    if (s->schedule != PIPELINE_INTERLEAVED || verdict->may_meet ||
-        s->options.device->table->host_memory)
-        return ST_OK;
-    *reason = verdict->reason;
-    return ST_CONFIG;
-}
-
 static enum status make_table(struct stage *s, uint32_t chunks, struct reason *reason)
 {
     const struct stage_options *o = &s->options;
@@ -124,7 +113,10 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
                                               .chunks = chunks,
                                               .accumulate = o->accumulate,
                                               .layout = &s->layout,
-                                              .orders = orders };
+                                              .orders = orders,
+                                              .sends = o->device->table->host_memory
+                                                           ? PIPELINE_SENDS_ARE_STARTED
+                                                           : PIPELINE_SENDS_ARE_MET };
     struct pipeline_verdict verdict;
     enum status st = pipeline_table_init(&s->table, &options, reason);
     if (st != ST_OK)
@@ -136,8 +128,7 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
         *reason = verdict.reason;
         return st;
     }
-    st = check_sends(s, &verdict, reason);
-    return st == ST_OK ? check_stashes(s, reason) : st;
+    return check_stashes(s, reason);
 }
 
 static void drop_table(struct stage *s)
@@ -147,26 +138,25 @@ static void drop_table(struct stage *s)
     s->orders = NULL;
 }
 
-/* With the schedule that is wished for, or the one instead of it. */
+/* Which it is follows from the model and the number of stages: with that number goes, in all of a
+ * job's generations, who has which nodes. */
 static enum status arrange(struct stage *s, struct reason *reason)
 {
-    const bool interleaved = s->options.schedule == PIPELINE_INTERLEAVED;
+    struct reason why = { "" };
+    uint32_t chunks = s->options.schedule == PIPELINE_INTERLEAVED ? STAGE_CHUNKS_MAX : 1;
     s->schedule = s->options.schedule;
-    if (interleaved) {
-        struct reason why;
-        enum status st = lay_out(s, STAGE_CHUNKS_MAX, &why);
-        if (st == ST_OK)
-            st = make_table(s, STAGE_CHUNKS_MAX, &why);
-        if (st == ST_OK || st == ST_NO_MEMORY)
-            return st;
-        drop_table(s);
+    enum status st = lay_out(s, chunks, chunks > 1 ? &why : reason);
+    if (st == ST_CONFIG && chunks > 1) { /* too few places to cut at */
         s->schedule = PIPELINE_1F1B;
         reason_set(&s->instead, "parallel.schedule: %s instead of %s: %s",
                    pipeline_schedule_word(s->schedule), pipeline_schedule_word(s->options.schedule),
                    why.text);
+        chunks = 1;
+        st = lay_out(s, chunks, reason);
+    } else if (st != ST_OK && chunks > 1) {
+        *reason = why;
     }
-    enum status st = lay_out(s, 1, reason);
-    return st == ST_OK ? make_table(s, 1, reason) : st;
+    return st == ST_OK ? make_table(s, chunks, reason) : st;
 }
 
 /* ---- what a stage has ---- */

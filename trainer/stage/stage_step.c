@@ -59,7 +59,9 @@ static enum status find_item(struct stage_run *r, const struct stage_step *step,
     enum status st = ST_OK;
     struct kept *kept = r->kept;
     if (action->chunk == 0) {
-        kept += r->taken++ % r->kept_count;
+        /* As recordings go by both, one goes with the other where that can be. */
+        const bool alone = stage_chunks(r->options.stage) == 1;
+        kept += alone ? action->stash : r->taken++ % r->kept_count;
         st = take_item(r, step, kept);
     } else {
         while (kept < r->kept + r->kept_count && kept->micro != action->micro)

@@ -11,6 +11,9 @@
 #include "trainer/state/owned_sync.h"
 #include "trainer/state/state.h"
 
+/* Runs that all of a circle have: of each buffer one for each part of a stage, and of ties. */
+#define LIVE_RUNS_MAX (STAGE_CHUNKS_MAX * OPTIMIZER_BUFFERS_MAX + TAPE_TIES_MAX)
+
 #define SEND_MS INT64_C(60000)
 
 /* What every rank tells all others first. Sent between builds of one version. */
@@ -236,7 +239,7 @@ static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
         uint8_t *live = optimizer_buffer(l->worker->optimizer, b->name);
         if (!circle_has(l->worker, run->buffer))
             continue; /* moments that ranks own go another way */
-        CHECK(live != NULL && count < CKPT_BUFFERS_MAX);
+        CHECK(live != NULL && count < LIVE_RUNS_MAX);
         out[count++] =
             (struct chunk_buffer){ live + run->first * width, (size_t)run->count * width };
     }
@@ -248,7 +251,7 @@ static enum status stream(struct live *l)
     const struct live_sync_options *o = l->options;
     const struct session_assignment *a = o->assignment;
     const struct circle circle = circle_of(l->worker, o->comm);
-    struct chunk_buffer buffers[CKPT_BUFFERS_MAX];
+    struct chunk_buffer buffers[LIVE_RUNS_MAX];
     uint32_t sources[LIMIT_RANKS];
     size_t source_count = 0;
     for (size_t i = 0; i < a->live_source_count; i++) {

@@ -16,7 +16,7 @@
 #include "common/status.h"
 #include "trainer/tape/tape.h"
 
-#define TAPE_STAGES_MAX 64
+#define TAPE_STAGES_MAX 128 /* LIMIT_STAGES of two parts each */
 
 /* A stage may begin at the node, which has others before it. */
 bool tape_is_cut(const struct tape *tape, int node);

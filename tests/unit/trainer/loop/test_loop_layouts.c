@@ -51,9 +51,10 @@ static void check_layouts(const char *precision, const char *folder)
                  { "parallel.zero=1", "1f1b", 1, { 4 }, { 1, 1, 1, 1 }, 0 },
                  { "parallel.zero=0", "1f1b", 4, { 1, 1, 1, 1 }, { 4, 4, 4, 4 }, 1 },
                  { "parallel.zero=0", "zb-h1", 3, { 1, 1, 1 }, { 4, 4, 4 }, 1 },
-                 /* Where sends are met, it can be had with a micro-batch for each stage only. */
+                 /* A round, and several that come one after the other, as sends are met. */
                  { "parallel.zero=1", "interleaved", 2, { 4, 4 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, 2 },
-                 { "parallel.zero=0", "interleaved", 2, { 1, 1 }, { 4, 4 }, 1 } };
+                 { "parallel.zero=0", "interleaved", 2, { 1, 1 }, { 4, 4 }, 2 },
+                 { "parallel.zero=0", "interleaved", 3, { 2, 1, 1 }, { 3, 1, 4, 4 }, 2 } };
     const char *whole[] = { precision, NULL };
     static const uint32_t all[] = { 4 };
     struct ranks_result *one = run(whole, all, 1, NULL, 1, NULL);

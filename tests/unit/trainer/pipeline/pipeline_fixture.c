@@ -52,12 +52,30 @@ void fixture_random(struct fixture *f, struct chance *chance, uint32_t stages, u
     lay_out(f, stages, lanes);
 }
 
+void fixture_table_for(struct fixture *f, enum pipeline_schedule schedule, uint32_t chunks,
+                       uint32_t accumulate, enum pipeline_sends sends)
+{
+    struct reason reason = { "" };
+    f->options = (struct pipeline_options){ .schedule = schedule,
+                                            .chunks = chunks,
+                                            .accumulate = accumulate,
+                                            .layout = &f->layout,
+                                            .orders = f->orders,
+                                            .sends = sends };
+    assert_int_equal(pipeline_table_init(&f->table, &f->options, &reason), ST_OK);
+}
+
 void fixture_table(struct fixture *f, enum pipeline_schedule schedule, uint32_t chunks,
                    uint32_t accumulate)
 {
-    struct reason reason = { "" };
-    f->options = (struct pipeline_options){ schedule, chunks, accumulate, &f->layout, f->orders };
-    assert_int_equal(pipeline_table_init(&f->table, &f->options, &reason), ST_OK);
+    fixture_table_for(f, schedule, chunks, accumulate, PIPELINE_SENDS_ARE_STARTED);
+}
+
+void fixture_meets(struct fixture *f, uint32_t stages, uint32_t chunks, uint32_t micros)
+{
+    fixture_plain(f, PIPELINE_INTERLEAVED, stages, chunks, micros);
+    fixture_release(f);
+    fixture_table_for(f, PIPELINE_INTERLEAVED, chunks, 1, PIPELINE_SENDS_ARE_MET);
 }
 
 void fixture_plain(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,

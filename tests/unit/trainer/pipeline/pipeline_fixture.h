@@ -36,7 +36,11 @@ void fixture_random(struct fixture *f, struct chance *chance, uint32_t stages, u
 /* Fails the test where the table can't be made. */
 void fixture_table(struct fixture *f, enum pipeline_schedule schedule, uint32_t chunks,
                    uint32_t accumulate);
+void fixture_table_for(struct fixture *f, enum pipeline_schedule schedule, uint32_t chunks,
+                       uint32_t accumulate, enum pipeline_sends sends);
 /* One worker a stage, one micro-batch a lane. */
 void fixture_plain(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,
                    uint32_t chunks, uint32_t micros);
+/* The same of interleaved, for sends that are met. */
+void fixture_meets(struct fixture *f, uint32_t stages, uint32_t chunks, uint32_t micros);
 void fixture_release(struct fixture *f);

@@ -315,8 +315,9 @@ static bool draw_table(struct fixture *f, struct chance *chance)
     } else {
         fixture_random(f, chance, stages, lanes);
     }
-    fixture_table(f, schedule, interleaved ? 2 : 1,
-                  interleaved ? stages : 1 + chance_below(chance, 2));
+    const uint32_t accumulate = 1 + chance_below(chance, 2);
+    fixture_table_for(f, schedule, interleaved ? 2 : 1, accumulate,
+                      (enum pipeline_sends)chance_below(chance, 2));
     const uint32_t mutations = chance_below(chance, 4);
     bool is_own = true;
     for (uint32_t i = 0; i < mutations; i++)
