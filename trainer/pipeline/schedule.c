@@ -109,9 +109,9 @@ static void put_round(struct order *order, const struct rounds *rounds, enum pip
     put(order, kind, chunk, rounds->first + before + n % round % group);
 }
 
-/* Later stages are less far ahead. With a short group that could make a circle: the first stage waits
- * for the last one's forward, which comes after a backward that the first would come to later. All
- * are as far ahead as the first then. Source: as above, for whole groups. */
+/* Later stages are less far ahead. With a short group that could make a circle: the first stage
+ * waits for the last one's forward, which comes after a backward that the first would come to
+ * later. All are as far ahead as the first then. Source: as above, for whole groups. */
 static void interleave(struct order *order, const struct rounds *rounds)
 {
     const uint32_t all = order->chunks * rounds->micros;

