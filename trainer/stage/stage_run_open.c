@@ -1,6 +1,7 @@
 /* A stage's run: its memory. */
 #include <stdlib.h>
 
+#include "common/check.h"
 #include "kernels/op.h"
 #include "trainer/stage/stage_run_internal.h"
 
@@ -94,6 +95,7 @@ enum status stage_run_open(const struct stage_run_options *options, struct stage
     for (int i = 0; i < tape->input_count; i++) {
         r->input_bytes[i] = tape->values[tape->inputs[i]].tensor.bytes * (size_t)options->batch;
     }
+    CHECK(r->stashes > 0 && r->kept_count > 0); /* each row has a forward */
     r->flights = calloc(r->stashes, sizeof(*r->flights));
     r->kept = calloc(r->kept_count, sizeof(*r->kept));
     enum status st = r->flights == NULL || r->kept == NULL ? ST_NO_MEMORY : ST_OK;
