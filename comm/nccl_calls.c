@@ -192,7 +192,8 @@ static enum status nccl_post(struct comm *comm, const struct nccl_message *messa
 enum status nccl_post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
                            size_t size, struct comm_post *out)
 {
-    (void)channel;                                                           /* one order for all */
+    (void)channel; /* one order for all */
+
     const struct nccl_message message = { unconst(data), size, peer, true }; /* only read */
     return nccl_post(comm, &message, out);
 }

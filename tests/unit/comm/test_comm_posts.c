@@ -368,6 +368,32 @@ static void so_many_are_under_way_and_no_more(void **state)
     run_ranks(2, 0, full_twice_body);
 }
 
+/* Asked for in another order than sent: each finds its own. */
+static enum status channels_body(struct comm *comm, const struct rank_thread *self)
+{
+    const struct comm_table *t = comm_gloo();
+    const bool sends = self->rank == 0;
+    uint32_t values[3] = { 10, 11, 12 }, got[3] = { 0 };
+    struct comm_post posts[3];
+    enum status st = t->post_begin(comm);
+    for (uint32_t i = 0; st == ST_OK && i < 3; i++) {
+        const uint32_t channel = sends ? i : 2 - i;
+        st = sends ? t->post_send(comm, 1, channel, &values[channel], 4, &posts[i])
+                   : t->post_recv(comm, 0, channel, &got[channel], 4, &posts[i]);
+    }
+    if (st == ST_OK)
+        st = t->post_end(comm, LONG_MS);
+    for (uint32_t i = 0; st == ST_OK && i < 3; i++)
+        st = t->wait_one(comm, &posts[i], LONG_MS);
+    return st == ST_OK && !sends && memcmp(got, values, sizeof(got)) != 0 ? ST_CORRUPT : st;
+}
+
+static void channels_know_nothing_of_each_other(void **state)
+{
+    (void)state;
+    run_ranks(2, 0, channels_body);
+}
+
 static enum status counted_body(struct comm *comm, const struct rank_thread *self)
 {
     const struct comm_table *t = comm_gloo();
@@ -412,6 +438,7 @@ static enum status refused_body(struct comm *comm, const struct rank_thread *sel
     CHECK(t->post_begin(comm) == ST_INVALID);
     CHECK(t->post_send(comm, peer, 0, &out, 0, &sent) == ST_INVALID);
     CHECK(t->post_send(comm, self->rank, 0, &out, 1, &sent) == ST_INVALID);
+    CHECK(t->post_send(comm, peer, COMM_CHANNELS_MAX, &out, 1, &sent) == ST_INVALID);
     CHECK(t->post_recv(comm, 2, 0, &in, 1, &got) == ST_INVALID);
     CHECK(t->post_recv(comm, -1, 0, &in, 1, &got) == ST_INVALID);
     CHECK(t->post_recv(comm, peer, 0, &in, 1, &got) == ST_OK);
@@ -488,6 +515,7 @@ int main(void)
         cmocka_unit_test(messages_arrive_in_the_order_in_which_they_were_posted),
         cmocka_unit_test(what_is_sent_and_what_is_posted_have_one_order),
         cmocka_unit_test(so_many_are_under_way_and_no_more),
+        cmocka_unit_test(channels_know_nothing_of_each_other),
         cmocka_unit_test(bytes_of_posts_are_counted),
         cmocka_unit_test(posts_that_make_no_sense_are_refused_and_do_no_harm),
         cmocka_unit_test(a_buffer_that_is_posted_twice_ends_the_communicator),
