@@ -67,6 +67,7 @@ struct kernel_info {
     struct tensor din[OP_IN_MAX]; /* the gradients of the inputs: format and bytes filled in */
     double flops_forward, flops_backward;
     const char *implementation; /* for pins; lives as long as the kernel */
+    const char *slow;           /* why it is slower here than elsewhere, a constant; or NULL */
 };
 
 /* Buffers of one call. Unused pointers are NULL. */

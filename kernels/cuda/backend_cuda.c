@@ -13,7 +13,8 @@
 
 static enum status open_libraries(struct backend *backend, const char *stored)
 {
-    enum status st = choices_init(&backend->choices, stored);
+    const bool known = stored != NULL && cuda_pins_same_libraries(stored);
+    enum status st = choices_init(&backend->choices, known ? stored : NULL);
     if (st == ST_OK)
         st = cuda_lt_status(backend, cublasLtCreate(&backend->lt), "cublasLtCreate");
     if (st == ST_OK)
@@ -37,6 +38,13 @@ static void cuda_close(struct backend *backend)
     free(backend);
 }
 
+/* A variable of the environment that is set, and to something else than 0. */
+static bool is_switched_on(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
 static enum status cuda_open(const struct backend_options *options, struct backend **out)
 {
     struct reason reason;
@@ -52,6 +60,8 @@ static enum status cuda_open(const struct backend_options *options, struct backe
     backend->ordinal = options->ordinal;
     backend->managed = options->managed;
     backend->device = device;
+    backend->waits = is_switched_on("CAIRN_CUDA_SYNC");
+    backend->eager = backend->waits || is_switched_on("CAIRN_CUDA_EAGER");
     if (pthread_mutex_init(&backend->lock, NULL) != 0) {
         free(backend);
         return ST_NO_MEMORY;

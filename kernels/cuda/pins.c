@@ -1,6 +1,9 @@
 /*
  * What this backend's bits depend on, as members of a JSON object.
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "kernels/cuda/device/cuda.h"
 
 /* The device's name as JSON can hold it: what isn't printable, or a quote, becomes '?'. */
@@ -16,17 +19,31 @@ static void gpu_name(char out[LIMIT_NAME], const char *name)
     out[i] = '\0';
 }
 
+/* "cublaslt":…,"cudnn":… */
+static void print_libraries(char *out, size_t size)
+{
+    (void)snprintf(out, size, "\"cublaslt\":%zu,\"cudnn\":%zu,", cublasLtGetVersion(),
+                   cudnnGetVersion());
+}
+
+bool cuda_pins_same_libraries(const char *stored)
+{
+    char libraries[80];
+    print_libraries(libraries, sizeof(libraries));
+    return strstr(stored, libraries) != NULL;
+}
+
 enum status cuda_pins(struct backend *backend, struct buf *out)
 {
     const struct module_device *device = &backend->device;
-    char name[LIMIT_NAME];
+    char name[LIMIT_NAME], libraries[80];
     gpu_name(name, device->name);
+    print_libraries(libraries, sizeof(libraries));
     enum status st = buf_printf(
         out,
         "\"cuda\":{\"gpu\":\"%s\",\"capability\":%d,\"processors\":%d,\"driver\":%d,\"runtime\":%d,"
-        "\"cublaslt\":%zu,\"cudnn\":%zu,\"denormals\":\"flush\",\"algorithms\":",
-        name, device->capability, device->processors, device->driver, device->runtime,
-        cublasLtGetVersion(), cudnnGetVersion());
+        "%s\"denormals\":\"flush\",\"algorithms\":",
+        name, device->capability, device->processors, device->driver, device->runtime, libraries);
     if (st == ST_OK)
         st = choices_print(&backend->choices, out);
     return st == ST_OK ? buf_append_text(out, "}") : st;

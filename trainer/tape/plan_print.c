@@ -30,12 +30,35 @@ static enum status print_node(const struct plan *plan, int n, struct buf *out)
                       (node->info.flops_forward + node->info.flops_backward) / 1e9);
 }
 
+/* A line for each reason why something is slower here than elsewhere. */
+static enum status print_slow(const struct plan *plan, struct buf *out)
+{
+    enum status st = ST_OK;
+    for (int n = plan->begin; st == ST_OK && n < plan->end; n++) {
+        const char *slow = plan->nodes[n].info.slow;
+        int alike = 0;
+        bool told = slow == NULL;
+        for (int other = plan->begin; !told && other < plan->end; other++) {
+            const bool same = plan->nodes[other].info.slow == slow;
+            told = same && other < n;
+            alike += same;
+        }
+        if (!told) {
+            st = buf_printf(out, "warning    node %d (%s), %d in all: %s\n", n,
+                            op_name(plan->tape->nodes[n].op), alike, slow);
+        }
+    }
+    return st;
+}
+
 enum status plan_print(const struct plan *plan, struct buf *out)
 {
     enum status st = buf_printf(out, "%4s  %-21s  %-18s  %-26s %10s  %9s  %8s\n", "node", "op",
                                 "output", "implementation", "parameters", "MiB kept", "GFLOP");
     for (int n = plan->begin; st == ST_OK && n < plan->end; n++)
         st = print_node(plan, n, out);
+    if (st == ST_OK)
+        st = print_slow(plan, out);
     if (st != ST_OK)
         return st;
     const struct plan_sizes *sizes = &plan->sizes;

@@ -48,6 +48,10 @@ extern "C" {
 /* Whether the shape is one that the calls below take. */
 bool cuda_attention_supported(const struct cuda_attention *shape);
 
+/* Shared memory that a block of what will run needs, at most; backward, too, if training. More than
+ * the device lets a block have: it can't be launched. */
+size_t cuda_attention_shared_bytes(const struct cuda_attention *shape, bool training);
+
 /* The name of what will run, for pins: "flash-mma-64", "plain". */
 const char *cuda_attention_implementation(const struct cuda_attention *shape);
 

@@ -43,6 +43,7 @@ template <int D> struct backward {
     static constexpr int TILE = ROWS * tile<D>::PITCH;
     static constexpr int STAGE = 2 * TILE + 2 * ROWS * (int)sizeof(float);
     static constexpr int BYTES = 2 * OWN * tile<D>::PITCH + 2 * STAGE;
+    static_assert(BYTES <= ATTENTION_MMA_SHARED_MAX, "each GPU has room for a block");
 };
 
 template <enum dtype TYPE>

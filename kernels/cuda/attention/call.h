@@ -20,6 +20,10 @@ struct attention_call {
     float scale; /* 1 / √D */
 };
 
+/* What a block of the tensor cores' kernels has at most: of each GPU since 8.0 (CUDA programming
+ * guide, compute capabilities). */
+#define ATTENTION_MMA_SHARED_MAX (99 * 1024)
+
 /* Tensor cores: D of 32, 64, 96, 128; bfloat16 or float16. */
 MUST_CHECK enum status attention_mma_forward(const struct cuda_attention *shape,
                                              const struct attention_call &call, void *stream);
@@ -29,5 +33,6 @@ MUST_CHECK enum status attention_mma_backward(const struct cuda_attention *shape
 /* Any D up to CUDA_ATTENTION_DIM_MAX, any type. */
 MUST_CHECK enum status attention_plain_forward(const struct cuda_attention *shape,
                                                const struct attention_call &call, void *stream);
+size_t attention_plain_shared_bytes(const struct cuda_attention *shape, bool backward);
 MUST_CHECK enum status attention_plain_backward(const struct cuda_attention *shape,
                                                 const struct attention_call &call, void *stream);

@@ -32,6 +32,12 @@ bool cuda_attention_supported(const struct cuda_attention *shape)
     return is_half(shape->dtype) || shape->dtype == DTYPE_F32;
 }
 
+size_t cuda_attention_shared_bytes(const struct cuda_attention *shape, bool training)
+{
+    return uses_mma(shape) ? ATTENTION_MMA_SHARED_MAX
+                           : attention_plain_shared_bytes(shape, training);
+}
+
 const char *cuda_attention_implementation(const struct cuda_attention *shape)
 {
     if (!uses_mma(shape))

@@ -34,6 +34,7 @@ template <int D> struct forward {
     static constexpr bool HELD = D <= 64; /* q stays in registers; else it is read for every tile */
     static constexpr int STAGE = KEYS * tile<D>::PITCH;
     static constexpr int BYTES = QUERIES * tile<D>::PITCH + 4 * STAGE;
+    static_assert(BYTES <= ATTENTION_MMA_SHARED_MAX, "each GPU has room for a block");
 };
 
 /* Of a warp's rows, by the keys so far. [m][0] is of row g, [1] of row g + 8. */

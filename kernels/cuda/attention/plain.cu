@@ -393,6 +393,14 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, plain<WIDTH>::BLOCKS)
     result_store<TYPE, WIDTH>(call.result, head.q, dq, factor, first, call);
 }
 
+size_t attention_plain_shared_bytes(const struct cuda_attention *shape, bool backward)
+{
+    const int tiles = backward ? 4 : 2;
+    if (shape->dim <= 64)
+        return plain<64>::bytes(tiles);
+    return shape->dim <= 128 ? plain<128>::bytes(tiles) : plain<256>::bytes(tiles);
+}
+
 template <int WIDTH> static dim3 plain_grid(const struct cuda_attention *shape)
 {
     const int64_t rows = plain<WIDTH>::ROWS;

@@ -63,7 +63,9 @@ struct backend {
     uint32_t *fault;               /* on the device: bits of enum k_fault */
     volatile uint32_t *fault_seen; /* on the host, pinned: the same when last fetched */
     struct reason why;
-    bool broken; /* why has the first sticky error, and stays */
+    bool broken;       /* why has the first sticky error, and stays */
+    bool eager, waits; /* CAIRN_CUDA_EAGER, CAIRN_CUDA_SYNC: docs/gpu.md */
+    bool capturing;    /* the step thread's */
 };
 
 struct kernel {
@@ -99,20 +101,39 @@ static inline char *cuda_scratch(void *scratch)
     return (char *)scratch + (over == 0 ? 0 : CUDA_ALIGN - over);
 }
 
+/* The source's line, as text. */
+#define CUDA_PLACE      __FILE_NAME__ ":" CUDA_TEXT(__LINE__)
+#define CUDA_TEXT(x)    CUDA_TEXT_OF(x)
+#define CUDA_TEXT_OF(x) #x
+
 /*
- * A library's error as a status. Its text goes to backend->why, after `what`, which names the call.
+ * A library's error as a status. Its text goes to backend->why, after `what`, which names the call,
+ * and `place`, the line that made it.
+ *
+ * While a capture is on nothing runs, so what a library refuses then is the capture's fault: it is
+ * ST_INVALID, and the same is run without one.
  *
  * Errors: ST_NO_MEMORY  the device or the host is full; nothing is lost
  *         ST_INVALID    a capture was not possible; of the libraries: the arguments are refused
  *         ST_DEVICE     everything else: the process must be replaced
  */
-MUST_CHECK enum status cuda_status(struct backend *backend, cudaError_t error, const char *what);
-MUST_CHECK enum status cuda_lt_status(struct backend *backend, cublasStatus_t error,
-                                      const char *what);
-MUST_CHECK enum status cuda_dnn_status(struct backend *backend, cudnnStatus_t error,
-                                       const char *what);
-/* Passes on the status of a k_ or attention function, with a text for backend->why. */
-MUST_CHECK enum status cuda_launched(struct backend *backend, enum status st, const char *what);
+MUST_CHECK enum status cuda_status_at(struct backend *backend, cudaError_t error, const char *what,
+                                      const char *place);
+MUST_CHECK enum status cuda_lt_status_at(struct backend *backend, cublasStatus_t error,
+                                         const char *what, const char *place);
+MUST_CHECK enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t error,
+                                          const char *what, const char *place);
+/*
+ * Comes after each launch. st: of a k_ or attention function, or of a library's call. Where the
+ * backend waits for each launch (CAIRN_CUDA_SYNC) it does so here.
+ */
+MUST_CHECK enum status cuda_launched_at(struct backend *backend, enum status st, const char *what,
+                                        const char *place);
+
+#define cuda_status(backend, error, what)     cuda_status_at(backend, error, what, CUDA_PLACE)
+#define cuda_lt_status(backend, error, what)  cuda_lt_status_at(backend, error, what, CUDA_PLACE)
+#define cuda_dnn_status(backend, error, what) cuda_dnn_status_at(backend, error, what, CUDA_PLACE)
+#define cuda_launched(backend, st, what)      cuda_launched_at(backend, st, what, CUDA_PLACE)
 
 /* Passes on a status of ours, with `why` for backend->why. */
 MUST_CHECK enum status cuda_refuse(struct backend *backend, enum status st, const char *why);
@@ -154,6 +175,9 @@ enum status cuda_capture_end(struct backend *backend, struct stream *stream, int
 enum status cuda_replay(struct backend *backend, int graph, struct stream *stream);
 void cuda_graphs_release(struct backend *backend);
 enum status cuda_pins(struct backend *backend, struct buf *out);
+/* Whether pins are of the versions of cuBLASLt and cuDNN that are here: else what they say of
+ * algorithms means nothing. */
+bool cuda_pins_same_libraries(const char *stored);
 enum status cuda_reformat(struct backend *backend, const struct tensor *from, const void *in,
                           const struct tensor *to, void *out, struct stream *stream);
 enum status cuda_sum(struct backend *backend, const struct tensor *tensor, const void *x,

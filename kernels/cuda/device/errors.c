@@ -7,18 +7,21 @@
 #include "common/check.h"
 #include "kernels/cuda/device/cuda.h"
 
-/* Keeps the first sticky error: what comes after it is an echo. */
-static void errors_keep(struct backend *backend, bool sticky, const char *what, const char *text)
+/* Keeps the first sticky error: what comes after it is an echo. place: NULL for words of ours. */
+static void errors_keep(struct backend *backend, bool sticky, const char *what, const char *place,
+                        const char *text)
 {
     CHECK(pthread_mutex_lock(&backend->lock) == 0);
     if (!backend->broken) {
-        reason_set(&backend->why, "GPU %d: %s: %s", backend->ordinal, what, text);
+        reason_set(&backend->why, place != NULL ? "GPU %d: %s: %s (%s)" : "GPU %d: %s: %s",
+                   backend->ordinal, what, text, place);
         backend->broken = sticky;
     }
     CHECK(pthread_mutex_unlock(&backend->lock) == 0);
 }
 
-enum status cuda_status(struct backend *backend, cudaError_t error, const char *what)
+enum status cuda_status_at(struct backend *backend, cudaError_t error, const char *what,
+                           const char *place)
 {
     if (error == cudaSuccess)
         return ST_OK;
@@ -32,54 +35,63 @@ enum status cuda_status(struct backend *backend, cudaError_t error, const char *
     }
     if (st != ST_DEVICE)
         (void)cudaGetLastError(); /* not sticky: cleared for the next call */
-    errors_keep(backend, st == ST_DEVICE, what, cudaGetErrorString(error));
+    errors_keep(backend, st == ST_DEVICE, what, place, cudaGetErrorString(error));
     return st;
 }
 
-enum status cuda_lt_status(struct backend *backend, cublasStatus_t error, const char *what)
+/* What is the library's own error: refused: its arguments. */
+static enum status library_status(struct backend *backend, bool refused, bool memory,
+                                  const char *what, const char *place, const char *text)
 {
-    if (error == CUBLAS_STATUS_SUCCESS)
-        return ST_OK;
-    const bool memory = error == CUBLAS_STATUS_ALLOC_FAILED;
-    const bool refused =
-        error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE;
-    errors_keep(backend, !memory && !refused, what, cublasLtGetStatusString(error));
+    refused = refused || (backend->capturing && !memory);
+    errors_keep(backend, !memory && !refused, what, place, text);
     if (refused)
         return ST_INVALID;
     return memory ? ST_NO_MEMORY : ST_DEVICE;
 }
 
-static bool dnn_refuses(cudnnStatus_t error)
+enum status cuda_lt_status_at(struct backend *backend, cublasStatus_t error, const char *what,
+                              const char *place)
 {
-    const int code = (int)error;
-    return code >= (int)CUDNN_STATUS_BAD_PARAM && code < (int)CUDNN_STATUS_INTERNAL_ERROR;
+    if (error == CUBLAS_STATUS_SUCCESS)
+        return ST_OK;
+    const bool refused =
+        error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE;
+    return library_status(backend, refused, error == CUBLAS_STATUS_ALLOC_FAILED, what, place,
+                          cublasLtGetStatusString(error));
 }
 
-enum status cuda_dnn_status(struct backend *backend, cudnnStatus_t error, const char *what)
+enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t error, const char *what,
+                               const char *place)
 {
     if (error == CUDNN_STATUS_SUCCESS)
         return ST_OK;
+    const int code = (int)error;
+    const bool refused =
+        code >= (int)CUDNN_STATUS_BAD_PARAM && code < (int)CUDNN_STATUS_INTERNAL_ERROR;
     const bool memory = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                         error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    errors_keep(backend, !memory && !dnn_refuses(error), what, cudnnGetErrorString(error));
-    if (dnn_refuses(error))
-        return ST_INVALID;
-    return memory ? ST_NO_MEMORY : ST_DEVICE;
+    return library_status(backend, refused, memory, what, place, cudnnGetErrorString(error));
 }
 
-enum status cuda_launched(struct backend *backend, enum status st, const char *what)
+enum status cuda_launched_at(struct backend *backend, enum status st, const char *what,
+                             const char *place)
 {
-    if (st == ST_OK)
-        return ST_OK;
-    /* The launch's own text, where there is one. */
-    if (st == ST_DEVICE && cuda_status(backend, cudaGetLastError(), what) != ST_OK)
-        return ST_DEVICE;
-    return cuda_refuse(backend, st, what);
+    if (st == ST_OK && backend->waits)
+        return cuda_status_at(backend, cudaDeviceSynchronize(), what, place);
+    if (st != ST_DEVICE || backend->broken)
+        return st;
+    /* The launch's own error, which it left where it was. */
+    const cudaError_t error = cudaPeekAtLastError();
+    if (error != cudaSuccess)
+        return cuda_status_at(backend, error, what, place);
+    errors_keep(backend, true, what, place, status_string(st));
+    return st;
 }
 
 enum status cuda_refuse(struct backend *backend, enum status st, const char *why)
 {
-    errors_keep(backend, st == ST_DEVICE, why, status_string(st));
+    errors_keep(backend, st == ST_DEVICE, why, NULL, status_string(st));
     return st;
 }
 

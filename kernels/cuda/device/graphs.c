@@ -2,7 +2,8 @@
  * Captured graphs: what was enqueued on one stream, to be launched again in one call. There are at
  * most CUDA_GRAPHS_MAX; they live until the backend is closed.
  *
- * Capture is thread-local: other threads may allocate and copy meanwhile.
+ * Capture is thread-local: other threads may allocate and copy meanwhile. With CAIRN_CUDA_EAGER, or
+ * CAIRN_CUDA_SYNC, which waits after each launch, nothing is captured.
  */
 #include "common/check.h"
 #include "kernels/cuda/device/cuda.h"
@@ -12,13 +13,15 @@ enum status cuda_capture_begin(struct backend *backend, struct stream *stream)
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
         return st;
-    if (stream == NULL)
+    if (stream == NULL || backend->eager)
         return ST_INVALID;
     if (backend->graph_count == CUDA_GRAPHS_MAX)
         return cuda_refuse(backend, ST_FULL, "too many captured graphs");
-    return cuda_status(backend,
-                       cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal),
-                       "cudaStreamBeginCapture");
+    st = cuda_status(backend,
+                     cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal),
+                     "cudaStreamBeginCapture");
+    backend->capturing = st == ST_OK;
+    return st;
 }
 
 enum status cuda_capture_end(struct backend *backend, struct stream *stream, int *out_graph)
@@ -29,6 +32,7 @@ enum status cuda_capture_end(struct backend *backend, struct stream *stream, int
     if (stream == NULL)
         return ST_INVALID;
     cudaGraph_t graph = NULL;
+    backend->capturing = false;
     st = cuda_status(backend, cudaStreamEndCapture(stream->handle, &graph), "cudaStreamEndCapture");
     if (st != ST_OK)
         return st;

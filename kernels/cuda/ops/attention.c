@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/attention/attention.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/cuda/device/cuda.h"
@@ -32,6 +33,26 @@ static enum status sdpa_choose(struct backend *backend, struct attention *self)
     const enum status st =
         sdpa_cudnn_new(backend->cudnn, &self->shape, self->base.spec.training, &self->sdpa);
     return st == ST_INVALID ? ST_OK : st;
+}
+
+/* Our own kernels' blocks have to fit on the device. */
+static enum status shape_fits(struct backend *backend, const struct op_spec *spec,
+                              const struct cuda_attention *shape)
+{
+    const size_t needed = cuda_attention_shared_bytes(shape, spec->training);
+    int most = 0;
+    enum status st = cuda_status(
+        backend,
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->ordinal),
+        "cudaDeviceGetAttribute");
+    if (st != ST_OK || needed <= (size_t)most)
+        return st;
+    char why[160];
+    (void)snprintf(why, sizeof(why),
+                   "attention with heads of %d in float32 needs %zu KiB of shared memory, of which "
+                   "this GPU has %d: set train.precision: bf16, or more heads",
+                   shape->dim, needed / 1024, most / 1024);
+    return cuda_refuse(backend, ST_INVALID, why);
 }
 
 static enum status attention_shape(struct backend *backend, const struct op_spec *spec,
@@ -70,9 +91,13 @@ enum status cuda_op_attention_prepare(struct backend *backend, const struct op_s
     self->base.release = attention_release;
     self->shape = shape;
     st = sdpa_choose(backend, self);
+    if (st != ST_OK)
+        st = cuda_refuse(backend, st, "attention by cuDNN");
+    if (st == ST_OK && self->sdpa == NULL)
+        st = shape_fits(backend, spec, &shape);
     if (st != ST_OK) {
         free(self);
-        return cuda_refuse(backend, st, "attention by cuDNN");
+        return st;
     }
     const struct tensor *in = &spec->in[0];
     const int64_t dims[3] = { in->dims[0], in->dims[1], in->dims[2] / 3 };

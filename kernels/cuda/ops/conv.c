@@ -131,13 +131,28 @@ static cudnnStatus_t set_tensor(const struct conv *self, cudnnTensorDescriptor_t
     return st;
 }
 
+/* DEFAULT is tensor cores in the operands' own type, or TF32. TENSOR_OP is for float16 alone: with
+ * bfloat16 others got NaN from it. */
+static cudnnMathType_t math_type(enum math math)
+{
+    switch (math) {
+    case MATH_F32:
+        return CUDNN_FMA_MATH;
+    case MATH_F16:
+        return CUDNN_TENSOR_OP_MATH;
+    case MATH_TF32:
+    case MATH_BF16:
+        break;
+    }
+    return CUDNN_DEFAULT_MATH;
+}
+
 static cudnnStatus_t conv_describe(struct conv *self)
 {
     const struct op_attr *attr = &self->base.spec.attr;
     const int64_t x[4] = { self->n, self->padded, self->h, self->w };
     const int64_t y[4] = { self->n, self->k, self->p, self->q };
-    const cudnnMathType_t math =
-        self->base.spec.math == MATH_F32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+    const cudnnMathType_t math = math_type(self->base.spec.math);
     cudnnStatus_t st = set_tensor(self, &self->x, x);
     if (st == CUDNN_STATUS_SUCCESS)
         st = set_tensor(self, &self->y, y);
@@ -267,6 +282,9 @@ static struct kernel_info conv_info(struct conv *self)
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
         .implementation = conv_implementation(self),
+        .slow = self->planar ? "cuDNN refuses channels innermost for this type and shape: NCHW and "
+                               "copies between, at about half the speed"
+                             : NULL,
     };
 }
 
@@ -411,6 +429,7 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
                                                      scratch + self->workspace_at,
                                                      self->forward_bytes, &zero, self->y, y),
                              "cudnnConvolutionForward");
+        st = cuda_launched(backend, st, "cudnnConvolutionForward");
     }
     if (st == ST_OK && self->planar) {
         const struct k_transpose args = { .batch = self->n,
@@ -479,15 +498,16 @@ static enum status conv_weights_gradient(struct backend *backend, const struct c
                                            self->weights, scratch + self->workspace_at,
                                            self->weights_bytes, &zero, self->filter, dw),
             "cudnnConvolutionBackwardFilter");
+        st = cuda_launched(backend, st, "cudnnConvolutionBackwardFilter");
     }
     if (st != ST_OK)
         return st;
     const bool planar = self->planar; /* then dW has the canonical order already */
     const struct k_pad args = {
-        .batch = planar ? self->k * self->c * self->window : self->k,
+        .batch = planar ? 1 : self->k,
         .a = planar ? 1 : self->c,
         .padded = planar ? 1 : self->padded,
-        .b = planar ? 1 : self->window,
+        .b = planar ? self->k * self->c * self->window : self->window,
         .from = self->type,
         .to = DTYPE_F32,
         .in = dw,
@@ -542,6 +562,7 @@ static enum status conv_data_gradient(struct backend *backend, const struct conv
                                                           self->data, scratch + self->workspace_at,
                                                           self->data_bytes, &beta, self->x, dx),
                              "cudnnConvolutionBackwardData");
+        st = cuda_launched(backend, st, "cudnnConvolutionBackwardData");
     }
     if (st != ST_OK || !self->make_dx)
         return st;

@@ -8,31 +8,21 @@
 #include "kernels/cuda/ops/product.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/check.h"
 #include "kernels/cuda/device/cuda.h"
 
 #define RESULTS_MAX 8
 
-/* What an algorithm consists of, in the order of a choice's numbers. */
-static const struct {
-    cublasLtMatmulAlgoConfigAttributes_t attribute;
-    size_t size;
-} settings[] = {
-    { CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t) }, /* first: cublasLtMatmulAlgoInit takes it */
-    { CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t) },
-    { CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t) },
-    { CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t) },
-    { CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, sizeof(uint32_t) },
-    { CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, sizeof(uint32_t) },
-    { CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, sizeof(uint32_t) },
-    { CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t) },
-    { CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t) },
-};
+/* An algorithm is opaque: all of its words are its choice, and are given back as they are (cuBLAS
+ * library documentation, cublasLtMatmulAlgo_t: it may be stored and restored for use with the same
+ * version of the library, which open_libraries sees to). */
+#define ALGORITHM_WORDS 8
 
-#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-
-_Static_assert(SETTINGS <= CHOICE_NUMBERS_MAX, "a choice holds an algorithm");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGORITHM_WORDS * sizeof(int64_t) &&
+                   ALGORITHM_WORDS <= CHOICE_NUMBERS_MAX,
+               "a choice holds an algorithm");
 
 static cublasComputeType_t compute_type(enum math math)
 {
@@ -81,7 +71,10 @@ static cublasStatus_t product_set(cublasLtMatmulDesc_t desc,
     return cublasLtMatmulDescSetAttribute(desc, attribute, value, size);
 }
 
-static cublasStatus_t product_describe(struct cuda_product *p, const struct cuda_product_spec *spec)
+/* `somewhere`: stands for the bias and aux of later calls, since algorithms are refused where they
+ * are NULL. */
+static cublasStatus_t product_describe(struct cuda_product *p, const struct cuda_product_spec *spec,
+                                       const void *somewhere)
 {
     const cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -96,10 +89,18 @@ static cublasStatus_t product_describe(struct cuda_product *p, const struct cuda
     if (st == CUBLAS_STATUS_SUCCESS && spec->bias) {
         const int32_t type = (int32_t)cuda_type(spec->out);
         st = product_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
+        if (st == CUBLAS_STATUS_SUCCESS) {
+            st = product_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere,
+                             sizeof(somewhere));
+        }
     }
     if (st == CUBLAS_STATUS_SUCCESS && spec->epilogue == PRODUCT_GELU) {
         const int64_t ld = spec->columns;
         st = product_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld));
+        if (st == CUBLAS_STATUS_SUCCESS) {
+            st = product_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &somewhere,
+                             sizeof(somewhere));
+        }
     }
     return st;
 }
@@ -180,43 +181,16 @@ static enum status product_ask(struct backend *backend, const struct cuda_produc
     return ST_NOT_FOUND;
 }
 
-static enum status choice_of(struct backend *backend, const struct cuda_product *p,
-                             struct choice *out)
-{
-    out->count = (int)SETTINGS;
-    for (size_t i = 0; i < SETTINGS; i++) {
-        int64_t number = 0; /* little-endian, as all that CUDA runs on */
-        size_t written = 0;
-        enum status st = cuda_lt_status(
-            backend,
-            cublasLtMatmulAlgoConfigGetAttribute(&p->algo, settings[i].attribute, &number,
-                                                 settings[i].size, &written),
-            "cublasLtMatmulAlgoConfigGetAttribute");
-        if (st != ST_OK)
-            return st;
-        out->numbers[i] = number;
-    }
-    return ST_OK;
-}
-
 /* Takes a choice's algorithm, if this library and device can run it. */
-static bool product_take(struct backend *backend, const struct cuda_product_spec *spec,
-                         const struct choice *choice, struct cuda_product *p)
+static bool product_take(struct backend *backend, const struct choice *choice,
+                         struct cuda_product *p)
 {
-    const cudaDataType_t in = cuda_type(cuda_math_dtype(spec->math)), out = cuda_type(spec->out);
-    if (choice->count != (int)SETTINGS)
-        return false;
-    cublasStatus_t st = cublasLtMatmulAlgoInit(backend->lt, compute_type(spec->math), CUDA_R_32F,
-                                               in, in, out, out, (int)choice->numbers[0], &p->algo);
-    for (size_t i = 1; i < SETTINGS && st == CUBLAS_STATUS_SUCCESS; i++) {
-        st = cublasLtMatmulAlgoConfigSetAttribute(&p->algo, settings[i].attribute,
-                                                  &choice->numbers[i], settings[i].size);
-    }
     cublasLtMatmulHeuristicResult_t result = { 0 };
-    if (st == CUBLAS_STATUS_SUCCESS) {
-        st = cublasLtMatmulAlgoCheck(backend->lt, p->desc, p->a, p->b, p->d, p->d, &p->algo,
-                                     &result);
-    }
+    if (choice->count != ALGORITHM_WORDS)
+        return false;
+    memcpy(&p->algo, choice->numbers, sizeof(p->algo));
+    const cublasStatus_t st =
+        cublasLtMatmulAlgoCheck(backend->lt, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result);
     if (st != CUBLAS_STATUS_SUCCESS || result.workspaceSize > CUDA_WORKSPACE_MAX)
         return false;
     p->workspace_bytes = result.workspaceSize;
@@ -229,26 +203,26 @@ static enum status product_choose(struct backend *backend, const struct cuda_pro
     struct choice choice = { 0 };
     key_print(choice.key, spec);
     const struct choice *made = choices_find(&backend->choices, choice.key);
-    if (made != NULL && product_take(backend, spec, made, p))
+    if (made != NULL && product_take(backend, made, p))
         return ST_OK;
     struct choice stored;
     if (made == NULL && choices_stored(&backend->choices, choice.key, &stored) &&
-        product_take(backend, spec, &stored, p))
+        product_take(backend, &stored, p))
         return choices_add(&backend->choices, &stored);
     enum status st = product_ask(backend, spec, p);
-    if (st == ST_OK && made == NULL) {
-        st = choice_of(backend, p, &choice);
-        if (st == ST_OK)
-            st = choices_add(&backend->choices, &choice);
-    }
-    return st;
+    if (st != ST_OK || made != NULL)
+        return st;
+    choice.count = ALGORITHM_WORDS;
+    memcpy(choice.numbers, &p->algo, sizeof(p->algo));
+    return choices_add(&backend->choices, &choice);
 }
 
 enum status cuda_product_init(struct backend *backend, const struct cuda_product_spec *spec,
                               struct cuda_product *out)
 {
     struct cuda_product p = { 0 };
-    enum status st = cuda_lt_status(backend, product_describe(&p, spec), "cublasLtMatmulDesc");
+    enum status st =
+        cuda_lt_status(backend, product_describe(&p, spec, backend->fault), "cublasLtMatmulDesc");
     if (st == ST_OK)
         st = cuda_lt_status(backend, product_lay_out(&p, spec), "cublasLtMatrixLayout");
     if (st == ST_OK)
@@ -292,5 +266,5 @@ enum status cuda_product_run(struct backend *backend, const struct cuda_product 
                             &beta, o->c == NULL ? o->d : o->c, product->d, o->d, product->d,
                             &product->algo, o->workspace, product->workspace_bytes, stream);
     }
-    return cuda_lt_status(backend, st, "cublasLtMatmul");
+    return cuda_launched(backend, cuda_lt_status(backend, st, "cublasLtMatmul"), "cublasLtMatmul");
 }

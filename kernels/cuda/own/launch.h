@@ -3,8 +3,9 @@
  * (CAIRN_EMULATE: the very sources, compiled by the host's C++ compiler, run on the CPU).
  *
  *   launch(kernel, grid, block, shared, stream, arguments...)
- *       Enqueues; ST_DEVICE if that failed. shared: bytes of dynamic shared memory; where they are
- *       more than 48 KiB, launch asks CUDA for them first.
+ *       Enqueues; ST_DEVICE if that failed, and the runtime's last error says why (cuda_launched
+ *       reads it). shared: bytes of dynamic shared memory; where they are more than 48 KiB, launch
+ *       asks CUDA for them first.
  *   SHARED_ARRAY(type, name, count)
  *       Declares `type *name`, an array of the block; count is a constant. All threads of the block
  *       come by, or none.
@@ -46,7 +47,7 @@ static inline enum status launch(void (*kernel)(Parameters...), dim3 grid, dim3 
                              (int)shared) != cudaSuccess)
         return ST_DEVICE;
     kernel<<<grid, block, shared, (cudaStream_t)stream>>>(static_cast<Parameters>(arguments)...);
-    return cudaGetLastError() == cudaSuccess ? ST_OK : ST_DEVICE;
+    return cudaPeekAtLastError() == cudaSuccess ? ST_OK : ST_DEVICE;
 }
 
 #endif

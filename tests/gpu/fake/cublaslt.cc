@@ -1,9 +1,9 @@
 /*
  * cuBLASLt: products by loops, in columns as the library thinks.
  *
- * An algorithm is two ids: 7 sums over k from its start, 11 from its end, each in four interleaved
- * parts, in float32. It keeps the alignment that was preferred, and refuses operands that have
- * less.
+ * An algorithm is opaque, eight words: 7 sums over k from its start, 11 from its end, each in four
+ * interleaved parts, in float32; a word that no attribute shows says how the parts are added. It
+ * keeps the alignment that was preferred, and refuses operands that have less.
  */
 #include <algorithm>
 #include <cstring>
@@ -36,7 +36,10 @@ struct preference {
     uint32_t schemes, alignment[4];
 };
 
-enum { ID, TILE, STAGES, SPLIT, SCHEME, SWIZZLE, CUSTOM, ALIGNMENT };
+enum { ID, TILE, STAGES, SPLIT, SCHEME, SWIZZLE, CUSTOM, HIDDEN };
+
+/* The parts are added in pairs of neighbours, not across: no attribute says so. */
+#define IN_PAIRS 0x5eed000000000001ull
 
 static cublasStatus_t enter(const char *function)
 {
@@ -235,6 +238,11 @@ static cublasStatus_t check(struct problem *p)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (has(p->desc, CUBLASLT_EPILOGUE_BIAS) && p->desc.bias_type != (int32_t)p->d.type)
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    /* Also where an algorithm is only asked for. */
+    if (has(p->desc, CUBLASLT_EPILOGUE_BIAS) && p->desc.bias == nullptr)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (has(p->desc, CUBLASLT_EPILOGUE_GELU) && p->desc.aux == nullptr)
+        return CUBLAS_STATUS_INVALID_VALUE;
     /* Stored by the library for halves only, in rows of 8. */
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
         p->desc.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
@@ -293,67 +301,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                              ? CUBLASLT_REDUCTION_SCHEME_INPLACE
                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     algo->data[CUSTOM] = alignments(preference->alignment);
+    algo->data[HIDDEN] = IN_PAIRS;
     results[1].workspaceSize = WORKSPACE;
     results[1].state = CUBLAS_STATUS_SUCCESS;
     *out_count = 2;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute,
-                                      cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
-                                      cudaDataType_t c, cudaDataType_t d, int id,
-                                      cublasLtMatmulAlgo_t *algo)
-{
-    const held lock(fake_lock());
-    (void)handle;
-    (void)compute;
-    if (scale != CUDA_R_32F || a != b || c != d || (id != 7 && id != 11))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memset(algo, 0, sizeof(*algo));
-    algo->data[ID] = (uint64_t)id;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* Where a setting is kept and how wide it is; inner and cluster shapes share a word. */
-static bool place_of(cublasLtMatmulAlgoConfigAttributes_t attribute, int *index, int *shift,
-                     size_t *size)
-{
-    static const int indices[] = { ID, TILE, SPLIT, SCHEME, SWIZZLE, CUSTOM, STAGES };
-    *shift = attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 16 : 0;
-    *size = attribute > CUBLASLT_ALGO_CONFIG_STAGES_ID ? sizeof(uint16_t) : sizeof(uint32_t);
-    *index = attribute > CUBLASLT_ALGO_CONFIG_STAGES_ID ? ALIGNMENT : indices[attribute];
-    return attribute <= CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
-}
-
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    void *value, size_t size, size_t *written)
-{
-    const held lock(fake_lock());
-    int index = 0, shift = 0;
-    size_t width = 0;
-    if (!place_of(attribute, &index, &shift, &width) || size != width)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    const uint64_t word = algo->data[index] >> shift;
-    memcpy(value, &word, size);
-    *written = size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    const void *value, size_t size)
-{
-    const held lock(fake_lock());
-    int index = 0, shift = 0;
-    size_t width = 0;
-    if (attribute == CUBLASLT_ALGO_CONFIG_ID || !place_of(attribute, &index, &shift, &width) ||
-        size != width)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    uint64_t word = 0;
-    memcpy(&word, value, size);
-    const uint64_t mask = ((1ull << (8 * size)) - 1) << shift;
-    algo->data[index] = (algo->data[index] & ~mask) | word << shift;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -367,7 +318,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     struct problem p = problem_of(desc, a, b, c, d);
     (void)handle;
     const cublasStatus_t st = check(&p);
-    if (st != CUBLAS_STATUS_SUCCESS || algo->data[TILE] != 20)
+    const bool known = algo->data[ID] == 7 || algo->data[ID] == 11;
+    if (st != CUBLAS_STATUS_SUCCESS || !known || algo->data[TILE] != 20)
         return st == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : st;
     result->workspaceSize = WORKSPACE;
     return CUBLAS_STATUS_SUCCESS;
@@ -380,7 +332,7 @@ struct call {
     const void *a, *b, *c;
     void *d, *workspace;
     float alpha, beta;
-    bool backwards;
+    bool backwards, in_pairs;
 };
 
 static float operand(const struct call &call, const struct layout &layout, const void *array,
@@ -402,7 +354,8 @@ static float dot(const struct call &call, int64_t i, int64_t j)
                                                    : operand(call, p.b, call.b, l, j);
         parts[s % 4] += a * b;
     }
-    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    return call.in_pairs ? (parts[0] + parts[1]) + (parts[2] + parts[3])
+                         : (parts[0] + parts[2]) + (parts[1] + parts[3]);
 }
 
 static float activated(const struct problem &p, float x, int64_t i, int64_t j)
@@ -469,7 +422,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                workspace,
                                *static_cast<const float *>(alpha),
                                *static_cast<const float *>(beta),
-                               algo->data[ID] == 11 };
+                               algo->data[ID] == 11,
+                               algo->data[HIDDEN] == IN_PAIRS };
     return fake_enqueue(stream, [call] { multiply(call); }) ? CUBLAS_STATUS_SUCCESS
                                                             : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -182,8 +182,12 @@ bool fake_enqueue(CUstream_st *handle, work item)
 bool fake_launch(void *stream, work run)
 {
     const held lock(fake.lock);
-    return runtime_enter("launch") == cudaSuccess &&
-           fake_enqueue(static_cast<CUstream_st *>(stream), std::move(run));
+    if (runtime_enter("launch") != cudaSuccess)
+        return false;
+    if (fake_enqueue(static_cast<CUstream_st *>(stream), std::move(run)))
+        return true;
+    (void)runtime_leave(cudaErrorStreamCaptureInvalidated);
+    return false;
 }
 
 bool spoils(CUstream_st *stream)

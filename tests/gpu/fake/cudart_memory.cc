@@ -235,6 +235,34 @@ cudaError_t cudaGetLastError(void)
     return error;
 }
 
+cudaError_t cudaPeekAtLastError(void)
+{
+    const held lock(fake.lock);
+    return fake.last;
+}
+
+/* What a block may have, if it asks: by NVIDIA's table of compute capabilities. */
+static int shared_bytes(int capability)
+{
+    if (capability >= 90)
+        return 227 * 1024;
+    return (capability == 80 ? 163 : 99) * 1024;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int ordinal)
+{
+    const held lock(fake.lock);
+    const cudaError_t error = runtime_enter("cudaDeviceGetAttribute");
+    if (error != cudaSuccess)
+        return error;
+    if (ordinal < 0 || ordinal >= fake.devices)
+        return runtime_leave(cudaErrorInvalidDevice);
+    if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin)
+        return runtime_leave(cudaErrorInvalidValue);
+    *out = shared_bytes(fake.capability);
+    return cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t error)
 {
     switch (error) {
@@ -244,6 +272,8 @@ const char *cudaGetErrorString(cudaError_t error)
         return "an illegal memory access was encountered";
     case cudaErrorInsufficientDriver:
         return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorInvalidDeviceFunction:
+        return "invalid device function";
     case cudaErrorNoDevice:
         return "no CUDA-capable device is detected";
     default:

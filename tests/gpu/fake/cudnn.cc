@@ -2,6 +2,7 @@
  * cuDNN: convolutions by loops, with float32 sums. Refuses the algorithms that add with atomics,
  * and mixed types.
  */
+#include <cmath>
 #include <cstring>
 #include <cudnn.h>
 #include <vector>
@@ -216,6 +217,8 @@ static float load(const struct convolution &c, const struct cudnnTensorStruct &t
                   int64_t at)
 {
     const float value = fake_load(t.type, array, at);
+    if (t.type == CUDA_R_16BF && c.desc.math == CUDNN_TENSOR_OP_MATH)
+        return NAN; /* it is for float16 */
     return t.type == CUDA_R_32F && c.desc.math != CUDNN_FMA_MATH ? fake_tf32(value) : value;
 }
 
