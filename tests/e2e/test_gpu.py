@@ -1,6 +1,7 @@
 """Jobs for GPUs on a machine that has none: what is lent, refused and said. The driver is a made-up one."""
 import json
 import os
+import re
 
 import pytest
 
@@ -94,12 +95,26 @@ def test_a_plan_is_shown_without_a_coordinator():
 # The CUDA backend on fakes of its libraries (tests/gpu/fake): slow, but all of the way.
 FAKE = BIN.parent / "tests" / "cairn-cuda-fake.so"
 needs_fake = pytest.mark.skipif(not FAKE.exists(), reason="built without the CUDA toolkit's headers")
+LENET = CUDA.replace("arch: mlp, hidden: 32", "arch: lenet")
 ONE = CUDA.replace("count: 2", "count: 1").replace("duration: 12 steps", "duration: 8 steps")
 
 
 def emulated(tmp_path, faults=None):
     return Home(env={"CAIRN_NVML": str(NVML), "FAKE_NVML_DIR": str(tmp_path), "CAIRN_CUDA_MODULE": str(FAKE),
                      "CAIRN_FAKE_CUDA": "devices=1", "CAIRN_HANG_MS": "30000"}, faults=faults)
+
+
+@needs_fake
+def test_a_plan_says_where_channels_innermost_are_refused():
+    with Home(env={"CAIRN_CUDA_MODULE": str(FAKE)}) as home:
+        path = home.dir / "job.yaml"
+        path.write_text(LENET, encoding="utf-8")
+        assert "warning" not in home.cairn("plan", path).stdout
+    with Home(env={"CAIRN_CUDA_MODULE": str(FAKE), "CAIRN_FAKE_CUDA": "only-nchw"}) as home:
+        path = home.dir / "job.yaml"
+        path.write_text(LENET, encoding="utf-8")
+        text = home.cairn("plan", path).stdout
+        assert re.search(r"^warning +node \d+ \(conv2d\), 1 in all: cuDNN refuses channels innermost .* half the speed$", text, re.M), text
 
 
 @needs_fake

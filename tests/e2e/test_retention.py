@@ -89,10 +89,22 @@ def test_the_last_the_best_and_every_so_many_stay(home):
         home.cairn("ckpt", "verify", ckpt["path"])
 
 
+def read_through(shown):
+    """The steps of the newest and of all that it is read through."""
+    by_step = {int(c["step"]): c for c in shown}
+    step, chain = max(by_step), set()
+    while step in by_step and step not in chain:
+        chain.add(step)
+        if int(by_step[step]["parent_generation"]) > 0:
+            step = int(by_step[step]["parent_step"])
+    return chain
+
+
 def test_differences_keep_what_they_are_read_through(home, quiet):
     job = home.submit(train__duration="4000 steps", checkpoint__every="400 steps",
                       checkpoint__delta="true", checkpoint__keep__last=1)
     assert home.digest(job) == quiet
+    until(lambda: set(steps(home, job)) == read_through(home.show(job)["checkpoints"]), 30, "retention is through")
     shown = home.show(job)["checkpoints"]
     there = {int(c["step"]) for c in shown}
     for ckpt in shown:

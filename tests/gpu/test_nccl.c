@@ -201,11 +201,18 @@ static int capture_graph(struct rank *r, float *data)
     return graph;
 }
 
-static void all_formed(struct rank *r)
+/* The nth time that all come here. */
+static void meet(struct rank *r, int nth)
 {
     (void)atomic_fetch_add(&r->scene->formed, 1);
-    while (atomic_load(&r->scene->formed) < r->size)
+    while (atomic_load(&r->scene->formed) < nth * r->size)
         (void)sched_yield();
+}
+
+static enum status reduce_and_wait(struct rank *r, float *memory, size_t count)
+{
+    const enum status st = r->module->comm->all_reduce_f32(r->comm, memory, count, LONG_MS);
+    return st == ST_OK ? r->module->comm->wait(r->comm, LONG_MS) : st;
 }
 
 static void *abort_soon(void *arg)
@@ -217,14 +224,17 @@ static void *abort_soon(void *arg)
     return NULL;
 }
 
-/* The last rank leaves by the signal; the others' exchange must end, and they form anew. */
+/* The last rank leaves by the signal; the others' exchange must end, and they form anew. NCCL
+ * connects with the first collective, so there is one before. */
 static int lose_one(struct rank *r, int signal, bool aborts)
 {
     void *memory = NULL;
     CHECK(r->table->alloc(r->backend, COUNT * sizeof(float), &memory) == ST_OK);
     const int graph = capture_graph(r, memory);
     CHECK(form(r, 1) == ST_OK);
-    all_formed(r);
+    meet(r, 1);
+    CHECK(reduce_and_wait(r, memory, COUNT) == ST_OK);
+    meet(r, 2);
     if (r->rank == r->size - 1)
         (void)raise(signal);
     pthread_t other;
@@ -243,9 +253,7 @@ static int lose_one(struct rank *r, int signal, bool aborts)
     CHECK(r->table->stream_sync(r->backend, r->compute) == ST_OK);
     r->size--;
     CHECK(form(r, 2) == ST_OK);
-    st = r->module->comm->all_reduce_f32(r->comm, memory, 1024, LONG_MS);
-    if (st == ST_OK)
-        st = r->module->comm->wait(r->comm, LONG_MS);
+    st = reduce_and_wait(r, memory, 1024);
     float sum = 0;
     CHECK(r->table->vector.copy(r->backend, &sum, memory, sizeof(sum), r->compute) == ST_OK);
     CHECK(r->table->stream_sync(r->backend, r->compute) == ST_OK);

@@ -32,13 +32,13 @@ def kill_workers(home, job):
             os.kill(worker["pid"], signal.SIGKILL)
         except ProcessLookupError:
             pass
-    until(lambda: (home.try_show(job) or {"generation": 0})["generation"] > generation, 30, "the next generation")
+    until(lambda: (home.try_show(job) or {"generation": 0})["generation"] > generation, 60, "the next generation")
 
 
 def test_a_job_that_was_killed_has_one_clean_curve(tmp_path):
     chance = random.Random(3)
     with Home(env=Home.RESTART) as home:
-        job = home.submit(train__duration="100000 steps", eval__every="50 steps", checkpoint__every="150 steps",
+        job = home.submit(train__duration="100000000 steps", eval__every="50 steps", checkpoint__every="150 steps",
                           checkpoint__memory_every="none")
         for kill in range(KILLS):
             step = home.show(job)["step"]
@@ -60,7 +60,7 @@ def test_a_job_that_was_killed_has_one_clean_curve(tmp_path):
             done = subprocess.run([PYTHON, HERE / "read_back.py", folder], check=True, stdout=subprocess.PIPE)
             return json.loads(done.stdout)["scalars"]
 
-        until(lambda: len(read()["train/loss"]) == len(rows), 40, "all rows")
+        until(lambda: len(read()["train/loss"]) == len(rows), 120, "all rows")
         found = read()
         for tag, column in COLUMNS.items():
             known = [row for row in rows if row[column] != ""]

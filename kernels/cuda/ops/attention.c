@@ -80,7 +80,7 @@ static enum status attention_shape(struct backend *backend, const struct op_spec
 enum status cuda_op_attention_prepare(struct backend *backend, const struct op_spec *spec,
                                       struct kernel **out_kernel, struct kernel_info *out_info)
 {
-    struct cuda_attention shape;
+    struct cuda_attention shape = { 0 };
     enum status st = attention_shape(backend, spec, &shape);
     if (st != ST_OK)
         return st;
@@ -115,7 +115,7 @@ enum status cuda_op_attention_prepare(struct backend *backend, const struct op_s
         .din = { *in },
         .flops_forward = 2.0 * product,
         .flops_backward = 5.0 * product,
-        .implementation = self->sdpa != NULL ? sdpa_cudnn_implementation()
+        .implementation = self->sdpa != NULL ? sdpa_cudnn_implementation(self->sdpa)
                                              : cuda_attention_implementation(&shape),
     };
     *out_kernel = &self->base;

@@ -8,6 +8,7 @@
 #include <cudnn_frontend.h>
 #include <memory>
 #include <new>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct sdpa_cudnn {
     struct cuda_attention shape;
     std::unique_ptr<fe::graph::Graph> forward, backward; /* backward: NULL unless training */
     size_t workspace_bytes;
+    std::string implementation;
 };
 
 bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability)
@@ -36,9 +38,9 @@ bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability)
 #endif
 }
 
-const char *sdpa_cudnn_implementation(void)
+const char *sdpa_cudnn_implementation(const struct sdpa_cudnn *sdpa)
 {
-    return "cudnn-sdpa";
+    return sdpa->implementation.c_str();
 }
 
 /* [N, H, T, D] of a matrix whose rows are `row` elements apart. */
@@ -146,6 +148,22 @@ static enum status graph_build(fe::graph::Graph *graph, cudnnHandle_t handle, si
     return ST_OK;
 }
 
+/* A plan's name has its engine and the engine's knobs. */
+static std::string plan_name(const fe::graph::Graph *graph)
+{
+    std::string name = "?";
+    if (graph != nullptr && graph->get_plan_name(name).is_bad())
+        name = "?";
+    return name;
+}
+
+static std::string implementation_of(const struct sdpa_cudnn *sdpa)
+{
+    std::string name = "cudnn-sdpa " + std::to_string(CUDNN_FRONTEND_VERSION) + " " +
+                       plan_name(sdpa->forward.get());
+    return sdpa->backward == nullptr ? name : name + " " + plan_name(sdpa->backward.get());
+}
+
 enum status sdpa_cudnn_new(void *handle, const struct cuda_attention *shape, bool training,
                            struct sdpa_cudnn **out)
 {
@@ -165,6 +183,7 @@ enum status sdpa_cudnn_new(void *handle, const struct cuda_attention *shape, boo
             if (st != ST_OK)
                 return st;
         }
+        sdpa->implementation = implementation_of(sdpa.get());
         *out = sdpa.release();
         return ST_OK;
     } catch (const std::bad_alloc &) {

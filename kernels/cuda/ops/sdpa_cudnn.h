@@ -7,7 +7,8 @@
  * kernels everywhere, unless the build says CAIRN_SDPA=cudnn. The implementation's name is a pin.
  *
  * Bits:   the backward pass asks for cuDNN's deterministic algorithm. What cuDNN's heuristic picks
- *         depends on its version and on the device, and both are pins.
+ *         depends on its version, the frontend's and the device, and all of them are pins; so is
+ *         the plan that it picked.
  * Thread: the one that uses the handle, whose stream each call sets.
  */
 #pragma once
@@ -25,9 +26,6 @@ struct sdpa_cudnn; /* the two graphs of one shape, built for one handle */
 /* Whether the table names cuDNN on a device of that capability (major · 10 + minor). */
 SDPA_OPTIONAL bool sdpa_cudnn_chosen(const struct cuda_attention *shape, int capability);
 
-/* For pins: "cudnn-sdpa". */
-SDPA_OPTIONAL const char *sdpa_cudnn_implementation(void);
-
 /*
  * Builds both graphs, or the forward one only without `training`. Takes seconds.
  *
@@ -39,6 +37,10 @@ MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_new(void *handle,
                                                     const struct cuda_attention *shape,
                                                     bool training, struct sdpa_cudnn **out);
 SDPA_OPTIONAL void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
+
+/* For pins: "cudnn-sdpa", the frontend's version, and the plan of each graph by cuDNN's name, which
+ * has its engine. Lives as long as sdpa. */
+SDPA_OPTIONAL const char *sdpa_cudnn_implementation(const struct sdpa_cudnn *sdpa);
 
 /* Device memory that a call of forward or backward needs. */
 SDPA_OPTIONAL size_t sdpa_cudnn_workspace_bytes(const struct sdpa_cudnn *sdpa);
