@@ -35,6 +35,10 @@ def kill_workers(home, job):
     until(lambda: (home.try_show(job) or {"generation": 0})["generation"] > generation, 60, "the next generation")
 
 
+def saved_by(home, job, generation):
+    return any(int(ckpt["generation"]) == generation for ckpt in home.show(job)["checkpoints"])
+
+
 def test_a_job_that_was_killed_has_one_clean_curve(tmp_path):
     chance = random.Random(3)
     with Home(env=Home.RESTART) as home:
@@ -44,6 +48,8 @@ def test_a_job_that_was_killed_has_one_clean_curve(tmp_path):
             step = home.show(job)["step"]
             until(lambda: home.show(job)["step"] > step + chance.randrange(100, 300), 60, "steps")
             time.sleep(chance.random())
+            if kill % 2 == 0:  # rows of its own stay: the next one begins where it saved
+                until(lambda: saved_by(home, job, home.show(job)["generation"]), 60, "a checkpoint of this generation")
             kill_workers(home, job)
             if kill in (1, 3):
                 home.kill("cairn-observer")
