@@ -16,9 +16,9 @@ static enum status open_libraries(struct backend *backend, const char *stored)
     const bool known = stored != NULL && cuda_pins_same_libraries(stored);
     enum status st = choices_init(&backend->choices, known ? stored : NULL);
     if (st == ST_OK)
-        st = cuda_lt_status(backend, cublasLtCreate(&backend->lt), "cublasLtCreate");
+        st = CUDA_LT_STATUS(backend, cublasLtCreate(&backend->lt), "cublasLtCreate");
     if (st == ST_OK)
-        st = cuda_dnn_status(backend, cudnnCreate(&backend->cudnn), "cudnnCreate");
+        st = CUDA_DNN_STATUS(backend, cudnnCreate(&backend->cudnn), "cudnnCreate");
     return st;
 }
 
@@ -89,7 +89,7 @@ static enum status cuda_stream_new(struct backend *backend, struct stream **out)
     struct stream *stream = calloc(1, sizeof(*stream));
     if (stream == NULL)
         return ST_NO_MEMORY;
-    st = cuda_status(backend, cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking),
+    st = CUDA_STATUS(backend, cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking),
                      "cudaStreamCreate");
     if (st != ST_OK) {
         free(stream);
@@ -117,7 +117,7 @@ static enum status cuda_event_new(struct backend *backend, bool timed, struct ev
     if (event == NULL)
         return ST_NO_MEMORY;
     const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
-    st = cuda_status(backend, cudaEventCreateWithFlags(&event->handle, flags), "cudaEventCreate");
+    st = CUDA_STATUS(backend, cudaEventCreateWithFlags(&event->handle, flags), "cudaEventCreate");
     if (st != ST_OK) {
         free(event);
         return st;
@@ -141,7 +141,7 @@ static enum status cuda_event_record(struct backend *backend, struct event *e,
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
         return st;
-    return cuda_status(backend, cudaEventRecord(e->handle, cuda_stream(stream)), "cudaEventRecord");
+    return CUDA_STATUS(backend, cudaEventRecord(e->handle, cuda_stream(stream)), "cudaEventRecord");
 }
 
 static enum status cuda_event_wait(struct backend *backend, struct event *e, struct stream *stream)
@@ -149,7 +149,7 @@ static enum status cuda_event_wait(struct backend *backend, struct event *e, str
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
         return st;
-    return cuda_status(backend, cudaStreamWaitEvent(cuda_stream(stream), e->handle, 0),
+    return CUDA_STATUS(backend, cudaStreamWaitEvent(cuda_stream(stream), e->handle, 0),
                        "cudaStreamWaitEvent");
 }
 
@@ -163,7 +163,7 @@ static enum status cuda_event_query(struct backend *backend, struct event *e)
         (void)cudaGetLastError(); /* it is no error */
         return ST_AGAIN;
     }
-    st = cuda_status(backend, error, "cudaEventQuery");
+    st = CUDA_STATUS(backend, error, "cudaEventQuery");
     return st == ST_OK ? cuda_faults_check(backend) : st;
 }
 
@@ -180,14 +180,14 @@ static enum status cuda_event_elapsed(struct backend *backend, struct event *beg
         return ST_AGAIN;
     }
     *out_us = (int64_t)(1e3 * (double)ms);
-    return cuda_status(backend, error, "cudaEventElapsedTime");
+    return CUDA_STATUS(backend, error, "cudaEventElapsedTime");
 }
 
 static enum status cuda_stream_sync(struct backend *backend, struct stream *stream)
 {
     enum status st = cuda_enter(backend);
     if (st == ST_OK) {
-        st = cuda_status(backend, cudaStreamSynchronize(cuda_stream(stream)),
+        st = CUDA_STATUS(backend, cudaStreamSynchronize(cuda_stream(stream)),
                          "cudaStreamSynchronize");
     }
     return st == ST_OK ? cuda_faults_check(backend) : st;

@@ -130,10 +130,10 @@ MUST_CHECK enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t
 MUST_CHECK enum status cuda_launched_at(struct backend *backend, enum status st, const char *what,
                                         const char *place);
 
-#define cuda_status(backend, error, what)     cuda_status_at(backend, error, what, CUDA_PLACE)
-#define cuda_lt_status(backend, error, what)  cuda_lt_status_at(backend, error, what, CUDA_PLACE)
-#define cuda_dnn_status(backend, error, what) cuda_dnn_status_at(backend, error, what, CUDA_PLACE)
-#define cuda_launched(backend, st, what)      cuda_launched_at(backend, st, what, CUDA_PLACE)
+#define CUDA_STATUS(backend, error, what)     cuda_status_at(backend, error, what, CUDA_PLACE)
+#define CUDA_LT_STATUS(backend, error, what)  cuda_lt_status_at(backend, error, what, CUDA_PLACE)
+#define CUDA_DNN_STATUS(backend, error, what) cuda_dnn_status_at(backend, error, what, CUDA_PLACE)
+#define CUDA_LAUNCHED(backend, st, what)      cuda_launched_at(backend, st, what, CUDA_PLACE)
 
 /* Passes on a status of ours, with `why` for backend->why. */
 MUST_CHECK enum status cuda_refuse(struct backend *backend, enum status st, const char *why);

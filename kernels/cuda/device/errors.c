@@ -97,5 +97,5 @@ enum status cuda_refuse(struct backend *backend, enum status st, const char *why
 
 enum status cuda_enter(struct backend *backend)
 {
-    return cuda_status(backend, cudaSetDevice(backend->ordinal), "cudaSetDevice");
+    return CUDA_STATUS(backend, cudaSetDevice(backend->ordinal), "cudaSetDevice");
 }

@@ -17,7 +17,7 @@ enum status cuda_capture_begin(struct backend *backend, struct stream *stream)
         return ST_INVALID;
     if (backend->graph_count == CUDA_GRAPHS_MAX)
         return cuda_refuse(backend, ST_FULL, "too many captured graphs");
-    st = cuda_status(backend,
+    st = CUDA_STATUS(backend,
                      cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal),
                      "cudaStreamBeginCapture");
     backend->capturing = st == ST_OK;
@@ -33,13 +33,13 @@ enum status cuda_capture_end(struct backend *backend, struct stream *stream, int
         return ST_INVALID;
     cudaGraph_t graph = NULL;
     backend->capturing = false;
-    st = cuda_status(backend, cudaStreamEndCapture(stream->handle, &graph), "cudaStreamEndCapture");
+    st = CUDA_STATUS(backend, cudaStreamEndCapture(stream->handle, &graph), "cudaStreamEndCapture");
     if (st != ST_OK)
         return st;
     if (graph == NULL)
         return cuda_refuse(backend, ST_INVALID, "a capture was broken off");
     cudaGraphExec_t exec = NULL;
-    st = cuda_status(backend, cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    st = CUDA_STATUS(backend, cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
     (void)cudaGraphDestroy(graph);
     if (st != ST_OK)
         return st;
@@ -57,7 +57,7 @@ enum status cuda_replay(struct backend *backend, int graph, struct stream *strea
     if (graph < 0 || graph >= backend->graph_count || stream == NULL)
         return ST_INVALID;
     cuda_range_push("replay");
-    st = cuda_status(backend, cudaGraphLaunch(backend->graphs[graph], stream->handle),
+    st = CUDA_STATUS(backend, cudaGraphLaunch(backend->graphs[graph], stream->handle),
                      "cudaGraphLaunch");
     cuda_range_pop();
     return st;

@@ -71,12 +71,12 @@ static enum status region_clear(struct backend *backend, const struct cuda_regio
         if (region->pinned) {
             memset(at, 0, parts[i].bytes);
         } else if (parts[i].bytes > 0) {
-            st = cuda_status(backend, cudaMemset(at, 0, parts[i].bytes), "cudaMemset");
+            st = CUDA_STATUS(backend, cudaMemset(at, 0, parts[i].bytes), "cudaMemset");
         }
     }
     if (st != ST_OK || region->pinned)
         return st;
-    return cuda_status(backend, cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
+    return CUDA_STATUS(backend, cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
 }
 
 /* Takes the region over: remembered with its parts zeroed, or given back. */
@@ -105,7 +105,7 @@ static enum status alloc_whole(struct backend *backend, bool pinned, size_t byte
         return ST_NO_MEMORY;
     const size_t size = bytes == 0 ? PAGE : bytes;
     struct cuda_region region = { .pinned = pinned };
-    st = cuda_status(backend, region_take(backend, pinned, size + PAGE, &region.base),
+    st = CUDA_STATUS(backend, region_take(backend, pinned, size + PAGE, &region.base),
                      pinned ? "pinned memory" : "device memory");
     if (st != ST_OK)
         return st;
@@ -148,7 +148,7 @@ enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct
         return st;
     const CUresult error =
         cuda_parts_take(&backend->driver, bytes, parts, count, &region.parts, &what);
-    st = cuda_status(backend, (cudaError_t)error, what); /* the runtime has the driver's numbers */
+    st = CUDA_STATUS(backend, (cudaError_t)error, what); /* the runtime has the driver's numbers */
     if (st != ST_OK)
         return st;
     memcpy(&region.memory, &region.parts.address, sizeof(region.memory)); /* as an address */
@@ -189,7 +189,7 @@ enum status cuda_faults_open(struct backend *backend)
 
 enum status cuda_faults_fetch(struct backend *backend, cudaStream_t stream)
 {
-    return cuda_status(backend,
+    return CUDA_STATUS(backend,
                        cudaMemcpyAsync((void *)backend->fault_seen, backend->fault,
                                        sizeof(uint32_t), cudaMemcpyDeviceToHost, stream),
                        "cudaMemcpyAsync");

@@ -41,7 +41,7 @@ static enum status shape_fits(struct backend *backend, const struct op_spec *spe
 {
     const size_t needed = cuda_attention_shared_bytes(shape, spec->training);
     int most = 0;
-    enum status st = cuda_status(
+    enum status st = CUDA_STATUS(
         backend,
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->ordinal),
         "cudaDeviceGetAttribute");
@@ -135,7 +135,7 @@ enum status cuda_op_attention_forward(struct backend *backend, struct kernel *ke
         float *lse = kernel->spec.training ? buffers->saved : scratch;
         st = cuda_attention_forward(&self->shape, buffers->in[0], buffers->out, lse, stream);
     }
-    return cuda_launched(backend, st, "attention");
+    return CUDA_LAUNCHED(backend, st, "attention");
 }
 
 enum status cuda_op_attention_backward(struct backend *backend, struct kernel *kernel,
@@ -159,5 +159,5 @@ enum status cuda_op_attention_backward(struct backend *backend, struct kernel *k
         st = cuda_attention_backward(&self->shape, buffers->in[0], buffers->out, buffers->saved,
                                      buffers->dout[0], buffers->din[0], scratch, stream);
     }
-    return cuda_launched(backend, st, "attention gradient");
+    return CUDA_LAUNCHED(backend, st, "attention gradient");
 }

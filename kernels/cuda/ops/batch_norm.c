@@ -81,7 +81,7 @@ enum status cuda_op_batch_norm_forward(struct backend *backend, struct kernel *k
     };
     st = kernel->spec.training ? k_batch_norm_forward(&args, stream)
                                : k_batch_norm_apply(&args, stream);
-    return cuda_launched(backend, st, "batch_norm");
+    return CUDA_LAUNCHED(backend, st, "batch_norm");
 }
 
 enum status cuda_op_batch_norm_backward(struct backend *backend, struct kernel *kernel,
@@ -117,5 +117,5 @@ enum status cuda_op_batch_norm_backward(struct backend *backend, struct kernel *
         .accumulate_beta = buffers->accumulate[1],
         .scratch = scratch + self->turned_bytes,
     };
-    return cuda_launched(backend, k_batch_norm_backward(&args, stream), "batch_norm gradient");
+    return CUDA_LAUNCHED(backend, k_batch_norm_backward(&args, stream), "batch_norm gradient");
 }

@@ -246,12 +246,12 @@ static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
         .out = cache,
     };
     if (self->planar) {
-        return cuda_launched(backend,
+        return CUDA_LAUNCHED(backend,
                              k_cast(DTYPE_F32, param[0], self->type, cache,
                                     self->k * self->c * self->window, stream),
                              "conv2d refresh");
     }
-    return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d refresh");
+    return CUDA_LAUNCHED(backend, k_pad_transpose(&args, stream), "conv2d refresh");
 }
 
 static const char *conv_implementation(const struct conv *self)
@@ -302,9 +302,9 @@ static enum status try_format(struct backend *backend, struct conv *self, bool p
     if (self->make_x && !back && !planar && self->type != DTYPE_F32)
         self->padded = (self->c + 7) / 8 * 8;
     self->make_dx = back && (planar || in->dtype != self->type);
-    enum status st = cuda_dnn_status(backend, conv_describe(self), "convolution descriptors");
+    enum status st = CUDA_DNN_STATUS(backend, conv_describe(self), "convolution descriptors");
     if (st == ST_OK)
-        st = cuda_dnn_status(backend, conv_choose(backend, self), "convolution algorithm");
+        st = CUDA_DNN_STATUS(backend, conv_choose(backend, self), "convolution algorithm");
     if (st != ST_OK)
         descriptors_release(self);
     return st;
@@ -358,7 +358,7 @@ enum status cuda_op_conv2d_prepare(struct backend *backend, const struct op_spec
 static enum status conv_transpose(struct backend *backend, const struct k_transpose *args,
                                   cudaStream_t stream)
 {
-    return cuda_launched(backend, k_transpose(args, stream), "conv2d, between formats");
+    return CUDA_LAUNCHED(backend, k_transpose(args, stream), "conv2d, between formats");
 }
 
 static enum status conv_planar_input(struct backend *backend, const struct conv *self,
@@ -374,7 +374,7 @@ static enum status conv_planar_input(struct backend *backend, const struct conv 
                                       .out = scratch };
     if (in->format == FORMAT_NHWC)
         return conv_transpose(backend, &args, stream);
-    return cuda_launched(backend,
+    return CUDA_LAUNCHED(backend,
                          k_cast(in->dtype, x, self->type, scratch, tensor_elements(in), stream),
                          "conv2d input");
 }
@@ -401,12 +401,12 @@ static enum status conv_input(struct backend *backend, const struct conv *self, 
         .in = x,
     };
     args.out = scratch;
-    return cuda_launched(backend, k_pad_transpose(&args, stream), "conv2d input");
+    return CUDA_LAUNCHED(backend, k_pad_transpose(&args, stream), "conv2d input");
 }
 
 static enum status conv_set_stream(struct backend *backend, cudaStream_t stream)
 {
-    return cuda_dnn_status(backend, cudnnSetStream(backend->cudnn, stream), "cudnnSetStream");
+    return CUDA_DNN_STATUS(backend, cudnnSetStream(backend->cudnn, stream), "cudnnSetStream");
 }
 
 enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kernel,
@@ -423,13 +423,13 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
     if (st == ST_OK)
         st = conv_set_stream(backend, stream);
     if (st == ST_OK) {
-        st = cuda_dnn_status(backend,
+        st = CUDA_DNN_STATUS(backend,
                              cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter,
                                                      buffers->cache, self->desc, self->forward,
                                                      scratch + self->workspace_at,
                                                      self->forward_bytes, &zero, self->y, y),
                              "cudnnConvolutionForward");
-        st = cuda_launched(backend, st, "cudnnConvolutionForward");
+        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionForward");
     }
     if (st == ST_OK && self->planar) {
         const struct k_transpose args = { .batch = self->n,
@@ -453,7 +453,7 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
         .bias = buffers->param[1],
         .y = buffers->out,
     };
-    return cuda_launched(backend, k_activation_forward(&bias, stream), "conv2d bias");
+    return CUDA_LAUNCHED(backend, k_activation_forward(&bias, stream), "conv2d bias");
 }
 
 /* dy + second dy, and db. */
@@ -479,7 +479,7 @@ static enum status conv_gradient(struct backend *backend, const struct conv *sel
         .accumulate = buffers->accumulate[1],
         .scratch = scratch + self->sums_at,
     };
-    return cuda_launched(backend, k_activation_backward(&args, stream), "conv2d gradient");
+    return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "conv2d gradient");
 }
 
 static enum status conv_weights_gradient(struct backend *backend, const struct conv *self,
@@ -492,13 +492,13 @@ static enum status conv_weights_gradient(struct backend *backend, const struct c
     void *dw = scratch + self->dw_at;
     enum status st = conv_input(backend, self, buffers->in[0], scratch, &x, stream);
     if (st == ST_OK) {
-        st = cuda_dnn_status(
+        st = CUDA_DNN_STATUS(
             backend,
             cudnnConvolutionBackwardFilter(backend->cudnn, &one, self->x, x, self->y, g, self->desc,
                                            self->weights, scratch + self->workspace_at,
                                            self->weights_bytes, &zero, self->filter, dw),
             "cudnnConvolutionBackwardFilter");
-        st = cuda_launched(backend, st, "cudnnConvolutionBackwardFilter");
+        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionBackwardFilter");
     }
     if (st != ST_OK)
         return st;
@@ -514,7 +514,7 @@ static enum status conv_weights_gradient(struct backend *backend, const struct c
         .out = buffers->dparam[0],
         .accumulate = buffers->accumulate[0],
     };
-    return cuda_launched(backend, k_unpad_transpose(&args, stream), "conv2d gradient of weights");
+    return CUDA_LAUNCHED(backend, k_unpad_transpose(&args, stream), "conv2d gradient of weights");
 }
 
 /* dx, from what cuDNN left in scratch. */
@@ -533,7 +533,7 @@ static enum status conv_finish_data_gradient(struct backend *backend, const stru
                                       .accumulate = buffers->din_add[0] != NULL };
     if (self->planar)
         return conv_transpose(backend, &args, stream);
-    return cuda_launched(
+    return CUDA_LAUNCHED(
         backend, k_cast(self->type, dx, in->dtype, buffers->din[0], tensor_elements(in), stream),
         "conv2d gradient of the input");
 }
@@ -549,20 +549,20 @@ static enum status conv_data_gradient(struct backend *backend, const struct conv
     void *dx = self->make_dx ? scratch + self->dx_at : buffers->din[0];
     enum status st = ST_OK;
     if (adds && buffers->din_add[0] != buffers->din[0]) {
-        st = cuda_status(backend,
+        st = CUDA_STATUS(backend,
                          cudaMemcpyAsync(buffers->din[0], buffers->din_add[0],
                                          (size_t)tensor_elements(in) * dtype_size(in->dtype),
                                          cudaMemcpyDeviceToDevice, stream),
                          "cudaMemcpyAsync");
     }
     if (st == ST_OK) {
-        st = cuda_dnn_status(backend,
+        st = CUDA_DNN_STATUS(backend,
                              cudnnConvolutionBackwardData(backend->cudnn, &one, self->filter,
                                                           buffers->cache, self->y, g, self->desc,
                                                           self->data, scratch + self->workspace_at,
                                                           self->data_bytes, &beta, self->x, dx),
                              "cudnnConvolutionBackwardData");
-        st = cuda_launched(backend, st, "cudnnConvolutionBackwardData");
+        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionBackwardData");
     }
     if (st != ST_OK || !self->make_dx)
         return st;

@@ -44,7 +44,7 @@ static enum status dropout_inference(struct backend *backend, const struct op_sp
         .residual = spec->attr.residual ? buffers->in[1] : NULL,
         .y = buffers->out,
     };
-    return cuda_launched(backend, k_activation_forward(&args, stream), "dropout");
+    return CUDA_LAUNCHED(backend, k_activation_forward(&args, stream), "dropout");
 }
 
 static struct k_dropout dropout_args(const struct kernel *kernel, const struct op_buffers *buffers)
@@ -70,7 +70,7 @@ enum status cuda_op_dropout_forward(struct backend *backend, struct kernel *kern
     args.x = buffers->in[0];
     args.add = kernel->spec.attr.residual ? buffers->in[1] : NULL;
     args.y = buffers->out;
-    return cuda_launched(backend, k_dropout(&args, stream), "dropout");
+    return CUDA_LAUNCHED(backend, k_dropout(&args, stream), "dropout");
 }
 
 enum status cuda_op_dropout_backward(struct backend *backend, struct kernel *kernel,
@@ -84,5 +84,5 @@ enum status cuda_op_dropout_backward(struct backend *backend, struct kernel *ker
     args.x = buffers->dout[0];
     args.add = buffers->din_add[0];
     args.y = buffers->din[0];
-    return cuda_launched(backend, k_dropout(&args, stream), "dropout gradient");
+    return CUDA_LAUNCHED(backend, k_dropout(&args, stream), "dropout gradient");
 }

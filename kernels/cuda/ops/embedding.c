@@ -44,7 +44,7 @@ enum status cuda_op_embedding_forward(struct backend *backend, struct kernel *ke
         .out = buffers->out,
         .fault = backend->fault,
     };
-    enum status st = cuda_launched(backend, k_embedding_forward(&args, stream), "embedding");
+    enum status st = CUDA_LAUNCHED(backend, k_embedding_forward(&args, stream), "embedding");
     return st == ST_OK ? cuda_faults_fetch(backend, stream) : st;
 }
 
@@ -67,5 +67,5 @@ enum status cuda_op_embedding_backward(struct backend *backend, struct kernel *k
         .accumulate_position = buffers->accumulate[1],
         .scratch = cuda_scratch(buffers->scratch),
     };
-    return cuda_launched(backend, k_embedding_backward(&args, stream), "embedding gradient");
+    return CUDA_LAUNCHED(backend, k_embedding_backward(&args, stream), "embedding gradient");
 }

@@ -28,8 +28,8 @@ static enum status flatten_run(struct backend *backend, const struct image *self
 {
     const struct tensor *in = &self->base.spec.in[0];
     if (in->format == FORMAT_NHWC)
-        return cuda_launched(backend, k_transpose(args, stream), "flatten");
-    return cuda_status(
+        return CUDA_LAUNCHED(backend, k_transpose(args, stream), "flatten");
+    return CUDA_STATUS(
         backend, cudaMemcpyAsync(args->out, args->in, in->bytes, cudaMemcpyDeviceToDevice, stream),
         "cudaMemcpyAsync");
 }

@@ -41,7 +41,7 @@ enum status cuda_op_gelu_forward(struct backend *backend, struct kernel *kernel,
         .x = buffers->in[0],
         .y = buffers->out,
     };
-    return cuda_launched(backend, k_activation_forward(&args, stream), "gelu");
+    return CUDA_LAUNCHED(backend, k_activation_forward(&args, stream), "gelu");
 }
 
 enum status cuda_op_gelu_backward(struct backend *backend, struct kernel *kernel,
@@ -62,5 +62,5 @@ enum status cuda_op_gelu_backward(struct backend *backend, struct kernel *kernel
         .dx_add = buffers->din_add[0],
         .dx = buffers->din[0],
     };
-    return cuda_launched(backend, k_activation_backward(&args, stream), "gelu gradient");
+    return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "gelu gradient");
 }

@@ -65,5 +65,5 @@ static inline enum status image_channels_last(struct backend *backend, const str
                                       .in = in,
                                       .out = at };
     *out = at;
-    return cuda_launched(backend, k_transpose(&args, stream), "reformat");
+    return CUDA_LAUNCHED(backend, k_transpose(&args, stream), "reformat");
 }

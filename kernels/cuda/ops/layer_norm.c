@@ -48,7 +48,7 @@ enum status cuda_op_layer_norm_forward(struct backend *backend, struct kernel *k
         .mean = mean,
         .rstd = mean == NULL ? NULL : mean + rows_count(in),
     };
-    return cuda_launched(backend, k_layer_norm_forward(&args, stream), "layer_norm");
+    return CUDA_LAUNCHED(backend, k_layer_norm_forward(&args, stream), "layer_norm");
 }
 
 enum status cuda_op_layer_norm_backward(struct backend *backend, struct kernel *kernel,
@@ -74,5 +74,5 @@ enum status cuda_op_layer_norm_backward(struct backend *backend, struct kernel *
         .accumulate_beta = buffers->accumulate[1],
         .scratch = cuda_scratch(buffers->scratch),
     };
-    return cuda_launched(backend, k_layer_norm_backward(&args, stream), "layer_norm gradient");
+    return CUDA_LAUNCHED(backend, k_layer_norm_backward(&args, stream), "layer_norm gradient");
 }

@@ -191,7 +191,7 @@ static enum status linear_refresh(struct backend *backend, struct kernel *kernel
         st = k_cast(DTYPE_F32, param[1], self->result, (char *)cache + self->cached_bias, self->o,
                     stream);
     }
-    return cuda_launched(backend, st, "linear refresh");
+    return CUDA_LAUNCHED(backend, st, "linear refresh");
 }
 
 static const char *linear_implementation(const struct linear *self)
@@ -280,7 +280,7 @@ static enum status linear_input(struct backend *backend, const struct linear *se
     if (!self->cast_in)
         return ST_OK;
     *out = scratch;
-    return cuda_launched(
+    return CUDA_LAUNCHED(
         backend,
         k_cast(self->base.spec.in[0].dtype, x, self->type, scratch, self->n * self->i, stream),
         "linear cast");
@@ -320,7 +320,7 @@ enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kerne
         .x = pre,
         .y = buffers->out,
     };
-    return cuda_launched(backend, k_activation_forward(&activation, stream), "gelu");
+    return CUDA_LAUNCHED(backend, k_activation_forward(&activation, stream), "gelu");
 }
 
 /* g, and db. */
@@ -352,7 +352,7 @@ static enum status linear_gradient(struct backend *backend, const struct linear 
         .accumulate = buffers->accumulate[1],
         .scratch = scratch + self->sums_at,
     };
-    return cuda_launched(backend, k_activation_backward(&args, stream), "linear gradient");
+    return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "linear gradient");
 }
 
 enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kernel,

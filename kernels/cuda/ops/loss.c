@@ -57,7 +57,7 @@ enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struc
         .scratch = scratch + loss_results_at(&kernel->spec),
         .fault = backend->fault,
     };
-    enum status st = cuda_launched(backend, k_loss_forward(&args, stream), "loss");
+    enum status st = CUDA_LAUNCHED(backend, k_loss_forward(&args, stream), "loss");
     return st == ST_OK ? cuda_faults_fetch(backend, stream) : st;
 }
 
@@ -80,5 +80,5 @@ enum status cuda_op_softmax_cross_entropy_backward(struct backend *backend, stru
         .scale = buffers->loss_scale,
         .dlogits = buffers->din[0],
     };
-    return cuda_launched(backend, k_loss_backward(&args, stream), "loss gradient");
+    return CUDA_LAUNCHED(backend, k_loss_backward(&args, stream), "loss gradient");
 }

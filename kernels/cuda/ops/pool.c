@@ -59,7 +59,7 @@ enum status cuda_op_max_pool_forward(struct backend *backend, struct kernel *ker
     if (st != ST_OK)
         return st;
     args.y = buffers->out;
-    return cuda_launched(backend, k_max_pool_forward(&args, stream), "max_pool");
+    return CUDA_LAUNCHED(backend, k_max_pool_forward(&args, stream), "max_pool");
 }
 
 enum status cuda_op_max_pool_backward(struct backend *backend, struct kernel *kernel,
@@ -71,7 +71,7 @@ enum status cuda_op_max_pool_backward(struct backend *backend, struct kernel *ke
     args.dy = buffers->dout[0];
     args.dx_add = buffers->din_add[0];
     args.dx = buffers->din[0];
-    return cuda_launched(backend, k_max_pool_backward(&args, stream), "max_pool gradient");
+    return CUDA_LAUNCHED(backend, k_max_pool_backward(&args, stream), "max_pool gradient");
 }
 
 /* --- global_avg_pool ----------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ enum status cuda_op_global_avg_pool_forward(struct backend *backend, struct kern
                                          cuda_scratch(buffers->scratch), &args.in, stream);
     if (st != ST_OK)
         return st;
-    return cuda_launched(backend, k_avg_pool_forward(&args, stream), "global_avg_pool");
+    return CUDA_LAUNCHED(backend, k_avg_pool_forward(&args, stream), "global_avg_pool");
 }
 
 enum status cuda_op_global_avg_pool_backward(struct backend *backend, struct kernel *kernel,
@@ -127,5 +127,5 @@ enum status cuda_op_global_avg_pool_backward(struct backend *backend, struct ker
                                      .in = buffers->dout[0],
                                      .add = buffers->din_add[0],
                                      .out = buffers->din[0] };
-    return cuda_launched(backend, k_avg_pool_backward(&args, stream), "global_avg_pool gradient");
+    return CUDA_LAUNCHED(backend, k_avg_pool_backward(&args, stream), "global_avg_pool gradient");
 }

@@ -158,7 +158,7 @@ static enum status product_ask(struct backend *backend, const struct cuda_produc
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t results[RESULTS_MAX];
     int count = 0;
-    enum status st = cuda_lt_status(backend, cublasLtMatmulPreferenceCreate(&preference),
+    enum status st = CUDA_LT_STATUS(backend, cublasLtMatmulPreferenceCreate(&preference),
                                     "cublasLtMatmulPreferenceCreate");
     if (st != ST_OK)
         return st;
@@ -168,7 +168,7 @@ static enum status product_ask(struct backend *backend, const struct cuda_produc
                                                preference, RESULTS_MAX, results, &count);
     }
     (void)cublasLtMatmulPreferenceDestroy(preference);
-    st = cuda_lt_status(backend, found, "cublasLtMatmulAlgoGetHeuristic");
+    st = CUDA_LT_STATUS(backend, found, "cublasLtMatmulAlgoGetHeuristic");
     if (st != ST_OK)
         return st == ST_INVALID ? ST_NOT_FOUND : st;
     for (int i = 0; i < count; i++) {
@@ -222,9 +222,9 @@ enum status cuda_product_init(struct backend *backend, const struct cuda_product
 {
     struct cuda_product p = { 0 };
     enum status st =
-        cuda_lt_status(backend, product_describe(&p, spec, backend->fault), "cublasLtMatmulDesc");
+        CUDA_LT_STATUS(backend, product_describe(&p, spec, backend->fault), "cublasLtMatmulDesc");
     if (st == ST_OK)
-        st = cuda_lt_status(backend, product_lay_out(&p, spec), "cublasLtMatrixLayout");
+        st = CUDA_LT_STATUS(backend, product_lay_out(&p, spec), "cublasLtMatrixLayout");
     if (st == ST_OK)
         st = product_choose(backend, spec, &p);
     if (st != ST_OK) {
@@ -266,5 +266,5 @@ enum status cuda_product_run(struct backend *backend, const struct cuda_product 
                             &beta, o->c == NULL ? o->d : o->c, product->d, o->d, product->d,
                             &product->algo, o->workspace, product->workspace_bytes, stream);
     }
-    return cuda_launched(backend, cuda_lt_status(backend, st, "cublasLtMatmul"), "cublasLtMatmul");
+    return CUDA_LAUNCHED(backend, CUDA_LT_STATUS(backend, st, "cublasLtMatmul"), "cublasLtMatmul");
 }

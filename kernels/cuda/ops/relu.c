@@ -38,7 +38,7 @@ enum status cuda_op_relu_forward(struct backend *backend, struct kernel *kernel,
         .x = buffers->in[0],
         .y = buffers->out,
     };
-    return cuda_launched(backend, k_activation_forward(&args, stream), "relu");
+    return CUDA_LAUNCHED(backend, k_activation_forward(&args, stream), "relu");
 }
 
 enum status cuda_op_relu_backward(struct backend *backend, struct kernel *kernel,
@@ -58,5 +58,5 @@ enum status cuda_op_relu_backward(struct backend *backend, struct kernel *kernel
         .dx_add = buffers->din_add[0],
         .dx = buffers->din[0],
     };
-    return cuda_launched(backend, k_activation_backward(&args, stream), "relu gradient");
+    return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "relu gradient");
 }

@@ -8,7 +8,7 @@ enum status cuda_vector_add(struct backend *b, float *out, const float *x, const
                             struct stream *s)
 {
     enum status st = cuda_enter(b);
-    return st == ST_OK ? cuda_launched(b, k_vector_add(out, x, y, n, cuda_stream(s)), "add") : st;
+    return st == ST_OK ? CUDA_LAUNCHED(b, k_vector_add(out, x, y, n, cuda_stream(s)), "add") : st;
 }
 
 enum status cuda_vector_copy(struct backend *b, void *to, const void *from, size_t bytes,
@@ -17,14 +17,14 @@ enum status cuda_vector_copy(struct backend *b, void *to, const void *from, size
     enum status st = cuda_enter(b);
     if (st != ST_OK || bytes == 0)
         return st;
-    return cuda_status(b, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream(s)),
+    return CUDA_STATUS(b, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream(s)),
                        "cudaMemcpyAsync");
 }
 
 enum status cuda_vector_fill(struct backend *b, float *out, float value, size_t n, struct stream *s)
 {
     enum status st = cuda_enter(b);
-    return st == ST_OK ? cuda_launched(b, k_vector_fill(out, value, n, cuda_stream(s)), "fill")
+    return st == ST_OK ? CUDA_LAUNCHED(b, k_vector_fill(out, value, n, cuda_stream(s)), "fill")
                        : st;
 }
 
@@ -34,7 +34,7 @@ enum status cuda_vector_square_sums(struct backend *b, double *out, const float 
     enum status st = cuda_enter(b);
     if (st != ST_OK)
         return st;
-    return cuda_launched(b, k_vector_square_sums(out, x, begin, n, cuda_stream(s)), "square sums");
+    return CUDA_LAUNCHED(b, k_vector_square_sums(out, x, begin, n, cuda_stream(s)), "square sums");
 }
 
 enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float *x, size_t n,
@@ -43,7 +43,7 @@ enum status cuda_vector_checksums(struct backend *b, uint64_t *out, const float 
     enum status st = cuda_enter(b);
     if (st != ST_OK)
         return st;
-    return cuda_launched(b, k_vector_checksums(out, x, n, cuda_stream(s)), "checksums");
+    return CUDA_LAUNCHED(b, k_vector_checksums(out, x, n, cuda_stream(s)), "checksums");
 }
 
 enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, const float *grad,
@@ -52,7 +52,7 @@ enum status cuda_vector_sgd(struct backend *b, float *param, float *momentum, co
     enum status st = cuda_enter(b);
     if (st != ST_OK)
         return st;
-    return cuda_launched(b, k_vector_sgd(param, momentum, grad, n, args, cuda_stream(s)), "sgd");
+    return CUDA_LAUNCHED(b, k_vector_sgd(param, momentum, grad, n, args, cuda_stream(s)), "sgd");
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the table's signature */
@@ -64,7 +64,7 @@ enum status cuda_vector_adamw(struct backend *b, float *param, float *m, float *
     enum status st = cuda_enter(b);
     if (st != ST_OK)
         return st;
-    return cuda_launched(b, k_vector_adamw(&buffers, n, args, cuda_stream(s)), "adamw");
+    return CUDA_LAUNCHED(b, k_vector_adamw(&buffers, n, args, cuda_stream(s)), "adamw");
 }
 
 /* Whether this backend has tensors of that format and dtype. */
@@ -90,7 +90,7 @@ enum status cuda_reformat(struct backend *backend, const struct tensor *from, co
     if (from->format == to->format && from->dtype == to->dtype)
         return cuda_vector_copy(backend, out, in, (size_t)n * dtype_size(from->dtype), stream);
     if (from->format == to->format) {
-        return cuda_launched(
+        return CUDA_LAUNCHED(
             backend, k_cast(from->dtype, in, to->dtype, out, n, cuda_stream(stream)), "cast");
     }
     const int64_t c = from->dims[1], plane = from->dims[2] * from->dims[3];
@@ -104,7 +104,7 @@ enum status cuda_reformat(struct backend *backend, const struct tensor *from, co
         .in = in,
         .out = out,
     };
-    return cuda_launched(backend, k_transpose(&args, cuda_stream(stream)), "reformat");
+    return CUDA_LAUNCHED(backend, k_transpose(&args, cuda_stream(stream)), "reformat");
 }
 
 enum status cuda_sum(struct backend *backend, const struct tensor *tensor, const void *x,
@@ -115,7 +115,7 @@ enum status cuda_sum(struct backend *backend, const struct tensor *tensor, const
         return st;
     if (!is_known(tensor))
         return ST_INVALID;
-    return cuda_launched(
+    return CUDA_LAUNCHED(
         backend, k_sum(tensor->dtype, x, y, out, tensor_elements(tensor), cuda_stream(stream)),
         "sum");
 }

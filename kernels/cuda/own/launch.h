@@ -3,7 +3,7 @@
  * (CAIRN_EMULATE: the very sources, compiled by the host's C++ compiler, run on the CPU).
  *
  *   launch(kernel, grid, block, shared, stream, arguments...)
- *       Enqueues; ST_DEVICE if that failed, and the runtime's last error says why (cuda_launched
+ *       Enqueues; ST_DEVICE if that failed, and the runtime's last error says why (CUDA_LAUNCHED
  *       reads it). shared: bytes of dynamic shared memory; where they are more than 48 KiB, launch
  *       asks CUDA for them first.
  *   SHARED_ARRAY(type, name, count)
