@@ -36,6 +36,6 @@ says 4 "device cuda: " "$bin/cairn-trainer" --check cuda
 says 0 "not known without the device" "$bin/cairn-trainer" --plan /tmp/cairn-gpu/jobs/gpt2.yaml
 for test in test_ops_cuda test_shapes_cuda test_nccl; do says 77 "skipped: device cuda: " "$bin/$test"; done
 says 77 "skipped: no GPU" "$bin/test_attention_gpu"
-says 1 "device cuda: " "$bin/gpu" gpt2
+says 2 "device cuda: " "$bin/gpu" gpt2
 chroot "$work/root" /tmp/cairn-gpu/run.sh 5 /tmp/out >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 grep -q "^nccl: status 77" "$work/said" || { cat "$work/said"; exit 1; }
