@@ -80,11 +80,27 @@ static void add_before(const struct flight_dump *dump, char *out, size_t capacit
         collective->kind == FLIGHT_COLLECTIVE_END ? "has ended" : "has not ended");
 }
 
+/* NULL: there is no mark. Freed by the caller. */
+static struct flight_dump *read_marks(const struct io *io, const char *path)
+{
+    struct flight_dump *dump = malloc(sizeof(*dump));
+    if (dump != NULL && flight_read(io, path, dump) == ST_OK && dump->count > 0)
+        return dump;
+    free(dump);
+    return NULL;
+}
+
+uint64_t last_mark_step(const struct io *io, const char *path)
+{
+    auto_free struct flight_dump *dump = read_marks(io, path);
+    return dump != NULL ? dump->records[dump->count - 1].step : 0;
+}
+
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity)
 {
     out[0] = '\0';
-    auto_free struct flight_dump *dump = malloc(sizeof(*dump));
-    if (dump == NULL || flight_read(io, path, dump) != ST_OK || dump->count == 0)
+    auto_free struct flight_dump *dump = read_marks(io, path);
+    if (dump == NULL)
         return;
     add_mark(&dump->records[dump->count - 1], out, capacity);
     add_before(dump, out, capacity);

@@ -16,3 +16,6 @@ void last_words_free(const Cairn__V1__LastWords *words);
 /* The last mark as text, and what was before it: "in phase forward of step 7, before that data,
  * update, reduce; collective 7 (reduce) has ended"; "" if there is none. */
 void last_mark_read(const struct io *io, const char *path, char *out, size_t capacity);
+/* The steps that it had finished at the last mark, 0 if there is none. Last words are written only
+ * where a session's thread gets to it, marks with each phase. */
+uint64_t last_mark_step(const struct io *io, const char *path);

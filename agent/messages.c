@@ -259,6 +259,7 @@ void agent_say_exited(struct agent *agent, struct trainer *trainer)
     exited.code = record->exit.code;
     exited.signal = record->exit.signal;
     exited.message = unconst(record->exit.message.text);
+    exited.marked_step = last_mark_step(agent->io, trainer->files.flight);
     struct log_tail lines = { .count = 0 };
     if (log_tail_read(agent->io, trainer->files.log, &lines) == ST_OK) {
         exited.last_lines = lines.lines;

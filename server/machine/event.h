@@ -71,7 +71,7 @@ struct machine_exited {
     enum machine_exit how;
     int32_t code; /* exit code, or signal */
     const char *message;
-    /* of its last words */
+    /* of its last words and its flight recorder */
     bool finished;
     uint64_t step;
     const char *phase;                 /* or NULL */

@@ -1,4 +1,4 @@
-"""A file runs five of its cases (or CASES, if it says so), drawn by a seed, so that all files fit into the time there is:
+"""A file runs five of its cases (or SAMPLE, if it says so), drawn by a seed, so that all files fit into the time there is:
 CAIRN_SEED, or else the week of the commit. All run with CAIRN_TEST_FULL, and where pytest is given cases instead of
 files. A folder's conftest.py takes pytest's hooks from here."""
 import os
@@ -6,7 +6,7 @@ import random
 import subprocess
 from pathlib import Path
 
-CASES = 5
+SAMPLE = 5
 WEEK_S = 7 * 24 * 3600
 
 
@@ -30,6 +30,6 @@ def pytest_collection_modifyitems(config, items):
     dice = random.Random(seed())
     out = set()
     for module, cases in by_file.items():
-        out.update(dice.sample(cases, max(len(cases) - getattr(module, "CASES", CASES), 0)))
+        out.update(dice.sample(cases, max(len(cases) - getattr(module, "SAMPLE", SAMPLE), 0)))
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]

@@ -25,7 +25,7 @@ PROGRAMS = Path(os.environ.get("S3_PROGRAMS", HERE.parents[1] / "build/dev/tests
 FULL = "CAIRN_TEST_FULL" in os.environ
 KEYS = {"AKIDCAIRNTEST": "wJalr/XUtnFEMI+K7MDENG", "AKIDSESSION": "of a session"}
 BUCKET = "cairn-test"
-CASES = 12  # of a run (sampled.py)
+SAMPLE = 12  # of a run (sampled.py)
 # The last word of a step is the chance of one request to fail.
 FAULTS = {
     "none": {},

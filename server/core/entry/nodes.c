@@ -322,6 +322,7 @@ static void apply_exit(struct core *core, struct core_job *job, uint32_t rank,
         core_take_rows(core, job, words->rows, words->n_rows);
     for (size_t i = 0; words && i < words->n_saves; i++) /* what it had written still counts */
         core_take_report(core, job, rank, words->saves[i]);
+    const uint64_t marked = machine_is_spare(&job->m, rank) ? 0 : exited->marked_step;
     struct reason message;
     explain_exit(exited, &message);
     struct machine_event event = core_event_of(core, MACHINE_EV_EXITED, job->m.generation, rank);
@@ -331,7 +332,7 @@ static void apply_exit(struct core *core, struct core_job *job, uint32_t rank,
         .code = how == MACHINE_EXIT_SIGNAL ? exited->signal : exited->code,
         .message = message.text,
         .finished = words && words->finished,
-        .step = words ? words->step : 0,
+        .step = words && words->step > marked ? words->step : marked,
         .phase = words && words->phase[0] ? words->phase : NULL,
     };
     struct machine_fault fault;

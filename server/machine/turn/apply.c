@@ -174,7 +174,7 @@ static void on_exited(struct machine_turn *t)
     rank->started = true;
     rank->session = false;
     m->dirty = true;
-    if (exited->step > rank->step)
+    if (exited->step > rank->step && (m->total_steps == 0 || exited->step <= m->total_steps))
         rank->step = exited->step; /* its last words */
     if (exited->phase)
         machine_text(rank->phase, sizeof rank->phase, exited->phase);

@@ -404,7 +404,9 @@ static void last_mark_of_the_flight_recorder_says_where_it_was(void **state)
     last_mark_read(io_system(), f->file, cut, sizeof(cut));
     assert_string_equal(cut, "in phase forward of step 8, bef");
     flight_close(flight);
+    assert_int_equal(last_mark_step(io_system(), f->file), 7);
     put(f, "rubbish", 7);
+    assert_int_equal(last_mark_step(io_system(), f->file), 0);
     last_mark_read(io_system(), f->file, text, sizeof(text));
     assert_string_equal(text, "");
 }

@@ -105,7 +105,8 @@ static void come_back(struct kept *f, uint32_t rank, const char *token)
     far_trainer_hello(f->w, &f->worker[rank], &hello);
 }
 
-static void lose(struct kept *f, uint32_t rank)
+/* marked_step: of its flight recorder */
+static void lose_at(struct kept *f, uint32_t rank, uint64_t marked_step)
 {
     Cairn__V1__TrainerRef ref = CAIRN__V1__TRAINER_REF__INIT;
     ref.job = f->job->id;
@@ -115,12 +116,18 @@ static void lose(struct kept *f, uint32_t rank)
     exited.ref = &ref;
     exited.cause = CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL;
     exited.signal = 9;
+    exited.marked_step = marked_step;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_EXITED;
     message.exited = &exited;
     const size_t agent = strcmp(f->job->m.ranks[rank].node, "a") == 0 ? 0 : 1;
     core_agent_message(f->w->core, &f->agent[agent].conn, &message);
     core_end_group(f->w);
+}
+
+static void lose(struct kept *f, uint32_t rank)
+{
+    lose_at(f, rank, 0);
 }
 
 static void leave(struct kept *f, size_t nodes)
@@ -317,6 +324,19 @@ static void the_only_node_that_takes_jobs_is_not_drained(void **state)
     leave(&f, 2);
 }
 
+/* It was killed before its session wrote last words. What is beyond the job's 50 steps is none. */
+static void steps_that_only_a_flight_recorder_tells_are_counted(void **state)
+{
+    struct kept f = { .w = *state };
+    begin(&f);
+    get_on(&f, 3);
+    lose_at(&f, rank_on(&f, "a"), 51);
+    assert_int_equal(f.job->m.step_max, 3);
+    lose_at(&f, rank_on(&f, "b"), 7);
+    assert_int_equal(f.job->m.step_max, 7);
+    leave(&f, 2);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -327,6 +347,7 @@ int main(void)
         CASE(who_is_kept_across_a_broken_path_starts_anew),
         CASE(the_node_of_who_computed_wrongly_is_drained),
         CASE(the_only_node_that_takes_jobs_is_not_drained),
+        CASE(steps_that_only_a_flight_recorder_tells_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
