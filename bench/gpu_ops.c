@@ -1,16 +1,23 @@
 #include "bench/gpu_ops.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/gpu_check.h"
 #include "common/clock.h"
 
 #define WARM_UP 5
+#define SAMPLES 24 /* elements of a result that are looked at */
+
+/* What was filled with which numbers. */
+enum seed { SEED_IN, SEED_PARAM, SEED_PARAM_2, SEED_DOUT };
 
 struct ops {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream;
+    struct gpu_check check;
     bool small;
     int repeats;
     struct rows *rows;
@@ -54,6 +61,13 @@ static double time_of(const struct ops *ops, enum status (*call)(void *arg), voi
     return 1e-9 * (double)(clock_mono_ns() - start) / ops->repeats;
 }
 
+/* Of `count`, the ith of SAMPLES: spread, with the first and the last. */
+static int64_t sample(int64_t count, int i)
+{
+    const uint64_t mixed = ((uint64_t)i + 17) * 0x9e3779b97f4a7c15u >> 20;
+    return i == 0 ? 0 : i == 1 ? count - 1 : (int64_t)(mixed % (uint64_t)count);
+}
+
 /* ---- flat loops ---- */
 
 struct flat {
@@ -69,30 +83,59 @@ static enum status copy_once(void *arg)
                                       f->ops->stream);
 }
 
+static const struct adamw_args adamw_args = { .lr = 1e-4f,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.999f,
+                                              .eps = 1e-8f,
+                                              .weight_decay = 0.01f,
+                                              .grad_scale = 1,
+                                              .t = 1 };
+
 static enum status adamw_once(void *arg)
 {
     const struct flat *f = arg;
-    const struct adamw_args args = { .lr = 1e-4f,
-                                     .beta1 = 0.9f,
-                                     .beta2 = 0.999f,
-                                     .eps = 1e-8f,
-                                     .weight_decay = 0.01f,
-                                     .grad_scale = 1,
-                                     .t = 1 };
-    return f->ops->table->vector.adamw(f->ops->backend, f->a, f->b, f->c, f->d, f->count, &args,
-                                       f->ops->stream);
+    return f->ops->table->vector.adamw(f->ops->backend, f->a, f->b, f->c, f->d, f->count,
+                                       &adamw_args, f->ops->stream);
+}
+
+/* Moments from zero, as many updates as were timed, each as the first one. */
+static double adamw_of(const struct ops *ops, int64_t i)
+{
+    const struct adamw_args *a = &adamw_args;
+    const double lr = (double)a->lr, beta1 = (double)a->beta1, beta2 = (double)a->beta2;
+    const double grad = gpu_number(SEED_DOUT, i);
+    double param = gpu_number(SEED_PARAM, i), m = 0, v = 0;
+    for (int update = 0; update < WARM_UP + ops->repeats; update++) {
+        param *= 1 - lr * (double)a->weight_decay;
+        m = beta1 * m + (1 - beta1) * grad;
+        v = beta2 * v + (1 - beta2) * grad * grad;
+        param -= lr * m / (1 - beta1) / (sqrt(v / (1 - beta2)) + (double)a->eps);
+    }
+    return param;
 }
 
 static void run_flat(const struct ops *ops)
 {
     struct flat f = { .ops = ops, .count = ops->small ? 1u << 16 : 124u * 1000 * 1000 };
-    const double bytes = (double)(f.count * sizeof(float));
-    f.a = take(ops, f.count * sizeof(float));
-    f.b = take(ops, f.count * sizeof(float));
-    f.c = take(ops, f.count * sizeof(float));
-    f.d = take(ops, f.count * sizeof(float));
-    rows_add(ops->rows, "copy", 2 * bytes / time_of(ops, copy_once, &f) / 1e9, "GB/s");
-    rows_add(ops->rows, "adamw", 7 * bytes / time_of(ops, adamw_once, &f) / 1e9, "GB/s");
+    const size_t size = f.count * sizeof(float);
+    f.a = take(ops, size);
+    f.b = take(ops, size);
+    f.c = take(ops, size);
+    f.d = take(ops, size);
+    gpu_fill(&ops->check, f.b, (int64_t)f.count, DTYPE_F32, SEED_IN);
+    rows_add(ops->rows, "copy", 2 * (double)size / time_of(ops, copy_once, &f) / 1e9, "GB/s");
+    for (int i = 0; i < SAMPLES; i++) {
+        const int64_t at = sample((int64_t)f.count, i);
+        gpu_expect(&ops->check, "copy", f.a, DTYPE_F32, at, gpu_number(SEED_IN, at), 0);
+    }
+    gpu_fill(&ops->check, f.a, (int64_t)f.count, DTYPE_F32, SEED_PARAM);
+    must(ops->table->vector.fill(ops->backend, f.b, 0, f.count, ops->stream), "fill");
+    gpu_fill(&ops->check, f.d, (int64_t)f.count, DTYPE_F32, SEED_DOUT);
+    rows_add(ops->rows, "adamw", 7 * (double)size / time_of(ops, adamw_once, &f) / 1e9, "GB/s");
+    for (int i = 0; i < SAMPLES; i++) {
+        const int64_t at = sample((int64_t)f.count, i);
+        gpu_expect(&ops->check, "adamw", f.a, DTYPE_F32, at, adamw_of(ops, at), 1e-5);
+    }
     drop(ops, f.a);
     drop(ops, f.b);
     drop(ops, f.c);
@@ -121,8 +164,12 @@ static void probe_open(struct probe *p, const struct ops *ops, size_t params)
     p->saved = take(ops, p->info.saved_bytes);
     p->scratch = take(ops, p->info.scratch_bytes);
     p->cache = take(ops, p->info.cache_bytes);
-    for (int i = 0; i < OP_PARAM_MAX && params > 0; i++)
+    gpu_fill(&ops->check, p->in, tensor_elements(&p->spec.in[0]), DTYPE_BF16, SEED_IN);
+    for (int i = 0; i < OP_PARAM_MAX && params > 0; i++) {
         p->param[i] = take(ops, params * sizeof(float));
+        gpu_fill(&ops->check, p->param[i], (int64_t)params, DTYPE_F32,
+                 i == 0 ? SEED_PARAM : SEED_PARAM_2);
+    }
     p->buffers = (struct op_buffers){
         .in = { p->in }, .out = p->out, .saved = p->saved, .scratch = p->scratch, .cache = p->cache
     };
@@ -134,6 +181,7 @@ static void probe_open(struct probe *p, const struct ops *ops, size_t params)
     if (!p->spec.training)
         return;
     p->dout = take(ops, p->info.out.bytes);
+    gpu_fill(&ops->check, p->dout, tensor_elements(&p->info.out), DTYPE_BF16, SEED_DOUT);
     p->din = take(ops, p->info.din[0].bytes);
     p->buffers.dout[0] = p->dout;
     p->buffers.din[0] = p->din;
@@ -165,6 +213,17 @@ static enum status backward_once(void *arg)
                                                   p->ops->stream);
 }
 
+static void check_matmul(const struct ops *ops, const struct probe *p, int64_t side)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        const int64_t at = sample(side * side, i), row = at / side, column = at % side;
+        double sum = 0;
+        for (int64_t k = 0; k < side; k++)
+            sum += gpu_number(SEED_IN, row * side + k) * gpu_number(SEED_PARAM, column * side + k);
+        gpu_expect(&ops->check, "matmul", p->out, DTYPE_BF16, at, sum, 1e-5 * (double)side);
+    }
+}
+
 static void run_matmul(const struct ops *ops)
 {
     const int64_t side = ops->small ? 64 : 8192;
@@ -178,12 +237,59 @@ static void run_matmul(const struct ops *ops)
     probe_open(&p, ops, (size_t)(side * side));
     rows_add(ops->rows, "matmul", p.info.flops_forward / time_of(ops, forward_once, &p) / 1e12,
              "TFLOP/s");
+    check_matmul(ops, &p, side);
     probe_close(&p);
+}
+
+#define CHANNELS 768
+
+/* A row of x: what its norm needs, and of its gradient g = dout·gamma what its own does. */
+struct norm_row {
+    double mean, rstd, mean_g, mean_gx;
+};
+
+static struct norm_row norm_of(int64_t row)
+{
+    struct norm_row norm = { 0 };
+    double square = 0;
+    for (int64_t c = 0; c < CHANNELS; c++)
+        norm.mean += gpu_number(SEED_IN, row * CHANNELS + c) / CHANNELS;
+    for (int64_t c = 0; c < CHANNELS; c++)
+        square += pow(gpu_number(SEED_IN, row * CHANNELS + c) - norm.mean, 2) / CHANNELS;
+    norm.rstd = 1 / sqrt(square + 1e-5);
+    for (int64_t c = 0; c < CHANNELS; c++) {
+        const int64_t at = row * CHANNELS + c;
+        const double g = gpu_number(SEED_DOUT, at) * gpu_number(SEED_PARAM, c);
+        norm.mean_g += g / CHANNELS;
+        norm.mean_gx += g * (gpu_number(SEED_IN, at) - norm.mean) * norm.rstd / CHANNELS;
+    }
+    return norm;
+}
+
+static void check_layer_norm(const struct ops *ops, const struct probe *p, int64_t rows)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        const int64_t at = sample(rows * CHANNELS, i), c = at % CHANNELS;
+        const struct norm_row norm = norm_of(at / CHANNELS);
+        const double x = (gpu_number(SEED_IN, at) - norm.mean) * norm.rstd;
+        const double gamma = gpu_number(SEED_PARAM, c), g = gpu_number(SEED_DOUT, at) * gamma;
+        gpu_expect(&ops->check, "layer_norm", p->out, DTYPE_BF16, at,
+                   x * gamma + gpu_number(SEED_PARAM_2, c), 1e-4);
+        gpu_expect(&ops->check, "layer_norm gradient", p->din, DTYPE_BF16, at,
+                   norm.rstd * (g - norm.mean_g - x * norm.mean_gx), 1e-4);
+    }
+    for (int64_t c = 0; c < 2; c++) {
+        double sum = 0;
+        for (int64_t row = 0; row < rows; row++)
+            sum += gpu_number(SEED_DOUT, row * CHANNELS + c);
+        gpu_expect(&ops->check, "layer_norm shift", p->dparam[1], DTYPE_F32, c, sum,
+                   1e-6 * (double)rows);
+    }
 }
 
 static void run_layer_norm(const struct ops *ops)
 {
-    const int64_t dims[2] = { ops->small ? 8 : 32768, 768 };
+    const int64_t dims[2] = { ops->small ? 8 : 32768, CHANNELS };
     struct probe p = { .spec = { .op = OP_LAYER_NORM,
                                  .in = { tensor_plain(DTYPE_BF16, 2, dims) },
                                  .in_count = 1,
@@ -192,19 +298,55 @@ static void run_layer_norm(const struct ops *ops)
                                  .training = true,
                                  .need_din0 = true,
                                  .attr = { .eps = 1e-5f } } };
-    probe_open(&p, ops, 768);
+    probe_open(&p, ops, CHANNELS);
     const double bytes = (double)p.spec.in[0].bytes;
     rows_add(ops->rows, "layer_norm_forward", 2 * bytes / time_of(ops, forward_once, &p) / 1e9,
              "GB/s");
     rows_add(ops->rows, "layer_norm_backward", 3 * bytes / time_of(ops, backward_once, &p) / 1e9,
              "GB/s");
+    check_layer_norm(ops, &p, dims[0]);
     probe_close(&p);
+}
+
+#define HEADS 12
+#define DEPTH (CHANNELS / HEADS)
+
+/* Of the last sample's last head, the second row and the last one. */
+static void check_attention(const struct ops *ops, const struct probe *p, const int64_t dims[3])
+{
+    const int64_t length = dims[1], first = (dims[0] - 1) * length;
+    for (int last = 0; last < 2; last++) {
+        const struct attention_row at = { .length = length,
+                                          .width = CHANNELS,
+                                          .head = HEADS - 1,
+                                          .depth = DEPTH,
+                                          .row = last ? length - 1 : 1,
+                                          .qkv_seed = SEED_IN,
+                                          .dout_seed = SEED_DOUT,
+                                          .qkv_first = first * 3 * CHANNELS,
+                                          .dout_first = first * CHANNELS };
+        double out[DEPTH], dq[DEPTH], dk[DEPTH], dv[DEPTH];
+        attention_row_reference(&at, out, dq, dk, dv);
+        const int64_t row = first + at.row, column = at.head * DEPTH;
+        for (int64_t d = 0; d < DEPTH; d++) {
+            const int64_t q = row * 3 * CHANNELS + column + d;
+            gpu_expect(&ops->check, "attention", p->out, DTYPE_BF16, row * CHANNELS + column + d,
+                       out[d], 2e-3);
+            gpu_expect(&ops->check, "attention dq", p->din, DTYPE_BF16, q, dq[d], 2e-3);
+            if (last) {
+                gpu_expect(&ops->check, "attention dk", p->din, DTYPE_BF16, q + CHANNELS, dk[d],
+                           2e-3);
+                gpu_expect(&ops->check, "attention dv", p->din, DTYPE_BF16, q + 2 * CHANNELS, dv[d],
+                           2e-3);
+            }
+        }
+    }
 }
 
 static void run_attention(const struct ops *ops)
 {
     const int64_t batch = ops->small ? 1 : 32, length = ops->small ? 16 : 1024;
-    const int64_t dims[3] = { batch, length, INT64_C(3) * 768 };
+    const int64_t dims[3] = { batch, length, INT64_C(3) * CHANNELS };
     struct probe p = { .spec = { .op = OP_ATTENTION,
                                  .in = { tensor_plain(DTYPE_BF16, 3, dims) },
                                  .in_count = 1,
@@ -212,13 +354,14 @@ static void run_attention(const struct ops *ops)
                                  .math = MATH_BF16,
                                  .training = true,
                                  .need_din0 = true,
-                                 .attr = { .heads = 12 } } };
-    const double flops = 4.0 * (double)batch * (double)length * (double)length * 768 / 2;
+                                 .attr = { .heads = HEADS } } };
+    const double flops = 4.0 * (double)batch * (double)length * (double)length * CHANNELS / 2;
     probe_open(&p, ops, 0);
     rows_add(ops->rows, "attention_forward", flops / time_of(ops, forward_once, &p) / 1e12,
              "TFLOP/s");
     rows_add(ops->rows, "attention_backward", 2.5 * flops / time_of(ops, backward_once, &p) / 1e12,
              "TFLOP/s");
+    check_attention(ops, &p, dims);
     probe_close(&p);
 }
 
@@ -241,6 +384,7 @@ void gpu_ops_run(const struct gpu_ops_options *options, struct rows *rows)
     const struct backend_options one = { .threads = 1 };
     must(ops.table->open(&one, &ops.backend), "device");
     must(ops.table->stream_new(ops.backend, &ops.stream), "stream");
+    ops.check = (struct gpu_check){ ops.table, ops.backend, ops.stream };
     run_flat(&ops);
     run_matmul(&ops);
     run_layer_norm(&ops);

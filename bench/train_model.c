@@ -48,6 +48,7 @@ struct train_model {
     void *snapshot; /* pinned; made by the first one */
     struct event *copied, *computed;
     uint64_t update;
+    struct optimizer_report report; /* of the last step */
 };
 
 static void must(enum status st, const char *what)
@@ -347,13 +348,18 @@ void train_model_step(struct train_model *model)
     must(exact_wait(model->exact, &exposed_ns), "sum");
     if (model->snapshot != NULL)
         must(model->table->event_wait(model->backend, model->copied, model->stream), "snapshot");
-    struct optimizer_report report;
     struct optimizer_step of = { .lr = model->input == MODEL_TOKENS ? 1e-4 : 0.01,
                                  .update = ++model->update,
                                  .loss_scale = 1 };
-    must(optimizer_update(model->optimizer, exact_sum(model->exact), &of, model->stream, &report),
+    must(optimizer_update(model->optimizer, exact_sum(model->exact), &of, model->stream,
+                          &model->report),
          "update");
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
+}
+
+double train_model_loss(const struct train_model *model)
+{
+    return model->report.loss;
 }
 
 double train_model_flops(const struct train_model *model)

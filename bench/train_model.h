@@ -34,6 +34,8 @@ struct train_model *train_model_new(const struct train_model_options *options);
 void train_model_free(struct train_model *model);
 /* Lanes forward and backward, exact sum, update, refresh. A device may still be at it. */
 void train_model_step(struct train_model *model);
+/* The last step's loss, before its update. */
+double train_model_loss(const struct train_model *model);
 /* Waits for the device. */
 void train_model_wait(struct train_model *model);
 /* Starts to copy all of the state into pinned memory, beside what comes next. */

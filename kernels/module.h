@@ -21,7 +21,7 @@
 struct comm_table; /* comm/comm.h; kernels doesn't know it */
 
 /* Rises with every change of a table or a struct that program and module share. */
-#define MODULE_ABI    8u
+#define MODULE_ABI    9u
 #define MODULE_SYMBOL "cairn_cuda_module"
 
 #define MODULE_CAPABILITY_MIN LIMIT_CUDA_CAPABILITY

@@ -38,7 +38,7 @@
  *                    q, k and v are C columns each; head h is columns [h·D, (h + 1)·D) of each,
  *                    D = C / heads
  *   softmax_cross_entropy
- *                    logits [.., V], labels i32 [..] → f32 [3]: the sum of the losses, the number
+ *                    logits [.., V] (plain or pitched), labels i32 [..] → f32 [3]: the sum of the losses, the number
  *                    of labels that count (not -1), the number of right guesses
  */
 /* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
@@ -116,4 +116,6 @@ struct op_spec {
     enum math math;       /* conv2d, linear, attention */
     bool training;        /* false: inference, no saved bytes, running statistics are used */
     bool need_din0;       /* false: nobody wants the gradient of in[0] (it is the data) */
+    bool pitched_out;     /* the output's only reader takes FORMAT_PITCHED, too, and gives its
+                             gradient so: linear may choose it */
 };

@@ -40,3 +40,21 @@ struct tensor tensor_plain(enum dtype dtype, int ndim, const int64_t *dims)
     tensor.bytes = (size_t)tensor_elements(&tensor) * dtype_size(dtype);
     return tensor;
 }
+
+int64_t tensor_pitch(const struct tensor *tensor)
+{
+    CHECK(tensor->format == FORMAT_PLAIN || tensor->format == FORMAT_PITCHED);
+    const int64_t columns = tensor->dims[tensor->ndim - 1];
+    if (tensor->format == FORMAT_PLAIN)
+        return columns;
+    return (columns + TENSOR_PITCH - 1) / TENSOR_PITCH * TENSOR_PITCH;
+}
+
+struct tensor tensor_pitched(enum dtype dtype, int ndim, const int64_t *dims)
+{
+    struct tensor tensor = tensor_plain(dtype, ndim, dims);
+    const int64_t rows = tensor_elements(&tensor) / dims[ndim - 1];
+    tensor.format = FORMAT_PITCHED;
+    tensor.bytes = (size_t)(rows * tensor_pitch(&tensor)) * dtype_size(dtype);
+    return tensor;
+}

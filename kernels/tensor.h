@@ -7,6 +7,7 @@
  *
  *   FORMAT_PLAIN    ((n·C + c)·H + h)·W + w
  *   FORMAT_NHWC     ((n·H + h)·W + w)·C + c
+ *   FORMAT_PITCHED  ((n·C + c)·H + h)·P + w    P: W, rounded up to TENSOR_PITCH
  *   FORMAT_BLOCKED  (((n·⌈C/B⌉ + c / B)·H + h)·W + w)·B + c % B     B: the backend's block
  */
 #pragma once
@@ -15,11 +16,14 @@
 #include <stdint.h>
 
 #define TENSOR_DIMS_MAX 4
+#define TENSOR_PITCH    64 /* elements: 128 bytes of halves, what a GPU fetches at a time */
 
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_I64, DTYPE_U8 };
 
 enum format {
     FORMAT_PLAIN,   /* row-major over dims */
+    FORMAT_PITCHED, /* plain, but rows of the last dim begin aligned; who reads what lies between
+                       them finds anything */
     FORMAT_NHWC,    /* the channels innermost */
     FORMAT_BLOCKED, /* CPU only (oneDNN's nChw16c or nChw8c); channels padded with zeros */
 };
@@ -37,4 +41,8 @@ const char *dtype_name(enum dtype dtype); /* "f32", … */
 
 /* A plain tensor with its bytes filled in. */
 struct tensor tensor_plain(enum dtype dtype, int ndim, const int64_t *dims);
+/* The same, FORMAT_PITCHED. */
+struct tensor tensor_pitched(enum dtype dtype, int ndim, const int64_t *dims);
 int64_t tensor_elements(const struct tensor *tensor); /* without padding */
+/* Elements from one row of the last dim to the next, of a plain or pitched tensor. */
+int64_t tensor_pitch(const struct tensor *tensor);

@@ -135,7 +135,7 @@ def test_json_is_that_of_the_command_line(home, viewer):
     over = viewer.json(f"/api/v1/jobs/{home.over}")
     assert over == home.show(home.over)
     assert json.loads(home.cairn("node", "ls", "-o", "json").stdout)
-    until(lambda: [job["id"] for job in viewer.json("/api/v1/jobs")["jobs"]] == [home.runs, home.over], 5, "both jobs")
+    until(lambda: [job["id"] for job in viewer.json("/api/v1/jobs")["jobs"]] == [home.runs, home.over], 30, "both jobs")
     assert viewer.json("/api/v1/nodes")["nodes"][0]["state"] == "ready"
     assert viewer.json(f"/api/v1/jobs/{home.over}/checkpoints")["checkpoints"]
     assert viewer.json(f"/api/v1/jobs/{home.over}/why")["text"]

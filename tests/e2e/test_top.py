@@ -118,7 +118,7 @@ def test_top_shows_jobs_nodes_and_events_and_gives_the_terminal_back(home):
         assert "needs 8 slots" in lines[3] and re.search(r"RUNNING +\d+/1000000", lines[4])
         assert re.search(rf"^{home.idle['name']} +ready +0/{home.idle['slots']} +-", text, re.M)
         assert re.search(rf"^{home.busy['name']} +ready +2/{home.busy['slots']} +runs 2", text, re.M)
-        assert re.search(r"^\d\d:\d\d:\d\d  over +succeeded", text, re.M)
+        assert re.search(r"^\d\d:\d\d:\d\d  runs +running", text, re.M)
         assert re.search(r"^q ends  enter opens  s order: live", text, re.M)
         step = int(re.search(r"RUNNING +(\d+)/", text).group(1))
         screen.until(lambda text: int(re.search(r"RUNNING +(\d+)/", text).group(1)) > step)

@@ -48,6 +48,7 @@ static void linear_is_its_definition(void **state)
           .attr = { .out = 1, .bias = true } },
         { "data", LINEAR, .no_din = true, .attr = { .out = 3, .residual = true } },
         { "inference", LINEAR, .inference = true, .attr = { .out = 3, .bias = true } },
+        { "pitched", LINEAR, .pitched = true, .attr = { .out = 21 } },
     };
     CHECK_ALL(cases);
 }
@@ -80,6 +81,10 @@ static void linear_multiplies_in_bfloat16_and_tf32(void **state)
         { "from float32", LINEAR, NARROW, .attr = { .out = 21, .bias = true } },
         { "float32, half products", LINEAR, .math = MATH_BF16, .attr = { .out = 21 } },
         { "data", LINEAR, NARROW, .no_din = true, .attr = { .out = 3, .bias = true } },
+        { "half, pitched", LINEAR, HALF, .pitched = true, .attr = { .out = 69 } },
+        { "half, pitched, inference", LINEAR, HALF, .pitched = true, .inference = true,
+          .attr = { .out = 69 } },
+        { "from float32, pitched", LINEAR, NARROW, .pitched = true, .attr = { .out = 21 } },
     };
     CHECK_ALL(cases);
 }
@@ -143,6 +148,9 @@ static void attention_and_loss_are_their_definition(void **state)
         { "loss", LOSS(5, 37) },
         { "loss, smoothed", LOSS(4, 21), .attr = { .label_smoothing = 0.1f } },
         { "loss, half", LOSS(5, 37), .dtype = DTYPE_BF16 },
+        { "loss, pitched", LOSS(5, 37), .format = FORMAT_PITCHED },
+        { "loss, pitched, half", LOSS(5, 69), .dtype = DTYPE_BF16, .format = FORMAT_PITCHED,
+          .attr = { .label_smoothing = 0.1f } },
         { "loss, inference", .op = OP_SOFTMAX_CROSS_ENTROPY, .ndim = 2, .dims = { 3, 4 },
           .inference = true },
     };

@@ -173,10 +173,13 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
                                 .out_dtype = c->out_dtype,
                                 .math = c->math,
                                 .training = !c->inference,
-                                .need_din0 = !c->no_din };
+                                .need_din0 = !c->no_din,
+                                .pitched_out = c->pitched };
     struct tensor in = tensor_plain(c->dtype, c->ndim, c->dims);
     if (c->format == FORMAT_BLOCKED)
         in = blocked_like(b, &in);
+    else if (c->format == FORMAT_PITCHED)
+        in = tensor_pitched(c->dtype, c->ndim, c->dims);
     in.format = c->format;
     b->spec.in[0] = in;
     if (c->op == OP_EMBEDDING)
@@ -198,6 +201,7 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
     fill_inputs(b);
     assert_int_equal(table->op[c->op].prepare(backend, &b->spec, &b->kernel, &b->info), ST_OK);
     assert_int_equal(tensor_elements(&b->info.out), tensor_elements(&b->out));
+    assert_int_equal(b->info.out.format == FORMAT_PITCHED, c->pitched);
     assert_non_null(b->info.implementation);
     if (c->wants != NULL && has_avx512(b))
         assert_non_null(strstr(b->info.implementation, c->wants));
@@ -214,18 +218,38 @@ static void bench_close(struct bench *b)
         b->table->free(b->backend, b->owned[i]);
 }
 
-/* From plain float32 to the kernel's format and dtype. */
+static void poison(void *memory, size_t bytes)
+{
+    memset(memory, 0xff, bytes); /* NaN in every float */
+}
+
+static bool is_in_rows(const struct tensor *as)
+{
+    return as->format == FORMAT_PLAIN || as->format == FORMAT_PITCHED;
+}
+
+/* Where element i of a plain or pitched tensor lies. */
+static int64_t place_of(const struct tensor *as, int64_t i)
+{
+    const int64_t columns = as->dims[as->ndim - 1];
+    return i / columns * tensor_pitch(as) + i % columns;
+}
+
+/* From plain float32 to the kernel's format and dtype. What lies between rows is NaN. */
 static void *to_format(struct bench *b, const struct tensor *as, const float *plain)
 {
     struct tensor from = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     void *memory = own(b, as->bytes);
-    if (as->format != FORMAT_PLAIN) {
+    poison(memory, as->bytes);
+    if (!is_in_rows(as)) {
         assert_int_equal(b->table->reformat(b->backend, &from, plain, as, memory, NULL), ST_OK);
-    } else if (is_half(as->dtype)) {
-        for (int64_t i = 0; i < tensor_elements(as); i++)
-            ((uint16_t *)memory)[i] = to_half(as->dtype, plain[i]);
-    } else {
-        memcpy(memory, plain, as->bytes);
+        return memory;
+    }
+    for (int64_t i = 0; i < tensor_elements(as); i++) {
+        if (is_half(as->dtype))
+            ((uint16_t *)memory)[place_of(as, i)] = to_half(as->dtype, plain[i]);
+        else
+            memcpy((float *)memory + place_of(as, i), &plain[i], sizeof(float)); /* or labels */
     }
     return memory;
 }
@@ -244,23 +268,18 @@ static float *to_plain(struct bench *b, const struct tensor *as, const void *fro
 {
     struct tensor to = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     float *plain = own(b, to.bytes);
-    if (as->format != FORMAT_PLAIN) {
-        assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);
-    } else if (is_half(as->dtype)) {
-        for (int64_t i = 0; i < tensor_elements(as); i++)
-            plain[i] = from_half(as->dtype, ((const uint16_t *)from)[i]);
-    } else {
-        memcpy(plain, from, as->bytes);
+    for (int64_t i = 0; is_in_rows(as) && i < tensor_elements(as); i++) {
+        const int64_t at = place_of(as, i);
+        plain[i] = is_half(as->dtype) ? from_half(as->dtype, ((const uint16_t *)from)[at])
+                                      : ((const float *)from)[at];
     }
+    if (is_in_rows(as))
+        return plain;
+    assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);
     const double all = size_of_all(from, as->bytes, as->dtype);
     const double real = size_of_all(plain, to.bytes, DTYPE_F32);
     assert_true(fabs(all - real) <= 1e-9 * all); /* padding adds nothing */
     return plain;
-}
-
-static void poison(void *memory, size_t bytes)
-{
-    memset(memory, 0xff, bytes); /* NaN in every float */
 }
 
 static void *poisoned(struct bench *b, size_t bytes)

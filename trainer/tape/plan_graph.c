@@ -10,6 +10,8 @@
  *
  * On a backend that records nothing (the CPU) a section is always run.
  *
+ * Copies of parameters (plan_refresh) are a section, too: a hundred casts in one call.
+ *
  * Nothing else is ever recorded: what plan_backward's callback enqueues, what goes to the host and
  * the count of micro-batches stand outside of sections.
  */
@@ -80,7 +82,9 @@ static enum status play(const struct plan *plan, const struct plan_recording *re
     const struct plan_section *section = &recording->section;
     const bool forward = section->pass == PLAN_PASS_FORWARD;
     const int last = forward ? section->end - 1 : section->begin;
-    return st == ST_OK ? plan_nodes_report(plan, last, !forward) : st;
+    if (st != ST_OK || section->pass == PLAN_PASS_REFRESH)
+        return st;
+    return plan_nodes_report(plan, last, !forward);
 }
 
 /* Nothing is recorded of a section that calls no kernel. */
@@ -92,6 +96,10 @@ static bool is_empty(const struct plan *plan, struct plan_section section)
         const bool inputs =
             node->din[0] != NO_REGION || node->din[1] != NO_REGION || node->adaptation_count > 0;
         const bool params = plan->tape->nodes[n].param[0] >= 0;
+        if (section.pass == PLAN_PASS_REFRESH) {
+            empty = node->cache == NULL;
+            continue;
+        }
         empty = !node->backward || (section.pass == PLAN_PASS_INPUTS && !inputs) ||
                 (section.pass == PLAN_PASS_PARAMS && !params);
     }

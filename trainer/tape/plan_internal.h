@@ -95,9 +95,10 @@ enum plan_pass {
     PLAN_PASS_BACKWARD, /* both halves at once */
     PLAN_PASS_INPUTS,
     PLAN_PASS_PARAMS,
+    PLAN_PASS_REFRESH, /* of kernels' own copies of parameters; upwards */
 };
 
-/* Nodes [begin, end) of one pass, run upwards or, but for forward, downwards: what is recorded as
+/* Nodes [begin, end) of one pass, run upwards or, where it is a backward one, downwards: what is recorded as
  * one. */
 struct plan_section {
     int begin, end;

@@ -217,6 +217,27 @@ static enum status run_backward(const struct plan *plan, const struct plan_call 
     return st;
 }
 
+static enum status run_refresh(const struct plan *plan, const float *params,
+                               struct plan_section section)
+{
+    const struct plan_options *options = &plan->options;
+    enum status st = ST_OK;
+    for (int n = section.begin; st == ST_OK && n < section.end; n++) {
+        const struct plan_node *node = &plan->nodes[n];
+        const struct tape_node *at = &plan->tape->nodes[n];
+        const float *param[OP_PARAM_MAX] = { NULL };
+        if (node->cache == NULL)
+            continue;
+        for (int i = 0; i < OP_PARAM_MAX; i++) {
+            if (at->param[i] >= 0)
+                param[i] = params + plan->tape->params[at->param[i]].offset;
+        }
+        st = options->table->refresh(options->backend, node->kernel, param, node->cache,
+                                     options->stream);
+    }
+    return st;
+}
+
 enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
                            struct plan_section section)
 {
@@ -232,6 +253,8 @@ enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call
         break;
     case PLAN_PASS_PARAMS:
         break;
+    case PLAN_PASS_REFRESH:
+        return run_refresh(plan, call->params, section);
     }
     return st == ST_OK ? run_backward(plan, call, section) : st;
 }

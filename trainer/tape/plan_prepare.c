@@ -60,6 +60,18 @@ static void find_sections(struct plan *plan)
     plan->nodes[last].ends_section = true;
 }
 
+/* Rows of logits may be pitched: nothing but the loss looks at them. */
+static bool is_read_by_the_loss_alone(const struct tape *tape, int value)
+{
+    int readers = 0;
+    for (int n = 0; n < tape->node_count; n++) {
+        for (int i = 0; i < tape->nodes[n].in_count; i++)
+            readers += tape->nodes[n].in[i] == value;
+    }
+    const struct tape_node *last = &tape->nodes[tape->node_count - 1];
+    return readers == 1 && last->op == OP_SOFTMAX_CROSS_ENTROPY && last->in[0] == value;
+}
+
 static enum status prepare_node(struct plan *plan, int n)
 {
     const struct tape_node *at = &plan->tape->nodes[n];
@@ -69,7 +81,8 @@ static enum status prepare_node(struct plan *plan, int n)
                             .in_count = at->in_count,
                             .math = precision_math(plan->tape, n, plan->options.math),
                             .training = plan->options.training,
-                            .need_din0 = plan->values[at->in[0]].needs_gradient };
+                            .need_din0 = plan->values[at->in[0]].needs_gradient,
+                            .pitched_out = is_read_by_the_loss_alone(plan->tape, at->out) };
     for (int i = 0; i < at->in_count; i++)
         spec.in[i] = plan->values[at->in[i]].tensor;
     spec.out_dtype =

@@ -96,20 +96,9 @@ enum status plan_backward_params(struct plan *plan, const struct plan_call *call
 
 enum status plan_refresh(struct plan *plan, const float *params)
 {
-    const struct plan_options *options = &plan->options;
-    for (int n = plan->begin; n < plan->end; n++) {
-        const struct tape_node *at = &plan->tape->nodes[n];
-        if (plan->nodes[n].cache == NULL)
-            continue;
-        const float *param[OP_PARAM_MAX] = { NULL };
-        for (int i = 0; i < OP_PARAM_MAX; i++) {
-            if (at->param[i] >= 0)
-                param[i] = params + plan->tape->params[at->param[i]].offset;
-        }
-        enum status st = options->table->refresh(options->backend, plan->nodes[n].kernel, param,
-                                                 plan->nodes[n].cache, options->stream);
-        if (st != ST_OK)
-            return st;
-    }
-    return ST_OK;
+    const struct plan_call call = { .params = params };
+    const struct plan_section all = { .begin = plan->begin,
+                                      .end = plan->end,
+                                      .pass = PLAN_PASS_REFRESH };
+    return plan_section_run(plan, &call, all);
 }

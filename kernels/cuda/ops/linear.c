@@ -14,6 +14,9 @@
  *   saved     for gelu x·Wᵀ + b
  *   scratch   x and g in the products' type where they come in another · column sums · workspace
  *
+ * Rows of y and g that are no multiple of 16 bytes (GPT-2's vocabulary of 50257) are pitched where
+ * who reads y takes that.
+ *
  * Flat parameters are aligned to 4 bytes only: products with them exist twice, for both alignments.
  */
 #include <stdlib.h>
@@ -29,6 +32,7 @@ struct linear {
     enum dtype result;   /* of the forward product */
     bool fused_gelu;     /* gelu is the product's epilogue */
     bool cast_in, own_g; /* x, g are made in scratch */
+    int64_t pitch;       /* of y and g; 0: they are plain */
     size_t cached_bias;  /* where b is in the cache */
     /* [0]: W, dW aligned to 16 bytes; [1]: to 4. */
     struct cuda_product forward[2], data[2], weights[2];
@@ -89,6 +93,24 @@ static enum status linear_products_init(struct backend *backend, const struct li
     return cuda_product_init(backend, &spec, &out[1]);
 }
 
+/* Straight products only: then y and its gradient are theirs alone, as they come. */
+static bool is_pitched(const struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    return spec->pitched_out && (size_t)self->o * dtype_size(self->type) % 16 != 0 &&
+           spec->out_dtype == self->type && spec->attr.activation == ACTIVATION_NONE &&
+           !spec->attr.bias && !spec->attr.residual;
+}
+
+static struct tensor linear_out(const struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    struct tensor out = spec->in[0];
+    out.dims[out.ndim - 1] = spec->attr.out;
+    return is_pitched(self) ? tensor_pitched(spec->out_dtype, out.ndim, out.dims)
+                            : tensor_plain(spec->out_dtype, out.ndim, out.dims);
+}
+
 static enum status forward_init(struct backend *backend, struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
@@ -96,6 +118,7 @@ static enum status forward_init(struct backend *backend, struct linear *self)
         .rows = self->n,
         .columns = self->o,
         .depth = self->i,
+        .pitch_d = self->pitch,
         .b_transposed = true,
         .math = spec->math,
         .out = spec->out_dtype,
@@ -126,6 +149,7 @@ static enum status backward_init(struct backend *backend, struct linear *self)
         .rows = self->o,
         .columns = self->i,
         .depth = self->n,
+        .pitch_a = self->pitch,
         .a_transposed = true,
         .math = spec->math,
         .out = DTYPE_F32,
@@ -134,6 +158,7 @@ static enum status backward_init(struct backend *backend, struct linear *self)
         .rows = self->n,
         .columns = self->i,
         .depth = self->o,
+        .pitch_a = self->pitch,
         .math = spec->math,
         .out = spec->in[0].dtype,
     };
@@ -206,9 +231,7 @@ static struct kernel_info linear_describe(struct linear *self)
     const struct op_spec *spec = &self->base.spec;
     const struct op_attr *attr = &spec->attr;
     const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
-    struct tensor out = spec->in[0];
-    out.dims[out.ndim - 1] = attr->out;
-    out = tensor_plain(spec->out_dtype, out.ndim, out.dims);
+    const struct tensor out = linear_out(self);
     const bool keeps = is_gelu(spec) && spec->training;
     return (struct kernel_info){
         .out = out,
@@ -219,7 +242,7 @@ static struct kernel_info linear_describe(struct linear *self)
         .backward_needs_out = attr->activation == ACTIVATION_RELU,
         .din_aliases_dout = { false, attr->residual },
         .din_alias = { 0, -1 },
-        .sums_douts = !attr->residual,
+        .sums_douts = !attr->residual && self->pitch == 0,
         .din_adds = { true },
         .din_overwrites_in = { true },
         .din = { spec->in[0], out },
@@ -245,8 +268,10 @@ enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec
     self->o = spec->attr.out;
     self->type = cuda_math_dtype(spec->math);
     self->cast_in = in->dtype != self->type;
+    const struct tensor out = linear_out(self);
+    self->pitch = out.format == FORMAT_PITCHED ? tensor_pitch(&out) : 0;
     /* Whether a second gradient comes is known later only; then g is made. */
-    self->own_g = spec->training;
+    self->own_g = spec->training && self->pitch == 0;
     enum status st = forward_init(backend, self);
     if (st == ST_OK && spec->training)
         st = backward_init(backend, self);

@@ -16,7 +16,7 @@ enum status cuda_op_softmax_cross_entropy_prepare(struct backend *backend,
 {
     const struct tensor *in = &spec->in[0], *labels = &spec->in[1];
     if (spec->in_count != 2 || !cuda_dtype_is_floating(in->dtype) || in->ndim < 2 ||
-        in->format != FORMAT_PLAIN || tensor_elements(in) < 1 ||
+        (in->format != FORMAT_PLAIN && in->format != FORMAT_PITCHED) || tensor_elements(in) < 1 ||
         !rows_is_plain(labels, DTYPE_I32, 1) || tensor_elements(labels) != rows_count(in) ||
         !(spec->attr.label_smoothing >= 0.0f) || !(spec->attr.label_smoothing < 1.0f))
         return cuda_refuse(backend, ST_INVALID, "softmax_cross_entropy");
@@ -47,7 +47,7 @@ enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struc
     const struct k_loss args = {
         .rows = rows_count(in),
         .vocab = rows_columns(in),
-        .stride = rows_columns(in),
+        .stride = tensor_pitch(in),
         .dtype = kernel->spec.in[0].dtype,
         .smoothing = kernel->spec.attr.label_smoothing,
         .logits = buffers->in[0],
@@ -71,7 +71,7 @@ enum status cuda_op_softmax_cross_entropy_backward(struct backend *backend, stru
     const struct k_loss_grad args = {
         .rows = rows_count(in),
         .vocab = rows_columns(in),
-        .stride = rows_columns(in),
+        .stride = tensor_pitch(in),
         .dtype = kernel->spec.in[0].dtype,
         .smoothing = kernel->spec.attr.label_smoothing,
         .logits = buffers->in[0],

@@ -43,12 +43,16 @@ static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_product_spec *
     static const char *const epilogues[] = {
         [PRODUCT_PLAIN] = "", [PRODUCT_RELU] = " relu", [PRODUCT_GELU] = " gelu"
     };
-    (void)snprintf(key, CHOICE_KEY_MAX, "product %lld.%lld.%lld %c%c %s %s%s%s%s%s",
-                   (long long)spec->rows, (long long)spec->columns, (long long)spec->depth,
-                   spec->a_transposed ? 't' : 'n', spec->b_transposed ? 't' : 'n',
-                   math_name(spec->math), dtype_name(spec->out), epilogues[spec->epilogue],
-                   spec->bias ? " bias" : "", spec->weak_b ? " weak-b" : "",
-                   spec->weak_d ? " weak-d" : "");
+    const int length = snprintf(
+        key, CHOICE_KEY_MAX, "product %lld.%lld.%lld %c%c %s %s%s%s%s%s", (long long)spec->rows,
+        (long long)spec->columns, (long long)spec->depth, spec->a_transposed ? 't' : 'n',
+        spec->b_transposed ? 't' : 'n', math_name(spec->math), dtype_name(spec->out),
+        epilogues[spec->epilogue], spec->bias ? " bias" : "", spec->weak_b ? " weak-b" : "",
+        spec->weak_d ? " weak-d" : "");
+    if (spec->pitch_a != 0 || spec->pitch_d != 0) {
+        (void)snprintf(key + length, CHOICE_KEY_MAX - (size_t)length, " pitch %lld.%lld",
+                       (long long)spec->pitch_a, (long long)spec->pitch_d);
+    }
 }
 
 static cublasLtEpilogue_t epilogue_of(const struct cuda_product_spec *spec)
@@ -105,25 +109,25 @@ static cublasStatus_t product_describe(struct cuda_product *p, const struct cuda
     return st;
 }
 
-/* A row-major [rows, columns] as cuBLASLt sees it. */
+/* A row-major [rows, columns] as cuBLASLt sees it; pitch 0: columns. */
 static cublasStatus_t product_layout(cublasLtMatrixLayout_t *out, enum dtype dtype, int64_t rows,
-                                     int64_t columns)
+                                     int64_t columns, int64_t pitch)
 {
     return cublasLtMatrixLayoutCreate(out, cuda_type(dtype), (uint64_t)columns, (uint64_t)rows,
-                                      columns);
+                                      pitch == 0 ? columns : pitch);
 }
 
 static cublasStatus_t product_lay_out(struct cuda_product *p, const struct cuda_product_spec *spec)
 {
     const enum dtype in = cuda_math_dtype(spec->math);
     cublasStatus_t st = product_layout(&p->a, in, spec->b_transposed ? spec->columns : spec->depth,
-                                       spec->b_transposed ? spec->depth : spec->columns);
+                                       spec->b_transposed ? spec->depth : spec->columns, 0);
     if (st == CUBLAS_STATUS_SUCCESS) {
         st = product_layout(&p->b, in, spec->a_transposed ? spec->depth : spec->rows,
-                            spec->a_transposed ? spec->rows : spec->depth);
+                            spec->a_transposed ? spec->rows : spec->depth, spec->pitch_a);
     }
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = product_layout(&p->d, spec->out, spec->rows, spec->columns);
+        st = product_layout(&p->d, spec->out, spec->rows, spec->columns, spec->pitch_d);
     return st;
 }
 

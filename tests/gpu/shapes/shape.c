@@ -55,28 +55,39 @@ static int64_t place(enum format format, const int64_t dims[4], const int64_t at
     return ((at[0] * dims[1] + at[1]) * dims[2] + at[2]) * dims[3] + at[3];
 }
 
-static enum format in_format(const struct shape_run *run)
+static int64_t place_in(const struct shape_run *run, const struct tensor *as, const int64_t dims[4],
+                        const int64_t at[4])
 {
-    return run->shape.op == OP_LINEAR ? FORMAT_PLAIN : run->spec.in[0].format;
+    return run->shape.op == OP_LINEAR ? at[0] * tensor_pitch(as) + at[1]
+                                      : place(as->format, dims, at);
 }
 
-static enum format out_format(const struct shape_run *run)
+static int64_t in_place(const struct shape_run *run, const int64_t at[4])
 {
-    return run->shape.op == OP_LINEAR ? FORMAT_PLAIN : run->info.out.format;
+    return place_in(run, &run->spec.in[0], (const int64_t[]){ run->n, run->c, run->h, run->w }, at);
+}
+
+static int64_t din_place(const struct shape_run *run, const int64_t at[4])
+{
+    return place_in(run, &run->info.din[0], (const int64_t[]){ run->n, run->c, run->h, run->w },
+                    at);
+}
+
+static int64_t out_place(const struct shape_run *run, const int64_t at[4])
+{
+    return place_in(run, &run->info.out, (const int64_t[]){ run->n, run->k, run->p, run->q }, at);
 }
 
 static double in_at(const struct shape_run *run, const int64_t at[4])
 {
-    const int64_t dims[4] = { run->n, run->c, run->h, run->w };
     if (at[2] < 0 || at[2] >= run->h || at[3] < 0 || at[3] >= run->w)
         return 0;
-    return (double)number(GIVEN_IN, place(in_format(run), dims, at));
+    return (double)number(GIVEN_IN, in_place(run, at));
 }
 
 static double dout_at(const struct shape_run *run, const int64_t at[4])
 {
-    const int64_t dims[4] = { run->n, run->k, run->p, run->q };
-    return (double)number(GIVEN_DOUT, place(out_format(run), dims, at));
+    return (double)number(GIVEN_DOUT, out_place(run, at));
 }
 
 static int64_t weight_place(const struct shape_run *run, int64_t k, int64_t c, int r, int s)
@@ -139,7 +150,8 @@ static void describe(struct shape_run *run)
                                   .out_dtype = DTYPE_BF16,
                                   .math = MATH_BF16,
                                   .training = true,
-                                  .need_din0 = !data };
+                                  .need_din0 = !data,
+                                  .pitched_out = linear };
     run->n = shape->dims[0];
     run->c = shape->dims[1];
     run->h = linear ? 1 : shape->dims[2];
@@ -167,7 +179,7 @@ struct shape_run *shape_open(const struct backend_table *table, struct backend *
     const int64_t weights = run->k * run->c * run->window * run->window;
     struct op_buffers *b = &run->buffers;
     b->in[0] = given(run, GIVEN_IN, in->dtype, tensor_elements(in));
-    b->dout[0] = given(run, GIVEN_DOUT, out->dtype, tensor_elements(out));
+    b->dout[0] = given(run, GIVEN_DOUT, out->dtype, (int64_t)(out->bytes / dtype_size(out->dtype)));
     b->param[0] = given(run, GIVEN_WEIGHTS, DTYPE_F32, weights);
     b->out = result(run, 0, out->bytes);
     b->dparam[0] = result(run, 1, (size_t)weights * sizeof(float));
@@ -372,14 +384,14 @@ static void split(int64_t place, const int64_t dims[4], int64_t at[4])
     }
 }
 
-static void compare_tensor(struct shape_run *run, int i, const char *what, enum format format,
-                           const int64_t dims[4],
+static void compare_tensor(struct shape_run *run, int i, const char *what, const int64_t dims[4],
+                           int64_t (*place_of)(const struct shape_run *run, const int64_t at[4]),
                            struct sum (*sum_of)(const struct shape_run *run, const int64_t at[4]))
 {
     for (int s = 0; s < SAMPLES; s++) {
         int64_t at[4];
         split(sample(dims[0] * dims[1] * dims[2] * dims[3], s), dims, at);
-        const int64_t there = place(format, dims, at);
+        const int64_t there = place_of(run, at);
         compare(run, what, there, fetch(run, i, DTYPE_BF16, there), sum_of(run, at), DTYPE_BF16);
     }
 }
@@ -388,12 +400,9 @@ void shape_compare(struct shape_run *run)
 {
     const int64_t in[4] = { run->n, run->c, run->h, run->w };
     const int64_t out[4] = { run->n, run->k, run->p, run->q };
-    compare_tensor(run, 0, "output", out_format(run), out, out_of);
-    if (run->spec.need_din0) {
-        const bool linear = run->shape.op == OP_LINEAR;
-        compare_tensor(run, 3, "gradient of the input",
-                       linear ? FORMAT_PLAIN : run->info.din[0].format, in, in_gradient_of);
-    }
+    compare_tensor(run, 0, "output", out, out_place, out_of);
+    if (run->spec.need_din0)
+        compare_tensor(run, 3, "gradient of the input", in, din_place, in_gradient_of);
     const int64_t weights[4] = { run->k, run->c, run->window, run->window };
     for (int s = 0; s < SAMPLES; s++) {
         int64_t at[4];

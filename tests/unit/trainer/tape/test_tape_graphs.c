@@ -11,7 +11,16 @@
 #include "tests/unit/trainer/training.h"
 #include "trainer/tape/tape_cuts.h"
 
-enum call { CALL_FORWARD, CALL_BACKWARD, CALL_ADD, CALL_COPY, CALL_FILL, CALL_SUM, CALL_REFORMAT };
+enum call {
+    CALL_FORWARD,
+    CALL_BACKWARD,
+    CALL_ADD,
+    CALL_COPY,
+    CALL_FILL,
+    CALL_SUM,
+    CALL_REFORMAT,
+    CALL_REFRESH,
+};
 
 /* One call, with everything that it was given by value. */
 struct recorded {
@@ -37,7 +46,7 @@ static struct {
     int graph_count;
     int room; /* graphs that the backend takes */
     bool recording;
-    int replays, ran; /* ran: ops that were run at once */
+    int replays, ran, refreshed; /* ran: ops that were run at once, as refreshed: kernels */
 } fake;
 
 static const struct backend_table *cpu(void)
@@ -108,6 +117,18 @@ static enum status fake_reformat(struct backend *b, const struct tensor *from, c
     return fake.recording ? keep(&call) : cpu()->reformat(b, from, in, to, out, s);
 }
 
+static enum status fake_refresh(struct backend *b, struct kernel *kernel,
+                                const float *const param[OP_PARAM_MAX], void *cache,
+                                struct stream *s)
+{
+    struct recorded call = { .what = CALL_REFRESH,
+                             .kernel = kernel,
+                             .buffers = { .param = { param[0], param[1] } },
+                             .out = cache };
+    fake.refreshed += !fake.recording;
+    return fake.recording ? keep(&call) : cpu()->refresh(b, kernel, param, cache, s);
+}
+
 static enum status fake_sync(struct backend *b, struct stream *s)
 {
     assert_false(fake.recording); /* a stream that records can't be waited for */
@@ -155,6 +176,8 @@ static enum status run_recorded(struct backend *b, const struct recorded *c, str
         return cpu()->sum(b, &c->to, c->x, c->y, c->out, s);
     case CALL_REFORMAT:
         return cpu()->reformat(b, &c->from, c->x, &c->to, c->out, s);
+    case CALL_REFRESH:
+        return cpu()->refresh(b, c->kernel, c->buffers.param, c->out, s);
     }
     return ST_INVALID;
 }
@@ -188,6 +211,7 @@ static const struct backend_table *fake_open(int room)
     fake.table.vector.fill = fake_fill;
     fake.table.sum = fake_sum;
     fake.table.reformat = fake_reformat;
+    fake.table.refresh = fake_refresh;
     fake.table.stream_sync = fake_sync;
     fake.table.capture_begin = fake_capture_begin;
     fake.table.capture_end = fake_capture_end;
@@ -255,6 +279,22 @@ static void played_passes_give_the_bits_of_passes_that_ran(void **state)
     same_as_without(fake_open(GRAPHS_MAX));
     assert_true(fake.graph_count > 4);
     assert_true(fake.replays > 2 * fake.graph_count);
+}
+
+static void copies_of_parameters_are_made_in_one_call(void **state)
+{
+    (void)state;
+    struct training t;
+    open_case(&t, fake_open(GRAPHS_MAX), true); /* refreshed once */
+    const int kernels = fake.refreshed;
+    assert_true(kernels > 1);
+    for (int again = 0; again < 3; again++) {
+        assert_int_equal(plan_refresh(t.plan, optimizer_params(t.optimizer)), ST_OK);
+        assert_int_equal(fake.refreshed, kernels);
+        assert_int_equal(fake.replays, again + 1);
+    }
+    assert_int_equal(fake.graph_count, 1);
+    training_close(&t);
 }
 
 static void a_backend_that_is_full_runs_the_rest_as_usual(void **state)
@@ -478,6 +518,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(played_passes_give_the_bits_of_passes_that_ran),
+        cmocka_unit_test(copies_of_parameters_are_made_in_one_call),
         cmocka_unit_test(a_backend_that_is_full_runs_the_rest_as_usual),
         cmocka_unit_test(a_backend_that_records_nothing_runs_everything),
         cmocka_unit_test(each_piece_is_recorded_once_for_writing_and_once_for_adding),

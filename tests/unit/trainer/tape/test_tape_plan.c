@@ -441,6 +441,41 @@ static void regions_share_memory_and_sizes_are_known_before_start(void **state)
     training_close(&t);
 }
 
+static struct {
+    int linears, may_pitch;
+    int64_t last_out; /* features of the last that may */
+} asked;
+
+static enum status prepare_linear(struct backend *backend, const struct op_spec *spec,
+                                  struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    asked.linears++;
+    if (spec->pitched_out) {
+        asked.may_pitch++;
+        asked.last_out = spec->attr.out;
+    }
+    return backend_cpu()->op[OP_LINEAR].prepare(backend, spec, out_kernel, out_info);
+}
+
+static void rows_of_logits_alone_may_be_pitched(void **state)
+{
+    (void)state;
+    struct backend_table table = *backend_cpu();
+    table.op[OP_LINEAR].prepare = prepare_linear;
+    struct training t;
+    open_case(&t, &model_cases[3], false);
+    const struct plan_options options = {
+        .table = &table, .backend = t.backend, .batch = t.options.micro, .training = true
+    };
+    struct plan *plan = NULL;
+    assert_int_equal(plan_new(t.tape, &options, &plan), ST_OK);
+    assert_int_equal(asked.linears, 9); /* four of each layer */
+    assert_int_equal(asked.may_pitch, 1);
+    assert_int_equal(asked.last_out, t.options.vocab);
+    plan_free(plan);
+    training_close(&t);
+}
+
 struct ticks {
     int of[2];   /* forward, backward */
     int ends_at; /* that tick of either; 0: none */
@@ -520,6 +555,7 @@ int main(void)
         cmocka_unit_test(another_step_drops_others),
         cmocka_unit_test(the_loss_scale_is_a_factor_of_all_gradients_and_not_of_the_loss),
         cmocka_unit_test(regions_share_memory_and_sizes_are_known_before_start),
+        cmocka_unit_test(rows_of_logits_alone_may_be_pitched),
         cmocka_unit_test(every_node_ticks_and_may_end_the_pass),
         cmocka_unit_test(a_step_allocates_nothing),
     };
