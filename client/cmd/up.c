@@ -189,11 +189,16 @@ static bool is_steady(const struct client *client, struct starting *starting, in
 static enum exit_code wait_healthy(struct client *client, int64_t begun, pid_t supervisor)
 {
     int64_t agents = -1;
+    bool answered = false;
     struct starting starting = { 0 };
     for (;;) {
         agents = count_agents(client);
         if (agents >= 1)
             return EXIT_DONE;
+        if (agents == 0 && !answered) { /* from now on it is the agent's time */
+            answered = true;
+            begun = clock_mono_ms(clock_system());
+        }
         if (is_refused(supervisor) && home_supervisor(&client->paths) == 0) {
             say_refusal(client);
             return EXIT_REFUSED;

@@ -12,6 +12,7 @@
 
 #define MACHINE_HELLO_MS       60000  /* from the start of a trainer to its hello */
 #define MACHINE_WINDOW_MS      250    /* for the first cause to arrive */
+#define MACHINE_WINDOW_NEW_MS  2000   /* soon after the coordinator's start: agents come back */
 #define MACHINE_SESSION_MS     10000  /* for a lost session to come back, at least */
 #define MACHINE_SILENT_MS      5000   /* config.silent_ms, unless said otherwise */
 #define MACHINE_CUT_OFF_MS     300000 /* a node is waited for that others reach, or train with */

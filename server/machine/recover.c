@@ -61,8 +61,9 @@ void machine_report_fault(struct machine_turn *t, const struct machine_fault *fa
         machine_fail(t, &best);
         return;
     }
+    const bool is_new = t->now < m->grace_until; /* whoever knows more may not be back yet */
     if (m->window_until == 0)
-        m->window_until = t->now + MACHINE_WINDOW_MS;
+        m->window_until = t->now + (is_new ? MACHINE_WINDOW_NEW_MS : MACHINE_WINDOW_MS);
 }
 
 void machine_window_tick(struct machine_turn *t)

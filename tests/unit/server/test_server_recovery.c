@@ -220,6 +220,20 @@ static void steps_that_only_last_words_tell_are_counted(void **state)
     assert_int_equal(b->m.accounts.lost_ms[MACHINE_LOST_REPLAY], 500);
 }
 
+/* The agent of the one that died comes back later than who misses it. */
+static void who_comes_back_after_a_start_may_know_the_cause(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, BENCH_STEPS);
+    bench_restart(b, 100);
+    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 3);
+    bench_tick(b, 1000);
+    bench_is_state(b, "RUNNING");
+    exit_with_words(b, 1, 3);
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_PROCESS);
+}
+
 static void a_job_that_fails_has_no_generation_after_the_last(void **state)
 {
     struct bench *b = *state;
@@ -286,6 +300,7 @@ int main(void)
         SAVED(steps_repeated_without_a_coordinator_are_not_guessed),
         SAVED(a_pause_is_no_failure_and_its_time_is_not_lost),
         TEST(steps_that_only_last_words_tell_are_counted),
+        SAVED(who_comes_back_after_a_start_may_know_the_cause),
         SAVED(a_job_that_fails_has_no_generation_after_the_last),
         TEST(goodput_is_training_of_the_time_since_it_ran_first),
         SAVED(the_record_survives_the_journal),
