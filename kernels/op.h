@@ -38,8 +38,8 @@
  *                    q, k and v are C columns each; head h is columns [h·D, (h + 1)·D) of each,
  *                    D = C / heads
  *   softmax_cross_entropy
- *                    logits [.., V] (plain or pitched), labels i32 [..] → f32 [3]: the sum of the losses, the number
- *                    of labels that count (not -1), the number of right guesses
+ *                    logits [.., V], plain or pitched, labels i32 [..] → f32 [3]: the sum of the
+ *                    losses, the number of labels that count (not -1), of right guesses
  */
 /* X(UPPER, lower, tensor inputs, parameters, statistics); an input or parameter may be optional. */
 #define OP_LIST(X)                                                                                 \

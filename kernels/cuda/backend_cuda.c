@@ -61,6 +61,7 @@ static enum status cuda_open(const struct backend_options *options, struct backe
     backend->managed = options->managed;
     backend->device = device;
     backend->waits = is_switched_on("CAIRN_CUDA_SYNC");
+    backend->legacy = is_switched_on("CAIRN_CUDNN_LEGACY");
     backend->eager = backend->waits || is_switched_on("CAIRN_CUDA_EAGER");
     if (pthread_mutex_init(&backend->lock, NULL) != 0) {
         free(backend);

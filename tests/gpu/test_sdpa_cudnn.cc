@@ -5,7 +5,7 @@ extern "C" {
 #include "tests/test.h"
 }
 
-#include "kernels/cuda/ops/sdpa_cudnn.h"
+#include "kernels/cuda/library/sdpa_cudnn.h"
 
 #if defined(CAIRN_SDPA_CUDNN)
 static const bool asked_for = true;

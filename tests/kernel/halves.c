@@ -59,3 +59,17 @@ float from_half(enum dtype dtype, uint16_t half)
     memcpy(&x, &bits, sizeof(x));
     return x;
 }
+
+float load_as_float(enum dtype dtype, const void *array, int64_t i)
+{
+    return is_half(dtype) ? from_half(dtype, ((const uint16_t *)array)[i])
+                          : ((const float *)array)[i];
+}
+
+void store_float(enum dtype dtype, void *array, int64_t i, float x)
+{
+    if (is_half(dtype))
+        ((uint16_t *)array)[i] = to_half(dtype, x);
+    else
+        memcpy((float *)array + i, &x, sizeof(x));
+}

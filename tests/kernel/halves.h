@@ -11,3 +11,7 @@
 bool is_half(enum dtype dtype);
 uint16_t to_half(enum dtype dtype, float x);
 float from_half(enum dtype dtype, uint16_t half);
+
+/* Element i of an array of halves; of any other, its 32 bits. */
+float load_as_float(enum dtype dtype, const void *array, int64_t i);
+void store_float(enum dtype dtype, void *array, int64_t i, float x);

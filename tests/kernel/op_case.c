@@ -228,7 +228,7 @@ static bool is_in_rows(const struct tensor *as)
     return as->format == FORMAT_PLAIN || as->format == FORMAT_PITCHED;
 }
 
-/* Where element i of a plain or pitched tensor lies. */
+/* Where its element i lies. */
 static int64_t place_of(const struct tensor *as, int64_t i)
 {
     const int64_t columns = as->dims[as->ndim - 1];
@@ -241,16 +241,10 @@ static void *to_format(struct bench *b, const struct tensor *as, const float *pl
     struct tensor from = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     void *memory = own(b, as->bytes);
     poison(memory, as->bytes);
-    if (!is_in_rows(as)) {
+    if (!is_in_rows(as))
         assert_int_equal(b->table->reformat(b->backend, &from, plain, as, memory, NULL), ST_OK);
-        return memory;
-    }
-    for (int64_t i = 0; i < tensor_elements(as); i++) {
-        if (is_half(as->dtype))
-            ((uint16_t *)memory)[place_of(as, i)] = to_half(as->dtype, plain[i]);
-        else
-            memcpy((float *)memory + place_of(as, i), &plain[i], sizeof(float)); /* or labels */
-    }
+    for (int64_t i = 0; is_in_rows(as) && i < tensor_elements(as); i++)
+        store_float(as->dtype, memory, place_of(as, i), plain[i]); /* or labels */
     return memory;
 }
 
@@ -258,8 +252,7 @@ static double size_of_all(const void *x, size_t bytes, enum dtype dtype)
 {
     double all = 0.0;
     for (size_t i = 0; i < bytes / dtype_size(dtype); i++)
-        all += fabs((double)(is_half(dtype) ? from_half(dtype, ((const uint16_t *)x)[i])
-                                            : ((const float *)x)[i]));
+        all += fabs((double)load_as_float(dtype, x, (int64_t)i));
     return all;
 }
 
@@ -268,11 +261,8 @@ static float *to_plain(struct bench *b, const struct tensor *as, const void *fro
 {
     struct tensor to = tensor_plain(DTYPE_F32, as->ndim, as->dims);
     float *plain = own(b, to.bytes);
-    for (int64_t i = 0; is_in_rows(as) && i < tensor_elements(as); i++) {
-        const int64_t at = place_of(as, i);
-        plain[i] = is_half(as->dtype) ? from_half(as->dtype, ((const uint16_t *)from)[at])
-                                      : ((const float *)from)[at];
-    }
+    for (int64_t i = 0; is_in_rows(as) && i < tensor_elements(as); i++)
+        plain[i] = load_as_float(as->dtype, from, place_of(as, i));
     if (is_in_rows(as))
         return plain;
     assert_int_equal(b->table->reformat(b->backend, as, from, &to, plain, NULL), ST_OK);

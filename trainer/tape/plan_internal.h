@@ -98,8 +98,8 @@ enum plan_pass {
     PLAN_PASS_REFRESH, /* of kernels' own copies of parameters; upwards */
 };
 
-/* Nodes [begin, end) of one pass, run upwards or, where it is a backward one, downwards: what is recorded as
- * one. */
+/* Nodes [begin, end) of one pass, run upwards or, where it is a backward one, downwards: what is
+ * recorded as one. */
 struct plan_section {
     int begin, end;
     enum plan_pass pass;

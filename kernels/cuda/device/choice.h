@@ -16,7 +16,7 @@
 #include "common/status.h"
 
 #define CHOICE_KEY_MAX     96
-#define CHOICE_NUMBERS_MAX 12
+#define CHOICE_NUMBERS_MAX 40
 #define CHOICES_MAX        1024
 
 struct choice {

@@ -6,7 +6,7 @@
  * unless its kernel keeps nothing but the spec. It launches
  *
  *   our own device code   through kernels/cuda/own/k.h and kernels/cuda/attention/attention.h
- *   products              through kernels/cuda/ops/product.h (cuBLASLt)
+ *   products              through kernels/cuda/library/product.h (cuBLASLt)
  *   convolutions          through cuDNN
  *
  * Thread: computing is the step thread's (cuDNN's handle belongs to it). Other threads may copy,
@@ -65,6 +65,7 @@ struct backend {
     struct reason why;
     bool broken;       /* why has the first sticky error, and stays */
     bool eager, waits; /* CAIRN_CUDA_EAGER, CAIRN_CUDA_SYNC: docs/gpu.md */
+    bool legacy;       /* CAIRN_CUDNN_LEGACY */
     bool capturing;    /* the step thread's */
 };
 

@@ -5,7 +5,7 @@
  *   cuBLASLt   A   B   D   m         n      k       bias along m
  *   here       b   a   d   columns   rows   depth   bias [columns]
  */
-#include "kernels/cuda/ops/product.h"
+#include "kernels/cuda/library/product.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *
  *   a [rows, depth]   b [depth, columns]   c like d   bias [columns]
  *
- * Rows of a and d may be pitched: products whose rows are no multiple of 16 bytes get slow algorithms.
+ * Rows of a and d may be pitched: where they are no multiple of 16 bytes, algorithms are slow.
  *
  * Bits: the algorithm is the first that cuBLASLt's heuristic names for the shape and that adds in a
  *       fixed order: without atomics, and without split-K in the type of the output (the parts of a

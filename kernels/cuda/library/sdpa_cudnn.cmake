@@ -10,7 +10,7 @@ find_library(CUDA_nvrtc_LIBRARY nvrtc HINTS ${CUDA_PLACES}
 if(CUDNN_FRONTEND_INCLUDE AND CUDA_nvrtc_LIBRARY)
     add_library(dep_nvrtc UNKNOWN IMPORTED GLOBAL)
     set_target_properties(dep_nvrtc PROPERTIES IMPORTED_LOCATION ${CUDA_nvrtc_LIBRARY})
-    add_library(sdpa_cudnn OBJECT ops/sdpa_cudnn.cpp)
+    add_library(sdpa_cudnn OBJECT library/sdpa_cudnn.cpp)
     target_link_libraries(sdpa_cudnn PRIVATE cairn_options dep::cuda_headers)
     target_include_directories(sdpa_cudnn SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE})
     target_compile_definitions(sdpa_cudnn PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB

@@ -1,7 +1,7 @@
 /*
  * The only C++ of the CUDA host side. No exception leaves it.
  */
-#include "kernels/cuda/ops/sdpa_cudnn.h"
+#include "kernels/cuda/library/sdpa_cudnn.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 /*
  * attention by our own kernels (kernels/cuda/attention/attention.h), or by cuDNN's where the module
- * was built with them and the table says so (sdpa_cudnn.h).
+ * was built with them and the table says so (kernels/cuda/library/sdpa_cudnn.h).
  *
  * Saved: lse. (Without training it is scratch.)
  */
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/device/cuda.h"
-#include "kernels/cuda/ops/sdpa_cudnn.h"
+#include "kernels/cuda/library/sdpa_cudnn.h"
 
 struct attention {
     struct kernel base;

@@ -1,12 +1,7 @@
 /*
  * conv2d, the channels innermost. A 1×1 window at stride 1 is a product of matrices, which linear
- * does. All others are cuDNN's, by its C functions with fixed algorithms that are deterministic:
- *
- *   forward             IMPLICIT_PRECOMP_GEMM, else IMPLICIT_GEMM
- *   backward-data       ALGO_1    (ALGO_0 adds with atomics)
- *   backward-weights    ALGO_1    (ALGO_0 and ALGO_3 add with atomics)
- *
- * Where cuDNN refuses NHWC for a type, x, y and W are turned into NCHW in scratch, and back.
+ * does. All others are cuDNN's (kernels/cuda/library/conv.h). Where it refuses NHWC for a type, x,
+ * y and W are turned into NCHW in scratch, and back.
  *
  *   cache     W [K, R, S, C'] in the products' type. C' is C; for the data of a model in half
  *             precision the next multiple of 8, filled up with zeros
@@ -14,8 +9,10 @@
  *             dy + second dy · dW [K, R, S, C'] in the products' type · dx, where x came in another
  *             type · cuDNN's workspace
  */
+#include "kernels/cuda/library/conv.h"
+
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/cuda/device/cuda.h"
 #include "kernels/cuda/own/k.h"
@@ -24,35 +21,21 @@ struct conv {
     struct kernel base;
     struct kernel *linear; /* owned: does everything; NULL: cuDNN does */
     int64_t n, c, h, w, k, p, q;
-    int64_t padded;       /* C' */
-    int64_t window;       /* R·S */
-    enum dtype type;      /* of the products' operands */
-    bool planar;          /* cuDNN gets NCHW */
-    bool make_x, make_dx; /* x as cuDNN takes it, dx as it gives it: in scratch */
-    cudnnTensorDescriptor_t x, y;
-    cudnnFilterDescriptor_t filter;
-    cudnnConvolutionDescriptor_t desc;
-    cudnnConvolutionFwdAlgo_t forward;
-    cudnnConvolutionBwdDataAlgo_t data;
-    cudnnConvolutionBwdFilterAlgo_t weights;
-    size_t forward_bytes, data_bytes, weights_bytes; /* of workspace */
+    int64_t padded;                       /* C' */
+    int64_t window;                       /* R·S */
+    enum dtype type;                      /* of the products' operands */
+    bool planar;                          /* cuDNN gets NCHW */
+    bool make_x, make_dx;                 /* x as cuDNN takes it, dx as it gives it: in scratch */
+    struct cuda_conv by[CONV_DIRECTIONS]; /* those that are needed */
+    char implementation[32];
     /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
     size_t g_at, y_at, sums_at, dw_at, dx_at, workspace_at, scratch_bytes;
 };
 
-static void descriptors_release(struct conv *self)
+static void directions_release(struct conv *self)
 {
-    if (self->desc != NULL)
-        (void)cudnnDestroyConvolutionDescriptor(self->desc);
-    if (self->filter != NULL)
-        (void)cudnnDestroyFilterDescriptor(self->filter);
-    if (self->y != NULL)
-        (void)cudnnDestroyTensorDescriptor(self->y);
-    if (self->x != NULL)
-        (void)cudnnDestroyTensorDescriptor(self->x);
-    self->desc = NULL;
-    self->filter = NULL;
-    self->x = self->y = NULL;
+    for (int d = 0; d < CONV_DIRECTIONS; d++)
+        cuda_conv_release(&self->by[d]);
 }
 
 static void conv_release(struct kernel *kernel)
@@ -63,7 +46,7 @@ static void conv_release(struct kernel *kernel)
             self->linear->release(self->linear);
         free(self->linear);
     }
-    descriptors_release(self);
+    directions_release(self);
 }
 
 static bool conv_is_valid(const struct op_spec *spec)
@@ -115,93 +98,40 @@ static enum status conv_product_prepare(struct backend *backend, struct conv *se
 
 /* --- cuDNN ---------------------------------------------------------------------------------- */
 
-static cudnnTensorFormat_t format_of(const struct conv *self)
+/* ST_NOT_FOUND: cuDNN does not take this format. */
+static enum status conv_choose(struct backend *backend, struct conv *self)
 {
-    return self->planar ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
-}
-
-static cudnnStatus_t set_tensor(const struct conv *self, cudnnTensorDescriptor_t *out,
-                                const int64_t dims[4])
-{
-    cudnnStatus_t st = cudnnCreateTensorDescriptor(out);
-    if (st == CUDNN_STATUS_SUCCESS) {
-        st = cudnnSetTensor4dDescriptor(*out, format_of(self), cudnn_type(self->type), (int)dims[0],
-                                        (int)dims[1], (int)dims[2], (int)dims[3]);
-    }
-    return st;
-}
-
-/* DEFAULT is tensor cores in the operands' own type, or TF32. TENSOR_OP is for float16 alone: with
- * bfloat16 others got NaN from it. */
-static cudnnMathType_t math_type(enum math math)
-{
-    switch (math) {
-    case MATH_F32:
-        return CUDNN_FMA_MATH;
-    case MATH_F16:
-        return CUDNN_TENSOR_OP_MATH;
-    case MATH_TF32:
-    case MATH_BF16:
-        break;
-    }
-    return CUDNN_DEFAULT_MATH;
-}
-
-static cudnnStatus_t conv_describe(struct conv *self)
-{
-    const struct op_attr *attr = &self->base.spec.attr;
-    const int64_t x[4] = { self->n, self->padded, self->h, self->w };
-    const int64_t y[4] = { self->n, self->k, self->p, self->q };
-    const cudnnMathType_t math = math_type(self->base.spec.math);
-    cudnnStatus_t st = set_tensor(self, &self->x, x);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = set_tensor(self, &self->y, y);
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnCreateFilterDescriptor(&self->filter);
-    if (st == CUDNN_STATUS_SUCCESS) {
-        st =
-            cudnnSetFilter4dDescriptor(self->filter, cudnn_type(self->type), format_of(self),
-                                       (int)self->k, (int)self->padded, attr->kernel, attr->kernel);
-    }
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnCreateConvolutionDescriptor(&self->desc);
-    if (st == CUDNN_STATUS_SUCCESS) {
-        st = cudnnSetConvolution2dDescriptor(self->desc, attr->pad, attr->pad, attr->stride,
-                                             attr->stride, 1, 1, CUDNN_CROSS_CORRELATION,
-                                             CUDNN_DATA_FLOAT);
-    }
-    if (st == CUDNN_STATUS_SUCCESS)
-        st = cudnnSetConvolutionMathType(self->desc, math);
-    return st;
-}
-
-/* Finds algorithms and the sizes of their workspaces. Returns the error of one that is refused. */
-static cudnnStatus_t conv_choose(const struct backend *backend, struct conv *self)
-{
-    static const cudnnConvolutionFwdAlgo_t forward[] = {
-        CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
-    };
     const struct op_spec *spec = &self->base.spec;
-    cudnnStatus_t st = CUDNN_STATUS_NOT_SUPPORTED;
-    for (int i = 0; i < 2 && st != CUDNN_STATUS_SUCCESS; i++) {
-        self->forward = forward[i];
-        st = cudnnGetConvolutionForwardWorkspaceSize(backend->cudnn, self->x, self->filter,
-                                                     self->desc, self->y, self->forward,
-                                                     &self->forward_bytes);
-    }
-    self->data = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-    self->weights = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-    if (st == CUDNN_STATUS_SUCCESS && spec->training && spec->need_din0) {
-        st = cudnnGetConvolutionBackwardDataWorkspaceSize(backend->cudnn, self->filter, self->y,
-                                                          self->desc, self->x, self->data,
-                                                          &self->data_bytes);
-    }
-    if (st == CUDNN_STATUS_SUCCESS && spec->training) {
-        st = cudnnGetConvolutionBackwardFilterWorkspaceSize(backend->cudnn, self->x, self->y,
-                                                            self->desc, self->filter, self->weights,
-                                                            &self->weights_bytes);
+    const bool wanted[CONV_DIRECTIONS] = { [CONV_FORWARD] = true,
+                                           [CONV_DATA] = spec->training && spec->need_din0,
+                                           [CONV_WEIGHTS] = spec->training };
+    struct cuda_conv_spec of = {
+        .n = self->n,
+        .c = self->padded,
+        .h = self->h,
+        .w = self->w,
+        .k = self->k,
+        .p = self->p,
+        .q = self->q,
+        .kernel = spec->attr.kernel,
+        .stride = spec->attr.stride,
+        .pad = spec->attr.pad,
+        .math = spec->math,
+        .planar = self->planar,
+    };
+    enum status st = ST_OK;
+    for (int d = 0; d < CONV_DIRECTIONS && st == ST_OK; d++) {
+        of.direction = (enum conv_direction)d;
+        if (wanted[d])
+            st = cuda_conv_init(backend, &of, &self->by[d]);
     }
     return st;
+}
+
+/* In cuDNN's own form; x's gradient may be added to another one. */
+static bool adds_data(const struct conv *self)
+{
+    return !self->make_dx && cuda_conv_adds(&self->by[CONV_DATA]);
 }
 
 static size_t filter_bytes(const struct conv *self)
@@ -216,9 +146,11 @@ static void conv_lay_out(struct conv *self)
     const size_t x = (size_t)(self->n * self->padded * self->h * self->w) * type;
     const size_t y = (size_t)(self->n * self->k * self->p * self->q) * type;
     const int64_t rows = self->n * self->p * self->q;
-    size_t workspace = self->forward_bytes;
-    workspace = self->data_bytes > workspace ? self->data_bytes : workspace;
-    workspace = self->weights_bytes > workspace ? self->weights_bytes : workspace;
+    size_t workspace = 0;
+    for (int d = 0; d < CONV_DIRECTIONS; d++) {
+        const size_t bytes = cuda_conv_workspace(&self->by[d]);
+        workspace = bytes > workspace ? bytes : workspace;
+    }
     self->g_at = self->make_x ? cuda_align(x) : 0;
     self->y_at = self->g_at + (spec->training ? cuda_align(y) : 0);
     self->sums_at = self->y_at + (self->planar ? cuda_align(y) : 0);
@@ -254,14 +186,16 @@ static enum status conv_refresh(struct backend *backend, struct kernel *kernel,
     return CUDA_LAUNCHED(backend, k_pad_transpose(&args, stream), "conv2d refresh");
 }
 
-static const char *conv_implementation(const struct conv *self)
+/* "cudnn nhwc 1.1.1, padded": by direction, forward first; a legacy algorithm, or g. */
+static const char *conv_implementation(struct conv *self)
 {
-    const bool first = self->forward != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
-    if (self->planar)
-        return first ? "cudnn nchw 1.1.1" : "cudnn nchw 0.1.1";
-    if (!first)
-        return "cudnn nhwc 0.1.1";
-    return self->padded == self->c ? "cudnn nhwc 1.1.1" : "cudnn nhwc 1.1.1, padded";
+    const bool training = self->base.spec.training, back = training && self->base.spec.need_din0;
+    (void)snprintf(self->implementation, sizeof(self->implementation), "cudnn %s %s.%s.%s%s",
+                   self->planar ? "nchw" : "nhwc", cuda_conv_name(&self->by[CONV_FORWARD]),
+                   back ? cuda_conv_name(&self->by[CONV_DATA]) : "-",
+                   training ? cuda_conv_name(&self->by[CONV_WEIGHTS]) : "-",
+                   self->padded == self->c ? "" : ", padded");
+    return self->implementation;
 }
 
 static struct kernel_info conv_info(struct conv *self)
@@ -277,7 +211,7 @@ static struct kernel_info conv_info(struct conv *self)
         .cache_bytes = filter_bytes(self),
         .backward_needs_in = { true },
         .sums_douts = true,
-        .din_adds = { self->planar || !self->make_dx },
+        .din_adds = { self->planar || adds_data(self) },
         .din = { cuda_nhwc(spec->in[0].dtype, spec->in[0].dims) },
         .flops_forward = product,
         .flops_backward = spec->need_din0 ? 2.0 * product : product,
@@ -288,8 +222,8 @@ static struct kernel_info conv_info(struct conv *self)
     };
 }
 
-/* Decides what is made in scratch; makes descriptors, finds algorithms. ST_INVALID: cuDNN does not
- * take this format. */
+/* Decides what is made in scratch, and who computes. ST_NOT_FOUND: cuDNN does not take this
+ * format. */
 static enum status try_format(struct backend *backend, struct conv *self, bool planar)
 {
     const struct op_spec *spec = &self->base.spec;
@@ -302,11 +236,9 @@ static enum status try_format(struct backend *backend, struct conv *self, bool p
     if (self->make_x && !back && !planar && self->type != DTYPE_F32)
         self->padded = (self->c + 7) / 8 * 8;
     self->make_dx = back && (planar || in->dtype != self->type);
-    enum status st = CUDA_DNN_STATUS(backend, conv_describe(self), "convolution descriptors");
-    if (st == ST_OK)
-        st = CUDA_DNN_STATUS(backend, conv_choose(backend, self), "convolution algorithm");
+    enum status st = conv_choose(backend, self);
     if (st != ST_OK)
-        descriptors_release(self);
+        directions_release(self);
     return st;
 }
 
@@ -314,10 +246,10 @@ static enum status dnn_prepare(struct backend *backend, struct conv *self,
                                struct kernel_info *out_info)
 {
     enum status st = try_format(backend, self, false);
-    if (st == ST_INVALID)
+    if (st == ST_NOT_FOUND)
         st = try_format(backend, self, true);
     if (st != ST_OK)
-        return st;
+        return st == ST_NOT_FOUND ? cuda_refuse(backend, ST_INVALID, "conv2d: cuDNN refuses") : st;
     self->base.refresh = conv_refresh;
     *out_info = conv_info(self);
     return ST_OK;
@@ -404,33 +336,21 @@ static enum status conv_input(struct backend *backend, const struct conv *self, 
     return CUDA_LAUNCHED(backend, k_pad_transpose(&args, stream), "conv2d input");
 }
 
-static enum status conv_set_stream(struct backend *backend, cudaStream_t stream)
-{
-    return CUDA_DNN_STATUS(backend, cudnnSetStream(backend->cudnn, stream), "cudnnSetStream");
-}
-
 enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kernel,
                                    const struct op_buffers *buffers, cudaStream_t stream)
 {
     const struct conv *self = (const struct conv *)kernel;
-    const float one = 1.0f, zero = 0.0f;
     if (self->linear != NULL)
         return cuda_op_linear_forward(backend, self->linear, buffers, stream);
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
     void *y = self->planar ? scratch + self->y_at : buffers->out;
     enum status st = conv_input(backend, self, buffers->in[0], scratch, &x, stream);
+    const struct cuda_conv_operands operands = {
+        .x = x, .weights = buffers->cache, .y = y, .workspace = scratch + self->workspace_at
+    };
     if (st == ST_OK)
-        st = conv_set_stream(backend, stream);
-    if (st == ST_OK) {
-        st = CUDA_DNN_STATUS(backend,
-                             cudnnConvolutionForward(backend->cudnn, &one, self->x, x, self->filter,
-                                                     buffers->cache, self->desc, self->forward,
-                                                     scratch + self->workspace_at,
-                                                     self->forward_bytes, &zero, self->y, y),
-                             "cudnnConvolutionForward");
-        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionForward");
-    }
+        st = cuda_conv_run(backend, &self->by[CONV_FORWARD], &operands, stream);
     if (st == ST_OK && self->planar) {
         const struct k_transpose args = { .batch = self->n,
                                           .a = self->k,
@@ -486,20 +406,15 @@ static enum status conv_weights_gradient(struct backend *backend, const struct c
                                          const struct op_buffers *buffers, const void *g,
                                          cudaStream_t stream)
 {
-    const float one = 1.0f, zero = 0.0f;
     char *scratch = cuda_scratch(buffers->scratch);
     const void *x = NULL;
     void *dw = scratch + self->dw_at;
     enum status st = conv_input(backend, self, buffers->in[0], scratch, &x, stream);
-    if (st == ST_OK) {
-        st = CUDA_DNN_STATUS(
-            backend,
-            cudnnConvolutionBackwardFilter(backend->cudnn, &one, self->x, x, self->y, g, self->desc,
-                                           self->weights, scratch + self->workspace_at,
-                                           self->weights_bytes, &zero, self->filter, dw),
-            "cudnnConvolutionBackwardFilter");
-        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionBackwardFilter");
-    }
+    const struct cuda_conv_operands operands = {
+        .x = x, .weights = dw, .y = g, .workspace = scratch + self->workspace_at
+    };
+    if (st == ST_OK)
+        st = cuda_conv_run(backend, &self->by[CONV_WEIGHTS], &operands, stream);
     if (st != ST_OK)
         return st;
     const bool planar = self->planar; /* then dW has the canonical order already */
@@ -543,7 +458,6 @@ static enum status conv_data_gradient(struct backend *backend, const struct conv
                                       cudaStream_t stream)
 {
     const bool adds = buffers->din_add[0] != NULL;
-    const float one = 1.0f, beta = adds && !self->make_dx ? 1.0f : 0.0f;
     char *scratch = cuda_scratch(buffers->scratch);
     const struct tensor *in = &self->base.spec.in[0];
     void *dx = self->make_dx ? scratch + self->dx_at : buffers->din[0];
@@ -555,15 +469,13 @@ static enum status conv_data_gradient(struct backend *backend, const struct conv
                                          cudaMemcpyDeviceToDevice, stream),
                          "cudaMemcpyAsync");
     }
-    if (st == ST_OK) {
-        st = CUDA_DNN_STATUS(backend,
-                             cudnnConvolutionBackwardData(backend->cudnn, &one, self->filter,
-                                                          buffers->cache, self->y, g, self->desc,
-                                                          self->data, scratch + self->workspace_at,
-                                                          self->data_bytes, &beta, self->x, dx),
-                             "cudnnConvolutionBackwardData");
-        st = CUDA_LAUNCHED(backend, st, "cudnnConvolutionBackwardData");
-    }
+    const struct cuda_conv_operands operands = { .x = dx,
+                                                 .weights = buffers->cache,
+                                                 .y = g,
+                                                 .workspace = scratch + self->workspace_at,
+                                                 .adds = adds && !self->make_dx };
+    if (st == ST_OK)
+        st = cuda_conv_run(backend, &self->by[CONV_DATA], &operands, stream);
     if (st != ST_OK || !self->make_dx)
         return st;
     return conv_finish_data_gradient(backend, self, buffers, dx, stream);
@@ -589,8 +501,6 @@ enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kern
         st = conv_transpose(backend, &args, stream);
         g = args.out;
     }
-    if (st == ST_OK)
-        st = conv_set_stream(backend, stream);
     if (st == ST_OK && buffers->dparam[0] != NULL)
         st = conv_weights_gradient(backend, self, buffers, g, stream);
     if (st == ST_OK && buffers->din[0] != NULL)

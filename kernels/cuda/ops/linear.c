@@ -22,7 +22,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/device/cuda.h"
-#include "kernels/cuda/ops/product.h"
+#include "kernels/cuda/library/product.h"
 #include "kernels/cuda/own/k.h"
 
 struct linear {

@@ -1,31 +1,22 @@
 /*
- * cuDNN: convolutions by loops, with float32 sums. Refuses the algorithms that add with atomics,
- * and mixed types.
+ * cuDNN's handle, and its legacy convolutions. Refuses the algorithms that add with atomics, and
+ * mixed types.
  */
-#include <cmath>
 #include <cstring>
 #include <cudnn.h>
-#include <vector>
 
+#include "tests/gpu/fake/convolve.h"
+#include "tests/gpu/fake/cudnn_handle.h"
 #include "tests/gpu/fake/fake_internal.h"
 
 typedef std::lock_guard<std::recursive_mutex> held;
 
-#define WORKSPACE 777
-
-struct cudnnContext {
-    cudaStream_t stream;
-};
-
-/* Dims in the order n, c, h, w (a filter: k, c, r, s) with the elements between neighbours. */
 struct cudnnTensorStruct {
-    cudaDataType_t type;
-    int dims[4];
-    int64_t strides[4];
+    struct fake_tensor as;
 };
 
 struct cudnnFilterStruct {
-    struct cudnnTensorStruct as;
+    struct fake_tensor as;
 };
 
 struct cudnnConvolutionStruct {
@@ -126,8 +117,8 @@ cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t des
     return unmake(desc);
 }
 
-static cudnnStatus_t set(struct cudnnTensorStruct *out, cudnnDataType_t type,
-                         cudnnTensorFormat_t format, const int dims[4])
+static cudnnStatus_t set(struct fake_tensor *out, cudnnDataType_t type, cudnnTensorFormat_t format,
+                         const int dims[4])
 {
     const int64_t c = dims[1], h = dims[2], w = dims[3];
     for (int i = 0; i < 4; i++) {
@@ -147,7 +138,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t desc, cudnnTens
 {
     const held lock(fake_lock());
     const int dims[4] = { n, c, h, w };
-    return set(desc, type, format, dims);
+    return set(&desc->as, type, format, dims);
 }
 
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t desc, cudnnDataType_t type,
@@ -184,101 +175,42 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t desc, cud
 
 /* --- convolutions --------------------------------------------------------------------------- */
 
-/* One of the three directions: two of x, w, y are read, the third is written. */
-struct convolution {
-    struct cudnnTensorStruct x, w, y;
-    struct cudnnConvolutionStruct desc;
-    const void *read[2];
-    void *written, *workspace;
-    float alpha, beta;
-};
-
-static cudnnStatus_t check(const struct convolution &c)
+static cudnnStatus_t said(enum fake_answer answer)
 {
+    static const cudnnStatus_t statuses[] = { CUDNN_STATUS_SUCCESS, CUDNN_STATUS_BAD_PARAM,
+                                              CUDNN_STATUS_NOT_SUPPORTED,
+                                              CUDNN_STATUS_EXECUTION_FAILED };
+    return statuses[answer];
+}
+
+static struct fake_convolution of(enum fake_direction direction, const struct cudnnTensorStruct *x,
+                                  const struct cudnnFilterStruct *w,
+                                  const struct cudnnTensorStruct *y,
+                                  const struct cudnnConvolutionStruct *desc)
+{
+    struct fake_convolution c = {};
+    c.direction = direction;
+    c.x = x->as;
+    c.w = w->as;
+    c.y = y->as;
     for (int i = 0; i < 2; i++) {
-        const int out = (c.x.dims[2 + i] + 2 * c.desc.pad[i] - c.w.dims[2 + i]) / c.desc.stride[i];
-        if (c.y.dims[2 + i] != out + 1)
-            return CUDNN_STATUS_BAD_PARAM;
+        c.pad[i] = desc->pad[i];
+        c.stride[i] = desc->stride[i];
     }
-    if (c.x.dims[0] != c.y.dims[0] || c.x.dims[1] != c.w.dims[1] || c.y.dims[1] != c.w.dims[0])
-        return CUDNN_STATUS_BAD_PARAM;
-    if (fake_only_planar() && c.x.dims[1] > 1 && c.x.strides[1] == 1)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    return c.x.type == c.y.type && c.x.type == c.w.type ? CUDNN_STATUS_SUCCESS
-                                                        : CUDNN_STATUS_NOT_SUPPORTED;
+    c.tf32 = desc->math != CUDNN_FMA_MATH;
+    c.nan = c.x.type == CUDA_R_16BF && desc->math == CUDNN_TENSOR_OP_MATH; /* for float16 alone */
+    return c;
 }
 
-static int64_t offset(const struct cudnnTensorStruct &t, int a, int b, int c, int d)
+static cudnnStatus_t workspace_of(const char *function, bool known,
+                                  const struct fake_convolution &c, size_t *out)
 {
-    return a * t.strides[0] + b * t.strides[1] + c * t.strides[2] + d * t.strides[3];
-}
-
-static float load(const struct convolution &c, const struct cudnnTensorStruct &t, const void *array,
-                  int64_t at)
-{
-    const float value = fake_load(t.type, array, at);
-    if (t.type == CUDA_R_16BF && c.desc.math == CUDNN_TENSOR_OP_MATH)
-        return NAN; /* it is for float16 */
-    return t.type == CUDA_R_32F && c.desc.math != CUDNN_FMA_MATH ? fake_tf32(value) : value;
-}
-
-/* Calls visit(x's place, w's place, y's place) for every product of the convolution. */
-template <typename F> static void each_window(const struct convolution &c, const int at[4], F visit)
-{
-    const int n = at[0], k = at[1], p = at[2], q = at[3];
-    for (int ch = 0; ch < c.x.dims[1]; ch++) {
-        for (int r = 0; r < c.w.dims[2]; r++) {
-            for (int s = 0; s < c.w.dims[3]; s++) {
-                const int h = p * c.desc.stride[0] - c.desc.pad[0] + r;
-                const int w = q * c.desc.stride[1] - c.desc.pad[1] + s;
-                if (h >= 0 && h < c.x.dims[2] && w >= 0 && w < c.x.dims[3])
-                    visit(offset(c.x, n, ch, h, w), offset(c.w, k, ch, r, s),
-                          offset(c.y, n, k, p, q));
-            }
-        }
-    }
-}
-
-template <typename F> static void each_product(const struct convolution &c, F visit)
-{
-    int at[4];
-    for (at[0] = 0; at[0] < c.y.dims[0]; at[0]++)
-        for (at[1] = 0; at[1] < c.y.dims[1]; at[1]++)
-            for (at[2] = 0; at[2] < c.y.dims[2]; at[2]++)
-                for (at[3] = 0; at[3] < c.y.dims[3]; at[3]++)
-                    each_window(c, at, visit);
-}
-
-static int64_t elements(const struct cudnnTensorStruct &t)
-{
-    return (int64_t)t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3];
-}
-
-static void finish(const struct convolution &c, const struct cudnnTensorStruct &t,
-                   const std::vector<float> &sums)
-{
-    for (int64_t i = 0; i < elements(t); i++) {
-        float value = c.alpha * sums[(size_t)i];
-        if (c.beta != 0.0f)
-            value += c.beta * fake_load(t.type, c.written, i);
-        fake_store(t.type, c.written, i, value);
-    }
-}
-
-static cudnnStatus_t run(cudnnHandle_t handle, const struct convolution &c, size_t workspace,
-                         std::function<void()> work)
-{
-    if (check(c) != CUDNN_STATUS_SUCCESS)
-        return check(c);
-    if (workspace < WORKSPACE || c.workspace == nullptr)
-        return CUDNN_STATUS_BAD_PARAM;
-    return fake_enqueue(handle->stream, std::move(work)) ? CUDNN_STATUS_SUCCESS
-                                                         : CUDNN_STATUS_EXECUTION_FAILED;
-}
-
-static float number(const void *pointer)
-{
-    return *static_cast<const float *>(pointer);
+    const held lock(fake_lock());
+    const cudnnStatus_t st = enter(function);
+    if (st != CUDNN_STATUS_SUCCESS)
+        return st;
+    *out = FAKE_CONVOLUTION_WORKSPACE;
+    return known ? said(fake_convolution_check(c)) : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle,
@@ -288,17 +220,11 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle,
                                                       const cudnnTensorDescriptor_t y,
                                                       cudnnConvolutionFwdAlgo_t algo, size_t *out)
 {
-    const held lock(fake_lock());
     (void)handle;
-    const cudnnStatus_t st = enter("cudnnGetConvolutionForwardWorkspaceSize");
-    const struct convolution c = { *x, w->as, *y, *desc, {}, nullptr, nullptr, 0, 0 };
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    if (algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM &&
-        algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    *out = WORKSPACE;
-    return check(c);
+    return workspace_of("cudnnGetConvolutionForwardWorkspaceSize",
+                        algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM ||
+                            algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+                        of(FAKE_FORWARD, x, w, y, desc), out);
 }
 
 cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
@@ -306,16 +232,10 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
     const cudnnConvolutionDescriptor_t desc, const cudnnTensorDescriptor_t x,
     cudnnConvolutionBwdDataAlgo_t algo, size_t *out)
 {
-    const held lock(fake_lock());
     (void)handle;
-    const cudnnStatus_t st = enter("cudnnGetConvolutionBackwardDataWorkspaceSize");
-    const struct convolution c = { *x, w->as, *y, *desc, {}, nullptr, nullptr, 0, 0 };
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    if (algo != CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    *out = WORKSPACE;
-    return check(c);
+    return workspace_of("cudnnGetConvolutionBackwardDataWorkspaceSize",
+                        algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, of(FAKE_DATA, x, w, y, desc),
+                        out);
 }
 
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
@@ -323,16 +243,27 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
     const cudnnConvolutionDescriptor_t desc, const cudnnFilterDescriptor_t w,
     cudnnConvolutionBwdFilterAlgo_t algo, size_t *out)
 {
-    const held lock(fake_lock());
     (void)handle;
-    const cudnnStatus_t st = enter("cudnnGetConvolutionBackwardFilterWorkspaceSize");
-    const struct convolution c = { *x, w->as, *y, *desc, {}, nullptr, nullptr, 0, 0 };
+    return workspace_of("cudnnGetConvolutionBackwardFilterWorkspaceSize",
+                        algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
+                        of(FAKE_WEIGHTS, x, w, y, desc), out);
+}
+
+static cudnnStatus_t run(const char *function, cudnnHandle_t handle, struct fake_convolution c,
+                         const void *const at[3], const void *const factors[2], void *workspace,
+                         size_t bytes)
+{
+    const held lock(fake_lock());
+    const cudnnStatus_t st = enter(function);
     if (st != CUDNN_STATUS_SUCCESS)
         return st;
-    if (algo != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    *out = WORKSPACE;
-    return check(c);
+    c.x_at = at[0];
+    c.w_at = at[1];
+    c.y_at = at[2];
+    c.alpha = *static_cast<const float *>(factors[0]);
+    c.beta = *static_cast<const float *>(factors[1]);
+    c.workspace = workspace;
+    return said(fake_convolve(c, bytes, handle->stream));
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
@@ -343,21 +274,10 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
                                       const void *beta, const cudnnTensorDescriptor_t y_desc,
                                       void *y)
 {
-    const held lock(fake_lock());
+    const void *const at[3] = { x, w, y }, *const factors[2] = { alpha, beta };
     (void)algo;
-    const cudnnStatus_t st = enter("cudnnConvolutionForward");
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    const struct convolution c = { *x_desc, w_desc->as, *y_desc,       *desc,       { x, w },
-                                   y,       workspace,  number(alpha), number(beta) };
-    return run(handle, c, bytes, [c] {
-        std::vector<float> sums((size_t)elements(c.y));
-        memset(c.workspace, 0x5a, WORKSPACE);
-        each_product(c, [&](int64_t x_at, int64_t w_at, int64_t y_at) {
-            sums[(size_t)y_at] += load(c, c.x, c.read[0], x_at) * load(c, c.w, c.read[1], w_at);
-        });
-        finish(c, c.y, sums);
-    });
+    return run("cudnnConvolutionForward", handle, of(FAKE_FORWARD, x_desc, w_desc, y_desc, desc),
+               at, factors, workspace, bytes);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha,
@@ -368,21 +288,10 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alp
                                            size_t bytes, const void *beta,
                                            const cudnnTensorDescriptor_t x_desc, void *dx)
 {
-    const held lock(fake_lock());
+    const void *const at[3] = { dx, w, dy }, *const factors[2] = { alpha, beta };
     (void)algo;
-    const cudnnStatus_t st = enter("cudnnConvolutionBackwardData");
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    const struct convolution c = { *x_desc, w_desc->as, *y_desc,       *desc,       { w, dy },
-                                   dx,      workspace,  number(alpha), number(beta) };
-    return run(handle, c, bytes, [c] {
-        std::vector<float> sums((size_t)elements(c.x));
-        memset(c.workspace, 0x5a, WORKSPACE);
-        each_product(c, [&](int64_t x_at, int64_t w_at, int64_t y_at) {
-            sums[(size_t)x_at] += load(c, c.w, c.read[0], w_at) * load(c, c.y, c.read[1], y_at);
-        });
-        finish(c, c.x, sums);
-    });
+    return run("cudnnConvolutionBackwardData", handle, of(FAKE_DATA, x_desc, w_desc, y_desc, desc),
+               at, factors, workspace, bytes);
 }
 
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
@@ -393,19 +302,8 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
                                              size_t bytes, const void *beta,
                                              const cudnnFilterDescriptor_t w_desc, void *dw)
 {
-    const held lock(fake_lock());
+    const void *const at[3] = { x, dw, dy }, *const factors[2] = { alpha, beta };
     (void)algo;
-    const cudnnStatus_t st = enter("cudnnConvolutionBackwardFilter");
-    if (st != CUDNN_STATUS_SUCCESS)
-        return st;
-    const struct convolution c = { *x_desc, w_desc->as, *y_desc,       *desc,       { x, dy },
-                                   dw,      workspace,  number(alpha), number(beta) };
-    return run(handle, c, bytes, [c] {
-        std::vector<float> sums((size_t)elements(c.w));
-        memset(c.workspace, 0x5a, WORKSPACE);
-        each_product(c, [&](int64_t x_at, int64_t w_at, int64_t y_at) {
-            sums[(size_t)w_at] += load(c, c.x, c.read[0], x_at) * load(c, c.y, c.read[1], y_at);
-        });
-        finish(c, c.w, sums);
-    });
+    return run("cudnnConvolutionBackwardFilter", handle,
+               of(FAKE_WEIGHTS, x_desc, w_desc, y_desc, desc), at, factors, workspace, bytes);
 }

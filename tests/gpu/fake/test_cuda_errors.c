@@ -162,7 +162,7 @@ static struct op_spec conv_spec(void)
 /* Fails call after call of one function until prepare no longer makes one. */
 static void fail_each(const struct op_spec *spec, const char *function, int error)
 {
-    for (int nth = 1; nth < 100; nth++) {
+    for (int nth = 1; nth < 1000; nth++) {
         fake_cuda_describe("");
         struct backend *b = open_cuda(NULL);
         char words[128];
@@ -196,11 +196,17 @@ static void a_prepare_that_fails_leaves_nothing_behind(void **state)
     fail_each(&linear, "cublasLtMatrixLayoutCreate", 3);
     fail_each(&linear, "cublasLtMatmulPreferenceCreate", 3);
     fail_each(&linear, "cublasLtMatmulAlgoGetHeuristic", 14);
+    fail_each(&conv, "cudnnBackendCreateDescriptor", 4003); /* or another engine, or no graph */
+    fail_each(&conv, "cudnnBackendSetAttribute", 4003);
+    fail_each(&conv, "cudnnBackendGetAttribute", 3000);
+    fail_each(&conv, "cudnnBackendFinalize", 3000);
+    assert_int_equal(setenv("CAIRN_CUDNN_LEGACY", "1", 1), 0);
     fail_each(&conv, "cudnnCreateTensorDescriptor", 4003);
     fail_each(&conv, "cudnnCreateFilterDescriptor", 4003);
     fail_each(&conv, "cudnnCreateConvolutionDescriptor", 4003);
     fail_each(&conv, "cudnnGetConvolutionBackwardFilterWorkspaceSize", 3000);
     fail_each(&conv, "cudnnGetConvolutionForwardWorkspaceSize", 3000);
+    assert_int_equal(unsetenv("CAIRN_CUDNN_LEGACY"), 0);
 }
 
 static void an_open_that_fails_leaves_nothing_behind(void **state)

@@ -1,0 +1,62 @@
+/*
+ * What cuDNN's two interfaces to convolutions are asked for, and their functions: for conv.c alone.
+ */
+#pragma once
+
+#include <cudnn.h>
+#include <cudnn_backend.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+enum conv_direction { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_DIRECTIONS };
+
+struct cuda_conv_spec {
+    enum conv_direction direction;
+    int64_t n, c, h, w, k, p,
+        q; /* x [n, c, h, w], weights [k, c, kernel, kernel], y [n, k, p, q] */
+    int kernel, stride, pad;
+    enum math math; /* all three tensors are of its operands' type */
+    bool planar;    /* they are NCHW; else the channels are innermost */
+};
+
+struct cuda_conv_operands {
+    const void *x, *weights, *y; /* two are read; which is written, the direction says */
+    void *workspace;             /* workspace_bytes, aligned to 256 */
+    bool adds;                   /* to what is there. legacy only */
+};
+/* cuDNN's graph interface (NVIDIA, cuDNN backend API reference). */
+struct conv_graph {
+    cudnnBackendDescriptor_t plan;  /* NULL: there is none */
+    cudnnBackendDescriptor_t *made; /* owned: all that it was made of, itself the last */
+    int made_count;
+    size_t workspace_bytes;
+};
+
+/* Its older one. */
+struct conv_legacy {
+    enum conv_direction direction;
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t filter;
+    cudnnConvolutionDescriptor_t desc;
+    int algorithm; /* the library's number */
+    size_t workspace_bytes;
+};
+
+/* Errors of both: ST_NOT_FOUND  it has nothing that this takes */
+MUST_CHECK enum status conv_graph_init(struct backend *backend, const struct cuda_conv_spec *spec,
+                                       struct conv_graph *out);
+void conv_graph_release(struct conv_graph *graph);
+/* operands->adds must be false. */
+MUST_CHECK cudnnStatus_t conv_graph_run(const struct backend *backend,
+                                        const struct conv_graph *graph,
+                                        const struct cuda_conv_operands *operands);
+
+MUST_CHECK enum status conv_legacy_init(struct backend *backend, const struct cuda_conv_spec *spec,
+                                        struct conv_legacy *out);
+void conv_legacy_release(struct conv_legacy *legacy);
+MUST_CHECK cudnnStatus_t conv_legacy_run(const struct backend *backend,
+                                         const struct conv_legacy *legacy,
+                                         const struct cuda_conv_operands *operands);

@@ -1,0 +1,153 @@
+/*
+ * Who computes a convolution: the engines of cuDNN's graph interface, which of them are refused,
+ * and that the one that was chosen is kept; the legacy functions where there is none.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/buf.h"
+#include "tests/gpu/fake/fake.h"
+#include "tests/gpu/fake/small.h"
+#include "tests/test.h"
+
+#define CHANNELS 4
+#define SIDE     5
+#define FEATURES 8
+#define WINDOW   3
+#define WEIGHTS  (FEATURES * CHANNELS * WINDOW * WINDOW)
+#define RESULTS  (FEATURES * SIDE * SIDE)
+
+struct run {
+    float out[RESULTS];
+    char pins[8192], implementation[64];
+    struct kernel_info info;
+};
+
+static struct op_spec conv_spec(void)
+{
+    const int64_t dims[4] = { 1, CHANNELS, SIDE, SIDE };
+    struct tensor in = tensor_plain(DTYPE_F32, 4, dims);
+    in.format = FORMAT_NHWC;
+    return (struct op_spec){ .op = OP_CONV2D,
+                             .attr = { .out = FEATURES, .kernel = WINDOW, .stride = 1, .pad = 1 },
+                             .in = { in },
+                             .in_count = 1,
+                             .training = true,
+                             .need_din0 = true };
+}
+
+static void *filled(struct backend *b, struct stream *stream, size_t count)
+{
+    float host[WEIGHTS + RESULTS];
+    void *memory = NULL;
+    for (size_t i = 0; i < count; i++)
+        host[i] = 3.0f / (float)(1 + i % 17) * (i % 3 == 0 ? -1.01f : 1.0f);
+    assert_int_equal(cuda()->alloc(b, count * sizeof(float), &memory), ST_OK);
+    assert_int_equal(cuda()->vector.copy(b, memory, host, count * sizeof(float), stream), ST_OK);
+    return memory;
+}
+
+static void pins_of(struct backend *b, char out[8192])
+{
+    auto_buf struct buf pins;
+    buf_init(&pins, 8000);
+    assert_int_equal(cuda()->pins(b, &pins), ST_OK);
+    (void)snprintf(out, 8192, "%s", pins.data);
+}
+
+/* Forward of one convolution on a fresh fake. stored: pins, or NULL. */
+static struct run computed(const char *words, const char *stored)
+{
+    struct run run = { .implementation = "" };
+    const struct op_spec spec = conv_spec();
+    struct stream *stream = NULL;
+    struct kernel *kernel = NULL;
+    fake_cuda_describe(words);
+    struct backend *b = open_cuda(stored);
+    assert_int_equal(cuda()->stream_new(b, &stream), ST_OK);
+    assert_int_equal(cuda()->op[OP_CONV2D].prepare(b, &spec, &kernel, &run.info), ST_OK);
+    (void)snprintf(run.implementation, sizeof(run.implementation), "%s", run.info.implementation);
+    float *in = filled(b, stream, CHANNELS * SIDE * SIDE), *weights = filled(b, stream, WEIGHTS);
+    float *out = filled(b, stream, RESULTS);
+    void *cache = NULL, *scratch = NULL;
+    assert_int_equal(cuda()->alloc(b, run.info.cache_bytes, &cache), ST_OK);
+    assert_int_equal(cuda()->alloc(b, run.info.scratch_bytes, &scratch), ST_OK);
+    const float *const param[OP_PARAM_MAX] = { weights };
+    assert_int_equal(cuda()->refresh(b, kernel, param, cache, stream), ST_OK);
+    const struct op_buffers buffers = {
+        .in = { in }, .out = out, .param = { weights }, .cache = cache, .scratch = scratch
+    };
+    assert_int_equal(cuda()->op[OP_CONV2D].forward(b, kernel, &buffers, stream), ST_OK);
+    assert_int_equal(cuda()->vector.copy(b, run.out, out, sizeof(run.out), stream), ST_OK);
+    assert_int_equal(cuda()->stream_sync(b, stream), ST_OK);
+    pins_of(b, run.pins);
+    void *const all[] = { in, weights, out, cache, scratch };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        cuda()->free(b, all[i]);
+    cuda()->kernel_free(b, kernel);
+    cuda()->stream_free(b, stream);
+    cuda()->close(b);
+    nothing_is_left();
+    return run;
+}
+
+/* The fake computes nothing with those that add in any order or round, and can't make one more. */
+static void the_first_engine_without_a_note_against_it_computes(void **state)
+{
+    (void)state;
+    const struct run run = computed("", NULL);
+    assert_string_equal(run.implementation, "cudnn nhwc g.g.g");
+    /* Engine 5 with its two knobs, for each direction; 92 would be TF32. */
+    assert_non_null(strstr(run.pins, "\"conv forward 1.4.5.5 8.3.1.1 f32\":\"5.2.3.1.7\""));
+    assert_non_null(strstr(run.pins, "\"conv data 1.4.5.5 8.3.1.1 f32\":\"5."));
+    assert_non_null(strstr(run.pins, "\"conv weights 1.4.5.5 8.3.1.1 f32\":\"5."));
+    assert_false(run.info.din_adds[0]); /* the plan adds by itself what else there is */
+}
+
+static void the_engine_of_the_run_that_stored_it_is_made_again(void **state)
+{
+    (void)state;
+    const struct run first = computed("favours=7", NULL), other = computed("favours=11", NULL);
+    const struct run again = computed("favours=11", first.pins);
+    assert_memory_not_equal(first.out, other.out, sizeof(first.out));
+    assert_memory_equal(first.out, again.out, sizeof(first.out));
+    assert_string_equal(first.pins, again.pins);
+    /* What is damaged, or isn't an engine of this library, is chosen anew. */
+    static const char *const edits[] = { "4.2.3.1.7", "5.2.3.1", "5.9.3.1.7", "93.2.3.1.7", "x" };
+    for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+        char damaged[8192 + 64];
+        const char *at = strstr(first.pins, "f32\":\"5.2.3.1.7\"");
+        assert_non_null(at);
+        (void)snprintf(damaged, sizeof(damaged), "%.*sf32\":\"%s\"%s", (int)(at - first.pins),
+                       first.pins, edits[i], at + strlen("f32\":\"5.2.3.1.7\""));
+        const struct run anew = computed("favours=11", damaged);
+        assert_memory_equal(other.out, anew.out, sizeof(other.out));
+    }
+}
+
+static void legacy_functions_compute_what_no_engine_does(void **state)
+{
+    (void)state;
+    const struct run graph = computed("", NULL);
+    const struct run refused = computed("fail=cudnnBackendFinalize:1:3000", NULL);
+    assert_string_equal(refused.implementation, "cudnn nhwc 1.g.g");
+    assert_int_equal(setenv("CAIRN_CUDNN_LEGACY", "1", 1), 0);
+    const struct run legacy = computed("", NULL);
+    assert_int_equal(unsetenv("CAIRN_CUDNN_LEGACY"), 0);
+    assert_string_equal(legacy.implementation, "cudnn nhwc 1.1.1");
+    assert_null(strstr(legacy.pins, "\"conv "));
+    assert_true(legacy.info.din_adds[0]);
+    assert_memory_equal(graph.out, legacy.out, sizeof(graph.out)); /* the fake's loops are one */
+    assert_memory_equal(graph.out, refused.out, sizeof(graph.out));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_engine_without_a_note_against_it_computes),
+        cmocka_unit_test(the_engine_of_the_run_that_stored_it_is_made_again),
+        cmocka_unit_test(legacy_functions_compute_what_no_engine_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
