@@ -1,6 +1,6 @@
 /*
- * Attention backward on tensor cores, without a sum across blocks (FlashAttention-2's algorithm 2,
- * cut in two).
+ * Attention backward on tensor cores, without a sum across blocks: FlashAttention-2's algorithm 2
+ * (Dao, arXiv 2307.08691), cut in two.
  *
  *   P  = exp(scale·q·kᵀ - lse)        delta = rowsum(dout ∘ out)
  *   dP = dout·vᵀ                      dv = Pᵀ·dout

@@ -1,5 +1,5 @@
 /*
- * Attention forward on tensor cores: FlashAttention-2's algorithm 1.
+ * Attention forward on tensor cores: FlashAttention-2's algorithm 1 (Dao, arXiv 2307.08691).
  *
  * A block owns 128 queries of one head, a warp 32 of them (Br), and walks over the keys, KEYS (Bc)
  * at a time, up to its last query. Scores, running maximum and sum of each row, and the result are

@@ -4,6 +4,8 @@
  *
  * Without bias the elements are independent, and the tensors are walked flat. With it they are
  * walked by columns (columns.cuh), so that a thread keeps its part of the bias, or of the sums.
+ *
+ * Source: GELU: Hendrycks, Gimpel, arXiv 1606.08415, section 2.
  */
 #include "kernels/cuda/own/activation.cuh"
 #include "kernels/cuda/own/columns.cuh"

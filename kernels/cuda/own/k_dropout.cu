@@ -2,6 +2,8 @@
  * Dropout. The mask is never stored: both directions draw it from (key, element, layer, sample,
  * step). Four neighbours share one draw of four words. Where the elements of a sample don't divide
  * by four, each element draws for itself, and takes its one word.
+ *
+ * Source: the words: Salmon and others, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
  */
 #include "kernels/backend.h"
 #include "kernels/cuda/own/k.h"

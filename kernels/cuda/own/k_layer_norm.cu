@@ -11,6 +11,8 @@
  *
  * Backward: a block walks over its slice of the rows. A lane adds up dgamma and dbeta of its
  * columns in registers; the block's groups are added in order and written as partials.
+ *
+ * Source: Ba, Kiros, Hinton, arXiv 1607.06450, equation 4.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"

@@ -9,6 +9,9 @@
  *
  * A row may begin anywhere (GPT-2's V is odd). Its elements are a head, up to 16 bytes' alignment,
  * a body of vectors, and a tail. Which these are depends on the row's number alone.
+ *
+ * Source: the sum in one read: Milakov, Gimelshein, arXiv 1805.02867, algorithm 3; smoothing:
+ * Szegedy and others, arXiv 1512.00567, section 7.
  */
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"

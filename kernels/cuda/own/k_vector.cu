@@ -1,6 +1,8 @@
 /*
  * Loops over flat float32 buffers: fill, squares, optimizers. The arithmetic is the CPU backend's
  * (kernels/cpu/loops/flat.c), element by element.
+ *
+ * Source: AdamW: Loshchilov, Hutter, arXiv 1711.05101, algorithm 2; SGD as PyTorch has it.
  */
 #include "common/limits.h"
 #include "kernels/backend.h"
