@@ -30,13 +30,8 @@ void gpu_fill(const struct gpu_check *check, void *memory, int64_t count, enum d
     static float chunk[CHUNK];
     for (int64_t first = 0; first < count; first += CHUNK) {
         const int64_t left = count - first < CHUNK ? count - first : CHUNK;
-        for (int64_t i = 0; i < left; i++) {
-            const float x = (float)gpu_number(seed, first + i);
-            if (dtype == DTYPE_F32)
-                chunk[i] = x;
-            else
-                ((uint16_t *)(void *)chunk)[i] = to_half(dtype, x);
-        }
+        for (int64_t i = 0; i < left; i++)
+            store_float(dtype, chunk, i, (float)gpu_number(seed, first + i));
         must(check->table->vector.copy(check->backend, (char *)memory + (size_t)first * size, chunk,
                                        (size_t)left * size, check->stream),
              "copy");
@@ -47,14 +42,13 @@ void gpu_fill(const struct gpu_check *check, void *memory, int64_t count, enum d
 void gpu_expect(const struct gpu_check *check, const char *what, const void *memory,
                 enum dtype dtype, int64_t at, double wanted, double slack)
 {
-    float single = 0;
-    uint16_t half = 0;
+    float word = 0;
     const size_t size = dtype_size(dtype);
-    must(check->table->vector.copy(check->backend, dtype == DTYPE_F32 ? (void *)&single : &half,
-                                   (const char *)memory + (size_t)at * size, size, check->stream),
+    must(check->table->vector.copy(check->backend, &word, (const char *)memory + (size_t)at * size,
+                                   size, check->stream),
          "copy");
     must(check->table->stream_sync(check->backend, check->stream), "wait");
-    const double got = (double)(dtype == DTYPE_F32 ? single : from_half(dtype, half));
+    const double got = (double)load_as_float(dtype, &word, 0);
     const double last = dtype == DTYPE_F32 ? 0x1p-22 : 0x1p-8;
     if (fabs(got - wanted) <= last * fabs(wanted) + slack)
         return;

@@ -336,8 +336,8 @@ static void check_attention(const struct ops *ops, const struct probe *p, const 
             if (last) {
                 gpu_expect(&ops->check, "attention dk", p->din, DTYPE_BF16, q + CHANNELS, dk[d],
                            2e-3);
-                gpu_expect(&ops->check, "attention dv", p->din, DTYPE_BF16, q + 2 * CHANNELS, dv[d],
-                           2e-3);
+                gpu_expect(&ops->check, "attention dv", p->din, DTYPE_BF16,
+                           q + INT64_C(2) * CHANNELS, dv[d], 2e-3);
             }
         }
     }
