@@ -11,8 +11,8 @@
  *   dgamma = rstd·Σ g·(x - mean)
  *   dx     = scale·(g - Σ g / M - (x - mean)·rstd²·Σ g·(x - mean) / M)
  *
- * Source: Ioffe, Szegedy, arXiv 1502.03167, algorithm 1; sums are joined as by Chan, Golub, LeVeque,
- * "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+ * Source: Ioffe, Szegedy, arXiv 1502.03167, algorithm 1; sums are joined as by Chan, Golub and
+ * LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
  *
  * Statistics: a slice of the rows is summed as differences from its first row, which keeps float32
  * exact enough whatever the mean is. Two slices, each with its number n, mean m and sum of squared
