@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "tests/kernel/halves.h"
+#include "tests/kernel/numbers.h"
 
 #define CHUNK 65536 /* elements that are filled at once */
 
@@ -16,13 +17,6 @@ static void must(enum status st, const char *what)
     exit(1);
 }
 
-double gpu_number(unsigned seed, int64_t i)
-{
-    uint64_t mixed = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 29) * 0x94d049bb133111ebu;
-    return (double)((int64_t)(mixed >> 32 & 127) - 64) / 64.0;
-}
-
 void gpu_fill(const struct gpu_check *check, void *memory, int64_t count, enum dtype dtype,
               unsigned seed)
 {
@@ -31,7 +25,7 @@ void gpu_fill(const struct gpu_check *check, void *memory, int64_t count, enum d
     for (int64_t first = 0; first < count; first += CHUNK) {
         const int64_t left = count - first < CHUNK ? count - first : CHUNK;
         for (int64_t i = 0; i < left; i++)
-            store_float(dtype, chunk, i, (float)gpu_number(seed, first + i));
+            store_float(dtype, chunk, i, number_at(seed, first + i));
         must(check->table->vector.copy(check->backend, (char *)memory + (size_t)first * size, chunk,
                                        (size_t)left * size, check->stream),
              "copy");
@@ -61,13 +55,13 @@ void gpu_expect(const struct gpu_check *check, const char *what, const void *mem
 static double qkv_of(const struct attention_row *at, int part, int64_t row, int64_t depth)
 {
     const int64_t column = part * at->width + at->head * at->depth + depth;
-    return gpu_number(at->qkv_seed, at->qkv_first + row * 3 * at->width + column);
+    return (double)number_at(at->qkv_seed, at->qkv_first + row * 3 * at->width + column);
 }
 
 static double dout_of(const struct attention_row *at, int64_t depth)
 {
-    return gpu_number(at->dout_seed,
-                      at->dout_first + at->row * at->width + at->head * at->depth + depth);
+    return (double)number_at(at->dout_seed,
+                             at->dout_first + at->row * at->width + at->head * at->depth + depth);
 }
 
 /* The row's weights of all keys that it sees. */

@@ -15,9 +15,8 @@ struct gpu_check {
     struct stream *stream;
 };
 
-/* Element i of what was filled with `seed`: a multiple of 1/64 from -1 to 1, which bfloat16 has. */
-double gpu_number(unsigned seed, int64_t i);
-/* Fills memory of the device; dtype: float32 or bfloat16. */
+/* Fills memory of the device with the numbers of a seed (tests/kernel/numbers.h); dtype: float32
+ * or bfloat16. */
 void gpu_fill(const struct gpu_check *check, void *memory, int64_t count, enum dtype dtype,
               unsigned seed);
 

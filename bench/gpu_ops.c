@@ -6,6 +6,7 @@
 
 #include "bench/gpu_check.h"
 #include "common/clock.h"
+#include "tests/kernel/numbers.h"
 
 #define WARM_UP 5
 #define SAMPLES 24 /* elements of a result that are looked at */
@@ -61,13 +62,6 @@ static double time_of(const struct ops *ops, enum status (*call)(void *arg), voi
     return 1e-9 * (double)(clock_mono_ns() - start) / ops->repeats;
 }
 
-/* Of `count`, the ith of SAMPLES: spread, with the first and the last. */
-static int64_t sample(int64_t count, int i)
-{
-    const uint64_t mixed = ((uint64_t)i + 17) * 0x9e3779b97f4a7c15u >> 20;
-    return i == 0 ? 0 : i == 1 ? count - 1 : (int64_t)(mixed % (uint64_t)count);
-}
-
 /* ---- flat loops ---- */
 
 struct flat {
@@ -103,8 +97,8 @@ static double adamw_of(const struct ops *ops, int64_t i)
 {
     const struct adamw_args *a = &adamw_args;
     const double lr = (double)a->lr, beta1 = (double)a->beta1, beta2 = (double)a->beta2;
-    const double grad = gpu_number(SEED_DOUT, i);
-    double param = gpu_number(SEED_PARAM, i), m = 0, v = 0;
+    const double grad = (double)number_at(SEED_DOUT, i);
+    double param = (double)number_at(SEED_PARAM, i), m = 0, v = 0;
     for (int update = 0; update < WARM_UP + ops->repeats; update++) {
         param *= 1 - lr * (double)a->weight_decay;
         m = beta1 * m + (1 - beta1) * grad;
@@ -125,15 +119,15 @@ static void run_flat(const struct ops *ops)
     gpu_fill(&ops->check, f.b, (int64_t)f.count, DTYPE_F32, SEED_IN);
     rows_add(ops->rows, "copy", 2 * (double)size / time_of(ops, copy_once, &f) / 1e9, "GB/s");
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t at = sample((int64_t)f.count, i);
-        gpu_expect(&ops->check, "copy", f.a, DTYPE_F32, at, gpu_number(SEED_IN, at), 0);
+        const int64_t at = sample_at((int64_t)f.count, i);
+        gpu_expect(&ops->check, "copy", f.a, DTYPE_F32, at, (double)number_at(SEED_IN, at), 0);
     }
     gpu_fill(&ops->check, f.a, (int64_t)f.count, DTYPE_F32, SEED_PARAM);
     must(ops->table->vector.fill(ops->backend, f.b, 0, f.count, ops->stream), "fill");
     gpu_fill(&ops->check, f.d, (int64_t)f.count, DTYPE_F32, SEED_DOUT);
     rows_add(ops->rows, "adamw", 7 * (double)size / time_of(ops, adamw_once, &f) / 1e9, "GB/s");
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t at = sample((int64_t)f.count, i);
+        const int64_t at = sample_at((int64_t)f.count, i);
         gpu_expect(&ops->check, "adamw", f.a, DTYPE_F32, at, adamw_of(ops, at), 1e-5);
     }
     drop(ops, f.a);
@@ -216,10 +210,12 @@ static enum status backward_once(void *arg)
 static void check_matmul(const struct ops *ops, const struct probe *p, int64_t side)
 {
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t at = sample(side * side, i), row = at / side, column = at % side;
+        const int64_t at = sample_at(side * side, i), row = at / side, column = at % side;
         double sum = 0;
-        for (int64_t k = 0; k < side; k++)
-            sum += gpu_number(SEED_IN, row * side + k) * gpu_number(SEED_PARAM, column * side + k);
+        for (int64_t k = 0; k < side; k++) {
+            sum += (double)number_at(SEED_IN, row * side + k) *
+                   (double)number_at(SEED_PARAM, column * side + k);
+        }
         gpu_expect(&ops->check, "matmul", p->out, DTYPE_BF16, at, sum, 1e-5 * (double)side);
     }
 }
@@ -253,15 +249,15 @@ static struct norm_row norm_of(int64_t row)
     struct norm_row norm = { 0 };
     double square = 0;
     for (int64_t c = 0; c < CHANNELS; c++)
-        norm.mean += gpu_number(SEED_IN, row * CHANNELS + c) / CHANNELS;
+        norm.mean += (double)number_at(SEED_IN, row * CHANNELS + c) / CHANNELS;
     for (int64_t c = 0; c < CHANNELS; c++)
-        square += pow(gpu_number(SEED_IN, row * CHANNELS + c) - norm.mean, 2) / CHANNELS;
+        square += pow((double)number_at(SEED_IN, row * CHANNELS + c) - norm.mean, 2) / CHANNELS;
     norm.rstd = 1 / sqrt(square + 1e-5);
     for (int64_t c = 0; c < CHANNELS; c++) {
         const int64_t at = row * CHANNELS + c;
-        const double g = gpu_number(SEED_DOUT, at) * gpu_number(SEED_PARAM, c);
+        const double g = (double)number_at(SEED_DOUT, at) * (double)number_at(SEED_PARAM, c);
         norm.mean_g += g / CHANNELS;
-        norm.mean_gx += g * (gpu_number(SEED_IN, at) - norm.mean) * norm.rstd / CHANNELS;
+        norm.mean_gx += g * ((double)number_at(SEED_IN, at) - norm.mean) * norm.rstd / CHANNELS;
     }
     return norm;
 }
@@ -269,19 +265,20 @@ static struct norm_row norm_of(int64_t row)
 static void check_layer_norm(const struct ops *ops, const struct probe *p, int64_t rows)
 {
     for (int i = 0; i < SAMPLES; i++) {
-        const int64_t at = sample(rows * CHANNELS, i), c = at % CHANNELS;
+        const int64_t at = sample_at(rows * CHANNELS, i), c = at % CHANNELS;
         const struct norm_row norm = norm_of(at / CHANNELS);
-        const double x = (gpu_number(SEED_IN, at) - norm.mean) * norm.rstd;
-        const double gamma = gpu_number(SEED_PARAM, c), g = gpu_number(SEED_DOUT, at) * gamma;
+        const double x = ((double)number_at(SEED_IN, at) - norm.mean) * norm.rstd;
+        const double gamma = (double)number_at(SEED_PARAM, c),
+                     g = (double)number_at(SEED_DOUT, at) * gamma;
         gpu_expect(&ops->check, "layer_norm", p->out, DTYPE_BF16, at,
-                   x * gamma + gpu_number(SEED_PARAM_2, c), 1e-4);
+                   x * gamma + (double)number_at(SEED_PARAM_2, c), 1e-4);
         gpu_expect(&ops->check, "layer_norm gradient", p->din, DTYPE_BF16, at,
                    norm.rstd * (g - norm.mean_g - x * norm.mean_gx), 1e-4);
     }
     for (int64_t c = 0; c < 2; c++) {
         double sum = 0;
         for (int64_t row = 0; row < rows; row++)
-            sum += gpu_number(SEED_DOUT, row * CHANNELS + c);
+            sum += (double)number_at(SEED_DOUT, row * CHANNELS + c);
         gpu_expect(&ops->check, "layer_norm shift", p->dparam[1], DTYPE_F32, c, sum,
                    1e-6 * (double)rows);
     }

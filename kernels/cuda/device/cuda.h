@@ -7,7 +7,7 @@
  *
  *   our own device code   through kernels/cuda/own/k.h and kernels/cuda/attention/attention.h
  *   products              through kernels/cuda/library/product.h (cuBLASLt)
- *   convolutions          through cuDNN
+ *   convolutions          through kernels/cuda/library/conv.h (cuDNN)
  *
  * Thread: computing is the step thread's (cuDNN's handle belongs to it). Other threads may copy,
  *         record and wait, on streams of their own.
@@ -146,6 +146,8 @@ cudaDataType_t cuda_type(enum dtype dtype);
 cudnnDataType_t cudnn_type(enum dtype dtype);
 /* The dtype of a product's operands in memory. */
 enum dtype cuda_math_dtype(enum math math);
+/* As keys of choices have it: "f32", … */
+const char *cuda_math_name(enum math math);
 
 /* A tensor with the channels innermost, its bytes filled in. dims: N, C, H, W. */
 struct tensor cuda_nhwc(enum dtype dtype, const int64_t dims[4]);

@@ -64,6 +64,15 @@ enum dtype cuda_math_dtype(enum math math)
     return DTYPE_F32;
 }
 
+const char *cuda_math_name(enum math math)
+{
+    static const char *const names[] = {
+        [MATH_F32] = "f32", [MATH_TF32] = "tf32", [MATH_BF16] = "bf16", [MATH_F16] = "f16"
+    };
+    CHECK(math <= MATH_F16);
+    return names[math];
+}
+
 bool cuda_dtype_is_floating(enum dtype dtype)
 {
     return dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16;

@@ -177,13 +177,11 @@ static cudnnBackendDescriptor_t make_graph(struct maker *m, struct backend *back
 
 static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_conv_spec *spec)
 {
-    static const char *const maths[] = {
-        [MATH_F32] = "f32", [MATH_TF32] = "tf32", [MATH_BF16] = "bf16", [MATH_F16] = "f16"
-    };
     (void)snprintf(key, CHOICE_KEY_MAX, "conv %s %lld.%lld.%lld.%lld %lld.%d.%d.%d %s%s",
                    directions[spec->direction].name, (long long)spec->n, (long long)spec->c,
                    (long long)spec->h, (long long)spec->w, (long long)spec->k, spec->kernel,
-                   spec->stride, spec->pad, maths[spec->math], spec->planar ? " nchw" : "");
+                   spec->stride, spec->pad, cuda_math_name(spec->math),
+                   spec->planar ? " nchw" : "");
 }
 
 /* --- who computes it ------------------------------------------------------------------------ */

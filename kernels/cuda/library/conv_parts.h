@@ -15,8 +15,8 @@ enum conv_direction { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_DIRECTIONS };
 
 struct cuda_conv_spec {
     enum conv_direction direction;
-    int64_t n, c, h, w, k, p,
-        q; /* x [n, c, h, w], weights [k, c, kernel, kernel], y [n, k, p, q] */
+    /* x [n, c, h, w], weights [k, c, kernel, kernel], y [n, k, p, q] */
+    int64_t n, c, h, w, k, p, q;
     int kernel, stride, pad;
     enum math math; /* all three tensors are of its operands' type */
     bool planar;    /* they are NCHW; else the channels are innermost */
@@ -25,8 +25,9 @@ struct cuda_conv_spec {
 struct cuda_conv_operands {
     const void *x, *weights, *y; /* two are read; which is written, the direction says */
     void *workspace;             /* workspace_bytes, aligned to 256 */
-    bool adds;                   /* to what is there. legacy only */
+    bool adds;                   /* to what is there; the legacy interface only */
 };
+
 /* cuDNN's graph interface (NVIDIA, cuDNN backend API reference). */
 struct conv_graph {
     cudnnBackendDescriptor_t plan;  /* NULL: there is none */

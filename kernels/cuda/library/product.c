@@ -29,15 +29,6 @@ static cublasComputeType_t compute_type(enum math math)
     return math == MATH_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-static const char *math_name(enum math math)
-{
-    static const char *const names[] = {
-        [MATH_F32] = "f32", [MATH_TF32] = "tf32", [MATH_BF16] = "bf16", [MATH_F16] = "f16"
-    };
-    CHECK(math <= MATH_F16);
-    return names[math];
-}
-
 static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_product_spec *spec)
 {
     static const char *const epilogues[] = {
@@ -46,7 +37,7 @@ static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_product_spec *
     const int length = snprintf(
         key, CHOICE_KEY_MAX, "product %lld.%lld.%lld %c%c %s %s%s%s%s%s", (long long)spec->rows,
         (long long)spec->columns, (long long)spec->depth, spec->a_transposed ? 't' : 'n',
-        spec->b_transposed ? 't' : 'n', math_name(spec->math), dtype_name(spec->out),
+        spec->b_transposed ? 't' : 'n', cuda_math_name(spec->math), dtype_name(spec->out),
         epilogues[spec->epilogue], spec->bias ? " bias" : "", spec->weak_b ? " weak-b" : "",
         spec->weak_d ? " weak-d" : "");
     if (spec->pitch_a != 0 || spec->pitch_d != 0) {

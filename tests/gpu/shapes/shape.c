@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "tests/kernel/halves.h"
+#include "tests/kernel/numbers.h"
 #include "tests/test.h"
 
 #define SAMPLES 200
@@ -38,15 +39,6 @@ struct shape_run {
 };
 
 /* ---- numbers ---- */
-
-/* Multiples of 1/64 from -1 to 1, which bfloat16 has exactly. */
-static float number(enum given given, int64_t i)
-{
-    uint64_t mixed =
-        ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u + (uint64_t)given * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ mixed >> 29) * 0x94d049bb133111ebu;
-    return (float)((int64_t)(mixed >> 32 & 127) - 64) / 64.0f;
-}
 
 static int64_t place(enum format format, const int64_t dims[4], const int64_t at[4])
 {
@@ -82,12 +74,12 @@ static double in_at(const struct shape_run *run, const int64_t at[4])
 {
     if (at[2] < 0 || at[2] >= run->h || at[3] < 0 || at[3] >= run->w)
         return 0;
-    return (double)number(GIVEN_IN, in_place(run, at));
+    return (double)number_at(GIVEN_IN, in_place(run, at));
 }
 
 static double dout_at(const struct shape_run *run, const int64_t at[4])
 {
-    return (double)number(GIVEN_DOUT, out_place(run, at));
+    return (double)number_at(GIVEN_DOUT, out_place(run, at));
 }
 
 static int64_t weight_place(const struct shape_run *run, int64_t k, int64_t c, int r, int s)
@@ -119,9 +111,9 @@ static void *given(struct shape_run *run, enum given given, enum dtype dtype, in
     CHECK(host != NULL);
     for (int64_t i = 0; i < count; i++) {
         if (dtype == DTYPE_F32)
-            ((float *)host)[i] = number(given, i);
+            ((float *)host)[i] = number_at(given, i);
         else
-            ((uint16_t *)host)[i] = to_half(dtype, number(given, i));
+            ((uint16_t *)host)[i] = to_half(dtype, number_at(given, i));
     }
     DO(run, run->table->vector.copy(run->backend, memory, host, bytes, run->stream));
     DO(run, run->table->stream_sync(run->backend, run->stream));
@@ -277,14 +269,14 @@ static struct sum out_of(const struct shape_run *run, const int64_t at[4])
 {
     struct sum sum = { 0 };
     if (run->shape.attr.bias)
-        add(&sum, (double)number(GIVEN_BIAS, at[1]));
+        add(&sum, (double)number_at(GIVEN_BIAS, at[1]));
     for (int64_t c = 0; c < run->c; c++) {
         for (int r = 0; r < run->window; r++) {
             for (int s = 0; s < run->window; s++) {
                 const int64_t in[4] = { at[0], c, at[2] * run->stride - run->pad + r,
                                         at[3] * run->stride - run->pad + s };
                 add(&sum, in_at(run, in) *
-                              (double)number(GIVEN_WEIGHTS, weight_place(run, at[1], c, r, s)));
+                              (double)number_at(GIVEN_WEIGHTS, weight_place(run, at[1], c, r, s)));
             }
         }
     }
@@ -330,7 +322,7 @@ static struct sum in_gradient_of(const struct shape_run *run, const int64_t at[4
                     out[2] >= run->p || out[3] >= run->q)
                     continue;
                 add(&sum, dout_at(run, out) *
-                              (double)number(GIVEN_WEIGHTS, weight_place(run, k, at[1], r, s)));
+                              (double)number_at(GIVEN_WEIGHTS, weight_place(run, k, at[1], r, s)));
             }
         }
     }
@@ -338,13 +330,6 @@ static struct sum in_gradient_of(const struct shape_run *run, const int64_t at[4
 }
 
 /* ---- comparing ---- */
-
-/* Of `count`, the ith of SAMPLES: spread, with the first and the last. */
-static int64_t sample(int64_t count, int i)
-{
-    const uint64_t mixed = ((uint64_t)i + 17) * 0x9e3779b97f4a7c15u >> 20;
-    return i == 0 ? 0 : i == 1 ? count - 1 : (int64_t)(mixed % (uint64_t)count);
-}
 
 static double fetch(struct shape_run *run, int i, enum dtype dtype, int64_t at)
 {
@@ -390,7 +375,7 @@ static void compare_tensor(struct shape_run *run, int i, const char *what, const
 {
     for (int s = 0; s < SAMPLES; s++) {
         int64_t at[4];
-        split(sample(dims[0] * dims[1] * dims[2] * dims[3], s), dims, at);
+        split(sample_at(dims[0] * dims[1] * dims[2] * dims[3], s), dims, at);
         const int64_t there = place_of(run, at);
         compare(run, what, there, fetch(run, i, DTYPE_BF16, there), sum_of(run, at), DTYPE_BF16);
     }
@@ -406,14 +391,14 @@ void shape_compare(struct shape_run *run)
     const int64_t weights[4] = { run->k, run->c, run->window, run->window };
     for (int s = 0; s < SAMPLES; s++) {
         int64_t at[4];
-        split(sample(run->k * run->c * run->window * run->window, s), weights, at);
+        split(sample_at(run->k * run->c * run->window * run->window, s), weights, at);
         const int64_t there = weight_place(run, at[0], at[1], (int)at[2], (int)at[3]);
         compare(run, "gradient of weight", there, fetch(run, 1, DTYPE_F32, there),
                 weight_gradient_of(run, at[0], at[1], (int)at[2], (int)at[3]),
                 is_product(run) ? DTYPE_F32 : DTYPE_BF16);
     }
     for (int s = 0; s < SAMPLES && run->shape.attr.bias; s++) {
-        const int64_t k = sample(run->k, s);
+        const int64_t k = sample_at(run->k, s);
         compare(run, "gradient of bias", k, fetch(run, 2, DTYPE_F32, k), bias_gradient_of(run, k),
                 DTYPE_F32);
     }
