@@ -35,6 +35,12 @@ def held_home(*faults, slots=4):
     return Home(env=PATIENT, faults=";".join(faults) or None, slots=slots)
 
 
+def paced(*generations, ms=20):
+    """Faults that make each step of these generations last: a job mustn't end before the change that is looked at,
+    and that takes as long as the journal's disk does."""
+    return [f"trainer.refresh,generation={generation}:slow{ms}" for generation in generations]
+
+
 def workers(shown):
     """{rank: pid} of those that are there."""
     return {worker["rank"]: worker["pid"] for worker in shown["workers"] if worker["state"] != "gone"}

@@ -9,7 +9,7 @@ import struct
 import termios
 import time
 
-from home import BIN
+from home import BIN, PATIENCE
 
 SEQUENCE = re.compile(r"\x1b(?:\[([?\d;]*)([@-~])|[^\[])")
 
@@ -151,13 +151,13 @@ class Terminal:
         return bool(data)
 
     def until(self, condition, seconds=15):
-        """The first true condition(text on the screen)."""
-        end = time.monotonic() + seconds
+        """The first true condition(text on the screen), within PATIENCE times so many seconds."""
+        end = time.monotonic() + PATIENCE * seconds
         while True:
             value = condition(self.screen.text())
             if value:
                 return value
-            assert time.monotonic() < end, f"not within {seconds} s; the screen:\n{self.screen.text()}"
+            assert time.monotonic() < end, f"not within {PATIENCE} * {seconds} s; the screen:\n{self.screen.text()}"
             self.read(0.1)
 
     def settle(self, seconds=10):

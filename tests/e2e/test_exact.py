@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from elastic import held_home, sizes, trains_with, warm, workers
+from elastic import held_home, paced, sizes, trains_with, warm, workers
 from home import TINY, Home, until
 
 
@@ -108,8 +108,9 @@ def test_growing_shrinking_and_a_spare_that_takes_a_seat_change_no_bit(arch):
     text = TINY.replace("arch: mlp, hidden: 32, classes: 10", model)
     sets = {"train__duration": f"{steps} steps", "train__global_batch": batch, "eval__every": f"{steps // 2} steps",
             "checkpoint__every": f"{steps // 3} steps"}
-    with held_home(slots=5) as home:
+    with Home() as home:
         wanted = home.run(text, seconds=200, workers__count=1, **sets)
+    with held_home(*paced(1, 2, 3, 4), slots=5) as home:
         job = home.submit(text, workers__min=1, workers__spares=1, **sets)
         for count in (4, 1, 3):
             trains_with(home, job, {4: 2, 1: 4, 3: 1}[count])

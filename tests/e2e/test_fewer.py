@@ -5,7 +5,7 @@ import subprocess
 from contextlib import contextmanager
 
 from elastic import (ENDLESS, LONG, LONGER, digest_of_a_longer_run, digest_of_a_quiet_run, held_home, line,  # noqa: F401
-                     no_process_is_left, recoveries, sizes, trains_with, warm, workers)
+                     no_process_is_left, paced, recoveries, sizes, trains_with, warm, workers)
 from home import BIN, TINY, alive, until
 
 HELD = "trainer.forward,step=5:wait"
@@ -61,7 +61,8 @@ def test_without_a_free_slot_the_survivors_go_on(digest):
 
 def test_they_give_the_lanes_back_when_the_replacement_is_ready(longer_digest):
     dies = "trainer.backward,rank=3,step=9,generation=1:kill"
-    with held_home(HELD, dies, "trainer.update,generation=2:wait", "trainer.reduce,generation=3:wait") as home:
+    with held_home(HELD, dies, "trainer.update,generation=2:wait", "trainer.reduce,generation=3:wait",
+                   *paced(2)) as home:
         job = home.submit(**LONGER, workers__count=4, workers__min=3)
         home.wait_hit("trainer.forward")
         before = workers(home.show(job))
@@ -112,7 +113,7 @@ def test_below_min_the_survivors_wait_for_others(longer_digest):
 
 
 def test_a_job_starts_with_what_is_there_and_grows(longer_digest):
-    with held_home(HELD, "trainer.reduce,generation=2:wait", slots=3) as home:
+    with held_home(HELD, "trainer.reduce,generation=2:wait", *paced(1), slots=3) as home:
         job = home.submit(**LONGER, workers__count=4, workers__min=3)
         home.wait_hit("trainer.forward")
         before = set(workers(home.show(job)).values())

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from elastic import sizes
+from elastic import held_home, paced, sizes
 from home import Home
 
 FULL = "CAIRN_TEST_FULL" in os.environ
@@ -89,7 +89,7 @@ def test_a_layout_is_changed_in_the_middle(model, precision):
     """The wish is three stages of two workers; fewer take what is nearest to it. They leave a while after the order."""
     steps = 24 if model == "resnet18" else 60
     for after, zero in draw([(1, 0), (2, 1), (3, 0), (4, 1), (5, 1)], model, precision, "after"):
-        with Home(faults="trainer.forward,rank=0,step=4:wait", slots=8, env={"CAIRN_HANG_MS": "60000"}) as home:
+        with held_home("trainer.forward,rank=0,step=4:wait", *paced(1, ms=200), slots=8) as home:
             job = home.submit(text(model), train__precision=precision, train__duration=f"{steps} steps",
                               **keys((2, 2, 2), zero), workers__min=1)
             home.wait_hit("trainer.forward")

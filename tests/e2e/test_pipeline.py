@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from elastic import held_home, no_process_is_left, recoveries, sizes, workers
+from elastic import held_home, no_process_is_left, paced, recoveries, sizes, workers
 from home import Home, until
 
 # A GPT-2 whose embedding, which the head reads as well, is in the first stage; two chunks of a checkpoint.
@@ -128,7 +128,7 @@ def test_lanes_of_a_stage_are_dealt_anew_without_a_new_process(digest, schedule)
 
 def test_fewer_workers_have_fewer_stages(longer_digest):
     """Two of three die, and there is no place for others: what is left has more of the model each."""
-    with held_home("trainer.forward,rank=0,step=13:wait", slots=3) as home:
+    with held_home("trainer.forward,rank=0,step=13:wait", *paced(1, ms=100), slots=3) as home:
         job = home.submit(TEXT, **LONGER, parallel__pipeline=3, workers__count=3, workers__min=1)
         home.wait_hit("trainer.forward")
         home.cairn("set", job, "workers.count=2")
@@ -139,7 +139,7 @@ def test_fewer_workers_have_fewer_stages(longer_digest):
 
 
 def test_owners_of_a_stage_become_fewer_without_losing_a_step(longer_digest):
-    with held_home("trainer.forward,rank=0,step=13:wait", slots=4) as home:
+    with held_home("trainer.forward,rank=0,step=13:wait", *paced(1, ms=100), slots=4) as home:
         job = home.submit(TEXT, **LONGER, parallel__pipeline=2, parallel__zero=1, workers__count=4, workers__min=2)
         home.wait_hit("trainer.forward")
         home.cairn("set", job, "workers.count=3")

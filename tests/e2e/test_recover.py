@@ -6,6 +6,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 
 import pytest
 from home import BIN, Home, alive, until
@@ -55,8 +56,15 @@ def listed(home, job):
 def train_to_checkpoints(home):
     job = home.submit(**LONG)
     home.wait_hit("trainer.forward")
-    until(lambda: 2 <= len(listed(home, job)) == len(list((home.dir / "checkpoints" / job).glob("step-*"))), 30,
-          "two checkpoints at least, and no folder besides")
+    folder = home.dir / "checkpoints" / job
+
+    def rests():
+        """Nothing is being saved or deleted."""
+        before = listed(home, job)
+        time.sleep(1)
+        return len(before) == len(list(folder.glob("step-*"))) and before == listed(home, job)
+    until(rests, 30, "checkpoints, and no folder besides")
+    assert len(listed(home, job)) >= 2
     return job
 
 

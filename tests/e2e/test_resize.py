@@ -3,8 +3,8 @@ import json
 import os
 import signal
 
-from elastic import (ENDLESS, LONG, LONGER, digest_of_a_longer_run, digest_of_a_quiet_run, held_home, line,  # noqa: F401
-                     no_process_is_left, recoveries, sizes, trains_with, warm, workers)
+from elastic import (ENDLESS, LONGER, digest_of_a_longer_run, held_home, line, no_process_is_left,  # noqa: F401
+                     paced, recoveries, sizes, trains_with, warm, workers)
 from home import Home, until
 
 HELD = "trainer.forward,rank=0,step=100:wait"
@@ -24,12 +24,12 @@ def begin(home, **sets):
     return job, workers(home.show(job))
 
 
-def test_it_grows_and_shrinks_and_nobody_who_stays_is_started_anew(digest):
+def test_it_grows_and_shrinks_and_nobody_who_stays_is_started_anew(longer_digest):
     points = ["trainer.backward", "trainer.reduce", "trainer.reduced", "trainer.refresh"]
     # Each not in its first step: until that is finished nobody is started.
     holds = [f"{point},generation={index + 2},step={102 + 2 * index}:wait" for index, point in enumerate(points)]
-    with held_home(HELD, *holds) as home:
-        job, before = begin(home, **LONG)
+    with held_home(HELD, *holds, *paced(1, 2, 3, 4)) as home:
+        job, before = begin(home)
         at = "trainer.forward"
         for point, count in zip(points, (4, 3, 1, 2)):
             resize(home, job, count)
@@ -45,12 +45,12 @@ def test_it_grows_and_shrinks_and_nobody_who_stays_is_started_anew(digest):
         assert sizes(home, job) == [2, 4, 3, 1, 2] and set(recoveries(home, job)) == {("live", 0)}
         assert home.show(job)["restarts"] == 0
         home.go(at)
-        assert home.digest(job) == digest
+        assert home.digest(job) == longer_digest
         no_process_is_left(home)
 
 
 def test_shares_of_the_file_become_even(longer_digest):
-    with held_home(HELD, "trainer.reduce,generation=2:wait") as home:
+    with held_home(HELD, "trainer.reduce,generation=2:wait", *paced(1)) as home:
         job, _ = begin(home, workers__shares="[3, 1]")
         resize(home, job, 3)
         warm(home, job)
@@ -109,7 +109,8 @@ def ends_with_three(home, job, digest):
 
 
 def test_it_may_be_set_during_a_recovery(longer_digest):
-    with held_home("trainer.forward,rank=1,step=100,generation=1:kill", "trainer.parked:wait", LATE) as home:
+    with held_home("trainer.forward,rank=1,step=100,generation=1:kill", "trainer.parked:wait", LATE,
+                   *paced(2)) as home:
         job = home.submit(**LONGER, workers__min=1)
         home.wait_hit("trainer.parked")
         resize(home, job, 3)
@@ -118,7 +119,7 @@ def test_it_may_be_set_during_a_recovery(longer_digest):
 
 
 def test_a_worker_may_die_right_after(longer_digest):
-    with held_home(HELD, LATE) as home:
+    with held_home(HELD, LATE, *paced(1, 2)) as home:
         job, before = begin(home)
         resize(home, job, 3)
         os.kill(before[1], signal.SIGKILL)
@@ -127,7 +128,7 @@ def test_a_worker_may_die_right_after(longer_digest):
 
 
 def test_the_coordinator_may_die_right_after(longer_digest):
-    with held_home(HELD, LATE) as home:
+    with held_home(HELD, LATE, *paced(1, 2)) as home:
         job, before = begin(home)
         resize(home, job, 3)
         home.kill("cairnd")

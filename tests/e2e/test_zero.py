@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from elastic import (held_home, no_process_is_left, recoveries, sizes, trains_with, warm, workers)
+from elastic import (held_home, no_process_is_left, paced, recoveries, sizes, trains_with, warm, workers)
 from home import Home, until
 
 # Four owners' worth of parameters: 1 MiB is one rank's at least.
@@ -76,7 +76,8 @@ def test_what_died_with_its_node_comes_from_the_checkpoint(digest):
 
 
 def test_it_grows_and_shrinks_without_losing_a_step(longer_digest):
-    with held_home("trainer.forward,rank=0,step=12:wait", "trainer.reduce,generation=2:wait") as home:
+    with held_home("trainer.forward,rank=0,step=12:wait", "trainer.reduce,generation=2:wait",
+                   *paced(1, 2, ms=100)) as home:
         job = home.submit(TEXT, **LONGER, workers__count=2, workers__min=1)
         home.wait_hit("trainer.forward")
         before = workers(home.show(job))
@@ -99,7 +100,7 @@ def test_what_moved_to_new_owners_before_one_of_them_died_is_nobody_s(digest):
     """The two that had all parts between them have given some away when the third dies: they hold other parts than
     before, and must not go on as if they had those."""
     with held_home("trainer.forward,rank=0,step=12:wait", "trainer.live,rank=2:kill",
-                   "trainer.parked,rank=0,generation=2:wait") as home:
+                   "trainer.parked,rank=0,generation=2:wait", *paced(1, ms=200)) as home:
         job = home.submit(TEXT, workers__count=2, workers__min=2)
         home.wait_hit("trainer.forward")
         home.cairn("set", job, "workers.count=3")
