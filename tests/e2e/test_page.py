@@ -234,7 +234,7 @@ def test_each_action_does_it(home, operator):
     home.wait_state(home.runs, "PAUSED")
     assert operator.act(f"/api/v1/jobs/{home.runs}/resume")[0] == 200
     home.wait_state(home.runs, "RUNNING")
-    node = operator.json("/api/v1/nodes")["nodes"][0]["name"]
+    node = until(lambda: operator.json("/api/v1/nodes")["nodes"], 20, "the observer asked after it joined")[0]["name"]
     status, _, body = operator.act(f"/api/v1/nodes/{node}/drain", json.dumps({"reason": "fan <b>"}))
     assert status == 200 and json.loads(body)["reason"].count("fan <b>")
     assert operator.act(f"/api/v1/nodes/{node}/undrain")[0] == 200
