@@ -135,7 +135,7 @@ static void *run(void *arg)
         const int64_t begun = clock_mono_ms(clock_system());
         struct snapshot *made = look(poll);
         int64_t wait = (clock_mono_ms(clock_system()) - begun) * SHARE;
-        wait = wait > POLL_MS ? wait : POLL_MS;
+        wait = wait < POLL_MS ? POLL_MS : wait > POLL_MOST_MS ? POLL_MOST_MS : wait;
         if (made != NULL && !made->up)
             wait = DOWN_MS;
         if (made != NULL)

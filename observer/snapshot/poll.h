@@ -1,7 +1,8 @@
 /*
  * Asks the coordinator once a second what there is, and has the newest answer for everybody: what
  * is looked at costs the coordinator the same, whoever looks. Takes at most a twentieth of the
- * time: where an answer takes long, the next question comes later.
+ * time: where an answer takes long, the next question comes later, but within ten seconds: an
+ * answer that took seconds once was a disk's or a machine's moment.
  *
  * Thread: one of its own asks; poll_latest and poll_wait from any.
  */
@@ -12,6 +13,7 @@
 #include "observer/snapshot/snapshot.h"
 
 #define POLL_MS       1000
+#define POLL_MOST_MS  10000 /* between an answer and the next question */
 #define POLL_JOBS_MAX 1000 /* newest; more are said to be there */
 
 struct poll;
