@@ -14,7 +14,7 @@
 
 #define POLL_MS       1000
 #define POLL_MOST_MS  10000 /* between an answer and the next question */
-#define POLL_JOBS_MAX 1000 /* newest; more are said to be there */
+#define POLL_JOBS_MAX 1000  /* newest; more are said to be there */
 
 struct poll;
 
