@@ -408,7 +408,33 @@ static void name_seed(int signal)
     sim_fail(running, "a CHECK failed, or the program aborted");
 }
 
-static void run_seed(const struct sim_options *options)
+/* Of worlds in which one lane was computed wrongly, once. */
+struct tally {
+    uint64_t worlds, found;
+    double expected, variance; /* of found, by chance alone */
+};
+
+static void count_once(const struct sim *sim, struct tally *tally)
+{
+    if (!sim->wrong_done || sim->wrong != SIM_WRONG_ONCE)
+        return;
+    tally->worlds++;
+    tally->found += sim->once_found;
+    tally->expected += sim->once_chance;
+    tally->variance += sim->once_chance * (1 - sim->once_chance);
+}
+
+/* False: four deviations from what chance gives. */
+static bool says_tally(const struct tally *tally)
+{
+    const double off = (double)tally->found - tally->expected;
+    (void)printf("one lane wrong once, in %llu worlds: %llu found at once, by chance %.1f\n",
+                 (unsigned long long)tally->worlds, (unsigned long long)tally->found,
+                 tally->expected);
+    return tally->worlds > 0 && off * off <= 16 * tally->variance;
+}
+
+static void run_seed(const struct sim_options *options, struct tally *tally)
 {
     struct sim *sim = calloc(1, sizeof *sim);
     CHECK(sim);
@@ -423,6 +449,7 @@ static void run_seed(const struct sim_options *options)
     build_world(sim);
     run_world(sim);
     sim_coordinator_end(sim);
+    count_once(sim, tally);
     (void)printf(
         "seed %llu: %u jobs, %llu events, %llu failures, %llu coordinator crashes, %zu "
         "trainers, %llu of %llu stalls blamed by evidence, %llu commits, %llu restores, "
@@ -455,7 +482,8 @@ static uint64_t number(const char *text)
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0') {
         (void)fprintf(
-            stderr, "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm] [--verbose]\n");
+            stderr,
+            "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once] [--verbose]\n");
         exit(2);
     }
     return value;
@@ -465,6 +493,7 @@ int main(int argc, char **argv)
 {
     (void)signal(SIGABRT, name_seed);
     struct sim_options options = { .seed = 1, .chaos_ms = CHAOS_MS };
+    struct tally tally = { .worlds = 0 };
     uint64_t count = 1;
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
@@ -472,6 +501,8 @@ int main(int argc, char **argv)
             options.verbose = true;
         else if (strcmp(argv[i], "--calm") == 0)
             options.calm = true;
+        else if (strcmp(argv[i], "--once") == 0)
+            options.once = true;
         else if (strcmp(argv[i], "--seed") == 0 && more)
             options.seed = number(argv[++i]);
         else if (strcmp(argv[i], "--count") == 0 && more)
@@ -482,8 +513,8 @@ int main(int argc, char **argv)
             (void)number("?");
     }
     for (uint64_t i = 0; i < count; i++) {
-        run_seed(&options);
+        run_seed(&options, &tally);
         options.seed++;
     }
-    return 0;
+    return options.once && !says_tally(&tally) ? 1 : 0;
 }

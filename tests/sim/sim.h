@@ -57,6 +57,7 @@ struct sim_options {
     uint64_t seed;
     int64_t chaos_ms; /* failures happen before; then the jobs must come to their end */
     bool calm;        /* only failures that must not cost a generation */
+    bool once;        /* one lane is computed wrongly, once, wherever something may be wrong */
     bool verbose;
 };
 
@@ -193,6 +194,8 @@ struct sim {
     enum sim_wrong wrong;
     uint32_t wrong_node;
     bool wrong_now, wrong_done; /* it has begun; the one lane was computed */
+    double once_chance;         /* that the one lane is audited in that step */
+    bool once_found;            /* it was */
     uint64_t wrong_found, wrong_unseen;
     struct sim_round *rounds; /* [SIM_JOBS] the newest of each */
 };

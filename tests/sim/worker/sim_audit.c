@@ -90,9 +90,10 @@ void sim_audit_begin(struct sim *sim)
         sim->jobs[i].audit_every = EVERY;
         sim->jobs[i].checksum_every = CHECKSUM;
     }
-    if (!may || chance % 1000 >= WORLDS)
+    if (!may || (!sim->options.once && chance % 1000 >= WORLDS))
         return;
-    sim->wrong = SIM_WRONG_LANES + (enum sim_wrong)(chance / 1000 % 3);
+    sim->wrong =
+        sim->options.once ? SIM_WRONG_ONCE : SIM_WRONG_LANES + (enum sim_wrong)(chance / 1000 % 3);
     sim->wrong_node = (uint32_t)(chance / 3000 % SIM_NODES);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].audit_every = 4 + sim_state(9 + i, sim->options.seed) % 40;
@@ -193,6 +194,7 @@ static uint32_t take_once(struct sim *sim, const struct audit_rule *rule,
         if (sim_node_index(ranks[r]->node) != sim->wrong_node)
             continue;
         sim->wrong_done = ranks[r]->is_wrong = true;
+        sim->once_chance = 1.0 / (double)(audit_rule_interval(rule) * rule->shares[r]);
         return first + (uint32_t)sim_below(sim, rule->shares[r]);
     }
     return AUDIT_NO_LANE;
@@ -247,6 +249,7 @@ static void compute_round(struct sim *sim, struct sim_round *round, const uint32
         audit_judge_lanes(&rule, step, words, &round->lanes);
     if (round->lanes.differ)
         judge_again(sim, &rule, round->ranks, step, words, &round->lanes);
+    sim->once_found = sim->once_found || (once != AUDIT_NO_LANE && round->lanes.differ);
     for (uint32_t r = 0; r < round->size; r++)
         round->taint[r] = round->ranks[r]->taint ^ sum;
     known->laundered = known->laundered || (once != AUDIT_NO_LANE && !round->lanes.differ) ||
