@@ -188,14 +188,20 @@ enum status cache_new_rows(struct cache *cache, const char *job, struct cache_pl
     const struct history *history = &entry->history;
     if (place->begun && history->rewinds != place->rewinds && history->next_step < place->next_step)
         place->next_step = history->next_step;
+    size_t from = history_find(history, place->next_step);
+    if (!place->begun)
+        place->generation = from > 0 ? history->rows[from - 1].generation : 0;
     place->rewinds = history->rewinds;
     place->begun = true;
-    const size_t from = history_find(history, place->next_step);
+    /* Made anew between two of his questions, and gone on from. */
+    while (from > 0 && history->rows[from - 1].generation > place->generation)
+        from--;
     size_t to = history_find(history, history->next_step);
     to = to - from > CACHE_NEW_ROWS && to > from ? from + CACHE_NEW_ROWS : to;
     if (st == ST_OK && from < to) {
         st = tell_rows(entry, from, to, out);
         place->next_step = history->rows[to - 1].step + 1;
+        place->generation = history->rows[to - 1].generation;
     }
     release_entry(cache, entry);
     return st;

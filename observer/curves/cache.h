@@ -28,9 +28,10 @@ MUST_CHECK enum status cache_curves(struct cache *cache, const char *job, size_t
 
 /* Where somebody is who follows a job. */
 struct cache_place {
-    uint64_t next_step; /* he has rows of earlier ones */
-    uint32_t rewinds;   /* of the history, as he knows it */
-    bool begun;         /* rewinds is known */
+    uint64_t next_step;  /* he has rows of earlier ones */
+    uint32_t generation; /* of the last of them; 0: he has none */
+    uint32_t rewinds;    /* of the history, as he knows it */
+    bool begun;          /* these two are known */
 };
 
 /* The rows that he lacks, CACHE_NEW_ROWS at most, as they are; nothing is appended if there are

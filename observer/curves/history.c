@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BACK_STEPS 512 /* a page of rows */
+
 static const char *const phase_names[HISTORY_PHASES] = {
     [HISTORY_DATA] = "data",           [HISTORY_FORWARD] = "forward",
     [HISTORY_BACKWARD] = "backward",   [HISTORY_COMMUNICATION] = "communication",
@@ -81,16 +83,47 @@ static bool make_room(struct history *history, size_t keep, size_t more)
     return true;
 }
 
-/* Another generation makes the steps after base_step, or made some already; true: rows before those
- * that were asked for are to be read. */
+static void ask_from(struct history *history, uint64_t step)
+{
+    history->next_step = step;
+    history->rewinds++;
+}
+
+/* Its first row takes the place of another generation's, or comes after one. */
+static bool was_made_anew(const struct history *history, const Cairn__V1__ReadMetricsReply *page)
+{
+    if (history->count == 0)
+        return false;
+    size_t at = history_find(history, page->rows[0]->step);
+    if (at == history->count || history->rows[at].step != page->rows[0]->step) {
+        if (at == 0)
+            return false;
+        at--;
+    }
+    return page->rows[0]->generation > history->rows[at].generation;
+}
+
+/* Another generation makes the steps after base_step, or made some already, and others before it
+ * may have; true: rows before those that were asked for are to be read. */
 static bool go_back(struct history *history, const Cairn__V1__ReadMetricsReply *page)
 {
-    const bool first = history->generation == 0;
-    history->generation = page->generation;
-    if (first || page->base_step + 1 >= history->next_step)
+    const uint64_t asked = history->next_step;
+    if (page->generation != history->generation) {
+        history->proved = history->generation == 0;
+        history->generation = page->generation;
+        history->back = BACK_STEPS;
+        if (!history->proved && page->base_step + 1 < asked) {
+            ask_from(history, page->base_step + 1);
+            return true;
+        }
+    }
+    if (history->proved || page->n_rows == 0)
         return false;
-    history->next_step = page->base_step + 1;
-    history->rewinds++;
+    history->proved = asked <= 1 || !was_made_anew(history, page);
+    if (history->proved)
+        return false;
+    ask_from(history, asked > history->back ? asked - history->back : 1);
+    history->back *= 2;
     return true;
 }
 
@@ -107,7 +140,7 @@ static void settle(struct history *history, uint64_t base_step)
 
 enum history_answer history_take(struct history *history, const Cairn__V1__ReadMetricsReply *page)
 {
-    if (page->generation != history->generation && go_back(history, page))
+    if (go_back(history, page))
         return HISTORY_MORE;
     if (history->count > 0 && history->count + page->n_rows > HISTORY_ROWS_MAX) {
         history->count = 0;

@@ -5,6 +5,11 @@
  * old ones stay; `next_step` is then the first step that this generation hasn't made yet, and what
  * is read from there on replaces what is here.
  *
+ * Between two questions a generation may have gone back, made rows and ended. Of it only its rows
+ * tell: up to where the present one began, generations ascend with the steps, so that a row that is
+ * still the generation's that made the one here proves those before it. When the job's generation
+ * is another one, such a row is looked for, from ever further back.
+ *
  * Not locked: whoever has it sees to that.
  */
 #pragma once
@@ -46,7 +51,9 @@ struct history {
     size_t count, capacity;
     uint32_t generation; /* of the job, when it was asked last; 0: never */
     uint64_t next_step;  /* to ask for */
-    uint32_t rewinds;    /* how often next_step went back */
+    uint64_t back;       /* steps, if next_step must go back once more */
+    bool proved;      /* rows before next_step are those of the journal, but for `generation`'s */
+    uint32_t rewinds; /* how often next_step went back */
 };
 
 void history_release(struct history *history);

@@ -9,9 +9,10 @@
 #include "observer/tensorboard/tensorboard.h"
 #include "proto/text/job_state.h"
 
-#define ID_BYTES  32
-#define PAGES_MAX 256 /* of one look at a job; the rest comes with the next */
-#define OVER_MAX  8   /* jobs that ended, in one look: opening one reads up to 16 MB */
+#define ID_BYTES   32
+#define PAGES_MAX  256 /* of one look at a job; the rest comes with the next */
+#define OVER_MAX   8   /* jobs that ended, in one look: opening one reads up to 16 MB */
+#define BACK_STEPS 512 /* a page of rows */
 
 /* A job whose files are written. */
 struct written {
@@ -111,13 +112,36 @@ static enum status folder_of(const struct curves *curves, const Cairn__V1__Job *
     return paths_join(curves->paths, out, LIMIT_PATH, "tensorboard/%s-%s", name, job->id);
 }
 
-/* From where rows are wanted: a later generation may make some anew. */
-static uint64_t wanted_from(const struct tensorboard *tb, const Cairn__V1__ReadMetricsReply *reply)
+/* How a look asks for rows. A later generation makes some anew; and one that began and ended since
+ * the last look may have made others: as in observer/curves/history.h, a row that isn't of a later
+ * generation than what was written last proves those before it. */
+struct asked {
+    uint64_t from, back; /* steps */
+    uint32_t generation; /* of the job, in the last answer; 0: none */
+    bool proved;
+};
+
+/* True: rows before this page are to be read first. */
+static bool go_back(const struct tensorboard *tb, const Cairn__V1__ReadMetricsReply *reply,
+                    struct asked *asked)
 {
-    const uint64_t next = tensorboard_next_step(tb);
-    const bool back = tensorboard_generation(tb) != 0 &&
-                      tensorboard_generation(tb) < reply->generation && reply->base_step + 1 < next;
-    return back ? reply->base_step + 1 : next;
+    const uint32_t written = tensorboard_generation(tb);
+    if (asked->generation != reply->generation) { /* the first page, or it changed meanwhile */
+        asked->generation = reply->generation;
+        asked->proved = written == 0 || written >= reply->generation;
+        asked->back = BACK_STEPS;
+        if (!asked->proved && reply->base_step + 1 < asked->from) {
+            asked->from = reply->base_step + 1;
+            return true;
+        }
+    }
+    asked->proved = asked->proved || asked->from <= 1 || reply->n_rows == 0 ||
+                    reply->rows[0]->generation <= written;
+    if (asked->proved)
+        return false;
+    asked->from = asked->from > asked->back ? asked->from - asked->back : 1;
+    asked->back *= 2;
+    return true;
 }
 
 /* The rows of the generation that makes them: of the ones before it those that are beyond its
@@ -143,21 +167,19 @@ static enum status read_rows(struct curves *curves, struct written *job, bool ov
     struct rpc_result result = { .code = RPC_INTERNAL };
     bool more = true;
     enum status st = ST_OK;
+    struct asked asked = { .from = tensorboard_next_step(job->tb) };
     request.job = job->id;
-    request.from_step = tensorboard_next_step(job->tb);
     for (size_t i = 0; st == ST_OK && more && i < PAGES_MAX; i++) {
         ProtobufCMessage *message = NULL;
+        request.from_step = asked.from;
         st = coordinator_call(curves->coordinator, "ReadMetrics", &request.base, &message, &result);
         if (st != ST_OK)
             break;
         const Cairn__V1__ReadMetricsReply *reply = (const Cairn__V1__ReadMetricsReply *)message;
-        const uint64_t from = wanted_from(job->tb, reply);
-        if (from < request.from_step && i == 0) {
-            request.from_step = from; /* once: then what came of it decides */
-        } else {
+        if (!go_back(job->tb, reply, &asked)) {
             st = add_rows(job->tb, reply, over);
             more = reply->more;
-            request.from_step = reply->next_step;
+            asked.from = reply->next_step;
         }
         protobuf_c_message_free_unpacked(message, NULL);
     }

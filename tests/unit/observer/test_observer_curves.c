@@ -72,6 +72,13 @@ static void a_job_that_goes_back_is_asked_from_there(void **state)
     page.reply.base_step = 4;
     for (size_t i = 2; i < 6; i++)
         page.rows[i].generation = 1;
+    assert_int_equal(history_take(&history, &page.reply),
+                     HISTORY_MORE); /* were those before, too? */
+    assert_int_equal(history.next_step, 1);
+    make_page(&page, 1, 10, 2);
+    page.reply.base_step = 4;
+    for (size_t i = 0; i < 10; i++)
+        page.rows[i].generation = i == 4 || i == 5 ? 2 : 1;
     assert_int_equal(history_take(&history, &page.reply), HISTORY_WHOLE);
     assert_int_equal(history.count, 10);
     assert_int_equal(history.rows[5].generation, 2);
@@ -83,7 +90,51 @@ static void a_job_that_goes_back_is_asked_from_there(void **state)
     assert_int_equal(history_take(&history, &page.reply), HISTORY_WHOLE);
     assert_int_equal(history.count, 12);
     assert_int_equal(history.next_step, 13);
-    assert_int_equal(history.rewinds, 1);
+    assert_int_equal(history.rewinds, 2);
+    history_release(&history);
+}
+
+/* Nobody asked while generation 2 made steps 1001 to 1900 anew and ended; 3 goes on from there. */
+static void what_a_generation_that_is_over_made_anew_is_found(void **state)
+{
+    struct history history = { .rows = NULL };
+    struct page page;
+    (void)state;
+    for (uint64_t step = 1; step <= 1600; step += 50) {
+        make_page(&page, step, step + 49, 1);
+        page.reply.more = step < 1551;
+        assert_int_equal(history_take(&history, &page.reply),
+                         page.reply.more ? HISTORY_MORE : HISTORY_WHOLE);
+    }
+    make_page(&page, 1601, 1600, 3); /* says nothing of steps before */
+    page.reply.base_step = 1900;
+    page.reply.next_step = 1601;
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_WHOLE);
+    assert_int_equal(history.next_step, 1601);
+    const uint64_t asked[] = { 1601, 1601 - 512, 1601 - 512 - 1024 };
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(history.next_step, asked[i]);
+        make_page(&page, asked[i], asked[i] + 49, 2);
+        page.reply.generation = 3;
+        page.reply.base_step = 1900;
+        page.reply.more = true;
+        assert_int_equal(history_take(&history, &page.reply), HISTORY_MORE);
+    }
+    for (uint64_t step = asked[2]; step <= 1900; step += 50) {
+        assert_int_equal(history.next_step, step);
+        make_page(&page, step, step + 49, 2);
+        page.reply.generation = 3;
+        page.reply.base_step = 1900;
+        page.reply.more = step + 50 <= 1900;
+        for (size_t i = 0; i < 50; i++)
+            page.rows[i].generation = page.rows[i].step <= 1000 ? 1 : 2;
+        assert_int_equal(history_take(&history, &page.reply),
+                         page.reply.more ? HISTORY_MORE : HISTORY_WHOLE);
+    }
+    assert_int_equal(history.rows[history_find(&history, 1000)].generation, 1);
+    assert_int_equal(history.rows[history_find(&history, 1001)].generation, 2);
+    assert_int_equal(history.rows[history_find(&history, 1600)].generation, 2);
+    assert_int_equal(history.rewinds, 2);
     history_release(&history);
 }
 
@@ -176,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_put_together),
         cmocka_unit_test(a_job_that_goes_back_is_asked_from_there),
+        cmocka_unit_test(what_a_generation_that_is_over_made_anew_is_found),
         cmocka_unit_test(no_spike_gets_lost),
         cmocka_unit_test(a_job_without_rows_has_empty_curves),
         cmocka_unit_test(whatever_the_id_is_it_is_json),
