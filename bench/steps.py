@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """steps: what a step costs when nothing fails, against another version, or without audits.
 
-    steps [--old BIN] [--audit] [--pairs N] [--steps N] [--batch N] [--bin DIR] [--source DIR]
+    steps [--old BIN] [--audit] [--checksum] [--pairs N] [--steps N] [--batch N] [--bin DIR] [--source DIR]
 
 Two workers train ResNet-18 on synthetic images, each with one thread, without checkpoints and copies. Pairs of runs,
 this side and that in turn, the first of each pair alternating; of each run STEPS steps after the first ten. A
@@ -12,6 +12,7 @@ of the ratios, with the quartiles.
     old       the programs in --old BIN, of an earlier version: this one's step as a ratio to its (goal: at most 1.01)
     audit     audits and checksums ten times as often as by default (every 20 and 10 steps), as a ratio to none; a
               tenth of what they add is what they add by default (goal: at most 0.015 of a step)
+    checksum  checksums alone, ten times as often as by default, as a ratio to none (goal: a tenth at most 0.005)
 """
 import argparse
 import json
@@ -42,6 +43,7 @@ checkpoint: {{every: 1000000 steps, memory_every: none, store: checkpoints/}}
 """
 NO_AUDIT = "audit: {every: none, checksum: none}"
 OFTEN = "audit: {every: 20 steps, checksum: 10 steps}"
+CHECKSUMS = "audit: {every: none, checksum: 10 steps}"
 
 
 def spent_by(pids):
@@ -101,6 +103,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--old", help="folder with the programs of an earlier version")
     parser.add_argument("--audit", action="store_true")
+    parser.add_argument("--checksum", action="store_true")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=16)
@@ -117,6 +120,8 @@ def main():
         compare(args, "old", (args.bin, ""), (args.old, ""))
     if args.audit:
         compare(args, "audit", (args.bin, OFTEN), (args.bin, NO_AUDIT))
+    if args.checksum:
+        compare(args, "checksum", (args.bin, CHECKSUMS), (args.bin, NO_AUDIT))
 
 
 main()

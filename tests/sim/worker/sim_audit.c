@@ -26,9 +26,10 @@
 #include "tests/sim/worker/sim_trainer.h"
 #include "trainer/audit/audit_judge.h"
 
-#define WORLDS   250 /* per mille of those that may have them */
-#define EVERY    200 /* the defaults */
-#define CHECKSUM 100
+#define WORLDS     250 /* per mille of those that may have them */
+#define EVERY      200 /* the defaults */
+#define CHECKSUM   100
+#define ONCE_STEPS 16 /* in the mean */
 
 static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
@@ -183,7 +184,8 @@ static void judge_again(const struct sim *sim, const struct audit_rule *rule,
     verdict->wrong = audit_judge_again(verdict, said, again);
 }
 
-/* A lane of a worker on the wrong node, the first time that there is one. */
+/* A lane of a worker on the wrong node, some steps after there is one: a generation's first steps are
+ * audited less than others, as it begins where a checkpoint was made. */
 static uint32_t take_once(struct sim *sim, const struct audit_rule *rule,
                           struct sim_trainer_view *const *ranks)
 {
@@ -191,7 +193,7 @@ static uint32_t take_once(struct sim *sim, const struct audit_rule *rule,
     if (sim->wrong != SIM_WRONG_ONCE || !sim->wrong_now || sim->wrong_done || rule->size < 2)
         return AUDIT_NO_LANE;
     for (uint32_t r = 0; r < rule->size; first += rule->shares[r++]) {
-        if (sim_node_index(ranks[r]->node) != sim->wrong_node)
+        if (sim_node_index(ranks[r]->node) != sim->wrong_node || sim_below(sim, ONCE_STEPS) != 0)
             continue;
         sim->wrong_done = ranks[r]->is_wrong = true;
         sim->once_chance = 1.0 / (double)(audit_rule_interval(rule) * rule->shares[r]);

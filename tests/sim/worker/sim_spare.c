@@ -176,8 +176,8 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
                  plan->rank, plan->size, plan->n_shares, lanes);
     const uint32_t cut = plan->size < known->stages ? plan->size : known->stages;
     if (stages != (cut > 1 ? cut : 1)) {
-        sim_fail(sim, "%s: a plan of generation %u for %u workers has %zu stages", plan->job,
-                 plan->generation, plan->size, stages);
+        sim_fail(sim, "%s: a plan of generation %u for %u workers%s has %zu stages", plan->job,
+                 plan->generation, plan->size, plan->spare ? ", of a spare," : "", stages);
     }
     if (plan->spare || !of || of->m.generation != plan->generation)
         return;
