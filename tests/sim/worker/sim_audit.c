@@ -184,8 +184,8 @@ static void judge_again(const struct sim *sim, const struct audit_rule *rule,
     verdict->wrong = audit_judge_again(verdict, said, again);
 }
 
-/* A lane of a worker on the wrong node, some steps after there is one: a generation's first steps are
- * audited less than others, as it begins where a checkpoint was made. */
+/* A lane of a worker on the wrong node, some steps after there is one: not the first step of a
+ * generation, which begins where a checkpoint was made. */
 static uint32_t take_once(struct sim *sim, const struct audit_rule *rule,
                           struct sim_trainer_view *const *ranks)
 {
