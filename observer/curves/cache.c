@@ -190,7 +190,7 @@ enum status cache_new_rows(struct cache *cache, const char *job, struct cache_pl
         place->next_step = history->next_step;
     size_t from = history_find(history, place->next_step);
     if (!place->begun)
-        place->generation = from > 0 ? history->rows[from - 1].generation : 0;
+        place->generation = from > 0 ? history->rows[from - 1].generation : history->generation;
     place->rewinds = history->rewinds;
     place->begun = true;
     /* Made anew between two of his questions, and gone on from. */

@@ -29,7 +29,7 @@ MUST_CHECK enum status cache_curves(struct cache *cache, const char *job, size_t
 /* Where somebody is who follows a job. */
 struct cache_place {
     uint64_t next_step;  /* he has rows of earlier ones */
-    uint32_t generation; /* of the last of them; 0: he has none */
+    uint32_t generation; /* of the last of them; has he none: of the job */
     uint32_t rewinds;    /* of the history, as he knows it */
     bool begun;          /* these two are known */
 };
