@@ -104,13 +104,16 @@ static void form_generation(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_START);
 }
 
+/* A seat stays in its stage until all are dealt anew: spares that come before get a plan like it. */
 static void give_slot(struct machine_turn *t, uint32_t index, uint32_t slot)
 {
     struct machine *m = t->m;
     const uint32_t number = machine_new_number(m, index);
+    const uint32_t stage = index < m->size ? m->ranks[index].stage : 0;
     m->ranks[index] = (struct machine_rank){ .gone = true,
                                              .birth = m->generation + 1,
                                              .number = number,
+                                             .stage = stage,
                                              .slot = t->ev->placed.slots[slot] };
     machine_text(m->ranks[index].node, sizeof m->ranks[index].node, t->ev->placed.nodes[slot]);
 }

@@ -386,6 +386,18 @@ static void a_pipeline_that_can_not_be_is_refused(void **state)
     machine_release(&m);
 }
 
+/* A spare that comes before the next generation gets a plan of as many. */
+static void seats_keep_their_stages_while_the_store_is_asked(void **state)
+{
+    struct bench *b = open_job(state, 1, 1);
+    for (uint32_t i = 0; i < RANKS; i++)
+        die(b, i);
+    bench_restart(b, 100);
+    bench_place(b);
+    bench_is_state(b, "PLACING");
+    has_stages(b, "0011");
+}
+
 #define TEST(test) cmocka_unit_test_setup_teardown(test, bench_setup, bench_teardown)
 
 int main(void)
@@ -404,6 +416,7 @@ int main(void)
         TEST(other_stages_begin_with_a_save),
         TEST(stages_whose_state_does_not_move_begin_with_a_save),
         TEST(stages_outlive_the_coordinator),
+        TEST(seats_keep_their_stages_while_the_store_is_asked),
         TEST(a_pipeline_that_can_not_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
