@@ -95,7 +95,13 @@ static size_t read_one(const char *text, size_t size, const struct http_asked *a
         check_body(&answer, answer.body, wanted);
         return answer.head_size + wanted;
     }
-    CHECK(has(&answer, "chunked"));
+    if (!has(&answer, "chunked")) { /* an older client's ends with the connection */
+        CHECK(has(&answer, "Connection: close"));
+        if (!answers->whole)
+            return 0;
+        check_body(&answer, answer.body, left);
+        return size;
+    }
     buf_init(&whole, TEXT_MAX);
     const size_t used = read_chunks(answer.body, left, &whole);
     if (used > 0)
@@ -143,10 +149,10 @@ void http_answers_read(struct http_answers *answers, int fd, const struct http_a
     size_t at = 0, answered = 0;
     *answers = (struct http_answers){ .late = false };
     buf_init(&answers->text, TEXT_MAX);
-    while (answered < count || count == 0) {
-        if (!read_some(answers, fd, wait_ms))
-            break;
-        while (answered < count && !answers->stream) {
+    bool more = true;
+    while (more && !answers->stream && (answered < count || count == 0)) {
+        more = read_some(answers, fd, wait_ms);
+        while (answered < count && !answers->stream && at < answers->text.size) {
             const char *next = answers->text.data + at;
             const size_t used = read_one(next, answers->text.size - at, &asked[answered], answers);
             if (used == 0)
@@ -154,8 +160,6 @@ void http_answers_read(struct http_answers *answers, int fd, const struct http_a
             answered += strncmp(next + 8, " 100", 4) != 0;
             at += used;
         }
-        if (answers->stream)
-            break;
     }
     if (count == 0)
         look_at_lines(answers);
