@@ -194,6 +194,8 @@ struct sim {
     enum sim_wrong wrong;
     uint32_t wrong_node;
     bool wrong_now, wrong_done; /* it has begun; the one lane was computed */
+    uint32_t once_job;          /* plus one: of whose workers one is wrong; 0: not known yet */
+    uint64_t once_wait;         /* steps of it until then */
     double once_chance;         /* that the one lane is audited in that step */
     bool once_found;            /* it was */
     uint64_t wrong_found, wrong_unseen;

@@ -26,10 +26,9 @@
 #include "tests/sim/worker/sim_trainer.h"
 #include "trainer/audit/audit_judge.h"
 
-#define WORLDS     250 /* per mille of those that may have them */
-#define EVERY      200 /* the defaults */
-#define CHECKSUM   100
-#define ONCE_STEPS 16 /* in the mean */
+#define WORLDS   250 /* per mille of those that may have them */
+#define EVERY    200 /* the defaults */
+#define CHECKSUM 100
 
 static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
@@ -184,19 +183,26 @@ static void judge_again(const struct sim *sim, const struct audit_rule *rule,
     verdict->wrong = audit_judge_again(verdict, said, again);
 }
 
-/* A lane of a worker on the wrong node, some steps after there is one: not the first step of a
- * generation, which begins where a checkpoint was made. */
-static uint32_t take_once(struct sim *sim, const struct audit_rule *rule,
+/* A lane of a worker on the wrong node, after as many steps of its job as audits take to come to the
+ * same lane again: so each of them is as likely, though a job begins with steps without an audit. */
+static uint32_t take_once(struct sim *sim, uint32_t job, const struct audit_rule *rule,
                           struct sim_trainer_view *const *ranks)
 {
     uint32_t first = 0;
     if (sim->wrong != SIM_WRONG_ONCE || !sim->wrong_now || sim->wrong_done || rule->size < 2)
         return AUDIT_NO_LANE;
     for (uint32_t r = 0; r < rule->size; first += rule->shares[r++]) {
-        if (sim_node_index(ranks[r]->node) != sim->wrong_node || sim_below(sim, ONCE_STEPS) != 0)
+        const uint64_t round = audit_rule_interval(rule) * rule->shares[r];
+        if (sim_node_index(ranks[r]->node) != sim->wrong_node)
             continue;
+        if (sim->once_job == 0) {
+            sim->once_job = job + 1;
+            sim->once_wait = sim_below(sim, round);
+        }
+        if (sim->once_job != job + 1 || sim->once_wait-- > 0)
+            return AUDIT_NO_LANE;
         sim->wrong_done = ranks[r]->is_wrong = true;
-        sim->once_chance = 1.0 / (double)(audit_rule_interval(rule) * rule->shares[r]);
+        sim->once_chance = 1.0 / (double)round;
         return first + (uint32_t)sim_below(sim, rule->shares[r]);
     }
     return AUDIT_NO_LANE;
@@ -243,7 +249,7 @@ static void compute_round(struct sim *sim, struct sim_round *round, const uint32
     const struct audit_rule rule = { known->audit_every, round->size, shares, order };
     const uint64_t step = round->step - 1;
     struct rank_words words[SIM_RANKS];
-    const uint32_t once = take_once(sim, &rule, round->ranks);
+    const uint32_t once = take_once(sim, round->job, &rule, round->ranks);
     const uint64_t sum = compute_all(sim, &rule, round->ranks, step, once, words);
     round->audited = audit_rule_own(&rule, step, 0, NULL) != AUDIT_NO_LANE;
     round->lanes = (struct audit_verdict){ .wrong = AUDIT_NOBODY };
