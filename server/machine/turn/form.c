@@ -104,7 +104,7 @@ static void form_generation(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_START);
 }
 
-/* A seat stays in its stage until all are dealt anew: spares that come before are told of as many. */
+/* A seat stays in its stage until all are dealt anew: a spare that comes before gets its plan. */
 static void give_slot(struct machine_turn *t, uint32_t index, uint32_t slot)
 {
     struct machine *m = t->m;
