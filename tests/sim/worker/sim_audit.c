@@ -183,8 +183,8 @@ static void judge_again(const struct sim *sim, const struct audit_rule *rule,
     verdict->wrong = audit_judge_again(verdict, said, again);
 }
 
-/* A lane of a worker on the wrong node, after as many steps of its job as audits take to come to the
- * same lane again: so each of them is as likely, though a job begins with steps without an audit. */
+/* A lane of a worker on the wrong node, in one of as many steps of its job as audits take to come
+ * to the same lane again: each is as likely, though a job begins with steps without an audit. */
 static uint32_t take_once(struct sim *sim, uint32_t job, const struct audit_rule *rule,
                           struct sim_trainer_view *const *ranks)
 {
