@@ -1,5 +1,6 @@
 #include "tests/fuzz/http/http_answers.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
@@ -133,7 +134,11 @@ static bool read_some(struct http_answers *answers, int fd, int wait_ms)
 {
     char data[16384];
     struct pollfd in = { .fd = fd, .events = POLLIN };
-    if (poll(&in, 1, wait_ms) <= 0) {
+    int ready;
+    do {
+        ready = poll(&in, 1, wait_ms);
+    } while (ready < 0 && errno == EINTR); /* the fuzzer's own clock */
+    if (ready <= 0) {
         answers->late = true;
         return false;
     }
