@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 HERE = Path(__file__).resolve().parent
 PAUSED, READERS = 3, 10
-PAGE_ROWS = 512  # that the coordinator hands over at a time
+PAGE_ROWS = 2048  # that the coordinator hands over at a time
 GOAL_MS, GOAL_CORE_MS, GOAL_STEP = 200, 1, 1.01
 
 MODEL = """\
@@ -52,7 +52,7 @@ train:
   seed: 17
 eval: {every: 500 steps}
 workers: {count: 2, device: cpu}
-checkpoint: {every: 300 steps, keep: {last: 5}, store: checkpoints/, memory_every: none}
+checkpoint: {every: 300 steps, keep: {last: 100}, store: checkpoints/, memory_every: none}
 """
 TRAINED = """\
 name: trained

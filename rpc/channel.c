@@ -255,8 +255,10 @@ enum status rpc_unary(struct rpc_channel *channel, const ProtobufCServiceDescrip
     struct rpc_result ours;
     rpc_result_set(&ours, unary.code, unary.detail);
     ProtobufCMessage *reply = NULL;
-    if (unary.code == GRPC_STATUS_OK && unary.reply != NULL)
-        reply = rpc_unpack(descriptor->output, unary.reply);
+    if (unary.code == GRPC_STATUS_OK && unary.reply != NULL) {
+        reply = rpc_unpack(descriptor->output, unary.reply,
+                           options != NULL ? options->allocator : NULL);
+    }
     if (unary.code == GRPC_STATUS_OK && reply == NULL)
         rpc_result_text(&ours, RPC_INTERNAL, "malformed reply message");
 

@@ -51,10 +51,12 @@ struct rpc_call_options {
     bool wait_for_ready; /* a server that can't be reached is waited for (within timeout_ms), else
                             the call fails at once with UNAVAILABLE */
     const char *behalf;  /* for whom it is asked, as identity_behalf_text says it; NULL: nobody */
+    ProtobufCAllocator *allocator; /* of the reply; NULL: the heap */
 };
 
 /*
- * Calls and waits. out_reply is the caller's (protobuf_c_message_free_unpacked(reply, NULL)).
+ * Calls and waits. out_reply is the caller's (protobuf_c_message_free_unpacked(reply, NULL), or
+ * with the allocator).
  * result may be NULL. options may be NULL.
  * Errors: rpc_code_status(result->code)
  */

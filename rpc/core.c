@@ -180,7 +180,8 @@ grpc_byte_buffer *rpc_pack(const ProtobufCMessage *message)
     return bytes;
 }
 
-ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes)
+ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes,
+                             ProtobufCAllocator *allocator)
 {
     grpc_byte_buffer_reader reader;
     if (!grpc_byte_buffer_reader_init(&reader, bytes))
@@ -188,8 +189,8 @@ ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_
     /* One slice (the usual case) is only referenced, several are joined. */
     grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
     grpc_byte_buffer_reader_destroy(&reader);
-    ProtobufCMessage *message = protobuf_c_message_unpack(descriptor, NULL, GRPC_SLICE_LENGTH(all),
-                                                          GRPC_SLICE_START_PTR(all));
+    ProtobufCMessage *message = protobuf_c_message_unpack(
+        descriptor, allocator, GRPC_SLICE_LENGTH(all), GRPC_SLICE_START_PTR(all));
     grpc_slice_unref(all);
     return message;
 }

@@ -58,8 +58,9 @@ char *rpc_copy_text(const char *text);
 
 /* The caller's; one allocation. */
 grpc_byte_buffer *rpc_pack(const ProtobufCMessage *message);
-/* NULL: not such a message. Leaves the bytes to the caller. */
-ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes);
+/* NULL: not such a message. Leaves the bytes to the caller. allocator: NULL is the heap. */
+ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_byte_buffer *bytes,
+                             ProtobufCAllocator *allocator);
 
 /* Arguments of a server or channel; keys and texts are borrowed. */
 struct rpc_args {

@@ -359,7 +359,7 @@ enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeout_ms, Proto
     pthread_mutex_unlock(&stream->mutex);
     if (st != ST_OK)
         return st;
-    ProtobufCMessage *message = rpc_unpack(stream->method->output, bytes);
+    ProtobufCMessage *message = rpc_unpack(stream->method->output, bytes, NULL);
     grpc_byte_buffer_destroy(bytes);
     if (message != NULL) {
         *out = message;

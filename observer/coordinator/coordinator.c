@@ -53,6 +53,17 @@ enum status coordinator_call_for(struct coordinator *coordinator, const char *be
                      &options, out, result);
 }
 
+enum status coordinator_call_in(struct coordinator *coordinator, const char *method,
+                                const ProtobufCMessage *request, ProtobufCAllocator *allocator,
+                                ProtobufCMessage **out, struct rpc_result *result)
+{
+    const struct rpc_call_options options = { .timeout_ms = COORDINATOR_CALL_MS,
+                                              .wait_for_ready = true,
+                                              .allocator = allocator };
+    return rpc_unary(coordinator->channel, &cairn__v1__control__descriptor, method, request,
+                     &options, out, result);
+}
+
 enum status coordinator_stream(struct coordinator *coordinator, const char *method,
                                const ProtobufCMessage *request, struct rpc_stream **out,
                                struct rpc_result *result)

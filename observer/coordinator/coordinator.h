@@ -35,6 +35,12 @@ MUST_CHECK enum status coordinator_call_for(struct coordinator *coordinator, con
                                             int32_t timeout_ms, ProtobufCMessage **out,
                                             struct rpc_result *result);
 
+/* The same as coordinator_call, of a reply that is made with an allocator. */
+MUST_CHECK enum status coordinator_call_in(struct coordinator *coordinator, const char *method,
+                                           const ProtobufCMessage *request,
+                                           ProtobufCAllocator *allocator, ProtobufCMessage **out,
+                                           struct rpc_result *result);
+
 /* Opens a server stream; as coordinator_call. rpc_stream_close ends it. */
 MUST_CHECK enum status coordinator_stream(struct coordinator *coordinator, const char *method,
                                           const ProtobufCMessage *request, struct rpc_stream **out,

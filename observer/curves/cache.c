@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "observer/curves/arena.h"
 #include "observer/curves/history.h"
 #include "observer/curves/reduce.h"
 
@@ -110,20 +111,20 @@ static void release_entry(struct cache *cache, struct entry *entry)
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static enum status read_page(struct cache *cache, struct entry *entry, bool *more,
-                             struct rpc_result *result)
+static enum status read_page(struct cache *cache, struct entry *entry, struct arena *arena,
+                             bool *more, struct rpc_result *result)
 {
     Cairn__V1__ReadMetricsRequest request = CAIRN__V1__READ_METRICS_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     request.job = entry->job;
     request.from_step = entry->history.next_step;
-    const enum status st =
-        coordinator_call(cache->coordinator, "ReadMetrics", &request.base, &reply, result);
+    const enum status st = coordinator_call_in(cache->coordinator, "ReadMetrics", &request.base,
+                                               &arena->allocator, &reply, result);
     if (st != ST_OK)
         return st;
     const enum history_answer answer =
         history_take(&entry->history, (const Cairn__V1__ReadMetricsReply *)reply);
-    protobuf_c_message_free_unpacked(reply, NULL);
+    arena_reset(arena);
     *more = answer == HISTORY_MORE;
     return answer == HISTORY_NO_MEMORY ? ST_NO_MEMORY : ST_OK;
 }
@@ -137,9 +138,12 @@ static enum status refresh(struct cache *cache, struct entry *entry, struct rpc_
         return entry->failed;
     }
     enum status st = ST_OK;
+    struct arena arena; /* a page has some ten thousand parts */
     bool more = true;
+    arena_init(&arena);
     for (size_t i = 0; st == ST_OK && more && i < PAGES_MAX; i++)
-        st = read_page(cache, entry, &more, result);
+        st = read_page(cache, entry, &arena, &more, result);
+    arena_release(&arena);
     entry->asked_ms = now_ms();
     entry->failed = st;
     if (st != ST_OK)

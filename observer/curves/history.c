@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_STEPS 512 /* a page of rows */
+#define BACK_STEPS 512
 
 static const char *const phase_names[HISTORY_PHASES] = {
     [HISTORY_DATA] = "data",           [HISTORY_FORWARD] = "forward",
@@ -41,10 +41,13 @@ static void read_phases(const Cairn__V1__MetricRow *row, float out[HISTORY_PHASE
 {
     for (enum history_phase i = HISTORY_DATA; i < HISTORY_PHASES; i++)
         out[i] = NAN;
-    for (size_t k = 0; k < row->n_phases; k++) {
-        for (enum history_phase i = HISTORY_DATA; i < HISTORY_PHASES; i++) {
-            if (strcmp(row->phases[k]->name, phase_names[i]) == 0)
-                out[i] = (float)(row->phases[k]->ms / 1e3);
+    for (size_t k = 0; k < row->n_phases; k++) { /* which come in this order, mostly */
+        for (size_t j = 0; j < HISTORY_PHASES; j++) {
+            const size_t i = (k + j) % HISTORY_PHASES;
+            if (strcmp(row->phases[k]->name, phase_names[i]) != 0)
+                continue;
+            out[i] = (float)(row->phases[k]->ms / 1e3);
+            break;
         }
     }
 }

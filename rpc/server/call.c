@@ -331,7 +331,7 @@ static void message_received(struct rpc_tag *tag, bool ok)
         mistake = "the first message of this stream is too large";
         code = RPC_RESOURCE_EXHAUSTED; /* as core says of others */
     } else if (bytes != NULL && ok) {
-        call->message = rpc_unpack(call->method->input, bytes);
+        call->message = rpc_unpack(call->method->input, bytes, NULL);
         if (call->message == NULL)
             mistake = "malformed request message";
     } else if ((call->method->flags & RPC_CLIENT_STREAMING) == 0) {

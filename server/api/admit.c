@@ -13,7 +13,7 @@
 #include "identity/cert.h"
 #include "identity/own.h"
 #include "server/api/api.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 #define REQUEST_BYTES 8192 /* of a certificate or a request to sign one, at most */
 

@@ -15,6 +15,7 @@
 #include "rpc/server.h"
 #include "server/api/access.h"
 #include "server/api/invites.h"
+#include "server/api/later.h"
 #include "server/core/core.h"
 
 #define API_UPDATE_MS   100 /* between two updates of a watch */
@@ -48,6 +49,7 @@ struct api_service_connections {
 struct api_corked {
     struct rpc_call *call;  /* a reference */
     char about[LIMIT_NAME]; /* the job or node, as far as it is known: for the audit log */
+    struct later *later;    /* that answers it; owned; NULL: it is answered */
 };
 
 enum api_stream_kind {
@@ -114,11 +116,12 @@ struct api {
     struct audit *audit;       /* borrowed */
     struct api_corked *corked; /* of this group */
     size_t corked_count, corked_capacity;
+    struct later_queue *later; /* NULL: the coordinator ends */
     uint64_t log_id;
     bool closing;
 };
 
-/* Adds the three services to the server; core is set before it starts. */
+/* Adds the three services to the server, of a core that is set. */
 MUST_CHECK enum status api_open(struct api *api, struct rpc_server *server);
 /* After core_commit: Control calls of the group are answered, and noted in the audit log. Nobody is
  * told by a call, nor reads, what isn't journalled. */
@@ -141,6 +144,9 @@ MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *
 /* In the place of Control's invoke: every handler is called by it. */
 void api_invoke_corked(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
                        ProtobufCClosure closure, void *call);
+/* The call that is being handled is answered by what its handler began; NULL: there was no
+ * memory. */
+void api_later(struct api *api, struct rpc_call *call, struct later *later);
 /* ---- calls.c ---- */
 
 /* Which job or node the call of Control that is being handled is about: for the audit log. */
@@ -149,11 +155,12 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* NULL, and the call ended: there is none, or several. */
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
+/* As api_job, to look at it: one that has ended stays in the journal. false: the call ended. */
+bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct later_of *out);
 /* As api_job, where something is to be done with it: NULL also where it can't be read. */
 struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
 /* Answers with the job as it is. */
-void api_reply_job(struct api *api, struct core_job *job, bool events, Cairn__V1__Job_Closure reply,
-                   void *call);
+void api_reply_job(struct api *api, struct core_job *job, Cairn__V1__Job_Closure reply, void *call);
 /* A call with that key was about this job before: it is answered, not done again. */
 bool api_is_repeated(struct api *api, const char *key, const char *job);
 /* NULL, and the call ended: there are too many, or the coordinator ends. */
@@ -193,8 +200,6 @@ void api_renew(Cairn__V1__Fleet_Service *service, const Cairn__V1__RenewRequest 
 
 /* ---- streams.c ---- */
 
-void api_read_metrics(Cairn__V1__Control_Service *service, const Cairn__V1__ReadMetricsRequest *in,
-                      Cairn__V1__ReadMetricsReply_Closure reply, void *call);
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_save_pump(struct api *api, struct api_stream *stream);

@@ -7,7 +7,7 @@
 
 #include "job/suggest.h"
 #include "server/api/api.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 #define NEAR_MAX 200 /* names that a mistyped one is held against: the newest */
 
@@ -49,14 +49,9 @@ static void refuse_name(struct api *api, struct rpc_call *call, const char *name
     }
 }
 
-struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
+/* Why there is none. */
+static void refuse_job(struct api *api, struct rpc_call *call, const char *name, enum status st)
 {
-    struct core_job *job;
-    enum status st = core_find(api->core, name, &job);
-    if (st == ST_OK) {
-        api_about(api, job->id);
-        return job;
-    }
     if (st == ST_INVALID) {
         api_refuse(
             call, RPC_INVALID_ARGUMENT,
@@ -69,7 +64,32 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
     } else {
         refuse_name(api, call, name);
     }
+}
+
+struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
+{
+    struct core_job *job;
+    const enum status st = core_find(api->core, name, &job);
+    if (st == ST_OK) {
+        api_about(api, job->id);
+        return job;
+    }
+    refuse_job(api, call, name, st);
     return NULL;
+}
+
+bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct later_of *out)
+{
+    char id[16];
+    *out = (struct later_of){ .call = call, .core = api->core };
+    const enum status st = core_seek(api->core, name, id, &out->job);
+    if (st != ST_OK) {
+        refuse_job(api, call, name, st);
+        return false;
+    }
+    api_about(api, id);
+    out->id = api->corked[api->corked_count - 1].about;
+    return true;
 }
 
 struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name)
@@ -81,16 +101,14 @@ struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const
     return NULL;
 }
 
-void api_reply_job(struct api *api, struct core_job *job, bool events, Cairn__V1__Job_Closure reply,
-                   void *call)
+void api_reply_job(struct api *api, struct core_job *job, Cairn__V1__Job_Closure reply, void *call)
 {
-    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS, events);
-    if (!out || (events && !render_recoveries(api->core, job, out))) {
-        cairn__v1__job__free_unpacked(out, NULL);
+    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS);
+    if (out) {
+        reply(out, call);
+    } else {
         api_refuse(call, RPC_INTERNAL, "no memory");
-        return;
     }
-    reply(out, call);
     cairn__v1__job__free_unpacked(out, NULL);
 }
 

@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "server/api/api.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 #ifndef CAIRN_GIT
 #define CAIRN_GIT ""
@@ -75,7 +75,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
         return;
     api_about(api, job->id);
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
-    out.job = render_job(api->core, job, RENDER_CKPTS, false);
+    out.job = render_job(api->core, job, RENDER_CKPTS);
     if (out.job) {
         reply(&out, call);
     } else {
@@ -88,9 +88,10 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
                     Cairn__V1__Job_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job(api, call, in->job);
-    if (job)
-        api_reply_job(api, job, true, reply, call);
+    struct later_of of;
+    (void)reply;
+    if (api_seek(api, call, in->job, &of))
+        api_later(api, call, later_job(&of));
 }
 
 /* What to do with a job that can't be asked this in its state. */
@@ -130,7 +131,7 @@ static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         return;
     }
     core_remember(api->core, in->idempotency_key, job->id);
-    api_reply_job(api, job, false, reply, call);
+    api_reply_job(api, job, reply, call);
 }
 
 static void pause_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
@@ -161,16 +162,10 @@ static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
                     Cairn__V1__ExplainJobReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job(api, call, in->job);
-    if (!job)
-        return;
-    Cairn__V1__ExplainJobReply *out = explain_job(api->core, job);
-    if (out) {
-        reply(out, call);
-    } else {
-        api_refuse(call, RPC_INTERNAL, "no memory");
-    }
-    cairn__v1__explain_job_reply__free_unpacked(out, NULL);
+    struct later_of of;
+    (void)reply;
+    if (api_seek(api, call, in->job, &of))
+        api_later(api, call, later_explain(&of));
 }
 
 /* ---- lists ---- */
@@ -185,6 +180,17 @@ static void list_jobs(Cairn__V1__Control_Service *service, const Cairn__V1__List
         api_refuse(call, RPC_INTERNAL, "no memory, or the journal can't be read");
     }
     cairn__v1__list_jobs_reply__free_unpacked(page, NULL);
+}
+
+static void read_metrics(Cairn__V1__Control_Service *service,
+                         const Cairn__V1__ReadMetricsRequest *in,
+                         Cairn__V1__ReadMetricsReply_Closure reply, void *call)
+{
+    struct api *api = api_of(service);
+    struct later_of of;
+    (void)reply;
+    if (api_seek(api, call, in->job, &of))
+        api_later(api, call, later_rows(&of, in->from_step));
 }
 
 static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__ListNodesRequest *in,
@@ -269,17 +275,10 @@ static void list_checkpoints(Cairn__V1__Control_Service *service,
                              Cairn__V1__ListCheckpointsReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job(api, call, in->job);
-    if (!job)
-        return;
-    Cairn__V1__ListCheckpointsReply *page = NULL;
-    enum status st = render_ckpts(job, in->page_size, in->page_token, &page);
-    if (st != ST_OK) {
-        api_refuse(call, rpc_code_from_status(st), "listing checkpoints: %s", status_string(st));
-        return;
-    }
-    reply(page, call);
-    cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
+    struct later_of of;
+    (void)reply;
+    if (api_seek(api, call, in->job, &of))
+        api_later(api, call, later_ckpts(&of, in->page_size, in->page_token));
 }
 
 static void remove_checkpoint(Cairn__V1__Control_Service *service,
@@ -532,12 +531,17 @@ void api_close(struct api *api)
         if (!stream->over)
             api_refuse(stream->call, RPC_UNAVAILABLE, "the coordinator ends");
     }
+    later_queue_free(api->later);
+    api->later = NULL;
 }
 
 void api_free(struct api *api)
 {
-    for (size_t i = 0; i < api->corked_count; i++)
+    for (size_t i = 0; i < api->corked_count; i++) {
         rpc_call_unref(api->corked[i].call);
+        if (api->corked[i].later)
+            later_fail(api->corked[i].later, ST_CLOSED);
+    }
     free(api->corked);
 }
 
@@ -560,7 +564,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .check_checkpoint = check_checkpoint,
                      .stream_logs = stream_logs,
                      .stream_metrics = stream_metrics,
-                     .read_metrics = api_read_metrics,
+                     .read_metrics = read_metrics,
                      .list_nodes = list_nodes,
                      .drain_node = drain_node,
                      .undrain_node = undrain_node,
@@ -575,5 +579,9 @@ enum status api_open(struct api *api, struct rpc_server *server)
     api->control.invoke = api->control.service.base.invoke;
     api->control.service.base.invoke = api_invoke_corked;
     enum status st = rpc_server_add_service(server, &api->control.service.base, NULL);
-    return st == ST_OK ? api_connections_open(api, server) : st;
+    if (st == ST_OK)
+        st = api_connections_open(api, server);
+    if (st == ST_OK)
+        st = later_queue_new(core_options(api->core), &api->later);
+    return st;
 }

@@ -43,6 +43,24 @@ void api_invoke_corked(ProtobufCService *service, unsigned method, const Protobu
     control->invoke(service, method, input, closure, call);
 }
 
+void api_later(struct api *api, struct rpc_call *call, struct later *later)
+{
+    if (later) {
+        api->corked[api->corked_count - 1].later = later;
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+}
+
+/* The group is committed: whoever reads the journal beside the core finds it there. */
+static void end_later(struct api *api, struct later *later)
+{
+    struct later_reader reader = { .core = api->core };
+    if (!api->later || !later_queue_put(api->later, later))
+        (void)later_end(later, &reader);
+    later_reader_release(&reader);
+}
+
 void api_release(struct api *api)
 {
     for (size_t i = 0; i < api->corked_count; i++) {
@@ -53,6 +71,8 @@ void api_release(struct api *api)
         access_note(api->audit, corked->call, corked->about, code, "");
         rpc_call_uncork(corked->call);
         rpc_call_unref(corked->call);
+        if (corked->later)
+            end_later(api, corked->later);
     }
     api->corked_count = 0;
 }

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "server/api/api.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 enum status api_summary(void *arg, struct core_job *job, struct buf *out)
 {
     (void)arg;
-    Cairn__V1__Job *shown = render_job(NULL, job, 1, false);
+    Cairn__V1__Job *shown = render_job(NULL, job, 1);
     if (!shown)
         return ST_NO_MEMORY;
     const size_t size = cairn__v1__job__get_packed_size(shown);
@@ -72,7 +72,7 @@ static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, 
     }
     if (!job && !out && ++*loads && core_find(api->core, one->id, &job) != ST_OK)
         return NULL;
-    return out ? out : render_job(api->core, job, 1, false);
+    return out ? out : render_job(api->core, job, 1);
 }
 
 /* The listing has one job more than the page, so that it is known whether there is another. */

@@ -26,6 +26,6 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
     } else {
         core_remember(api->core, in->idempotency_key, job->id);
-        api_reply_job(api, job, false, reply, call);
+        api_reply_job(api, job, reply, call);
     }
 }

@@ -4,7 +4,7 @@
 
 #include "common/cleanup.h"
 #include "server/api/api.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 #define WATCH_ROWS_MAX 1000
 #define HURRY_MS       5000 /* from ending the trainers to giving up on them */
@@ -65,7 +65,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         stream->watch.next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
     struct rows *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
-    update.job = render_job(api->core, job, RENDER_CKPTS, false);
+    update.job = render_job(api->core, job, RENDER_CKPTS);
     if (!rows || !update.job) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
     } else {
@@ -115,97 +115,6 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     free_rows(rows);
-}
-
-/* ---- ReadMetrics ---- */
-
-#define PAGE_ROWS                                                                                  \
-    512 /* takes the coordinator's thread some 0.4 ms; others are served between pages */
-#define PAGE_BYTES ((size_t)1024 * 1024)
-
-/* Rows as the journal has them: packed, and so they go into the reply. */
-struct page {
-    ProtobufCMessageUnknownField rows[PAGE_ROWS];
-    size_t count;
-    struct buf bytes;
-    uint64_t next_step;
-    bool full;
-    bool failed; /* no memory */
-};
-
-/* A field's length as protobuf writes it, in front of its bytes. */
-static enum status append_length(struct buf *out, size_t length)
-{
-    uint8_t bytes[10];
-    size_t size = 0;
-    do {
-        bytes[size++] = (uint8_t)((length & 0x7f) | (length > 0x7f ? 0x80 : 0));
-        length >>= 7;
-    } while (length > 0);
-    return buf_append(out, bytes, size);
-}
-
-static bool add_packed(void *arg, uint64_t step, const void *data, size_t size)
-{
-    struct page *page = arg;
-    const size_t begin = page->bytes.size;
-    page->full = page->count == PAGE_ROWS || (page->count > 0 && begin + size > PAGE_BYTES);
-    if (page->full)
-        return false;
-    page->failed =
-        append_length(&page->bytes, size) != ST_OK || buf_append(&page->bytes, data, size) != ST_OK;
-    if (page->failed)
-        return false;
-    page->rows[page->count++] =
-        (ProtobufCMessageUnknownField){ .tag = 1, /* rows */
-                                        .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
-                                        .len = page->bytes.size - begin };
-    page->next_step = step + 1;
-    return true;
-}
-
-static enum status load_page(struct api *api, const char *job, struct page *page)
-{
-    struct journal *journal = core_options(api->core)->journal;
-    const enum status st =
-        journal_each_metric(journal, job, page->next_step, PAGE_ROWS + 1, add_packed, page);
-    uint8_t *at = (uint8_t *)page->bytes.data;
-    for (size_t i = 0; i < page->count; i++) { /* it doesn't move any more */
-        page->rows[i].data = at;
-        at += page->rows[i].len;
-    }
-    return page->failed ? ST_NO_MEMORY : st;
-}
-
-void api_read_metrics(Cairn__V1__Control_Service *service, const Cairn__V1__ReadMetricsRequest *in,
-                      Cairn__V1__ReadMetricsReply_Closure reply, void *call)
-{
-    struct api *api = ((struct api_service_control *)service)->api;
-    struct core_job *job = api_job(api, call, in->job);
-    if (!job)
-        return;
-    auto_free struct page *page = calloc(1, sizeof *page);
-    if (!page) {
-        api_refuse(call, RPC_INTERNAL, "no memory");
-        return;
-    }
-    page->next_step = in->from_step;
-    buf_init(&page->bytes, PAGE_BYTES + (size_t)LIMIT_MESSAGE_BYTES);
-    Cairn__V1__ReadMetricsReply out = CAIRN__V1__READ_METRICS_REPLY__INIT;
-    const enum status st = load_page(api, job->id, page);
-    if (st == ST_OK) {
-        out.base.unknown_fields = page->rows;
-        out.base.n_unknown_fields = (unsigned)page->count;
-        out.next_step = page->next_step;
-        out.more = page->full;
-        out.generation = job->m.generation;
-        out.base_step = job->m.restore.step;
-        reply(&out, call);
-    } else {
-        api_refuse(call, RPC_INTERNAL, "rows of job '%s' can't be read from the journal: %s",
-                   job->id, status_string(st));
-    }
-    buf_release(&page->bytes);
 }
 
 /* ---- SaveCheckpoint ---- */

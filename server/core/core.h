@@ -289,6 +289,9 @@ struct core_node {
  * to do, one by one after the start. Some of them stay in memory, the others go again.
  */
 MUST_CHECK enum status core_new(const struct core_options *options, struct core **out);
+/* One without jobs, nodes and store, for core_look alone: on a thread of its own, beside the one
+ * that has the journal. options: clock, log, and a journal of journal_open_beside. */
+MUST_CHECK enum status core_reader_new(const struct core_options *options, struct core **out);
 void core_free(struct core *core);
 /* ST_OK until the journal failed. */
 enum status core_failed(const struct core *core);
@@ -386,6 +389,17 @@ MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, 
  * Errors: ST_NOT_FOUND; ST_INVALID: not unique; those of the journal
  */
 MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);
+/* The same, but a job that isn't in memory stays in the journal, as it has ended: then *out is
+ * NULL. */
+MUST_CHECK enum status core_seek(struct core *core, const char *name, char id[16],
+                                 struct core_job **out);
+/*
+ * Calls fn, unless it fails, with a job that core_seek found; one that isn't in memory is read for
+ * this call alone.
+ * Errors: ST_NOT_FOUND  it was forgotten meanwhile; those of the journal
+ */
+typedef void core_look_fn(void *arg, struct core_job *job);
+MUST_CHECK enum status core_look(struct core *core, const char *id, core_look_fn *fn, void *arg);
 /* The job of that id if it is in memory, else NULL. */
 struct core_job *core_loaded(struct core *core, const char *id);
 /*

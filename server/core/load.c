@@ -347,6 +347,19 @@ static enum status read_ended(struct core *core, const char *id, struct core_job
     return ST_OK;
 }
 
+enum status core_look(struct core *core, const char *id, core_look_fn *fn, void *arg)
+{
+    struct core_job *job = core_job_at(core, id);
+    const bool brought = job == NULL;
+    const enum status st = brought ? read_ended(core, id, &job) : ST_OK;
+    if (st != ST_OK)
+        return st;
+    fn(arg, job);
+    if (brought)
+        core_drop_job(core, job, "it was only looked at");
+    return ST_OK;
+}
+
 enum status core_bring(struct core *core, const char *id, struct core_job **out)
 {
     (void)core_retire(core, 1); /* with all of them in use there is one more for a while */

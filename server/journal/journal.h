@@ -9,7 +9,7 @@
  * bounded), drains (nodes that people keep free), summaries (jobs that ended, as lists show them),
  * forgotten (jobs whose rows are still to be deleted).
  *
- * Thread: the one that opened it; journal_read_reports any.
+ * Thread: the one that opened it; journal_open_beside and journal_read_reports any.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
  *         restarted: what was not committed never happened.
  */
@@ -45,7 +45,10 @@ struct journal_watch {
 };
 MUST_CHECK enum status journal_open_watched(const char *path, const struct journal_watch *watch,
                                             struct journal **out);
-void journal_close(struct journal *journal);
+/* To read what is committed, beside whoever has the journal of that path open; on any thread, which
+ * is then the one that it belongs to. Reads block as long as the disk does. */
+MUST_CHECK enum status journal_open_beside(const char *path, struct journal **out);
+void journal_close(struct journal *journal);             /* NULL is fine */
 const char *journal_path(const struct journal *journal); /* as it was opened */
 /* Others may read the file, which another user owns. */
 bool journal_is_exposed(const struct journal *journal);

@@ -6,8 +6,6 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-#define BUSY_MS 10000 /* who reads beside waits for who empties the WAL */
-
 static double number_at(sqlite3_stmt *row, int column)
 {
     bool none = sqlite3_column_type(row, column) == SQLITE_NULL;
@@ -227,17 +225,11 @@ enum status journal_each_report(struct journal *journal, const char *id, uint64_
 enum status journal_read_reports(const char *path, const char *id, uint64_t step,
                                  uint32_t generation, journal_report_fn fn, void *arg)
 {
-    struct journal *beside = calloc(1, sizeof *beside);
-    if (!beside)
-        return ST_NO_MEMORY;
-    beside->lock_fd = -1; /* who writes to it has the lock */
-    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
-    int rc = sqlite3_open_v2(path, &beside->db, flags, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_busy_timeout(beside->db, BUSY_MS);
-    enum status st = journal_status(beside, rc);
-    if (st == ST_OK)
-        st = journal_each_report(beside, id, step, generation, fn, arg);
+    struct journal *beside;
+    enum status st = journal_open_beside(path, &beside);
+    if (st != ST_OK)
+        return st;
+    st = journal_each_report(beside, id, step, generation, fn, arg);
     journal_close(beside);
     return st == ST_EXISTS ? ST_IO : st;
 }

@@ -9,6 +9,8 @@
 #include "server/journal/internal.h"
 #include "server/journal/journal.h"
 
+#define BESIDE_MS 10000 /* who reads beside waits for who empties the WAL */
+
 /* Blocks of metrics with steps from ?2 to ?3: they don't overlap each other. */
 #define OVER                                                                                       \
     "first>=coalesce((SELECT max(first) FROM metric_blocks WHERE job=?1 AND first<=?2),?2) AND "   \
@@ -158,6 +160,25 @@ enum status journal_status(struct journal *journal, int rc)
     default:
         return ST_IO;
     }
+}
+
+enum status journal_open_beside(const char *path, struct journal **out)
+{
+    struct journal *journal = calloc(1, sizeof *journal);
+    if (!journal)
+        return ST_NO_MEMORY;
+    journal->lock_fd = -1; /* who writes to it has the lock */
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
+    int rc = sqlite3_open_v2(path, &journal->db, flags, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_busy_timeout(journal->db, BESIDE_MS);
+    const enum status st = journal_status(journal, rc);
+    if (st == ST_OK) {
+        *out = journal;
+        return ST_OK;
+    }
+    journal_close(journal);
+    return st == ST_EXISTS ? ST_IO : st;
 }
 
 void journal_close(struct journal *journal)

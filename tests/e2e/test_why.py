@@ -4,6 +4,7 @@ import os
 import re
 import signal
 
+import grpc
 import pytest
 
 from home import Home, until
@@ -100,3 +101,27 @@ def test_a_pause_is_planned_and_a_failure_without_a_way_on_ends_the_story():
         assert why["ending"]["generation"] == 0 and why["ending"]["cause"] == "user error" and why["ending"]["kind"] == ""
         assert "no generation followed" in text
         assert {"numeric", "user error"} <= {a["about"] for a in why["advice"]}
+
+
+def test_many_ask_at_once():
+    """More than may wait for the thread that reads the journal: the same answers for all, of a job that has ended and of
+    one that has not."""
+    with Home() as home:
+        ended, paused = home.submit(), home.submit(train__duration="100000 steps")
+        home.wait_state(ended, "SUCCEEDED")
+        until(lambda: home.show(paused)["step"] > 2, 60, "it trains")
+        home.cairn("pause", paused)
+        home.wait_state(paused, "PAUSED")
+        channel = grpc.insecure_channel(f"unix:{home.home}/cairnd.sock")
+        asked = []
+        for i in range(400):
+            method = ("GetJob", "ExplainJob", "ListCheckpoints", "ReadMetrics")[i // 2 % 4]
+            job = (ended, paused)[i % 2].encode()
+            call = channel.unary_unary(f"/cairn.v1.Control/{method}")
+            asked.append((method, job, call.future(b"\x0a" + bytes([len(job)]) + job, timeout=60)))
+        found = {}
+        for method, job, answer in asked:
+            found.setdefault((method, job), set()).add(answer.result())
+        channel.close()
+    assert len(found) == 8 and {len(answers) for answers in found.values()} == {1}, {k: len(v) for k, v in found.items()}
+    assert all(answer for answers in found.values() for answer in answers)

@@ -415,20 +415,28 @@ void core_reason(const struct core *core, const struct core_job *job, struct rea
     }
 }
 
+enum status core_seek(struct core *core, const char *name, char id[16], struct core_job **out)
+{
+    *out = core_job_at(core, name);
+    if (*out)
+        (void)snprintf(id, 16, "%s", (*out)->id);
+    const enum status st = *out ? ST_OK : journal_find_job(core->options.journal, name, id);
+    if (!*out && st == ST_OK)
+        *out = core_job_at(core, id);
+    if (*out)
+        (*out)->used = ++core->uses;
+    return st;
+}
+
 enum status core_find(struct core *core, const char *name, struct core_job **out)
 {
-    struct core_job *found = core_job_at(core, name);
     char id[16];
-    enum status st = found ? ST_OK : journal_find_job(core->options.journal, name, id);
-    if (!found && st == ST_OK)
-        found = core_job_at(core, id);
-    if (!found && st == ST_OK)
-        st = core_bring(core, id, &found);
-    if (st != ST_OK)
-        return st;
-    found->used = ++core->uses;
-    *out = found;
-    return ST_OK;
+    enum status st = core_seek(core, name, id, out);
+    if (st == ST_OK && !*out)
+        st = core_bring(core, id, out);
+    if (st == ST_OK)
+        (*out)->used = ++core->uses;
+    return st;
 }
 
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity)

@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "server/core/internal.h"
 
-enum status core_new(const struct core_options *options, struct core **out)
+enum status core_reader_new(const struct core_options *options, struct core **out)
 {
     struct core *core = calloc(1, sizeof *core);
     if (!core)
@@ -16,7 +16,17 @@ enum status core_new(const struct core_options *options, struct core **out)
     core->started_at = core_now(core);
     core_pace_set(core);
     core->promised_at = core->left_at = core->tidy_at = INT64_MAX;
-    enum status st = core_load(core);
+    *out = core;
+    return ST_OK;
+}
+
+enum status core_new(const struct core_options *options, struct core **out)
+{
+    struct core *core;
+    enum status st = core_reader_new(options, &core);
+    if (st != ST_OK)
+        return st;
+    st = core_load(core);
     if (st == ST_OK)
         st = core_commit(core);
     if (st != ST_OK) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "observer/curves/arena.h"
 #include "observer/curves/history.h"
 #include "observer/curves/reduce.h"
 #include "tests/test.h"
@@ -222,12 +223,59 @@ static void a_job_without_rows_has_empty_curves(void **state)
     json_decref(value);
 }
 
+/* A page as it comes, with phases in whatever order, into memory that goes at once. */
+static void a_page_is_unpacked_into_an_arena(void **state)
+{
+    static struct page page;
+    static uint8_t bytes[16384];
+    struct history history = { .rows = NULL };
+    struct arena arena;
+    Cairn__V1__Phase last = CAIRN__V1__PHASE__INIT, first = CAIRN__V1__PHASE__INIT,
+                     other = CAIRN__V1__PHASE__INIT;
+    Cairn__V1__Phase *phases[] = { &last, &other, &first };
+    (void)state;
+    make_page(&page, 1, 64, 1);
+    last.name = "snapshot";
+    last.ms = 3000;
+    other.name = "tea";
+    first.name = "data";
+    first.ms = 1000;
+    page.rows[63].phases = phases;
+    page.rows[63].n_phases = 3;
+    const size_t size = cairn__v1__read_metrics_reply__get_packed_size(&page.reply);
+    assert_in_range(size, 1, sizeof bytes);
+    (void)cairn__v1__read_metrics_reply__pack(&page.reply, bytes);
+    arena_init(&arena);
+    const void *where = NULL;
+    for (int i = 0; i < 3; i++) {
+        Cairn__V1__ReadMetricsReply *reply =
+            cairn__v1__read_metrics_reply__unpack(&arena.allocator, size, bytes);
+        assert_non_null(reply);
+        assert_true(where == NULL || where == reply); /* the same memory again */
+        where = reply;
+        assert_int_equal(history_take(&history, reply), HISTORY_WHOLE);
+        arena_reset(&arena);
+        assert_int_equal(history.count, 64);
+        assert_true(history.rows[63].phases[HISTORY_SNAPSHOT] == 3);
+        assert_true(history.rows[63].phases[HISTORY_DATA] == 1);
+        assert_true(isnan(history.rows[63].phases[HISTORY_FORWARD]));
+        history.next_step = 1;
+    }
+    assert_null(arena.allocator.alloc(&arena, ARENA_BLOCK + 1));
+    for (int i = 0; i < ARENA_MAX; i++)
+        assert_non_null(arena.allocator.alloc(&arena, ARENA_BLOCK));
+    assert_null(arena.allocator.alloc(&arena, 1));
+    arena_release(&arena);
+    history_release(&history);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_put_together),
         cmocka_unit_test(a_job_that_goes_back_is_asked_from_there),
         cmocka_unit_test(what_a_generation_that_is_over_made_anew_is_found),
+        cmocka_unit_test(a_page_is_unpacked_into_an_arena),
         cmocka_unit_test(no_spike_gets_lost),
         cmocka_unit_test(a_job_without_rows_has_empty_curves),
         cmocka_unit_test(whatever_the_id_is_it_is_json),

@@ -1,7 +1,7 @@
 /* What agents and workers say of what is used and could be done, and what is told of it. */
 #include <math.h>
 
-#include "server/api/render.h"
+#include "server/render/render.h"
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
 
@@ -84,7 +84,7 @@ static void say_beat(struct core_world *w, struct far_end *agent, Cairn__V1__Age
 
 static Cairn__V1__Job *shown(struct core_world *w, const struct scene *s)
 {
-    Cairn__V1__Job *job = render_job(w->core, s->job, 10, false);
+    Cairn__V1__Job *job = render_job(w->core, s->job, 10);
     assert_non_null(job);
     assert_int_equal(job->n_workers, 2);
     return job;

@@ -136,6 +136,48 @@ static void a_repeated_submission_finds_a_job_that_ended_long_ago(void **state)
     free(spec);
 }
 
+static void count_ckpts(void *arg, struct core_job *job)
+{
+    *(size_t *)arg += job->m.catalog_count;
+}
+
+/* By the core, and by a thread that has a journal of its own. */
+static void a_look_leaves_one_that_ended_in_the_journal(void **state)
+{
+    struct core_world *w = *state;
+    char id[16], found[16] = "";
+    struct core_job *job = NULL;
+    struct core *reader = NULL;
+    size_t count = 0;
+    kill_queued(w, "a", id);
+    put_ckpt(w, id, 10, MACHINE_CKPT_GOOD);
+    core_restart(w);
+    assert_int_equal(core_seek(w->core, "b", found, &job), ST_NOT_FOUND);
+    assert_int_equal(core_seek(w->core, "a", found, &job), ST_OK);
+    assert_null(job);
+    assert_string_equal(found, id);
+    assert_int_equal(core_look(w->core, id, count_ckpts, &count), ST_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(count_loaded(w), 0);
+
+    struct core_options options = { .clock = &w->clock, .log = &w->log };
+    assert_int_equal(journal_open_beside(w->path, &options.journal), ST_OK);
+    assert_int_equal(core_reader_new(&options, &reader), ST_OK);
+    put_ckpt(w, id, 20, MACHINE_CKPT_GOOD); /* of which it hears, too */
+    assert_int_equal(core_look(reader, id, count_ckpts, &count), ST_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(core_look(reader, "j-0", count_ckpts, &count), ST_NOT_FOUND);
+    core_free(reader);
+    journal_close(options.journal);
+
+    struct core_job *loaded = find(w, "a"); /* that one is looked at as it is */
+    assert_int_equal(core_seek(w->core, id, found, &job), ST_OK);
+    assert_ptr_equal(job, loaded);
+    assert_int_equal(core_look(w->core, id, count_ckpts, &count), ST_OK);
+    assert_int_equal(count, 5);
+    assert_int_equal(count_loaded(w), 1);
+}
+
 static void what_it_may_have_left_is_done_after_the_start(void **state)
 {
     struct core_world *w = *state;
@@ -404,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_job_that_ended_is_read_when_somebody_asks),
         CASE(a_repeated_submission_finds_a_job_that_ended_long_ago),
+        CASE(a_look_leaves_one_that_ended_in_the_journal),
         CASE(what_it_may_have_left_is_done_after_the_start),
         CASE(retention_goes_on_after_the_start),
         CASE(few_of_them_stay_in_memory),

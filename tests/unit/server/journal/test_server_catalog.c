@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/api/render.h"
 #include "server/journal/journal.h"
+#include "server/render/render.h"
 #include "tests/test.h"
 #include "tests/unit/server/journal/journal_fixture.h"
 
@@ -203,7 +203,7 @@ static int close_job(void **state)
 static void a_job_is_shown_with_its_newest_checkpoints(void **state)
 {
     struct core_job *job = *state;
-    Cairn__V1__Job *shown = render_job(NULL, job, RENDER_CKPTS, false);
+    Cairn__V1__Job *shown = render_job(NULL, job, RENDER_CKPTS);
     assert_non_null(shown);
     assert_int_equal(shown->n_checkpoints, RENDER_CKPTS);
     assert_int_equal(shown->checkpoints[0]->step, KEPT);

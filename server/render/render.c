@@ -1,4 +1,4 @@
-#include "server/api/render.h"
+#include "server/render/render.h"
 
 #include <errno.h>
 #include <math.h>
@@ -31,7 +31,7 @@ char *render_text(const char *value)
     return value[0] ? strdup(value) : (char *)protobuf_c_empty_string;
 }
 
-static char *time_text(int64_t wall_ms)
+char *render_time_text(int64_t wall_ms)
 {
     char out[32];
     render_time(wall_ms, out);
@@ -124,7 +124,7 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
     out->raw_bytes = ckpt->raw_bytes;
     out->digest = render_text(ckpt->digest);
     out->shards = ckpt->shards;
-    out->committed_at = time_text(ckpt->wall_ms);
+    out->committed_at = render_time_text(ckpt->wall_ms);
     out->status = render_text(bad ? "bad" : "good");
     out->verified__case = CAIRN__V1__CHECKPOINT__VERIFIED__VERIFIED;
     out->verified = ckpt->verified;
@@ -461,31 +461,6 @@ static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
     return true;
 }
 
-static bool add_event(void *arg, const struct journal_event *row)
-{
-    Cairn__V1__Job *out = arg;
-    Cairn__V1__Event *event = malloc(sizeof *event);
-    if (!event)
-        return false;
-    cairn__v1__event__init(event);
-    event->time = time_text(row->wall_ms);
-    event->generation = row->generation;
-    event->step = row->step;
-    event->kind = render_text(row->kind);
-    event->message = render_text(row->message);
-    out->events[out->n_events++] = event;
-    return true;
-}
-
-static bool add_events(struct core *core, const struct core_job *job, Cairn__V1__Job *out)
-{
-    out->events = calloc(RENDER_EVENTS, sizeof(void *));
-    if (!out->events)
-        return false;
-    return journal_each_event(core_options(core)->journal, job->id, RENDER_EVENTS, add_event,
-                              out) == ST_OK;
-}
-
 static bool add_phase(const struct core_job *job, uint32_t part, Cairn__V1__Job *out)
 {
     const double ms = core_part_ms(job, part);
@@ -561,9 +536,9 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->goodput = machine_goodput(m);
     add_copies(job, out);
     out->final_digest = render_text(m->final_digest);
-    out->submitted_at = time_text(m->submitted_wall);
-    out->started_at = time_text(m->started_wall);
-    out->ended_at = time_text(m->ended_wall);
+    out->submitted_at = render_time_text(m->submitted_wall);
+    out->started_at = render_time_text(m->started_wall);
+    out->ended_at = render_time_text(m->ended_wall);
     out->job_file = render_text(job->job_file);
     if (job->unreadable[0])
         return; /* what its file would say */
@@ -576,8 +551,7 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->store = render_text(store);
 }
 
-Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
-                           bool with_events)
+Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max)
 {
     Cairn__V1__Job *out = malloc(sizeof *out);
     if (!out)
@@ -587,8 +561,7 @@ Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
               add_workers(job, out) && add_spares(job, out) && add_lost(job, out) &&
-              add_plan(job, out) && add_pace(job, out) &&
-              (!with_events || add_events(core, job, out));
+              add_plan(job, out) && add_pace(job, out);
     if (ok)
         return out;
     cairn__v1__job__free_unpacked(out, NULL);

@@ -1,6 +1,10 @@
 /*
  * Jobs, checkpoints and nodes as the messages of control.proto.
  *
+ * What the core knows is taken on its thread. What only the journal knows, a job's history, is
+ * added on any thread, from a connection of that thread's own (journal_open_beside): a thousand
+ * events take milliseconds.
+ *
  * Memory: what comes back is on the heap, to be freed by the message's free_unpacked(…, NULL).
  *         NULL: no memory.
  */
@@ -9,18 +13,18 @@
 #include "cairn/v1/control.pb-c.h"
 #include "server/core/core.h"
 
-#define RENDER_EVENTS     1000 /* the newest events of a job that GetJob and ExplainJob show */
+#define RENDER_EVENTS     1000 /* the newest events of a job that its history shows */
 #define RENDER_CKPTS      100  /* the newest checkpoints of a job that is shown alone */
-#define RENDER_RECOVERIES 64   /* the newest recoveries of a job that they show */
+#define RENDER_RECOVERIES 64   /* the newest recoveries, likewise */
 #define RENDER_PAGE       1000 /* jobs, checkpoints */
 
 /* "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
+char *render_time_text(int64_t wall_ms); /* the same, for a message's field */
 
-/* With its newest ckpts_max checkpoints, and, if asked, its newest events. core: may be NULL for a
- * job that ended, without events. */
-Cairn__V1__Job *render_job(struct core *core, struct core_job *job, size_t ckpts_max,
-                           bool with_events);
+/* With its newest ckpts_max checkpoints, without its history. core: may be NULL for a job that
+ * ended. */
+Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max);
 Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
 /*
  * Those after the token, newest first; size 0: RENDER_PAGE of them.
@@ -30,18 +34,35 @@ MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, con
                                     Cairn__V1__ListCheckpointsReply **out);
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node);
 
-/* Added to a job's message. false: no memory, or the journal can't be read. */
-bool render_recoveries(struct core *core, const struct core_job *job, Cairn__V1__Job *out);
+/* What a job's history is told with beside the journal, as the core has it. */
+struct render_history {
+    char job[16];
+    uint32_t generation;      /* the newest */
+    bool over;                /* the job has ended */
+    struct recovery recovery; /* the newest: its row is written when it is closed */
+};
+struct render_history render_history_of(const struct core_job *job);
+/*
+ * Adds the newest events and recoveries to the job's message.
+ * Errors: those of the journal; ST_NO_MEMORY
+ */
+MUST_CHECK enum status render_history(const struct render_history *of, struct journal *journal,
+                                      Cairn__V1__Job *out);
 Cairn__V1__Recovery *render_recovery(const struct recovery *r);
 /* A record as the journal has it; the job's own where it is still under way. false: it is none. */
-bool render_read_recovery(const struct core_job *job, uint32_t generation, const char *text,
+bool render_read_recovery(const struct render_history *of, uint32_t generation, const char *text,
                           struct recovery *out);
 /* The seconds of each part. */
 bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
                   Cairn__V1__LostSeconds ***out);
 
 /* What happened, where each second went, first cause first; also as a text for people. */
-Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job);
+struct explain;
+/* As far as the core knows it. core: as of render_job; spare_node: there are nodes beside one. */
+struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node);
+/* With what the journal says, which is told where it can't be read. Ends the explanation. */
+Cairn__V1__ExplainJobReply *explain_end(struct explain *explain, struct journal *journal);
+void explain_free(struct explain *explain); /* one that isn't ended; NULL is fine */
 
 /* Why a job is as it is, and where its store is full what people can do about that. core: as of
  * render_job. */

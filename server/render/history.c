@@ -1,8 +1,10 @@
-/* A job's recoveries as messages: from the journal, the newest as the job has it. */
+/* A job's events and recoveries as messages: from the journal, the newest recovery as the job has
+ * it. */
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "server/api/render.h"
 #include "server/machine/codec.h"
+#include "server/render/render.h"
 #include "server/story/story.h"
 
 bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
@@ -68,20 +70,29 @@ Cairn__V1__Recovery *render_recovery(const struct recovery *r)
     return NULL;
 }
 
-bool render_read_recovery(const struct core_job *job, uint32_t generation, const char *text,
+struct render_history render_history_of(const struct core_job *job)
+{
+    struct render_history out = { .generation = job->m.generation,
+                                  .over = machine_state_final(job->m.state),
+                                  .recovery = job->m.recovery };
+    (void)snprintf(out.job, sizeof out.job, "%s", job->id);
+    return out;
+}
+
+bool render_read_recovery(const struct render_history *of, uint32_t generation, const char *text,
                           struct recovery *out)
 {
     if (!text[0])
         return false;
-    if (generation == job->m.recovery.generation && recovery_open(&job->m.recovery)) {
-        *out = job->m.recovery; /* its row is written when it is closed */
+    if (generation == of->recovery.generation && recovery_open(&of->recovery)) {
+        *out = of->recovery;
         return true;
     }
     return machine_decode_recovery(out, text) == ST_OK;
 }
 
 struct listing {
-    const struct core_job *job;
+    const struct render_history *of;
     Cairn__V1__Job *out;
     bool failed;
 };
@@ -90,7 +101,7 @@ static bool add_recovery(void *arg, uint32_t generation, const char *text)
 {
     struct listing *listing = arg;
     struct recovery r;
-    if (!render_read_recovery(listing->job, generation, text, &r))
+    if (!render_read_recovery(listing->of, generation, text, &r))
         return true;
     Cairn__V1__Recovery *one = render_recovery(&r);
     listing->failed = one == NULL;
@@ -99,13 +110,33 @@ static bool add_recovery(void *arg, uint32_t generation, const char *text)
     return one != NULL;
 }
 
-bool render_recoveries(struct core *core, const struct core_job *job, Cairn__V1__Job *out)
+static bool add_event(void *arg, const struct journal_event *row)
 {
-    struct listing listing = { .job = job, .out = out };
-    out->recoveries = calloc(RENDER_RECOVERIES, sizeof(void *));
-    if (!out->recoveries)
+    struct listing *listing = arg;
+    Cairn__V1__Event *event = malloc(sizeof *event);
+    listing->failed = event == NULL;
+    if (!event)
         return false;
-    return journal_each_recovery(core_options(core)->journal, job->id, RENDER_RECOVERIES,
-                                 add_recovery, &listing) == ST_OK &&
-           !listing.failed;
+    cairn__v1__event__init(event);
+    event->time = render_time_text(row->wall_ms);
+    event->generation = row->generation;
+    event->step = row->step;
+    event->kind = render_text(row->kind);
+    event->message = render_text(row->message);
+    listing->out->events[listing->out->n_events++] = event;
+    return true;
+}
+
+enum status render_history(const struct render_history *of, struct journal *journal,
+                           Cairn__V1__Job *out)
+{
+    struct listing listing = { .of = of, .out = out };
+    out->events = calloc(RENDER_EVENTS, sizeof(void *));
+    out->recoveries = calloc(RENDER_RECOVERIES, sizeof(void *));
+    if (!out->events || !out->recoveries)
+        return ST_NO_MEMORY;
+    enum status st = journal_each_event(journal, of->job, RENDER_EVENTS, add_event, &listing);
+    if (st == ST_OK && !listing.failed)
+        st = journal_each_recovery(journal, of->job, RENDER_RECOVERIES, add_recovery, &listing);
+    return st == ST_OK && listing.failed ? ST_NO_MEMORY : st;
 }

@@ -5,19 +5,28 @@
 #include <string.h>
 
 #include "common/buf.h"
-#include "server/api/render.h"
+#include "server/render/render.h"
 #include "server/story/story.h"
 
 #define TEXT_MAX   ((size_t)512 * 1024)
 #define EVENTS_MAX 200 /* that are listed: the newest */
 #define SHOWN_MAX  64  /* generations in the time line: the newest */
 
-struct page {
-    struct buf text;
-    struct buf times; /* the time line, until it is its turn */
+/*
+ * Begun by the core's thread, which knows how the job is, ended by one that reads what happened to
+ * it. The text's parts stand in another order than they are known in.
+ */
+struct explain {
+    struct buf text;  /* the head, and in the end all of it */
+    struct buf plan;  /* about checkpoints */
+    struct buf times; /* the time line */
+    struct buf *to;   /* one of them: where lines go */
     struct story story;
     enum status status;
-    const struct core_job *job;
+    struct render_history of;
+    char name[LIMIT_NAME];
+    bool readable; /* its file can be read */
+    bool spare_node, copies;
     Cairn__V1__ExplainJobReply *out;
     /* Events "saved" in a row are one line: how many, the steps of the first two, the last one. */
     uint32_t saved_count;
@@ -27,37 +36,30 @@ struct page {
     char saved[LIMIT_REASON];
 };
 
-static void add_line(struct page *page, struct buf *to, const char *format, va_list args)
+static void __attribute__((format(printf, 2, 3)))
+line(struct explain *page, const char *format, ...)
 {
     char out[2 * LIMIT_REASON];
+    va_list args;
+    va_start(args, format);
     (void)vsnprintf(out, sizeof out, format, args);
-    if (page->status == ST_OK)
-        page->status = buf_append_text(to, out);
-    if (page->status == ST_OK)
-        page->status = buf_append_text(to, "\n");
-}
-
-static void __attribute__((format(printf, 2, 3))) line(struct page *page, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    add_line(page, &page->text, format, args);
     va_end(args);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(page->to, out);
+    if (page->status == ST_OK)
+        page->status = buf_append_text(page->to, "\n");
 }
 
-/* The same, for the time line. */
-static void __attribute__((format(printf, 2, 3)))
-time_line(struct page *page, const char *format, ...)
+static void append(struct explain *page, const struct buf *part)
 {
-    va_list args;
-    va_start(args, format);
-    add_line(page, &page->times, format, args);
-    va_end(args);
+    if (page->status == ST_OK && part->size > 0)
+        page->status = buf_append(page->to, part->data, part->size);
 }
 
-static void head(struct page *page, const struct core *core)
+/* ---- what the core knows ---- */
+
+static void head(struct explain *page, const struct core *core, const struct core_job *job)
 {
-    const struct core_job *job = page->job;
     const struct machine *m = &job->m;
     struct reason reason;
     render_reason(core, job, &reason);
@@ -83,9 +85,8 @@ static void head(struct page *page, const struct core *core)
     }
 }
 
-static void seconds(struct page *page)
+static void seconds(struct explain *page, const struct machine *m)
 {
-    const struct machine *m = &page->job->m;
     static const char *const means[MACHINE_LOST_COUNT] = {
         [MACHINE_LOST_DETECT] = "until a failure was noticed",
         [MACHINE_LOST_FORM] = "ending the old and starting the new workers",
@@ -113,61 +114,11 @@ static void seconds(struct page *page)
     }
 }
 
-static void losses(struct page *page)
-{
-    auto_buf struct buf table;
-    buf_init(&table, TEXT_MAX);
-    if (page->status == ST_OK)
-        page->status = story_losses(&page->story, &table);
-    if (page->status != ST_OK || table.size == 0)
-        return;
-    line(page, "%s", "");
-    line(page, "What was lost between generations, by cause:");
-    if (page->status == ST_OK)
-        page->status = buf_append_text(&page->text, table.data);
-}
-
-static bool add_advice(Cairn__V1__ExplainJobReply *out, const struct story_advice *advice)
-{
-    Cairn__V1__Advice *one = malloc(sizeof *one);
-    if (!one)
-        return false;
-    cairn__v1__advice__init(one);
-    out->advice[out->n_advice++] = one;
-    one->about = render_text(advice->about);
-    one->text = render_text(advice->text.text);
-    return one->about && one->text;
-}
-
-static void advice(struct page *page, struct core *core)
-{
-    struct story_advice list[STORY_ADVICE];
-    struct core_node *nodes[2];
-    const struct core_job *job = page->job;
-    const struct story_facts facts = { .job = job->name,
-                                       .spare_node = core_nodes(core, nodes, 2) > 1,
-                                       .copies = job->spec->checkpoint.memory_every > 0 ||
-                                                 job->copies.every > 0 };
-    const uint32_t count = story_advise(&page->story, &facts, list);
-    page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
-    if (!page->out->advice)
-        page->status = ST_NO_MEMORY;
-    if (count > 0) {
-        line(page, "%s", "");
-        line(page, "What you can do:");
-    }
-    for (uint32_t i = 0; page->status == ST_OK && i < count; i++) {
-        line(page, "  %s: %s", list[i].about, list[i].text.text);
-        if (!add_advice(page->out, &list[i]))
-            page->status = ST_NO_MEMORY;
-    }
-}
-
 /* When the next checkpoint is taken, and why then. */
-static void checkpoints(struct page *page)
+static void checkpoints(struct explain *page, const struct core_job *job)
 {
-    const struct machine *m = &page->job->m;
-    const struct job_duration *every = &page->job->spec->checkpoint.every;
+    const struct machine *m = &job->m;
+    const struct job_duration *every = &job->spec->checkpoint.every;
     struct interval_facts facts = machine_interval_facts(m);
     line(page, "%s", "");
     if (every->unit == JOB_STEPS || every->unit == JOB_EPOCHS) {
@@ -207,8 +158,135 @@ static void checkpoints(struct page *page)
     }
 }
 
+static bool render_cause(const struct machine_fault *cause, Cairn__V1__ExplainJobReply *out)
+{
+    if (cause->kind == MACHINE_FAULT_NONE)
+        return true;
+    Cairn__V1__FirstCause *one = malloc(sizeof *one);
+    if (!one)
+        return false;
+    cairn__v1__first_cause__init(one);
+    out->first_cause = one;
+    one->rank = cause->rank == MACHINE_ALL_RANKS ? -1 : (int32_t)cause->rank;
+    one->step = cause->step;
+    one->kind = render_text(machine_fault_name(cause->kind));
+    one->phase = render_text(cause->phase);
+    one->message = render_text(cause->message);
+    return one->kind && one->phase && one->message;
+}
+
+/* What of the message the core knows. */
+static bool render_known(struct explain *page, const struct core *core, struct core_job *job)
+{
+    const struct machine *m = &job->m;
+    Cairn__V1__ExplainJobReply *out = page->out;
+    out->train_seconds = (double)m->accounts.train_ms / 1e3;
+    out->since = render_time_text(m->since_state == m->state ? m->since_wall : 0);
+    if (m->recovery.state == RECOVERY_ENDING) {
+        out->ending = render_recovery(&m->recovery);
+        if (!out->ending)
+            return false;
+        out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
+    }
+    out->job = render_job(core, job, RENDER_CKPTS);
+    return out->since && out->job && render_cause(&m->first_cause, out);
+}
+
+static void write_known(struct explain *page, const struct core *core, const struct core_job *job)
+{
+    page->to = &page->text;
+    head(page, core, job);
+    seconds(page, &job->m);
+    page->readable = !job->unreadable[0];
+    if (!page->readable)
+        return;
+    page->copies = job->spec->checkpoint.memory_every > 0 || job->copies.every > 0;
+    page->to = &page->plan;
+    checkpoints(page, job);
+}
+
+void explain_free(struct explain *explain)
+{
+    if (!explain)
+        return;
+    buf_release(&explain->text);
+    buf_release(&explain->plan);
+    buf_release(&explain->times);
+    cairn__v1__explain_job_reply__free_unpacked(explain->out, NULL);
+    free(explain);
+}
+
+struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node)
+{
+    struct explain *page = calloc(1, sizeof *page);
+    if (!page)
+        return NULL;
+    page->out = malloc(sizeof *page->out);
+    if (page->out)
+        cairn__v1__explain_job_reply__init(page->out);
+    buf_init(&page->text, TEXT_MAX);
+    buf_init(&page->plan, TEXT_MAX / 2);
+    buf_init(&page->times, TEXT_MAX / 2);
+    page->of = render_history_of(job);
+    page->spare_node = spare_node;
+    (void)snprintf(page->name, sizeof page->name, "%s", job->name);
+    write_known(page, core, job);
+    if (page->status == ST_OK && page->out && render_known(page, core, job))
+        return page;
+    explain_free(page);
+    return NULL;
+}
+
+/* ---- what the journal knows ---- */
+
+static void losses(struct explain *page)
+{
+    auto_buf struct buf table;
+    buf_init(&table, TEXT_MAX);
+    if (page->status == ST_OK)
+        page->status = story_losses(&page->story, &table);
+    if (page->status != ST_OK || table.size == 0)
+        return;
+    line(page, "%s", "");
+    line(page, "What was lost between generations, by cause:");
+    append(page, &table);
+}
+
+static bool add_advice(Cairn__V1__ExplainJobReply *out, const struct story_advice *advice)
+{
+    Cairn__V1__Advice *one = malloc(sizeof *one);
+    if (!one)
+        return false;
+    cairn__v1__advice__init(one);
+    out->advice[out->n_advice++] = one;
+    one->about = render_text(advice->about);
+    one->text = render_text(advice->text.text);
+    return one->about && one->text;
+}
+
+static void advice(struct explain *page)
+{
+    struct story_advice list[STORY_ADVICE];
+    const struct story_facts facts = { .job = page->name,
+                                       .spare_node = page->spare_node,
+                                       .copies = page->copies };
+    const uint32_t count = story_advise(&page->story, &facts, list);
+    page->out->advice = calloc(STORY_ADVICE, sizeof(void *));
+    if (!page->out->advice)
+        page->status = ST_NO_MEMORY;
+    if (count > 0) {
+        line(page, "%s", "");
+        line(page, "What you can do:");
+    }
+    for (uint32_t i = 0; page->status == ST_OK && i < count; i++) {
+        line(page, "  %s: %s", list[i].about, list[i].text.text);
+        if (!add_advice(page->out, &list[i]))
+            page->status = ST_NO_MEMORY;
+    }
+}
+
 /* What is known of how the job came to it; the line stands where it began. */
-static void add_recovery(struct page *page, const struct recovery *r, bool shown)
+static void add_recovery(struct explain *page, const struct recovery *r, bool shown)
 {
     char at[32];
     auto_buf struct buf said;
@@ -217,17 +295,17 @@ static void add_recovery(struct page *page, const struct recovery *r, bool shown
     if (!shown || page->status != ST_OK)
         return;
     render_time(r->wall_ms, at);
-    page->status = story_recovery(r, machine_state_final(page->job->m.state), &said);
+    page->status = story_recovery(r, page->of.over, &said);
     if (page->status == ST_OK)
-        time_line(page, "  %s  recovery: %s", at, said.data);
+        line(page, "  %s  recovery: %s", at, said.data);
 }
 
-static bool add_generation(struct page *page, const struct journal_generation *row)
+static bool add_generation(struct explain *page, const struct journal_generation *row)
 {
     char begin[32], how[LIMIT_REASON + 64] = "runs";
     struct recovery r;
-    const bool shown = row->generation + SHOWN_MAX > page->job->m.generation;
-    if (render_read_recovery(page->job, row->generation, row->recovery, &r))
+    const bool shown = row->generation + SHOWN_MAX > page->of.generation;
+    if (render_read_recovery(&page->of, row->generation, row->recovery, &r))
         add_recovery(page, &r, shown);
     if (!shown)
         return page->status == ST_OK;
@@ -241,13 +319,13 @@ static bool add_generation(struct page *page, const struct journal_generation *r
                        (double)(row->end_ms - row->begin_ms) / 1e3,
                        (unsigned long long)row->end_step);
     }
-    time_line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
-              (unsigned long long)row->restore_step, row->nodes, how);
+    line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
+         (unsigned long long)row->restore_step, row->nodes, how);
     return page->status == ST_OK;
 }
 
 /* "steps 100, 200 ... 900 (9 checkpoints); the last: step 900, ..." */
-static void end_saved(struct page *page)
+static void end_saved(struct explain *page)
 {
     const unsigned long long first = page->saved_steps[0], second = page->saved_steps[1],
                              last = page->saved_step;
@@ -266,7 +344,7 @@ static void end_saved(struct page *page)
 
 static bool add_event(void *arg, const struct journal_event *row)
 {
-    struct page *page = arg;
+    struct explain *page = arg;
     char at[32], begin[96];
     render_time(row->wall_ms, at);
     (void)snprintf(begin, sizeof begin, "  %s  g%-3u step %-8llu %-12.20s ", at, row->generation,
@@ -286,8 +364,6 @@ static bool add_event(void *arg, const struct journal_event *row)
     return page->status == ST_OK;
 }
 
-/* ---- as a message ---- */
-
 /* A list of messages grows by one; NULL: no memory. */
 static Cairn__V1__Generation *append_generation(Cairn__V1__ExplainJobReply *out)
 {
@@ -303,7 +379,7 @@ static Cairn__V1__Generation *append_generation(Cairn__V1__ExplainJobReply *out)
     return one;
 }
 
-static bool render_generation(struct page *page, const struct journal_generation *row)
+static bool render_generation(struct explain *page, const struct journal_generation *row)
 {
     char begin[32], end[32];
     Cairn__V1__Generation *one = append_generation(page->out);
@@ -322,26 +398,9 @@ static bool render_generation(struct page *page, const struct journal_generation
     return one->begin && one->end && one->nodes && one->cause && one->message;
 }
 
-static bool render_cause(const struct machine_fault *cause, Cairn__V1__ExplainJobReply *out)
-{
-    if (cause->kind == MACHINE_FAULT_NONE)
-        return true;
-    Cairn__V1__FirstCause *one = malloc(sizeof *one);
-    if (!one)
-        return false;
-    cairn__v1__first_cause__init(one);
-    out->first_cause = one;
-    one->rank = cause->rank == MACHINE_ALL_RANKS ? -1 : (int32_t)cause->rank;
-    one->step = cause->step;
-    one->kind = render_text(machine_fault_name(cause->kind));
-    one->phase = render_text(cause->phase);
-    one->message = render_text(cause->message);
-    return one->kind && one->phase && one->message;
-}
-
 static bool add_each_generation(void *arg, const struct journal_generation *row)
 {
-    struct page *page = arg;
+    struct explain *page = arg;
     if (!render_generation(page, row))
         page->status = ST_NO_MEMORY;
     return page->status == ST_OK && add_generation(page, row);
@@ -368,68 +427,41 @@ static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply 
     return out->lost_by_cause != NULL;
 }
 
-static bool render_rest(struct page *page)
-{
-    const struct machine *m = &page->job->m;
-    Cairn__V1__ExplainJobReply *out = page->out;
-    char since[32];
-    render_time(m->since_state == m->state ? m->since_wall : 0, since);
-    out->train_seconds = (double)m->accounts.train_ms / 1e3;
-    out->since = render_text(since);
-    if (m->recovery.state == RECOVERY_ENDING) {
-        out->ending = render_recovery(&m->recovery);
-        if (!out->ending)
-            return false;
-        out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
-    }
-    return out->since && render_cause(&m->first_cause, out) && render_losses(&page->story, out);
-}
-
 /* In this order, whatever is read first. */
-static enum status write_page(struct page *page, struct core *core)
+static void write_rest(struct explain *page, struct journal *journal)
 {
-    const struct core_job *job = page->job;
-    struct journal *journal = core_options(core)->journal;
-    enum status st = journal_each_generation(journal, job->id, add_each_generation, page);
-    if (job->m.recovery.state == RECOVERY_ENDING)
-        add_recovery(page, &job->m.recovery, true);
-    head(page, core);
-    seconds(page);
+    page->to = &page->times;
+    enum status st = journal_each_generation(journal, page->of.job, add_each_generation, page);
+    if (page->of.recovery.state == RECOVERY_ENDING)
+        add_recovery(page, &page->of.recovery, true);
+    page->to = &page->text;
     losses(page);
-    if (!job->unreadable[0]) {
-        advice(page, core);
-        checkpoints(page);
-    }
+    if (page->readable)
+        advice(page);
+    append(page, &page->plan);
     line(page, "%s", "");
     line(page, "Time line (the newest %d generations):", SHOWN_MAX);
-    if (page->status == ST_OK && page->times.size > 0)
-        page->status = buf_append_text(&page->text, page->times.data);
+    append(page, &page->times);
     line(page, "%s", "");
     line(page, "What happened (the newest %d events):", EVENTS_MAX);
     if (st == ST_OK)
-        st = journal_each_event(journal, job->id, EVENTS_MAX, add_event, page);
+        st = journal_each_event(journal, page->of.job, EVENTS_MAX, add_event, page);
     end_saved(page);
     if (st != ST_OK)
         line(page, "  The journal can't be read: %s", status_string(st));
-    return page->status;
 }
 
-Cairn__V1__ExplainJobReply *explain_job(struct core *core, struct core_job *job)
+Cairn__V1__ExplainJobReply *explain_end(struct explain *explain, struct journal *journal)
 {
-    struct page page = { .job = job, .status = ST_OK, .out = malloc(sizeof *page.out) };
-    if (!page.out)
-        return NULL;
-    cairn__v1__explain_job_reply__init(page.out);
-    buf_init(&page.text, TEXT_MAX);
-    buf_init(&page.times, TEXT_MAX / 2);
-    const enum status st = write_page(&page, core);
+    Cairn__V1__ExplainJobReply *out = explain->out;
     size_t size;
-    buf_release(&page.times);
-    page.out->text = buf_take(&page.text, &size);
-    page.out->job = render_job(core, job, RENDER_CKPTS, true);
-    if (st != ST_NO_MEMORY && page.out->text && page.out->job &&
-        render_recoveries(core, job, page.out->job) && render_rest(&page))
-        return page.out;
-    cairn__v1__explain_job_reply__free_unpacked(page.out, NULL);
-    return NULL;
+    write_rest(explain, journal);
+    out->text = buf_take(&explain->text, &size);
+    const bool whole = explain->status == ST_OK && out->text &&
+                       render_history(&explain->of, journal, out->job) == ST_OK &&
+                       render_losses(&explain->story, out);
+    if (whole)
+        explain->out = NULL;
+    explain_free(explain);
+    return whole ? out : NULL;
 }
