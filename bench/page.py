@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 HERE = Path(__file__).resolve().parent
 PAUSED, READERS = 3, 10
-PAGE_ROWS = 2048  # that the coordinator hands over at a time
+PAGE_ROWS = 4096  # that the coordinator hands over at a time
 GOAL_MS, GOAL_CORE_MS, GOAL_STEP = 200, 1, 1.01
 
 MODEL = """\
