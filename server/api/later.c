@@ -95,7 +95,8 @@ struct later *later_rows(const struct later_of *of, uint64_t from_step)
 struct later *later_ckpts(const struct later_of *of, size_t size, const char *token)
 {
     struct later with = { .kind = CKPTS, .size = size };
-    (void)snprintf(with.token, sizeof with.token, "%s", token);
+    const bool fits = strlen(token) < sizeof with.token; /* as each of ours does */
+    (void)snprintf(with.token, sizeof with.token, "%s", fits ? token : "?");
     return begin(of, with);
 }
 
@@ -111,10 +112,11 @@ static enum status end_job(struct later *later, struct journal *journal)
 
 static enum status end_explanation(struct later *later, struct journal *journal)
 {
-    Cairn__V1__ExplainJobReply *out = explain_end(later->explain, journal);
+    Cairn__V1__ExplainJobReply *out = NULL;
+    const enum status st = explain_end(later->explain, journal, &out);
     later->explain = NULL;
-    if (!out)
-        return ST_NO_MEMORY;
+    if (st != ST_OK)
+        return st;
     (void)rpc_call_send(later->call, &out->base);
     cairn__v1__explain_job_reply__free_unpacked(out, NULL);
     return ST_OK;

@@ -451,17 +451,22 @@ static void write_rest(struct explain *page, struct journal *journal)
         line(page, "  The journal can't be read: %s", status_string(st));
 }
 
-Cairn__V1__ExplainJobReply *explain_end(struct explain *explain, struct journal *journal)
+enum status explain_end(struct explain *explain, struct journal *journal,
+                        Cairn__V1__ExplainJobReply **out)
 {
-    Cairn__V1__ExplainJobReply *out = explain->out;
+    Cairn__V1__ExplainJobReply *reply = explain->out;
     size_t size;
     write_rest(explain, journal);
-    out->text = buf_take(&explain->text, &size);
-    const bool whole = explain->status == ST_OK && out->text &&
-                       render_history(&explain->of, journal, out->job) == ST_OK &&
-                       render_losses(&explain->story, out);
-    if (whole)
+    reply->text = buf_take(&explain->text, &size);
+    enum status st = render_history(&explain->of, journal, reply->job);
+    if (st == ST_OK)
+        st = explain->status;
+    if (st == ST_OK && (!reply->text || !render_losses(&explain->story, reply)))
+        st = ST_NO_MEMORY;
+    if (st == ST_OK) {
+        *out = reply;
         explain->out = NULL;
+    }
     explain_free(explain);
-    return whole ? out : NULL;
+    return st;
 }

@@ -60,8 +60,9 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
 struct explain;
 /* As far as the core knows it. core: as of render_job; spare_node: there are nodes beside one. */
 struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node);
-/* With what the journal says, which is told where it can't be read. Ends the explanation. */
-Cairn__V1__ExplainJobReply *explain_end(struct explain *explain, struct journal *journal);
+/* With what the journal says. Ends the explanation. Errors: the journal's, ST_NO_MEMORY */
+MUST_CHECK enum status explain_end(struct explain *explain, struct journal *journal,
+                                   Cairn__V1__ExplainJobReply **out);
 void explain_free(struct explain *explain); /* one that isn't ended; NULL is fine */
 
 /* Why a job is as it is, and where its store is full what people can do about that. core: as of
