@@ -161,6 +161,19 @@ static void put_if_new(struct live *live, const char *name, const struct buf *te
     put_event(live, name, text->data, text->size);
 }
 
+/* told: what the page was told before; NULL: nothing. */
+static void put_jobs(struct live *live, const struct snapshot *told)
+{
+    struct buf text;
+    buf_init(&text, HTTP_JSON_BYTES);
+    if (snapshot_put_changes(live->seen, told, &text) != ST_OK) {
+        live->over = true; /* no memory: the browser comes again */
+    } else if (text.size > 0) {
+        put_event(live, "jobs", text.data, text.size);
+    }
+    buf_release(&text);
+}
+
 static void look_at_all(struct live *live)
 {
     const int64_t until = now_ms() + PING_MS;
@@ -171,16 +184,18 @@ static void look_at_all(struct live *live)
                 : poll_wait(live->http->parts.poll, live->seen, (int32_t)(until - now_ms()));
         if (next == NULL)
             return;
-        snapshot_unref(live->seen);
+        const struct snapshot *before = live->seen;
         live->seen = next;
+        if (next->up) { /* all, where the page is to be told that it is back */
+            put_jobs(live, live->down ? NULL : before);
+            live->nodes_hash = live->down ? 0 : live->nodes_hash;
+            live->down = false;
+        }
+        snapshot_unref(before);
         if (!next->up) {
             put_down(live, next->error);
             continue;
         }
-        if (live->down)
-            live->job_hash = live->nodes_hash = 0; /* the page is told that it is back */
-        live->down = false;
-        put_if_new(live, "jobs", snapshot_jobs_json(next), &live->job_hash);
         if (live->nodes_ms == 0 || now_ms() - live->nodes_ms >= NODES_MS) {
             live->nodes_ms = now_ms();
             put_if_new(live, "nodes", snapshot_nodes_json(next), &live->nodes_hash);

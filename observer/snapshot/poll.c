@@ -88,7 +88,7 @@ static struct snapshot *look(struct poll *poll)
     }
     struct snapshot *made =
         snapshot_new(answer.pages, answer.page_count, (Cairn__V1__ListNodesReply *)answer.nodes,
-                     (Cairn__V1__GetVersionReply *)answer.version);
+                     (Cairn__V1__GetVersionReply *)answer.version, poll->latest);
     if (made == NULL) {
         release_answer(&answer);
         return NULL;

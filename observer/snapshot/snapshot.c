@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/unconst.h"
+#include "observer/snapshot/texts.h"
 #include "proto/text/json.h"
 
 #define JSON_BYTES_MAX ((size_t)64 << 20)
@@ -19,8 +20,10 @@ struct held {
     Cairn__V1__Job **jobs;
     Cairn__V1__ListNodesReply *nodes;
     Cairn__V1__GetVersionReply *version;
-    pthread_mutex_t lock; /* of the texts */
+    pthread_mutex_t lock; /* of what follows */
     struct buf jobs_json, nodes_json;
+    struct texts *texts;  /* of the jobs; NULL: nobody asked for them yet */
+    struct texts *before; /* until then: the newest that were made before */
 };
 
 struct made {
@@ -45,6 +48,8 @@ static void unref_held(struct held *held)
     (void)pthread_mutex_destroy(&held->lock);
     buf_release(&held->jobs_json);
     buf_release(&held->nodes_json);
+    texts_unref(held->texts);
+    texts_unref(held->before);
     free(held->pages);
     free(held->jobs);
     free(held);
@@ -77,17 +82,30 @@ const Cairn__V1__Job *snapshot_job(const struct snapshot *snapshot, const char *
 
 /* ---- as JSON ---- */
 
-static json_t *jobs_value(const struct snapshot *snapshot)
+/* Owned by held, and there as long as it is; NULL: no memory. Its lock is held. */
+static const struct texts *texts_of(struct held *held, size_t job_count)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < snapshot->job_count; i++) {
-        if (json_array_append_new(list, json_from_message(&snapshot->jobs[i]->base)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+    if (held->texts == NULL) {
+        held->texts = texts_new(held->jobs, job_count, held->before);
+        texts_unref(held->before);
+        held->before = NULL;
     }
-    return list == NULL ? NULL
-                        : json_pack("{s:o, s:b}", "jobs", list, "truncated", snapshot->truncated);
+    return held->texts;
+}
+
+static enum status put_jobs(const struct texts *texts, const struct texts *known, bool truncated,
+                            struct buf *out)
+{
+    const size_t begin = out->size;
+    size_t count = 0;
+    enum status st = buf_append_text(out, "{\"jobs\":[");
+    if (st == ST_OK)
+        st = texts_put(texts, known, out, &count);
+    if (st == ST_OK)
+        st = buf_printf(out, "],\"truncated\":%s}\n", truncated ? "true" : "false");
+    if (count == 0 && known != NULL)
+        out->size = begin;
+    return st;
 }
 
 static const struct buf *text_of(struct held *held, struct buf *text, json_t *value)
@@ -103,13 +121,44 @@ static const struct buf *text_of(struct held *held, struct buf *text, json_t *va
 const struct buf *snapshot_jobs_json(const struct snapshot *snapshot)
 {
     struct held *held = made_of(snapshot)->held;
+    enum status st = ST_OK;
     if (held == NULL)
         return NULL;
     (void)pthread_mutex_lock(&held->lock);
-    if (held->jobs_json.size == 0)
-        return text_of(held, &held->jobs_json, jobs_value(snapshot));
+    if (held->jobs_json.size == 0) {
+        const struct texts *texts = texts_of(held, snapshot->job_count);
+        st = texts == NULL ? ST_NO_MEMORY
+                           : put_jobs(texts, NULL, snapshot->truncated, &held->jobs_json);
+        if (st != ST_OK)
+            buf_clear(&held->jobs_json);
+    }
     (void)pthread_mutex_unlock(&held->lock);
-    return &held->jobs_json;
+    return st == ST_OK ? &held->jobs_json : NULL;
+}
+
+/* A reference; NULL: there are none. made: also where nobody asked for them yet. */
+static struct texts *take_texts(const struct snapshot *snapshot, bool made)
+{
+    struct held *held = snapshot != NULL ? made_of(snapshot)->held : NULL;
+    if (held == NULL)
+        return NULL;
+    (void)pthread_mutex_lock(&held->lock);
+    if (made)
+        (void)texts_of(held, snapshot->job_count);
+    struct texts *texts = texts_ref(held->texts != NULL ? held->texts : held->before);
+    (void)pthread_mutex_unlock(&held->lock);
+    return texts;
+}
+
+enum status snapshot_put_changes(const struct snapshot *snapshot, const struct snapshot *told,
+                                 struct buf *out)
+{
+    struct texts *texts = take_texts(snapshot, true), *known = take_texts(told, true);
+    const enum status st =
+        texts == NULL ? ST_NO_MEMORY : put_jobs(texts, known, snapshot->truncated, out);
+    texts_unref(texts);
+    texts_unref(known);
+    return st;
 }
 
 const struct buf *snapshot_nodes_json(const struct snapshot *snapshot)
@@ -157,7 +206,8 @@ static struct held *held_new(Cairn__V1__ListJobsReply *const *pages, size_t page
 }
 
 struct snapshot *snapshot_new(Cairn__V1__ListJobsReply *const *pages, size_t page_count,
-                              Cairn__V1__ListNodesReply *nodes, Cairn__V1__GetVersionReply *version)
+                              Cairn__V1__ListNodesReply *nodes, Cairn__V1__GetVersionReply *version,
+                              const struct snapshot *last)
 {
     size_t count = 0;
     struct made *made = calloc(1, sizeof(*made));
@@ -170,6 +220,7 @@ struct snapshot *snapshot_new(Cairn__V1__ListJobsReply *const *pages, size_t pag
     held->version = version;
     atomic_init(&made->refs, 1);
     made->held = held;
+    held->before = take_texts(last, false);
     made->snapshot = (struct snapshot){
         .up = true, .jobs = held->jobs, .job_count = count, .nodes = nodes, .version = version
     };

@@ -35,13 +35,17 @@ const Cairn__V1__Job *snapshot_job(const struct snapshot *snapshot, const char *
  * snapshot, made when they are asked for first; NULL: no memory. */
 const struct buf *snapshot_jobs_json(const struct snapshot *snapshot);
 const struct buf *snapshot_nodes_json(const struct snapshot *snapshot);
+/* As snapshot_jobs_json, of those jobs alone that `told` lacks or shows as they aren't any more;
+ * nothing is appended where there are none. told: NULL for all. */
+MUST_CHECK enum status snapshot_put_changes(const struct snapshot *snapshot,
+                                            const struct snapshot *told, struct buf *out);
 
 /* ---- for whoever makes them ---- */
 
-/* Holds what it is given: messages are freed with it. Replies may be NULL. NULL: no memory, and
- * nothing was taken. */
+/* Holds what it is given: messages are freed with it. Replies may be NULL, and so may last, the
+ * one before it. NULL: no memory, and nothing was taken. */
 struct snapshot *snapshot_new(Cairn__V1__ListJobsReply *const *pages, size_t page_count,
-                              Cairn__V1__ListNodesReply *nodes,
-                              Cairn__V1__GetVersionReply *version);
+                              Cairn__V1__ListNodesReply *nodes, Cairn__V1__GetVersionReply *version,
+                              const struct snapshot *last);
 /* One that shows what `last` does, though the coordinator doesn't answer. last may be NULL. */
 struct snapshot *snapshot_stale(const struct snapshot *last, const char *error);

@@ -16,7 +16,7 @@
 /* Where that is in the file's header: 4 bytes, big endian. */
 #define JOURNAL_ID_OFFSET 68
 /* user_version, which every upgrade of open.c raises. */
-#define JOURNAL_VERSION 13
+#define JOURNAL_VERSION 14
 
 enum journal_sql {
     SQL_PUT_JOB,

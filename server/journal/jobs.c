@@ -75,13 +75,24 @@ static enum status find_id(struct journal *journal, enum journal_sql sql, char o
     return st;
 }
 
+/* Blocks that have as many rows together, or one; whoever deletes any has done enough. */
+static enum status forget_metrics(struct journal *journal, const char *id, int64_t *room)
+{
+    const enum status st = journal_run(journal, SQL_FORGET_METRICS, "ti", id, *room);
+    if (sqlite3_changes(journal->db) > 0)
+        *room = 0;
+    return st;
+}
+
 static enum status forget_some(struct journal *journal, const char *id, int64_t *room)
 {
-    static const enum journal_sql all[] = { SQL_FORGET_EVENTS,      SQL_FORGET_METRICS,
-                                            SQL_FORGET_GENERATIONS, SQL_FORGET_CKPTS,
-                                            SQL_FORGET_SAVES,       SQL_FORGET_REPORTS,
-                                            SQL_FORGET_RANKS,       SQL_FORGET_COUNTS };
-    enum status st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
+    static const enum journal_sql all[] = { SQL_FORGET_EVENTS,  SQL_FORGET_GENERATIONS,
+                                            SQL_FORGET_CKPTS,   SQL_FORGET_SAVES,
+                                            SQL_FORGET_REPORTS, SQL_FORGET_RANKS,
+                                            SQL_FORGET_COUNTS };
+    enum status st = forget_metrics(journal, id, room);
+    if (st == ST_OK)
+        st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
     if (st != ST_OK || *room <= 0)
         return st;
     st = journal_run(journal, SQL_FORGET_KEYS, "t", id);

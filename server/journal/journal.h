@@ -29,7 +29,7 @@
  * and generations, and where their ranks were. Metrics and checkpoints stay with all. */
 #define JOURNAL_WHOLE_JOBS 1000
 #define JOURNAL_THIN_ROWS  50  /* events and generations that stay with the older ones, of each */
-#define JOURNAL_TIDY_ROWS  500 /* that journal_tidy deletes at a time */
+#define JOURNAL_TIDY_ROWS  500 /* that journal_tidy deletes at a time, or a block of metrics */
 
 struct journal;
 

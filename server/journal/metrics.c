@@ -3,7 +3,8 @@
  *
  * A block holds rows ascending by step, from `first` to `last`. Blocks of a job don't overlap: rows
  * that come again, after a restart, split those that have their steps, so that no block grows by
- * it. How many rows a job has is counted as they are written.
+ * it. How many rows a job has is counted as they are written; with each BLOCK_ROWS more, the newest
+ * so many become one block: a small one takes as much of the file as one of twice its bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-#define BLOCK_ROWS  256 /* of one that is written anew */
+#define BLOCK_ROWS  256 /* of one that is written anew, at least */
 #define BYTES_MAX   ((size_t)256 * 1024 * 1024)
 #define EVAL_BIT    0x80000000u
 #define THIN_BEFORE (LIMIT_METRIC_ROWS / 4) /* newest steps that are not thinned */
@@ -201,6 +202,27 @@ static enum status put_over(struct journal *journal, const char *id,
     return st;
 }
 
+/* The blocks of the newest BLOCK_ROWS rows become one; two, where the first is a large one. */
+static enum status join(struct journal *journal, const char *id)
+{
+    struct loaded old = { .list = NULL };
+    sqlite3_stmt *row;
+    uint64_t first = 0;
+    enum status st = journal_metric_back(journal, id, BLOCK_ROWS, &first);
+    if (st == ST_OK)
+        st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)first, INT64_MAX);
+    if (st == ST_OK)
+        st = load_blocks(journal, row, &old);
+    if (st == ST_OK)
+        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, (int64_t)first, INT64_MAX);
+    if (st == ST_OK) {
+        st = old.count < (size_t)2 * BLOCK_ROWS ? put_block(journal, id, old.list, old.count)
+                                                : put_blocks(journal, id, old.list, old.count);
+    }
+    release_loaded(&old);
+    return st;
+}
+
 /* Of the step that is highest: a job that went back has rows beyond those that came last. */
 static enum status newest_of(struct journal *journal, const char *id, uint64_t *out)
 {
@@ -292,6 +314,8 @@ enum status journal_put_metrics(struct journal *journal, const char *id,
     enum status st = put_over(journal, id, sorted, used, &more);
     if (st == ST_OK)
         st = add_count(journal, id, more, &all);
+    if (st == ST_OK && all / BLOCK_ROWS > (all - more) / BLOCK_ROWS)
+        st = join(journal, id);
     if (st == ST_OK && all > LIMIT_METRIC_ROWS)
         st = thin(journal, id, all);
     return st;

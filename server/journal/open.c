@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 13 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 12)
+ * user_version is 14 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 13)
  * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
@@ -38,10 +38,11 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT, wall_ms "
     "INTEGER, generation INTEGER, step INTEGER, kind TEXT, message TEXT);"
     "CREATE INDEX IF NOT EXISTS events_of ON events(job, seq);"
-    "CREATE TABLE IF NOT EXISTS metric_blocks(job TEXT, first INTEGER, last INTEGER, count "
-    "INTEGER, "
-    "evals INTEGER, rows BLOB, PRIMARY KEY(job, first)) WITHOUT ROWID;"
-    "CREATE INDEX IF NOT EXISTS metric_evals ON metric_blocks(job, first) WHERE evals>0;"
+    /* Of metrics. With a rowid: else who looks for one reads those that it is compared with. */
+    "CREATE TABLE IF NOT EXISTS blocks(number INTEGER PRIMARY KEY, job TEXT, first INTEGER, last "
+    "INTEGER, count INTEGER, evals INTEGER, rows BLOB);"
+    "CREATE UNIQUE INDEX IF NOT EXISTS blocks_of ON blocks(job, first);"
+    "CREATE INDEX IF NOT EXISTS blocks_evals ON blocks(job, first) WHERE evals>0;"
     "CREATE TABLE IF NOT EXISTS metric_counts(job TEXT PRIMARY KEY, rows INTEGER) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS keys(seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, "
     "what TEXT, wall_ms INTEGER);"
@@ -164,6 +165,18 @@ static const char upgrade_to_13[] = "BEGIN;"
                                     "PRAGMA user_version=13;"
                                     "COMMIT;";
 
+/* Metrics' blocks got another table: move_blocks. */
+static const char upgrade_to_14[] = "PRAGMA user_version=14;";
+
+/* Of the table of before, those that come first. */
+#define FIRST_BLOCKS "FROM metric_blocks ORDER BY job, first LIMIT 500"
+static const char move_some[] =
+    "BEGIN;"
+    "INSERT INTO blocks(job,first,last,count,evals,rows) SELECT "
+    "job,first,last,count,evals,rows " FIRST_BLOCKS ";"
+    "DELETE FROM metric_blocks WHERE (job, first) IN (SELECT job, first " FIRST_BLOCKS ");"
+    "COMMIT;";
+
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -256,11 +269,26 @@ static enum status upgrade(struct journal *journal, int version)
     static const char *const upgrades[JOURNAL_VERSION + 1] = {
         [2] = upgrade_to_2,   [3] = upgrade_to_3,   [4] = upgrade_to_4,   [5] = upgrade_to_5,
         [6] = upgrade_to_6,   [8] = upgrade_to_8,   [9] = upgrade_to_9,   [10] = upgrade_to_10,
-        [11] = upgrade_to_11, [12] = upgrade_to_12, [13] = upgrade_to_13,
+        [11] = upgrade_to_11, [12] = upgrade_to_12, [13] = upgrade_to_13, [14] = upgrade_to_14,
     };
     enum status st = ST_OK;
     for (int to = version < 2 ? 2 : version + 1; st == ST_OK && to <= JOURNAL_VERSION; to++)
         st = to == 7 ? upgrade_metrics(journal) : run_sql(journal, upgrades[to]);
+    return st;
+}
+
+/* Some at a time, so that the WAL stays small and the file has room for them; whoever ends in the
+ * middle goes on when it opens the file again. */
+static enum status move_blocks(struct journal *journal)
+{
+    enum status st = ST_OK;
+    while (st == ST_OK &&
+           sqlite3_table_column_metadata(journal->db, NULL, "metric_blocks", NULL, NULL, NULL, NULL,
+                                         NULL, NULL) == SQLITE_OK) {
+        st = run_sql(journal, move_some);
+        if (st == ST_OK && sqlite3_changes(journal->db) == 0)
+            st = run_sql(journal, "DROP TABLE metric_blocks");
+    }
     return st;
 }
 
@@ -289,6 +317,8 @@ static enum status open_db(struct journal *journal, const char *path)
     enum status st = journal_status(journal, rc);
     if (st == ST_OK)
         st = upgrade(journal, version);
+    if (st == ST_OK)
+        st = move_blocks(journal);
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }

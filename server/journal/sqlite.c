@@ -13,7 +13,7 @@
 
 /* Blocks of metrics with steps from ?2 to ?3: they don't overlap each other. */
 #define OVER                                                                                       \
-    "first>=coalesce((SELECT max(first) FROM metric_blocks WHERE job=?1 AND first<=?2),?2) AND "   \
+    "first>=coalesce((SELECT max(first) FROM blocks WHERE job=?1 AND first<=?2),?2) AND "          \
     "first<=?3 AND last>=?2"
 
 static const char *const sql_texts[SQL_COUNT] = {
@@ -30,8 +30,10 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_DONE] = "DELETE FROM forgotten WHERE job=?",
     [SQL_FORGET_EVENTS] = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job=? "
                           "LIMIT ?)",
-    [SQL_FORGET_METRICS] = "DELETE FROM metric_blocks WHERE job=?1 AND first IN (SELECT first FROM "
-                           "metric_blocks WHERE job=?1 LIMIT ?2)",
+    [SQL_FORGET_METRICS] =
+        "DELETE FROM blocks WHERE job=?1 AND first IN (SELECT first FROM (SELECT first, count, "
+        "sum(count) OVER (ORDER BY first) AS sum FROM (SELECT first,count FROM blocks WHERE job=?1 "
+        "ORDER BY first LIMIT ?2)) WHERE sum<=?2 OR sum=count)",
     [SQL_FORGET_COUNTS] = "DELETE FROM metric_counts WHERE job=?1 AND ?2>0",
     [SQL_FORGET_GENERATIONS] = "DELETE FROM generations WHERE job=?1 AND generation IN (SELECT "
                                "generation FROM generations WHERE job=?1 LIMIT ?2)",
@@ -76,14 +78,14 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_CKPT] = "INSERT OR REPLACE INTO checkpoints "
                      "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_DROP_CKPT] = "DELETE FROM checkpoints WHERE job=? AND step=? AND generation=?",
-    [SQL_PUT_METRICS] = "INSERT OR REPLACE INTO metric_blocks VALUES(?,?,?,?,?,?)",
-    [SQL_OVER_METRICS] = "SELECT rows FROM metric_blocks WHERE job=?1 AND " OVER " ORDER BY first",
-    [SQL_DROP_METRICS] = "DELETE FROM metric_blocks WHERE job=?1 AND " OVER,
+    [SQL_PUT_METRICS] = "INSERT INTO blocks(job,first,last,count,evals,rows) VALUES(?,?,?,?,?,?)",
+    [SQL_OVER_METRICS] = "SELECT rows FROM blocks WHERE job=?1 AND " OVER " ORDER BY first",
+    [SQL_DROP_METRICS] = "DELETE FROM blocks WHERE job=?1 AND " OVER,
     [SQL_COUNT_METRICS] = "INSERT INTO metric_counts VALUES(?1,?2) ON CONFLICT(job) DO UPDATE SET "
                           "rows=rows+?2 RETURNING rows",
-    [SQL_NEWEST_METRIC] = "SELECT last FROM metric_blocks WHERE job=? ORDER BY first DESC LIMIT 1",
-    [SQL_METRIC_BACK] = "SELECT count,rows FROM metric_blocks WHERE job=? ORDER BY first DESC",
-    [SQL_LAST_EVAL] = "SELECT rows FROM metric_blocks WHERE job=?1 AND first<=?2 AND evals>0 ORDER "
+    [SQL_NEWEST_METRIC] = "SELECT last FROM blocks WHERE job=? ORDER BY first DESC LIMIT 1",
+    [SQL_METRIC_BACK] = "SELECT count,rows FROM blocks WHERE job=? ORDER BY first DESC",
+    [SQL_LAST_EVAL] = "SELECT rows FROM blocks WHERE job=?1 AND first<=?2 AND evals>0 ORDER "
                       "BY first DESC LIMIT 2",
     [SQL_PUT_KEY] = "INSERT OR REPLACE INTO keys(key,what,wall_ms) VALUES(?,?,?)",
     [SQL_BOUND_KEYS] =
@@ -128,8 +130,8 @@ static const char *const sql_texts[SQL_COUNT] = {
         "SELECT * FROM (SELECT generation,recovery FROM generations WHERE job=? AND recovery<>'' "
         "ORDER BY generation DESC LIMIT ?) ORDER BY generation",
     [SQL_EACH_METRICS] =
-        "SELECT rows FROM metric_blocks WHERE job=?1 AND first>=coalesce((SELECT max(first) FROM "
-        "metric_blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",
+        "SELECT rows FROM blocks WHERE job=?1 AND first>=coalesce((SELECT max(first) FROM "
+        "blocks WHERE job=?1 AND first<=?2),0) ORDER BY first",
     [SQL_GET_KEY] = "SELECT what FROM keys WHERE key=?",
     [SQL_PUT_DRAIN] = "INSERT OR REPLACE INTO drains(node,reason) VALUES(?,?)",
     [SQL_PUT_DRAIN_DEADLINE] = "INSERT OR REPLACE INTO drain_deadlines(node,wall_ms) VALUES(?,?)",

@@ -132,6 +132,7 @@ def home_with_jobs_of_all_kinds():
         home.jobs["waits"] = home.submit(**LONG, train__lanes=8, workers__count=8)
         home.cairn("ckpt", "export", home.jobs["over"], "model.safetensors")
         home.cairn("ckpt", "import", "model.safetensors", "--job", "job-0.yaml", "--to", "half")
+        until(lambda: home.show(home.jobs["runs"])["checkpoints"], 60, "a checkpoint")
         yield home
 
 

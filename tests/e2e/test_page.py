@@ -94,6 +94,7 @@ def home_with_jobs():
         home.digest(home.over)
         home.runs = home.submit(**LONG)
         until(lambda: home.show(home.runs)["step"] > 20, 30, "steps")
+        until(lambda: len(Browser(home, token_of(home)).json("/api/v1/jobs")["jobs"]) == 2, 30, "the observer has both jobs")
         yield home
 
 
@@ -246,10 +247,11 @@ def test_each_action_does_it(home, operator):
     assert operator.act(f"/api/v1/jobs/{home.runs}/resume")[0] == 200
     home.wait_state(home.runs, "RUNNING")
     node = until(lambda: operator.json("/api/v1/nodes")["nodes"], 20, "the observer asked after it joined")[0]["name"]
+    before = home.show(home.runs)["generation"]
     status, _, body = operator.act(f"/api/v1/nodes/{node}/drain", json.dumps({"reason": "fan <b>"}))
     assert status == 200 and json.loads(body)["reason"].count("fan <b>")
     assert operator.act(f"/api/v1/nodes/{node}/undrain")[0] == 200
-    home.wait_state(home.runs, "RUNNING")
+    until(lambda: (seen := home.show(home.runs))["generation"] > before and seen["state"] == "RUNNING", 60, "it moved")
     status, _, body = operator.act(f"/api/v1/nodes/{node}/undrain")
     assert status == 404 and json.loads(body)["error"]
     assert operator.act(f"/api/v1/nodes/{node}/drain", "nonsense")[0] == 400

@@ -240,6 +240,7 @@ def test_another_page_cannot_make_a_browser_with_a_certificate_act(home):
 
 
 def test_metrics_want_a_role(home):
+    until(lambda: b"\ncairn_job_step{" in Browser(home, "viewer-bob").ask("/metrics")[2], 30, "the observer has the job")
     for browser in (Browser(home, "viewer-bob"), Browser(home, "operator-alice"), Browser(home, token=home.token("viewer-token"))):
         status, headers, body = browser.ask("/metrics")
         assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")

@@ -56,19 +56,17 @@ def test_what_cannot_be_computed_is_said(home, word, code):
     assert done.returncode == code and done.stderr, done
 
 
-def test_a_machine_that_computes_other_bits_is_refused(home):
+def test_a_machine_that_computes_other_bits_is_refused(home, monkeypatch):
     folder = next((home.dir / "checkpoints").glob("j-*"))
-    home.env["ONEDNN_MAX_CPU_ISA"] = "SSE41"  # other than any machine's own
+    monkeypatch.setitem(home.env, "ONEDNN_MAX_CPU_ISA", "SSE41")  # other than any machine's own
     done = audit(home, f"{folder}@{home.steps[0]}..{home.steps[-1]}")
-    del home.env["ONEDNN_MAX_CPU_ISA"]
     assert done.returncode == 4 and "other bits by itself" in done.stderr, (done.stdout, done.stderr)
 
 
-def test_that_training_fails_is_not_that_bits_differ(home):
+def test_that_training_fails_is_not_that_bits_differ(home, monkeypatch):
     folder = next((home.dir / "checkpoints").glob("j-*"))
-    home.env["CAIRN_FAULT"] = "trainer.loss,step=280:nan"
+    monkeypatch.setitem(home.env, "CAIRN_FAULT", "trainer.loss,step=280:nan")
     done = audit(home, f"{folder}@{home.steps[-2]}..{home.steps[-1]}")
-    del home.env["CAIRN_FAULT"]
     assert done.returncode == 10 and done.stderr and "OTHER BITS" not in done.stdout, done
 
 

@@ -188,6 +188,7 @@ def test_a_job_that_was_opened_outlives_the_coordinator_and_ctrl_c_ends_all(home
         screen.press("\x03")
         assert screen.wait() == 130 and screen.is_as_before()
     until(lambda: home.show(home.runs)["state"] == "RUNNING", 30, "the job goes on")
+    until(lambda: len(ready(home)) == 2, 30, "both nodes are back")
 
 
 def test_top_follows_the_size_of_the_terminal(home):

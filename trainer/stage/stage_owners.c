@@ -43,7 +43,7 @@ static enum status cut_part(const struct stage *s, uint32_t part, struct buckets
     const size_t count = params->end - from;
     const size_t wanted =
         s->options.owns ? lane_owned_wanted(count * stage_chunks(s)) : LANE_BUCKET_ELEMENTS;
-    const size_t room = LANE_BUCKETS_MAX - b->count - STAGE_CHUNKS_MAX * LANE_PARTS;
+    const size_t room = LANE_BUCKETS_MAX - b->count - (size_t)STAGE_CHUNKS_MAX * LANE_PARTS;
     size_t *begin = b->begin + b->count, cut = 0;
     if (params->first == params->end)
         return ST_OK;
