@@ -141,9 +141,20 @@ static void settle(struct history *history, uint64_t base_step)
         history->next_step = history->rows[at].step;
 }
 
+/* Its rows are newer than what it says of the job: another generation began while it was made (rows
+ * are read beside the coordinator). The next answer knows of it; twice is no chance. */
+static bool is_outdated(struct history *history, const Cairn__V1__ReadMetricsReply *page)
+{
+    bool newer = false;
+    for (size_t i = 0; i < page->n_rows && !newer; i++)
+        newer = page->rows[i]->generation > page->generation;
+    history->outdated = newer && !history->outdated;
+    return history->outdated;
+}
+
 enum history_answer history_take(struct history *history, const Cairn__V1__ReadMetricsReply *page)
 {
-    if (go_back(history, page))
+    if (is_outdated(history, page) || go_back(history, page))
         return HISTORY_MORE;
     if (history->count > 0 && history->count + page->n_rows > HISTORY_ROWS_MAX) {
         history->count = 0;

@@ -54,6 +54,7 @@ struct history {
     uint64_t back;       /* steps, if next_step must go back once more */
     bool proved;      /* rows before next_step are those of the journal, but for `generation`'s */
     uint32_t rewinds; /* how often next_step went back */
+    bool outdated;    /* the last answer was, and nothing was taken */
 };
 
 void history_release(struct history *history);

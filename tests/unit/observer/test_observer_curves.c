@@ -95,6 +95,36 @@ static void a_job_that_goes_back_is_asked_from_there(void **state)
     history_release(&history);
 }
 
+/* What the coordinator said of the job was taken before its rows were read, and a generation began
+ * in between: no row of it is told before those that it makes again. */
+static void rows_newer_than_their_answer_are_asked_for_once_more(void **state)
+{
+    struct history history = { .rows = NULL };
+    struct page page;
+    (void)state;
+    make_page(&page, 1, 10, 1);
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_WHOLE);
+    make_page(&page, 11, 12, 2); /* after 5 to 10 */
+    page.reply.generation = 1;
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_MORE);
+    assert_int_equal(history.next_step, 11);
+    assert_int_equal(history.count, 10);
+    make_page(&page, 11, 13, 2);
+    page.reply.base_step = 4;
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_MORE);
+    assert_int_equal(history.next_step, 5);
+    assert_int_equal(history.rewinds, 1);
+    history_release(&history);
+    /* One that says so again and again is taken as it is. */
+    history = (struct history){ .rows = NULL };
+    make_page(&page, 1, 3, 7);
+    page.reply.generation = 1;
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_MORE);
+    assert_int_equal(history_take(&history, &page.reply), HISTORY_WHOLE);
+    assert_int_equal(history.count, 3);
+    history_release(&history);
+}
+
 /* Nobody asked while generation 2 made steps 1001 to 1900 anew and ended; 3 goes on from there. */
 static void what_a_generation_that_is_over_made_anew_is_found(void **state)
 {
@@ -275,6 +305,7 @@ int main(void)
         cmocka_unit_test(pages_are_put_together),
         cmocka_unit_test(a_job_that_goes_back_is_asked_from_there),
         cmocka_unit_test(what_a_generation_that_is_over_made_anew_is_found),
+        cmocka_unit_test(rows_newer_than_their_answer_are_asked_for_once_more),
         cmocka_unit_test(a_page_is_unpacked_into_an_arena),
         cmocka_unit_test(no_spike_gets_lost),
         cmocka_unit_test(a_job_without_rows_has_empty_curves),
