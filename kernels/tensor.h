@@ -22,8 +22,8 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I32, DTYPE_I64, DTYPE_U8 };
 
 enum format {
     FORMAT_PLAIN,   /* row-major over dims */
-    FORMAT_PITCHED, /* plain, but rows of the last dim begin aligned; who reads what lies between
-                       them finds anything */
+    FORMAT_PITCHED, /* plain, but rows of the last dim begin aligned; between them lies anything,
+                       and zeros in a gradient */
     FORMAT_NHWC,    /* the channels innermost */
     FORMAT_BLOCKED, /* CPU only (oneDNN's nChw16c or nChw8c); channels padded with zeros */
 };

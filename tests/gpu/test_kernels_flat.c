@@ -30,8 +30,11 @@ static void add_and_fill(struct run *run, const void *arg)
     run_changes(run, to);
     assert_int_equal(k_vector_add(to, to, run_in_flat(run, y, n), (size_t)n, NULL), ST_OK);
     assert_int_equal(k_vector_fill(filled, 0.5f, (size_t)n, NULL), ST_OK);
+    float *words = run_out_flat(run, n);
+    assert_int_equal(k_vector_words(words, run_in_flat(run, x, n), (size_t)n, NULL), ST_OK);
     run_expect(run, to, DTYPE_F32, sum, n, NEAR);
     run_expect(run, filled, DTYPE_F32, half, n, 0.0);
+    run_expect(run, words, DTYPE_F32, x, n, 0.0);
 }
 
 static void sums_and_fills_touch_every_element(void **state)

@@ -120,14 +120,12 @@ static void loss_backward(struct run *run, const void *arg)
     args.dlogits = (void *)(uintptr_t)args.logits;
     run_changes(run, args.dlogits);
     assert_int_equal(k_loss_backward(&args, NULL), ST_OK);
-    /* The gaps are as they were: compared as bits under another seed, and here left out. */
+    /* Zeros in the gaps. */
     double *got = run_host(run, (size_t)n * sizeof(*got));
     run_values(run, args.dlogits, c->dtype, got, n);
     for (int64_t i = 0; i < n; i++) {
-        if (i % c->stride >= c->vocab) {
-            assert_true(isnan(got[i]));
-            dx[i] = got[i] = 0.0;
-        }
+        if (i % c->stride >= c->vocab)
+            dx[i] = 0.0;
     }
     run_expect_values(run, c->dtype, got, dx, n, NEAR);
 }

@@ -14,7 +14,8 @@
 #include "kernels/cuda/device/cuda.h"
 #include "kernels/cuda/own/k.h"
 
-#define PAGE ((size_t)4096)
+#define PAGE      ((size_t)4096)
+#define FEW_WORDS ((size_t)4096) /* bytes that a kernel stores in the host's memory */
 
 static cudaError_t region_take(const struct backend *backend, bool pinned, size_t size, void **base)
 {
@@ -61,6 +62,20 @@ static struct cuda_region region_remove(struct backend *backend, const void *mem
     return region;
 }
 
+/* Whether [memory, memory + bytes) lies in a region of that kind. */
+static bool region_holds(struct backend *backend, const void *memory, size_t bytes, bool pinned)
+{
+    bool found = false;
+    CHECK(pthread_mutex_lock(&backend->lock) == 0);
+    for (size_t i = 0; i < backend->region_count && !found; i++) {
+        const struct cuda_region *region = &backend->regions[i];
+        const uintptr_t at = (uintptr_t)memory - (uintptr_t)region->memory;
+        found = region->pinned == pinned && at < region->bytes && bytes <= region->bytes - at;
+    }
+    CHECK(pthread_mutex_unlock(&backend->lock) == 0);
+    return found;
+}
+
 /* Zeroes the parts, which also makes their pages. Waits: the caller may use them on any stream. */
 static enum status region_clear(struct backend *backend, const struct cuda_region *region,
                                 const struct memory_part *parts, size_t count)
@@ -104,7 +119,7 @@ static enum status alloc_whole(struct backend *backend, bool pinned, size_t byte
     if (bytes > SIZE_MAX - 2 * PAGE)
         return ST_NO_MEMORY;
     const size_t size = bytes == 0 ? PAGE : bytes;
-    struct cuda_region region = { .pinned = pinned };
+    struct cuda_region region = { .bytes = size, .pinned = pinned };
     st = CUDA_STATUS(backend, region_take(backend, pinned, size + PAGE, &region.base),
                      pinned ? "pinned memory" : "device memory");
     if (st != ST_OK)
@@ -141,7 +156,7 @@ enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct
 {
     if (backend->managed || backend->driver.granularity == 0)
         return alloc_whole(backend, false, bytes, parts, count, out);
-    struct cuda_region region = { .pinned = false };
+    struct cuda_region region = { .bytes = bytes, .pinned = false };
     const char *what = NULL;
     enum status st = cuda_enter(backend);
     if (st != ST_OK)
@@ -172,6 +187,24 @@ void cuda_free_host(struct backend *backend, void *memory)
     cuda_free(backend, memory);
 }
 
+static bool is_few_words(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    return bytes <= FEW_WORDS &&
+           ((uintptr_t)to | (uintptr_t)from | bytes) % sizeof(uint32_t) == 0 &&
+           region_holds(backend, to, bytes, true) && region_holds(backend, from, bytes, false);
+}
+
+enum status cuda_copy(struct backend *backend, void *to, const void *from, size_t bytes,
+                      cudaStream_t stream)
+{
+    if (is_few_words(backend, to, from, bytes)) {
+        return CUDA_LAUNCHED(backend, k_vector_words(to, from, bytes / sizeof(uint32_t), stream),
+                             "words");
+    }
+    return CUDA_STATUS(backend, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                       "cudaMemcpyAsync");
+}
+
 enum status cuda_faults_open(struct backend *backend)
 {
     void *device = NULL, *host = NULL;
@@ -189,10 +222,8 @@ enum status cuda_faults_open(struct backend *backend)
 
 enum status cuda_faults_fetch(struct backend *backend, cudaStream_t stream)
 {
-    return CUDA_STATUS(backend,
-                       cudaMemcpyAsync((void *)backend->fault_seen, backend->fault,
-                                       sizeof(uint32_t), cudaMemcpyDeviceToHost, stream),
-                       "cudaMemcpyAsync");
+    return cuda_copy(backend, (void *)backend->fault_seen, backend->fault, sizeof(uint32_t),
+                     stream);
 }
 
 enum status cuda_faults_check(struct backend *backend)

@@ -40,9 +40,9 @@ static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_product_spec *
         spec->b_transposed ? 't' : 'n', cuda_math_name(spec->math), dtype_name(spec->out),
         epilogues[spec->epilogue], spec->bias ? " bias" : "", spec->weak_b ? " weak-b" : "",
         spec->weak_d ? " weak-d" : "");
-    if (spec->pitch_a != 0 || spec->pitch_d != 0) {
-        (void)snprintf(key + length, CHOICE_KEY_MAX - (size_t)length, " pitch %lld.%lld",
-                       (long long)spec->pitch_a, (long long)spec->pitch_d);
+    if (spec->pitch_a != 0) {
+        (void)snprintf(key + length, CHOICE_KEY_MAX - (size_t)length, " pitch %lld",
+                       (long long)spec->pitch_a);
     }
 }
 
@@ -118,7 +118,7 @@ static cublasStatus_t product_lay_out(struct cuda_product *p, const struct cuda_
                             spec->a_transposed ? spec->rows : spec->depth, spec->pitch_a);
     }
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = product_layout(&p->d, spec->out, spec->rows, spec->columns, spec->pitch_d);
+        st = product_layout(&p->d, spec->out, spec->rows, spec->columns, 0);
     return st;
 }
 

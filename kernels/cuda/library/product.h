@@ -6,7 +6,7 @@
  *
  *   a [rows, depth]   b [depth, columns]   c like d   bias [columns]
  *
- * Rows of a and d may be pitched: where they are no multiple of 16 bytes, algorithms are slow.
+ * Rows of a may lie apart.
  *
  * Bits: the algorithm is the first that cuBLASLt's heuristic names for the shape and that adds in a
  *       fixed order: without atomics, and without split-K in the type of the output (the parts of a
@@ -30,9 +30,9 @@ enum product_epilogue {
 
 struct cuda_product_spec {
     int64_t rows, columns, depth;
-    int64_t pitch_a, pitch_d; /* from one row as it lies to the next; 0: there is nothing between */
-    bool a_transposed;        /* a lies as [depth, rows] instead of [rows, depth] */
-    bool b_transposed;        /* b lies as [columns, depth] instead of [depth, columns] */
+    int64_t pitch_a;   /* elements from one row of a, as it lies, to the next; 0: its columns */
+    bool a_transposed; /* a lies as [depth, rows] instead of [rows, depth] */
+    bool b_transposed; /* b lies as [columns, depth] instead of [depth, columns] */
     enum math math;
     enum dtype out; /* float32, or that of the operands */
     enum product_epilogue epilogue;

@@ -10,12 +10,14 @@
  * Bias, residual and relu are epilogues of the product. GELU in its tanh form is one, too, in half
  * precision; otherwise a kernel of our own follows.
  *
- *   cache     W in the products' type where that is not float32 · b in the forward product's type
+ *   cache     W in the products' type where that is not float32, or y is pitched · b in the forward
+ *             product's type
  *   saved     for gelu x·Wᵀ + b
  *   scratch   x and g in the products' type where they come in another · column sums · workspace
  *
  * Rows of y and g that are no multiple of 16 bytes (GPT-2's vocabulary of 50257) are pitched where
- * who reads y takes that.
+ * who reads y takes that, and W in the cache gets as many rows of zeros: with odd sides cuBLASLt's
+ * algorithms take eight times as long, however the rows are aligned. g is zero there, too.
  *
  * Flat parameters are aligned to 4 bytes only: products with them exist twice, for both alignments.
  */
@@ -32,7 +34,7 @@ struct linear {
     enum dtype result;   /* of the forward product */
     bool fused_gelu;     /* gelu is the product's epilogue */
     bool cast_in, own_g; /* x, g are made in scratch */
-    int64_t pitch;       /* of y and g; 0: they are plain */
+    int64_t wide;        /* columns of y and g as they lie: their pitch, or o */
     size_t cached_bias;  /* where b is in the cache */
     /* [0]: W, dW aligned to 16 bytes; [1]: to 4. */
     struct cuda_product forward[2], data[2], weights[2];
@@ -46,9 +48,9 @@ static bool is_gelu(const struct op_spec *spec)
            spec->attr.activation == ACTIVATION_GELU_ERF;
 }
 
-static bool half_cache(const struct linear *self)
+static bool caches_weight(const struct linear *self)
 {
-    return self->type != DTYPE_F32;
+    return self->type != DTYPE_F32 || self->wide != self->o;
 }
 
 static void linear_release(struct kernel *kernel)
@@ -80,13 +82,13 @@ static bool linear_is_valid(const struct op_spec *spec)
            tensor_elements(residual) == tensor_elements(in) / in->dims[in->ndim - 1] * attr->out;
 }
 
-/* Both alignments of one product. A half-precision W comes from the cache, which is aligned. */
+/* Both alignments of one product. A W that comes from the cache is aligned. */
 static enum status linear_products_init(struct backend *backend, const struct linear *self,
                                         struct cuda_product_spec spec, bool b_is_weight,
                                         struct cuda_product out[2])
 {
     enum status st = cuda_product_init(backend, &spec, &out[0]);
-    if (st != ST_OK || (b_is_weight && half_cache(self)))
+    if (st != ST_OK || (b_is_weight && caches_weight(self)))
         return st;
     spec.weak_b = b_is_weight;
     spec.weak_d = !b_is_weight;
@@ -116,9 +118,8 @@ static enum status forward_init(struct backend *backend, struct linear *self)
     const struct op_spec *spec = &self->base.spec;
     struct cuda_product_spec product = {
         .rows = self->n,
-        .columns = self->o,
+        .columns = self->wide,
         .depth = self->i,
-        .pitch_d = self->pitch,
         .b_transposed = true,
         .math = spec->math,
         .out = spec->out_dtype,
@@ -149,7 +150,7 @@ static enum status backward_init(struct backend *backend, struct linear *self)
         .rows = self->o,
         .columns = self->i,
         .depth = self->n,
-        .pitch_a = self->pitch,
+        .pitch_a = self->wide == self->o ? 0 : self->wide,
         .a_transposed = true,
         .math = spec->math,
         .out = DTYPE_F32,
@@ -157,8 +158,7 @@ static enum status backward_init(struct backend *backend, struct linear *self)
     const struct cuda_product_spec data = {
         .rows = self->n,
         .columns = self->i,
-        .depth = self->o,
-        .pitch_a = self->pitch,
+        .depth = self->wide,
         .math = spec->math,
         .out = spec->in[0].dtype,
     };
@@ -198,10 +198,22 @@ static size_t linear_lay_out(struct linear *self)
 
 static size_t cache_layout(struct linear *self)
 {
-    const size_t weight = half_cache(self) ? (size_t)(self->i * self->o) * 2 : 0;
+    const size_t weight =
+        caches_weight(self) ? (size_t)(self->wide * self->i) * dtype_size(self->type) : 0;
     const size_t bias = self->base.spec.attr.bias ? (size_t)self->o * dtype_size(self->result) : 0;
     self->cached_bias = cuda_align(weight);
     return bias == 0 ? weight : self->cached_bias + bias;
+}
+
+/* The rows of W in the cache that aren't there. */
+static enum status clear_below(struct backend *backend, const struct linear *self, void *cache,
+                               cudaStream_t stream)
+{
+    const size_t row = (size_t)self->i * dtype_size(self->type);
+    return CUDA_STATUS(backend,
+                       cudaMemsetAsync((char *)cache + (size_t)self->o * row, 0,
+                                       (size_t)(self->wide - self->o) * row, stream),
+                       "cudaMemsetAsync");
 }
 
 static enum status linear_refresh(struct backend *backend, struct kernel *kernel,
@@ -210,8 +222,10 @@ static enum status linear_refresh(struct backend *backend, struct kernel *kernel
 {
     const struct linear *self = (const struct linear *)kernel;
     enum status st = ST_OK;
-    if (half_cache(self))
-        st = k_cast(DTYPE_F32, param[0], self->type, cache, self->i * self->o, stream);
+    if (caches_weight(self))
+        st = k_cast(DTYPE_F32, param[0], self->type, cache, self->o * self->i, stream);
+    if (st == ST_OK && self->wide != self->o)
+        st = clear_below(backend, self, cache, stream);
     if (st == ST_OK && kernel->spec.attr.bias) {
         st = k_cast(DTYPE_F32, param[1], self->result, (char *)cache + self->cached_bias, self->o,
                     stream);
@@ -242,7 +256,7 @@ static struct kernel_info linear_describe(struct linear *self)
         .backward_needs_out = attr->activation == ACTIVATION_RELU,
         .din_aliases_dout = { false, attr->residual },
         .din_alias = { 0, -1 },
-        .sums_douts = !attr->residual && self->pitch == 0,
+        .sums_douts = !attr->residual && self->wide == self->o,
         .din_adds = { true },
         .din_overwrites_in = { true },
         .din = { spec->in[0], out },
@@ -269,9 +283,9 @@ enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec
     self->type = cuda_math_dtype(spec->math);
     self->cast_in = in->dtype != self->type;
     const struct tensor out = linear_out(self);
-    self->pitch = out.format == FORMAT_PITCHED ? tensor_pitch(&out) : 0;
+    self->wide = tensor_pitch(&out);
     /* Whether a second gradient comes is known later only; then g is made. */
-    self->own_g = spec->training && self->pitch == 0;
+    self->own_g = spec->training && self->wide == self->o;
     enum status st = forward_init(backend, self);
     if (st == ST_OK && spec->training)
         st = backward_init(backend, self);
@@ -289,7 +303,7 @@ enum status cuda_op_linear_prepare(struct backend *backend, const struct op_spec
 
 static const void *linear_weight(const struct linear *self, const struct op_buffers *buffers)
 {
-    return half_cache(self) ? buffers->cache : buffers->param[0];
+    return caches_weight(self) ? buffers->cache : buffers->param[0];
 }
 
 static int alignment_of(const void *memory)

@@ -17,8 +17,7 @@ enum status cuda_vector_copy(struct backend *b, void *to, const void *from, size
     enum status st = cuda_enter(b);
     if (st != ST_OK || bytes == 0)
         return st;
-    return CUDA_STATUS(b, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream(s)),
-                       "cudaMemcpyAsync");
+    return cuda_copy(b, to, from, bytes, cuda_stream(s));
 }
 
 enum status cuda_vector_fill(struct backend *b, float *out, float value, size_t n, struct stream *s)

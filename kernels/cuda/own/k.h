@@ -170,7 +170,7 @@ struct k_loss_grad {
     const int32_t *labels;
     const float *lse;
     const float *scale; /* a single factor of the gradient, or NULL: 1 */
-    void *dlogits;      /* may be logits; columns beyond vocab are not touched */
+    void *dlogits;      /* may be logits; columns beyond vocab become 0 */
 };
 MUST_CHECK enum status k_loss_backward(const struct k_loss_grad *args, void *stream);
 
@@ -284,6 +284,8 @@ struct adamw_args;
 MUST_CHECK enum status k_vector_add(float *out, const float *x, const float *y, size_t n,
                                     void *stream);
 MUST_CHECK enum status k_vector_fill(float *out, float value, size_t n, void *stream);
+/* n words as they are; out may be the host's pinned memory. */
+MUST_CHECK enum status k_vector_words(void *out, const void *in, size_t n, void *stream);
 MUST_CHECK enum status k_vector_square_sums(double *out, const float *x, const uint64_t *begin,
                                             size_t n, void *stream);
 MUST_CHECK enum status k_vector_checksums(uint64_t *out, const float *x, size_t n, void *stream);

@@ -20,14 +20,12 @@
  *
  *   m = m1 + d·n2/n
  *   s = s1 + s2 + d²·n1·n2/n
- *
- * Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
- *         variances", 1979.
  */
 #include "kernels/cuda/own/columns.cuh"
 #include "kernels/cuda/own/k.h"
 
-#define JOIN_DOWN 32
+#define JOIN_DOWN  32
+#define JOIN_AHEAD 4 /* slices that a thread reads at once: their latency is all that it takes */
 
 template <typename T, int WIDTH> struct statistics_columns {
     const T *x;
@@ -67,6 +65,31 @@ DEVICE_INLINE struct moments moments_joined(const struct moments &a, const struc
              a.squares + b.squares + d * d * (a.count * b.count / count) };
 }
 
+/* What is in memory of a slice; beyond the last, of the first. */
+struct slice_read {
+    float shift, sum, squares;
+};
+
+template <typename T>
+DEVICE_INLINE struct slice_read slice_read_of(const struct k_batch_norm &a, const struct columns &s,
+                                              const float *partials, int64_t slice, int64_t column)
+{
+    const int64_t i = slice < s.slices ? slice : 0;
+    return { to_float(((const T *)a.x)[i * s.slice * s.c + column]), partials[i * 2 * s.c + column],
+             partials[(i * 2 + 1) * s.c + column] };
+}
+
+/* None beyond the last. */
+DEVICE_INLINE struct moments slice_moments(const struct slice_read &read, const struct columns &s,
+                                           int64_t slice)
+{
+    const int64_t rest = s.rows - slice * s.slice;
+    if (rest <= 0)
+        return { 0.0, 0.0, 0.0 };
+    const double n = (double)(rest < s.slice ? rest : s.slice), sum = (double)read.sum;
+    return { n, (double)read.shift + sum / n, (double)read.squares - sum * sum / n };
+}
+
 /* Thread (x, y) joins the slices y, y + 32, … of column x; a tree joins the 32. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * JOIN_DOWN)
@@ -76,14 +99,14 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
     const int64_t column = (int64_t)blockIdx.x * 32 + x;
     struct moments all = { 0.0, 0.0, 0.0 };
-    for (int64_t i = y; i < s.slices && column < s.c; i += JOIN_DOWN) {
-        const int64_t first = i * s.slice, rest = s.rows - first;
-        const double n = (double)(rest < s.slice ? rest : s.slice);
-        const double shift = (double)to_float(((const T *)a.x)[first * s.c + column]);
-        const double sum = (double)partials[i * 2 * s.c + column];
-        const double squares = (double)partials[(i * 2 + 1) * s.c + column];
-        const struct moments slice = { n, shift + sum / n, squares - sum * sum / n };
-        all = moments_joined(all, slice);
+    for (int64_t i = y; i < s.slices && column < s.c; i += JOIN_AHEAD * JOIN_DOWN) {
+        struct slice_read read[JOIN_AHEAD];
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k++)
+            read[k] = slice_read_of<T>(a, s, partials, i + k * JOIN_DOWN, column);
+#pragma unroll
+        for (int k = 0; k < JOIN_AHEAD; k++)
+            all = moments_joined(all, slice_moments(read[k], s, i + k * JOIN_DOWN));
     }
     shared[y * 32 + x] = all;
     for (int half = JOIN_DOWN / 2; half > 0; half /= 2) {
@@ -287,6 +310,7 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
     const int64_t column = (int64_t)blockIdx.x * 32 + x;
     double sum[2] = { 0.0, 0.0 };
+#pragma unroll 4
     for (int64_t i = y; i < slices && column < a.c; i += JOIN_DOWN) {
         sum[0] += (double)partials[i * 2 * a.c + column];
         sum[1] += (double)partials[(i * 2 + 1) * a.c + column];

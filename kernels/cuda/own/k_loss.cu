@@ -256,6 +256,8 @@ static __global__ void __launch_bounds__(LOSS_THREADS) loss_backward_kernel(stru
             1.0f - a.smoothing, label < a.vocab ? label : -1,
     };
     walk_row<T>(row, a.stride, a.vocab, f);
+    for (int64_t i = a.vocab + threadIdx.x; i < a.stride; i += LOSS_THREADS)
+        f.dx[i] = from_float<T>(0.0f);
 }
 
 enum status k_loss_backward(const struct k_loss_grad *args, void *stream)

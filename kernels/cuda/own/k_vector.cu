@@ -34,6 +34,24 @@ enum status k_vector_fill(float *out, float value, size_t n, void *stream)
                            : launch_each<1>((int64_t)n, stream, f);
 }
 
+struct words_each {
+    uint32_t *out;
+    const uint32_t *in;
+
+    template <int N> __device__ __forceinline__ void at(int64_t i)
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            out[i + k] = in[i + k];
+    }
+};
+
+enum status k_vector_words(void *out, const void *in, size_t n, void *stream)
+{
+    const struct words_each f = { (uint32_t *)out, (const uint32_t *)in };
+    return launch_each<1>((int64_t)n, stream, f);
+}
+
 /*
  * A block per range: thread t takes four neighbours of each 4·SQUARE_THREADS; then a tree.
  */

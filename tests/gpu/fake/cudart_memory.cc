@@ -116,18 +116,29 @@ cudaError_t cudaFreeHost(void *memory)
     return error != cudaSuccess ? error : freed;
 }
 
-/* On the legacy stream, which waits for none of the others: all of them are non-blocking. */
-cudaError_t cudaMemset(void *to, int value, size_t size)
+static cudaError_t set_memory(const char *function, void *to, int value, size_t size,
+                              cudaStream_t handle)
 {
     const held lock(fake.lock);
-    const cudaError_t error = runtime_enter("cudaMemset");
+    const cudaError_t error = runtime_enter(function);
     if (error != cudaSuccess)
         return error;
     const struct region *region = region_of(to);
     if (region == nullptr || region->pinned)
         return runtime_leave(cudaErrorInvalidValue);
-    fake_enqueue(nullptr, [=] { memset(to, value, size); });
+    fake_enqueue(handle, [=] { memset(to, value, size); });
     return cudaSuccess;
+}
+
+/* On the legacy stream, which waits for none of the others: all of them are non-blocking. */
+cudaError_t cudaMemset(void *to, int value, size_t size)
+{
+    return set_memory("cudaMemset", to, value, size, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t handle)
+{
+    return set_memory("cudaMemsetAsync", to, value, size, handle);
 }
 
 /* Memory that is neither the device's nor pinned is read or written before the call returns. */

@@ -225,6 +225,73 @@ static void a_token_outside_of_the_vocabulary_is_seen_by_who_waits(void **state)
     small_close(&s);
 }
 
+/* The engine that copies to the host may be at a snapshot for long. */
+static void few_words_for_the_host_do_not_wait_behind_copies(void **state)
+{
+    (void)state;
+    fake_cuda_describe("");
+    struct backend *b = open_cuda(NULL);
+    struct stream *stream = NULL;
+    void *device = NULL, *pinned = NULL;
+    assert_int_equal(cuda()->stream_new(b, &stream), ST_OK);
+    assert_int_equal(cuda()->alloc(b, 8192, &device), ST_OK);
+    assert_int_equal(cuda()->alloc_host(b, 8192, &pinned), ST_OK);
+    assert_int_equal(cuda()->vector.fill(b, device, 3.0f, 2048, stream), ST_OK);
+    const size_t few[] = { 4, 20, 4096 }, many[] = { 6, 4100, 8192 };
+    for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
+        assert_int_equal(cuda()->vector.copy(b, pinned, device, few[i], stream), ST_OK);
+        assert_int_equal(fake_cuda_calls("cudaMemcpyAsync"), 0);
+    }
+    assert_int_equal(cuda()->stream_sync(b, stream), ST_OK);
+    assert_true(((float *)pinned)[1023] == 3.0f && ((float *)pinned)[1024] == 0.0f);
+    for (size_t i = 0; i < sizeof(many) / sizeof(many[0]); i++) {
+        assert_int_equal(cuda()->vector.copy(b, pinned, device, many[i], stream), ST_OK);
+        assert_int_equal(fake_cuda_calls("cudaMemcpyAsync"), (int)i + 1);
+    }
+    float pageable = 0.0f; /* no kernel reaches this */
+    assert_int_equal(cuda()->vector.copy(b, &pageable, device, sizeof(pageable), stream), ST_OK);
+    assert_int_equal(fake_cuda_calls("cudaMemcpyAsync"), 4);
+    assert_int_equal(cuda()->vector.copy(b, device, pinned, 4, stream), ST_OK);
+    assert_int_equal(fake_cuda_calls("cudaMemcpyAsync"), 5);
+    cuda()->free_host(b, pinned);
+    cuda()->free(b, device);
+    cuda()->stream_free(b, stream);
+    cuda()->close(b);
+    nothing_is_left();
+}
+
+/* Where a side is odd cuBLASLt names kernels that take six times as long. */
+static void products_with_an_odd_vocabulary_have_even_sides(void **state)
+{
+    (void)state;
+    fake_cuda_describe("");
+    struct backend *b = open_cuda(NULL);
+    const int64_t dims[2] = { 24, 16 };
+    const struct op_spec spec = { .op = OP_LINEAR,
+                                  .attr = { .out = 69 },
+                                  .in = { tensor_plain(DTYPE_BF16, 2, dims) },
+                                  .in_count = 1,
+                                  .out_dtype = DTYPE_BF16,
+                                  .math = MATH_BF16,
+                                  .training = true,
+                                  .need_din0 = true,
+                                  .pitched_out = true };
+    struct kernel *kernel = NULL;
+    struct kernel_info info;
+    assert_int_equal(cuda()->op[OP_LINEAR].prepare(b, &spec, &kernel, &info), ST_OK);
+    assert_int_equal(info.out.format, FORMAT_PITCHED);
+    assert_int_equal(info.cache_bytes, 128 * 16 * 2);
+    auto_buf struct buf pins;
+    buf_init(&pins, 8000);
+    assert_int_equal(cuda()->pins(b, &pins), ST_OK);
+    assert_non_null(strstr(pins.data, "\"product 24.128.16 nt bf16 bf16\""));
+    assert_non_null(strstr(pins.data, "\"product 24.16.128 nn bf16 bf16\""));
+    assert_non_null(strstr(pins.data, "\"product 69.16.24 tn bf16 f32 pitch 128\""));
+    cuda()->kernel_free(b, kernel);
+    cuda()->close(b);
+    nothing_is_left();
+}
+
 static void the_table_has_every_op_and_ranges(void **state)
 {
     (void)state;
@@ -250,6 +317,8 @@ int main(void)
         cmocka_unit_test(a_captured_graph_computes_with_what_is_there_when_it_runs),
         cmocka_unit_test(a_broken_capture_is_no_lasting_error),
         cmocka_unit_test(a_token_outside_of_the_vocabulary_is_seen_by_who_waits),
+        cmocka_unit_test(few_words_for_the_host_do_not_wait_behind_copies),
+        cmocka_unit_test(products_with_an_odd_vocabulary_have_even_sides),
         cmocka_unit_test(the_table_has_every_op_and_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
