@@ -18,7 +18,7 @@ inside() { chroot "$work/root" /usr/bin/env LD_LIBRARY_PATH=/tmp/cairn-gpu/lib \
     CAIRN_CUDA_MODULE=/tmp/cairn-gpu/bin/cairn-cuda.so "$@"; }
 for file in "$work"/root/tmp/cairn-gpu/bin/*; do
     missing=$(inside ldd "/tmp/cairn-gpu/bin/$(basename "$file")" | awk '/not found/ { print $1 }' |
-        grep -vE '^lib(cublasLt|cudnn[a-z_]*|nccl)\.so' || true)
+        grep -vE '^lib(cublasLt|cudnn[a-z_]*|cupti|nccl)\.so' || true)
     [ -z "$missing" ] || { echo "$(basename "$file"): $missing is missing"; exit 1; }
 done
 says() { # STATUS TEXT PROGRAM...
@@ -35,6 +35,8 @@ bin=/tmp/cairn-gpu/bin
 says 4 "device cuda: " "$bin/cairn-trainer" --check cuda
 says 0 "not known without the device" "$bin/cairn-trainer" --plan /tmp/cairn-gpu/jobs/gpt2.yaml
 for test in test_ops_cuda test_shapes_cuda test_nccl; do says 77 "skipped: device cuda: " "$bin/$test"; done
+says 77 "no device: device cuda: " "$bin/test_loop_layouts_gpu"
+says 0 "usage" "$bin/cairn" --help
 says 77 "skipped: no GPU" "$bin/test_attention_gpu"
 says 2 "device cuda: " "$bin/gpu" gpt2
 chroot "$work/root" /tmp/cairn-gpu/run.sh 5 /tmp/out >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }

@@ -98,7 +98,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nor_in_bf16, ranks_make_folder, ranks_remove_folder),
     };
     struct reason reason;
-    if (setenv("CAIRN_CUDA_MODULE", MODULE, 1) != 0)
+    if (setenv("CAIRN_CUDA_MODULE", MODULE, 0) != 0)
         return 1;
     if (module_load("cuda", 0, &module, &reason) != ST_OK) {
         (void)printf("no device: %s\n", reason.text);
