@@ -280,7 +280,7 @@ static void products_with_an_odd_vocabulary_have_even_sides(void **state)
     struct kernel_info info;
     assert_int_equal(cuda()->op[OP_LINEAR].prepare(b, &spec, &kernel, &info), ST_OK);
     assert_int_equal(info.out.format, FORMAT_PITCHED);
-    assert_int_equal(info.cache_bytes, 128 * 16 * 2);
+    assert_int_equal(info.cache_bytes, (size_t)128 * 16 * 2);
     auto_buf struct buf pins;
     buf_init(&pins, 8000);
     assert_int_equal(cuda()->pins(b, &pins), ST_OK);
