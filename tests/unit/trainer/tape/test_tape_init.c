@@ -57,6 +57,18 @@ static const struct tape_tensor *param(const struct tape *tape, const char *name
     return &tape->params[index];
 }
 
+/* However they are drawn. */
+static void check_param(const struct tape *tape, int index, const float *params)
+{
+    const struct tape_tensor *tensor = &tape->params[index];
+    for (size_t e = 0; e < tensor->count; e++) {
+        double four[4];
+        initial_values_normal(
+            rng_words(rng_key(17, RNG_INIT), (uint32_t)(e / 4), (uint32_t)index, 0, 0).word, four);
+        assert_true(params[tensor->offset + e] == (float)((double)tensor->std * four[e % 4]));
+    }
+}
+
 static double deviation(const struct tape_tensor *tensor, const float *params)
 {
     double square = 0;
@@ -93,6 +105,10 @@ static void gpt2_starts_with_the_deviations_of_its_paper(void **state)
         double found = deviation(param(tape, rows[i].name), params);
         if (fabs(found - rows[i].deviation) > 0.03 * rows[i].deviation)
             fail_msg("%s: deviation %.5f, wanted %.5f", rows[i].name, found, rows[i].deviation);
+    }
+    for (int i = 0; i < tape->param_count; i++) {
+        if (tape->params[i].init == TAPE_INIT_NORMAL)
+            check_param(tape, i, params);
     }
     free(params);
     tape_free(tape);
