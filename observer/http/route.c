@@ -17,7 +17,7 @@
 #include "observer/http/internal.h"
 
 enum flag {
-    GET_ONLY = 1,  /* its HEAD would use up a link, or be of a stream, which has no end */
+    GET_ONLY = 1,  /* its HEAD would use up a link, or be of a stream: the library sends its end */
     OPEN_HERE = 2, /* on loopback to whoever is on this machine */
 };
 
@@ -38,7 +38,7 @@ static const struct route {
     { "GET", "/api/v1/jobs/*/why", look_why, "ExplainJob", 0 },
     { "GET", "/api/v1/jobs/*/checkpoints", look_checkpoints, "ListCheckpoints", 0 },
     { "GET", "/api/v1/jobs/*/curves", look_curves, "ReadMetrics", 0 },
-    { "GET", "/api/v1/jobs/*/metrics.csv", look_rows, "ReadMetrics", 0 },
+    { "GET", "/api/v1/jobs/*/metrics.csv", look_rows, "ReadMetrics", GET_ONLY },
     { "GET", "/api/v1/jobs/*/live", live_job, "WatchJob", GET_ONLY },
     { "GET", "/api/v1/jobs/*/logs", live_logs, "StreamLogs", GET_ONLY },
     { "GET", "/api/v1/nodes", look_nodes, "ListNodes", 0 },

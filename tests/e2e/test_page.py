@@ -331,7 +331,8 @@ def test_garbage_is_refused(home, operator):
 
 def test_a_head_has_no_body(home, operator):
     """Of a stream the library would send the end of one."""
-    for path, status in (("live", 405), (f"jobs/{home.over}/live", 405), (f"jobs/{home.over}/logs", 405), ("jobs", 200)):
+    for path, status in (("live", 405), (f"jobs/{home.over}/live", 405), (f"jobs/{home.over}/logs", 405),
+                         (f"jobs/{home.over}/metrics.csv", 405), ("jobs", 200)):
         head, _, body = operator.raw("HEAD", f"/api/v1/{path}").partition(b"\r\n\r\n")
         assert int(head.split()[1]) == status and not body, path
 

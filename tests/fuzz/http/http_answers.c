@@ -30,8 +30,7 @@ static bool is_bad(int status)
     return status >= 500 && status != 503 && status != 501 && status != 505;
 }
 
-/* What stands where an answer should begin, and what came before: seen now and then on a busy machine
- * only, when the input alone doesn't show it again. */
+/* What stands where an answer should begin, and what came before. */
 static void tell(const char *text, size_t size, const struct http_answers *answers)
 {
     const size_t before = (size_t)(text - answers->text.data);
