@@ -287,6 +287,16 @@ static void products_with_an_odd_vocabulary_have_even_sides(void **state)
     assert_non_null(strstr(pins.data, "\"product 24.128.16 nt bf16 bf16\""));
     assert_non_null(strstr(pins.data, "\"product 24.16.128 nn bf16 bf16\""));
     assert_non_null(strstr(pins.data, "\"product 69.16.24 tn bf16 f32 pitch 128\""));
+    void *cache = NULL, *weight = NULL;
+    assert_int_equal(cuda()->alloc(b, info.cache_bytes, &cache), ST_OK);
+    assert_int_equal(cuda()->alloc(b, sizeof(float) * 69 * 16, &weight), ST_OK);
+    const float *const param[OP_PARAM_MAX] = { weight };
+    fake_cuda_change("fail=cudaMemsetAsync:1:2");
+    assert_int_equal(cuda()->refresh(b, kernel, param, cache, NULL), ST_NO_MEMORY);
+    assert_int_equal(cuda()->refresh(b, kernel, param, cache, NULL), ST_OK);
+    assert_int_equal(cuda()->stream_sync(b, NULL), ST_OK);
+    cuda()->free(b, weight);
+    cuda()->free(b, cache);
     cuda()->kernel_free(b, kernel);
     cuda()->close(b);
     nothing_is_left();
