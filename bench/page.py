@@ -364,16 +364,16 @@ def part_paint(home, args, kept):
 READER = """
 import selectors, socket, sys
 host, port, token, *paths = sys.argv[1:]
-waits, total = selectors.DefaultSelector(), 0
+waits, room, total = selectors.DefaultSelector(), bytearray(1 << 18), 0
 for path in paths:
     one = socket.create_connection((host, int(port)))
     one.sendall(f"GET {path} HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nAuthorization: Bearer {token}\\r\\n\\r\\n".encode())
     waits.register(one, selectors.EVENT_READ)
 while waits.get_map():
     for key, _ in waits.select():
-        data = key.fileobj.recv(1 << 18)
-        total += len(data)
-        if not data:
+        size = key.fileobj.recv_into(room)
+        total += size
+        if size == 0:
             waits.unregister(key.fileobj)
 """
 

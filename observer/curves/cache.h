@@ -1,7 +1,7 @@
 /*
- * Rows of jobs that somebody looks at, kept up to date while he does: the coordinator is asked for
- * what is new, CACHE_FRESH_MS apart at least, whoever looks and how many. Of jobs that nobody
- * looked at for long the rows go when room is needed.
+ * Jobs that somebody looks at and their rows, kept up to date while he does: the coordinator is
+ * asked for what is new, CACHE_FRESH_MS apart at least, whoever looks and how many. Of jobs that
+ * nobody looked at for long the rows go when room is needed.
  *
  * Thread: any. Who wants another job's rows isn't held up by one whose rows are being read.
  */
@@ -26,12 +26,17 @@ void cache_free(struct cache *cache);
 MUST_CHECK enum status cache_curves(struct cache *cache, const char *job, size_t points,
                                     struct buf *out, struct rpc_result *result);
 
+/* The job itself, an id, as one line of JSON. over: it has ended. Errors: as cache_curves */
+MUST_CHECK enum status cache_job(struct cache *cache, const char *job, struct buf *out, bool *over,
+                                 struct rpc_result *result);
+
 /* Where somebody is who follows a job. */
 struct cache_place {
     uint64_t next_step;  /* he has rows of earlier ones */
     uint32_t generation; /* of the last of them; has he none: of the job */
     uint32_t rewinds;    /* of the history, as he knows it */
     bool begun;          /* these two are known */
+    bool more;           /* he lacks others still */
 };
 
 /* The rows that he lacks, CACHE_NEW_ROWS at most, as they are; nothing is appended if there are

@@ -90,6 +90,11 @@ enum MHD_Result look_rows(struct http_request *request);
 enum MHD_Result look_nodes(struct http_request *request);
 enum MHD_Result look_system(struct http_request *request);
 
+/* The job's id, which may take the name's place: what is kept is kept under it, and a name, or the
+ * beginning of an id, may come to mean another job. Errors: as coordinator_call */
+MUST_CHECK enum status look_job_id(struct http *http, const char *name, char id[HTTP_NAME_BYTES],
+                                   struct rpc_result *result);
+
 enum MHD_Result act_pause(struct http_request *request);
 enum MHD_Result act_resume(struct http_request *request);
 enum MHD_Result act_stop(struct http_request *request);

@@ -196,21 +196,21 @@ enum MHD_Result look_checkpoints(struct http_request *request)
     return reply_call(request, "ListCheckpoints", &message.base);
 }
 
-/* The job's id: rows are kept under it, and a name, or the beginning of an id, may come to mean
- * another job. */
-static enum status find_job(const struct http_request *request, char id[HTTP_NAME_BYTES],
-                            struct rpc_result *result)
+enum status look_job_id(struct http *http, const char *name, char id[HTTP_NAME_BYTES],
+                        struct rpc_result *result)
 {
-    const struct snapshot *snapshot = poll_latest(request->http->parts.poll);
-    const bool listed = snapshot_job(snapshot, request->name) != NULL;
-    const Cairn__V1__JobRequest message = job_request(request);
+    const struct snapshot *snapshot = poll_latest(http->parts.poll);
+    const bool listed = snapshot_job(snapshot, name) != NULL;
+    Cairn__V1__JobRequest message = CAIRN__V1__JOB_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     snapshot_unref(snapshot);
-    (void)snprintf(id, HTTP_NAME_BYTES, "%s", request->name);
+    if (id != name)
+        (void)snprintf(id, HTTP_NAME_BYTES, "%s", name);
     if (listed)
         return ST_OK;
+    message.job = id;
     const enum status st =
-        coordinator_call(request->http->parts.coordinator, "GetJob", &message.base, &reply, result);
+        coordinator_call(http->parts.coordinator, "GetJob", &message.base, &reply, result);
     if (st != ST_OK)
         return st;
     (void)snprintf(id, HTTP_NAME_BYTES, "%s", ((const Cairn__V1__Job *)reply)->id);
@@ -225,7 +225,7 @@ enum MHD_Result look_curves(struct http_request *request)
     struct rpc_result result = { .code = RPC_INTERNAL };
     char id[HTTP_NAME_BYTES];
     const size_t points = request_number(request, "points", POINTS, POINTS_MAX);
-    enum status st = find_job(request, id, &result);
+    enum status st = look_job_id(request->http, request->name, id, &result);
     if (st == ST_OK)
         st = cache_curves(request->http->parts.cache, id, points, &out, &result);
     if (st == ST_FULL) {
@@ -321,7 +321,7 @@ enum MHD_Result look_rows(struct http_request *request)
         return MHD_NO;
     rows->coordinator = request->http->parts.coordinator;
     buf_init(&rows->out, ROWS_BYTES);
-    enum status st = find_job(request, rows->job, &result);
+    enum status st = look_job_id(request->http, request->name, rows->job, &result);
     if (st == ST_OK)
         st = metrics_csv_head(&rows->out);
     if (st == ST_OK)

@@ -16,7 +16,7 @@ struct poll {
     const struct log *log;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed, ended; /* another snapshot; `stopped` */
     const struct snapshot *latest;
     bool stopped;
 };
@@ -100,17 +100,11 @@ static struct snapshot *look(struct poll *poll)
 
 /* ---- the thread ---- */
 
-static struct timespec in_ms(int64_t ms)
+/* A moment of clock_mono_ms. */
+static struct timespec time_of(int64_t ms)
 {
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)(ms / 1000);
-    at.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (at.tv_nsec >= 1000000000) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000;
-    }
-    return at;
+    return (struct timespec){ .tv_sec = (time_t)(ms / 1000),
+                              .tv_nsec = (long)(ms % 1000) * 1000000 };
 }
 
 static void publish(struct poll *poll, struct snapshot *made)
@@ -140,13 +134,8 @@ static void *run(void *arg)
             wait = DOWN_MS;
         if (made != NULL)
             publish(poll, made);
-        const struct timespec until = in_ms(wait);
-        (void)pthread_mutex_lock(&poll->lock);
-        int rc = 0;
-        while (!poll->stopped && rc == 0)
-            rc = pthread_cond_timedwait(&poll->changed, &poll->lock, &until);
-        stopped = poll->stopped;
-        (void)pthread_mutex_unlock(&poll->lock);
+        poll_nap(poll, clock_mono_ms(clock_system()) + wait);
+        stopped = poll_stopped(poll);
     }
     return NULL;
 }
@@ -161,6 +150,7 @@ static enum status prepare(struct poll *poll)
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&poll->lock, NULL);
     (void)pthread_cond_init(&poll->changed, &attributes);
+    (void)pthread_cond_init(&poll->ended, &attributes);
     (void)pthread_condattr_destroy(&attributes);
     poll->latest = snapshot_stale(NULL, "the coordinator wasn't asked yet");
     return poll->latest != NULL ? ST_OK : ST_NO_MEMORY;
@@ -190,6 +180,7 @@ void poll_stop(struct poll *poll)
     (void)pthread_mutex_lock(&poll->lock);
     poll->stopped = true;
     (void)pthread_cond_broadcast(&poll->changed);
+    (void)pthread_cond_broadcast(&poll->ended);
     (void)pthread_mutex_unlock(&poll->lock);
 }
 
@@ -198,6 +189,7 @@ void poll_free(struct poll *poll)
     (void)pthread_join(poll->thread, NULL);
     snapshot_unref(poll->latest);
     (void)pthread_cond_destroy(&poll->changed);
+    (void)pthread_cond_destroy(&poll->ended);
     (void)pthread_mutex_destroy(&poll->lock);
     free(poll);
 }
@@ -212,7 +204,7 @@ const struct snapshot *poll_latest(struct poll *poll)
 
 const struct snapshot *poll_wait(struct poll *poll, const struct snapshot *last, int32_t timeout_ms)
 {
-    const struct timespec until = in_ms(timeout_ms);
+    const struct timespec until = time_of(clock_mono_ms(clock_system()) + timeout_ms);
     int rc = 0;
     (void)pthread_mutex_lock(&poll->lock);
     while (!poll->stopped && poll->latest == last && rc == 0)
@@ -221,6 +213,16 @@ const struct snapshot *poll_wait(struct poll *poll, const struct snapshot *last,
     const struct snapshot *latest = other ? snapshot_ref(poll->latest) : NULL;
     (void)pthread_mutex_unlock(&poll->lock);
     return latest;
+}
+
+void poll_nap(struct poll *poll, int64_t until_ms)
+{
+    const struct timespec until = time_of(until_ms);
+    int rc = 0;
+    (void)pthread_mutex_lock(&poll->lock);
+    while (!poll->stopped && rc == 0)
+        rc = pthread_cond_timedwait(&poll->ended, &poll->lock, &until);
+    (void)pthread_mutex_unlock(&poll->lock);
 }
 
 bool poll_stopped(struct poll *poll)

@@ -4,7 +4,7 @@
  * time: where an answer takes long, the next question comes later, but within ten seconds: an
  * answer that took seconds once was a disk's or a machine's moment.
  *
- * Thread: one of its own asks; poll_latest and poll_wait from any.
+ * Thread: one of its own asks; the rest from any.
  */
 #pragma once
 
@@ -33,4 +33,6 @@ const struct snapshot *poll_latest(struct poll *poll);
  * NULL: there is none, or poll_stop was called. */
 const struct snapshot *poll_wait(struct poll *poll, const struct snapshot *last,
                                  int32_t timeout_ms);
+/* Waits until that moment of clock_mono_ms, or until poll_stop was called. */
+void poll_nap(struct poll *poll, int64_t until_ms);
 bool poll_stopped(struct poll *poll);

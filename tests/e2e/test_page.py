@@ -194,6 +194,16 @@ def test_a_job_that_is_over_ends_its_stream(home, viewer):
     assert {line["rank"] for line in lines} == {0, 1} and all(json.loads(line["line"]) for line in lines)
 
 
+def test_all_rows_of_a_long_job_come_before_its_end():
+    """An event has a thousand at most."""
+    with Home() as home:
+        job = home.submit(train__duration="2500 steps")
+        home.digest(job)
+        events = list(Browser(home, token_of(home)).events(f"/api/v1/jobs/{job}/live"))
+        steps = [step for event, data in events if event == "rows" for step in data["columns"]["step"]]
+        assert steps == list(range(1, 2501)) and events[-1][0] == "over"
+
+
 def test_a_restart_sends_the_steps_again(home, viewer):
     with Home(env=Home.RESTART) as other:
         job = other.submit(train__duration="100000 steps", checkpoint__every="200 steps",
