@@ -384,12 +384,14 @@ def spent_by(pids):
 
 
 class Readers:
-    """What ten browsers read of a job, by a process of their own; none else is woken for them."""
+    """What ten browsers read of a job, by a process of their own; none else is woken for them. As the page does, which has the curves
+    by then, they follow from the newest step on: else all rows of a long job would come first."""
 
     def __init__(self, asker, job):
         host, port = asker.address.split(":")
+        step = json.loads(asker.ask(f"/api/v1/jobs/{job}")[1])["step"]
         self.process = subprocess.Popen([sys.executable, "-c", READER, host, port, asker.token] +
-                                        ["/api/v1/live", f"/api/v1/jobs/{job}/live"] * READERS)
+                                        ["/api/v1/live", f"/api/v1/jobs/{job}/live?from={step + 1}"] * READERS)
 
     def end(self):
         """Its processor time."""
