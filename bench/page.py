@@ -389,7 +389,7 @@ class Readers:
 
     def __init__(self, asker, job):
         host, port = asker.address.split(":")
-        step = json.loads(asker.ask(f"/api/v1/jobs/{job}")[1])["step"]
+        step = json.loads(asker.ask(f"/api/v1/jobs/{job}", fresh=True)[1])["step"]
         self.process = subprocess.Popen([sys.executable, "-c", READER, host, port, asker.token] +
                                         ["/api/v1/live", f"/api/v1/jobs/{job}/live?from={step + 1}"] * READERS)
 
