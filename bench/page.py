@@ -416,13 +416,13 @@ def live_pairs(home, asker, job, args):
         found = {}
         for side in ("with", "without") if i % 2 else ("without", "with"):
             readers = Readers(asker, job) if side == "with" else None
-            time.sleep(2)  # they have what they get at first
+            time.sleep(1)  # they have what they get at first
             before, begin = {name: spent_by(pids) for name, pids in programs.items()}, time.time()
             time.sleep(args.seconds)
             shares = [(spent_by(pids) - before[name]) / args.seconds for name, pids in programs.items()]
             end = time.time()
             if readers:
-                shares.append(readers.end() / (args.seconds + 2))
+                shares.append(readers.end() / (args.seconds + 1))
             found[side] = (steps_in(home, job, begin, end)[0], shares)
         pairs.append(found)
     return pairs
