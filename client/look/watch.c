@@ -13,6 +13,7 @@
 #include "client/look/commands.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
+#include "client/print/job_columns.h"
 #include "client/print/progress.h"
 #include "client/print/screen.h"
 #include "client/print/usage.h"
@@ -68,7 +69,7 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
 {
     const Cairn__V1__Job *job = watch->job;
     char bar[512];
-    char left[32];
+    char left[32], step[48];
     char clock[32] = "";
     bool known = job->total_steps > 0;
     double fraction = known ? (double)job->step / (double)job->total_steps : 0;
@@ -91,8 +92,8 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
                         width < NARROW ? "" : clock);
     }
     if (st == ST_OK) {
-        st = buf_printf(out, "  step %llu/%llu", (unsigned long long)job->step,
-                        (unsigned long long)job->total_steps);
+        job_cell_step(job, step, sizeof(step));
+        st = buf_printf(out, "  step %s", step);
     }
     if (st == ST_OK && watch->row != NULL)
         st = buf_printf(out, "  epoch %.2f", watch->row->epoch);
@@ -198,13 +199,13 @@ static void write_line(struct watch *watch, const char *state)
 {
     const Cairn__V1__Job *job = watch->job;
     char clock[32] = "";
-    char loss[32];
+    char loss[32], step[48];
     time_t now = (time_t)(clock_wall_ms(clock_system()) / 1000);
     struct tm parts;
     if (localtime_r(&now, &parts) != NULL)
         (void)strftime(clock, sizeof(clock), "%H:%M:%S", &parts);
-    (void)printf("%s  %-10s  step %llu/%llu  loss %s", clock, state, (unsigned long long)job->step,
-                 (unsigned long long)job->total_steps,
+    job_cell_step(job, step, sizeof(step));
+    (void)printf("%s  %-10s  step %s  loss %s", clock, state, step,
                  format_number(job->loss, loss, sizeof(loss)));
     if (isfinite(job->accuracy))
         (void)printf("  accuracy %.4f", job->accuracy);

@@ -62,11 +62,13 @@ static void head(struct explain *page, const struct core *core, const struct cor
 {
     const struct machine *m = &job->m;
     struct reason reason;
+    char total[32] = ""; /* isn't known before the first generation */
     render_reason(core, job, &reason);
-    line(page, "%s (%s) is %s at step %llu of %llu, generation %u, %u restart%s.", job->name,
-         job->id, machine_state_name(m->state), (unsigned long long)machine_step_now(m),
-         (unsigned long long)m->total_steps, m->generation, m->restarts,
-         m->restarts == 1 ? "" : "s");
+    if (m->total_steps > 0)
+        (void)snprintf(total, sizeof(total), " of %llu", (unsigned long long)m->total_steps);
+    line(page, "%s (%s) is %s at step %llu%s, generation %u, %u restart%s.", job->name, job->id,
+         machine_state_name(m->state), (unsigned long long)machine_step_now(m), total,
+         m->generation, m->restarts, m->restarts == 1 ? "" : "s");
     if (m->since_wall > 0 && m->since_state == m->state) {
         char since[32];
         render_time(m->since_wall, since);

@@ -42,6 +42,13 @@ def ids(home, *words):
     return home.cairn("ps", *words, "-o", "name").stdout.split()
 
 
+def test_the_length_of_a_job_that_never_formed_is_not_told(home):
+    assert f"({home.waits}) is QUEUED at step 0, generation 0, 0 restarts." in home.cairn("why", home.waits).stdout
+    with Terminal(home, "watch", home.waits) as terminal:
+        shown = terminal.until(lambda text: "step 0" in text and text)
+        assert "0/0" not in shown
+
+
 # ---- ps ----
 
 def test_a_listing_has_the_order_that_is_asked_for(home):

@@ -4,8 +4,8 @@
  *
  *   launch(kernel, grid, block, shared, stream, arguments...)
  *       Enqueues; ST_DEVICE if that failed, and the runtime's last error says why (CUDA_LAUNCHED
- *       reads it). shared: bytes of dynamic shared memory; where they are more than 48 KiB, launch
- *       asks CUDA for them first.
+ *       reads it); one that another library left there doesn't count. shared: bytes of dynamic
+ *       shared memory; where they are more than 48 KiB, launch asks CUDA for them first.
  *   SHARED_ARRAY(type, name, count)
  *       Declares `type *name`, an array of the block; count is a constant. All threads of the block
  *       come by, or none.
@@ -46,8 +46,13 @@ static inline enum status launch(void (*kernel)(Parameters...), dim3 grid, dim3 
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)shared) != cudaSuccess)
         return ST_DEVICE;
-    kernel<<<grid, block, shared, (cudaStream_t)stream>>>(static_cast<Parameters>(arguments)...);
-    return cudaPeekAtLastError() == cudaSuccess ? ST_OK : ST_DEVICE;
+    /* Told of this launch alone: the last error may be another library's. */
+    const auto start = [&](Parameters... values) {
+        void *addresses[] = { (void *)&values... };
+        return cudaLaunchKernel((const void *)kernel, grid, block, addresses, shared,
+                                (cudaStream_t)stream);
+    };
+    return start(static_cast<Parameters>(arguments)...) == cudaSuccess ? ST_OK : ST_DEVICE;
 }
 
 #endif
