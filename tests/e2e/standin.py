@@ -120,10 +120,15 @@ class Mailbox:
         self.server.server_close()
 
 
+REFUSING = []  # sockets, for as long as the tests run
+
+
 def closed_port():
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
+    """One that refuses whoever comes: bound, and never listened at. It is kept, so that no other program gets it."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    REFUSING.append(bound)
+    return bound.getsockname()[1]
 
 
 def certificate(folder, name, address):
