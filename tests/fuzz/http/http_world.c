@@ -237,8 +237,18 @@ void world_again(void)
 
 /* ---- all of it ---- */
 
-static void remove_home(void)
+/*
+ * At the process's end, and before the end of what was used first: a thread of the server that is
+ * still on its way would ask for what the TLS library has just put away.
+ */
+static void end_world(void)
 {
+    stop_http();
+    coordinator_close(world.coordinator);
+    rpc_server_stop(world.server, 0);
+    rpc_server_free(world.server);
+    rpc_descdb_free(world.db);
+    rpc_shutdown();
     (void)nftw(world.home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -262,7 +272,6 @@ struct world *world_get(void)
     (void)snprintf(world.home, sizeof world.home, "%s/cairn-fuzz-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     CHECK(mkdtemp(world.home) != NULL);
-    CHECK(atexit(remove_home) == 0);
     CHECK(setenv("CAIRN_HOME", world.home, 1) == 0);
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     CHECK(paths_open(&world.paths) == ST_OK);
@@ -271,6 +280,7 @@ struct world *world_get(void)
     rpc_init();
     start_coordinator();
     start_http();
+    CHECK(atexit(end_world) == 0);
     world.made = true;
     return &world.face;
 }
