@@ -1,11 +1,11 @@
 /* What the core makes of a journal: thousands of jobs, and such that it can't read. */
-#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/test.h"
 #include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/journal/journal_fixture.h"
 
 #define ORDER_END    CAIRN__V1__AGENT_ORDER__BODY_END
 #define ORDER_ACK    CAIRN__V1__AGENT_ORDER__BODY_EXIT_ACK
@@ -247,15 +247,6 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
 
 /* ---- rows of ranks ---- */
 
-/* Runs SQL beside the core that has the journal open. */
-static void run_sql(struct core_world *w, const char *sql)
-{
-    sqlite3 *db = NULL;
-    assert_int_equal(sqlite3_open(w->path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
 struct rows {
     struct machine_rank_row list[2];
     uint32_t count;
@@ -290,8 +281,8 @@ static void a_rank_is_written_when_it_changes_and_no_other_with_it(void **state)
     assert_string_equal(rows.list[1].node, "n");
     assert_int_equal(rows.list[0].slot + rows.list[1].slot, 1);
     assert_false(rows.list[0].gone || rows.list[1].gone);
-    run_sql(w, "UPDATE ranks SET holder=7"); /* of which the core doesn't know */
-    say_exit(w, &agent, job->id);            /* rank 1 */
+    journal_edit(w->path, "UPDATE ranks SET holder=7"); /* of which the core doesn't know */
+    say_exit(w, &agent, job->id);                       /* rank 1 */
     rows = read_ranks(w, job->id);
     assert_int_equal(rows.list[0].holder, 7);
     assert_int_equal(rows.list[1].holder, 0);
@@ -310,17 +301,19 @@ static void ranks_of_an_older_journal_get_their_rows(void **state)
     (void)snprintf(id, sizeof id, "%s", core_submit_one(w, "a")->id);
     far_close_agent(w, &agent);
     core_stop(w);
-    run_sql(w, "UPDATE jobs SET state=json_set(state, '$.ranks', (SELECT json_group_array("
-               "json_object('node', node, 'slot', slot, 'gone', json('false'), 'holder', holder)) "
-               "FROM ranks)); DELETE FROM ranks; ALTER TABLE generations DROP COLUMN recovery; "
-               "ALTER TABLE "
-               "generations DROP COLUMN numbers; "
-               "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE "
-               "ranks DROP COLUMN parked; "
-               "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
-               "ALTER TABLE ranks DROP COLUMN stage; "
-               "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
-               "number; PRAGMA user_version=7;");
+    journal_edit(
+        w->path,
+        "UPDATE jobs SET state=json_set(state, '$.ranks', (SELECT json_group_array("
+        "json_object('node', node, 'slot', slot, 'gone', json('false'), 'holder', holder)) "
+        "FROM ranks)); DELETE FROM ranks; ALTER TABLE generations DROP COLUMN recovery; "
+        "ALTER TABLE "
+        "generations DROP COLUMN numbers; "
+        "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE "
+        "ranks DROP COLUMN parked; "
+        "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+        "ALTER TABLE ranks DROP COLUMN stage; "
+        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+        "number; PRAGMA user_version=7;");
     core_start(w);
     assert_int_equal(core_find(w->core, id, &job), ST_OK);
     assert_string_equal(machine_state_name(job->m.state), "FORMING");
@@ -349,7 +342,7 @@ static void a_job_with_a_broken_row_is_kept_as_it_is(void **state)
     far_close_agent(w, &agent);
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         core_stop(w);
-        run_sql(w, broken[i]);
+        journal_edit(w->path, broken[i]);
         core_start(w);
         assert_int_equal(core_find(w->core, "a", &job), ST_OK);
         assert_non_null(strstr(job->unreadable, "state in the journal"));
@@ -370,7 +363,7 @@ static void a_job_without_rows_that_no_longer_parses_stays_what_it_is(void **sta
     assert_int_equal(journal_find_job(journal, "a", row.id), ST_OK);
     assert_int_equal(journal_get_job(journal, row.id, take_row, &row), ST_OK);
     journal_close(journal);
-    run_sql(w, "UPDATE jobs SET job_file='['");
+    journal_edit(w->path, "UPDATE jobs SET job_file='['");
     core_start(w);
     assert_int_equal(core_find(w->core, row.id, &job), ST_OK);
     assert_string_not_equal(job->unreadable, "");

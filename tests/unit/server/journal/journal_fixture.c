@@ -1,5 +1,6 @@
 #include "tests/unit/server/journal/journal_fixture.h"
 
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,4 +38,12 @@ void journal_reopen(struct journal_files *f)
 {
     journal_close(f->journal);
     assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+}
+
+void journal_edit(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }

@@ -14,3 +14,5 @@ int journal_setup(void **state);
 int journal_teardown(void **state);
 /* Closes it, in the middle of whatever goes on, and opens it again. */
 void journal_reopen(struct journal_files *f);
+/* What another program, or a version of before, does to the file: SQL, beside the journal. */
+void journal_edit(const char *path, const char *sql);

@@ -17,6 +17,7 @@ static sqlite3_vfs *system_vfs;
 static struct kind kinds[KINDS_MAX];
 static journal_call_fn tell;
 static void *tell_arg;
+static long room = -1; /* writes that the disk has room for; negative: any number */
 
 /* Tells it; what the system would do with the file. */
 static const sqlite3_io_methods *told(const sqlite3_file *file, enum journal_call call)
@@ -28,7 +29,11 @@ static const sqlite3_io_methods *told(const sqlite3_file *file, enum journal_cal
 
 static int watched_write(sqlite3_file *file, const void *data, int size, sqlite3_int64 offset)
 {
-    return told(file, JOURNAL_WRITE)->xWrite(file, data, size, offset);
+    const sqlite3_io_methods *of_system = told(file, JOURNAL_WRITE);
+    if (room == 0)
+        return SQLITE_FULL;
+    room -= room > 0;
+    return of_system->xWrite(file, data, size, offset);
 }
 
 static int watched_truncate(sqlite3_file *file, sqlite3_int64 size)
@@ -77,4 +82,9 @@ void journal_vfs_watch(journal_call_fn fn, void *arg)
     watching.zName = "watched";
     watching.xOpen = watched_open;
     CHECK(sqlite3_vfs_register(&watching, 1) == SQLITE_OK);
+}
+
+void journal_vfs_room(long writes)
+{
+    room = writes;
 }

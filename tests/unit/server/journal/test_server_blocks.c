@@ -5,6 +5,7 @@
 
 #include "tests/test.h"
 #include "tests/unit/server/journal/journal_fixture.h"
+#include "tests/unit/server/journal/journal_vfs.h"
 
 #define STEPS  6000
 #define FULL   256 /* rows that a block has at least, once so many came after it */
@@ -91,14 +92,6 @@ static int64_t ask(const char *path, const char *sql)
     return answer;
 }
 
-static void run_sql(const char *path, const char *sql)
-{
-    sqlite3 *db = NULL;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
 static void rows_that_come_a_few_at_a_time_end_up_in_large_blocks(void **state)
 {
     struct journal_files *f = *state;
@@ -127,19 +120,31 @@ static void rows_that_come_again_take_the_places_of_those_before(void **state)
     check_all(f->journal);
 }
 
-/* Version 13 had them in a table without a rowid; the second time as one that was cut off while it
- * moved them left it. */
+/* Version 13 had them in a table without a rowid. */
+static const char to_13[] =
+    "DELETE FROM blocks WHERE job='j-2';"
+    "CREATE TABLE metric_blocks(job TEXT, first INTEGER, last INTEGER, count INTEGER, evals "
+    "INTEGER, rows BLOB, PRIMARY KEY(job, first)) WITHOUT ROWID;"
+    "CREATE INDEX metric_evals ON metric_blocks(job, first) WHERE evals>0;"
+    "INSERT INTO metric_blocks SELECT job,first,last,count,evals,rows FROM blocks;"
+    "INSERT INTO metric_blocks WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "
+    "WHERE i<1200) SELECT 'j-2',i,i,1,0,x'00' FROM n;"
+    "DROP TABLE blocks; PRAGMA user_version=13";
+
+static void check_moved(struct journal_files *f)
+{
+    check_all(f->journal);
+    assert_int_equal(ask(f->path, "SELECT count(*) FROM sqlite_master WHERE name IN "
+                                  "('metric_blocks', 'metric_evals')"),
+                     0);
+    assert_int_equal(ask(f->path, "SELECT count(*) FROM blocks WHERE job='j-2'"), 1200);
+    assert_int_equal(ask(f->path, "PRAGMA user_version"), 14);
+}
+
+/* The second time as one that was cut off while it moved them left it. */
 static void the_blocks_of_an_older_file_stay(void **state)
 {
     struct journal_files *f = *state;
-    static const char old[] =
-        "CREATE TABLE metric_blocks(job TEXT, first INTEGER, last INTEGER, count INTEGER, evals "
-        "INTEGER, rows BLOB, PRIMARY KEY(job, first)) WITHOUT ROWID;"
-        "CREATE INDEX metric_evals ON metric_blocks(job, first) WHERE evals>0;"
-        "INSERT INTO metric_blocks SELECT job,first,last,count,evals,rows FROM blocks;"
-        "INSERT INTO metric_blocks WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "
-        "WHERE i<1200) SELECT 'j-2',i,i,1,0,x'00' FROM n;"
-        "DROP TABLE blocks; PRAGMA user_version=13";
     static const char cut_off[] =
         "CREATE TABLE metric_blocks(job TEXT, first INTEGER, last INTEGER, count INTEGER, evals "
         "INTEGER, rows BLOB, PRIMARY KEY(job, first)) WITHOUT ROWID;"
@@ -149,17 +154,37 @@ static void the_blocks_of_an_older_file_stay(void **state)
     put_run(f->journal);
     for (int i = 0; i < 2; i++) {
         journal_close(f->journal);
-        run_sql(f->path, i == 0 ? old : cut_off);
+        journal_edit(f->path, i == 0 ? to_13 : cut_off);
         assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
-        check_all(f->journal);
-        assert_int_equal(ask(f->path, "SELECT count(*) FROM sqlite_master WHERE name IN "
-                                      "('metric_blocks', 'metric_evals')"),
-                         0);
-        assert_int_equal(ask(f->path, "SELECT count(*) FROM blocks WHERE job='j-2'"), 1200);
-        assert_int_equal(ask(f->path, "PRAGMA user_version"), 14);
+        check_moved(f);
     }
     put_rows(f->journal, 17, 5, 77777); /* and can be written over */
     check_all(f->journal);
+}
+
+/* The disk is full after ever more writes: it isn't opened then, and nothing is lost. */
+static void a_disk_that_is_full_while_they_move_loses_none(void **state)
+{
+    struct journal_files *f = *state;
+    int refused = 0;
+    put_run(f->journal);
+    journal_vfs_watch(NULL, NULL);
+    for (long writes = 0;; writes += 1 + writes / 3) {
+        journal_close(f->journal);
+        f->journal = NULL;
+        journal_edit(f->path, to_13);
+        journal_vfs_room(writes);
+        const enum status st = journal_open(f->path, &f->journal);
+        journal_vfs_room(-1);
+        if (st == ST_OK)
+            break;
+        assert_int_equal(st, ST_FULL);
+        refused++;
+        assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
+        check_moved(f);
+    }
+    check_moved(f);
+    assert_in_range(refused, 8, 40);
 }
 
 int main(void)
@@ -169,6 +194,7 @@ int main(void)
         TEST(rows_that_come_a_few_at_a_time_end_up_in_large_blocks),
         TEST(rows_that_come_again_take_the_places_of_those_before),
         TEST(the_blocks_of_an_older_file_stay),
+        TEST(a_disk_that_is_full_while_they_move_loses_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

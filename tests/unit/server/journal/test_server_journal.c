@@ -1,5 +1,4 @@
 /* The journal: what was committed comes back, what is bounded stays so. */
-#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -442,14 +441,6 @@ static int64_t deadline_of(struct journal_files *f)
     return seen.count == 0 ? -1 : seen.until_ms;
 }
 
-static void run_sql(const char *path, const char *sql)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
 /* An older version ran in between, which knows of drains, but not of their deadlines. */
 static void a_deadline_is_of_the_drain_that_it_came_with(void **state)
 {
@@ -457,15 +448,15 @@ static void a_deadline_is_of_the_drain_that_it_came_with(void **state)
     struct journal_files *f = *state;
     assert_int_equal(journal_put_drain(f->journal, "a", "disks", 77), ST_OK);
     assert_int_equal(deadline_of(f), 77);
-    run_sql(f->path, drain); /* anew */
+    journal_edit(f->path, drain); /* anew */
     assert_int_equal(deadline_of(f), 0);
     assert_int_equal(journal_put_drain(f->journal, "a", "disks", 78), ST_OK);
     assert_int_equal(journal_put_drain(f->journal, "a", "disks", 79), ST_OK);
     journal_reopen(f);
     assert_int_equal(deadline_of(f), 79);
-    run_sql(f->path, "DELETE FROM drains WHERE node='a'");
+    journal_edit(f->path, "DELETE FROM drains WHERE node='a'");
     assert_int_equal(deadline_of(f), -1);
-    run_sql(f->path, drain);
+    journal_edit(f->path, drain);
     assert_int_equal(deadline_of(f), 0);
     assert_int_equal(journal_put_drain(f->journal, "a", "disks", 80), ST_OK);
     assert_int_equal(journal_drop_drain(f->journal, "a"), ST_OK);

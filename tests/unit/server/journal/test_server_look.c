@@ -1,6 +1,5 @@
 /* What lies in the journal's place: what may be opened, what is refused, and what is put there. */
 #include <fcntl.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,14 +40,6 @@ static void put_job(struct journal *journal)
     assert_int_equal(journal_begin(journal), ST_OK);
     assert_int_equal(journal_put_job(journal, &job), ST_OK);
     assert_int_equal(journal_commit(journal), ST_OK);
-}
-
-static void run_sql(const char *path, const char *sql)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
 static off_t size_of(const char *path)
@@ -98,7 +89,7 @@ static void nothing_is_a_new_home_unless_one_lived_there(void **state)
     assert_int_equal(look(f, false, &reason), ST_OK);
     assert_int_equal(look(f, true, &reason), ST_NOT_FOUND);
     assert_string_equal(reason.text, "it is empty");
-    run_sql(f->path, "PRAGMA journal_mode=WAL; CREATE TABLE a(b); DROP TABLE a");
+    journal_edit(f->path, "PRAGMA journal_mode=WAL; CREATE TABLE a(b); DROP TABLE a");
     assert_int_equal(look(f, false, &reason), ST_OK);
     assert_int_equal(look(f, true, &reason), ST_NOT_FOUND);
     assert_string_equal(reason.text, "it holds nothing");
@@ -124,7 +115,7 @@ static void what_is_no_journal_is_refused_in_any_home(void **state)
     assert_int_equal(look(f, false, &reason), ST_CORRUPT);
     assert_non_null(strstr(reason.text, "no SQLite database"));
     assert_int_equal(unlink(f->path), 0);
-    run_sql(f->path, "CREATE TABLE songs(name TEXT)");
+    journal_edit(f->path, "CREATE TABLE songs(name TEXT)");
     assert_int_equal(look(f, false, &reason), ST_CORRUPT);
     assert_non_null(strstr(reason.text, "another program's"));
     assert_int_equal(unlink(f->path), 0);
@@ -140,7 +131,7 @@ static void what_is_cut_short_or_overwritten_is_damaged(void **state)
     struct reason reason;
     put_job(f->journal);
     close_it(f);
-    run_sql(f->path, "VACUUM"); /* no page is free then */
+    journal_edit(f->path, "VACUUM"); /* no page is free then */
     const off_t size = size_of(f->path);
     char *whole = NULL;
     size_t bytes = 0;
@@ -171,7 +162,7 @@ static void a_newer_one_is_left_alone(void **state)
     struct journal_files *f = *state;
     struct reason reason;
     close_it(f);
-    run_sql(f->path, "PRAGMA user_version=9999");
+    journal_edit(f->path, "PRAGMA user_version=9999");
     assert_int_equal(look(f, true, &reason), ST_VERSION);
     assert_non_null(strstr(reason.text, "9999"));
     assert_int_equal(journal_open(f->path, &f->journal), ST_VERSION);
