@@ -51,6 +51,7 @@ digest() { # NAME JOB [VARIABLE=VALUE]
     ours "$1" 60 env "${3:-NOTHING=}" "$here/bin/cairn-trainer" --local "$here/jobs/$2.yaml" --steps 20 --digest
 }
 timeline() { # CASE
+    [ -f "$here/bin/libgpu_timeline.so" ] || { echo "timeline of $1: built without CUPTI"; return; }
     ours "timeline-$1" 60 env CUDA_INJECTION64_PATH="$here/bin/libgpu_timeline.so" GPU_TIMELINE="$out/$1.timeline" \
         "$here/bin/gpu" "$1"
     "$python" "$here/gpu_timeline.py" "$out/$1.timeline" >"$out/$1.kernels" 2>&1
