@@ -107,6 +107,12 @@ def is_whole(shown):
             len(warm) == shown["workers_spares"])
 
 
+def recovery_since(shown, before):
+    """The first that is done. With fewer workers one of another kind may follow at once: lanes are given back."""
+    done = (one for one in shown["recoveries"] if one["ended"] >= before["generation"] and one["state"] == "done")
+    return next(done, None)
+
+
 def one_round(home, job, number, fault, between):
     begin = time.monotonic()
     goal = home.show(job)["step"] + between
@@ -116,24 +122,23 @@ def one_round(home, job, number, fault, between):
 
     def is_over():
         shown = home.show(job)
-        last = (shown["recoveries"] or [{"ended": 0}])[-1]
-        return (last["ended"] >= before["generation"] and last["state"] == "done" and
-                shown["step"] > last["step"] + last["steps_lost"])
+        recovery = recovery_since(shown, before)
+        return recovery and shown["step"] > recovery["step"] + recovery["steps_lost"]
     until(is_over, lambda: "a new step: " + json.dumps(home.show(job)))
     time.sleep(0.2)  # of the step that is now finished everybody has a record
     after = home.show(job)
-    last = after["recoveries"][-1]
+    recovery = recovery_since(after, before)
     records = flights(home, job)
     every = sorted(sum(records, []))
     formed = min(when for when, _, phase in every if when > at and phase == "forming")
     mark = max(step for when, step, _ in every if when < formed)
     new = min(when for when, step, _ in every if when > formed and step > mark)
-    going = min(when for when, step, phase in every if when > formed and step == last["step"] and phase == "data")
+    going = min(when for when, step, phase in every if when > formed and step == recovery["step"] and phase == "data")
     now = {worker["pid"] for worker in after["workers"]}
     stay = {worker["pid"] for worker in before["workers"]} - set(pids)
     return {"seconds": new - at, "going": going - at, "steps": sum((steps_of(one, begin, at) for one in records), []),
-            "parts": {part: last["seconds"][part] for part in PARTS}, "kind": last["kind"],
-            "lost": max(mark - last["step"], last["steps_lost"]), "kept": bool(stay) and stay <= now}
+            "parts": {part: recovery["seconds"][part] for part in PARTS}, "kind": recovery["kind"],
+            "lost": max(mark - recovery["step"], recovery["steps_lost"]), "kept": bool(stay) and stay <= now}
 
 
 def own_rounds(args, workers, fault, mode, first, count):
