@@ -93,6 +93,7 @@ struct sim_job {
     bool ran;             /* so its data are pinned */
     uint32_t judged;      /* the newest generation that was seen to end */
     uint32_t hang_judged; /* ... by a hang */
+    uint32_t trained_in;  /* the newest generation that was seen to train */
     uint32_t stepped_in;  /* the newest generation that reported a step to the coordinator */
     uint64_t stepped;
     int64_t stepped_at; /* the newest report of one */
@@ -341,7 +342,8 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
 
 struct core_job;
 typedef struct Cairn__V1__TrainerRef Cairn__V1__TrainerRef;
-/* After each event: who counts as parked has parked, and nobody parks or is kept for long. */
+/* After each event: who counts as parked has parked, nobody parks or is kept for long, and who
+ * begins to train counts as no further than it is. */
 void sim_parked_look(struct sim *sim, uint32_t job, const struct core_job *of);
 /* An agent is told to end that one, a worker that its generation is over: not one that is kept. */
 void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref);

@@ -238,12 +238,30 @@ static bool parks_still(const struct machine *m)
     return some && m->ending.parks;
 }
 
+/* A generation begins to train: none of its workers counts as further than it is. */
+static void check_begins(struct sim *sim, uint32_t index, const struct machine *m)
+{
+    struct sim_job *known = &sim->jobs[index];
+    const bool trains = m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
+    if (!trains || known->trained_in == m->generation)
+        return;
+    known->trained_in = m->generation;
+    for (uint32_t i = 0; i < m->size; i++) {
+        const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);
+        if (view && m->ranks[i].step > view->step)
+            sim_fail(sim, "%s: generation %u trains, and counts worker %u at step %llu, not %llu",
+                     m->id, m->generation, m->ranks[i].number, (unsigned long long)m->ranks[i].step,
+                     (unsigned long long)view->step);
+    }
+}
+
 void sim_parked_look(struct sim *sim, uint32_t index, const struct core_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
     const struct machine *m = &of->m;
     const bool parks = m->ending.parks && m->state == MACHINE_RECOVERING;
     const bool keeps = is_keeping(m);
+    check_begins(sim, index, m);
     if (!sim_coordinator_runs(sim) || !parks)
         known->parks_since = sim->now;
     if (!sim_coordinator_runs(sim) || !keeps)

@@ -13,6 +13,7 @@
 
 #define WORLDS      500   /* per mille of them */
 #define SET_GAP_MS  16000 /* twice the mean time between two numbers that are asked for */
+#define MIND_MS     3000  /* until a user changes their mind */
 #define HURT_GAP_MS 12000
 #define BUILD_MS    2000
 #define SLOW_MS     25000 /* some take so long */
@@ -70,29 +71,48 @@ bool sim_spare_run(struct sim *sim, struct sim_trainer *t)
 
 /* ---- the world ---- */
 
-static void set_some(struct sim *sim, void *arg, uint64_t number)
+/* false: nobody heard of it, or it was refused. */
+static bool set_workers(struct sim *sim, uint32_t index, uint32_t count)
 {
-    const uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
-    const uint32_t count = 1 + (uint32_t)sim_below(sim, SIM_RANKS);
     struct coordinator *c = sim->coordinator;
     struct sim_job *known = &sim->jobs[index];
     struct core_job *job;
     struct reason reason;
-    if (sim->now >= sim->options.chaos_ms)
-        return;
-    sim_at(sim, 1 + (int64_t)sim_below(sim, SET_GAP_MS), set_some, arg, number);
     if (!known->is_set || !known->submitted || known->asked != 0 || !sim_coordinator_up(sim) ||
         sim->now < c->frozen_until || core_find(c->core, known->id, &job) != ST_OK)
-        return;
+        return false;
     const enum status st = core_set_workers(c->core, job, count, NULL, &reason);
     sim_end_group(sim);
     if (st != ST_OK)
-        return;
+        return false;
     sim_say(sim, "%s is to have %u workers%s", known->id, count, c->core ? "" : ": no answer");
     sim->sets++;
     known->set_at = sim->now;
     known->asked = c->core ? 0 : count;
     known->ranks = c->core ? count : known->ranks;
+    return true;
+}
+
+/* number: of the job, and how many it had before. */
+static void set_back(struct sim *sim, void *arg, uint64_t number)
+{
+    (void)arg;
+    if (sim->now < sim->options.chaos_ms)
+        (void)set_workers(sim, (uint32_t)(number / 16), (uint32_t)(number % 16));
+}
+
+/* In half of the worlds a user who asked for more changes their mind: workers are on their way then
+ * that nobody needs any more. Of the seed alone. */
+static void set_some(struct sim *sim, void *arg, uint64_t number)
+{
+    const uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
+    const uint32_t count = 1 + (uint32_t)sim_below(sim, SIM_RANKS);
+    const uint32_t had = sim->jobs[index].ranks;
+    if (sim->now >= sim->options.chaos_ms)
+        return;
+    sim_at(sim, 1 + (int64_t)sim_below(sim, SET_GAP_MS), set_some, arg, number);
+    if (set_workers(sim, index, count) && count > had && sim_state(40, sim->options.seed) % 2 == 0)
+        sim_at(sim, 1 + (int64_t)sim_below(sim, MIND_MS), set_back, NULL, index * 16 + had);
 }
 
 /* Of calm worlds: whatever becomes of a spare, the generation is none the worse. One that hangs is

@@ -275,7 +275,7 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     sim_parked_check_member(sim, &t->view);
     t->view.finished = false;
     t->connect_at = 0;
-    t->progress = (struct session_progress){ .step = t->view.step, .phase = "forming" };
+    t->progress = (struct session_progress){ .phase = "forming" }; /* as progress_init does it */
     open_session(sim, t);
     t->stage = JOINING;
     t->stage_since = sim->now;
