@@ -29,11 +29,14 @@ static struct sim_folder *folder_of_try(struct sim *sim, uint32_t job,
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation)
 {
     struct sim_folder *found = NULL;
-    for (size_t i = 0; i < sim->folder_count; i++) {
-        struct sim_folder *folder = &sim->folders[i];
-        if (folder->job == job && folder->step == step && folder->generation == generation &&
-            folder->published && (!found || folder->manifest))
-            found = folder;
+    for (size_t i = sim->folder_count; i > 0; i--) { /* most are asked for soon */
+        struct sim_folder *folder = &sim->folders[i - 1];
+        if (folder->step != step || folder->job != job || folder->generation != generation ||
+            !folder->published)
+            continue;
+        found = folder;
+        if (folder->manifest)
+            break;
     }
     if (found)
         return found;
