@@ -19,8 +19,8 @@ void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t gene
                       uint64_t step)
 {
     const int index = sim_job_at(sim, job->id);
-    if (index < 0 || generation != job->m.generation)
-        return;
+    if (index < 0 || generation != job->m.generation || machine_ends(&job->m))
+        return; /* or that it ends was decided before */
     struct sim_job *known = &sim->jobs[index];
     const uint64_t before = generation == known->stepped_in ? known->stepped : job->m.restore.step;
     if (step <= before)
