@@ -93,14 +93,12 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core
     return slow && best_us * 10 < now_us * 9 ? now_us - best_us : 0;
 }
 
-/* It trains, and nothing keeps the coordinator from another generation: where workers are missing,
- * a spare that starts is waited for, too. */
+/* It trains, and nothing keeps the coordinator from another generation. */
 static bool is_steady(const struct sim *sim, const struct machine *m)
 {
-    const uint32_t end = m->size < m->config.ranks ? m->count : m->size;
     bool heard = true;
-    for (uint32_t i = 0; i < end; i++)
-        heard = heard && (m->ranks[i].session || m->ranks[i].gone || m->ranks[i].ended);
+    for (uint32_t i = 0; i < m->size; i++)
+        heard = heard && m->ranks[i].session;
     for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
         heard = heard && (m->due.announced[i].step == 0 || !m->due.announced[i].exit);
     return heard && sim_coordinator_runs(sim) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
