@@ -71,8 +71,8 @@ bool sim_spare_run(struct sim *sim, struct sim_trainer *t)
 
 /* ---- the world ---- */
 
-/* false: nobody heard of it, or it was refused. */
-static bool set_workers(struct sim *sim, uint32_t index, uint32_t count)
+/* Counted in sim->sets, but where nobody heard of it, or it was refused. */
+static void set_workers(struct sim *sim, uint32_t index, uint32_t count)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *known = &sim->jobs[index];
@@ -80,17 +80,16 @@ static bool set_workers(struct sim *sim, uint32_t index, uint32_t count)
     struct reason reason;
     if (!known->is_set || !known->submitted || known->asked != 0 || !sim_coordinator_up(sim) ||
         sim->now < c->frozen_until || core_find(c->core, known->id, &job) != ST_OK)
-        return false;
+        return;
     const enum status st = core_set_workers(c->core, job, count, NULL, &reason);
     sim_end_group(sim);
     if (st != ST_OK)
-        return false;
+        return;
     sim_say(sim, "%s is to have %u workers%s", known->id, count, c->core ? "" : ": no answer");
     sim->sets++;
     known->set_at = sim->now;
     known->asked = c->core ? 0 : count;
     known->ranks = c->core ? count : known->ranks;
-    return true;
 }
 
 /* number: of the job, and how many it had before. */
@@ -98,7 +97,7 @@ static void set_back(struct sim *sim, void *arg, uint64_t number)
 {
     (void)arg;
     if (sim->now < sim->options.chaos_ms)
-        (void)set_workers(sim, (uint32_t)(number / 16), (uint32_t)(number % 16));
+        set_workers(sim, (uint32_t)(number / 16), (uint32_t)(number % 16));
 }
 
 /* In half of the worlds a user who asked for more changes their mind: workers are on their way then
@@ -108,10 +107,12 @@ static void set_some(struct sim *sim, void *arg, uint64_t number)
     const uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
     const uint32_t count = 1 + (uint32_t)sim_below(sim, SIM_RANKS);
     const uint32_t had = sim->jobs[index].ranks;
+    const uint64_t sets = sim->sets;
     if (sim->now >= sim->options.chaos_ms)
         return;
     sim_at(sim, 1 + (int64_t)sim_below(sim, SET_GAP_MS), set_some, arg, number);
-    if (set_workers(sim, index, count) && count > had && sim_state(40, sim->options.seed) % 2 == 0)
+    set_workers(sim, index, count);
+    if (sim->sets > sets && count > had && sim_state(40, sim->options.seed) % 2 == 0)
         sim_at(sim, 1 + (int64_t)sim_below(sim, MIND_MS), set_back, NULL, index * 16 + had);
 }
 
