@@ -371,14 +371,22 @@ static bool may_resize(const struct machine *m)
            m->intent == MACHINE_INTENT_NONE && m->window_until == 0 && !leaves(m);
 }
 
+/* A spare that was never ready: none waits for it to take a seat. */
+static bool is_starting(const struct machine *m, uint32_t index)
+{
+    return index >= m->size && !m->ranks[index].parked;
+}
+
 /* Nobody who is to park, or to take a seat, is away: after a restart of the coordinator they come
  * back first. */
 static bool are_all_heard(const struct machine *m)
 {
     const uint32_t end = m->size < m->config.ranks ? m->count : m->size;
     bool all = true;
-    for (uint32_t i = 0; i < end; i++)
-        all = all && (m->ranks[i].session || m->ranks[i].gone || m->ranks[i].ended);
+    for (uint32_t i = 0; i < end; i++) {
+        const struct machine_rank *rank = &m->ranks[i];
+        all = all && (rank->session || rank->gone || rank->ended || is_starting(m, i));
+    }
     return all;
 }
 

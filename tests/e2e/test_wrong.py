@@ -53,6 +53,15 @@ def test_one_flip_in_a_replica_is_found(digest):
         assert len(told(home, job, "audit-failed")) == 1
 
 
+def test_nor_is_one_kept_that_flips_after_its_step_was_compared(digest):
+    """The checkpoint of step 300 has it, in the share of the rank whose bit it was."""
+    with Home(faults="trainer.snapshot,rank=0,step=300:flip") as home:
+        job = home.submit(**AUDITS, workers__count=3)
+        assert home.digest(job, seconds=60) == digest
+        failed = told(home, job, "audit-failed")
+        assert len(failed) == 1 and "goes back to step 299" in failed[0]["message"], failed
+
+
 def test_of_two_that_disagree_once_both_compute_it_again(digest):
     with Home(faults="trainer.moment,rank=1,step=200:flip") as home:
         job = home.submit(**AUDITS, workers__count=2)

@@ -72,6 +72,7 @@ static enum status begin_snapshot(struct loop *l, bool saves, bool last)
         snapshot.arg = l->worker->staging;
     }
     progress_phase(l->progress, PHASE_SAVE);
+    step_flip(l->worker, "trainer.snapshot");
     state_describe(l->worker, l->step, l->options.beside, &view);
     enum status st = session_snapshot_begin(l->options.session, &snapshot);
     if (st == ST_EXISTS || st == ST_REFUSED)
@@ -134,8 +135,7 @@ static enum status not_finite(struct loop *l, const struct optimizer_report *rep
     return ST_NUMERIC;
 }
 
-/* Within two rounds of audits each lane was computed twice, and was right then; and so were the
- * replicas when they were compared last. */
+/* Within two rounds of audits each lane was computed twice, and was right then. */
 static enum status differ(struct loop *l, const struct audit_verdict *verdict, uint64_t within)
 {
     *l->reason = verdict->reason;
@@ -177,7 +177,8 @@ static enum status compare_replicas(struct loop *l, bool first)
         return loop_fail(l, st, "comparing the ranks' states");
     if (!verdict.differ && verdict.compared && l->options.session != NULL)
         session_note_audited(l->options.session, l->step);
-    return verdict.differ ? differ(l, &verdict, every) : ST_OK;
+    /* When they were compared last they were equal; that step's own snapshot came after it. */
+    return verdict.differ ? differ(l, &verdict, every + 1) : ST_OK;
 }
 
 /* audits: a lane of another rank was among them. */

@@ -295,13 +295,21 @@ static enum status leave_out(struct worker *w, uint64_t step)
     return st == ST_OK ? worker_skip_add(w, &step, 1) : st;
 }
 
-/* For tests, where the host may. */
+static bool may_flip(const struct worker *w)
+{
+    return w->device.table->host_memory && w->held == NULL;
+}
+
+void step_flip(struct worker *w, const char *point)
+{
+    if (may_flip(w))
+        fault_flip(point, optimizer_params(w->optimizer), w->layout.param_count);
+}
+
 static void flip_state(struct worker *w)
 {
-    if (!w->device.table->host_memory || w->held != NULL)
-        return;
-    fault_flip("trainer.weight", optimizer_params(w->optimizer), w->layout.param_count);
-    float *moment = optimizer_buffer(w->optimizer, "momentum");
+    step_flip(w, "trainer.weight");
+    float *moment = may_flip(w) ? optimizer_buffer(w->optimizer, "momentum") : NULL;
     if (moment != NULL)
         fault_flip("trainer.moment", moment, w->layout.param_count);
 }

@@ -393,7 +393,7 @@ bool sim_audit_compare(struct sim *sim, struct sim_trainer *t, bool first)
     const struct sim_job *known = &sim->jobs[t->view.start.job];
     const struct sim_round *round = round_of(sim, t, t->view.step, first);
     if (round->replicas.differ) {
-        report(sim, t, &round->replicas, known->checksum_every, "states");
+        report(sim, t, &round->replicas, known->checksum_every + 1, "states");
         return false;
     }
     t->core.audited = round->step;

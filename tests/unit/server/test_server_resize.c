@@ -77,6 +77,17 @@ static void form(struct bench *b)
     bench_is_state(b, "FORMING");
 }
 
+static void train_again(struct bench *b)
+{
+    for (uint32_t i = 0; i < b->m.size; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < b->m.size; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+    for (uint32_t i = 0; i < b->m.size; i++)
+        bench_progress(b, i, 60, "forward");
+}
+
 static bool is_told_to_go(const struct bench *b, uint32_t rank)
 {
     bool found = false;
@@ -256,6 +267,18 @@ static void a_spare_that_is_away_holds_up_no_smaller_size(void **state)
     assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
 }
 
+static void nor_does_one_that_starts_hold_up_a_larger_one(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 2, 1);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    park_all(b);
+    form(b);
+    train_again(b);
+    (void)start_spare(b); /* and says nothing */
+    (void)ready_spare(b);
+    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+}
+
 static void but_the_one_with_the_newest_whole_state_stays(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
@@ -414,6 +437,7 @@ int main(void)
         CASE(without_a_min_all_seats_are_taken),
         CASE(of_fewer_workers_the_last_ones_go),
         CASE(a_spare_that_is_away_holds_up_no_smaller_size),
+        CASE(nor_does_one_that_starts_hold_up_a_larger_one),
         CASE(but_the_one_with_the_newest_whole_state_stays),
         CASE(more_workers_are_started_beside_and_then_take_their_seats),
         CASE(what_workers_write_is_awaited),

@@ -330,6 +330,27 @@ static void one_standstill_is_not_usual_either(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
+/* Rank 0 is excused, as its last save begins; rank 1 can't say that it came there, too. */
+static void of_one_that_is_away_steps_tell_that_it_gets_on(void **state)
+{
+    struct bench *b = *state;
+    b->m.config.hang_ms = 4000;
+    b->m.total_steps = 31;
+    bench_progress(b, 1, 1, "forward");
+    bench_session_lost(b, 1);
+    for (int i = 0; i < 30; i++) {
+        bench_tick(b, 200);
+        bench_counter(b, 0, b->m.step_max + 1, "forward", (uint64_t)b->now);
+    }
+    bench_begin(b, 0, b->m.total_steps);
+    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_OPENING);
+    wait_in(b, 1, "save");
+    bench_is_state(b, "SAVING");
+    wait_in(b, 3, "save");
+    bench_is_state(b, "RECOVERING");
+    assert_int_equal(b->m.cause.rank, 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, bench_setup_running, bench_teardown)
@@ -343,6 +364,7 @@ int main(void)
         CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
         CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
+        CASE(of_one_that_is_away_steps_tell_that_it_gets_on),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
         CASE(one_standstill_is_not_usual_either),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),

@@ -280,7 +280,7 @@ static void a_spare_waits_from_the_start_and_goes_on_with_a_seat(void **state)
     lose(&w->c);
     (void)pthread_mutex_unlock(&w->c.mutex);
     await(w, &w->c.attached, 1);
-    assert_int_equal(w->c.parks, said + 1); /* in its hello */
+    assert_int_equal(w->c.parks, said + 1);             /* in its hello */
     assert_int_equal(w->session->copies.file_count, 0); /* it saves and copies nothing */
     w->c.plans_spare = false;
     tell_to_go_on(w, 4);
