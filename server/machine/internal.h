@@ -371,9 +371,16 @@ void machine_watch_ending(struct machine_turn *t);
  * when it doesn't come. */
 void machine_watch_kept(struct machine_turn *t);
 
-/* ---- turn/watch.c: pace, silence, deadlines ---- */
+/* ---- turn/pace.c ---- */
 
+/* What the event's rank says of its progress. */
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
+/* No progress for so long is a hang: max(floor, 10 x median of the phase). What is known of a few
+ * gaps only may be of a standstill that is over: twice the floor then, at most. */
+int64_t machine_hang_ms(const struct machine *m, const char *phase);
+
+/* ---- turn/watch.c: silence, deadlines ---- */
+
 /* The rank of the event says something. The first of a generation that was all silent: what the
  * others say is on its way, too. */
 void machine_hear(struct machine_turn *t);

@@ -1,0 +1,151 @@
+/*
+ * The pace of workers: what they say of their progress, how long steps take, and how long the same
+ * phase may take without any sign. Who is silent: server/machine/turn/watch.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/machine/internal.h"
+
+#define PACE_MS   500 /* a beat */
+#define GAPS_FEW  3
+#define STEP_RISE 4 /* a step counts as so many times as long as usual, at most */
+
+/* That of the phase, perhaps a new one; NULL: there are too many phases. */
+static struct machine_pace *find_pace(struct machine *m, const char *phase)
+{
+    for (int i = 0; i < MACHINE_PHASES_MAX; i++) {
+        if (m->pace[i].count == 0)
+            machine_text(m->pace[i].phase, MACHINE_PHASE_BYTES, phase);
+        if (strcmp(m->pace[i].phase, phase) == 0)
+            return &m->pace[i];
+    }
+    return NULL;
+}
+
+static int compare_ms(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int64_t machine_hang_ms(const struct machine *m, const char *phase)
+{
+    for (int i = 0; i < MACHINE_PHASES_MAX; i++) {
+        const struct machine_pace *pace = &m->pace[i];
+        if (pace->count == 0 || strcmp(pace->phase, phase) != 0)
+            continue;
+        int64_t sorted[MACHINE_GAPS];
+        CHECK(pace->count <= MACHINE_GAPS);
+        size_t count = pace->count;
+        memcpy(sorted, pace->gap_ms, count * sizeof sorted[0]);
+        qsort(sorted, count, sizeof sorted[0], compare_ms);
+        int64_t limit = 10 * sorted[(count - 1) / 2];
+        if (count < GAPS_FEW && limit > 2 * m->config.hang_ms)
+            limit = 2 * m->config.hang_ms;
+        return limit > m->config.hang_ms ? limit : m->config.hang_ms;
+    }
+    return m->config.hang_ms;
+}
+
+/* All ranks stand still together: that is one observation, not one of each. */
+static void note_gap(struct machine *m, const char *phase, int64_t gap_ms, int64_t now)
+{
+    struct machine_pace *pace = find_pace(m, phase);
+    if (!pace || (pace->count > 0 && now - gap_ms < pace->noted_at))
+        return;
+    pace->noted_at = now;
+    CHECK(pace->next < MACHINE_GAPS);
+    pace->gap_ms[pace->next] = gap_ms;
+    pace->next = (pace->next + 1) % MACHINE_GAPS;
+    if (pace->count < MACHINE_GAPS)
+        pace->count++;
+}
+
+/* The first time there is may be a stall: what is waited for by it is no longer than a hang. */
+static double first_most(const struct machine *m)
+{
+    return (double)m->config.hang_ms / MACHINE_PARK_STEPS;
+}
+
+/* How long steps take, from times that are PACE_MS apart at least: two ranks that tell of two steps
+ * a millisecond apart say nothing of it. */
+static void note_pace(struct machine *m, int64_t now, uint64_t step)
+{
+    if (m->paced_at != 0 && now - m->paced_at < PACE_MS)
+        return;
+    if (m->paced_at != 0 && step > m->paced_step) {
+        const double each = (double)(now - m->paced_at) / (double)(step - m->paced_step);
+        const double most = m->usual_step_ms > 0 ? STEP_RISE * m->usual_step_ms : first_most(m);
+        const double usual = each > most ? most : each;
+        m->step_ms = m->step_ms > 0 ? 0.7 * m->step_ms + 0.3 * each : each;
+        m->usual_step_ms = m->usual_step_ms > 0 ? 0.7 * m->usual_step_ms + 0.3 * usual : usual;
+    }
+    m->paced_at = now;
+    m->paced_step = step;
+}
+
+/* The same step, from the same bits, was finite when it was computed again: that was no number's
+ * fault but a machine's. */
+static void note_finite(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    const char *node = m->numeric.node;
+    uint32_t there = 0;
+    if (!m->numeric.seen || step <= m->numeric.step)
+        return;
+    m->numeric.seen = false;
+    m->dirty = true;
+    machine_tell_of(t, m->numeric.step, "numeric", "step %llu is finite, computed again%s%s",
+                    (unsigned long long)m->numeric.step, node[0] ? ": suspected is node " : "",
+                    node);
+    while (there < m->size && strcmp(m->ranks[there].node, node) != 0)
+        there++;
+    if (there < m->size)
+        machine_act(t, MACHINE_ACT_BLAME)->rank = there;
+}
+
+/* The first rank that finished this step. */
+static void note_step(struct machine_turn *t, uint64_t step)
+{
+    struct machine *m = t->m;
+    note_pace(m, t->now, step);
+    note_finite(t, step);
+    m->step_at = t->now;
+    machine_note_reached(t, step);
+    m->progressed = true;
+    m->progress_at = t->now;
+}
+
+void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
+{
+    struct machine *m = t->m;
+    const struct machine_progress *said = &t->ev->progress;
+    if (said->saving != rank->saving || (said->at_store && !rank->at_store))
+        rank->saving_at = t->now;
+    rank->saving = said->saving;
+    rank->at_store = said->at_store;
+    if (said->counter != rank->counter || said->step > rank->step ||
+        strncmp(rank->phase, said->phase, MACHINE_PHASE_BYTES - 1) != 0) {
+        if (rank->counter_at != 0 && !machine_ends(m)) /* what ended it is not usual */
+            note_gap(m, rank->phase, t->now - rank->counter_at, t->now);
+        rank->counter_at = t->now;
+        m->progress_at = t->now;
+    }
+    rank->counter = said->counter;
+    rank->place.collectives = said->collectives;
+    rank->place.exchanges = said->exchanges;
+    machine_text(rank->place.name, sizeof rank->place.name, said->collective);
+    machine_text(rank->phase, sizeof rank->phase, said->phase);
+    if (said->step > rank->step) {
+        rank->step = said->step;
+        m->stepped_at = t->now;
+    }
+    if (rank->step > m->step_max && machine_trains(m))
+        note_step(t, rank->step);
+    machine_note_timed(t, rank);
+    machine_note_audited(t, said->audited);
+    machine_saves_beyond(t, t->ev->rank, said->step);
+}
