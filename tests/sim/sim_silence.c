@@ -63,18 +63,6 @@ static bool is_whole(const struct sim *sim, uint32_t index, const struct machine
     return whole;
 }
 
-/* A worker began the save of the last step, as far as the coordinator heard. */
-static bool is_at_its_end(const struct machine *m)
-{
-    bool ends = false;
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
-        const struct machine_save *save = &m->saves[i];
-        ends = ends || (save->state != MACHINE_SAVE_FREE && save->generation == m->generation &&
-                        save->step == m->total_steps);
-    }
-    return ends;
-}
-
 /* Workers that get no further because one of them is cut off (those that save and leave, also after
  * the last step, or form, as far as the coordinator heard) may be ended; those that do get further
  * may not. */
@@ -102,7 +90,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
     known->cut_off++;
     if (silence && view && is_whole(sim, index, m) && !view->hung && (m->ran & 1) &&
         (view->woke_at == 0 || sim->now - view->woke_at >= FRESH_MS) &&
-        known->stepped_in == m->generation && known->stepped < known->total && !is_at_its_end(m) &&
+        known->stepped_in == m->generation && known->stepped < known->total &&
         sim->now - known->stepped_at < FRESH_MS)
         sim_fail(sim, "%s: rank %u lives, and generation %u gets on, and is ended: %s", known->id,
                  rank, m->generation, m->cause.message);
