@@ -32,10 +32,12 @@ static enum machine_shares shares_of(const struct job *spec)
     return job_shares_even(spec) ? MACHINE_SHARES_EVEN : MACHINE_SHARES_FILE;
 }
 
-/* Two rounds of audits, or from one comparison of the replicas to the next. */
+/* Two rounds of audits, or from a snapshot to the comparison of the replicas that follows it: it is
+ * made after that of its own step. */
 static uint64_t audited_within(const struct job *spec)
 {
-    const int64_t lanes = 2 * spec->audit.every, replicas = spec->audit.checksum;
+    const int64_t lanes = 2 * spec->audit.every;
+    const int64_t replicas = spec->audit.checksum > 0 ? spec->audit.checksum + 1 : 0;
     if (spec->recovery.exactness == JOB_EXACTNESS_RELAXED)
         return 0;
     return (uint64_t)(lanes > replicas ? lanes : replicas);

@@ -245,18 +245,18 @@ bool machine_has_room(const struct machine *m)
 }
 
 /* After a restart of the coordinator: who is to go of those that are too many, and who sits where
- * in a pipeline, is decided once they have said again what they have. */
-static bool awaits_word(const struct machine *m, int64_t now)
+ * in a pipeline, is decided once they have said again what they have, or are given up. */
+static bool awaits_word(const struct machine *m)
 {
     uint32_t silent = 0;
-    for (uint32_t i = 0; now < m->grace_until && i < m->size; i++)
-        silent += !m->ranks[i].gone && !m->ranks[i].session;
+    for (uint32_t i = 0; i < m->size; i++)
+        silent += !m->ranks[i].gone && !m->ranks[i].joined;
     return silent > 0 && (m->config.stages > 1 || m->size - m->gone_count > m->config.ranks);
 }
 
 bool machine_wants_slots(const struct machine *m, int64_t now)
 {
-    const bool waits = machine_recovers(m) && machine_has_room(m) && !awaits_word(m, now) &&
+    const bool waits = machine_recovers(m) && machine_has_room(m) && !awaits_word(m) &&
                        !machine_distrusts(m) &&
                        !machine_damage_pending((struct machine *)m); /* which only looks */
     return (m->state == MACHINE_QUEUED || waits) && now >= m->retry_at;

@@ -213,13 +213,13 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
-/* States that differ were equal when they were compared last, whichever generation did it; of lanes
- * a generation knows its own audits only. */
+/* What is beyond doubt stays so. States that differ were equal when they were compared last,
+ * whichever generation did it; of lanes a generation knows its own audits only. */
 static uint64_t good_step(const struct machine *m, const struct machine_fault *fault)
 {
-    const uint64_t within = m->config.lanes_audited;
+    const uint64_t within = m->config.lanes_audited, sure = m->audit.sure;
     const bool of_lanes = within > 0 && fault->good_step + within <= fault->step;
-    return of_lanes && m->audit.sure < fault->good_step ? m->audit.sure : fault->good_step;
+    return of_lanes || sure > fault->good_step ? sure : fault->good_step;
 }
 
 /* Two ranks computed different bits: from before that, without who is known to be wrong. true: the

@@ -395,11 +395,11 @@ bool machine_may_regroup(const struct machine *m)
     return may_resize(m) && are_all_heard(m);
 }
 
-/* Some are ready, and none is on its way. */
+/* Some are ready, none is on its way, and with so many the job may go on. */
 static bool is_none_awaited(const struct machine *m)
 {
     const uint32_t ready = machine_spares_ready(m);
-    return ready > 0 && ready == machine_spares_live(m);
+    return ready > 0 && ready == machine_spares_live(m) && m->size + ready >= m->config.min;
 }
 
 /* Those that are missing are all ready, or those are that find a slot. */

@@ -47,7 +47,7 @@ void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct han
 {
     CHECK(stage < LIMIT_STAGES);
     hang->ranks++;
-    if (place == NULL || place->name[0] == '\0')
+    if (place->name[0] == '\0')
         return;
     order_add(&hang->collectives, rank, place->collectives, place->name, stopped_at);
     order_add(&hang->exchanges[stage], rank, place->exchanges, "", stopped_at);

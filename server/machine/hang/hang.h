@@ -59,8 +59,8 @@ struct hang {
 };
 
 void hang_init(struct hang *hang);
-/* Ascending ranks, each once. stage: of the rank, below LIMIT_STAGES. place: NULL: it isn't known
- * any more. stopped_at: when the rank got on last. */
+/* Ascending ranks, each once. stage: of the rank, below LIMIT_STAGES. stopped_at: when the rank got
+ * on last. */
 void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct hang_place *place,
               int64_t stopped_at);
 /* The rank that keeps the others waiting, or HANG_NOBODY. */

@@ -55,7 +55,8 @@ struct speeds {
 static bool watches(const struct machine *m)
 {
     return m->config.lanes > 0 && m->config.shares != MACHINE_SHARES_FILE && !m->config.restarts &&
-           m->size > 1 && machine_may_regroup(m);
+           m->size > 1 && m->size + machine_spares_ready(m) >= m->config.min &&
+           machine_may_regroup(m);
 }
 
 static void open_window(struct machine *m, int64_t now)

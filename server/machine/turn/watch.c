@@ -13,7 +13,7 @@
  *   no hello while forming                the formation failed
  *   session lost, not opened again        the session is lost: the trainer is ended
  *   session open, but no message          the trainer hangs
- *   messages, but no counter rises        the rank that hasn't come to the collective in which
+ *   messages of all, no counter rises     the rank that hasn't come to the collective in which
  *                                         others wait hangs (machine/hang); else who stopped first
  *   ... for a while only                  paths between its nodes may be broken: they are tried
  *   its saver gives no sign               its save is dropped; the store hangs, for it or for all
@@ -160,6 +160,8 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
         return true;
     }
+    if (!rank->session || silent >= m->config.silent_ms)
+        *out_held = true; /* how far it has come nobody knows */
     /* After a start its agent may not have come back: it has that long from the grace's end. */
     if (t->now - m->grace_until < machine_mute_ms(m))
         return false;
@@ -193,45 +195,27 @@ static bool is_held(const struct machine *m, uint32_t rank)
     return false;
 }
 
-/* A rank is heard, itself: what it said last holds. */
-static bool is_heard(const struct machine_turn *t, const struct machine_rank *rank)
-{
-    return rank->session && t->now - rank->heard_at < t->m->config.silent_ms;
-}
-
-/* When it got on last: by what it says; of one that isn't heard steps of others tell, too, as none
- * is finished without it. */
-static int64_t rank_got_on_at(const struct machine_turn *t, const struct machine_rank *rank)
-{
-    const bool by_steps = !is_heard(t, rank) && t->m->stepped_at > rank->counter_at;
-    return by_steps ? t->m->stepped_at : rank->counter_at;
-}
-
 /* No rank gets on: the one that hasn't come to where others wait holds them up; where none can be
  * told so, the one that stopped first. */
 static void watch_hang(struct machine_turn *t)
 {
     struct machine *m = t->m;
     uint32_t first = MACHINE_ALL_RANKS;
-    int64_t first_at = 0;
     struct hang hang;
     hang_init(&hang);
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        const int64_t at = rank_got_on_at(t, rank);
         if (rank->gone || !rank->assigned || rank->finished)
             continue;
         if (is_held(m, i)) {
             rank->counter_at = t->now;
             continue;
         }
-        if (t->now - at < machine_hang_ms(m, rank->phase))
+        if (t->now - rank->counter_at < machine_hang_ms(m, rank->phase))
             return;
-        if (first == MACHINE_ALL_RANKS || at < first_at) {
+        if (first == MACHINE_ALL_RANKS || rank->counter_at < m->ranks[first].counter_at)
             first = i;
-            first_at = at;
-        }
-        hang_add(&hang, i, rank->stage, is_heard(t, rank) ? &rank->place : NULL, at);
+        hang_add(&hang, i, rank->stage, &rank->place, rank->counter_at);
     }
     if (first == MACHINE_ALL_RANKS)
         return;
@@ -239,7 +223,7 @@ static void watch_hang(struct machine_turn *t)
     const uint32_t blamed = culprit != HANG_NOBODY ? culprit : first;
     const struct machine_rank *rank = &m->ranks[blamed];
     const struct hang_suspect suspect = { blamed, rank->node, rank->phase,
-                                          t->now - rank_got_on_at(t, rank) };
+                                          t->now - rank->counter_at };
     char why[LIMIT_REASON];
     hang_describe(&hang, &suspect, why, sizeof why);
     blame(t, MACHINE_FAULT_HANG, blamed, why);

@@ -231,6 +231,21 @@ static void near_the_end_a_move_is_not_worth_it(void **state)
     bench_is_state(b, "RUNNING");
 }
 
+/* More are to come: as few as there are would wait for them. */
+static void none_move_among_fewer_than_the_job_may_have(void **state)
+{
+    struct speeds s;
+    struct machine_config config = config_of(MACHINE_SHARES_AUTO);
+    config.most = 2 * RANKS;
+    struct bench *b = open_with(state, &config, &s);
+    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = RANKS + 1 } };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+    s.us[2] = 2 * FAST;
+    train(b, &s, 200);
+    bench_is_state(b, "RUNNING");
+    assert_false(b->m.ending.parks);
+}
+
 static void a_minute_lies_between_two_moves(void **state)
 {
     struct speeds s;
@@ -416,6 +431,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(shares_of_the_file_stay, bench_setup, bench_teardown),
         cmocka_unit_test_setup_teardown(a_stall_moves_nothing, bench_setup, bench_teardown),
         cmocka_unit_test_setup_teardown(near_the_end_a_move_is_not_worth_it, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(none_move_among_fewer_than_the_job_may_have, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(a_minute_lies_between_two_moves, bench_setup,
                                         bench_teardown),

@@ -308,6 +308,67 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
     assert_int_equal(b->m.failures, 0);
 }
 
+/* It parked with a state, and then the coordinator started anew. */
+static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
+{
+    struct machine_event event = {
+        .kind = MACHINE_EV_HELLO,
+        .rank = rank,
+        .generation = b->m.generation,
+        .hello = { .pid = 9, .attached = true, .parked = true, .kept = { true, step, 1 } }
+    };
+    assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* However long the coordinator was cut off from all of them. */
+static void who_of_too_many_goes_is_decided_once_all_are_heard(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 1, 0);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    park_all(b);
+    bench_restart(b, 1000);
+    assert_int_equal(set(b, 1), ST_OK);
+    bench_tick(b, 11000); /* its grace is over */
+    assert_true(machine_keeps(&b->m));
+    assert_false(machine_wants_slots(&b->m, b->now));
+    come_back_parked(b, 0, 57);
+    assert_false(machine_wants_slots(&b->m, b->now));
+    come_back_parked(b, 2, 58);
+    assert_true(machine_wants_slots(&b->m, b->now));
+    form(b);
+    assert_int_equal(b->m.ranks[0].number, 2);
+}
+
+static void but_who_is_given_up_is_not_waited_for(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 1, 0);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    park_all(b);
+    bench_restart(b, 1000);
+    assert_int_equal(set(b, 1), ST_OK);
+    come_back_parked(b, 0, 57);
+    for (uint64_t i = 0; i < 60 && !machine_wants_slots(&b->m, b->now); i++) {
+        bench_tick(b, 500);
+        bench_counter(b, 0, 57, "parked", i);
+    }
+    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_true(b->m.ranks[2].gone);
+    form(b);
+    assert_int_equal(b->m.ranks[0].number, 0);
+}
+
+/* They would stand still until there are: until then fewer train. */
+static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 0, 0);
+    assert_int_equal(set(b, RANKS + 2), ST_OK);
+    (void)ready_spare(b);
+    bench_tick(b, 6000); /* no slot for another one */
+    assert_false(b->m.ending.parks);
+    (void)ready_spare(b);
+    assert_true(b->m.ending.parks);
+}
+
 /* It would be dropped where its worker parks before its file is whole. */
 static void what_workers_write_is_awaited(void **state)
 {
@@ -440,6 +501,9 @@ int main(void)
         CASE(nor_does_one_that_starts_hold_up_a_larger_one),
         CASE(but_the_one_with_the_newest_whole_state_stays),
         CASE(more_workers_are_started_beside_and_then_take_their_seats),
+        CASE(who_of_too_many_goes_is_decided_once_all_are_heard),
+        CASE(but_who_is_given_up_is_not_waited_for),
+        CASE(with_fewer_than_it_may_have_nobody_stops_for),
         CASE(what_workers_write_is_awaited),
         CASE(a_store_that_hangs_is_awaited),
         CASE(a_change_of_long_ago_took_nobodys_time),

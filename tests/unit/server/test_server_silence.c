@@ -330,8 +330,9 @@ static void one_standstill_is_not_usual_either(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
-/* Rank 0 is excused, as its last save begins; rank 1 can't say that it came there, too. */
-static void of_one_that_is_away_steps_tell_that_it_gets_on(void **state)
+/* Rank 0 is excused, as its last save begins; rank 1 can't say that it came there, too. Whether it
+ * lives its session tells. */
+static void while_one_is_away_nobody_counts_as_hung(void **state)
 {
     struct bench *b = *state;
     b->m.config.hang_ms = 4000;
@@ -364,7 +365,7 @@ int main(void)
         CASE(once_it_is_heard_again_its_worker_has_time_to_come_back),
         CASE(a_lost_session_has_its_turn_to_come_back),
         CASE(who_is_silent_with_his_agent_in_doubt_does_not_hang),
-        CASE(of_one_that_is_away_steps_tell_that_it_gets_on),
+        CASE(while_one_is_away_nobody_counts_as_hung),
         CASE(how_long_a_hang_was_waited_for_is_not_usual),
         CASE(one_standstill_is_not_usual_either),
         CASE(after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ended),
