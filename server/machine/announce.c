@@ -93,7 +93,8 @@ void machine_announce(struct machine_turn *t, bool exit)
 void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
 {
     struct machine *m = t->m;
-    uint64_t step = step_by_now(t) + lead_steps(m);
+    const uint64_t lead = lead_steps(m);
+    uint64_t step = step_by_now(t) + lead;
     if (step < from)
         step = from;
     if (m->total_steps > 0 && step > m->total_steps)
@@ -103,8 +104,8 @@ void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
         struct machine_announced *a = &m->due.announced[i];
         if (a->step == 0) {
             free_at = i;
-        } else if (!exit && a->step > machine_step_now(m)) {
-            return; /* the one to come serves */
+        } else if (!exit && a->step > machine_step_now(m) && a->step <= step + lead) {
+            return; /* the one to come serves; not one that a wrong pace put far ahead */
         }
     }
     if (free_at < 0)

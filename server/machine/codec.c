@@ -91,6 +91,7 @@ static const struct field machine_fields[] = {
     MEMBER(audit.good_step, "good_step", U64),
     MEMBER(audit.generation, "audit_generation", U32),
     MEMBER(audit.row, "audit_row", U32),
+    MEMBER(audit.found, "audit_found", U64),
     MEMBER(audit.sure, "audit_sure", U64),
 };
 

@@ -112,3 +112,17 @@ bool machine_fault_outlived(const struct machine_fault *fault)
     }
     return false;
 }
+
+/* States differ, not lanes; false: one can't be told from the other. */
+static bool is_of_states(const struct machine *m, const struct machine_fault *fault)
+{
+    const uint64_t within = m->config.states_audited;
+    return within > 0 && within != m->config.lanes_audited &&
+           fault->good_step + within == fault->step;
+}
+
+uint64_t machine_fault_good_step(const struct machine *m, const struct machine_fault *fault)
+{
+    const uint64_t sure = m->audit.sure;
+    return is_of_states(m, fault) && fault->good_step > sure ? fault->good_step : sure;
+}

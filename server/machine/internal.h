@@ -104,6 +104,10 @@ bool machine_saves_busy(const struct machine *m);
 int machine_fault_weight(const struct machine_fault *fault);
 /* MACHINE_BUDGET of them at one step or phase end the job. */
 bool machine_fault_counts(const struct machine_fault *fault);
+/* Of what was computed wrongly: up to which step nothing was. What is beyond doubt stays so. States
+ * that differ were equal when they were compared last, whichever generation did it; of lanes a
+ * generation knows its own audits only. */
+uint64_t machine_fault_good_step(const struct machine *m, const struct machine_fault *fault);
 /* So a broken path between two of its nodes shows. */
 bool machine_fault_of_paths(const struct machine_fault *fault);
 /* Workers that are not to blame may go on after it. */
@@ -184,6 +188,9 @@ void machine_on_parked(struct machine_turn *t);
 void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept);
 /* All have left, and some are kept: from now on they wait. */
 void machine_keep(struct machine_turn *t);
+/* After a restart of the coordinator: who is to go of those that are too many, and who sits where
+ * in a pipeline, is decided once they have said again what they have, or are given up. */
+bool machine_awaits_word(const struct machine *m);
 /* For as many as it goes on with at least; else it waits for those that are about to be gone, or
  * ready. */
 bool machine_has_room(const struct machine *m);

@@ -244,9 +244,7 @@ bool machine_has_room(const struct machine *m)
     return count_there(m) + count_room(m) >= m->config.min;
 }
 
-/* After a restart of the coordinator: who is to go of those that are too many, and who sits where
- * in a pipeline, is decided once they have said again what they have, or are given up. */
-static bool awaits_word(const struct machine *m)
+bool machine_awaits_word(const struct machine *m)
 {
     uint32_t silent = 0;
     for (uint32_t i = 0; i < m->size; i++)
@@ -256,7 +254,7 @@ static bool awaits_word(const struct machine *m)
 
 bool machine_wants_slots(const struct machine *m, int64_t now)
 {
-    const bool waits = machine_recovers(m) && machine_has_room(m) && !awaits_word(m) &&
+    const bool waits = machine_recovers(m) && machine_has_room(m) && !machine_awaits_word(m) &&
                        !machine_distrusts(m) &&
                        !machine_damage_pending((struct machine *)m); /* which only looks */
     return (m->state == MACHINE_QUEUED || waits) && now >= m->retry_at;

@@ -83,9 +83,10 @@ struct machine_config {
     bool owns;      /* a worker has parts of the state that no other has (parallel.zero) */
     bool on_device; /* the state is in a device's memory */
     enum machine_shares shares;
-    uint64_t audited;       /* what is wrong shows within so many steps; 0: nobody looks */
-    uint64_t lanes_audited; /* ... of a lane; 0: nobody looks at those */
-    uint64_t keep_last;     /* 0: all */
+    uint64_t audited;        /* what is wrong shows within so many steps; 0: nobody looks */
+    uint64_t lanes_audited;  /* ... a fault of a lane is so many steps after what it calls good */
+    uint64_t states_audited; /* ... one of states; 0: nobody looks at those */
+    uint64_t keep_last;      /* 0: all */
     enum machine_metric best_metric;
     uint64_t keep_best, keep_every; /* 0: off; every: steps */
     bool delta;                     /* checkpoints may hold differences to one before */

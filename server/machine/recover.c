@@ -213,22 +213,13 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
-/* What is beyond doubt stays so. States that differ were equal when they were compared last,
- * whichever generation did it; of lanes a generation knows its own audits only. */
-static uint64_t good_step(const struct machine *m, const struct machine_fault *fault)
-{
-    const uint64_t within = m->config.lanes_audited, sure = m->audit.sure;
-    const bool of_lanes = within > 0 && fault->good_step + within <= fault->step;
-    return of_lanes || sure > fault->good_step ? sure : fault->good_step;
-}
-
 /* Two ranks computed different bits: from before that, without who is known to be wrong. true: the
  * job was given up. */
 static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
-    const uint64_t good = good_step(m, fault);
-    if (good > m->audit.good_step + m->config.audited)
+    const uint64_t good = machine_fault_good_step(m, fault);
+    if (good > m->audit.found)
         m->audit.row = 0; /* what was computed again after the last time was right */
     machine_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before",
                  fault->message, (unsigned long long)good);
@@ -241,6 +232,7 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
         m->audit.row += MACHINE_WRONG_UNKNOWN;
     }
     m->audit.good_step = good;
+    m->audit.found = fault->step;
     m->audit.generation = m->generation;
     m->restore.memory_from = m->generation + 1;
     m->dirty = true;

@@ -470,5 +470,6 @@ int64_t machine_resize_deadline(const struct machine *m)
 {
     const bool waits =
         m->size < m->config.ranks && may_resize(m) && is_none_awaited(m) && are_all_heard(m);
-    return waits ? m->spares.ready_at + RESIZE_WAIT_MS : INT64_MAX;
+    const int64_t at = m->spares.ready_at + RESIZE_WAIT_MS;
+    return waits && at > m->watched_at ? at : INT64_MAX; /* with each look since */
 }

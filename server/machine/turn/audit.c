@@ -28,8 +28,9 @@ static void note_sure(struct machine *m, uint64_t step)
 
 void machine_audit_begin(struct machine *m)
 {
-    if (m->restore.step < m->audit.sure) /* who computes it again may be wrong */
-        m->audit.sure = m->restore.step;
+    const uint64_t from = m->restore.step; /* who computes it again may be wrong */
+    m->audit.sure = m->audit.sure < from ? m->audit.sure : from;
+    m->audit.passed = m->audit.passed < from ? m->audit.passed : from;
 }
 
 void machine_note_audited(struct machine_turn *t, uint64_t step)

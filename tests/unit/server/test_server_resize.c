@@ -1,4 +1,5 @@
 /* How many workers a generation has: spares, fewer than there are to be, other numbers. */
+#include "server/machine/internal.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
@@ -347,10 +348,12 @@ static void but_who_is_given_up_is_not_waited_for(void **state)
     bench_restart(b, 1000);
     assert_int_equal(set(b, 1), ST_OK);
     come_back_parked(b, 0, 57);
-    for (uint64_t i = 0; i < 60 && !machine_wants_slots(&b->m, b->now); i++) {
+    b->m.config.silent_ms = 20000; /* of a large fleet: it takes longer than others are kept */
+    for (uint64_t i = 0; i < 200 && !machine_wants_slots(&b->m, b->now); i++) {
         bench_tick(b, 500);
         bench_counter(b, 0, 57, "parked", i);
     }
+    assert_true(machine_keeps(&b->m));
     assert_true(machine_wants_slots(&b->m, b->now));
     assert_true(b->m.ranks[2].gone);
     form(b);
@@ -367,6 +370,18 @@ static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
     assert_false(b->m.ending.parks);
     (void)ready_spare(b);
     assert_true(b->m.ending.parks);
+}
+
+/* With each look it is seen whether they still have to wait: in between nothing is due. */
+static void while_a_save_holds_them_up_nothing_is_due(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 2, 0);
+    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    assert_int_equal(set(b, RANKS + 2), ST_OK);
+    (void)ready_spare(b);
+    bench_tick(b, 6000);
+    assert_false(b->m.ending.parks);
+    assert_true(machine_resize_deadline(&b->m) > b->now);
 }
 
 /* It would be dropped where its worker parks before its file is whole. */
@@ -504,6 +519,7 @@ int main(void)
         CASE(who_of_too_many_goes_is_decided_once_all_are_heard),
         CASE(but_who_is_given_up_is_not_waited_for),
         CASE(with_fewer_than_it_may_have_nobody_stops_for),
+        CASE(while_a_save_holds_them_up_nothing_is_due),
         CASE(what_workers_write_is_awaited),
         CASE(a_store_that_hangs_is_awaited),
         CASE(a_change_of_long_ago_took_nobodys_time),

@@ -5,6 +5,8 @@
 #include "tests/unit/server/server_fixture.h"
 
 #define NOBODY MACHINE_ALL_RANKS
+#define LANES  20 /* within so many steps what is wrong shows, of lanes and of states */
+#define STATES 10
 
 /* Checkpoints of steps 10, 20 and 30; found in step 35. */
 static struct bench *open_job(void **state)
@@ -12,7 +14,8 @@ static struct bench *open_job(void **state)
     struct bench *b = *state;
     struct machine_config config = bench_config();
     config.ranks = config.most = 3;
-    config.audited = config.lanes_audited = 20;
+    config.audited = config.lanes_audited = LANES;
+    config.states_audited = STATES;
     config.restarts = false;
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
@@ -24,17 +27,24 @@ static struct bench *open_job(void **state)
     return b;
 }
 
-static void find(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_step)
+static void find_within(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_step,
+                        uint64_t within)
 {
     struct machine_fault fault = { .kind = MACHINE_FAULT_WRONG,
                                    .rank = wrong,
-                                   .step = b->m.step_max,
+                                   .step = good_step + within,
                                    .good_step = good_step,
                                    .message = "ranks 1 and 2 differ" };
     struct machine_event event = {
         .kind = MACHINE_EV_FAULT, .rank = from, .generation = b->m.generation, .fault = &fault
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
+}
+
+/* States that differ. */
+static void find(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_step)
+{
+    find_within(b, from, wrong, good_step, STATES);
 }
 
 static enum machine_ckpt_state state_of(struct bench *b, uint64_t step)
@@ -135,12 +145,27 @@ static void what_was_right_in_between_counts(void **state)
     assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
 }
 
+/* Where it was found counts, however far back what is beyond doubt lies. */
+static void what_is_beyond_where_it_was_found_is_another_one(void **state)
+{
+    struct bench *b = open_job(state);
+    find_within(b, 0, NOBODY, 5, LANES);
+    assert_int_equal(b->m.audit.good_step, 14);
+    assert_int_equal(b->m.audit.found, 25);
+    train_again(b);
+    bench_audited(b, 48);
+    assert_int_equal(b->m.audit.sure, 28);
+    find(b, 1, NOBODY, 30);
+    assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+}
+
 static void the_next_coordinator_distrusts_them_too(void **state)
 {
     struct bench *b = open_job(state);
     find(b, 0, 2, 20);
     bench_restart(b, 100);
     assert_int_equal(b->m.audit.good_step, 20);
+    assert_int_equal(b->m.audit.found, 20 + STATES);
     assert_int_equal(b->m.audit.generation, 1);
 }
 
@@ -159,7 +184,7 @@ static void generations_that_are_too_short_for_audits_prove_nothing(void **state
     struct bench *b = *state;
     struct machine_config config = bench_config();
     config.ranks = config.most = 3;
-    config.audited = 20;
+    config.audited = config.states_audited = 20;
     config.lanes_audited = 8; /* states are compared less often */
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
@@ -174,7 +199,7 @@ static void generations_that_are_too_short_for_audits_prove_nothing(void **state
     bench_audited(b, 68);
     bench_restart(b, 100);
     assert_int_equal(b->m.audit.sure, 10);
-    find(b, 0, 1, 60); /* as its generation knows it */
+    find_within(b, 0, 1, 60, 8); /* as its generation knows it */
     assert_int_equal(b->m.audit.good_step, 10);
 }
 
@@ -185,6 +210,24 @@ static void of_states_the_newest_comparison_counts(void **state)
     assert_int_equal(b->m.audit.sure, 14);
     find(b, 0, 2, 25);
     assert_int_equal(b->m.audit.good_step, 25);
+}
+
+/* However seldom that is. */
+static void also_where_they_are_compared_less_often_than_lanes(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = 3;
+    config.audited = config.states_audited = 50;
+    config.lanes_audited = LANES;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    bench_commit(b, 10);
+    bench_audited(b, 40);
+    assert_int_equal(b->m.audit.sure, 0);
+    find_within(b, 0, 2, 12, 50);
+    assert_int_equal(b->m.audit.good_step, 12);
+    assert_int_equal(state_of(b, 10), MACHINE_CKPT_GOOD);
 }
 
 /* Found before the first step of a generation, say: a worker's copy differs, not what it read. */
@@ -206,6 +249,19 @@ static void what_is_computed_again_is_in_doubt_again(void **state)
     train_again(b);
     assert_int_equal(b->m.restore.step, 20);
     assert_int_equal(b->m.audit.sure, 20);
+}
+
+static void audits_of_repeated_steps_prove_them(void **state)
+{
+    struct bench *b = open_job(state);
+    bench_audited(b, 34);
+    find(b, 0, 2, 14);
+    train_again(b);
+    assert_int_equal(b->m.restore.step, 10);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_progress(b, r, 33, "forward");
+    bench_audited(b, 33); /* not as far as they came before */
+    assert_int_equal(b->m.audit.sure, 13);
 }
 
 static void that_audits_passed_is_told_now_and_then(void **state)
@@ -234,9 +290,12 @@ int main(void)
         CASE(where_nobody_knows_it_is_computed_once_more),
         CASE(who_is_wrong_again_and_again_ends_the_job),
         CASE(what_was_right_in_between_counts),
+        CASE(what_is_beyond_where_it_was_found_is_another_one),
         CASE(the_next_coordinator_distrusts_them_too),
         CASE(generations_that_are_too_short_for_audits_prove_nothing),
         CASE(of_states_the_newest_comparison_counts),
+        CASE(also_where_they_are_compared_less_often_than_lanes),
+        CASE(audits_of_repeated_steps_prove_them),
         CASE(what_is_beyond_doubt_stays),
         CASE(what_is_computed_again_is_in_doubt_again),
         CASE(that_audits_passed_is_told_now_and_then),

@@ -80,6 +80,24 @@ static void a_save_is_announced_each_time_the_time_is_over(void **state)
     }
 }
 
+/* What was said before an outage and what is said after it come together: steps seem to take no
+ * time, and a save is announced for one that is minutes ahead. */
+static void a_save_that_is_far_ahead_by_mistake_holds_up_none(void **state)
+{
+    struct bench *b = *state;
+    b->now += 7900;
+    for (uint64_t i = 0; i < 3; i++) {
+        b->now += 600;
+        bench_progress(b, 0, 10 + 1000 * i, "forward");
+    }
+    const struct machine_action *far = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_non_null(far);
+    assert_true(far->step > 2500);
+    assert_true(until_announced(b, 30000) > 0);
+    const struct machine_action *next = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_in_range(next->step, b->m.step_max + 1, b->m.step_max + 100);
+}
+
 static void no_save_is_announced_while_one_is_under_way(void **state)
 {
     struct bench *b = *state;
@@ -492,6 +510,7 @@ int main(void)
         TEST_AT(a_save_is_announced_each_time_the_time_is_over, open_every_10_s),
         TEST_AT(no_save_is_announced_while_one_is_under_way, open_every_10_s),
         TEST_AT(a_dropped_save_of_which_nobody_speaks_holds_up_none_for_long, open_every_10_s),
+        TEST_AT(a_save_that_is_far_ahead_by_mistake_holds_up_none, open_every_10_s),
         TEST_AT(a_restart_counts_from_the_save_before_it, open_every_10_s),
         TEST_AT(repeated_steps_are_saved_after_a_restart_too, open_every_10_s),
         TEST_AT(an_exit_is_not_put_off_to_the_end_of_what_is_repeated, open_every_10_s),
