@@ -32,11 +32,6 @@ static enum machine_shares shares_of(const struct job *spec)
     return job_shares_even(spec) ? MACHINE_SHARES_EVEN : MACHINE_SHARES_FILE;
 }
 
-static uint64_t larger(int64_t a, int64_t b)
-{
-    return (uint64_t)(a > b ? a : b);
-}
-
 /* From a snapshot to the comparison of the replicas that follows it: it is made after that of its
  * own step. */
 static uint64_t states_audited(const struct job *spec)
@@ -44,14 +39,13 @@ static uint64_t states_audited(const struct job *spec)
     return spec->audit.checksum > 0 ? (uint64_t)spec->audit.checksum + 1 : 0;
 }
 
-/* Two rounds of audits of lanes, each a step for each lane of a worker at least, or that. */
+/* Two rounds of audits of lanes, or that. */
 static uint64_t audited_within(const struct job *spec)
 {
-    const int64_t every = spec->audit.every;
-    const int64_t lanes = every > 0 ? 2 * (int64_t)larger(every, spec->train.lanes) : 0;
+    const uint64_t lanes = 2 * (uint64_t)spec->audit.every, states = states_audited(spec);
     if (spec->recovery.exactness == JOB_EXACTNESS_RELAXED)
         return 0;
-    return larger(lanes, (int64_t)states_audited(spec));
+    return lanes > states ? lanes : states;
 }
 
 static struct machine_config config_of(const struct core *core, const struct job *spec)

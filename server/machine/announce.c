@@ -104,7 +104,8 @@ void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit)
         struct machine_announced *a = &m->due.announced[i];
         if (a->step == 0) {
             free_at = i;
-        } else if (!exit && a->step > machine_step_now(m) && a->step <= step + lead) {
+        } else if (!exit && a->step > machine_step_now(m) &&
+                   (m->step_ms <= 0 || a->step <= step + lead)) {
             return; /* the one to come serves; not one that a wrong pace put far ahead */
         }
     }

@@ -145,7 +145,7 @@ struct machine_audit {
                             computed wrongly */
     uint32_t generation; /* 0: there was none */
     uint32_t row;        /* what disagreements in a row count, up to MACHINE_WRONG_MAX */
-    uint64_t found;      /* where the last one was found */
+    uint64_t found;      /* the last step where one of these was found */
     uint64_t sure;       /* what is wrong in the state of that step would have been found */
 
     uint64_t passed; /* ranks computed the same up to that step */

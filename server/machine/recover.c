@@ -219,8 +219,11 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
     const uint64_t good = machine_fault_good_step(m, fault);
-    if (good > m->audit.found)
-        m->audit.row = 0; /* what was computed again after the last time was right */
+    const uint64_t again = m->audit.good_step + m->config.audited; /* and more was right then */
+    if (good > (m->audit.found < again ? m->audit.found : again)) {
+        m->audit.row = 0;
+        m->audit.found = 0;
+    }
     machine_tell(t, "audit-failed", "%.300s; the job goes back to step %llu or before",
                  fault->message, (unsigned long long)good);
     if (fault->rank < m->size) {
@@ -232,7 +235,7 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
         m->audit.row += MACHINE_WRONG_UNKNOWN;
     }
     m->audit.good_step = good;
-    m->audit.found = fault->step;
+    m->audit.found = fault->step > m->audit.found ? fault->step : m->audit.found;
     m->audit.generation = m->generation;
     m->restore.memory_from = m->generation + 1;
     m->dirty = true;

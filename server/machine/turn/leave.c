@@ -78,7 +78,9 @@ static bool is_unheard(const struct machine_turn *t, const struct machine_rank *
 void machine_watch_kept(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (machine_awaits_word(m) && m->ending.kept_until < t->now + MACHINE_KEEP_MS)
+    const bool awaits =
+        machine_awaits_word(m) && t->now < m->grace_until + 2 * machine_session_ms(m);
+    if (awaits && m->ending.kept_until < t->now + MACHINE_KEEP_MS)
         m->ending.kept_until = t->now + MACHINE_KEEP_MS; /* nobody looks for slots before */
     if (t->now >= m->ending.kept_until) {
         machine_tell(t, "kept", "the next generation did not begin within %d s: all start anew%s%s",

@@ -372,6 +372,25 @@ static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
     assert_true(b->m.ending.parks);
 }
 
+/* Its agent is heard now and then, and the worker never. */
+static void but_not_for_ever(void **state)
+{
+    struct bench *b = open_job(state, RANKS, 1, 0);
+    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    park_all(b);
+    bench_restart(b, 1000);
+    assert_int_equal(set(b, 1), ST_OK);
+    come_back_parked(b, 0, 57);
+    bool told = false;
+    for (uint64_t i = 0; i < 200 && !told; i++) {
+        bench_counter(b, 0, 57, "parked", i);
+        b->m.ranks[2].heard_at = b->now;
+        bench_tick(b, 500);
+        told = bench_event(b, "kept");
+    }
+    assert_true(told);
+}
+
 /* With each look it is seen whether they still have to wait: in between nothing is due. */
 static void while_a_save_holds_them_up_nothing_is_due(void **state)
 {
@@ -519,6 +538,7 @@ int main(void)
         CASE(who_of_too_many_goes_is_decided_once_all_are_heard),
         CASE(but_who_is_given_up_is_not_waited_for),
         CASE(with_fewer_than_it_may_have_nobody_stops_for),
+        CASE(but_not_for_ever),
         CASE(while_a_save_holds_them_up_nothing_is_due),
         CASE(what_workers_write_is_awaited),
         CASE(a_store_that_hangs_is_awaited),

@@ -145,6 +145,31 @@ static void what_was_right_in_between_counts(void **state)
     assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
 }
 
+/* Though it was found far beyond. */
+static void so_does_what_was_right_after_a_long_way_back(void **state)
+{
+    struct bench *b = open_job(state);
+    find_within(b, 0, NOBODY, 90, LANES);
+    assert_int_equal(b->m.audit.good_step, 14);
+    train_again(b);
+    for (uint32_t r = 0; r < 3; r++)
+        bench_progress(b, r, 95, "audit");
+    bench_audited(b, 94);
+    find(b, 1, NOBODY, 60);
+    assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+}
+
+static void what_was_found_earlier_each_time_is_in_a_row(void **state)
+{
+    struct bench *b = open_job(state);
+    static const uint64_t good[] = { 20, 18, 29 };
+    for (uint32_t i = 0; i < 3; i++) {
+        find(b, 0, 2, good[i]);
+        assert_int_equal(b->m.audit.row, i + 1);
+        train_again(b);
+    }
+}
+
 /* Where it was found counts, however far back what is beyond doubt lies. */
 static void what_is_beyond_where_it_was_found_is_another_one(void **state)
 {
@@ -251,6 +276,21 @@ static void what_is_computed_again_is_in_doubt_again(void **state)
     assert_int_equal(b->m.audit.sure, 20);
 }
 
+static void a_round_takes_a_step_for_each_lane(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = 3;
+    config.lanes = 100; /* 34 of a worker */
+    config.audited = config.lanes_audited = LANES;
+    bench_reopen(b, &config);
+    bench_run(b, BENCH_STEPS);
+    bench_audited(b, 67);
+    assert_int_equal(b->m.audit.sure, 0);
+    bench_audited(b, 80);
+    assert_int_equal(b->m.audit.sure, 12);
+}
+
 static void audits_of_repeated_steps_prove_them(void **state)
 {
     struct bench *b = open_job(state);
@@ -290,6 +330,9 @@ int main(void)
         CASE(where_nobody_knows_it_is_computed_once_more),
         CASE(who_is_wrong_again_and_again_ends_the_job),
         CASE(what_was_right_in_between_counts),
+        CASE(so_does_what_was_right_after_a_long_way_back),
+        CASE(what_was_found_earlier_each_time_is_in_a_row),
+        CASE(a_round_takes_a_step_for_each_lane),
         CASE(what_is_beyond_where_it_was_found_is_another_one),
         CASE(the_next_coordinator_distrusts_them_too),
         CASE(generations_that_are_too_short_for_audits_prove_nothing),
