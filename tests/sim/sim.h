@@ -116,6 +116,7 @@ struct sim_job {
     uint64_t memory_step;
     uint64_t audit_every, checksum_every;
     uint32_t distrusted; /* what generations up to this one computed last, audits found wrong */
+    uint64_t good_step;  /* ... after this step */
     uint32_t wrong_in;   /* the newest generation in which a worker computes lanes wrongly */
     uint64_t wrong_at;   /* ... since this step */
     uint32_t began_in;   /* the newest generation that began at a step, began_at */

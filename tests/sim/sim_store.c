@@ -200,17 +200,36 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
     return ST_OK;
 }
 
+/* Audits found wrong what came last, and it may be of that. Also if only the coordinator has seen
+ * it so far: it began with that. */
+static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder)
+{
+    const struct sim_job *known = &sim->jobs[folder->job];
+    struct core *core = sim->coordinator->core;
+    const struct core_job *of = core ? core_loaded(core, known->id) : NULL;
+    return folder->generation <= known->distrusted ||
+           (of && folder->generation <= of->m.audit.generation &&
+            folder->step > of->m.audit.good_step);
+}
+
+/* It is of after what audits found wrong: nobody reads it any more. */
+static bool is_of_after(const struct sim *sim, const struct sim_folder *folder)
+{
+    const struct sim_job *known = &sim->jobs[folder->job];
+    return folder->generation <= known->distrusted && folder->step > known->good_step;
+}
+
 /* A checkpoint goes only after a newer one was read back, not while another one is read through
  * it, and not if it is one of those that the job keeps. One whose own files are damaged, or those
  * that it is read through, is read by nobody any more: it is set aside, and may stay where it is if
- * the store hangs in that. All of
+ * the store hangs in that. Nor is one that audits found wrong. All of
  * it counts when the store is first asked: whatever is found damaged afterwards, a call that hangs
  * may still remove it. */
 static void check_removal(struct sim *sim, struct sim_folder *gone)
 {
     bool read_back = false, best = true;
     uint32_t newer = 0;
-    if (!gone->manifest || gone->removing)
+    if (!gone->manifest || gone->removing || is_of_after(sim, gone))
         return;
     gone->removing = true;
     for (size_t i = 0; i < sim->folder_count; i++) {
@@ -232,18 +251,6 @@ static void check_removal(struct sim *sim, struct sim_folder *gone)
     if (newer < SIM_KEEP_LAST - 1 || gone->step % SIM_KEEP_EVERY == 0 || best)
         sim_fail(sim, "step %llu of job %u is removed: %u newer ones, %s best",
                  (unsigned long long)gone->step, gone->job, newer, best ? "the" : "not the");
-}
-
-/* Audits found wrong what came last, and it may be of that. */
-/* Also if only the coordinator has seen so far that it is: it began with that. */
-static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder)
-{
-    const struct sim_job *known = &sim->jobs[folder->job];
-    struct core *core = sim->coordinator->core;
-    const struct core_job *of = core ? core_loaded(core, known->id) : NULL;
-    return folder->generation <= known->distrusted ||
-           (of && folder->generation <= of->m.audit.generation &&
-            folder->step > of->m.audit.good_step);
 }
 
 static bool is_kept(const struct store_task *task, const struct sim_folder *folder)

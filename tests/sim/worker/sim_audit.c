@@ -498,6 +498,7 @@ void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of)
     if (m->audit.generation == known->distrusted)
         return;
     known->distrusted = m->audit.generation;
+    known->good_step = m->audit.good_step;
     known->acked = 0; /* what was saved after it is gone */
     known->stop_step = 0;
     sim->wrong_found++;
