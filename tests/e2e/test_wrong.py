@@ -46,28 +46,26 @@ def test_what_is_wrong_each_time_is_found_and_its_rank_named(digest, point, with
         assert recovery["rank"] == 1, recovery
 
 
-def test_one_flip_in_a_replica_is_found(digest):
-    with Home(faults="trainer.weight,rank=2,step=200:flip") as home:
-        job = home.submit(**AUDITS, workers__count=3)
+def found_once(digest, faults, count):
+    with Home(faults=faults) as home:
+        job = home.submit(**AUDITS, workers__count=count)
         assert home.digest(job, seconds=60) == digest
-        assert len(told(home, job, "audit-failed")) == 1
+        failed = told(home, job, "audit-failed")
+        assert len(failed) == 1, failed
+        return failed[0]["message"]
+
+
+def test_one_flip_in_a_replica_is_found(digest):
+    found_once(digest, "trainer.weight,rank=2,step=200:flip", 3)
 
 
 def test_nor_is_one_kept_that_flips_after_its_step_was_compared(digest):
     """The checkpoint of step 300 has it, in the share of the rank whose bit it was."""
-    with Home(faults="trainer.snapshot,rank=0,step=300:flip") as home:
-        job = home.submit(**AUDITS, workers__count=3)
-        assert home.digest(job, seconds=60) == digest
-        failed = told(home, job, "audit-failed")
-        assert len(failed) == 1 and "goes back to step 299" in failed[0]["message"], failed
+    assert "goes back to step 299" in found_once(digest, "trainer.snapshot,rank=0,step=300:flip", 3)
 
 
 def test_of_two_that_disagree_once_both_compute_it_again(digest):
-    with Home(faults="trainer.moment,rank=1,step=200:flip") as home:
-        job = home.submit(**AUDITS, workers__count=2)
-        assert home.digest(job, seconds=60) == digest
-        failed = told(home, job, "audit-failed")
-        assert len(failed) == 1 and "nobody can tell" in failed[0]["message"], failed
+    assert "nobody can tell" in found_once(digest, "trainer.moment,rank=1,step=200:flip", 2)
 
 
 def test_of_two_that_disagree_always_the_job_stops_and_names_both():

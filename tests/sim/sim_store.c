@@ -222,9 +222,8 @@ static bool is_of_after(const struct sim *sim, const struct sim_folder *folder)
 /* A checkpoint goes only after a newer one was read back, not while another one is read through
  * it, and not if it is one of those that the job keeps. One whose own files are damaged, or those
  * that it is read through, is read by nobody any more: it is set aside, and may stay where it is if
- * the store hangs in that. Nor is one that audits found wrong. All of
- * it counts when the store is first asked: whatever is found damaged afterwards, a call that hangs
- * may still remove it. */
+ * the store hangs in that. Nor is one that audits found wrong. All of it counts when the store is
+ * first asked: whatever is found damaged afterwards, a call that hangs may still remove it. */
 static void check_removal(struct sim *sim, struct sim_folder *gone)
 {
     bool read_back = false, best = true;

@@ -385,6 +385,15 @@ void bench_run(struct bench *b, uint64_t total)
     bench_is_state(b, "RUNNING");
 }
 
+void bench_go_on(struct bench *b)
+{
+    for (uint32_t i = 0; i < b->m.size; i++)
+        bench_hello(b, i);
+    for (uint32_t i = 0; i < b->m.size; i++)
+        bench_ready(b, i, BENCH_STEPS);
+    bench_is_state(b, "RUNNING");
+}
+
 void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state)
 {
     uint32_t generation = b->m.generation;

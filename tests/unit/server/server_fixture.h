@@ -73,6 +73,8 @@ void bench_publish(struct bench *b, const struct machine_ckpt *ckpt);
 
 /* From QUEUED (or RECOVERING) to RUNNING with `total` steps. */
 void bench_run(struct bench *b, uint64_t total);
+/* From FORMING to RUNNING: all of the generation say hello, and are ready. */
+void bench_go_on(struct bench *b);
 /* A save of step by all ranks, up to that state: OPENING, COLLECTING (the folder is there),
  * CHECKING (all reported), COMMITTING (decided), COMMITTED. */
 void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state);

@@ -95,16 +95,6 @@ static void regroup(struct bench *b, struct speeds *s)
     }
 }
 
-/* It parked, and says so in its history. */
-static void go_on(struct bench *b)
-{
-    for (uint32_t i = 0; i < b->m.size; i++)
-        bench_hello(b, i);
-    for (uint32_t i = 0; i < b->m.size; i++)
-        bench_ready(b, i, BENCH_STEPS);
-    bench_is_state(b, "RUNNING");
-}
-
 static void lanes_are(const struct bench *b, uint32_t a, uint32_t c, uint32_t d, uint32_t e)
 {
     assert_true(b->m.balance.by_speed);
@@ -119,7 +109,7 @@ static void slow_down(struct bench *b, struct speeds *s, uint32_t us)
     s->us[2] = us;
     train(b, s, 60);
     regroup(b, s);
-    go_on(b);
+    bench_go_on(b);
 }
 
 /* ---- when ---- */
@@ -167,7 +157,7 @@ static void one_that_becomes_slow_gives_up_lanes_within_60_steps(void **state)
     const char *told = bench_told(b, "lanes-moved");
     assert_non_null(told);
     assert_non_null(strstr(told, "worker 2 on node"));
-    go_on(b);
+    bench_go_on(b);
     train(b, &s, 500);
     assert_int_equal(b->m.generation, 2); /* no better spread */
 }
@@ -328,7 +318,7 @@ static void one_that_stays_slow_is_replaced(void **state)
     regroup(b, &s);
     assert_int_equal(b->m.ranks[2].number, spare);
     lanes_are(b, 8, 8, 8, 8);
-    go_on(b);
+    bench_go_on(b);
     assert_false(machine_wants_spare(&b->m, b->now));
 }
 
@@ -343,7 +333,7 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
     assert_null(bench_told(b, "slow"));
     regroup(b, &s);
     lanes_are(b, 11, 1, 10, 10); /* it may be over soon */
-    go_on(b);
+    bench_go_on(b);
     train(b, &s, 195);
     bench_is_state(b, "RUNNING");
     train(b, &s, 30);
@@ -366,7 +356,7 @@ static void one_that_holds_up_nobody_stays(void **state)
     train(b, &s, 60);
     regroup(b, &s);
     lanes_are(b, 11, 1, 10, 10);
-    go_on(b);
+    bench_go_on(b);
     train(b, &s, 500);
     bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.size, RANKS);
@@ -385,7 +375,7 @@ static void near_the_end_nobody_is_left_out(void **state)
     regroup(b, &s);
     lanes_are(b, 11, 1, 10, 10);    /* they move: that saves 85 ms a step */
     b->m.total_steps = BENCH_STEPS; /* which they say */
-    go_on(b);
+    bench_go_on(b);
     b->m.total_steps = 2000;
     train(b, &s, 500);
     bench_is_state(b, "RUNNING");
