@@ -364,6 +364,7 @@ static enum status take_state(struct reading *r, uint32_t used)
     count_steps(r, &total, &per_epoch);
     take_walls(m, job->found->seq, job->pins[0] != '\0');
     m->step_max = newest->step;
+    m->config.ranks = (uint32_t)r->spec->workers.count; /* else it stays a job of one */
     const bool over = total > 0 && newest->step >= total;
     if (over || per_epoch > 0) { /* else the workers say it; half of it would contradict them */
         m->total_steps = total;

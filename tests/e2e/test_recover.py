@@ -192,6 +192,7 @@ def test_workers_of_before_are_ended_and_no_generation_comes_twice(quiet):
             (home.faults / "trainer.forward.hit").unlink(missing_ok=True)
             home.cairn("resume", job)
             home.wait_state(job, "RUNNING")
+            assert len(home.show(job)["workers"]) == len(before)
             generations.append(int(home.show(job)["generation"]))
         assert generations[0] + GAP < generations[1] and generations[1] + GAP - 1 < generations[2], generations
         home.go("trainer.forward")

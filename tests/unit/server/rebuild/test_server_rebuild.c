@@ -165,6 +165,7 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     assert_int_equal(seen.m.state, MACHINE_PAUSED);
     assert_int_equal(seen.m.generation, 3 + MACHINE_RESTORE_GAP);
     assert_int_equal(seen.m.restore.memory_from, seen.m.generation); /* no copy of before counts */
+    assert_int_equal(seen.m.config.ranks, 2);
     assert_int_equal(seen.m.step_max, 12);
     assert_int_equal(seen.m.numeric.skip_count, 2);
     assert_int_equal(seen.m.numeric.skip[1], 11);
