@@ -67,15 +67,27 @@ static struct core_job *job_of(struct sim *sim, uint32_t index)
     return job;
 }
 
+/* Since this coordinator started, or the generation was formed. */
+static bool is_heard(const struct machine *m)
+{
+    for (uint32_t i = 0; i < m->size; i++) {
+        if (m->ranks[i].joined)
+            return true;
+    }
+    return false;
+}
+
 static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
 {
     struct core_job *job = job_of(sim, index);
     if (!job || sim->now < sim->coordinator->frozen_until)
         return;
     struct sim_job *known = &sim->jobs[index];
-    /* Not where it is to be paused, and its workers are gone: it stops as a paused one does. */
+    /* Not where it is to be paused, and its workers are gone: it stops as a paused one does. Nor
+     * before a coordinator that has started anew heard a worker: the step that it knows may be one
+     * that was lost since (77077348). */
     const bool trains = (job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING) &&
-                        !machine_ends(&job->m);
+                        !machine_ends(&job->m) && is_heard(&job->m);
     uint64_t step = trains && !known->stopped ? machine_step_now(&job->m) : 0;
     enum status st = core_ask(sim->coordinator->core, job, kind, NULL);
     if (st == ST_OK)
