@@ -230,14 +230,14 @@ def isolated(run, event):
 
 
 def spare_kill(run, event):
-    """One that waits for a seat, or is about to take it."""
-    there = {worker.pid: worker for worker in run.world.workers()}
+    """One that starts, waits for a seat, or is about to take it."""
+    there = run.world.workers()
     for turn in range(len(run.keepers)):
         job = run.keepers[(event.slot + turn) % len(run.keepers)].job
-        spares = [one["pid"] for one in job.shown.get("spares", ())] if job and job.shown else []
-        hit = [pid for pid in spares if pid in there and there[pid].job == job.id and send(pid, KILL)]
-        if hit:
-            return Done(f"worker {there[hit[0]].rank}, machine {there[hit[0]].machine}", job)
+        numbers = [one["number"] for one in job.shown.get("spares", ())] if job and job.shown else []
+        for spare in there:  # not by the pid that is shown: it is one of its own machine
+            if spare.rank in numbers and spare.job == job.id and send(spare.pid, KILL):
+                return Done(f"worker {spare.rank}, machine {spare.machine}", job)
     return NOBODY
 
 

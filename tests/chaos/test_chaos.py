@@ -1,5 +1,8 @@
 """What chaos looks for is found where it is planted; its schedule is a function of the seed."""
+import os
+import signal
 import socket
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,10 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 # pylint: disable=wrong-import-position
 import leftovers
 from jobs import Job, Keeper, cause, job_files, recoveries
-from kinds import KINDS
+from kinds import KINDS, NOBODY, spare_kill
 from memory import JUDGED_S, YOUNG_S, Memory
 from report import Report, markdown_of, text_of
 from schedule import schedule
+from world import Worker
 
 
 def test_the_schedule_is_the_seeds():
@@ -70,6 +74,21 @@ def test_descriptors_that_stay_open_are_found():
     many = leftovers.more_descriptors(before, {("cairnd", 1): ["/a"] + ["socket:[N]"] * 9})
     assert len(many) == 1 and "had 2" in many[0]
     assert "removed" in leftovers.more_descriptors(before, {("cairnd", 1): ["/dev/shm/x.copy (deleted)"]})[0]
+
+
+def test_a_spare_is_found_by_its_number():
+    """Its pid is one of its own machine: here that of nobody, or of somebody else."""
+    with subprocess.Popen(["sleep", "60"]) as spare:
+        workers = [Worker("j-1", 0, 1, os.getpid(), 7, 2), Worker("j-1", 5, 1, spare.pid, 8, 2)]
+        shown = {"spares": [{"number": 5, "pid": os.getpid()}]}
+        run = SimpleNamespace(world=SimpleNamespace(workers=lambda: workers),
+                              keepers=[SimpleNamespace(job=None),
+                                       SimpleNamespace(job=SimpleNamespace(id="j-1", shown=shown))])
+        done = spare_kill(run, SimpleNamespace(slot=0))
+        assert done.victim == "worker 5, machine 2"
+        assert spare.wait(10) == -signal.SIGKILL
+        shown["spares"] = []
+        assert spare_kill(run, SimpleNamespace(slot=0)) is NOBODY
 
 
 @pytest.fixture(name="world")
