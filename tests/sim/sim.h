@@ -201,7 +201,7 @@ struct sim {
     double once_chance;         /* that the one lane is audited in that step */
     bool once_found;            /* it was */
     uint64_t wrong_found, wrong_unseen;
-    struct sim_round *rounds; /* [SIM_JOBS] the newest of each */
+    struct sim_round *rounds; /* [2][SIM_JOBS] the newest of each, and the ones before */
 };
 
 /* ---- sim.c: time, chance ---- */

@@ -121,7 +121,7 @@ void sim_audit_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(8, sim->options.seed);
     const bool may = !sim->options.calm && sim->flaw == SIM_NO_FLAW && sim->slots == SIM_SLOTS;
-    sim->rounds = calloc(SIM_JOBS, sizeof *sim->rounds);
+    sim->rounds = calloc((size_t)2 * SIM_JOBS, sizeof *sim->rounds);
     CHECK(sim->rounds);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].audit_every = EVERY;
@@ -323,14 +323,25 @@ static void compare_round(struct sim *sim, struct sim_round *round)
         known->laundered = true;
 }
 
-/* What comes of the step, for all ranks: found out when the first of them comes to it. */
+static bool is_of(const struct sim_round *round, const struct sim_trainer_view *view, uint64_t step,
+                  bool first)
+{
+    return round->generation == view->start.generation && round->step == step &&
+           round->first == first;
+}
+
+/* What comes of the step, for all ranks: found out when the first of them comes to it. Who stood
+ * still meanwhile is told the same, though others have another state since (77099639). */
 static const struct sim_round *round_of(struct sim *sim, const struct sim_trainer *t, uint64_t step,
                                         bool first)
 {
     const struct sim_trainer_view *view = &t->view;
-    struct sim_round *round = &sim->rounds[view->start.job];
-    if (round->generation == view->start.generation && round->step == step && round->first == first)
+    struct sim_round *round = &sim->rounds[view->start.job], *before = round + SIM_JOBS;
+    if (is_of(round, view, step, first))
         return round;
+    if (is_of(before, view, step, first))
+        return before;
+    *before = *round;
     *round = (struct sim_round){ .job = view->start.job,
                                  .generation = view->start.generation,
                                  .size = view->size,
