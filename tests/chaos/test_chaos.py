@@ -77,7 +77,7 @@ def test_descriptors_that_stay_open_are_found():
 
 
 def test_a_spare_is_found_by_its_number():
-    """Its pid is one of its own machine: here that of nobody, or of somebody else."""
+    """The pid that is shown is one of its own machine: here it is somebody else's."""
     with subprocess.Popen(["sleep", "60"]) as spare:
         workers = [Worker("j-1", 0, 1, os.getpid(), 7, 2), Worker("j-1", 5, 1, spare.pid, 8, 2)]
         shown = {"spares": [{"number": 5, "pid": os.getpid()}]}
