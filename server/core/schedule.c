@@ -340,20 +340,21 @@ static void note_leaving(const struct core *core, struct reason *reason)
                count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
 }
 
-/* For all that it is to have, or with which it would go on. */
+/* For all that it is to have, or with which it would go on: rather fewer than where it failed. */
 static enum status find_enough(struct core *core, struct core_job *job, struct place_slot *slots,
                                uint32_t *out_count, struct reason *reason)
 {
-    const uint32_t vacant = machine_vacant(&job->m), least = machine_least(&job->m);
+    const uint32_t vacant = machine_vacant(&job->m), need = machine_least(&job->m);
+    const uint32_t least = need > 1 ? need : 1;
     *out_count = vacant;
     if (vacant == 0) /* all go on where they are */
         return ST_OK;
     const enum status st = find_slots(core, job, vacant, slots, reason);
-    if (st != ST_AGAIN && st != ST_UNREACHABLE)
+    if (st != ST_AGAIN && st != ST_UNREACHABLE && st != ST_NOT_FOUND)
         return st;
     /* The most that fit: bisected, as there may be a thousand. */
     struct reason unsaid;
-    uint32_t fit = 0, low = least > 1 ? least : 1, high = vacant - 1;
+    uint32_t fit = 0, low = least, high = vacant - 1;
     while (low <= high) {
         const uint32_t count = low + (high - low) / 2;
         if (find_slots(core, job, count, slots, &unsaid) == ST_OK) {
@@ -364,7 +365,10 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
         }
     }
     *out_count = fit;
-    return fit > 0 ? find_slots(core, job, fit, slots, &unsaid) : st;
+    if (fit > 0)
+        return find_slots(core, job, fit, slots, &unsaid);
+    /* Fewer may fit elsewhere later: that is waited for. */
+    return st == ST_NOT_FOUND && least < vacant ? find_slots(core, job, least, slots, reason) : st;
 }
 
 /* true: later jobs have to wait for this one. */
@@ -398,7 +402,8 @@ static bool try_place(struct core *core, struct core_job *job)
         keep_waiting(core, job, reason.text);
         return false;
     }
-    const struct place_ask ask = { .count = machine_vacant(&job->m),
+    const uint32_t need = machine_least(&job->m);
+    const struct place_ask ask = { .count = need > 1 ? need : 1,
                                    .device = job_device_word(job->spec->workers.device),
                                    .apart = core->board->apart,
                                    .apart_count = core->board->apart_count };

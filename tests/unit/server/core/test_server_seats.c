@@ -214,6 +214,74 @@ static void and_there_after_a_while(void **state)
     spare_is_on(*state, NULL, "slow", SHUN_SLOW_MS);
 }
 
+/* ---- fewer of them, rather than where it failed ---- */
+
+static struct core_job *submit_waiting(struct core_world *w, const char *file)
+{
+    struct core_job *job = NULL;
+    struct reason reason = { "" };
+    assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    assert_string_equal(machine_state_name(job->m.state), "QUEUED");
+    return job;
+}
+
+/* There are two nodes of one slot, and a job of one or two workers has failed on "bad", which is
+ * remembered for three more seconds. */
+static struct core_job *submit_shunning(struct core_world *w, const char *before,
+                                        struct far_end nodes[2])
+{
+    static const char *const names[] = { "good", "bad" };
+    if (before)
+        assert_non_null(submit_waiting(w, before));
+    struct core_job *job = submit_waiting(w, fewer);
+    (void)shun_add(&job->m.shunned, "bad", SHUN_FAILED, MACHINE_FAULT_PROCESS,
+                   clock_wall_ms(&w->clock) - SHUN_FAILED_MS + 3000);
+    for (int i = 0; i < 2; i++) {
+        const int next = before ? i : 1 - i; /* the one before takes the good one */
+        Cairn__V1__AgentHello hello = far_agent_hello(names[next], "boot-1");
+        hello.slots = 1;
+        far_open(&nodes[next], "");
+        far_say_hello(w, &nodes[next], &hello);
+        core_pass(w, 1);
+    }
+    return job;
+}
+
+static void close_both(struct core_world *w, struct far_end nodes[2])
+{
+    far_close_agent(w, &nodes[0]);
+    far_close_agent(w, &nodes[1]);
+}
+
+static void a_job_has_fewer_workers_rather_than_one_where_it_failed(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end nodes[2];
+    struct core_job *job = submit_shunning(w, NULL, nodes);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(job->m.size, 1);
+    assert_string_equal(job->m.ranks[0].node, "good");
+    close_both(w, nodes);
+}
+
+/* Somebody else has the other node: it is waited for, as long as the failure is remembered. */
+static void and_waits_for_them_before_it_goes_there(void **state)
+{
+    struct core_world *w = *state;
+    struct far_end nodes[2];
+    struct core_job *job = submit_shunning(w, text, nodes);
+    assert_string_equal(machine_state_name(job->m.state), "QUEUED");
+    for (int i = 0; i < 4; i++) {
+        far_beat(w, &nodes[0]);
+        far_beat(w, &nodes[1]);
+        core_pass(w, 1000);
+    }
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_string_equal(job->m.ranks[0].node, "bad");
+    close_both(w, nodes);
+}
+
 /* ---- what is told of an exit ---- */
 
 /* The process of each of both workers exits with code 7, and that line was its last. */
@@ -272,6 +340,8 @@ int main(void)
         CASE(what_was_left_out_is_not_started_again_where_it_was_slow),
         CASE(but_elsewhere),
         CASE(and_there_after_a_while),
+        CASE(a_job_has_fewer_workers_rather_than_one_where_it_failed),
+        CASE(and_waits_for_them_before_it_goes_there),
         CASE(what_a_worker_said_last_is_told_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
