@@ -48,6 +48,13 @@ static uint64_t audited_within(const struct job *spec)
     return lanes > states ? lanes : states;
 }
 
+/* Pins and data that differ. Not in a pipeline: unlike machines lay out differently what one stage
+ * gives the next, and what the first one computes with is labelled in the last. */
+static bool accepts_others(const struct job *spec)
+{
+    return spec->recovery.exactness == JOB_EXACTNESS_RELAXED && spec->parallel.pipeline.stages <= 1;
+}
+
 static struct machine_config config_of(const struct core *core, const struct job *spec)
 {
     const int64_t count = spec->workers.count, min = spec->workers.min;
@@ -70,7 +77,7 @@ static struct machine_config config_of(const struct core *core, const struct job
                                      .keep_every = (uint64_t)spec->checkpoint.keep_every,
                                      .delta = spec->checkpoint.delta,
                                      .every_auto = spec->checkpoint.every.unit == JOB_AUTO,
-                                     .relaxed = spec->recovery.exactness == JOB_EXACTNESS_RELAXED,
+                                     .relaxed = accepts_others(spec),
                                      .skip_nan = spec->recovery.on_nan == JOB_ON_NAN_SKIP,
                                      .hang_ms = core->options.hang_ms,
                                      .restarts = core->options.restarts,

@@ -282,6 +282,51 @@ static void and_waits_for_them_before_it_goes_there(void **state)
     close_both(w, nodes);
 }
 
+/* ---- workers that differ ---- */
+
+/* FORMING: both workers are ready, on unlike machines. */
+static void unlike_workers_train(struct core_world *w, const char *file, bool train)
+{
+    static const char *const pins[] = { "{\"cpu\":1}", "{\"cpu\":2}" };
+    struct far_end agent, workers[2];
+    struct core_job *job = NULL;
+    struct reason reason = { "" };
+    far_join(w, &agent, "n", "boot-1");
+    assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
+        ready.total_steps = 50;
+        ready.steps_per_epoch = 10;
+        ready.pins = (char *)pins[i];
+        far_open(&workers[i], job->m.token);
+        far_attach(w, &workers[i], job, i);
+        say(w, &workers[i], CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
+    }
+    core_pass(w, 1);
+    assert_int_equal(job->m.state == MACHINE_RUNNING, train);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    for (int i = 0; i < 2; i++)
+        far_close_trainer(w, &workers[i]);
+    far_close_agent(w, &agent);
+}
+
+static void unlike_workers_are_accepted_where_bits_may_differ(void **state)
+{
+    unlike_workers_train(*state, WITH_WORKERS("{count: 2}") "recovery: {exactness: relaxed}\n",
+                         true);
+}
+
+/* What one stage gives the next is laid out as each machine likes it. */
+static void but_not_in_a_pipeline(void **state)
+{
+    unlike_workers_train(*state,
+                         WITH_WORKERS("{count: 2}") "recovery: {exactness: relaxed}\n"
+                                                    "parallel: {pipeline: 2}\n",
+                         false);
+}
+
 /* ---- what is told of an exit ---- */
 
 /* The process of each of both workers exits with code 7, and that line was its last. */
@@ -342,6 +387,8 @@ int main(void)
         CASE(and_there_after_a_while),
         CASE(a_job_has_fewer_workers_rather_than_one_where_it_failed),
         CASE(and_waits_for_them_before_it_goes_there),
+        CASE(unlike_workers_are_accepted_where_bits_may_differ),
+        CASE(but_not_in_a_pipeline),
         CASE(what_a_worker_said_last_is_told_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
