@@ -21,7 +21,8 @@ struct stages_need {
     struct stage_plan plan;
     enum pipeline_schedule schedule;
     struct stage_need stages[LIMIT_STAGES];
-    uint32_t most; /* the stage whose worker needs most */
+    uint32_t most;         /* the stage whose worker needs most */
+    struct reason instead; /* of another schedule, why; or empty */
 };
 
 static enum status fail(enum status st, struct reason *reason)
@@ -81,6 +82,7 @@ static enum status measure_stage(struct stages_need *n, uint32_t index, struct r
             out->end[c] = stage->node_begin[stage_part(stage, c) + 1];
         }
         out->stashes = stage->row->stashes;
+        n->instead = stage->instead;
         need.stage = stage;
     } else if (p->job->parallel.zero > 0) {
         need.owners = n->layout.workers[0];
@@ -166,6 +168,8 @@ enum status preview_stages_print(const struct preview_stages *preview, struct bu
     }
     if (st == ST_OK)
         st = print_most(all, fewest, out);
+    if (st == ST_OK && all->instead.text[0] != '\0')
+        st = buf_printf(out, "note       %s\n", all->instead.text);
     for (uint32_t i = 0; st == ST_OK && i < all->plan.count; i++)
         st = print_stage(all, i, out);
     return st;

@@ -119,9 +119,10 @@ struct stage {
 
 /*
  * Cuts and tables. The caller closes *out. Where the schedule is `interleaved` and the model can't
- * be cut into so many parts, it is 1f1b.
+ * be cut into so many parts, or `gpipe` and a worker would have more micro-batches under way than
+ * PLAN_STASHES_MAX, it is 1f1b, and `instead` says so.
  * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can; or the
- *                       schedule has too many micro-batches under way, with the reason
+ *                       schedule has too many micro-batches, with the reason
  *         ST_INVALID    the plan makes no sense, with the reason
  *         ST_NO_MEMORY
  */

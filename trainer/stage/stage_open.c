@@ -82,17 +82,23 @@ static enum status lay_out(struct stage *s, uint32_t chunks, struct reason *reas
 
 /* ---- the table ---- */
 
-/* Of any rank: all refuse it. */
-static enum status check_stashes(const struct stage *s, struct reason *reason)
+/* Of any rank: all see the same. */
+static uint32_t most_stashes(const struct stage *s)
 {
     uint32_t most = 0;
     for (uint32_t r = 0; r < s->table.row_count; r++)
         most = s->table.rows[r].stashes > most ? s->table.rows[r].stashes : most;
+    return most;
+}
+
+static enum status check_stashes(const struct stage *s, struct reason *reason)
+{
+    const uint32_t most = most_stashes(s);
     if (most <= PLAN_STASHES_MAX)
         return ST_OK;
     reason_set(reason,
                "parallel.schedule: with %s a worker has %u micro-batches under way, and may have "
-               "%u; set parallel.schedule: 1f1b, or make train.micro_batch larger",
+               "%u; make train.micro_batch larger",
                pipeline_schedule_word(s->schedule), most, (uint32_t)PLAN_STASHES_MAX);
     return ST_CONFIG;
 }
@@ -119,6 +125,11 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
                                                            : PIPELINE_SENDS_ARE_MET };
     struct pipeline_verdict verdict;
     enum status st = pipeline_table_init(&s->table, &options, reason);
+    if (st == ST_FULL) {
+        const struct reason why = *reason;
+        reason_set(reason, "parallel.schedule: %.400s; make train.micro_batch larger", why.text);
+        return ST_CONFIG;
+    }
     if (st != ST_OK)
         return st;
     s->row = &s->table.rows[o->rank];
@@ -126,9 +137,8 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
     st = pipeline_check(&s->table, &verdict);
     if (st != ST_OK) {
         *reason = verdict.reason;
-        return st;
     }
-    return check_stashes(s, reason);
+    return st;
 }
 
 static void drop_table(struct stage *s)
@@ -136,6 +146,29 @@ static void drop_table(struct stage *s)
     pipeline_table_release(&s->table);
     free(s->orders);
     s->orders = NULL;
+}
+
+static void take_instead(struct stage *s, enum pipeline_schedule schedule, const char *why)
+{
+    s->schedule = schedule;
+    reason_set(&s->instead, "parallel.schedule: %s instead of %s: %s",
+               pipeline_schedule_word(schedule), pipeline_schedule_word(s->options.schedule), why);
+}
+
+/* With so many workers: with fewer each has more. No schedule changes a bit, nor, but for
+ * interleaved, who has which nodes. */
+static enum status tabulate(struct stage *s, uint32_t chunks, struct reason *reason)
+{
+    enum status st = make_table(s, chunks, reason);
+    if (st == ST_OK && s->schedule == PIPELINE_GPIPE && most_stashes(s) > PLAN_STASHES_MAX) {
+        struct reason why;
+        reason_set(&why, "a worker would have %u micro-batches under way, and may have %u",
+                   most_stashes(s), (uint32_t)PLAN_STASHES_MAX);
+        drop_table(s);
+        take_instead(s, PIPELINE_1F1B, why.text);
+        st = make_table(s, chunks, reason);
+    }
+    return st == ST_OK ? check_stashes(s, reason) : st;
 }
 
 /* Which it is follows from the model and the number of stages: with that number goes, in all of a
@@ -147,16 +180,13 @@ static enum status arrange(struct stage *s, struct reason *reason)
     s->schedule = s->options.schedule;
     enum status st = lay_out(s, chunks, chunks > 1 ? &why : reason);
     if (st == ST_CONFIG && chunks > 1) { /* too few places to cut at */
-        s->schedule = PIPELINE_1F1B;
-        reason_set(&s->instead, "parallel.schedule: %s instead of %s: %s",
-                   pipeline_schedule_word(s->schedule), pipeline_schedule_word(s->options.schedule),
-                   why.text);
+        take_instead(s, PIPELINE_1F1B, why.text);
         chunks = 1;
         st = lay_out(s, chunks, reason);
     } else if (st != ST_OK && chunks > 1) {
         *reason = why;
     }
-    return st == ST_OK ? make_table(s, chunks, reason) : st;
+    return st == ST_OK ? tabulate(s, chunks, reason) : st;
 }
 
 /* ---- what a stage has ---- */
