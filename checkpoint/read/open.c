@@ -134,18 +134,22 @@ static void report_to_child(void *arg, const char *line)
     (void)ckpt_finding(it->of_child, ST_OK, it->folder, "%s", line);
 }
 
-static bool has_manifest(const struct io *io, const char *beside, const char *name)
+/* ST_NOT_FOUND: it wasn't published; others: nobody knows. */
+static enum status look_at_manifest(const struct io *io, const char *beside, const char *name)
 {
     char dir[LIMIT_PATH], path[LIMIT_PATH];
     struct io_stat info;
-    return ckpt_path(beside, name, dir) == ST_OK && ckpt_path(dir, CKPT_MANIFEST, path) == ST_OK &&
-           io->stat(io->self, path, &info) == ST_OK;
+    enum status st = ckpt_path(beside, name, dir);
+    if (st == ST_OK)
+        st = ckpt_path(dir, CKPT_MANIFEST, path);
+    return st == ST_OK ? io->stat(io->self, path, &info) : st;
 }
 
 struct parent_search {
     const struct ckpt_reader *reader;
     const char *beside; /* the folder of both */
     char *name;         /* LIMIT_NAME bytes */
+    enum status status; /* of looking at what was found */
 };
 
 /* An io_name_fn: takes the folder of a further try of the parent that was published. */
@@ -156,8 +160,12 @@ static bool look_at_try(void *arg, const char *name)
     struct ckpt_folder_name found;
     if (!ckpt_folder_parse(name, &found) || found.quarantined || found.retry == 0 ||
         found.step != parent->step || found.generation != parent->generation ||
-        strlen(name) >= LIMIT_NAME || !has_manifest(search->reader->io, search->beside, name))
+        strlen(name) >= LIMIT_NAME)
         return true;
+    const enum status st = look_at_manifest(search->reader->io, search->beside, name);
+    if (st == ST_NOT_FOUND)
+        return true;
+    search->status = st;
     (void)snprintf(search->name, LIMIT_NAME, "%s", name);
     return false;
 }
@@ -172,9 +180,12 @@ static enum status parent_place(const struct ckpt_reader *reader, char name[LIMI
     enum status st = ckpt_dirname(reader->dir, beside);
     if (st == ST_OK)
         st = ckpt_folder_name(parent->step, parent->generation, 0, name);
-    if (st == ST_OK && !has_manifest(reader->io, beside, name)) {
-        struct parent_search search = { reader, beside, name };
+    if (st == ST_OK)
+        st = look_at_manifest(reader->io, beside, name);
+    if (st == ST_NOT_FOUND) {
+        struct parent_search search = { reader, beside, name, ST_OK };
         st = reader->io->list(reader->io->self, beside, look_at_try, &search);
+        st = st == ST_OK ? search.status : st;
     }
     return st == ST_OK ? ckpt_path(beside, name, path) : st;
 }

@@ -100,6 +100,27 @@ static void parent_is_found_in_whichever_try_was_published(void **state)
     assert_int_equal(ckpt_remove(f->io, full.dir), ST_OK);
 }
 
+static enum status stat_that_fails(void *self, const char *path, struct io_stat *out)
+{
+    return strstr(path, ".t3/") ? ST_IO : io_system()->stat(self, path, out);
+}
+
+/* A disk that fails says nothing of what is on it. */
+static void a_base_that_cannot_be_looked_at_is_not_missing(void **state)
+{
+    struct store_fixture *f = *state;
+    char further[LIMIT_PATH + 8];
+    const struct saved full = commit(f, 0, NULL);
+    train(f);
+    const struct saved child = commit(f, 0, full.dir);
+    (void)snprintf(further, sizeof(further), "%s.t3", full.dir);
+    assert_int_equal(f->io->rename(f->io->self, full.dir, further), ST_OK);
+    struct io failing = *f->io;
+    failing.stat = stat_that_fails;
+    assert_int_equal(ckpt_verify(&failing, child.dir, NULL, NULL, NULL), ST_IO);
+    assert_int_equal(ckpt_verify(f->io, child.dir, NULL, NULL, NULL), ST_OK);
+}
+
 /* Who reads it is told a file of the difference, and that file, or the base's, shows the damage. */
 static void damage_of_the_base_is_found_by_the_file_of_the_difference(void **state)
 {
@@ -281,6 +302,8 @@ int main(void)
             difference_is_smaller_and_the_same_with_any_number_of_threads, set_up,
             store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(parent_is_found_in_whichever_try_was_published, set_up,
+                                        store_fixture_tear_down),
+        cmocka_unit_test_setup_teardown(a_base_that_cannot_be_looked_at_is_not_missing, set_up,
                                         store_fixture_tear_down),
         cmocka_unit_test_setup_teardown(damage_of_the_base_is_found_by_the_file_of_the_difference,
                                         set_up, store_fixture_tear_down),
