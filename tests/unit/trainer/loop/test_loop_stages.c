@@ -310,7 +310,7 @@ int main(void)
         IN_FOLDER(interleaved_stages_change_no_bits),
         IN_FOLDER(an_evaluation_by_unlike_shares_comes_to_its_end),
         IN_FOLDER(hundreds_of_micro_batches_at_once_change_no_bits),
-        cmocka_unit_test(too_many_micro_batches_at_once_come_one_by_one),
+        IN_FOLDER(too_many_micro_batches_at_once_come_one_by_one),
         IN_FOLDER(owners_within_stages_change_no_bits),
         IN_FOLDER(owners_of_batch_statistics_change_no_bits),
         IN_FOLDER(stages_change_no_bits_of_half_precision),
