@@ -22,7 +22,7 @@
 #define MACHINE_SKIPS_ROW     3  /* in a row, the last of them not left out: the job diverged */
 #define MACHINE_SUSPECTS_MAX  8  /* nodes that read damage where there is none */
 #define MACHINE_PHASE_BYTES   32 /* of a phase's name, with the NUL */
-#define MACHINE_PHASES_MAX    12 /* phases with a statistic */
+#define MACHINE_PHASES_MAX    16 /* phases with a statistic */
 #define MACHINE_GAPS          9  /* observations of a phase's pace */
 #define MACHINE_CATALOG_MAX   65536
 

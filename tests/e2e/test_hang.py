@@ -4,6 +4,7 @@ import re
 import pytest
 
 from home import TINY, Home
+from test_pipeline import TEXT as STAGED
 
 THREE = {"workers__count": 3}
 
@@ -15,10 +16,10 @@ def quiet():
         return home.digest(job)
 
 
-def blamed(point, rank, quiet):
+def blamed(point, rank, quiet, text=TINY, **sets):
     """What `cairn why` says of a job of three whose rank hangs at that point."""
     with Home(env=Home.HANGS, faults=f"{point},rank={rank},step=6:wait") as home:
-        job = home.submit(TINY, **THREE)
+        job = home.submit(text, **THREE, **sets)
         home.wait_hit(point)
         assert home.digest(job, seconds=90) == quiet
         assert home.show(job)["restarts"] == 1
@@ -43,3 +44,11 @@ def test_so_is_who_hangs_between_two_exchanges_of_the_reduction(quiet):
     why = blamed("comm.exchange", 1, quiet)
     assert re.search(r"rank 1 on node \S+ has not come to exchange \d+ of the reduction, in which ranks 0 and 2 wait", why), why
     assert re.search(r"rank 1 on node \S+: .*last in ", why), why
+
+
+@pytest.mark.parametrize("phase, rank, waits", (("forward", 0, "ranks 1 and 2 wait"), ("backward", 2, "ranks 0 and 1 wait")))
+def test_in_a_pipeline_it_is_who_computes_nothing_for_those_that_wait(phase, rank, waits):
+    with Home() as home:
+        digest = home.run(STAGED, workers__count=1)
+    why = blamed(f"trainer.{phase}", rank, digest, STAGED, parallel__pipeline=3)
+    assert re.search(rf"rank {rank} on node \S+ holds up the pipeline, in which {waits}; last seen in phase {phase}, ", why), why

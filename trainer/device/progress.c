@@ -47,15 +47,25 @@ void progress_rank(struct progress *progress, uint32_t rank)
     progress_step(progress, progress->step);
 }
 
+static void tell(const struct progress *progress, const char *where)
+{
+    flight_mark(progress->flight, FLIGHT_PHASE, progress->step, 0, where);
+    if (progress->session != NULL)
+        session_mark(progress->session, progress->step, where);
+}
+
 void progress_phase(struct progress *progress, enum phase phase)
 {
     int64_t now = clock_mono_ns();
     progress->spent_ns[progress->phase] += now - progress->since_ns;
     progress->since_ns = now;
     progress->phase = phase;
-    flight_mark(progress->flight, FLIGHT_PHASE, progress->step, 0, phase_name(phase));
-    if (progress->session != NULL)
-        session_mark(progress->session, progress->step, phase_name(phase));
+    tell(progress, phase_name(phase));
+}
+
+void progress_pipe(struct progress *progress, bool inside)
+{
+    tell(progress, inside ? "pipe" : phase_name(progress->phase));
 }
 
 void progress_step(struct progress *progress, uint64_t step)

@@ -54,6 +54,9 @@ void progress_init(struct progress *progress, struct session *session, struct fl
 void progress_rank(struct progress *progress, uint32_t rank);
 /* The next phase begins; the time since the last call counts for the one before. */
 void progress_phase(struct progress *progress, enum phase phase);
+/* The step thread begins to wait for another stage of a pipeline, or no longer does. Told in the
+ * phase's stead; its time is the phase's. */
+void progress_pipe(struct progress *progress, bool inside);
 /* `step` steps are finished now. Fault points compare with it, too. */
 void progress_step(struct progress *progress, uint64_t step);
 /* Forgets the times spent so far. */

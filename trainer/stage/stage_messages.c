@@ -43,8 +43,12 @@ enum status stage_run_wait(struct stage_run *run, struct message *message)
     struct stage_run *r = run;
     const struct stage_options *o = &r->options.stage->options;
     enum status st = ST_OK;
+    if (message->count == 0)
+        return ST_OK;
+    progress_pipe(o->progress, true);
     for (int i = 0; st == ST_OK && i < message->count; i++)
         st = r->device->comm->wait_one(r->pipe, &message->post[i], o->timeout_ms);
+    progress_pipe(o->progress, false);
     message->count = 0;
     return st;
 }

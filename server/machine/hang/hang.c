@@ -14,19 +14,20 @@ void hang_init(struct hang *hang)
 {
     hang->ranks = 0;
     order_init(&hang->collectives);
+    order_init(&hang->pipe);
     for (uint32_t s = 0; s < LIMIT_STAGES; s++)
         order_init(&hang->exchanges[s]);
 }
 
-static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks, const char *name,
-                      int64_t stopped_at)
+static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks,
+                      const struct hang_place *place, int64_t stopped_at)
 {
     const bool inside = marks % 2 == 1;
     const uint64_t number = marks / 2 + marks % 2;
     if (number > order->front) {
         order->front = number;
         order->waiting_count = 0;
-        (void)snprintf(order->name, sizeof order->name, "%s", name);
+        (void)snprintf(order->name, sizeof order->name, "%s", place->name);
     }
     if (inside && number == order->front) {
         if (order->waiting_count < HANG_NAMED)
@@ -35,7 +36,7 @@ static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks, c
     }
     const bool further = order->behind == HANG_NOBODY || number < order->behind_at ||
                          (number == order->behind_at && stopped_at < order->behind_since);
-    if (!inside && further) {
+    if (!inside && !place->in_pipe && further) {
         order->behind = rank;
         order->behind_at = number;
         order->behind_since = stopped_at;
@@ -49,8 +50,10 @@ void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct han
     hang->ranks++;
     if (place->name[0] == '\0')
         return;
-    order_add(&hang->collectives, rank, place->collectives, place->name, stopped_at);
-    order_add(&hang->exchanges[stage], rank, place->exchanges, "", stopped_at);
+    order_add(&hang->collectives, rank, place->collectives, place, stopped_at);
+    order_add(&hang->exchanges[stage], rank, place->exchanges, place, stopped_at);
+    if (place->in_pipe || place->collectives % 2 == 0)
+        order_add(&hang->pipe, rank, place->in_pipe, place, stopped_at);
 }
 
 static uint32_t order_culprit(const struct hang_order *order)
@@ -65,6 +68,8 @@ static const struct hang_order *find_order(const struct hang *hang)
 {
     if (order_culprit(&hang->collectives) != HANG_NOBODY)
         return &hang->collectives;
+    if (order_culprit(&hang->pipe) != HANG_NOBODY)
+        return &hang->pipe;
     for (uint32_t s = 0; s < LIMIT_STAGES; s++) {
         if (order_culprit(&hang->exchanges[s]) != HANG_NOBODY)
             return &hang->exchanges[s];
@@ -114,14 +119,17 @@ void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, 
     }
     char what[96], who[128];
     if (order == all) {
-        (void)snprintf(what, sizeof what, "collective %" PRIu64 " (%s)", order->front, order->name);
+        (void)snprintf(what, sizeof what, "has not come to collective %" PRIu64 " (%s)",
+                       order->front, order->name);
+    } else if (order == &hang->pipe) {
+        (void)snprintf(what, sizeof what, "holds up the pipeline");
     } else {
-        (void)snprintf(what, sizeof what, "exchange %" PRIu64 " of the reduction", order->front);
+        (void)snprintf(what, sizeof what, "has not come to exchange %" PRIu64 " of the reduction",
+                       order->front);
     }
     name_waiting(order, who, sizeof who);
     (void)snprintf(out, capacity,
-                   "rank %" PRIu32 " on node %s has not come to %s, in which %s; last seen in "
-                   "phase %s, %.1f s ago",
+                   "rank %" PRIu32 " on node %s %s, in which %s; last seen in phase %s, %.1f s ago",
                    suspect->rank, suspect->node, what, who,
                    suspect->phase[0] != '\0' ? suspect->phase : "forming",
                    (double)suspect->still_ms / 1000.0);

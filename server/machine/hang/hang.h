@@ -12,6 +12,9 @@
  *
  *   several have not come            the one that came to the fewest; of those the one that stopped
  *                                    first
+ *   of those one waits in the pipe   it holds up nobody: another stage owes it something. Who is
+ *                                    neither in a collective nor there holds up those in the pipe;
+ *                                    of several the one that stopped first
  *   all wait in the same one         the same by the exchanges that the reduction consists of,
  *                                    within each stage of a pipeline, as stages differ in how many
  *                                    they have: another thread of the rank does these
@@ -30,14 +33,16 @@
 
 #include "common/limits.h"
 
-#define HANG_NOBODY UINT32_MAX
-#define HANG_NAME   24 /* bytes of a collective's name, with the NUL */
-#define HANG_NAMED  4  /* of those that wait, as many are named */
+#define HANG_NOBODY  UINT32_MAX
+#define HANG_NAME    24     /* bytes of a collective's name, with the NUL */
+#define HANG_IN_PIPE "pipe" /* phase of who waits for another stage */
+#define HANG_NAMED   4      /* of those that wait, as many are named */
 
 /* Where a rank is, as it said it (message Progress). */
 struct hang_place {
     uint64_t collectives, exchanges; /* begun and ended, together: odd within one */
     char name[HANG_NAME];            /* of the newest collective; "": it doesn't tell */
+    bool in_pipe;                    /* it waits for another stage */
 };
 
 /* Collectives, or exchanges of a stage: numbered from 1 in the order that those ranks share. */
@@ -56,6 +61,7 @@ struct hang {
     uint32_t ranks; /* with those that don't tell where they are */
     struct hang_order collectives;
     struct hang_order exchanges[LIMIT_STAGES]; /* of each stage; the first's without a pipeline */
+    struct hang_order pipe;                    /* to which those come that wait in it */
 };
 
 void hang_init(struct hang *hang);

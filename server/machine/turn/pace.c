@@ -138,6 +138,7 @@ void machine_note_progress(struct machine_turn *t, struct machine_rank *rank)
     rank->place.collectives = said->collectives;
     rank->place.exchanges = said->exchanges;
     machine_text(rank->place.name, sizeof rank->place.name, said->collective);
+    rank->place.in_pipe = strcmp(said->phase, HANG_IN_PIPE) == 0;
     machine_text(rank->phase, sizeof rank->phase, said->phase);
     if (said->step > rank->step) {
         rank->step = said->step;

@@ -12,7 +12,7 @@
 struct place {
     uint64_t collectives, exchanges;
     int64_t stopped_at;
-    bool mute; /* it doesn't tell */
+    enum { MUTE = 1, PIPED } how; /* 0: it tells, and computes */
 };
 
 struct situation {
@@ -94,15 +94,44 @@ static const struct situation SITUATIONS[] = {
     { "one doesn't tell: the others are judged",
       3,
       "in which ranks 1 and 2 wait",
-      { { 0, 0, 1, true }, { IN(10), 0, 2, 0 }, { IN(10), 0, 3, 0 }, { AFTER(9), 0, 4, 0 } } },
+      { { 0, 0, 1, MUTE }, { IN(10), 0, 2, 0 }, { IN(10), 0, 3, 0 }, { AFTER(9), 0, 4, 0 } } },
     { "one doesn't tell, and the others wait: perhaps for it, perhaps not",
       HANG_NOBODY,
       "no progress of any worker",
-      { { IN(10), 0, 1, 0 }, { IN(10), 0, 2, 0 }, { 0, 0, 3, true }, { IN(10), 0, 4, 0 } } },
+      { { IN(10), 0, 1, 0 }, { IN(10), 0, 2, 0 }, { 0, 0, 3, MUTE }, { IN(10), 0, 4, 0 } } },
+    { "who waits in the pipe waits for the one that computes, though it stopped first",
+      2,
+      "rank 2 on node b holds up the pipeline, in which ranks 0, 1 and 3 wait; last seen in phase "
+      "backward, 31.0 s ago",
+      { { AFTER(9), 0, 1, PIPED },
+        { AFTER(9), 0, 2, PIPED },
+        { AFTER(9), 0, 9, 0 },
+        { AFTER(9), 0, 3, PIPED } } },
+    { "of two that compute the one that stopped first",
+      2,
+      "rank 2 on node b holds up the pipeline, in which rank 0 waits",
+      { { AFTER(9), 0, 1, PIPED },
+        { AFTER(9), 0, 4, 0 },
+        { AFTER(9), 0, 3, 0 },
+        { AFTER(9), 0, 5, 0 } } },
+    { "one has come further: who waits in the pipe is not who keeps it waiting",
+      3,
+      "has not come to collective 10 (reduce), in which rank 1 waits",
+      { { AFTER(9), 0, 1, PIPED },
+        { IN(10), 0, 2, 0 },
+        { AFTER(9), 0, 3, PIPED },
+        { AFTER(9), 0, 9, 0 } } },
+    { "all wait in the pipe or in a collective: something is lost on its way",
+      HANG_NOBODY,
+      "no progress of any worker",
+      { { AFTER(9), 0, 1, PIPED },
+        { IN(10), 0, 2, 0 },
+        { AFTER(9), 0, 3, PIPED },
+        { AFTER(8), AFTER(70), 4, PIPED } } },
     { "nobody tells",
       HANG_NOBODY,
       "no progress of any worker",
-      { { 0, 0, 1, true }, { 0, 0, 2, true }, { 0, 0, 3, true }, { 0, 0, 4, true } } },
+      { { 0, 0, 1, MUTE }, { 0, 0, 2, MUTE }, { 0, 0, 3, MUTE }, { 0, 0, 4, MUTE } } },
 };
 
 static void the_culprit_is_who_keeps_the_others_waiting(void **state)
@@ -114,8 +143,9 @@ static void the_culprit_is_who_keeps_the_others_waiting(void **state)
         hang_init(&hang);
         for (uint32_t r = 0; r < RANKS; r++) {
             const struct place *at = &it->at[r];
-            struct hang_place place = { at->collectives, at->exchanges, "reduce" };
-            if (at->mute)
+            struct hang_place place = { at->collectives, at->exchanges, "reduce",
+                                        at->how == PIPED };
+            if (at->how == MUTE)
                 place.name[0] = '\0';
             hang_add(&hang, r, 0, &place, at->stopped_at);
         }
@@ -137,7 +167,8 @@ static void of_many_that_wait_four_are_named(void **state)
     struct hang hang;
     hang_init(&hang);
     for (uint32_t r = 0; r < 1000; r++) {
-        struct hang_place place = { r == 700 ? AFTER(4) : IN(5), 0, "evaluation" };
+        struct hang_place place = { .collectives = r == 700 ? AFTER(4) : IN(5),
+                                    .name = "evaluation" };
         hang_add(&hang, r, 0, &place, r);
     }
     assert_int_equal(hang_culprit(&hang), 700);
@@ -155,8 +186,12 @@ static void of_many_that_wait_four_are_named(void **state)
 static void exchanges_are_compared_within_a_stage(void **state)
 {
     static const struct hang_place at[2][3] = {
-        { { IN(11), 0, "ties" }, { IN(10), IN(77), "reduce" }, { IN(10), AFTER(76), "reduce" } },
-        { { IN(11), 0, "ties" }, { IN(10), IN(77), "reduce" }, { IN(10), IN(77), "reduce" } },
+        { { IN(11), 0, "ties", false },
+          { IN(10), IN(77), "reduce", false },
+          { IN(10), AFTER(76), "reduce", false } },
+        { { IN(11), 0, "ties", false },
+          { IN(10), IN(77), "reduce", false },
+          { IN(10), IN(77), "reduce", false } },
     };
     static const uint32_t culprits[2] = { 2, HANG_NOBODY };
     (void)state;
@@ -205,6 +240,21 @@ static void who_stopped_last_is_blamed_with_the_evidence(void **state)
     assert_int_equal(bench_count(b, MACHINE_ACT_TELL), 0);
     bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
     assert_string_equal(bench_told(b, "culprit"), "rank 1 on node node: it went");
+}
+
+/* The last stage, in whose turn it is, gets on longest. */
+static void who_holds_up_the_pipe_is_blamed(void **state)
+{
+    struct bench *b = *state;
+    for (int s = 0; s < 40 && b->m.ending.to == MACHINE_NONE; s++) {
+        b->now += 1000;
+        say(b, 0, AFTER(4), HANG_IN_PIPE, 77);
+        say(b, 1, AFTER(4), "forward", s < 3 ? (uint64_t)s : 3);
+    }
+    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+    assert_int_equal(b->m.cause.rank, 1);
+    assert_non_null(strstr(b->m.cause.message, "rank 1 on node node holds up the pipeline, in "
+                                               "which rank 0 waits; last seen in phase forward"));
 }
 
 static void without_evidence_who_stopped_first_is_blamed(void **state)
@@ -272,6 +322,8 @@ int main(void)
         cmocka_unit_test(exchanges_are_compared_within_a_stage),
         cmocka_unit_test_setup_teardown(who_stopped_last_is_blamed_with_the_evidence,
                                         bench_setup_running, bench_teardown),
+        cmocka_unit_test_setup_teardown(who_holds_up_the_pipe_is_blamed, bench_setup_running,
+                                        bench_teardown),
         cmocka_unit_test_setup_teardown(without_evidence_who_stopped_first_is_blamed,
                                         bench_setup_running, bench_teardown),
         cmocka_unit_test_setup_teardown(who_is_not_heard_is_given_up_first, bench_setup_running,
