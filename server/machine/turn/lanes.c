@@ -20,7 +20,8 @@
  * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
  * seat once it is ready. One that takes longer for a single lane than the others do for all goes
  * after 20 s, if the job may train with fewer; its node is no place for what is then missing
- * (SHUN_SLOW). Either has to gain as much as a move.
+ * (SHUN_SLOW). Either has to gain as much as a move. Where it has parts of the state that no other
+ * has, all save first, and it goes once that is committed: what is lost are the steps since then.
  *
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
  * with them.
@@ -274,6 +275,20 @@ static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_
     machine_park_but(t, slow);
 }
 
+/* The others could go on without steps that only it has all of. */
+static bool may_go(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    const struct machine_ckpt *newest = machine_newest(m);
+    if (!m->config.owns)
+        return true;
+    if (m->balance.saved_from == 0) {
+        m->balance.saved_from = machine_step_now(m) + 1;
+        machine_announce(t, false);
+    }
+    return newest != NULL && newest->step >= m->balance.saved_from;
+}
+
 /* true: it was, or is left out. */
 static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
 {
@@ -290,22 +305,24 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
         b->slow_number = m->ranks[slow].number;
         b->slow_at = t->now;
         b->slow_from = m->ranks[0].window.steps;
+        b->saved_from = 0;
     }
     b->slow++;
     if (!lasts(m, b->slow, b->slow_from, false) ||
         (b->replaced_at != 0 && t->now - b->replaced_at < MACHINE_REPLACED_MS))
         return false;
     b->held_up = is_held_up(m, speeds, slow);
-    if (t->now - b->slow_at >= MACHINE_USELESS_MS && is_useless(m, speeds, slow)) {
+    const bool useless = t->now - b->slow_at >= MACHINE_USELESS_MS && is_useless(m, speeds, slow);
+    const bool replaced = machine_replaces(m, t->now) && machine_spares_ready(m) > 0;
+    if (!(useless || replaced) || !may_go(t))
+        return false;
+    if (useless) {
         (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
         replace(t, speeds, slow, "the job goes on without it, and starts none there for a while");
-        return true;
-    }
-    if (machine_replaces(m, t->now) && machine_spares_ready(m) > 0) {
+    } else {
         replace(t, speeds, slow, "a spare takes its place");
-        return true;
     }
-    return false;
+    return true;
 }
 
 /* ---- after every look ---- */

@@ -322,6 +322,38 @@ static void one_that_stays_slow_is_replaced(void **state)
     assert_false(machine_wants_spare(&b->m, b->now));
 }
 
+/* 0: none is. */
+static uint64_t announced(const struct bench *b)
+{
+    uint64_t step = 0;
+    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+        step = b->m.due.announced[i].step > step ? b->m.due.announced[i].step : step;
+    return step;
+}
+
+/* It alone has its part of the state: all save first, and it goes when that is committed. */
+static void one_that_owns_a_part_is_replaced_after_a_save(void **state)
+{
+    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    config.most = LANES;
+    config.owns = true;
+    struct speeds s;
+    struct bench *b = open_with(state, &config, &s);
+    slow_down(b, &s, SLOWER);
+    train(b, &s, 700);
+    (void)ready_spare(b);
+    assert_int_equal(announced(b), 0);
+    train(b, &s, 30);
+    const uint64_t asked = announced(b);
+    assert_true(asked > s.step - 30);
+    assert_false(b->m.ending.parks);
+    bench_commit(b, asked);
+    assert_int_equal(machine_newest(&b->m)->step, asked);
+    train(b, &s, 30);
+    assert_true(b->m.ending.parks);
+    assert_non_null(strstr(bench_told(b, "slow"), "a spare takes its place: worker 2 on node"));
+}
+
 static void one_that_is_not_worth_a_lane_is_left_out(void **state)
 {
     struct machine_config config = config_of(MACHINE_SHARES_EVEN);
@@ -431,6 +463,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_next_coordinator_knows_lanes_and_speeds, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_stays_slow_is_replaced, bench_setup,
+                                        bench_teardown),
+        cmocka_unit_test_setup_teardown(one_that_owns_a_part_is_replaced_after_a_save, bench_setup,
                                         bench_teardown),
         cmocka_unit_test_setup_teardown(one_that_is_not_worth_a_lane_is_left_out, bench_setup,
                                         bench_teardown),
