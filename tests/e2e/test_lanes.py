@@ -47,3 +47,18 @@ def test_a_worker_that_becomes_slow_gets_fewer_lanes(digest):
         assert workers(home.show(job)) == pids
         assert home.digest(job, seconds=90) == digest
         assert recoveries(home, job) == [("live", 0)]
+
+
+def test_one_that_owns_a_part_goes_after_a_save():
+    """Its moments are nobody else's (`zero: 1`), and there are no copies: what it would take with it is saved first."""
+    sets = {**LANES, "train__duration": "700 steps", "parallel__zero": 1, "checkpoint__memory_every": "none"}
+    slow_twice = [f"trainer.forward,rank=1,generation={g},from=50:slow60" for g in (1, 2)]  # lanes move first
+    with Home() as home:
+        digest = home.run(**{**sets, "workers__count": 1})
+    with Home(faults=";".join(slow_twice), slots=3) as home:
+        job = home.submit(**{**sets, "workers__count": 3, "workers__min": 2})
+        gone = until(lambda: told(home, job, "slow"), 120, "the slow one goes")
+        assert "the job goes on without it" in gone[0]["message"]
+        assert home.digest(job, seconds=120) == digest
+        moved, left_out = recoveries(home, job)
+        assert moved == ("live", 0) and left_out[1] < 100 < gone[0]["step"], (moved, left_out)
