@@ -23,7 +23,6 @@ import json
 import os
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -56,21 +55,6 @@ JOBS = {"resnet18": JOB.format(model="{arch: resnet18, classes: 10}", batch=8,
 STEPS_BETWEEN = {"resnet18": 8, "gpt2": 3}
 STORE = "checkpoint: {every: %d steps, keep: {last: 2}, store: checkpoints/, memory_every: none}\n"
 MEMORY = "checkpoint: {every: 100000 steps, memory_every: 1 step, store: checkpoints/}\n"
-
-
-def flights(home, job):
-    """What the flight recorders of a job's processes hold (common/flight.h): a list of (seconds, finished steps,
-    phase) for each."""
-    found = []
-    for path in (home.home / f"jobs/{job}").glob("g*/r*.flight"):
-        data = path.read_bytes()
-        records = []
-        for at in range(4096, len(data) - 63, 64):
-            number, nanoseconds, step, kind, _, _, name = struct.unpack_from("<QqQIIQ24s", data, at)
-            if number and kind == 1:
-                records.append((nanoseconds / 1e9, step, name.split(b"\0")[0].decode()))
-        found.append(sorted(records))
-    return found
 
 
 def steps_of(records, begin, end):
@@ -128,6 +112,7 @@ def one_round(home, job, number, fault, between):
     time.sleep(0.2)  # of the step that is now finished everybody has a record
     after = home.show(job)
     recovery = recovery_since(after, before)
+    from flights import flights
     records = flights(home, job)
     every = sorted(sum(records, []))
     formed = min(when for when, _, phase in every if when > at and phase == "forming")
