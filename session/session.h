@@ -186,7 +186,7 @@ struct session_ready {
     uint64_t step;         /* the restored one */
     uint64_t save_every;   /* saves at multiples of it, and at total_steps; 0: only at the end */
     uint64_t memory_every; /* copies in memory at multiples of it; 0: only those of saves */
-    const char *memory_reason; /* why there are none; NULL: as the job says; copied */
+    const char *memory_reason; /* why there are none, or fewer; NULL: as the job says; copied */
     struct session_pace pace;  /* what was measured in the generation before */
     const char *pins;          /* complete; copied */
     enum ckpt_level level;     /* of what is saved */

@@ -294,9 +294,10 @@ static enum status show_copies(const Cairn__V1__Job *job, struct buf *out)
         (void)snprintf(often, sizeof(often), "after every %llu steps",
                        (unsigned long long)job->memory_every);
     }
-    return buf_printf(out, "%-12s in memory %s, %s per worker, %s in all\n", "copies", often,
+    return buf_printf(out, "%-12s in memory %s, %s per worker, %s in all%s%s\n", "copies", often,
                       format_bytes(job->memory_bytes, each, sizeof(each)),
-                      format_bytes(job->memory_bytes * job->n_workers, all, sizeof(all)));
+                      format_bytes(job->memory_bytes * job->n_workers, all, sizeof(all)),
+                      job->memory_reason[0] != '\0' ? "; " : "", job->memory_reason);
 }
 
 static enum status show_times(const Cairn__V1__Job *job, struct buf *out)

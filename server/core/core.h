@@ -196,7 +196,7 @@ struct core_job {
     struct core_copies {
         uint32_t generation;
         uint64_t every, bytes; /* steps between two, 0: none between saves; of each worker */
-        struct reason reason;  /* why there are none */
+        struct reason reason;  /* why there are none, or fewer than the job asks for */
     } copies;
     /* kept by tables.c, of what the machine is in */
     struct timer timer; /* the next tick */

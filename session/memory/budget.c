@@ -4,6 +4,8 @@
 #include "common/limits.h"
 #include "session/copies/copy_file.h"
 
+#define MIB (1024.0 * 1024.0)
+
 static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
 {
     const struct ckpt_writer_use use = {
@@ -17,6 +19,12 @@ static size_t writer_bytes(const struct session_wish *wish, uint32_t threads)
     return ckpt_writer_bytes(&use);
 }
 
+/* A copy must not be overwritten before the next one is whole. */
+static int files_least(const struct session_wish *wish)
+{
+    return (wish->every ? 2 : 1) + (wish->peers ? SESSION_PEER_FILES : 0);
+}
+
 static size_t bytes_of(const struct session_wish *wish, int files, uint32_t threads)
 {
     return (size_t)files * copy_file_bytes(wish->share_bytes) +
@@ -26,10 +34,9 @@ static size_t bytes_of(const struct session_wish *wish, int files, uint32_t thre
 
 enum status session_budget(const struct session_wish *wish, struct session_budget *out)
 {
-    const int away = wish->peers ? SESSION_PEER_FILES : 0;
-    const int most = (wish->every ? 3 : 2) + away;
+    const int most = files_least(wish) + 1;
     struct session_budget budget = {
-        .files = (wish->every ? 2 : 1) + away,
+        .files = files_least(wish),
         .ward_files = 2 * (int)wish->wards,
         .file_bytes = copy_file_bytes(wish->share_bytes),
         .ward_file_bytes = copy_file_bytes(wish->ward_bytes),
@@ -49,6 +56,64 @@ enum status session_budget(const struct session_wish *wish, struct session_budge
     budget.bytes = bytes_of(wish, budget.files, budget.threads);
     *out = budget;
     return ST_OK;
+}
+
+/* ---- of a generation ---- */
+
+void session_do_without(enum session_lack lack, struct session_wish *wish)
+{
+    if (lack >= SESSION_LACK_PEERS) {
+        wish->peers = false;
+        wish->wards = 0;
+    }
+    if (lack >= SESSION_LACK_EVERY)
+        wish->every = false;
+    if (lack >= SESSION_LACK_BOUND && wish->bytes_max != 0) {
+        const size_t least = bytes_of(wish, files_least(wish), 0);
+        wish->bytes_max = least > wish->bytes_max ? least : wish->bytes_max;
+    }
+}
+
+size_t session_least(const struct session_wish *wishes, uint32_t count, enum session_lack lack)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct session_wish wish = wishes[i];
+        session_do_without(lack < SESSION_LACK_BOUND ? lack : SESSION_LACK_EVERY, &wish);
+        const size_t least = bytes_of(&wish, files_least(&wish), 0);
+        most = least > most ? least : most;
+    }
+    return most;
+}
+
+enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count)
+{
+    enum session_lack lack = SESSION_LACK_NOTHING;
+    const size_t bound = count > 0 ? wishes[0].bytes_max : 0;
+    while (bound != 0 && lack < SESSION_LACK_BOUND && session_least(wishes, count, lack) > bound)
+        lack++;
+    return lack;
+}
+
+void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out)
+{
+    static const char *const kinds[] = { "", "copies at other nodes", "copies between checkpoints",
+                                         "a checkpoint" };
+    reason_set(out, "with %u worker%s one needs %.1f MiB of checkpoint.memory for %s: %s", workers,
+               workers == 1 ? "" : "s", (double)least / MIB, kinds[lack],
+               lack == SESSION_LACK_BOUND ? "it takes more than is allowed" : "there are none");
+}
+
+enum status session_bound_check(const struct session_wish *wishes, uint32_t count, bool asked,
+                                struct reason *reason)
+{
+    const enum session_lack most = asked ? SESSION_LACK_PEERS : SESSION_LACK_EVERY;
+    if (session_lack_of(wishes, count) <= most)
+        return ST_OK;
+    reason_set(reason,
+               "checkpoint.memory: a worker needs %.1f MiB at least to save its share of the state",
+               (double)session_least(wishes, count, most) / MIB);
+    return ST_CONFIG;
 }
 
 enum status session_share_check(uint64_t share_bytes, uint64_t state_bytes, struct reason *reason)

@@ -1,6 +1,7 @@
 /*
  * How a worker's checkpoint.memory is shared out: copy files for snapshots, and what encodes them;
- * and how large its share of the state may be.
+ * what a generation does without where that is too little; and how large a worker's share of the
+ * state may be.
  *
  * Pure functions, so that what `--plan` shows is what a worker does.
  */
@@ -52,10 +53,43 @@ static inline uint64_t session_budget_copies(const struct session_budget *budget
 /*
  * If the bound doesn't hold all, encoder threads are given up first, then the second file: a save
  * that is due while the one before is written is then late. `every` needs two files, for a copy
- * must not be overwritten before the next one is whole; what peers need is not given up.
+ * must not be overwritten before the next one is whole. What is given up beyond that is for a whole
+ * generation: see below.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);
+
+/*
+ * What all ranks of a generation do without, alike, for the bound of one of them doesn't hold it.
+ * What a worker needs changes with every layout: the fewer there are, the larger are their shares,
+ * and the more peers' copies one of them may hold. So a bound that did for all workers may not do
+ * for those that are left, and a job that trains doesn't end for that: it gives up, in this order,
+ * what is an extra, and last the bound. Only where a job begins, with all its workers, is a bound
+ * refused that doesn't hold what was asked for (session_bound_check).
+ *
+ * wishes: one of each rank, all with the same bound. Each rank knows all of them, so all find the
+ * same.
+ */
+enum session_lack {
+    SESSION_LACK_NOTHING,
+    SESSION_LACK_PEERS, /* copies at other nodes */
+    SESSION_LACK_EVERY, /* and copies in memory, between checkpoints */
+    SESSION_LACK_BOUND, /* and the bound: who can't save within it takes the least that it needs */
+};
+
+enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count);
+/* Makes the wish one that does without. */
+void session_do_without(enum session_lack lack, struct session_wish *wish);
+/* The bound that would do for what is left of their wishes, whatever they have. */
+size_t session_least(const struct session_wish *wishes, uint32_t count, enum session_lack lack);
+/* What was given up last (not NOTHING), and how much it takes: least, of the lack before. */
+void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out);
+
+/* Whether a job can begin. asked: copies between checkpoints are wished for by the job, not left to
+ * what there is room for (checkpoint.memory_every: auto). Copies at other nodes refuse nothing.
+ * Errors: ST_CONFIG  the bound doesn't hold them: reason has the least that works */
+MUST_CHECK enum status session_bound_check(const struct session_wish *wishes, uint32_t count,
+                                           bool asked, struct reason *reason);
 
 /* share_bytes: of the largest share of a state of state_bytes, all of it float32.
  * Errors: ST_CONFIG  it is above LIMIT_SHARE_BYTES: reason has the numbers and a way out */

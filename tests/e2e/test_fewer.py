@@ -141,6 +141,25 @@ def test_plan_says_how_many_they_are_and_what_the_largest_share_takes():
         assert done.returncode == 2 and "workers.min: 3 is more than workers.count: 2" in done.stderr
 
 
+def test_plan_says_what_the_bound_for_copies_does_not_hold_with_fewer():
+    with held_home() as home:
+        (home.dir / "job.yaml").write_text(TINY, encoding="utf-8")
+        sets = ("model.hidden=2048", "checkpoint.memory_every=1 step", "checkpoint.memory=50 MiB")
+
+        def notes(*more):
+            told = home.cairn("plan", "job.yaml", *(part for text in (*sets, *more) for part in ("--set", text)))
+            return [row.split(None, 1)[1] for row in told.stdout.splitlines() if row.startswith("note ")]
+        at_peers = "checkpoint.peers=1"
+        assert not notes("workers={count: 4}", at_peers)
+        told, = notes("workers={count: 4, min: 3}", at_peers)
+        assert told.startswith("with 3 workers one needs "), told
+        assert told.endswith(" for copies at other nodes: there are none"), told
+        told, = notes("workers={count: 4, min: 1}", "checkpoint.memory=30 MiB")
+        assert told.startswith("with 1 worker one needs "), told
+        assert told.endswith(" for copies between checkpoints: there are none"), told
+        assert not notes("workers={count: 4, min: 2}", "checkpoint.memory=30 MiB")
+
+
 def test_with_fewer_slots_than_min_it_waits():
     with held_home(slots=2) as home:
         job = home.submit(**ENDLESS, workers__count=4, workers__min=3)

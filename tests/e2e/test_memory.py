@@ -175,6 +175,46 @@ def test_a_bound_that_is_too_small_is_the_users_to_change():
         assert "checkpoint.memory" in shown["reason"], shown["reason"]
 
 
+LARGE = {"model__hidden": 2048, "checkpoint__every": "1000 steps"}
+
+
+def told_of_the_bound(home, job):
+    """Generations in which rank 0 warned."""
+    lines = [line for log in home.home.glob(f"jobs/{job}/g*/*.log") for line in log.read_text().splitlines()]
+    return [json.loads(line)["generation"] for line in lines if "MiB of checkpoint.memory" in line]
+
+
+@pytest.fixture(scope="module", name="quiet_large")
+def quiet_digest_of_large():
+    with Home() as home:
+        return home.run(**LARGE)
+
+
+NO_COPIES = "copies between checkpoints: there are none"
+NO_BOUND = "a checkpoint: it takes more than is allowed"
+
+
+@pytest.mark.parametrize("sets, fewer, lack", [
+    ({"checkpoint__memory": "29 MiB", "checkpoint__memory_every": "1 step"}, 1, NO_COPIES),
+    ({"checkpoint__memory": "22 MiB"}, 1, NO_BOUND),
+    # The largest of two stages is left with one worker.
+    ({"checkpoint__memory": "22 MiB", "workers__count": 3, "parallel__stages": "[{workers: 2}, {workers: 1}]"}, 2,
+     NO_BOUND)])
+def test_with_fewer_workers_the_bound_is_too_small_and_the_job_goes_on(quiet_large, sets, fewer, lack):
+    with Home(faults=stop_at(5) + ";trainer.update,generation=2:wait", slots=3) as home:
+        job = home.submit(**LARGE, **sets)
+        home.wait_hit("trainer.forward")
+        home.cairn("set", job, f"workers.count={fewer}")
+        home.go("trainer.forward")
+        home.wait_hit("trainer.update")
+        shown = home.show(job)
+        assert len(shown["workers"]) == fewer and shown["memory_every"] == 0
+        assert shown["memory_reason"].endswith(f"MiB of checkpoint.memory for {lack}"), shown
+        assert told_of_the_bound(home, job) == [2]
+        home.go("trainer.update")
+        assert home.digest(job) == quiet_large
+
+
 def test_what_a_killed_job_leaves_is_removed_by_the_next_agent():
     with Home(env=Home.RESTART, faults=stop_at(7)) as home:
         job = home.submit(**EVERY_STEP)
@@ -426,6 +466,23 @@ def test_a_lost_node_takes_no_step_with_it_though_nobody_comes_in_its_place(sets
         assert home.digest(job, seconds=120) == quiet
         assert restored_steps(home, job)[0] in (6, 7)
         assert home.show(job)["workers_count"] == 3 and len(home.show(job)["workers"]) == 2
+
+
+def test_a_lost_worker_leaves_no_memory_for_peers_copies_and_the_job_goes_on(quiet_large):
+    """Of three on two nodes one has two wards, and all have larger shares than four had."""
+    faults = "trainer.backward,rank=3,step=7,generation=1:kill;trainer.update,generation=2:wait"
+    sets = {**LARGE, **AT_A_PEER, "workers__count": 4, "workers__min": 3, "checkpoint__memory": "50 MiB"}
+    with Home(faults=faults, slots=2) as home, node(home, 2):
+        until(lambda: both_ready(home), 20, "two nodes")
+        job = home.submit(**sets)
+        home.wait_hit("trainer.update")
+        shown = home.show(job)
+        assert shown["memory_every"] == 1
+        assert shown["memory_reason"].endswith("for copies at other nodes: there are none"), shown
+        assert shown["memory_reason"] in home.cairn("show", job).stdout
+        assert told_of_the_bound(home, job) == [2]
+        home.go("trainer.update")
+        assert home.digest(job) == quiet_large
 
 
 # The first of two stages has all but a seventieth of the parameters.

@@ -288,9 +288,8 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
         (void)snprintf(often, sizeof(often), "as often as they take %.1f %% of the time at most",
                        100 * SESSION_PACE_SHARE);
     } else {
-        wish->every = true;
-        if (session_budget(wish, &budget) != ST_OK)
-            return ST_OK; /* print_saving refuses it */
+        const enum status st = session_budget(wish, &budget);
+        CHECK(st == ST_OK); /* print_saving has refused what isn't held */
         if (every == 1) {
             (void)snprintf(often, sizeof(often), "after every step");
         } else {
@@ -302,51 +301,104 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
                       often, each, each * workers, dir != NULL ? dir : "the workers alone");
 }
 
-/* Host memory for checkpoints, and what checkpoint.memory means for it. */
-static enum status print_saving(const struct preview *p)
+/* Of one worker among so many. Where copies go to other nodes they are as on two that had half of
+ * all workers each, before some of one's were lost. */
+static struct session_wish wish_of(const struct preview *p, uint32_t workers)
 {
-    struct session_wish wish = { .share_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
-                                 .threads = (uint32_t)p->job->checkpoint.threads,
-                                 .differs = p->job->checkpoint.delta,
-                                 .state_bytes = share_bytes(p, 1),
-                                 .object = ckpt_store_is_object(p->job->checkpoint.store),
-                                 .peers = p->job->checkpoint.peers > 0,
-                                 .wards = p->job->checkpoint.peers > 0 ? 1 : 0,
-                                 .ward_bytes = share_bytes(p, (uint32_t)p->job->workers.min),
-                                 .bytes_max = (size_t)p->job->checkpoint.memory_bytes };
-    struct session_budget budget = { .least = 0 };
-    enum status st = session_share_check(wish.share_bytes, wish.state_bytes, p->reason);
-    if (st == ST_OK)
-        st = print_copies(p, &wish);
-    if (st == ST_OK)
-        st = session_budget(&wish, &budget);
-    if (st == ST_FULL) {
-        reason_set(p->reason,
-                   "checkpoint.memory: a worker needs %.1f MiB at least to save its share of "
-                   "the state",
-                   (double)budget.least / MIB);
-        return ST_CONFIG;
-    }
-    if (st != ST_OK)
-        return st;
-    st = buf_printf(p->out,
-                    "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
-                    "snapshots%s, %.1f for %u encoder threads%s%s",
-                    (double)budget.bytes / MIB, budget.files + budget.ward_files,
-                    (double)budget.file_bytes / MIB,
-                    budget.ward_files > 0 ? " and a peer's copies" : "",
-                    (double)budget.writer_bytes / MIB, budget.threads,
-                    wish.differs ? ", reading what differences are made to" : "",
-                    wish.object ? ", parts on their way to S3" : "");
-    const int own = budget.files - (wish.peers ? SESSION_PEER_FILES : 0);
+    const struct job *job = p->job;
+    const uint32_t half = ((uint32_t)job->workers.count + 1) / 2;
+    const uint32_t most = half < workers ? half : workers - 1, rest = workers - most;
+    const bool peers = job->checkpoint.peers > 0;
+    const size_t share = share_bytes(p, workers);
+    return (struct session_wish){ .share_bytes = share,
+                                  .threads = (uint32_t)job->checkpoint.threads,
+                                  .every = job->checkpoint.memory_every != 0,
+                                  .differs = job->checkpoint.delta,
+                                  .state_bytes = share_bytes(p, 1),
+                                  .object = ckpt_store_is_object(job->checkpoint.store),
+                                  .peers = peers && most > 0,
+                                  .wards = peers ? (most + rest - 1) / rest : 0,
+                                  .ward_bytes = share,
+                                  .bytes_max = (size_t)job->checkpoint.memory_bytes };
+}
+
+static enum status print_budget(const struct preview *p, const struct session_wish *wish,
+                                const struct session_budget *budget)
+{
+    enum status st = buf_printf(
+        p->out,
+        "saving     at most %.1f MiB of host memory per worker: %d x %.1f for "
+        "snapshots%s, %.1f for %u encoder threads%s%s",
+        (double)budget->bytes / MIB, budget->files + budget->ward_files,
+        (double)budget->file_bytes / MIB, budget->ward_files > 0 ? " and a peer's copies" : "",
+        (double)budget->writer_bytes / MIB, budget->threads,
+        wish->differs ? ", reading what differences are made to" : "",
+        wish->object ? ", parts on their way to S3" : "");
+    const int own = budget->files - (wish->peers ? SESSION_PEER_FILES : 0);
     if (st == ST_OK && own == 1) {
         st = buf_append_text(p->out,
                              "; for want of more (checkpoint.memory) a checkpoint that is due "
                              "while the one before is written is given up");
-    } else if (st == ST_OK && budget.threads < wish.threads) {
-        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish.threads);
+    } else if (st == ST_OK && budget->threads < wish->threads) {
+        st = buf_printf(p->out, " instead of %u (checkpoint.memory)", wish->threads);
     }
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
+}
+
+/* Of all numbers of workers that the job may train with: where most is given up. */
+struct worst {
+    struct session_wish wish;
+    enum session_lack lack;
+    size_t least; /* the bound with which that weren't given up */
+    uint32_t workers;
+};
+
+static struct worst find_worst(const struct preview *p)
+{
+    struct worst worst = { .workers = 0 };
+    for (uint32_t n = (uint32_t)p->job->workers.min; n <= (uint32_t)p->job->workers.count; n++) {
+        const struct session_wish wish = wish_of(p, n);
+        const enum session_lack lack = session_lack_of(&wish, 1);
+        const size_t least = session_least(&wish, 1, lack > 0 ? lack - 1 : lack);
+        if (lack > worst.lack || (lack == worst.lack && least > worst.least))
+            worst = (struct worst){ wish, lack, least, n };
+    }
+    return worst;
+}
+
+static enum status print_lack(const struct preview *p, const struct worst *worst)
+{
+    struct reason text;
+    if (worst->lack == SESSION_LACK_NOTHING)
+        return ST_OK;
+    session_lack_tell(worst->lack, worst->least, worst->workers, &text);
+    return buf_printf(p->out, "note       %s\n", text.text);
+}
+
+/* Host memory for checkpoints, and what checkpoint.memory means for it. With fewer workers it may
+ * hold less: a note says that. */
+static enum status print_saving(const struct preview *p)
+{
+    const size_t most = share_bytes(p, (uint32_t)p->job->workers.min);
+    const bool asked = p->job->checkpoint.memory_every != JOB_EVERY_AUTO;
+    struct session_wish wish = wish_of(p, (uint32_t)p->job->workers.count);
+    struct session_budget budget;
+    const struct worst worst = find_worst(p);
+    const enum session_lack lack = session_lack_of(&wish, 1);
+    enum status st = session_share_check(most, wish.state_bytes, p->reason);
+    if (st == ST_OK)
+        st = session_bound_check(&wish, 1, asked, p->reason);
+    if (st != ST_OK)
+        return st;
+    if (worst.lack == lack)
+        wish = worst.wish;
+    session_do_without(lack, &wish);
+    st = print_copies(p, &wish);
+    if (st == ST_OK)
+        st = session_budget(&wish, &budget);
+    if (st == ST_OK)
+        st = print_budget(p, &wish, &budget);
+    return st == ST_OK ? print_lack(p, &worst) : st;
 }
 
 #define LANES_BYTES 96

@@ -223,23 +223,60 @@ static enum status choose_partners(struct rank *r)
     return st;
 }
 
-/* Room for copies of other ranks: stages of a pipeline differ in size, and who has whose copy
- * changes with every generation. So each expects one as large as the largest. With all ranks. */
-static enum status expect_wards(struct rank *r, struct session_ready *ready)
+/* What each rank keeps in memory. Stages of a pipeline differ in size, and who has whose copy
+ * changes with every generation: so each expects a ward's as large as the largest. With all ranks.
+ */
+static enum status gather_wishes(struct rank *r, const struct session_ready *ready,
+                                 struct session_wish *out)
 {
-    const struct session_assignment *a = &r->assignment;
+    const uint32_t size = r->assignment.size;
     const struct rank_words mine = { { ready->snapshot_bytes_max } }, *all;
     enum status st = agree_exchange(r->worker, "shares", &mine, &all);
     if (st != ST_OK) {
-        reason_set(&r->reason, "agreeing how large copies at other nodes are: %s",
-                   status_string(st));
+        reason_set(&r->reason, "agreeing how large copies in memory are: %s", status_string(st));
         return st;
     }
     r->ward_bytes = 0;
-    for (uint32_t i = 0; i < a->size; i++)
+    for (uint32_t i = 0; i < size; i++)
         r->ward_bytes = all[i].word[0] > r->ward_bytes ? (size_t)all[i].word[0] : r->ward_bytes;
-    ready->wards = partners_wards(r->partners, a->size, a->rank);
-    ready->ward_bytes_max = r->ward_bytes;
+    for (uint32_t i = 0; i < size; i++) {
+        out[i] = session_wish_of(ready);
+        out[i].share_bytes = (size_t)all[i].word[0];
+        out[i].every = r->job->checkpoint.memory_every != 0;
+        out[i].wards = r->partners != NULL ? partners_wards(r->partners, size, i) : 0;
+        out[i].ward_bytes = r->ward_bytes;
+    }
+    return ST_OK;
+}
+
+/* What checkpoint.memory holds of that, for all ranks (session/memory/budget.h). */
+static enum status fit_memory(struct rank *r, struct session_ready *ready)
+{
+    const uint32_t size = r->assignment.size;
+    const bool begins = rank_first_step(r) == 0 && size >= r->job->workers.count;
+    const bool asked = r->job->checkpoint.memory_every != JOB_EVERY_AUTO;
+    auto_free struct session_wish *wishes = calloc(size, sizeof(*wishes));
+    if (wishes == NULL)
+        return ST_NO_MEMORY;
+    enum status st = gather_wishes(r, ready, wishes);
+    if (st == ST_OK && begins)
+        st = session_bound_check(wishes, size, asked, &r->reason);
+    if (st != ST_OK)
+        return st;
+    struct session_wish *mine = &wishes[r->assignment.rank];
+    r->lack = session_lack_of(wishes, size);
+    if (r->lack != SESSION_LACK_NOTHING) {
+        session_lack_tell(r->lack, session_least(wishes, size, r->lack - 1), size, &r->lacks);
+        session_do_without(r->lack, mine);
+        free(r->partners);
+        r->partners = NULL;
+        if (r->assignment.rank == 0)
+            LOG_WARN(r->log, "%s", r->lacks.text);
+    }
+    ready->peers = mine->peers;
+    ready->wards = mine->wards;
+    ready->ward_bytes_max = mine->ward_bytes;
+    ready->memory_bytes_max = mine->bytes_max;
     return ST_OK;
 }
 
@@ -311,10 +348,10 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
                                                .copies = r->options->copies };
     const int64_t every = r->job->checkpoint.memory_every;
     ready->pace = r->pace;
-    ready->memory_reason = r->no_copies.text;
+    ready->memory_reason = r->lack == SESSION_LACK_NOTHING ? r->no_copies.text : r->lacks.text;
     r->paces_copies = false;
     if (every != JOB_EVERY_AUTO) {
-        ready->memory_every = (uint64_t)every;
+        ready->memory_every = r->lack < SESSION_LACK_EVERY ? (uint64_t)every : 0;
         reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
         return ST_OK;
     }
@@ -325,6 +362,8 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
         return st;
     }
     r->paces_copies = ready->memory_every > 0;
+    if (!r->paces_copies && r->lack < SESSION_LACK_EVERY)
+        ready->memory_reason = r->no_copies.text;
     if (!r->paces_copies && r->no_copies.text[0] != '\0')
         LOG_INFO(r->log, "no copies in memory between saves: %s", r->no_copies.text);
     return ST_OK;
@@ -367,20 +406,9 @@ enum status rank_get_ready(struct rank *r)
                                    .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
     st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
-    if (st == ST_OK && ready.peers)
-        st = expect_wards(r, &ready);
+    if (st == ST_OK && (ready.peers || ready.memory_bytes_max != 0))
+        st = fit_memory(r, &ready);
     if (st == ST_OK)
         st = choose_copies(r, &ready);
-    if (st != ST_OK)
-        return st;
-    st = session_set_ready(r->session, &ready);
-    if (st == ST_FULL) {
-        const struct session_wish wish = session_wish_of(&ready);
-        struct session_budget budget;
-        (void)!session_budget(&wish, &budget); /* only for the least */
-        reason_set(&r->reason, "checkpoint.memory: this worker needs %.1f MiB at least",
-                   (double)budget.least / (1024.0 * 1024.0));
-        return ST_CONFIG;
-    }
-    return st;
+    return st == ST_OK ? session_set_ready(r->session, &ready) : st;
 }

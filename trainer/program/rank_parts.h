@@ -98,6 +98,8 @@ struct rank {
     struct buf pins;
     bool paces_copies;       /* how often they are taken follows from what they cost */
     struct reason no_copies; /* why there are none between saves */
+    enum session_lack lack;  /* what there is no memory for */
+    struct reason lacks;     /* ... in words */
     bool at_store;           /* what fails now fails at the checkpoint store */
     bool of_node;            /* what failed is this node's device, its files, its rights */
     uint32_t damaged;        /* 1 + the file of the checkpoint that read damaged; 0: none */

@@ -1,4 +1,5 @@
 /* checkpoint.memory: what it is shared out to, and that it is never passed; the largest share. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +138,97 @@ static void wards_take_what_the_largest_of_them_has(void **unused)
     }
 }
 
+/* Four workers on two nodes, and the three that are left when one of them is gone. */
+static void fill_wishes(uint32_t count, size_t bound, struct session_wish *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = (struct session_wish){ .share_bytes = 120 * MIB / count,
+                                        .threads = 2,
+                                        .every = true,
+                                        .peers = true,
+                                        .wards = count == 3 && i == 2 ? 2 : 1,
+                                        .ward_bytes = 120 * MIB / count,
+                                        .bytes_max = bound };
+    }
+}
+
+static void a_lost_worker_costs_extras_never_the_job(void **unused)
+{
+    (void)unused;
+    struct session_wish four[4], three[3];
+    fill_wishes(4, 0, four);
+    assert_int_equal(session_lack_of(four, 4), SESSION_LACK_NOTHING);
+    fill_wishes(4, session_least(four, 4, SESSION_LACK_NOTHING), four);
+    assert_int_equal(session_lack_of(four, 4), SESSION_LACK_NOTHING);
+    fill_wishes(3, four[0].bytes_max, three);
+    /* One of the three alone has two wards: all do without. */
+    assert_int_equal(session_lack_of(three, 3), SESSION_LACK_PEERS);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct session_budget budget;
+        session_do_without(SESSION_LACK_PEERS, &three[i]);
+        assert_int_equal(session_budget(&three[i], &budget), ST_OK);
+        assert_int_equal(budget.ward_files, 0);
+        assert_true(budget.files >= 2 && budget.bytes <= four[0].bytes_max);
+    }
+}
+
+/* Bound by bound: what is given up, and what is left of it always has a budget. */
+static void extras_go_before_the_bound(void **unused)
+{
+    (void)unused;
+    const enum session_lack order[] = { SESSION_LACK_NOTHING, SESSION_LACK_PEERS,
+                                        SESSION_LACK_EVERY, SESSION_LACK_BOUND };
+    struct session_wish three[3];
+    struct reason reason;
+    fill_wishes(3, 0, three);
+    three[1].share_bytes /= 2; /* it needs less */
+    for (size_t i = 0; i < 4; i++) {
+        const size_t least = i < 3 ? session_least(three, 3, order[i]) : 1;
+        const size_t below = i < 3 ? least - 1 : 1;
+        for (uint32_t r = 0; r < 3; r++)
+            three[r].bytes_max = least;
+        assert_int_equal(session_lack_of(three, 3), order[i]);
+        for (uint32_t r = 0; r < 3; r++)
+            three[r].bytes_max = below;
+        assert_int_equal(session_lack_of(three, 3), order[i < 3 ? i + 1 : i]);
+        for (uint32_t r = 0; r < 3; r++) {
+            struct session_wish wish = three[r];
+            struct session_budget budget;
+            session_do_without(session_lack_of(three, 3), &wish);
+            assert_int_equal(session_budget(&wish, &budget), ST_OK);
+            assert_true(wish.bytes_max >= below && budget.bytes <= wish.bytes_max);
+            assert_true(i >= 2 || wish.bytes_max == below);
+        }
+    }
+    session_lack_tell(SESSION_LACK_PEERS, 3 * MIB / 2, 3, &reason);
+    assert_string_equal(reason.text, "with 3 workers one needs 1.5 MiB of checkpoint.memory for "
+                                     "copies at other nodes: there are none");
+}
+
+/* asked: copies between checkpoints. The bound that the reason names would do. */
+static void begins_with_a_least(bool asked, enum session_lack without)
+{
+    char text[LIMIT_REASON];
+    struct session_wish wish;
+    struct reason reason = { "" };
+    fill_wishes(1, 0, &wish);
+    wish.bytes_max = session_least(&wish, 1, without);
+    assert_int_equal(session_bound_check(&wish, 1, asked, &reason), ST_OK);
+    assert_string_equal(reason.text, "");
+    (void)snprintf(text, sizeof(text), "checkpoint.memory: a worker needs %.1f MiB at least",
+                   (double)wish.bytes_max / (double)MIB);
+    wish.bytes_max--;
+    assert_int_equal(session_bound_check(&wish, 1, asked, &reason), ST_CONFIG);
+    assert_non_null(strstr(reason.text, text));
+}
+
+static void only_what_the_job_asks_for_is_refused(void **unused)
+{
+    (void)unused;
+    begins_with_a_least(true, SESSION_LACK_PEERS);
+    begins_with_a_least(false, SESSION_LACK_EVERY);
+}
+
 /* The largest share, in the most runs, with every number as long as it gets. */
 static void fill_largest_rows(Cairn__V1__MetricRow *rows[SESSION_SAVES_MAX])
 {
@@ -242,6 +334,9 @@ int main(void)
         cmocka_unit_test(a_share_that_no_report_can_carry_is_refused_by_number),
         cmocka_unit_test(copies_at_peers_have_slots_of_their_own),
         cmocka_unit_test(wards_take_what_the_largest_of_them_has),
+        cmocka_unit_test(a_lost_worker_costs_extras_never_the_job),
+        cmocka_unit_test(extras_go_before_the_bound),
+        cmocka_unit_test(only_what_the_job_asks_for_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
