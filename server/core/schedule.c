@@ -340,6 +340,16 @@ static void note_leaving(const struct core *core, struct reason *reason)
                count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
 }
 
+/* For how many slots it waits where there are none: rather for few than for some where it failed.
+ * While workers are kept, which isn't long, for all: their own slots seem to be free for it. */
+static uint32_t count_awaited(const struct machine *m)
+{
+    const uint32_t need = machine_least(m);
+    if (machine_holds(m))
+        return machine_vacant(m);
+    return need > 1 ? need : 1;
+}
+
 /* For all that it is to have, or with which it would go on: rather fewer than where it failed. */
 static enum status find_enough(struct core *core, struct core_job *job, struct place_slot *slots,
                                uint32_t *out_count, struct reason *reason)
@@ -367,8 +377,9 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     *out_count = fit;
     if (fit > 0)
         return find_slots(core, job, fit, slots, &unsaid);
-    /* Fewer may fit elsewhere later: that is waited for. */
-    return st == ST_NOT_FOUND && least < vacant ? find_slots(core, job, least, slots, reason) : st;
+    const uint32_t awaited = count_awaited(&job->m); /* they may fit elsewhere later */
+    return st == ST_NOT_FOUND && awaited < vacant ? find_slots(core, job, awaited, slots, reason)
+                                                  : st;
 }
 
 /* true: later jobs have to wait for this one. */
@@ -402,8 +413,7 @@ static bool try_place(struct core *core, struct core_job *job)
         keep_waiting(core, job, reason.text);
         return false;
     }
-    const uint32_t need = machine_least(&job->m);
-    const struct place_ask ask = { .count = need > 1 ? need : 1,
+    const struct place_ask ask = { .count = count_awaited(&job->m),
                                    .device = job_device_word(job->spec->workers.device),
                                    .apart = core->board->apart,
                                    .apart_count = core->board->apart_count };

@@ -28,20 +28,26 @@ static void say(struct core_world *w, struct far_end *far, Cairn__V1__TrainerMes
     core_end_group(w);
 }
 
+static void attach_ready(struct core_world *w, struct far_end *worker, const struct core_job *job,
+                         uint32_t rank, const char *pins)
+{
+    Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
+    ready.total_steps = 50;
+    ready.steps_per_epoch = 10;
+    ready.pins = (char *)pins;
+    far_open(worker, job->m.token);
+    far_attach(w, worker, job, rank);
+    say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
+}
+
 /* RUNNING with one worker. */
 static struct core_job *run_one(struct core_world *w, const char *file, struct far_end *worker)
 {
     struct core_job *job = NULL;
     struct reason reason = { "" };
-    Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
-    ready.total_steps = 50;
-    ready.steps_per_epoch = 10;
-    ready.pins = (char *)"{\"cpu\":1}";
     assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
     core_pass(w, 1);
-    far_open(worker, job->m.token);
-    far_attach(w, worker, job, 0);
-    say(w, worker, CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
+    attach_ready(w, worker, job, 0, "{\"cpu\":1}");
     core_pass(w, 1);
     assert_string_equal(machine_state_name(job->m.state), "RUNNING");
     assert_int_equal(job->m.count, 1);
@@ -282,6 +288,47 @@ static void and_waits_for_them_before_it_goes_there(void **state)
     close_both(w, nodes);
 }
 
+/* While one is kept it doesn't wait: its own slot on the good node is none for another. */
+static void but_goes_there_where_one_is_kept(void **state)
+{
+    struct core_world *w = *state;
+    static const char *const names[] = { "good", "bad" };
+    struct far_end nodes[2], workers[3];
+    struct core_job *job = submit_waiting(w, WITH_WORKERS("{count: 3, min: 2}"));
+    for (uint32_t i = 0; i < 2; i++) {
+        Cairn__V1__AgentHello hello = far_agent_hello(names[i], "boot-1");
+        hello.slots = 1 + i;
+        far_open(&nodes[i], "");
+        far_say_hello(w, &nodes[i], &hello);
+    }
+    core_pass(w, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        attach_ready(w, &workers[i], job, i, "{\"cpu\":1}");
+    core_pass(w, 1);
+    assert_string_equal(machine_state_name(job->m.state), "RUNNING");
+    (void)shun_add(&job->m.shunned, "bad", SHUN_FAILED, MACHINE_FAULT_PROCESS,
+                   clock_wall_ms(&w->clock));
+    for (uint32_t i = 0; i < 3; i++) {
+        Cairn__V1__Parked parked = CAIRN__V1__PARKED__INIT;
+        if (strcmp(job->m.ranks[i].node, "bad") == 0) {
+            far_say_killed(w, &nodes[1], job->id, 1, i);
+        } else {
+            say(w, &workers[i], CAIRN__V1__TRAINER_MESSAGE__BODY_PARKED, &parked);
+        }
+        core_end_group(w);
+    }
+    for (int i = 0; i < 5 && job->m.state != MACHINE_FORMING; i++) {
+        far_beat(w, &nodes[0]);
+        far_beat(w, &nodes[1]);
+        core_pass(w, 1000);
+    }
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(job->m.size, 3);
+    for (int i = 0; i < 3; i++)
+        far_close_trainer(w, &workers[i]);
+    close_both(w, nodes);
+}
+
 /* ---- workers that differ ---- */
 
 /* FORMING: both workers are ready, on unlike machines. */
@@ -295,13 +342,7 @@ static void unlike_workers_train(struct core_world *w, const char *file, bool tr
     assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
     core_pass(w, 1);
     for (uint32_t i = 0; i < 2; i++) {
-        Cairn__V1__Ready ready = CAIRN__V1__READY__INIT;
-        ready.total_steps = 50;
-        ready.steps_per_epoch = 10;
-        ready.pins = (char *)pins[i];
-        far_open(&workers[i], job->m.token);
-        far_attach(w, &workers[i], job, i);
-        say(w, &workers[i], CAIRN__V1__TRAINER_MESSAGE__BODY_READY, &ready);
+        attach_ready(w, &workers[i], job, i, pins[i]);
     }
     core_pass(w, 1);
     assert_int_equal(job->m.state == MACHINE_RUNNING, train);
@@ -387,6 +428,7 @@ int main(void)
         CASE(and_there_after_a_while),
         CASE(a_job_has_fewer_workers_rather_than_one_where_it_failed),
         CASE(and_waits_for_them_before_it_goes_there),
+        CASE(but_goes_there_where_one_is_kept),
         CASE(unlike_workers_are_accepted_where_bits_may_differ),
         CASE(but_not_in_a_pipeline),
         CASE(what_a_worker_said_last_is_told_in_words),
