@@ -275,7 +275,7 @@ static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_
     machine_park_but(t, slow);
 }
 
-/* The others could go on without steps that only it has all of. */
+/* The others could go on without computing again what only it has all of. */
 static bool may_go(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -289,7 +289,7 @@ static bool may_go(struct machine_turn *t)
     return newest != NULL && newest->step >= m->balance.saved_from;
 }
 
-/* true: it was, or is left out. */
+/* true: it was, or is left out, or that waits for a save. */
 static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
 {
     struct machine *m = t->m;
@@ -314,8 +314,14 @@ static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
     b->held_up = is_held_up(m, speeds, slow);
     const bool useless = t->now - b->slow_at >= MACHINE_USELESS_MS && is_useless(m, speeds, slow);
     const bool replaced = machine_replaces(m, t->now) && machine_spares_ready(m) > 0;
-    if (!(useless || replaced) || !may_go(t))
+    if (!useless && !replaced) {
+        b->saved_from = 0; /* if it is to go later, what is saved then counts */
         return false;
+    }
+    if (!may_go(t)) {
+        open_window(m, t->now); /* and no lanes move, which would drop the save */
+        return true;
+    }
     if (useless) {
         (void)shun_add(&m->shunned, m->ranks[slow].node, SHUN_SLOW, 0, t->wall);
         replace(t, speeds, slow, "the job goes on without it, and starts none there for a while");
