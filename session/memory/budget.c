@@ -104,10 +104,10 @@ void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, s
                lack == SESSION_LACK_BOUND ? "it takes more than is allowed" : "there are none");
 }
 
-enum status session_bound_check(const struct session_wish *wishes, uint32_t count, bool asked,
+enum status session_bound_check(const struct session_wish *wishes, uint32_t count,
                                 struct reason *reason)
 {
-    const enum session_lack most = asked ? SESSION_LACK_PEERS : SESSION_LACK_EVERY;
+    const enum session_lack most = SESSION_LACK_PEERS;
     if (session_lack_of(wishes, count) <= most)
         return ST_OK;
     reason_set(reason,

@@ -67,8 +67,9 @@ MUST_CHECK enum status session_budget(const struct session_wish *wish, struct se
  * what is an extra, and last the bound. Only where a job begins, with all its workers, is a bound
  * refused that doesn't hold what was asked for (session_bound_check).
  *
- * wishes: one of each rank, all with the same bound. Each rank knows all of them, so all find the
- * same.
+ * wishes: one of each rank, all with the same bound; with copies between checkpoints (every) where
+ * the job asks for them, not where it leaves them to what there is room for. Each rank knows all of
+ * them, so all find the same.
  */
 enum session_lack {
     SESSION_LACK_NOTHING,
@@ -85,11 +86,10 @@ size_t session_least(const struct session_wish *wishes, uint32_t count, enum ses
 /* What was given up last (not NOTHING), and how much it takes: least, of the lack before. */
 void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out);
 
-/* Whether a job can begin. asked: copies between checkpoints are wished for by the job, not left to
- * what there is room for (checkpoint.memory_every: auto). Copies at other nodes refuse nothing.
- * Errors: ST_CONFIG  the bound doesn't hold them: reason has the least that works */
+/* Whether a job can begin. Copies at other nodes refuse nothing.
+ * Errors: ST_CONFIG  the bound doesn't hold the rest: reason has the least that works */
 MUST_CHECK enum status session_bound_check(const struct session_wish *wishes, uint32_t count,
-                                           bool asked, struct reason *reason);
+                                           struct reason *reason);
 
 /* share_bytes: of the largest share of a state of state_bytes, all of it float32.
  * Errors: ST_CONFIG  it is above LIMIT_SHARE_BYTES: reason has the numbers and a way out */

@@ -312,7 +312,7 @@ static struct session_wish wish_of(const struct preview *p, uint32_t workers)
     const size_t share = share_bytes(p, workers);
     return (struct session_wish){ .share_bytes = share,
                                   .threads = (uint32_t)job->checkpoint.threads,
-                                  .every = job->checkpoint.memory_every != 0,
+                                  .every = job->checkpoint.memory_every > 0,
                                   .differs = job->checkpoint.delta,
                                   .state_bytes = share_bytes(p, 1),
                                   .object = ckpt_store_is_object(job->checkpoint.store),
@@ -345,9 +345,11 @@ static enum status print_budget(const struct preview *p, const struct session_wi
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
-/* Of all numbers of workers that the job may train with: where most is given up. */
+/* Of all numbers of workers that the job may train with: where most is given up, and what a worker
+ * then has where it takes most. */
 struct worst {
-    struct session_wish wish;
+    struct session_wish largest;
+    size_t bytes; /* that it takes */
     enum session_lack lack;
     size_t least; /* the bound with which that weren't given up */
     uint32_t workers;
@@ -357,11 +359,20 @@ static struct worst find_worst(const struct preview *p)
 {
     struct worst worst = { .workers = 0 };
     for (uint32_t n = (uint32_t)p->job->workers.min; n <= (uint32_t)p->job->workers.count; n++) {
-        const struct session_wish wish = wish_of(p, n);
+        struct session_wish wish = wish_of(p, n);
+        struct session_budget budget;
         const enum session_lack lack = session_lack_of(&wish, 1);
         const size_t least = session_least(&wish, 1, lack > 0 ? lack - 1 : lack);
-        if (lack > worst.lack || (lack == worst.lack && least > worst.least))
-            worst = (struct worst){ wish, lack, least, n };
+        if (lack > worst.lack || (lack == worst.lack && least > worst.least)) {
+            worst.lack = lack;
+            worst.least = least;
+            worst.workers = n;
+        }
+        session_do_without(lack, &wish);
+        if (session_budget(&wish, &budget) == ST_OK && budget.bytes > worst.bytes) {
+            worst.largest = wish;
+            worst.bytes = budget.bytes;
+        }
     }
     return worst;
 }
@@ -380,19 +391,15 @@ static enum status print_lack(const struct preview *p, const struct worst *worst
 static enum status print_saving(const struct preview *p)
 {
     const size_t most = share_bytes(p, (uint32_t)p->job->workers.min);
-    const bool asked = p->job->checkpoint.memory_every != JOB_EVERY_AUTO;
-    struct session_wish wish = wish_of(p, (uint32_t)p->job->workers.count);
-    struct session_budget budget;
+    const struct session_wish all = wish_of(p, (uint32_t)p->job->workers.count);
     const struct worst worst = find_worst(p);
-    const enum session_lack lack = session_lack_of(&wish, 1);
-    enum status st = session_share_check(most, wish.state_bytes, p->reason);
+    struct session_wish wish = worst.largest;
+    struct session_budget budget;
+    enum status st = session_share_check(most, all.state_bytes, p->reason);
     if (st == ST_OK)
-        st = session_bound_check(&wish, 1, asked, p->reason);
+        st = session_bound_check(&all, 1, p->reason);
     if (st != ST_OK)
         return st;
-    if (worst.lack == lack)
-        wish = worst.wish;
-    session_do_without(lack, &wish);
     st = print_copies(p, &wish);
     if (st == ST_OK)
         st = session_budget(&wish, &budget);

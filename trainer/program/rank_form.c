@@ -242,7 +242,7 @@ static enum status gather_wishes(struct rank *r, const struct session_ready *rea
     for (uint32_t i = 0; i < size; i++) {
         out[i] = session_wish_of(ready);
         out[i].share_bytes = (size_t)all[i].word[0];
-        out[i].every = r->job->checkpoint.memory_every != 0;
+        out[i].every = r->job->checkpoint.memory_every > 0;
         out[i].wards = r->partners != NULL ? partners_wards(r->partners, size, i) : 0;
         out[i].ward_bytes = r->ward_bytes;
     }
@@ -254,13 +254,12 @@ static enum status fit_memory(struct rank *r, struct session_ready *ready)
 {
     const uint32_t size = r->assignment.size;
     const bool begins = rank_first_step(r) == 0 && size >= r->job->workers.count;
-    const bool asked = r->job->checkpoint.memory_every != JOB_EVERY_AUTO;
     auto_free struct session_wish *wishes = calloc(size, sizeof(*wishes));
     if (wishes == NULL)
         return ST_NO_MEMORY;
     enum status st = gather_wishes(r, ready, wishes);
     if (st == ST_OK && begins)
-        st = session_bound_check(wishes, size, asked, &r->reason);
+        st = session_bound_check(wishes, size, &r->reason);
     if (st != ST_OK)
         return st;
     struct session_wish *mine = &wishes[r->assignment.rank];
@@ -362,8 +361,6 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
         return st;
     }
     r->paces_copies = ready->memory_every > 0;
-    if (!r->paces_copies && r->lack < SESSION_LACK_EVERY)
-        ready->memory_reason = r->no_copies.text;
     if (!r->paces_copies && r->no_copies.text[0] != '\0')
         LOG_INFO(r->log, "no copies in memory between saves: %s", r->no_copies.text);
     return ST_OK;
