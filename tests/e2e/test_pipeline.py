@@ -2,6 +2,7 @@
 have all nodes, whatever dies, and with another layout than it began with."""
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -160,20 +161,24 @@ def test_everything_dies(digest):
         assert home.digest(job, seconds=120) == digest
 
 
+def asked(*sets):
+    return [arg for one in sets for arg in ("--set", one)]
+
+
 def test_plan_tells_of_the_bubble_and_of_what_cannot_be(tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(TEXT)
     with Home() as home:
-        told = home.cairn("plan", str(job), "--set", "parallel.pipeline=2", "--set", "workers.count=2").stdout
+        told = home.cairn("plan", str(job), *asked("parallel.pipeline=2", "workers.count=2")).stdout
         assert "pipeline" in told and "bubble" in told
         for sets, text in ((("parallel.pipeline=60", "workers.count=60"), "stages"),
                            (("parallel.pipeline=2", "workers.count=3"), "workers.count"),
-                           (("parallel.pipeline=2", "workers.shares=auto"), "workers.shares"),
-                           (("parallel.pipeline=2", "workers.count=2", "parallel.schedule=gpipe",
-                             "train.global_batch=2048", "data.train.samples=2048"), "parallel.schedule: 1f1b")):
-            args = [arg for one in sets for arg in ("--set", one)]
-            done = home.cairn("plan", str(job), *args, check=False)
+                           (("parallel.pipeline=2", "workers.shares=auto"), "workers.shares")):
+            done = home.cairn("plan", str(job), *asked(*sets), check=False)
             assert done.returncode != 0 and text in done.stderr
+        many = home.cairn("plan", str(job), *asked("parallel.pipeline=2", "workers.count=2", "parallel.schedule=gpipe",
+                                                   "train.global_batch=2048", "data.train.samples=2048")).stdout
+        assert re.search(r"^note .*1f1b instead of gpipe", many, re.MULTILINE), many
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -170,6 +170,10 @@ enum status preview_stages_print(const struct preview_stages *preview, struct bu
         st = print_most(all, fewest, out);
     if (st == ST_OK && all->instead.text[0] != '\0')
         st = buf_printf(out, "note       %s\n", all->instead.text);
+    if (st == ST_OK && fewest != all && fewest->instead.text[0] != '\0') {
+        st = buf_printf(out, "note       with %lld workers: %s\n", (long long)job->workers.min,
+                        fewest->instead.text);
+    }
     for (uint32_t i = 0; st == ST_OK && i < all->plan.count; i++)
         st = print_stage(all, i, out);
     return st;
