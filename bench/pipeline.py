@@ -5,7 +5,8 @@
 
 A GPT-2 of equal layers is cut in the middle, with 8, 16 and 32 micro-batches, by each schedule. The bubble is what the
 worker that computes longest doesn't compute between the first forward of a step and its last backward, on any worker, by
-what it does compute: by the marks of both workers' flight recorders, the newest steps that are there whole. The formula
+what it does compute: by the marks of both workers' flight recorders, the newest steps that are there whole. "unsent" is what
+it would be if the same computations, as long as they took, waited for no message on its way (of 1f1b and gpipe). The formula
 is (p - 1)/m, of interleaved a half of it, of zb-h1 a third, with halves of a backward that take as long as a forward. What
 else a step takes beyond half of one worker's is told besides: the two cores slow each other down, and the cut is never quite
 in the middle. Then two workers of a job with all of the
@@ -51,22 +52,52 @@ def step_ms(rows):
     return statistics.median(1000 * row["seconds"] for row in rows)
 
 
-def spans(records):
-    """{step: (begin, end, computes)} of one worker, in seconds; not of the step that its records begin in."""
+def actions_of(records):
+    """{step: [[phase, begin, end, computes], ...]} of one worker, an entry for each forward and each backward, in seconds; not
+    of the step that its records begin in. A backward that waits until what it sent is gone goes on after that."""
     found = {}
-    for (at, step, phase), (end, _, _) in zip(records, records[1:]):
-        if phase in COMPUTES:
-            begin, _, computes = found.get(step, (at, end, 0))
-            found[step] = (begin, end, computes + end - at)
-    return {step: found[step] for step in sorted(found)[1:]}
+    for (_, _, before), (at, step, phase), (end, _, _) in zip(records, records[1:], records[2:]):
+        actions = found.setdefault(step, [])
+        if phase not in COMPUTES:
+            continue
+        if actions and (before == "pipe" or actions[-1][0] == "data"):
+            actions[-1] = [phase, actions[-1][1], end, actions[-1][3] + end - at]
+        else:
+            actions.append([phase, at, end, end - at])
+    return {step: found[step] for step in sorted(found)[1:] if found[step]}
+
+
+def unsent(first, last):
+    """How long two stages take for their actions where messages take no time."""
+    done, clocks, at = {}, [0.0, 0.0], [0, 0]
+    counts = [{"forward": 0, "backward": 0}, {"forward": 0, "backward": 0}]
+    while at[0] < len(first) or at[1] < len(last):
+        moved = False
+        for stage, actions in enumerate((first, last)):
+            while at[stage] < len(actions):
+                phase, _, _, computes = actions[at[stage]]
+                micro = counts[stage][phase]
+                needs = (0, "forward", micro) if phase == "forward" else (1, "backward", micro)
+                if needs[0] != stage and needs not in done:
+                    break
+                clocks[stage] = max(clocks[stage], done.get(needs, 0) if needs[0] != stage else 0) + computes
+                done[stage, phase, micro] = clocks[stage]
+                counts[stage][phase] += 1
+                at[stage] += 1
+                moved = True
+        if not moved:
+            return float("nan")
+    return max(clocks)
 
 
 def bubbles(workers):
-    """Of each step that all have whole: (bubble, the longest computation by the shortest)."""
+    """Of each step that all have whole: (bubble, that without messages, the longest computation by the shortest)."""
     found = []
     for step in set.intersection(*(set(worker) for worker in workers)):
-        begins, ends, computes = zip(*(worker[step] for worker in workers))
-        found.append(((max(ends) - min(begins)) / max(computes) - 1, max(computes) / min(computes)))
+        actions = [worker[step] for worker in workers]
+        computes = [sum(action[3] for action in one) for one in actions]
+        span = max(one[-1][2] for one in actions) - min(one[0][1] for one in actions)
+        found.append([time / max(computes) - 1 for time in (span, unsent(*actions))] + [max(computes) / min(computes)])
     return found
 
 
@@ -94,13 +125,14 @@ def main():
                 alone.append(step_ms(rows_of(home, home.submit(job(micros, 1)))))
                 both = home.submit(job(micros, 2, 2, schedule))
                 piped.append(step_ms(rows_of(home, both)))
-                found += bubbles([spans(records) for records in flights(home, both)])
+                found += bubbles([actions_of(records) for records in flights(home, both)])
             one, two = statistics.median(alone), statistics.median(piped)
-            bubble, formula = statistics.median(b for b, _ in found), 1 / micros / parts.get(schedule, 1)
-            print(json.dumps({"bench": "pipeline", "case": f"{name} {schedule} m {micros}", "value": round(bubble, 3),
+            bubble, alike, longest = (round(statistics.median(of), 3) for of in zip(*found))
+            formula = 1 / micros / parts.get(schedule, 1)
+            print(json.dumps({"bench": "pipeline", "case": f"{name} {schedule} m {micros}", "value": bubble,
                               "unit": "of the computation", "yardstick": "the formula", "yardstick_value": round(formula, 4),
-                              "least": round(min(b for b, _ in found), 3), "steps": len(found),
-                              "longest_by_shortest": round(statistics.median(r for _, r in found), 3),
+                              "least": round(min(b for b, *_ in found), 3), "steps": len(found),
+                              "unsent": alike if schedule in ("1f1b", "gpipe") else None, "longest_by_shortest": longest,
                               "one_ms": round(one, 1), "stages_ms": round(two, 1), "more_than_half": round(2 * two / one - 1, 3)}),
                   flush=True)
         whole, owned = [], []
