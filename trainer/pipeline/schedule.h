@@ -12,6 +12,9 @@
  *     stage 1   F0 F1 B0 F2 B1 F3 B2 B3       F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
  *     stage 2   F0 B0 F1 B1 F2 B2 F3 B3       F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
  *
+ * So they are where sends are met. Where they are started, stages are twice as far ahead: stage 0
+ * begins with five forwards, stage 1 with three.
+ *
  * What bits depend on holds in every table: what adds to gradients (B or W) goes through a worker's
  * micro-batches in ascending order, so a lane's are added in one order, and lanes come in the order
  * that the reduction wants (comm/exact_order.h). The rest is free.
@@ -104,7 +107,7 @@ struct pipeline_options {
     uint32_t accumulate;           /* micro-batches of a lane */
     const struct layout *layout;   /* has passed layout_check() */
     const uint32_t *const *orders; /* [stages][lanes] exact_spread's of each stage's shares */
-    enum pipeline_sends sends;     /* what the order of interleaved has to come to its end with */
+    enum pipeline_sends sends;     /* what the order has to come to its end with */
 };
 
 /*

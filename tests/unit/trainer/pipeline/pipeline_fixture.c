@@ -71,11 +71,12 @@ void fixture_table(struct fixture *f, enum pipeline_schedule schedule, uint32_t 
     fixture_table_for(f, schedule, chunks, accumulate, PIPELINE_SENDS_ARE_STARTED);
 }
 
-void fixture_meets(struct fixture *f, uint32_t stages, uint32_t chunks, uint32_t micros)
+void fixture_meets(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,
+                   uint32_t chunks, uint32_t micros)
 {
-    fixture_plain(f, PIPELINE_INTERLEAVED, stages, chunks, micros);
+    fixture_plain(f, schedule, stages, chunks, micros);
     fixture_release(f);
-    fixture_table_for(f, PIPELINE_INTERLEAVED, chunks, 1, PIPELINE_SENDS_ARE_MET);
+    fixture_table_for(f, schedule, chunks, 1, PIPELINE_SENDS_ARE_MET);
 }
 
 void fixture_plain(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,

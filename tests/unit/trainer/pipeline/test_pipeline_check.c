@@ -66,7 +66,7 @@ static void give_stashes(struct pipeline_row *row)
     }
 }
 
-/* Of 1f1b with 3 stages and 4 micro-batches:
+/* Of 1f1b with 3 stages and 4 micro-batches, for sends that are met:
  *     stage 0   F0 F1 F2 B0 F3 B1 B2 B3
  *     stage 1   F0 F1 B0 F2 B1 F3 B2 B3
  *     stage 2   F0 B0 F1 B1 F2 B2 F3 B3 */
@@ -167,7 +167,7 @@ static void planted_bad_tables_are_refused_for_their_own_reason(void **state)
     for (size_t i = 0; i < sizeof(planted) / sizeof(planted[0]); i++) {
         struct fixture f;
         struct pipeline_verdict verdict;
-        fixture_plain(&f, PIPELINE_1F1B, 3, 1, 4);
+        fixture_meets(&f, PIPELINE_1F1B, 3, 1, 4);
         planted[i].plant(&f.table);
         assert_int_equal(pipeline_check(&f.table, &verdict), ST_INVALID);
         assert_string_equal(verdict.reason.text, planted[i].why);

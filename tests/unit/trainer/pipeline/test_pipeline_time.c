@@ -16,7 +16,11 @@ static struct pipeline_time time_of(enum pipeline_schedule schedule, uint32_t p,
     struct pipeline_cost costs[FIXTURE_STAGES_MAX];
     struct pipeline_time time = { 0 };
     double idle[FIXTURE_STAGES_MAX];
-    fixture_plain(&f, schedule, p, v, m);
+    if (sends == PIPELINE_SENDS_ARE_MET) {
+        fixture_meets(&f, schedule, p, v, m);
+    } else {
+        fixture_plain(&f, schedule, p, v, m);
+    }
     for (uint32_t s = 0; s < p; s++)
         costs[s] = *cost;
     assert_int_equal(pipeline_clock(&f.table, costs, sends, &time, idle), ST_OK);
@@ -112,8 +116,8 @@ static void met_sends_cost_zb_h1_its_gain(void **state)
 }
 
 /* A stage with two workers behind one with one, each twice as slow: lanes come in ascending order,
- * so with 1f1b the second waits until the first is nearly through: it is as if there were one. */
-static void a_wider_stage_gains_nothing_with_1f1b(void **state)
+ * so with 1f1b the second waits until the first is nearly through: almost as if there were one. */
+static void a_wider_stage_gains_little_with_1f1b(void **state)
 {
     (void)state;
     static const uint32_t widths[] = { 1, 2 };
@@ -130,8 +134,8 @@ static void a_wider_stage_gains_nothing_with_1f1b(void **state)
     }
     /* each worker computes for 48 */
     assert_true(fabs(time[0].whole - 67) < 1e-9);
-    assert_true(fabs(time[1].whole - 96) < 1e-9);
-    assert_true(fabs(time[1].bubble - 1) < 1e-9);
+    assert_true(fabs(time[1].whole - 90) < 1e-9);
+    assert_true(fabs(time[1].bubble - 0.875) < 1e-9);
 }
 
 int main(void)
@@ -141,7 +145,7 @@ int main(void)
         cmocka_unit_test(formulas_have_the_published_values),
         cmocka_unit_test(stages_of_other_costs_wait_for_the_slowest),
         cmocka_unit_test(met_sends_cost_zb_h1_its_gain),
-        cmocka_unit_test(a_wider_stage_gains_nothing_with_1f1b),
+        cmocka_unit_test(a_wider_stage_gains_little_with_1f1b),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
