@@ -7,7 +7,8 @@
 #include "trainer/stage/stage.h"
 #include "trainer/worker/memory_need.h"
 
-#define MIB (1024.0 * 1024.0)
+#define MIB     (1024.0 * 1024.0)
+#define NUMBERS 3 /* of workers that are measured */
 
 struct stage_need {
     uint32_t begin[STAGE_CHUNKS_MAX], end[STAGE_CHUNKS_MAX];
@@ -17,6 +18,7 @@ struct stage_need {
 
 struct stages_need {
     const struct preview_stages *of;
+    int64_t workers;
     struct job_layout layout;
     struct stage_plan plan;
     enum pipeline_schedule schedule;
@@ -96,7 +98,7 @@ static enum status measure(const struct preview_stages *preview, int64_t workers
                            struct stages_need *n, struct reason *reason)
 {
     const char *word = job_pipeline_word(preview->job->parallel.schedule);
-    *n = (struct stages_need){ .of = preview };
+    *n = (struct stages_need){ .of = preview, .workers = workers };
     const bool known = pipeline_schedule_parse(word, &n->schedule);
     CHECK(known);
     enum status st = job_layout_of(preview->job, workers, &n->layout);
@@ -120,20 +122,52 @@ static const struct memory_need *most_of(const struct stages_need *n)
     return &n->stages[n->most].need;
 }
 
-static enum status print_most(const struct stages_need *all, const struct stages_need *fewest,
-                              struct buf *out)
+/* The fewer there are, the more of the state each has; with one a stage each has the most
+ * micro-batches under way. all: [NUMBERS]; all[0] was measured, with all that the job is to have. */
+static enum status measure_fewer(struct stages_need *all, uint32_t *out_count,
+                                 struct reason *reason)
 {
     const struct preview_stages *p = all->of;
-    const long long min = p->job->workers.min;
+    const int64_t min = p->job->workers.min, single = all->plan.count;
+    enum status st = ST_OK;
+    *out_count = 1;
+    if (min < p->job->workers.count)
+        st = measure(p, min, &all[(*out_count)++], reason);
+    if (st == ST_OK && single > min && single < p->job->workers.count)
+        st = measure(p, single, &all[(*out_count)++], reason);
+    return st;
+}
+
+static enum status print_most(const struct stages_need *all, uint32_t count, struct buf *out)
+{
+    const struct stages_need *most = all;
     char text[MEMORY_NEED_TEXT];
-    if (memory_need_total(most_of(fewest)) <= memory_need_total(most_of(all))) {
+    for (uint32_t i = 1; i < count; i++) {
+        if (memory_need_total(most_of(&all[i])) > memory_need_total(most_of(most)))
+            most = &all[i];
+    }
+    if (most == all) {
         return buf_printf(out, "worker     %.1f MiB at most: stage %u\n",
                           (double)memory_need_total(most_of(all)) / MIB, all->most);
     }
-    memory_need_print(most_of(fewest), text, sizeof(text));
+    memory_need_print(most_of(most), text, sizeof(text));
     return buf_printf(out, "worker     %.1f MiB at most, one of %lld worker%s: %s\n",
-                      (double)memory_need_total(most_of(fewest)) / MIB, min, min == 1 ? "" : "s",
-                      text);
+                      (double)memory_need_total(most_of(most)) / MIB, (long long)most->workers,
+                      most->workers == 1 ? "" : "s", text);
+}
+
+static enum status print_notes(const struct stages_need *all, uint32_t count, struct buf *out)
+{
+    enum status st = ST_OK;
+    if (all->instead.text[0] != '\0')
+        return buf_printf(out, "note       %s\n", all->instead.text);
+    for (uint32_t i = 1; st == ST_OK && i < count; i++) {
+        if (all[i].instead.text[0] != '\0') {
+            st = buf_printf(out, "note       with %lld workers: %s\n", (long long)all[i].workers,
+                            all[i].instead.text);
+        }
+    }
+    return st;
 }
 
 static enum status print_stage(const struct stages_need *n, uint32_t index, struct buf *out)
@@ -156,24 +190,17 @@ static enum status print_stage(const struct stages_need *n, uint32_t index, stru
 enum status preview_stages_print(const struct preview_stages *preview, struct buf *out,
                                  struct reason *reason)
 {
-    const struct job *job = preview->job;
-    auto_free struct stages_need *all = calloc(2, sizeof(*all));
+    auto_free struct stages_need *all = calloc(NUMBERS, sizeof(*all));
+    uint32_t count = 0;
     if (all == NULL)
         return fail(ST_NO_MEMORY, reason);
-    struct stages_need *fewest = all;
-    enum status st = measure(preview, job->workers.count, all, reason);
-    if (st == ST_OK && job->workers.min < job->workers.count) {
-        fewest = &all[1]; /* the fewer there are, the more each has */
-        st = measure(preview, job->workers.min, fewest, reason);
-    }
+    enum status st = measure(preview, preview->job->workers.count, all, reason);
     if (st == ST_OK)
-        st = print_most(all, fewest, out);
-    if (st == ST_OK && all->instead.text[0] != '\0')
-        st = buf_printf(out, "note       %s\n", all->instead.text);
-    if (st == ST_OK && fewest != all && fewest->instead.text[0] != '\0') {
-        st = buf_printf(out, "note       with %lld workers: %s\n", (long long)job->workers.min,
-                        fewest->instead.text);
-    }
+        st = measure_fewer(all, &count, reason);
+    if (st == ST_OK)
+        st = print_most(all, count, out);
+    if (st == ST_OK)
+        st = print_notes(all, count, out);
     for (uint32_t i = 0; st == ST_OK && i < all->plan.count; i++)
         st = print_stage(all, i, out);
     return st;

@@ -250,6 +250,26 @@ static void a_plan_has_what_stages_take(void **state)
     assert_non_null(strstr(out.data, " MiB at most, one of 1 worker: activations "));
 }
 
+/* With four there are two micro-batches for each, with two there are more at once than the first
+ * stage could have then; one alone has all of the state, which is little here. */
+static void and_what_one_takes_where_each_stage_has_one(void **state)
+{
+    (void)state;
+    static const char *const sets[] = { "parallel.pipeline=2",
+                                        "workers={count: 4, min: 1}",
+                                        "model.context=256",
+                                        "train.lanes=4",
+                                        "train.global_batch=32",
+                                        "train.micro_batch=8",
+                                        NULL };
+    struct job *job auto_free = parse(sets);
+    auto_buf struct buf out;
+    struct reason reason = { "" };
+    buf_init(&out, 1 << 20);
+    assert_int_equal(preview_print(job, &out, &reason), ST_OK);
+    assert_non_null(strstr(out.data, " MiB at most, one of 2 workers: activations "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +279,7 @@ int main(void)
         cmocka_unit_test(what_can_not_be_cut_is_refused_with_what_can),
         cmocka_unit_test(a_plan_has_the_pipeline),
         cmocka_unit_test(a_plan_has_what_stages_take),
+        cmocka_unit_test(and_what_one_takes_where_each_stage_has_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
