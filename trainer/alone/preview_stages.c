@@ -123,7 +123,7 @@ static const struct memory_need *most_of(const struct stages_need *n)
 }
 
 /* The fewer there are, the more of the state each has; with one a stage each has the most
- * micro-batches under way. all: [NUMBERS]; all[0] was measured, with all that the job is to have. */
+ * micro-batches under way. all: [NUMBERS]; all[0] was measured, with all the job is to have. */
 static enum status measure_fewer(struct stages_need *all, uint32_t *out_count,
                                  struct reason *reason)
 {

@@ -81,8 +81,9 @@ static void order_gpipe(struct order *order)
 /* Forwards of a stage before its first backward. With as many as there are stages behind it, each
  * value is computed just as the next stage is through with the one before, if all take alike: it
  * waits for each that takes a little longer. With twice as many it is computed by then, though it
- * moves only when a stash is free for it. Where sends are met that would make a circle. Source: Zhuang et al., "On optimizing the communication of model
- * parallelism", MLSys 2023 (eager 1F1B). */
+ * moves only when a stash is free for it. Where sends are met that would make a circle. Source:
+ * Zhuang et al., "On optimizing the communication of model parallelism", MLSys 2023 (eager 1F1B).
+ */
 static uint32_t count_ahead(const struct order *order)
 {
     const uint32_t behind = order->stages - 1 - order->stage;
