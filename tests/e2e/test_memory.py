@@ -176,6 +176,8 @@ def test_a_bound_that_is_too_small_is_the_users_to_change():
 
 
 LARGE = {"model__hidden": 2048, "checkpoint__every": "1000 steps"}
+NO_COPIES = "copies between checkpoints: there are none"
+NO_BOUND = "a checkpoint: it takes more than is allowed"
 
 
 def told_of_the_bound(home, job):
@@ -188,10 +190,6 @@ def told_of_the_bound(home, job):
 def quiet_digest_of_large():
     with Home() as home:
         return home.run(**LARGE)
-
-
-NO_COPIES = "copies between checkpoints: there are none"
-NO_BOUND = "a checkpoint: it takes more than is allowed"
 
 
 @pytest.mark.parametrize("sets, fewer, lack", [

@@ -135,9 +135,8 @@ static enum status make_table(struct stage *s, uint32_t chunks, struct reason *r
     s->row = &s->table.rows[o->rank];
     CHECK(s->row->stage == s->box.stage && s->row->data == s->box.data);
     st = pipeline_check(&s->table, &verdict);
-    if (st != ST_OK) {
+    if (st != ST_OK)
         *reason = verdict.reason;
-    }
     return st;
 }
 

@@ -76,16 +76,26 @@ static void difference_is_smaller_and_the_same_with_any_number_of_threads(void *
     }
 }
 
+#define FURTHER ".t3"
+
+/* A checkpoint that lies in the folder of a further try, and a difference to it. */
+static void commit_further(struct store_fixture *f, struct saved *full, struct saved *child,
+                           char further[LIMIT_PATH + 8])
+{
+    *full = commit(f, 0, NULL);
+    train(f);
+    *child = commit(f, 0, full->dir);
+    assert_true(snprintf(further, LIMIT_PATH + 8, "%s" FURTHER, full->dir) > 0);
+    assert_int_equal(f->io->rename(f->io->self, full->dir, further), ST_OK);
+}
+
 /* What a difference is read through may lie in the folder of a further try. */
 static void parent_is_found_in_whichever_try_was_published(void **state)
 {
     struct store_fixture *f = *state;
     char further[LIMIT_PATH + 8];
-    const struct saved full = commit(f, 0, NULL);
-    train(f);
-    const struct saved child = commit(f, 0, full.dir);
-    (void)snprintf(further, sizeof(further), "%s.t3", full.dir);
-    assert_int_equal(f->io->rename(f->io->self, full.dir, further), ST_OK);
+    struct saved full, child;
+    commit_further(f, &full, &child, further);
     assert_int_equal(ckpt_folder_create(f->io, full.dir), ST_OK); /* not published */
     store_fixture_assert_saved(f, child.dir);
     struct ckpt_entry *entries = NULL;
@@ -102,7 +112,7 @@ static void parent_is_found_in_whichever_try_was_published(void **state)
 
 static enum status stat_that_fails(void *self, const char *path, struct io_stat *out)
 {
-    return strstr(path, ".t3/") ? ST_IO : io_system()->stat(self, path, out);
+    return strstr(path, FURTHER "/") ? ST_IO : io_system()->stat(self, path, out);
 }
 
 /* A disk that fails says nothing of what is on it. */
@@ -110,11 +120,8 @@ static void a_base_that_cannot_be_looked_at_is_not_missing(void **state)
 {
     struct store_fixture *f = *state;
     char further[LIMIT_PATH + 8];
-    const struct saved full = commit(f, 0, NULL);
-    train(f);
-    const struct saved child = commit(f, 0, full.dir);
-    (void)snprintf(further, sizeof(further), "%s.t3", full.dir);
-    assert_int_equal(f->io->rename(f->io->self, full.dir, further), ST_OK);
+    struct saved full, child;
+    commit_further(f, &full, &child, further);
     struct io failing = *f->io;
     failing.stat = stat_that_fails;
     assert_int_equal(ckpt_verify(&failing, child.dir, NULL, NULL, NULL), ST_IO);
