@@ -166,9 +166,8 @@ struct machine_balance {
     bool held_up;         /* ... and another worker in its place would gain enough */
     int64_t slow_at;      /* ... the first ended then */
     uint64_t slow_from;   /* ... began when rank 0 had timed so many steps */
-    uint64_t
-        saved_from; /* ... it may leave once a checkpoint of that step is there; 0: not asked */
-    int64_t replaced_at; /* a slow one was; 0: never */
+    uint64_t saved_from;  /* ... it goes once a checkpoint of that step is there; 0: not asked */
+    int64_t replaced_at;  /* a slow one was; 0: never */
 };
 
 /* Where the time went. */
