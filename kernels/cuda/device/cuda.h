@@ -125,6 +125,7 @@ MUST_CHECK enum status cuda_lt_status_at(struct backend *backend, cublasStatus_t
                                          const char *what, const char *place);
 MUST_CHECK enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t error,
                                           const char *what, const char *place);
+bool cuda_dnn_lacks_memory(cudnnStatus_t error); /* of the host or the device */
 /*
  * Comes after each launch. st: of a k_ or attention function, or of a library's call. Where the
  * backend waits for each launch (CAIRN_CUDA_SYNC) it does so here.

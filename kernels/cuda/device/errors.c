@@ -61,6 +61,12 @@ enum status cuda_lt_status_at(struct backend *backend, cublasStatus_t error, con
                           cublasLtGetStatusString(error));
 }
 
+bool cuda_dnn_lacks_memory(cudnnStatus_t error)
+{
+    return error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t error, const char *what,
                                const char *place)
 {
@@ -69,9 +75,8 @@ enum status cuda_dnn_status_at(struct backend *backend, cudnnStatus_t error, con
     const int code = (int)error;
     const bool refused =
         code >= (int)CUDNN_STATUS_BAD_PARAM && code < (int)CUDNN_STATUS_INTERNAL_ERROR;
-    const bool memory = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-                        error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    return library_status(backend, refused, memory, what, place, cudnnGetErrorString(error));
+    return library_status(backend, refused, cuda_dnn_lacks_memory(error), what, place,
+                          cudnnGetErrorString(error));
 }
 
 enum status cuda_launched_at(struct backend *backend, enum status st, const char *what,

@@ -39,7 +39,7 @@ const char *cuda_conv_name(const struct cuda_conv *conv)
     return conv->legacy.algorithm == 0 ? "0" : "1";
 }
 
-enum status cuda_conv_run(struct backend *backend, const struct cuda_conv *conv,
+enum status cuda_conv_run(struct backend *backend, struct cuda_conv *conv,
                           const struct cuda_conv_operands *operands, cudaStream_t stream)
 {
     enum status st =

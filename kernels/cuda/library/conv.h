@@ -16,7 +16,8 @@ struct cuda_conv {
     struct conv_legacy legacy; /* where there is no plan */
 };
 
-/* Errors: ST_NOT_FOUND  cuDNN computes nothing of the kind as this wants it */
+/* Errors: ST_NOT_FOUND  cuDNN computes nothing of the kind as this wants it
+ *         ST_NO_MEMORY  for the engine that it would take: another one has other bits */
 MUST_CHECK enum status cuda_conv_init(struct backend *backend, const struct cuda_conv_spec *spec,
                                       struct cuda_conv *out);
 void cuda_conv_release(struct cuda_conv *conv);
@@ -26,6 +27,6 @@ bool cuda_conv_adds(const struct cuda_conv *conv);
 /* "g", or the number of a legacy algorithm. A constant. */
 const char *cuda_conv_name(const struct cuda_conv *conv);
 /* The operands are aligned to 16 bytes. */
-MUST_CHECK enum status cuda_conv_run(struct backend *backend, const struct cuda_conv *conv,
+MUST_CHECK enum status cuda_conv_run(struct backend *backend, struct cuda_conv *conv,
                                      const struct cuda_conv_operands *operands,
                                      cudaStream_t stream);

@@ -175,6 +175,13 @@ static cudnnBackendDescriptor_t make_graph(struct maker *m, struct backend *back
     return graph;
 }
 
+/* Whether an engine that can't be made is no matter of the engine: then another one, which computes
+ * other bits, is no way out. */
+static bool is_of_the_machine(cudnnStatus_t st)
+{
+    return cuda_dnn_lacks_memory(st) || st >= CUDNN_STATUS_EXECUTION_FAILED;
+}
+
 static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_conv_spec *spec)
 {
     (void)snprintf(key, CHOICE_KEY_MAX, "conv %s %lld.%lld.%lld.%lld %lld.%d.%d.%d %s%s",
@@ -227,8 +234,9 @@ static void read_knobs(struct maker *m, cudnnBackendDescriptor_t config, struct 
 }
 
 /* The numbers of a configuration: its engine, then each knob's type and value. False: it can't be
- * used, or not be read. */
-static bool read_config(cudnnBackendDescriptor_t config, enum math math, struct choice *out)
+ * used, or not be read, which is out_st where it is the machine's doing. */
+static bool read_config(cudnnBackendDescriptor_t config, enum math math, struct choice *out,
+                        cudnnStatus_t *out_st)
 {
     struct maker m = { .st = CUDNN_STATUS_SUCCESS };
     int64_t index = 0;
@@ -241,18 +249,22 @@ static bool read_config(cudnnBackendDescriptor_t config, enum math math, struct 
     if (good)
         read_knobs(&m, config, out);
     good = good && m.st == CUDNN_STATUS_SUCCESS;
+    if (is_of_the_machine(m.st))
+        *out_st = m.st;
     unmake(&m, 0);
     return good;
 }
 
-/* Makes the plan that the numbers name; what it took is unmade where it can't be. */
+/* Makes the plan that the numbers name; what it took is unmade where it can't be. m->st stays where
+ * that is the machine's doing. */
 static bool make_plan(struct maker *m, cudnnBackendDescriptor_t graph, struct backend *backend,
                       const struct choice *choice, int64_t *out_workspace)
 {
     const int from = m->count;
     cudnnBackendDescriptor_t knobs[KNOBS_MAX];
     int64_t knob_count = 0, workspace = 0;
-    if (choice->count % 2 != 1 || choice->count > 1 + 2 * KNOBS_MAX)
+    if (m->st != CUDNN_STATUS_SUCCESS || choice->count % 2 != 1 ||
+        choice->count > 1 + 2 * KNOBS_MAX)
         return false;
     cudnnBackendDescriptor_t engine = make(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set_one(m, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
@@ -284,11 +296,13 @@ static bool make_plan(struct maker *m, cudnnBackendDescriptor_t graph, struct ba
         return true;
     }
     unmake(m, from);
-    m->st = CUDNN_STATUS_SUCCESS; /* another one may do */
+    if (!is_of_the_machine(m->st))
+        m->st = CUDNN_STATUS_SUCCESS; /* another one may do */
     return false;
 }
 
-/* What the heuristic of a mode names, in its order: the first that can be made is. */
+/* What the heuristic of a mode names, in its order: the first that can be made is. m->st: as
+ * make_plan leaves it. */
 static bool ask(struct maker *m, cudnnBackendDescriptor_t graph, struct backend *backend,
                 enum math math, cudnnBackendHeurMode_t mode, struct choice *choice,
                 int64_t *out_workspace)
@@ -304,8 +318,10 @@ static bool ask(struct maker *m, cudnnBackendDescriptor_t graph, struct backend 
     const int64_t count = get(&asked, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                               CUDNN_TYPE_BACKEND_DESCRIPTOR, RESULTS_MAX, results);
     bool found = false;
+    if (m->st == CUDNN_STATUS_SUCCESS && is_of_the_machine(asked.st))
+        m->st = asked.st;
     for (int64_t i = 0; !found && i < count && i < RESULTS_MAX; i++) {
-        found = read_config(results[i], math, choice) &&
+        found = m->st == CUDNN_STATUS_SUCCESS && read_config(results[i], math, choice, &m->st) &&
                 make_plan(m, graph, backend, choice, out_workspace);
     }
     unmake(&asked, 0);
@@ -326,8 +342,10 @@ static enum status choose(struct maker *m, struct backend *backend,
         make_plan(m, graph, backend, &stored, out_workspace))
         return choices_add(&backend->choices, &stored);
     if (!ask(m, graph, backend, spec->math, CUDNN_HEUR_MODE_A, &choice, out_workspace) &&
-        !ask(m, graph, backend, spec->math, CUDNN_HEUR_MODE_FALLBACK, &choice, out_workspace))
-        return ST_NOT_FOUND;
+        !ask(m, graph, backend, spec->math, CUDNN_HEUR_MODE_FALLBACK, &choice, out_workspace)) {
+        enum status st = CUDA_DNN_STATUS(backend, m->st, "a convolution's plan");
+        return st == ST_OK ? ST_NOT_FOUND : st;
+    }
     return made != NULL ? ST_OK : choices_add(&backend->choices, &choice);
 }
 
@@ -359,26 +377,47 @@ enum status conv_graph_init(struct backend *backend, const struct cuda_conv_spec
 
 void conv_graph_release(struct conv_graph *graph)
 {
+    if (graph->pack != NULL)
+        (void)cudnnBackendDestroyDescriptor(graph->pack);
     while (graph->made_count > 0)
         (void)cudnnBackendDestroyDescriptor(graph->made[--graph->made_count]);
     free(graph->made);
     *graph = (struct conv_graph){ .plan = NULL };
 }
 
-cudnnStatus_t conv_graph_run(const struct backend *backend, const struct conv_graph *graph,
-                             const struct cuda_conv_operands *operands)
+/* Its operands, as cuDNN takes them: those of the call before, if they lie where those did. */
+static cudnnStatus_t pack_operands(struct conv_graph *graph,
+                                   const struct cuda_conv_operands *operands)
 {
     const int64_t ids[3] = { ID_X, ID_WEIGHTS, ID_Y };
     const void *const pointers[3] = { operands->x, operands->weights, operands->y };
     struct maker m = { .st = CUDNN_STATUS_SUCCESS };
-    CHECK(!operands->adds);
+    if (graph->pack != NULL && graph->packed.x == operands->x &&
+        graph->packed.weights == operands->weights && graph->packed.y == operands->y &&
+        graph->packed.workspace == operands->workspace)
+        return m.st;
     cudnnBackendDescriptor_t pack = make(&m, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     set(&m, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
     set(&m, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers);
     set(&m, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &operands->workspace);
     finalize(&m, pack);
-    if (m.st == CUDNN_STATUS_SUCCESS)
-        m.st = cudnnBackendExecute(backend->cudnn, graph->plan, pack);
-    unmake(&m, 0);
+    if (m.st != CUDNN_STATUS_SUCCESS) {
+        unmake(&m, 0);
+        return m.st;
+    }
+    if (graph->pack != NULL)
+        (void)cudnnBackendDestroyDescriptor(graph->pack);
+    graph->pack = pack;
+    graph->packed = *operands;
     return m.st;
+}
+
+cudnnStatus_t conv_graph_run(const struct backend *backend, struct conv_graph *graph,
+                             const struct cuda_conv_operands *operands)
+{
+    CHECK(!operands->adds);
+    const cudnnStatus_t st = pack_operands(graph, operands);
+    return st == CUDNN_STATUS_SUCCESS
+               ? cudnnBackendExecute(backend->cudnn, graph->plan, graph->pack)
+               : st;
 }

@@ -34,6 +34,8 @@ struct conv_graph {
     cudnnBackendDescriptor_t *made; /* owned: all that it was made of, itself the last */
     int made_count;
     size_t workspace_bytes;
+    cudnnBackendDescriptor_t pack; /* owned: of `packed`; NULL: it hasn't run */
+    struct cuda_conv_operands packed;
 };
 
 /* Its older one. */
@@ -46,13 +48,13 @@ struct conv_legacy {
     size_t workspace_bytes;
 };
 
-/* Errors of both: ST_NOT_FOUND  it has nothing that this takes */
+/* Errors of both: ST_NOT_FOUND  it has nothing that this takes
+ *                 ST_NO_MEMORY  what it would take can't be made now */
 MUST_CHECK enum status conv_graph_init(struct backend *backend, const struct cuda_conv_spec *spec,
                                        struct conv_graph *out);
 void conv_graph_release(struct conv_graph *graph);
 /* operands->adds must be false. */
-MUST_CHECK cudnnStatus_t conv_graph_run(const struct backend *backend,
-                                        const struct conv_graph *graph,
+MUST_CHECK cudnnStatus_t conv_graph_run(const struct backend *backend, struct conv_graph *graph,
                                         const struct cuda_conv_operands *operands);
 
 MUST_CHECK enum status conv_legacy_init(struct backend *backend, const struct cuda_conv_spec *spec,

@@ -339,7 +339,7 @@ static enum status conv_input(struct backend *backend, const struct conv *self, 
 enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kernel,
                                    const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct conv *self = (const struct conv *)kernel;
+    struct conv *self = (struct conv *)kernel;
     if (self->linear != NULL)
         return cuda_op_linear_forward(backend, self->linear, buffers, stream);
     char *scratch = cuda_scratch(buffers->scratch);
@@ -402,7 +402,7 @@ static enum status conv_gradient(struct backend *backend, const struct conv *sel
     return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "conv2d gradient");
 }
 
-static enum status conv_weights_gradient(struct backend *backend, const struct conv *self,
+static enum status conv_weights_gradient(struct backend *backend, struct conv *self,
                                          const struct op_buffers *buffers, const void *g,
                                          cudaStream_t stream)
 {
@@ -453,7 +453,7 @@ static enum status conv_finish_data_gradient(struct backend *backend, const stru
         "conv2d gradient of the input");
 }
 
-static enum status conv_data_gradient(struct backend *backend, const struct conv *self,
+static enum status conv_data_gradient(struct backend *backend, struct conv *self,
                                       const struct op_buffers *buffers, const void *g,
                                       cudaStream_t stream)
 {
@@ -484,7 +484,7 @@ static enum status conv_data_gradient(struct backend *backend, const struct conv
 enum status cuda_op_conv2d_backward(struct backend *backend, struct kernel *kernel,
                                     const struct op_buffers *buffers, cudaStream_t stream)
 {
-    const struct conv *self = (const struct conv *)kernel;
+    struct conv *self = (struct conv *)kernel;
     if (self->linear != NULL)
         return cuda_op_linear_backward(backend, self->linear, buffers, stream);
     const void *g = NULL;

@@ -56,39 +56,63 @@ static void pins_of(struct backend *b, char out[8192])
     (void)snprintf(out, 8192, "%s", pins.data);
 }
 
-/* Forward of one convolution on a fresh fake. stored: pins, or NULL. */
+/* One convolution on a fresh fake, with memory for all that it reads and writes. */
+struct conv {
+    struct backend *b;
+    struct stream *stream;
+    struct kernel *kernel;
+    struct kernel_info info;
+    float *in, *weights, *out;
+    void *cache, *scratch;
+    struct op_buffers buffers;
+};
+
+/* stored: pins, or NULL. */
+static void conv_open(struct conv *c, const char *words, const char *stored)
+{
+    const struct op_spec spec = conv_spec();
+    fake_cuda_describe(words);
+    *c = (struct conv){ .b = open_cuda(stored) };
+    assert_int_equal(cuda()->stream_new(c->b, &c->stream), ST_OK);
+    assert_int_equal(cuda()->op[OP_CONV2D].prepare(c->b, &spec, &c->kernel, &c->info), ST_OK);
+    c->in = filled(c->b, c->stream, CHANNELS * SIDE * SIDE);
+    c->weights = filled(c->b, c->stream, WEIGHTS);
+    c->out = filled(c->b, c->stream, RESULTS);
+    assert_int_equal(cuda()->alloc(c->b, c->info.cache_bytes, &c->cache), ST_OK);
+    assert_int_equal(cuda()->alloc(c->b, c->info.scratch_bytes, &c->scratch), ST_OK);
+    const float *const param[OP_PARAM_MAX] = { c->weights };
+    assert_int_equal(cuda()->refresh(c->b, c->kernel, param, c->cache, c->stream), ST_OK);
+    c->buffers = (struct op_buffers){ .in = { c->in },
+                                      .out = c->out,
+                                      .param = { c->weights },
+                                      .cache = c->cache,
+                                      .scratch = c->scratch };
+}
+
+static void conv_close(struct conv *c)
+{
+    void *const all[] = { c->in, c->weights, c->out, c->cache, c->scratch };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        cuda()->free(c->b, all[i]);
+    cuda()->kernel_free(c->b, c->kernel);
+    cuda()->stream_free(c->b, c->stream);
+    cuda()->close(c->b);
+    nothing_is_left();
+}
+
+/* Its forward pass. */
 static struct run computed(const char *words, const char *stored)
 {
     struct run run = { .implementation = "" };
-    const struct op_spec spec = conv_spec();
-    struct stream *stream = NULL;
-    struct kernel *kernel = NULL;
-    fake_cuda_describe(words);
-    struct backend *b = open_cuda(stored);
-    assert_int_equal(cuda()->stream_new(b, &stream), ST_OK);
-    assert_int_equal(cuda()->op[OP_CONV2D].prepare(b, &spec, &kernel, &run.info), ST_OK);
-    (void)snprintf(run.implementation, sizeof(run.implementation), "%s", run.info.implementation);
-    float *in = filled(b, stream, CHANNELS * SIDE * SIDE), *weights = filled(b, stream, WEIGHTS);
-    float *out = filled(b, stream, RESULTS);
-    void *cache = NULL, *scratch = NULL;
-    assert_int_equal(cuda()->alloc(b, run.info.cache_bytes, &cache), ST_OK);
-    assert_int_equal(cuda()->alloc(b, run.info.scratch_bytes, &scratch), ST_OK);
-    const float *const param[OP_PARAM_MAX] = { weights };
-    assert_int_equal(cuda()->refresh(b, kernel, param, cache, stream), ST_OK);
-    const struct op_buffers buffers = {
-        .in = { in }, .out = out, .param = { weights }, .cache = cache, .scratch = scratch
-    };
-    assert_int_equal(cuda()->op[OP_CONV2D].forward(b, kernel, &buffers, stream), ST_OK);
-    assert_int_equal(cuda()->vector.copy(b, run.out, out, sizeof(run.out), stream), ST_OK);
-    assert_int_equal(cuda()->stream_sync(b, stream), ST_OK);
-    pins_of(b, run.pins);
-    void *const all[] = { in, weights, out, cache, scratch };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        cuda()->free(b, all[i]);
-    cuda()->kernel_free(b, kernel);
-    cuda()->stream_free(b, stream);
-    cuda()->close(b);
-    nothing_is_left();
+    struct conv c;
+    conv_open(&c, words, stored);
+    run.info = c.info;
+    (void)snprintf(run.implementation, sizeof(run.implementation), "%s", c.info.implementation);
+    assert_int_equal(cuda()->op[OP_CONV2D].forward(c.b, c.kernel, &c.buffers, c.stream), ST_OK);
+    assert_int_equal(cuda()->vector.copy(c.b, run.out, c.out, sizeof(run.out), c.stream), ST_OK);
+    assert_int_equal(cuda()->stream_sync(c.b, c.stream), ST_OK);
+    pins_of(c.b, run.pins);
+    conv_close(&c);
     return run;
 }
 
@@ -142,12 +166,71 @@ static void legacy_functions_compute_what_no_engine_does(void **state)
     assert_memory_equal(graph.out, refused.out, sizeof(graph.out));
 }
 
+/* Another engine would compute other bits, which nobody would see. */
+static void an_engine_that_lacks_memory_is_not_passed_over(void **state)
+{
+    (void)state;
+    const struct op_spec spec = conv_spec();
+    static const char *const words[] = { "fail=cudnnBackendFinalize:%d:4003",
+                                         "fail=cudnnBackendCreateDescriptor:%d:4003",
+                                         "fail=cudnnBackendSetAttribute:%d:4004" };
+    int refused = 0, taken = 0;
+    const struct run first = computed("", NULL);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        for (int nth = 1; nth <= 250; nth++) { /* all of a preparation's calls, and some more */
+            char described[64];
+            struct kernel *kernel = NULL;
+            struct kernel_info info;
+            (void)snprintf(described, sizeof(described), words[i], nth);
+            fake_cuda_describe(described);
+            struct backend *b = open_cuda(NULL);
+            const enum status st = cuda()->op[OP_CONV2D].prepare(b, &spec, &kernel, &info);
+            char pins[8192] = "";
+            if (st == ST_OK)
+                pins_of(b, pins);
+            cuda()->kernel_free(b, kernel);
+            cuda()->close(b);
+            nothing_is_left();
+            if (st == ST_OK && strcmp(pins, first.pins) != 0)
+                fail_msg("%s: %s", described, pins);
+            assert_true(st == ST_OK || st == ST_NO_MEMORY);
+            refused += st == ST_NO_MEMORY;
+            taken += st == ST_OK;
+        }
+    }
+    assert_true(refused > 90 && taken > 0);
+}
+
+static int descriptors_of_a_call(struct conv *c)
+{
+    const int before = fake_cuda_calls("cudnnBackendCreateDescriptor");
+    assert_int_equal(cuda()->op[OP_CONV2D].forward(c->b, c->kernel, &c->buffers, c->stream), ST_OK);
+    assert_int_equal(cuda()->stream_sync(c->b, c->stream), ST_OK);
+    return fake_cuda_calls("cudnnBackendCreateDescriptor") - before;
+}
+
+static void operands_that_lie_where_they_did_are_not_described_again(void **state)
+{
+    (void)state;
+    struct conv c;
+    conv_open(&c, "", NULL);
+    float *other = filled(c.b, c.stream, CHANNELS * SIDE * SIDE);
+    assert_int_equal(descriptors_of_a_call(&c), 1);
+    assert_int_equal(descriptors_of_a_call(&c), 0);
+    c.buffers.in[0] = other;
+    assert_int_equal(descriptors_of_a_call(&c), 1);
+    cuda()->free(c.b, other);
+    conv_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_engine_without_a_note_against_it_computes),
         cmocka_unit_test(the_engine_of_the_run_that_stored_it_is_made_again),
         cmocka_unit_test(legacy_functions_compute_what_no_engine_does),
+        cmocka_unit_test(an_engine_that_lacks_memory_is_not_passed_over),
+        cmocka_unit_test(operands_that_lie_where_they_did_are_not_described_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
