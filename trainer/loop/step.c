@@ -69,6 +69,19 @@ static struct plan_call call_of(const struct worker *w, const struct feed_item *
     return call;
 }
 
+/* A device alone has nobody to give a bucket to while it computes the next: its pass isn't cut. */
+static enum status run_backward(struct worker *w, const struct plan_call *call,
+                                struct bucket_handover *handover)
+{
+    const bool cut = handover != NULL && (w->device.table->host_memory || w->group.size > 1);
+    if (cut)
+        return plan_backward(w->plans[0], call, hand_over, handover);
+    enum status st = plan_backward(w->plans[0], call, NULL, NULL);
+    if (st == ST_OK && handover != NULL)
+        hand_over(handover, 0, 0);
+    return st;
+}
+
 static enum status run_micro(struct worker *w, const struct feed_item *item,
                              struct bucket_handover *handover)
 {
@@ -85,7 +98,7 @@ static enum status run_micro(struct worker *w, const struct feed_item *item,
     progress_phase(progress, PHASE_BACKWARD);
     fault_point("trainer.backward");
     backend_range_push(table, "backward");
-    st = plan_backward(w->plans[0], &call, handover != NULL ? hand_over : NULL, handover);
+    st = run_backward(w, &call, handover);
     backend_range_pop(table);
     return st;
 }

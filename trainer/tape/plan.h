@@ -54,10 +54,10 @@ struct plan_options {
     bool split;     /* backward is called in its two halves: what the second one needs is kept */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
-    /* Where the backend can, the forward pass and what the backward pass does between two borders
-     * of buckets are recorded (once for every set of pointers in a plan_call) and played again.
-     * Same bits. The first time each runs as usual. The first half of a split backward is one
-     * recording, for all lanes. */
+    /* Where the backend can, the forward pass and the backward pass (where on_final is told, what
+     * it does between two borders of buckets) are recorded, once for every set of pointers in a
+     * plan_call, and played again. Same bits. The first time each runs as usual. The first half of
+     * a split backward is one recording, for all lanes. */
     bool graphs;
     const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
     size_t bucket_count;

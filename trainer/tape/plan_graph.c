@@ -43,11 +43,9 @@ static struct plan_recording *find_recording(struct plan *plan,
     for (int i = 0; i < plan->recording_count; i++) {
         struct plan_recording *recording = &plan->recordings[i];
         const struct plan_section *other = &recording->section;
-        if (other->begin == section.begin && other->pass == section.pass &&
-            memcmp(&recording->key, key, sizeof *key) == 0) {
-            CHECK(other->end == section.end); /* borders are the plan's */
+        if (other->begin == section.begin && other->end == section.end &&
+            other->pass == section.pass && memcmp(&recording->key, key, sizeof *key) == 0)
             return recording;
-        }
     }
     if (plan->recording_count == PLAN_RECORDINGS_MAX)
         return NULL;

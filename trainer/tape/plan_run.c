@@ -42,12 +42,16 @@ enum status plan_forward(struct plan *plan, const struct plan_call *call)
     return st == ST_OK ? plan_nodes_poison(plan, call->stash, plan->end - 1) : st;
 }
 
-/* A pass that completes gradients, section by section. */
+/* A pass that completes gradients: section by section, or as one where nobody is told. */
 static enum status run_gradients(struct plan *plan, const struct plan_call *call,
                                  enum plan_pass pass, plan_final_fn on_final, void *arg)
 {
     CHECK(plan->options.training);
     CHECK(call->stash >= 0 && call->stash < plan->stashes);
+    if (plan->options.graphs && on_final == NULL) {
+        const struct plan_section all = { .begin = plan->begin, .end = plan->end, .pass = pass };
+        return plan_section_run(plan, call, all);
+    }
     size_t final = plan->layout.stat_at; /* elements from here on are final */
     plan_stage_tell_final(plan, final, plan->layout.count, on_final, arg);
     int end = plan->end;

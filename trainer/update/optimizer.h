@@ -128,7 +128,8 @@ struct optimizer_report {
 /*
  * sum: the tree sum of the lane vectors: its scalars and statistics, and what belongs to elements
  * that this rank owns. What ties give is added to their parameters' gradients (lane_add_ties).
- * Waits for the device.
+ * Waits for what decides; the update itself is on the stream when it returns, in front of whatever
+ * looks at the state there. With peers it waits for that, too.
  * Errors: ST_NUMERIC  loss or gradient is not finite; nothing was written, out_report is filled in
  *         ST_INVALID  there are no targets; nothing was written
  *         those of the peers: in share_params the state is neither old nor new any more

@@ -246,9 +246,8 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     if (st == ST_OK)
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);
-    if (st == ST_OK && step->peers != NULL)
-        st = step->peers->share_params(step->peers->arg, optimizer->params);
-    if (st != ST_OK)
+    if (st != ST_OK || step->peers == NULL)
         return st;
-    return optimizer->table->stream_sync(optimizer->backend, stream);
+    st = step->peers->share_params(step->peers->arg, optimizer->params);
+    return st == ST_OK ? optimizer->table->stream_sync(optimizer->backend, stream) : st;
 }

@@ -42,6 +42,7 @@ struct fake {
     void (*describe)(const char *words);
     size_t (*memory_left)(void);
     int (*objects_left)(void);
+    int (*calls)(const char *function);
 };
 
 /* ISO C has no cast from void * to a function. */
@@ -65,6 +66,7 @@ static struct fake load(void)
     find(file, "fake_cuda_describe", &fake.describe);
     find(file, "fake_cuda_memory_left", &fake.memory_left);
     find(file, "fake_cuda_objects_left", &fake.objects_left);
+    find(file, "fake_cuda_calls", &fake.calls);
     return fake;
 }
 
@@ -146,6 +148,34 @@ static void every_precision_trains(void **state)
                  { { "train.precision=fp16", NULL }, 0 } };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_job(&gpt2, rows[i].sets, rows[i].far);
+}
+
+/* Calls of a function in a run of so many steps. */
+static int calls_in(const struct ranks_job *job, const char *steps, const char *function)
+{
+    const char *const sets[] = { steps, "eval.every=100 steps", NULL };
+    const struct fake fake = load();
+    const struct ranks_options options = on_device(job, sets, 1);
+    fake.describe("");
+    free(ranks_new_well(&options));
+    return fake.calls(function);
+}
+
+/* From the third step on all is recorded. Three lanes of two micro-batches, each a graph forward
+ * and one backward; copies of parameters are another. */
+static void a_step_waits_once_and_a_device_alone_cuts_no_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *function;
+        int of_a_step;
+    } rows[] = { { "cudaStreamSynchronize", 1 }, { "cudaGraphLaunch", 3 * 2 * 2 + 1 } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const int three = calls_in(&gpt2, "train.duration=3 steps", rows[i].function);
+        const int six = calls_in(&gpt2, "train.duration=6 steps", rows[i].function);
+        if (six - three != 3 * rows[i].of_a_step)
+            fail_msg("%s: %d in three steps, %d in six", rows[i].function, three, six);
+    }
 }
 
 /* fp16's dynamic scale starts too high; what overflows is left out, and told by the norm. */
@@ -272,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_lenet_trains_as_on_the_cpu),
         cmocka_unit_test(a_gpt2_trains_as_on_the_cpu),
         cmocka_unit_test(every_precision_trains),
+        cmocka_unit_test(a_step_waits_once_and_a_device_alone_cuts_no_pass),
         IN_FOLDER(a_scale_that_is_too_high_comes_down),
         IN_FOLDER(a_restored_job_ends_as_if_nothing_had_happened),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
