@@ -3,7 +3,8 @@
  *
  * A block of a transpose moves a tile of `rows` × `columns` elements through shared memory, so that
  * reading and writing both run along the rows of memory. A tile is 32 × 32, or flatter where a or b
- * is small (3 channels, a 3×3 kernel).
+ * is small (3 channels, a 3×3 kernel), its long side a multiple of 32 so that it begins where a
+ * sector of memory does.
  */
 #include "kernels/cuda/own/k.h"
 #include "kernels/cuda/own/vector.cuh"
@@ -19,15 +20,21 @@ struct tiles {
     bool accumulate;
 };
 
+/* The long side of a tile whose other one is `side`, below TILE_SIDE. */
+static int long_side(int side)
+{
+    return TILE_ELEMENTS / side / TILE_SIDE * TILE_SIDE;
+}
+
 static struct tiles transpose_tiles_of(const struct k_transpose *args)
 {
     struct tiles t = { args->a, args->b, TILE_SIDE, TILE_SIDE, 0, 0, args->accumulate };
     if (args->a < TILE_SIDE) {
         t.rows = (int)args->a;
-        t.columns = TILE_ELEMENTS / t.rows;
+        t.columns = long_side(t.rows);
     } else if (args->b < TILE_SIDE) {
         t.columns = (int)args->b;
-        t.rows = TILE_ELEMENTS / t.columns;
+        t.rows = long_side(t.columns);
     }
     t.columns = t.columns < args->b ? t.columns : (int)args->b;
     t.rows = t.rows < args->a ? t.rows : (int)args->a;
@@ -48,7 +55,7 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
     for (int i = (int)threadIdx.x; i < count; i += VECTOR_THREADS) {
         const int row = i / t.columns, column = i % t.columns;
         if (a0 + row < t.a && b0 + column < t.b)
-            tile[row * t.pitch + column] = to_float(in[base + (a0 + row) * t.b + b0 + column]);
+            load<1>(&tile[row * t.pitch + column], in + base + (a0 + row) * t.b + b0 + column);
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < count; i += VECTOR_THREADS) {
@@ -56,8 +63,12 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
         if (a0 + row >= t.a || b0 + column >= t.b)
             continue;
         Y *const to = out + base + (b0 + column) * t.a + a0 + row;
-        const float v = tile[row * t.pitch + column];
-        *to = from_float<Y>(t.accumulate ? to_float(*to) + v : v);
+        float before = 0.0f, v = tile[row * t.pitch + column];
+        if (t.accumulate) {
+            load<1>(&before, to);
+            v += before;
+        }
+        store<1>(to, &v);
     }
 }
 

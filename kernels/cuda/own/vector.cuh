@@ -90,9 +90,31 @@ DEVICE_INLINE void check_aligned(const void *p, unsigned bytes)
 #endif
 }
 
+/* The emulator counts what is asked of the memory. */
+template <typename T> DEVICE_INLINE void note_load(const T *p, int n)
+{
+#if defined(CAIRN_EMULATE)
+    traffic_touch(TRAFFIC_LOAD, p, (size_t)n * sizeof(T), false);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
+template <typename T> DEVICE_INLINE void note_store(const T *p, int n)
+{
+#if defined(CAIRN_EMULATE)
+    traffic_touch(TRAFFIC_STORE, p, (size_t)n * sizeof(T), false);
+#else
+    (void)p;
+    (void)n;
+#endif
+}
+
 /* N elements, aligned to their size or 16 bytes, whichever is less; a single one anyhow. */
 template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 {
+    note_load(p, N);
     if constexpr (N == 1) {
         v[0] = to_float(*p);
     } else {
@@ -123,6 +145,7 @@ template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 
 template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
 {
+    note_store(p, N);
     if constexpr (N == 1) {
         *p = from_float<T>(v[0]);
     } else {

@@ -24,6 +24,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#include "tests/gpu/emulator/traffic.h"
+
 #define STACK_BYTES   (256 * 1024)
 #define THREADS_MAX   1024
 #define EXCHANGE_MAX  64
@@ -189,6 +191,11 @@ void __syncthreads(void)
             machine.fibers[i].state = READY;
     }
     give_way();
+}
+
+unsigned emulator_thread(void)
+{
+    return (unsigned)machine.current;
 }
 
 unsigned emulator_lane(void)
@@ -467,6 +474,8 @@ void emulator_run(dim3 grid, dim3 block, size_t shared, const std::function<void
                      (unsigned)(number / grid.x / grid.y) };
         block_begin(block);
         block_run(thread_order());
+        traffic_end_block();
     }
+    traffic_end_launch();
     shared_end(shared);
 }

@@ -22,6 +22,7 @@
 #include <functional>
 
 #include "common/status.h"
+#include "tests/gpu/emulator/traffic.h"
 #include "tests/gpu/emulator/types.h"
 
 extern uint3 threadIdx, blockIdx;
@@ -69,6 +70,7 @@ void __syncwarp(unsigned mask = ~0u);
  */
 void emulator_exchange(unsigned mask, const void *mine, size_t bytes, void *out);
 unsigned emulator_lane(void);
+unsigned emulator_thread(void); /* its number within the block */
 /* The same in parts: what `lane` came with, until this lane leaves by __syncwarp(mask). */
 void emulator_offer(unsigned mask, const void *mine, size_t bytes);
 const void *emulator_offered(unsigned lane);
