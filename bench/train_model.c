@@ -122,6 +122,15 @@ static void fill_state(struct train_model *model)
     free(host);
 }
 
+static void keep_copies(struct train_model *model)
+{
+    struct param_copy *copies = calloc((size_t)model->tape->param_count, sizeof(*copies));
+    must(copies == NULL ? ST_NO_MEMORY : ST_OK, "copies of parameters");
+    const size_t count = plan_copies(model->plan, copies);
+    must(optimizer_keep_copies(model->optimizer, copies, count), "copies of parameters");
+    free(copies);
+}
+
 static void open_model(struct train_model *model)
 {
     must(model_build(&model->shape, &model->tape), model->options.arch);
@@ -148,6 +157,7 @@ static void open_model(struct train_model *model)
     must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, NULL,
                        model->table, model->backend, &model->optimizer),
          "optimizer");
+    keep_copies(model);
     fill_state(model);
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
 }
@@ -328,6 +338,17 @@ static void on_final(void *arg, size_t first, size_t count)
         exact_bucket_done(model->exact, --model->bucket_next);
 }
 
+/* As the trainer's: a device alone doesn't cut its passes. */
+static enum status backward(struct train_model *model, const struct plan_call *call, bool last)
+{
+    if (last && (model->table->host_memory || model->comm != NULL))
+        return plan_backward(model->plan, call, on_final, model);
+    enum status st = plan_backward(model->plan, call, NULL, NULL);
+    if (st == ST_OK && last)
+        on_final(model, 0, 0);
+    return st;
+}
+
 void train_model_step(struct train_model *model)
 {
     exact_begin(model->exact);
@@ -340,7 +361,7 @@ void train_model_step(struct train_model *model)
                                   .lane = exact_lane(model->exact, 0) };
         bool last = lane == model->options.lanes - 1;
         must(plan_forward(model->plan, &call), "forward");
-        must(plan_backward(model->plan, &call, last ? on_final : NULL, model), "backward");
+        must(backward(model, &call, last), "backward");
         if (!last)
             must(exact_lane_done(model->exact, 0), "sum");
     }
@@ -354,7 +375,10 @@ void train_model_step(struct train_model *model)
     must(optimizer_update(model->optimizer, exact_sum(model->exact), &of, model->stream,
                           &model->report),
          "update");
-    must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
+    const float *params = optimizer_params(model->optimizer);
+    must(model->report.copied ? plan_refresh_rest(model->plan, params)
+                              : plan_refresh(model->plan, params),
+         "refresh");
 }
 
 double train_model_loss(const struct train_model *model)

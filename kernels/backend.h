@@ -52,6 +52,14 @@ struct kernel_info {
     size_t saved_bytes;   /* lives from forward to backward */
     size_t scratch_bytes; /* lives for one call; what forward or backward needs, the greater */
     size_t cache_bytes;   /* parameters in the kernel's own format; see refresh */
+    /* refresh writes copies of parameters and nothing else that changes, so that an update may
+     * write them itself (struct copy_map): those of param[i] where .is, at .at of the cache. */
+    bool caches_copies;
+    struct {
+        bool is;
+        enum dtype dtype;
+        size_t at;
+    } cached[OP_PARAM_MAX];
     bool backward_needs_in[OP_IN_MAX]; /* in[i] must live until backward */
     bool backward_needs_out;           /* out must */
     /* Backward writes no din[i]: its bytes are those of din[din_alias[i]], or of dout[0] where
@@ -130,11 +138,24 @@ struct decay_map {
     size_t count;
 };
 
+/* What an update writes beside the parameters: out[i - first] = element i, rounded, for the runs of
+ * elements that kernels keep copies of. Only where kernels say so (caches_copies). */
+struct param_copy {
+    uint64_t first, count; /* elements, from param[0] */
+    void *out;
+    enum dtype dtype;
+};
+struct copy_map {
+    const struct param_copy *copies; /* ascending and apart; in device memory */
+    size_t count;
+};
+
 struct sgd_args {
     float lr, momentum, weight_decay;
     float grad_scale; /* gradient = grad · grad_scale, before decay */
     bool nesterov;
     const struct decay_map *decay; /* may be NULL; borders count from param[0] */
+    const struct copy_map *copies; /* may be NULL */
     bool first; /* the momentum buffer is set instead of added to, as PyTorch's first step does */
 };
 
@@ -142,6 +163,7 @@ struct adamw_args {
     float lr, beta1, beta2, eps, weight_decay;
     float grad_scale;
     const struct decay_map *decay; /* may be NULL; borders count from param[0] */
+    const struct copy_map *copies; /* may be NULL */
     uint64_t t;                    /* 1 at the first update */
 };
 
@@ -210,8 +232,8 @@ struct backend_table {
     enum status (*capture_end)(struct backend *backend, struct stream *stream, int *out_graph);
     enum status (*replay)(struct backend *backend, int graph, struct stream *stream);
     struct op_table op[OP_COUNT];
-    /* Rewrites a kernel's cache from its flat parameters. Called after every update, and after a
-     * restore. */
+    /* Rewrites a kernel's cache from its flat parameters. Called after every update that didn't
+     * write it, and after a restore. */
     enum status (*refresh)(struct backend *backend, struct kernel *kernel,
                            const float *const param[OP_PARAM_MAX], void *cache,
                            struct stream *stream);

@@ -359,6 +359,7 @@ static enum status cpu_sgd(struct backend *b, float *param, float *momentum, con
 {
     (void)s;
     cpu_enter(b);
+    CHECK(args->copies == NULL); /* no kernel here keeps any */
     b->loops.flat->sgd(param, momentum, grad, n, args);
     return ST_OK;
 }
@@ -368,6 +369,7 @@ static enum status cpu_adamw(struct backend *b, float *param, float *m, float *v
 {
     (void)s;
     cpu_enter(b);
+    CHECK(args->copies == NULL);
     b->loops.flat->adamw(param, m, v, grad, n, args);
     return ST_OK;
 }

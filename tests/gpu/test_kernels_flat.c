@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/own/k.h"
 #include "kernels/mix.h"
+#include "tests/gpu/device.h"
 #include "tests/gpu/kernel_run.h"
 #include "tests/test.h"
 
@@ -125,6 +126,48 @@ static struct decay_map map_of(struct run *run, const struct update_case *c)
                                c->borders };
 }
 
+/* Copies of parts of the parameters, in all types: one that begins and ends within vectors, one
+ * that spans blocks, one that begins within a block. */
+#define COPIES 3
+
+struct kept {
+    struct copy_map map;
+    struct param_copy copy[COPIES];
+};
+
+static struct kept keep(struct run *run, uint64_t n)
+{
+    static const enum dtype types[COPIES] = { DTYPE_BF16, DTYPE_F16, DTYPE_F32 };
+    const uint64_t first[COPIES] = { n / 20, n / 7, n - n / 3 };
+    const uint64_t end[COPIES] = { n / 11, n / 2 + 1, n };
+    struct kept kept = { .map = { NULL, 0 } };
+    for (int i = 0; i < COPIES; i++) {
+        if (first[i] < end[i] && (i == 0 || first[i] >= end[i - 1])) {
+            struct param_copy *c = &kept.copy[kept.map.count++];
+            *c = (struct param_copy){ first[i], end[i] - first[i], NULL, types[i] };
+            c->out = run_out(run, c->dtype, (int64_t)c->count);
+        }
+    }
+    void *copies = run_scratch(run, sizeof(kept.copy)); /* addresses: others under each seed */
+    device_put(copies, kept.copy, sizeof(kept.copy));
+    kept.map.copies = copies;
+    return kept;
+}
+
+/* Each is what the parameter is now, rounded. */
+static void expect_kept(struct run *run, const struct kept *kept, const float *param, int64_t n)
+{
+    double *all = run_host(run, (size_t)n * sizeof(*all));
+    double *got = run_host(run, (size_t)n * sizeof(*got));
+    run_values(run, param, DTYPE_F32, all, n);
+    for (size_t i = 0; i < kept->map.count; i++) {
+        const struct param_copy *c = &kept->copy[i];
+        run_values(run, c->out, c->dtype, got, (int64_t)c->count);
+        for (uint64_t k = 0; k < c->count; k++)
+            assert_true(got[k] == run_round(c->dtype, all[c->first + k]));
+    }
+}
+
 /* variant & 1: momentum, & 2: the first step, & 4: Nesterov's, & 8: no decay map */
 static void sgd(struct run *run, const void *arg)
 {
@@ -133,13 +176,15 @@ static void sgd(struct run *run, const void *arg)
     double *momentum = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
     const double *grad = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
     const struct decay_map map = map_of(run, c);
-    const struct sgd_args args = { .lr = 0.1f,
-                                   .momentum = (c->variant & 1) != 0 ? 0.9f : 0.0f,
-                                   .weight_decay = 0.01f,
-                                   .grad_scale = 0.25f,
-                                   .nesterov = (c->variant & 4) != 0,
-                                   .decay = (c->variant & 8) != 0 ? NULL : &map,
-                                   .first = (c->variant & 2) != 0 };
+    struct sgd_args args = { .lr = 0.1f,
+                             .momentum = (c->variant & 1) != 0 ? 0.9f : 0.0f,
+                             .weight_decay = 0.01f,
+                             .grad_scale = 0.25f,
+                             .nesterov = (c->variant & 4) != 0,
+                             .decay = (c->variant & 8) != 0 ? NULL : &map,
+                             .first = (c->variant & 2) != 0 };
+    const struct kept kept = keep(run, (uint64_t)c->n);
+    args.copies = &kept.map;
     float *p = run_in_flat(run, param, c->n), *m = run_in_flat(run, momentum, c->n);
     const double keep = args.first ? 0.0 : (double)args.momentum;
     for (int64_t i = 0; i < c->n; i++) {
@@ -158,6 +203,7 @@ static void sgd(struct run *run, const void *arg)
                      ST_OK);
     run_expect(run, p, DTYPE_F32, param, c->n, NEAR);
     run_expect(run, m, DTYPE_F32, momentum, c->n, NEAR);
+    expect_kept(run, &kept, p, c->n);
 }
 
 static void adamw(struct run *run, const void *arg)
@@ -169,6 +215,8 @@ static void adamw(struct run *run, const void *arg)
     const double *grad = run_random(run, DTYPE_F32, c->n, -1.0, 1.0);
     const struct decay_map map = map_of(run, c);
     const double t = 1.0 + (double)c->variant;
+    const struct kept none = { .map = { NULL, 0 } };
+    const struct kept kept = (c->variant & 2) != 0 ? none : keep(run, (uint64_t)c->n);
     const struct adamw_args args = { .lr = 0.01f,
                                      .beta1 = 0.9f,
                                      .beta2 = 0.95f,
@@ -176,6 +224,7 @@ static void adamw(struct run *run, const void *arg)
                                      .weight_decay = 0.1f,
                                      .grad_scale = 0.5f,
                                      .decay = (c->variant & 8) != 0 ? NULL : &map,
+                                     .copies = kept.map.count == 0 ? NULL : &kept.map,
                                      .t = (uint64_t)c->variant + 1 };
     const struct k_adamw_buffers b = { run_in_flat(run, param, c->n), run_in_flat(run, m, c->n),
                                        run_in_flat(run, v, c->n), run_in_flat(run, grad, c->n) };
@@ -195,6 +244,7 @@ static void adamw(struct run *run, const void *arg)
     run_expect(run, b.param, DTYPE_F32, param, c->n, 2 * NEAR);
     run_expect(run, b.m, DTYPE_F32, m, c->n, NEAR);
     run_expect(run, b.v, DTYPE_F32, v, c->n, 2 * NEAR);
+    expect_kept(run, &kept, b.param, c->n);
 }
 
 static void updates_are_those_of_the_definition_and_decay_where_the_map_says(void **state)

@@ -99,7 +99,7 @@ enum status evaluation_run(struct worker *worker, struct evaluation *out)
     struct worker *w = worker;
     CHECK(w->eval_plans[0] != NULL);
     progress_phase(w->options.progress, PHASE_EVALUATION);
-    enum status st = worker_refresh(w, true);
+    enum status st = worker_refresh(w, REFRESH_EVALUATION);
     if (st == ST_OK)
         st = evaluate_own(w);
     if (st != ST_OK)

@@ -149,7 +149,7 @@ enum status step_rehearse(struct worker *worker)
         return ST_OK; /* whose inputs come from others */
     enum status st = state_clear(w);
     if (st == ST_OK)
-        st = worker_refresh(w, false);
+        st = worker_refresh(w, REFRESH_TRAINING);
     feed_start(w->batches, 0);
     exact_begin(w->exact);
     for (uint32_t left = w->lane_count; st == ST_OK && left > 0; left--) {
@@ -361,6 +361,6 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
         return leave_out(w, step);
     fault_point("trainer.refresh");
     flip_state(w);
-    st = worker_refresh(w, false);
+    st = worker_refresh(w, out->copied ? REFRESH_REST : REFRESH_TRAINING);
     return st == ST_OK ? worker_scale(w, false) : st;
 }

@@ -95,9 +95,14 @@ MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
 /* Implementations of the whole tape, in its order, as a JSON array: a pin. */
 MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
 
+/* What of the kernels' copies of the parameters an update may write itself (struct copy_map).
+ * out: room for each parameter of the tape. Returns how many there are, ascending. */
+size_t plan_copies(const struct plan *plan, struct param_copy *out);
 /* Rewrites the kernels' copies of the parameters: after every update, and once the state was filled
  * in. */
 MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
+/* The same after an update that wrote those of plan_copies: the rest, if there is any. */
+MUST_CHECK enum status plan_refresh_rest(struct plan *plan, const float *params);
 
 /*
  * One micro-batch. All pointers but the last three lead to the backend's memory; what lies there

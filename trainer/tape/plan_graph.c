@@ -80,7 +80,7 @@ static enum status play(const struct plan *plan, const struct plan_recording *re
     const struct plan_section *section = &recording->section;
     const bool forward = section->pass == PLAN_PASS_FORWARD;
     const int last = forward ? section->end - 1 : section->begin;
-    if (st != ST_OK || section->pass == PLAN_PASS_REFRESH)
+    if (st != ST_OK || plan_refreshes(section->pass))
         return st;
     return plan_nodes_report(plan, last, !forward);
 }
@@ -94,8 +94,8 @@ static bool is_empty(const struct plan *plan, struct plan_section section)
         const bool inputs =
             node->din[0] != NO_REGION || node->din[1] != NO_REGION || node->adaptation_count > 0;
         const bool params = plan->tape->nodes[n].param[0] >= 0;
-        if (section.pass == PLAN_PASS_REFRESH) {
-            empty = node->cache == NULL;
+        if (plan_refreshes(section.pass)) {
+            empty = !plan_is_refreshed(node, section.pass);
             continue;
         }
         empty = !node->backward || (section.pass == PLAN_PASS_INPUTS && !inputs) ||

@@ -79,6 +79,7 @@ struct plan_node {
     struct kernel *kernel;
     struct kernel_info info;
     void *cache;
+    bool copied;                                  /* plan_copies has all that the cache has */
     bool backward;                                /* has one */
     int saved, scratch_forward, scratch_backward; /* regions, as those below */
     int scratch_params;                           /* of the second half, where backward is split */
@@ -96,6 +97,7 @@ enum plan_pass {
     PLAN_PASS_INPUTS,
     PLAN_PASS_PARAMS,
     PLAN_PASS_REFRESH, /* of kernels' own copies of parameters; upwards */
+    PLAN_PASS_REST,    /* the same, of kernels that plan_copies doesn't have */
 };
 
 /* Nodes [begin, end) of one pass, run upwards or, where it is a backward one, downwards: what is
@@ -140,6 +142,17 @@ struct plan {
     struct plan_recording *recordings; /* NULL: nothing is recorded */
     int recording_count;
 };
+
+/* Whether a pass rewrites kernels' copies of parameters; and which of them. */
+static inline bool plan_refreshes(enum plan_pass pass)
+{
+    return pass == PLAN_PASS_REFRESH || pass == PLAN_PASS_REST;
+}
+
+static inline bool plan_is_refreshed(const struct plan_node *node, enum plan_pass pass)
+{
+    return node->cache != NULL && !(pass == PLAN_PASS_REST && node->copied);
+}
 
 /* Where a region lies in a stash; NO_REGION: NULL. */
 static inline void *plan_region_at(const struct plan *plan, int stash, int region)

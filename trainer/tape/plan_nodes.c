@@ -226,7 +226,7 @@ static enum status run_refresh(const struct plan *plan, const float *params,
         const struct plan_node *node = &plan->nodes[n];
         const struct tape_node *at = &plan->tape->nodes[n];
         const float *param[OP_PARAM_MAX] = { NULL };
-        if (node->cache == NULL)
+        if (!plan_is_refreshed(node, section.pass))
             continue;
         for (int i = 0; i < OP_PARAM_MAX; i++) {
             if (at->param[i] >= 0)
@@ -254,6 +254,7 @@ enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call
     case PLAN_PASS_PARAMS:
         break;
     case PLAN_PASS_REFRESH:
+    case PLAN_PASS_REST:
         return run_refresh(plan, call->params, section);
     }
     return st == ST_OK ? run_backward(plan, call, section) : st;

@@ -149,6 +149,53 @@ static enum status allocate_plan(struct plan *plan)
     return ST_OK;
 }
 
+/* The copy of a parameter that a node's kernel keeps, which an update may write. */
+static bool has_copy(const struct plan *plan, int n, int param, struct param_copy *out)
+{
+    const struct tape_node *at = &plan->tape->nodes[n];
+    const struct plan_node *node = &plan->nodes[n];
+    for (int i = 0; i < OP_PARAM_MAX && node->cache != NULL && node->info.caches_copies; i++) {
+        if (at->param[i] != param || !node->info.cached[i].is)
+            continue;
+        *out = (struct param_copy){ .first = plan->tape->params[param].offset,
+                                    .count = plan->tape->params[param].count,
+                                    .out = (char *)node->cache + node->info.cached[i].at,
+                                    .dtype = node->info.cached[i].dtype };
+        return true;
+    }
+    return false;
+}
+
+/* An update writes one copy of an element: of a parameter that two kernels keep copies of, none. */
+static int copies_of(const struct plan *plan, int param, struct param_copy *out)
+{
+    int count = 0;
+    for (int n = plan->begin; n < plan->end; n++)
+        count += has_copy(plan, n, param, out);
+    return count;
+}
+
+static void note_copied(struct plan *plan)
+{
+    struct param_copy copy;
+    for (int n = plan->begin; n < plan->end; n++) {
+        struct plan_node *node = &plan->nodes[n];
+        node->copied = node->cache != NULL && node->info.caches_copies;
+        for (int i = 0; i < OP_PARAM_MAX && node->copied; i++) {
+            node->copied = !node->info.cached[i].is ||
+                           copies_of(plan, plan->tape->nodes[n].param[i], &copy) == 1;
+        }
+    }
+}
+
+size_t plan_copies(const struct plan *plan, struct param_copy *out)
+{
+    size_t count = 0;
+    for (int p = 0; p < plan->tape->param_count; p++)
+        count += copies_of(plan, p, &out[count]) == 1;
+    return count;
+}
+
 static enum status prepare_plan(struct plan *plan)
 {
     set_batch(plan);
@@ -163,7 +210,10 @@ static enum status prepare_plan(struct plan *plan)
     enum status st = plan_memory_lay_out(plan);
     if (st != ST_OK || plan->options.stream == NULL)
         return st;
-    return allocate_plan(plan);
+    st = allocate_plan(plan);
+    if (st == ST_OK)
+        note_copied(plan);
+    return st;
 }
 
 static struct plan *plan_alloc(const struct tape *tape)

@@ -98,11 +98,19 @@ enum status plan_backward_params(struct plan *plan, const struct plan_call *call
     return run_gradients(plan, call, PLAN_PASS_PARAMS, on_final, arg);
 }
 
-enum status plan_refresh(struct plan *plan, const float *params)
+static enum status refresh(struct plan *plan, const float *params, enum plan_pass pass)
 {
     const struct plan_call call = { .params = params };
-    const struct plan_section all = { .begin = plan->begin,
-                                      .end = plan->end,
-                                      .pass = PLAN_PASS_REFRESH };
+    const struct plan_section all = { .begin = plan->begin, .end = plan->end, .pass = pass };
     return plan_section_run(plan, &call, all);
+}
+
+enum status plan_refresh(struct plan *plan, const float *params)
+{
+    return refresh(plan, params, PLAN_PASS_REFRESH);
+}
+
+enum status plan_refresh_rest(struct plan *plan, const float *params)
+{
+    return refresh(plan, params, PLAN_PASS_REST);
 }

@@ -9,7 +9,8 @@
  * rank has the moments of its own elements only: addresses for all, memory for those. It updates
  * its elements of the parameters, and gets the others from who owns them.
  *
- * After an update, and after the state was restored from outside, plan_refresh is due.
+ * After the state was restored from outside plan_refresh is due; after an update as well, or
+ * plan_refresh_rest where it wrote kernels' copies.
  *
  * Thread: one at a time.
  * Source: SGD and AdamW as torch.optim has them, but that the kinds in no_decay don't decay;
@@ -89,6 +90,10 @@ struct optimizer_move {
  * left. Errors: the backend's, move's */
 MUST_CHECK enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
                                      const struct optimizer_move *move);
+/* What kernels keep copies of, which updates write from now on wherever no other rank owns parts of
+ * the moments (report.copied). copies: borrowed for the call. Once. ST_NO_MEMORY */
+MUST_CHECK enum status optimizer_keep_copies(struct optimizer *optimizer,
+                                             const struct param_copy *copies, size_t count);
 void optimizer_free(struct optimizer *optimizer);
 
 float *optimizer_params(struct optimizer *optimizer);
@@ -123,6 +128,7 @@ struct optimizer_report {
     double targets;
     bool overflow; /* the loss is finite, the gradient is not: nothing was written */
     bool began;    /* the state is not the old one any more; also after an error */
+    bool copied;   /* kernels' copies (optimizer_keep_copies) are new, too */
 };
 
 /*

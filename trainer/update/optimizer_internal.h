@@ -57,6 +57,7 @@ struct optimizer {
     uint64_t *sums_read;     /* ... of all buffers; host memory */
     size_t sums_max;         /* of them there is room for */
     uint64_t *decay_borders; /* of all parts; device memory; NULL: all decay */
+    struct copy_map copies;  /* that kernels keep; elements of the state; device memory */
     struct ckpt_buffer buffers[OPTIMIZER_BUFFERS_MAX];
     struct ckpt_tensor *tensors;
     uint32_t buffer_count, tensor_count;

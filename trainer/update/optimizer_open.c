@@ -382,6 +382,20 @@ static enum status own(struct optimizer *optimizer, const struct owners *owners)
     return st;
 }
 
+enum status optimizer_keep_copies(struct optimizer *optimizer, const struct param_copy *copies,
+                                  size_t count)
+{
+    void *memory = NULL;
+    CHECK(optimizer->copies.count == 0);
+    if (count == 0)
+        return ST_OK;
+    enum status st = optimizer->table->alloc(optimizer->backend, count * sizeof(*copies), &memory);
+    if (st != ST_OK)
+        return st;
+    optimizer->copies = (struct copy_map){ memory, count };
+    return copy_to_device(optimizer, memory, copies, count * sizeof(*copies));
+}
+
 enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
                           const struct optimizer_move *move)
 {
@@ -471,6 +485,8 @@ void optimizer_free(struct optimizer *optimizer)
                 optimizer->stats_in_parts);
     free_moments(optimizer, optimizer->moments, optimizer->shares);
     let_go(optimizer);
+    if (optimizer->copies.count > 0)
+        table->free(optimizer->backend, (void *)optimizer->copies.copies);
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
         if (owned[i] != NULL)
             table->free(optimizer->backend, owned[i]);

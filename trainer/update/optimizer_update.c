@@ -161,6 +161,12 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
 
 /* ---- the update ---- */
 
+/* What an update writes of kernels' copies. Of shared moments it has but a part of the elements. */
+static const struct copy_map *copies_of(const struct optimizer *optimizer)
+{
+    return optimizer->shares || optimizer->copies.count == 0 ? NULL : &optimizer->copies;
+}
+
 static enum status update_part(struct optimizer *optimizer, const struct optimizer_part *part,
                                const float *sum, const struct optimizer_step *step, float scale,
                                struct stream *stream)
@@ -180,6 +186,7 @@ static enum status update_part(struct optimizer *optimizer, const struct optimiz
                                  .grad_scale = scale,
                                  .nesterov = options->nesterov,
                                  .decay = decay,
+                                 .copies = copies_of(optimizer),
                                  .first = step->update == 1 };
         return vector->sgd(optimizer->backend, params, moments[0], sum, part->count, &args, stream);
     }
@@ -190,6 +197,7 @@ static enum status update_part(struct optimizer *optimizer, const struct optimiz
                                .weight_decay = options->weight_decay,
                                .grad_scale = scale,
                                .decay = decay,
+                               .copies = copies_of(optimizer),
                                .t = step->update };
     return vector->adamw(optimizer->backend, params, moments[0], moments[1], sum, part->count,
                          &args, stream);
@@ -243,6 +251,7 @@ enum status optimizer_update(struct optimizer *optimizer, float *sum,
     if (st != ST_OK || report.overflow)
         return st;
     out_report->began = true;
+    out_report->copied = copies_of(optimizer) != NULL;
     st = update_params(optimizer, sum, step, grad_scale(optimizer, step, &report), stream);
     if (st == ST_OK)
         st = update_stats(optimizer, sum, (double)optimizer->scalars[SUM_MICRO], stream);

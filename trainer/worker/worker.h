@@ -209,8 +209,9 @@ bool worker_skip_has(const struct worker *worker, uint64_t step);
 /* How many steps before `step` are left out. */
 size_t worker_skip_before(const struct worker *worker, uint64_t step);
 
-/* plan_refresh of the plans, or those of evaluations. */
-MUST_CHECK enum status worker_refresh(struct worker *worker, bool evaluation);
+/* plan_refresh of the plans, or those of evaluations; or after an update what that didn't write. */
+enum worker_refreshed { REFRESH_TRAINING, REFRESH_EVALUATION, REFRESH_REST };
+MUST_CHECK enum status worker_refresh(struct worker *worker, enum worker_refreshed what);
 
 /* After an update, or an overflow: the next loss scale. ST_NUMERIC: it can't be lowered. */
 MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);

@@ -307,7 +307,7 @@ enum status worker_start(struct worker *worker, uint64_t step, struct reason *re
     if (st == ST_OK && w->stage != NULL)
         st = stage_spread(w->stage);
     if (st == ST_OK)
-        st = worker_refresh(w, false);
+        st = worker_refresh(w, REFRESH_TRAINING);
     if (st != ST_OK)
         return worker_fail_device(w, st, "starting", reason);
     feed_start(w->batches, step);

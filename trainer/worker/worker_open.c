@@ -360,13 +360,27 @@ void worker_close_plans(struct worker *w)
     }
 }
 
-enum status worker_refresh(struct worker *worker, bool evaluation)
+enum status worker_refresh(struct worker *worker, enum worker_refreshed what)
 {
-    struct plan *const *plans = evaluation ? worker->eval_plans : worker->plans;
+    const float *params = optimizer_params(worker->optimizer);
+    struct plan *const *plans = what == REFRESH_EVALUATION ? worker->eval_plans : worker->plans;
     enum status st = ST_OK;
-    for (uint32_t c = 0; st == ST_OK && c < worker->plan_count; c++)
-        st = plan_refresh(plans[c], optimizer_params(worker->optimizer));
+    for (uint32_t c = 0; st == ST_OK && c < worker->plan_count; c++) {
+        st = what == REFRESH_REST ? plan_refresh_rest(plans[c], params)
+                                  : plan_refresh(plans[c], params);
+    }
     return st;
+}
+
+/* The plans of a pipeline's stages may be made anew, and others own parts of what they read. */
+static enum status hand_over_copies(struct worker *w)
+{
+    if (w->stage != NULL)
+        return ST_OK;
+    auto_free struct param_copy *copies = calloc((size_t)w->tape->param_count, sizeof(*copies));
+    if (copies == NULL)
+        return ST_NO_MEMORY;
+    return optimizer_keep_copies(w->optimizer, copies, plan_copies(w->plans[0], copies));
 }
 
 static enum status prepare_model(struct worker *w, struct reason *reason)
@@ -378,6 +392,8 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
                            w->device.backend, &w->optimizer);
         ownership_note_held(&w->ownership);
     }
+    if (st == ST_OK)
+        st = hand_over_copies(w);
     if (st == ST_OK)
         st = scaling_open(w);
     if (st == ST_OK)

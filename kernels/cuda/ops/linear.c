@@ -247,11 +247,15 @@ static struct kernel_info linear_describe(struct linear *self)
     const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
     const struct tensor out = linear_out(self);
     const bool keeps = is_gelu(spec) && spec->training;
+    const size_t cache_bytes = cache_layout(self);
     return (struct kernel_info){
         .out = out,
         .saved_bytes = keeps ? (size_t)(self->n * self->o) * dtype_size(self->result) : 0,
         .scratch_bytes = linear_lay_out(self),
-        .cache_bytes = cache_layout(self),
+        .cache_bytes = cache_bytes,
+        .caches_copies = cache_bytes > 0,
+        .cached = { { caches_weight(self), self->type, 0 },
+                    { attr->bias, self->result, self->cached_bias } },
         .backward_needs_in = { true },
         .backward_needs_out = attr->activation == ACTIVATION_RELU,
         .din_aliases_dout = { false, attr->residual },

@@ -152,22 +152,99 @@ DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
     return low;
 }
 
-/*
- * of_block[0], [1]: borders up to the block's first element, up to its last. All threads call it.
- */
-DEVICE_INLINE void block_borders(const struct decay &d, int64_t first, size_t *of_block)
-{
-    if (threadIdx.x == 0)
-        of_block[0] = borders_before(d, (uint64_t)first);
-    if (threadIdx.x == 32)
-        of_block[1] = borders_before(d, (uint64_t)first + BLOCK_ELEMENTS - 1);
-    __syncthreads();
-}
-
 DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t i)
 {
     const size_t before = of_block[0] == of_block[1] ? of_block[0] : borders_before(d, (uint64_t)i);
     return before % 2 == 0;
+}
+
+/* Copies of runs of elements (struct copy_map). */
+struct copies {
+    const struct param_copy *at;
+    size_t count;
+};
+
+/* The number of copies that begin at or before i: the last of them may have it. */
+DEVICE_INLINE size_t copies_before(const struct copies &c, uint64_t i)
+{
+    size_t low = 0, high = c.count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (c.at[middle].first <= i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+template <int N, typename T> DEVICE_INLINE void store_copy(void *out, uint64_t at, const float *v)
+{
+    T *const to = (T *)out + at;
+    if constexpr (N > 1) {
+        if ((uintptr_t)to % (N * sizeof(T)) != 0) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                store<1>(to + k, v + k);
+            return;
+        }
+    }
+    store<N>(to, v);
+}
+
+template <int N>
+DEVICE_INLINE void write_copy(const struct param_copy &c, uint64_t i, const float *v)
+{
+    if (c.dtype == DTYPE_BF16)
+        store_copy<N, __nv_bfloat16>(c.out, i - c.first, v);
+    else if (c.dtype == DTYPE_F16)
+        store_copy<N, __half>(c.out, i - c.first, v);
+    else
+        store_copy<N, float>(c.out, i - c.first, v);
+}
+
+/* Elements i … i + N - 1, which are now v, where a copy of them is kept. */
+template <int N>
+DEVICE_INLINE void write_copies(const struct copies &c, const size_t *of_block, int64_t i,
+                                const float *v)
+{
+    if (of_block[1] == 0)
+        return;
+    if (of_block[0] == of_block[1]) {
+        const struct param_copy &copy = c.at[of_block[0] - 1];
+        const uint64_t end = copy.first + copy.count;
+        if ((uint64_t)i >= end)
+            return;
+        if ((uint64_t)i + N <= end) {
+            write_copy<N>(copy, (uint64_t)i, v);
+            return;
+        }
+    }
+    for (int k = 0; k < N; k++) {
+        const uint64_t at = (uint64_t)i + (uint64_t)k;
+        const size_t before = copies_before(c, at);
+        if (before > 0 && at - c.at[before - 1].first < c.at[before - 1].count)
+            write_copy<1>(c.at[before - 1], at, v + k);
+    }
+}
+
+/*
+ * What there is up to the block's first element, and up to its last: [0], [1] borders of decay,
+ * [2], [3] copies. All threads call it.
+ */
+DEVICE_INLINE void look_up_block(const struct decay &d, const struct copies &c, int64_t first,
+                                 size_t *of_block)
+{
+    const uint64_t begin = (uint64_t)first, last = begin + BLOCK_ELEMENTS - 1;
+    if (threadIdx.x == 0)
+        of_block[0] = borders_before(d, begin);
+    if (threadIdx.x == 32)
+        of_block[1] = borders_before(d, last);
+    if (threadIdx.x == 64)
+        of_block[2] = copies_before(c, begin);
+    if (threadIdx.x == 96)
+        of_block[3] = copies_before(c, last);
+    __syncthreads();
 }
 
 /* What an element gets where it decays, and otherwise. */
@@ -177,13 +254,15 @@ struct decay_values {
 
 /*
  * An update of N neighbours is f.read<N>(i, state), then f.write<N>(i, state, value), value[k] by
- * whether element i + k decays. What is read is on its way while the borders are looked up.
+ * whether element i + k decays, which leaves the new parameters in state.p. What is read is on its
+ * way while the borders are looked up.
  */
 template <int WIDTH, typename F>
 static __global__ void __launch_bounds__(VECTOR_THREADS)
-    vector_update_kernel(int64_t n, F f, struct decay d, struct decay_values values)
+    vector_update_kernel(int64_t n, F f, struct decay d, struct decay_values values,
+                         struct copies copies)
 {
-    SHARED_ARRAY(size_t, of_block, 2);
+    SHARED_ARRAY(size_t, of_block, 4);
     const int64_t first = (int64_t)blockIdx.x * BLOCK_ELEMENTS;
     const int64_t mine = first + (int64_t)threadIdx.x * 4;
     const bool whole = WIDTH == 4 && mine + 4 <= n;
@@ -191,12 +270,13 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
     float value[4];
     if (whole)
         f.template read<4>(mine, wide);
-    block_borders(d, first, of_block);
+    look_up_block(d, copies, first, of_block);
     if (whole) {
 #pragma unroll
         for (int k = 0; k < 4; k++)
             value[k] = decays(d, of_block, mine + k) ? values.where : values.otherwise;
         f.template write<4>(mine, wide, value);
+        write_copies<4>(copies, of_block + 2, mine, wide.p);
         return;
     }
     for (int k = 0; k < 4; k++) {
@@ -207,15 +287,19 @@ static __global__ void __launch_bounds__(VECTOR_THREADS)
         f.template read<1>(i, narrow);
         value[0] = decays(d, of_block, i) ? values.where : values.otherwise;
         f.template write<1>(i, narrow, value);
+        write_copies<1>(copies, of_block + 2, i, narrow.p);
     }
 }
 
 template <typename F>
 static enum status launch_update(size_t n, const F &f, const struct decay_map *map,
-                                 struct decay_values values, bool aligned, void *stream)
+                                 struct decay_values values, const struct copy_map *copy_map,
+                                 bool aligned, void *stream)
 {
     const struct decay d = { map != nullptr ? map->borders : nullptr,
                              map != nullptr ? map->count : 0 };
+    const struct copies copies = { copy_map != nullptr ? copy_map->copies : nullptr,
+                                   copy_map != nullptr ? copy_map->count : 0 };
     const size_t blocks = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     if (n == 0)
         return ST_OK;
@@ -223,8 +307,10 @@ static enum status launch_update(size_t n, const F &f, const struct decay_map *m
         return ST_INVALID;
     const dim3 grid((unsigned)blocks), block(VECTOR_THREADS);
     if (aligned)
-        return launch(vector_update_kernel<4, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
-    return launch(vector_update_kernel<1, F>, grid, block, 0, stream, (int64_t)n, f, d, values);
+        return launch(vector_update_kernel<4, F>, grid, block, 0, stream, (int64_t)n, f, d, values,
+                      copies);
+    return launch(vector_update_kernel<1, F>, grid, block, 0, stream, (int64_t)n, f, d, values,
+                  copies);
 }
 
 struct sgd_each {
@@ -237,10 +323,10 @@ struct sgd_each {
     };
     template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
     {
-        load<N>(s.p, param + i);
-        load<N>(s.g, grad + i);
+        load_streamed<N>(s.p, param + i);
+        load_streamed<N>(s.g, grad + i);
         if (momentum != nullptr && keep != 0.0f) {
-            load<N>(s.m, momentum + i);
+            load_streamed<N>(s.m, momentum + i);
         } else {
 #pragma unroll
             for (int k = 0; k < N; k++)
@@ -257,8 +343,8 @@ struct sgd_each {
             s.p[k] -= lr * (direct * s.g[k] + along * s.m[k]);
         }
         if (momentum != nullptr)
-            store<N>(momentum + i, s.m);
-        store<N>(param + i, s.p);
+            store_streamed<N>(momentum + i, s.m);
+        store_streamed<N>(param + i, s.p);
     }
 };
 
@@ -278,7 +364,7 @@ enum status k_vector_sgd(float *param, float *momentum, const float *grad, size_
     };
     const bool aligned = is_aligned(param) && is_aligned(f.momentum) && is_aligned(grad);
     const struct decay_values values = { args->weight_decay, 0.0f };
-    return launch_update(n, f, args->decay, values, aligned, stream);
+    return launch_update(n, f, args->decay, values, args->copies, aligned, stream);
 }
 
 struct adamw_each {
@@ -290,10 +376,10 @@ struct adamw_each {
     };
     template <int N> __device__ __forceinline__ void read(int64_t i, state<N> &s) const
     {
-        load<N>(s.p, b.param + i);
-        load<N>(s.m, b.m + i);
-        load<N>(s.v, b.v + i);
-        load<N>(s.g, b.grad + i);
+        load_streamed<N>(s.p, b.param + i);
+        load_streamed<N>(s.m, b.m + i);
+        load_streamed<N>(s.v, b.v + i);
+        load_streamed<N>(s.g, b.grad + i);
     }
     /* decay: 1 - lr·weight_decay, or 1 */
     template <int N>
@@ -306,9 +392,9 @@ struct adamw_each {
             s.v[k] = s.v[k] * beta2 + rest2 * gradient * gradient;
             s.p[k] = s.p[k] * decay[k] - rate * (s.m[k] / (sqrtf(s.v[k]) / root + eps));
         }
-        store<N>(b.m + i, s.m);
-        store<N>(b.v + i, s.v);
-        store<N>(b.param + i, s.p);
+        store_streamed<N>(b.m + i, s.m);
+        store_streamed<N>(b.v + i, s.v);
+        store_streamed<N>(b.param + i, s.p);
     }
 };
 
@@ -331,5 +417,5 @@ enum status k_vector_adamw(const struct k_adamw_buffers *buffers, size_t n,
     const struct decay_values values = {
         (float)(1.0 - (double)args->lr * (double)args->weight_decay), 1.0f
     };
-    return launch_update(n, f, args->decay, values, aligned, stream);
+    return launch_update(n, f, args->decay, values, args->copies, aligned, stream);
 }

@@ -90,31 +90,33 @@ DEVICE_INLINE void check_aligned(const void *p, unsigned bytes)
 #endif
 }
 
-/* The emulator counts what is asked of the memory. */
-template <typename T> DEVICE_INLINE void note_load(const T *p, int n)
+/* The emulator counts what is asked of the memory. last: as traffic_touch takes it. */
+template <typename T> DEVICE_INLINE void note_load(const T *p, int n, bool last)
 {
 #if defined(CAIRN_EMULATE)
-    traffic_touch(TRAFFIC_LOAD, p, (size_t)n * sizeof(T), false);
+    traffic_touch(TRAFFIC_LOAD, p, (size_t)n * sizeof(T), last);
 #else
     (void)p;
     (void)n;
+    (void)last;
 #endif
 }
 
-template <typename T> DEVICE_INLINE void note_store(const T *p, int n)
+template <typename T> DEVICE_INLINE void note_store(const T *p, int n, bool last)
 {
 #if defined(CAIRN_EMULATE)
-    traffic_touch(TRAFFIC_STORE, p, (size_t)n * sizeof(T), false);
+    traffic_touch(TRAFFIC_STORE, p, (size_t)n * sizeof(T), last);
 #else
     (void)p;
     (void)n;
+    (void)last;
 #endif
 }
 
 /* N elements, aligned to their size or 16 bytes, whichever is less; a single one anyhow. */
 template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 {
-    note_load(p, N);
+    note_load(p, N, false);
     if constexpr (N == 1) {
         v[0] = to_float(*p);
     } else {
@@ -145,7 +147,7 @@ template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 
 template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
 {
-    note_store(p, N);
+    note_store(p, N, false);
     if constexpr (N == 1) {
         *p = from_float<T>(v[0]);
     } else {
@@ -166,6 +168,36 @@ template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
                     make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
             }
         }
+    }
+}
+
+/*
+ * Streamed: nobody reads it again, or what is written, before much more than a cache holds went by,
+ * so that it takes no room there. N is 1 or 4, aligned to as much.
+ */
+template <int N> DEVICE_INLINE void load_streamed(float *v, const float *p)
+{
+    note_load(p, N, true);
+    if constexpr (N == 1) {
+        v[0] = __ldcs(p);
+    } else {
+        check_aligned(p, 16);
+        const float4 four = __ldcs((const float4 *)p);
+        v[0] = four.x;
+        v[1] = four.y;
+        v[2] = four.z;
+        v[3] = four.w;
+    }
+}
+
+template <int N> DEVICE_INLINE void store_streamed(float *p, const float *v)
+{
+    note_store(p, N, true);
+    if constexpr (N == 1) {
+        __stcs(p, v[0]);
+    } else {
+        check_aligned(p, 16);
+        __stcs((float4 *)p, make_float4(v[0], v[1], v[2], v[3]));
     }
 }
 

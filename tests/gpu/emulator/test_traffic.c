@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/own/k.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/emulator/traffic.h"
@@ -86,11 +87,46 @@ static void gradients_of_weights_move_each_sector_once(void **state)
     weights_free(&w);
 }
 
+#define ELEMENTS 5000
+
+/* Parameters, moments and gradients go by once a step; the copies are read soon. */
+static void an_update_streams_all_but_the_copies(void **state)
+{
+    (void)state;
+    float *buffers[4];
+    struct param_copy *copies = device_alloc(sizeof(*copies), 16);
+    const struct param_copy copy = { 0, ELEMENTS, device_alloc(ELEMENTS * 2, 16), DTYPE_BF16 };
+    const struct copy_map map = { copies, 1 };
+    device_put(copies, &copy, sizeof(copy));
+    for (int i = 0; i < 4; i++)
+        buffers[i] = device_alloc(ELEMENTS * sizeof(float), 16);
+    const struct adamw_args adamw = { .lr = 0.1f, .copies = &map, .t = 1 };
+    const struct sgd_args sgd = { .lr = 0.1f, .momentum = 0.9f, .copies = &map };
+    const struct k_adamw_buffers b = { buffers[0], buffers[1], buffers[2], buffers[3] };
+    traffic_begin();
+    assert_int_equal(k_vector_adamw(&b, ELEMENTS, &adamw, NULL), ST_OK);
+    struct traffic t = traffic_end();
+    expect_bytes(&t, ELEMENTS * 16, ELEMENTS * 14);
+    assert_int_equal(t.streamed_bytes, ELEMENTS * 28);
+    assert_int_equal(t.touched_again, 0);
+    traffic_begin();
+    assert_int_equal(k_vector_sgd(b.param, b.m, b.grad, ELEMENTS, &sgd, NULL), ST_OK);
+    t = traffic_end();
+    expect_bytes(&t, ELEMENTS * 12, ELEMENTS * 10);
+    assert_int_equal(t.streamed_bytes, ELEMENTS * 20);
+    assert_int_equal(t.touched_again, 0);
+    for (int i = 0; i < 4; i++)
+        device_free(buffers[i]);
+    device_free(copy.out);
+    device_free(copies);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_weights_move_each_sector_once),
         cmocka_unit_test(gradients_of_weights_move_each_sector_once),
+        cmocka_unit_test(an_update_streams_all_but_the_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

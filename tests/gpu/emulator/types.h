@@ -46,6 +46,15 @@ struct alignas(16) int4 {
     int x, y, z, w;
 };
 
+template <typename T> static inline T __ldcs(const T *p)
+{
+    return *p;
+}
+template <typename T> static inline void __stcs(T *p, T value)
+{
+    *p = value;
+}
+
 static inline float2 make_float2(float x, float y)
 {
     return { x, y };

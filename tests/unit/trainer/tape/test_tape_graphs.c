@@ -297,6 +297,54 @@ static void copies_of_parameters_are_made_in_one_call(void **state)
     training_close(&t);
 }
 
+/* As a device's: linear keeps its weights as they are, and so, here, does embedding. */
+static enum status copying_prepare(struct backend *backend, const struct op_spec *spec,
+                                   struct kernel **out_kernel, struct kernel_info *out_info)
+{
+    enum status st = noted_prepare(backend, spec, out_kernel, out_info);
+    out_info->caches_copies = true;
+    out_info->cached[0].is = true;
+    out_info->cached[0].dtype = DTYPE_BF16;
+    if (out_info->cache_bytes == 0)
+        out_info->cache_bytes = 1;
+    return st;
+}
+
+/* What two kernels keep copies of, as GPT-2's tied embedding, an update leaves to them. */
+static void an_update_may_write_copies_that_one_kernel_keeps(void **state)
+{
+    (void)state;
+    const struct training_options options = { .arch = "gpt2",
+                                              .layers = 2,
+                                              .heads = 2,
+                                              .embed = 8,
+                                              .context = 8,
+                                              .vocab = 16,
+                                              .micro = 2,
+                                              .table = fake_open(GRAPHS_MAX),
+                                              .graphs = true,
+                                              .optimizer = { .kind = OPTIMIZER_ADAMW } };
+    struct training t;
+    struct param_copy copies[64];
+    fake.table.op[OP_LINEAR].prepare = copying_prepare;
+    fake.table.op[OP_EMBEDDING].prepare = copying_prepare;
+    training_open(&t, &options);
+    assert_true(t.tape->param_count <= 64);
+    const size_t count = plan_copies(t.plan, copies);
+    assert_int_equal(count, 2 * 4); /* two of attention, two of the MLP in each layer */
+    for (size_t i = 0; i < count; i++) {
+        assert_true(copies[i].first >=
+                    (i == 0 ? 16 * 8 : copies[i - 1].first + copies[i - 1].count));
+        assert_int_equal(copies[i].dtype, DTYPE_BF16);
+        assert_non_null(copies[i].out);
+    }
+    const int all = fake.refreshed;
+    fake.refreshed = 0;
+    assert_int_equal(plan_refresh_rest(t.plan, optimizer_params(t.optimizer)), ST_OK);
+    assert_int_equal(fake.refreshed, all - (int)count);
+    training_close(&t);
+}
+
 static void a_backend_that_is_full_runs_the_rest_as_usual(void **state)
 {
     (void)state;
@@ -518,6 +566,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(played_passes_give_the_bits_of_passes_that_ran),
         cmocka_unit_test(copies_of_parameters_are_made_in_one_call),
+        cmocka_unit_test(an_update_may_write_copies_that_one_kernel_keeps),
         cmocka_unit_test(a_backend_that_is_full_runs_the_rest_as_usual),
         cmocka_unit_test(a_backend_that_records_nothing_runs_everything),
         cmocka_unit_test(each_piece_is_recorded_once_for_writing_and_once_for_adding),
