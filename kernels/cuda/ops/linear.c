@@ -17,7 +17,8 @@
  *
  * Rows of y and g that are no multiple of 16 bytes (GPT-2's vocabulary of 50257) are pitched where
  * who reads y takes that, and W in the cache gets as many rows of zeros: with odd sides cuBLASLt's
- * algorithms take eight times as long, however the rows are aligned. g is zero there, too.
+ * algorithms take eight times as long, however the rows are aligned. g is zero there, too. dW has
+ * no such rows: those beyond a multiple of EVEN_ROWS are a product of their own.
  *
  * Flat parameters are aligned to 4 bytes only: products with them exist twice, for both alignments.
  */
@@ -26,6 +27,8 @@
 #include "kernels/cuda/device/cuda.h"
 #include "kernels/cuda/library/product.h"
 #include "kernels/cuda/own/k.h"
+
+#define EVEN_ROWS 8 /* of dW: as many columns of g are 16 bytes */
 
 struct linear {
     struct kernel base;
@@ -36,8 +39,9 @@ struct linear {
     bool cast_in, own_g; /* x, g are made in scratch */
     int64_t wide;        /* columns of y and g as they lie: their pitch, or o */
     size_t cached_bias;  /* where b is in the cache */
+    int64_t even;        /* rows of dW that `weights` gives; `rest` gives the others */
     /* [0]: W, dW aligned to 16 bytes; [1]: to 4. */
-    struct cuda_product forward[2], data[2], weights[2];
+    struct cuda_product forward[2], data[2], weights[2], rest[2];
     /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
     size_t g_at, pre_at, sums_at, workspace_at;
 };
@@ -60,6 +64,7 @@ static void linear_release(struct kernel *kernel)
         cuda_product_release(&self->forward[i]);
         cuda_product_release(&self->data[i]);
         cuda_product_release(&self->weights[i]);
+        cuda_product_release(&self->rest[i]);
     }
 }
 
@@ -146,8 +151,10 @@ static enum status forward_init(struct backend *backend, struct linear *self)
 static enum status backward_init(struct backend *backend, struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
-    const struct cuda_product_spec weights = {
-        .rows = self->o,
+    self->even =
+        self->wide == self->o || self->o < EVEN_ROWS ? self->o : self->o / EVEN_ROWS * EVEN_ROWS;
+    struct cuda_product_spec weights = {
+        .rows = self->even,
         .columns = self->i,
         .depth = self->n,
         .pitch_a = self->wide == self->o ? 0 : self->wide,
@@ -163,6 +170,9 @@ static enum status backward_init(struct backend *backend, struct linear *self)
         .out = spec->in[0].dtype,
     };
     enum status st = linear_products_init(backend, self, weights, false, self->weights);
+    weights.rows = self->o - self->even;
+    if (st == ST_OK && weights.rows > 0)
+        st = linear_products_init(backend, self, weights, false, self->rest);
     if (st == ST_OK && spec->need_din0)
         st = linear_products_init(backend, self, data, true, self->data);
     return st;
@@ -173,8 +183,8 @@ static size_t workspace_bytes(const struct linear *self)
     size_t most = 0;
     for (int i = 0; i < 2; i++) {
         const size_t bytes[] = { self->forward[i].workspace_bytes, self->data[i].workspace_bytes,
-                                 self->weights[i].workspace_bytes };
-        for (int k = 0; k < 3; k++)
+                                 self->weights[i].workspace_bytes, self->rest[i].workspace_bytes };
+        for (int k = 0; k < 4; k++)
             most = bytes[k] > most ? bytes[k] : most;
     }
     return most;
@@ -398,6 +408,27 @@ static enum status linear_gradient(struct backend *backend, const struct linear 
     return CUDA_LAUNCHED(backend, k_activation_backward(&args, stream), "linear gradient");
 }
 
+static enum status linear_weights(struct backend *backend, const struct linear *self,
+                                  const struct op_buffers *buffers, const void *g, const void *x,
+                                  cudaStream_t stream)
+{
+    float *const dw = buffers->dparam[0];
+    struct cuda_product_operands operands = { .a = g,
+                                              .b = x,
+                                              .c = buffers->accumulate[0] ? dw : NULL,
+                                              .d = dw,
+                                              .workspace = cuda_scratch(buffers->scratch) +
+                                                           self->workspace_at };
+    enum status st = cuda_product_run(backend, &self->weights[alignment_of(dw)], &operands, stream);
+    if (st != ST_OK || self->even == self->o)
+        return st;
+    float *const below = dw + self->even * self->i;
+    operands.a = (const char *)g + (size_t)self->even * dtype_size(self->type);
+    operands.c = buffers->accumulate[0] ? below : NULL;
+    operands.d = below;
+    return cuda_product_run(backend, &self->rest[alignment_of(below)], &operands, stream);
+}
+
 enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kernel,
                                     const struct op_buffers *buffers, cudaStream_t stream)
 {
@@ -407,17 +438,8 @@ enum status cuda_op_linear_backward(struct backend *backend, struct kernel *kern
     enum status st = linear_gradient(backend, self, buffers, scratch, &g, stream);
     if (st == ST_OK && buffers->dparam[0] != NULL) {
         st = linear_input(backend, self, buffers->in[0], scratch, &x, stream);
-        const struct cuda_product_operands operands = {
-            .a = g,
-            .b = x,
-            .c = buffers->accumulate[0] ? buffers->dparam[0] : NULL,
-            .d = buffers->dparam[0],
-            .workspace = scratch + self->workspace_at,
-        };
-        if (st == ST_OK) {
-            st = cuda_product_run(backend, &self->weights[alignment_of(buffers->dparam[0])],
-                                  &operands, stream);
-        }
+        if (st == ST_OK)
+            st = linear_weights(backend, self, buffers, g, x, stream);
     }
     if (st == ST_OK && buffers->din[0] != NULL) {
         const void *weight = linear_weight(self, buffers);

@@ -286,7 +286,9 @@ static void products_with_an_odd_vocabulary_have_even_sides(void **state)
     assert_int_equal(cuda()->pins(b, &pins), ST_OK);
     assert_non_null(strstr(pins.data, "\"product 24.128.16 nt bf16 bf16\""));
     assert_non_null(strstr(pins.data, "\"product 24.16.128 nn bf16 bf16\""));
-    assert_non_null(strstr(pins.data, "\"product 69.16.24 tn bf16 f32 pitch 128\""));
+    assert_non_null(strstr(pins.data, "\"product 64.16.24 tn bf16 f32 pitch 128\""));
+    assert_non_null(strstr(pins.data, "\"product 5.16.24 tn bf16 f32 pitch 128\""));
+    assert_null(strstr(pins.data, "\"product 69"));
     void *cache = NULL, *weight = NULL;
     assert_int_equal(cuda()->alloc(b, info.cache_bytes, &cache), ST_OK);
     assert_int_equal(cuda()->alloc(b, sizeof(float) * 69 * 16, &weight), ST_OK);
