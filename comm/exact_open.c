@@ -32,13 +32,20 @@ static float *host_floats_new(size_t count)
     return memory;
 }
 
-static float *floats_new(const struct exact *exact, size_t count)
+/* ST_NO_MEMORY; or the device's error, which is no lack of memory. */
+static enum status floats_new(const struct exact *exact, size_t count, float **out)
 {
     void *memory = NULL;
-    if (exact->device == NULL)
-        return host_floats_new(count);
-    const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
-    return exact->device->alloc(exact->backend, bytes, &memory) == ST_OK ? memory : NULL;
+    enum status st = ST_OK;
+    if (exact->device != NULL) {
+        const size_t bytes = (count < 1 ? 1 : count) * sizeof(float);
+        st = exact->device->alloc(exact->backend, bytes, &memory);
+    } else {
+        memory = host_floats_new(count);
+        st = memory != NULL ? ST_OK : ST_NO_MEMORY;
+    }
+    *out = st == ST_OK ? memory : NULL;
+    return st;
 }
 
 static void floats_free(const struct exact *exact, float *memory)
@@ -120,15 +127,18 @@ static void buffer_free(const struct exact *exact, float *memory)
     }
 }
 
-static float *buffer_new(const struct exact *exact)
+static enum status buffer_new(const struct exact *exact, float **out)
 {
     if (has_all(exact))
-        return floats_new(exact, exact->count);
+        return floats_new(exact, exact->count, out);
     void *memory = NULL;
-    if (runs_alloc(exact, &memory) == ST_OK)
-        return memory;
-    buffer_free(exact, memory);
-    return NULL;
+    enum status st = runs_alloc(exact, &memory);
+    if (st != ST_OK) {
+        buffer_free(exact, memory);
+        memory = NULL;
+    }
+    *out = memory;
+    return st;
 }
 
 static void free_buffers(struct exact *exact)
@@ -214,19 +224,19 @@ static enum status allocate_buffers(struct exact *exact)
         exact->buffer = more;
     }
     while (exact->buffer_count < wanted) {
-        float *memory = buffer_new(exact);
-        if (memory == NULL)
-            return ST_NO_MEMORY;
-        exact->buffer[exact->buffer_count++] = memory;
+        enum status st = buffer_new(exact, &exact->buffer[exact->buffer_count]);
+        if (st != ST_OK)
+            return st;
+        exact->buffer_count++;
     }
     const size_t foreign = exact->operand_count - exact->local.node_count;
     const size_t staged = exact->fast ? 0 : foreign * exact->chunk_max;
     if (staged <= exact->staging_count)
         return ST_OK;
     floats_free(exact, exact->staging);
-    exact->staging = floats_new(exact, staged);
-    exact->staging_count = exact->staging == NULL ? 0 : staged;
-    return exact->staging == NULL ? ST_NO_MEMORY : ST_OK;
+    enum status st = floats_new(exact, staged, &exact->staging);
+    exact->staging_count = st == ST_OK ? staged : 0;
+    return st;
 }
 
 static enum status make_events(struct exact *exact)

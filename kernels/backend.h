@@ -5,7 +5,7 @@
  * Use:     open
  *          → prepare, for each op of the tape in order
  *          → the caller lays out memory from each kernel_info
- *          → per step: refresh (after each update), forward, backward
+ *          → per step: refresh (after each update that didn't do it), forward, backward
  * Streams: every call that computes takes a stream and is asynchronous in the interface: its
  *          buffers belong to the stream until an event recorded after it was waited for. The CPU's
  *          streams are trivial: everything is done on return.
@@ -72,6 +72,9 @@ struct kernel_info {
     bool din_adds[OP_IN_MAX];
     /* Backward can write din[i] where in[i] lies, if nobody else reads that any more. */
     bool din_overwrites_in[OP_IN_MAX];
+    /* Forward writes din[0], too, if it is told to put it where in[0] lies; backward, told the
+     * same, has nothing left to do. Only with spec.dying_in0. */
+    bool din_in_forward;
     struct tensor din[OP_IN_MAX]; /* the gradients of the inputs: format and bytes filled in */
     double flops_forward, flops_backward;
     const char *implementation; /* for pins; lives as long as the kernel */
@@ -88,7 +91,7 @@ struct op_buffers {
                                          variance are written, or added (accumulate_stats) */
     void *saved, *scratch, *cache;
     const void *dout[2];            /* backward: the gradient, and a second one to add, or NULL */
-    void *din[OP_IN_MAX];           /* NULL: not wanted */
+    void *din[OP_IN_MAX];           /* NULL: not wanted; forward: as din_in_forward says */
     const void *din_add[OP_IN_MAX]; /* NULL: nothing to add; may be din[i] itself */
     float *dparam[OP_PARAM_MAX];    /* flat, canonical; NULL: not wanted */
     bool accumulate[OP_PARAM_MAX];  /* dparam[i]: add instead of write */

@@ -116,6 +116,8 @@ struct op_spec {
     enum math math;       /* conv2d, linear, attention */
     bool training;        /* false: inference, no saved bytes, running statistics are used */
     bool need_din0;       /* false: nobody wants the gradient of in[0] (it is the data) */
+    bool dying_in0;       /* training: nobody else reads in[0], and its gradient goes where it lies:
+                             forward may write that (kernel_info.din_in_forward) */
     bool pitched_out;     /* the output's only reader takes FORMAT_PITCHED, too, and gives its
                              gradient so: linear may choose it */
 };

@@ -11,6 +11,17 @@
 
 #include "kernels/cuda/device/cuda.h"
 
+static enum status ask_shared_memory(struct backend *backend)
+{
+    int most = 0;
+    enum status st = CUDA_STATUS(
+        backend,
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->ordinal),
+        "cudaDeviceGetAttribute");
+    backend->shared_max = (size_t)most;
+    return st;
+}
+
 static enum status open_libraries(struct backend *backend, const char *stored)
 {
     const bool known = stored != NULL && cuda_pins_same_libraries(stored);
@@ -70,8 +81,10 @@ static enum status cuda_open(const struct backend_options *options, struct backe
     st = cuda_enter(backend);
     if (st == ST_OK) {
         cuda_driver_open(&backend->driver, backend->ordinal);
-        st = open_libraries(backend, options->choices);
+        st = ask_shared_memory(backend);
     }
+    if (st == ST_OK)
+        st = open_libraries(backend, options->choices);
     if (st == ST_OK)
         st = cuda_faults_open(backend);
     if (st != ST_OK) {

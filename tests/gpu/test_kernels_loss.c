@@ -130,6 +130,72 @@ static void loss_backward(struct run *run, const void *arg)
     run_expect_values(run, c->dtype, got, dx, n, NEAR);
 }
 
+/* Forward and backward at once, on logits of its own; what they leave is as one after the other. */
+static void both_at_once(struct run *run, const struct loss_case *c, const struct batch *b,
+                         struct k_loss args, struct k_loss_grad grad, size_t shared_max,
+                         const struct k_loss *apart)
+{
+    const size_t bytes = (size_t)(c->rows * c->stride) * dtype_size(c->dtype);
+    const size_t lse = (size_t)c->rows * sizeof(float);
+    unsigned char *got = run_host(run, bytes), *want = run_host(run, bytes);
+    args.logits = run_in(run, c->dtype, b->logits, c->rows * c->stride);
+    args.lse = run_out_flat(run, c->rows);
+    args.out = run_out_flat(run, 3);
+    grad.logits = args.logits;
+    grad.dlogits = (void *)(uintptr_t)args.logits;
+    run_changes(run, args.logits);
+    assert_int_equal(k_loss_both(&args, &grad, shared_max, NULL), ST_OK);
+    run_get(run, args.logits, got, bytes);
+    run_get(run, apart->logits, want, bytes);
+    assert_memory_equal(got, want, bytes);
+    run_get(run, args.lse, got, lse < bytes ? lse : bytes);
+    run_get(run, apart->lse, want, lse < bytes ? lse : bytes);
+    assert_memory_equal(got, want, lse < bytes ? lse : bytes);
+    float sums[3], sums_apart[3];
+    run_get(run, args.out, sums, sizeof(sums));
+    run_get(run, apart->out, sums_apart, sizeof(sums));
+    assert_memory_equal(sums, sums_apart, sizeof(sums));
+}
+
+static void loss_both(struct run *run, const void *arg)
+{
+    const struct loss_case *c = arg;
+    const struct batch b = batch_of(run, c);
+    const double scale = 128.0;
+    uint32_t fault = 0;
+    const struct k_loss args = {
+        .rows = c->rows,
+        .vocab = c->vocab,
+        .stride = c->stride,
+        .dtype = c->dtype,
+        .smoothing = (float)c->smoothing,
+        .logits = run_in(run, c->dtype, b.logits, c->rows * c->stride),
+        .labels = run_in_bytes(run, b.labels, (size_t)c->rows * sizeof(int32_t)),
+        .lse = run_out_flat(run, c->rows),
+        .out = run_out_flat(run, 3),
+        .scratch = run_scratch(run, k_loss_scratch(c->rows)),
+        .fault = run_in_bytes(run, &fault, sizeof(fault)),
+    };
+    const struct k_loss_grad grad = {
+        .rows = c->rows,
+        .vocab = c->vocab,
+        .stride = c->stride,
+        .dtype = c->dtype,
+        .smoothing = (float)c->smoothing,
+        .logits = args.logits,
+        .labels = args.labels,
+        .lse = args.lse,
+        .scale = c->rows % 2 == 1 ? run_in_flat(run, &scale, 1) : NULL,
+        .dlogits = (void *)(uintptr_t)args.logits,
+    };
+    run_changes(run, args.fault);
+    run_changes(run, args.logits);
+    assert_int_equal(k_loss_forward(&args, NULL), ST_OK);
+    assert_int_equal(k_loss_backward(&grad, NULL), ST_OK);
+    both_at_once(run, c, &b, args, grad, 227 * 1024, &args);
+    both_at_once(run, c, &b, args, grad, 0, &args); /* read twice */
+}
+
 static const struct loss_case cases[] = {
     { .rows = 1, .vocab = 1, .stride = 1, .dtype = DTYPE_F32, .range = 1.0 },
     { .rows = 5, .vocab = 10, .stride = 10, .dtype = DTYPE_F32, .range = 4.0 },
@@ -166,9 +232,17 @@ static void loss_gradient_is_softmax_less_the_targets(void **state)
         run_seeds(loss_backward, &cases[i]);
 }
 
+static void loss_and_gradient_at_once_are_those_one_after_the_other(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        run_seeds(loss_both, &cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loss_and_gradient_at_once_are_those_one_after_the_other),
         cmocka_unit_test(losses_and_counts_are_those_of_the_rows),
         cmocka_unit_test(loss_gradient_is_softmax_less_the_targets),
     };

@@ -151,6 +151,9 @@ static void attention_and_loss_are_their_definition(void **state)
         { "loss, pitched", LOSS(5, 37), .format = FORMAT_PITCHED },
         { "loss, pitched, half", LOSS(5, 69), .dtype = DTYPE_BF16, .format = FORMAT_PITCHED,
           .attr = { .label_smoothing = 0.1f } },
+        { "loss, dying", LOSS(5, 37), .dying = true },
+        { "loss, dying, pitched, half", LOSS(5, 69), .dtype = DTYPE_BF16, .dying = true,
+          .format = FORMAT_PITCHED, .attr = { .label_smoothing = 0.1f } },
         { "loss, inference", .op = OP_SOFTMAX_CROSS_ENTROPY, .ndim = 2, .dims = { 3, 4 },
           .inference = true },
     };

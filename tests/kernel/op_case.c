@@ -174,6 +174,7 @@ static void bench_open(struct bench *b, const struct backend_table *table, struc
                                 .math = c->math,
                                 .training = !c->inference,
                                 .need_din0 = !c->no_din,
+                                .dying_in0 = c->dying,
                                 .pitched_out = c->pitched };
     struct tensor in = tensor_plain(c->dtype, c->ndim, c->dims);
     if (c->format == FORMAT_BLOCKED)
@@ -218,9 +219,10 @@ static void bench_close(struct bench *b)
         b->table->free(b->backend, b->owned[i]);
 }
 
+/* NaN in every float. */
 static void poison(void *memory, size_t bytes)
 {
-    memset(memory, 0xff, bytes); /* NaN in every float */
+    memset(memory, 0xff, bytes);
 }
 
 static bool is_in_rows(const struct tensor *as)
@@ -274,9 +276,7 @@ static float *to_plain(struct bench *b, const struct tensor *as, const void *fro
 
 static void *poisoned(struct bench *b, size_t bytes)
 {
-    void *memory = own(b, bytes);
-    poison(memory, bytes);
-    return memory;
+    return memset(own(b, bytes), 0xff, bytes);
 }
 
 static void set_inputs(struct bench *b, struct op_buffers *buffers, bool two)
@@ -334,14 +334,13 @@ static void set_gradients(struct bench *b, struct op_buffers *buffers, const str
             buffers->din[i] = (void *)buffers->dout[0];
             continue;
         }
-        buffers->din[i] = v->overwrite && b->info.din_overwrites_in[i]
-                              ? (void *)buffers->in[i]
-                              : poisoned(b, b->info.din[i].bytes);
-        if (v->add && b->info.din_adds[i]) {
-            buffers->din_add[i] = to_format(b, &b->info.din[i], b->add[i], true);
-            if (v->add_inside)
-                buffers->din[i] = (void *)buffers->din_add[i];
-        }
+        const bool overwrites = v->overwrite && b->info.din_overwrites_in[i];
+        buffers->din[i] = overwrites ? (void *)buffers->in[i] : poisoned(b, b->info.din[i].bytes);
+        if (!v->add || !b->info.din_adds[i])
+            continue;
+        buffers->din_add[i] = to_format(b, &b->info.din[i], b->add[i], true);
+        if (v->add_inside)
+            buffers->din[i] = (void *)buffers->din_add[i];
     }
     if (v->scaled)
         buffers->loss_scale = &b->loss_scale;
@@ -376,13 +375,14 @@ static struct result run(struct bench *b, const struct variant *v)
     set_outputs(b, &buffers, &result, v->accumulate);
     const float *const param[OP_PARAM_MAX] = { b->param[0], b->param[1] };
     assert_int_equal(b->table->refresh(b->backend, b->kernel, param, buffers.cache, NULL), ST_OK);
+    if (!b->c->inference)
+        set_gradients(b, &buffers, v); /* which only the loss's forward looks at */
     assert_int_equal(op->forward(b->backend, b->kernel, &buffers, NULL), ST_OK);
     result.out = to_plain(b, &b->info.out, buffers.out, false);
     if (b->c->inference)
         return result;
     if (b->info.scratch_bytes > 0)
         poison(buffers.scratch, b->info.scratch_bytes);
-    set_gradients(b, &buffers, v);
     backward(b, &buffers, v->halves);
     for (int i = 0; i < OP_IN_MAX; i++)
         if (buffers.din[i] != NULL)

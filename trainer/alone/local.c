@@ -55,14 +55,17 @@ static enum status read_job_file(const struct local_options *options, struct job
     return st;
 }
 
-static void print_digest(struct worker *worker, uint64_t step, bool alone)
+/* Waits for the last update: its errors show here. */
+static enum status print_digest(struct worker *worker, uint64_t step, bool alone)
 {
     struct ckpt_hash digest;
     char text[33];
-    if (state_digest(worker, step, &digest) != ST_OK)
-        return;
+    enum status st = state_digest(worker, step, &digest);
+    if (st != ST_OK)
+        return st;
     ckpt_hash_text(&digest, text);
     (void)printf("%s%s\n", alone ? "" : "digest ", text);
+    return ST_OK;
 }
 
 static enum status train_job(const struct local_options *options, struct worker *worker,
@@ -80,8 +83,14 @@ static enum status train_job(const struct local_options *options, struct worker 
         loop.row = print_metrics;
     enum loop_end end = LOOP_DONE;
     st = loop_run(&loop, &end, reason);
-    if (st == ST_OK)
-        print_digest(worker, worker->options.progress->step, options->digest_only);
+    if (st != ST_OK)
+        return st;
+    st = print_digest(worker, worker->options.progress->step, options->digest_only);
+    if (st != ST_OK) {
+        const struct device *d = &worker->device;
+        reason_set(reason, "the last update: %s: %s", status_string(st),
+                   d->table->why != NULL ? d->table->why(d->backend) : "no reason is known");
+    }
     return st;
 }
 

@@ -18,6 +18,8 @@
  *       before anything is written
  *     ... once something is                none    an error of the device; where ranks exchange
  *                                                  what they updated, a peer's end
+ *     after a device that nobody waited    –       whoever looks at the state gets its error, and
+ *       for has failed in the update               the process ends
  *     in the evaluation after step k       k       evaluation, row, save
  *     after it, before the row is out      k       cannot end there
  *     as the ranks' states are compared    k       save

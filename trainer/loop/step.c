@@ -126,7 +126,15 @@ static enum status compute_micro(struct worker *w, uint64_t step, uint32_t lane,
     return feed_done(w->batches); /* the device computes meanwhile */
 }
 
-static enum status rehearse_micro(struct worker *w)
+static void tell_nobody(void *arg, size_t first, size_t count)
+{
+    (void)arg;
+    (void)first;
+    (void)count;
+}
+
+/* last: of the last lane, whose pass a device with peers cuts. */
+static enum status rehearse_micro(struct worker *w, bool last)
 {
     const struct feed_item *item = NULL;
     enum status st = feed_take(w->batches, &item);
@@ -136,7 +144,8 @@ static enum status rehearse_micro(struct worker *w)
     const struct plan_call call = call_of(w, item);
     st = plan_forward(w->plans[0], &call);
     if (st == ST_OK)
-        st = plan_backward(w->plans[0], &call, NULL, NULL);
+        st =
+            plan_backward(w->plans[0], &call, last && w->group.size > 1 ? tell_nobody : NULL, NULL);
     if (st != ST_OK || w->device.table->host_memory)
         return st;
     return feed_done(w->batches);
@@ -154,7 +163,7 @@ enum status step_rehearse(struct worker *worker)
     exact_begin(w->exact);
     for (uint32_t left = w->lane_count; st == ST_OK && left > 0; left--) {
         for (uint32_t micro = 0; st == ST_OK && micro < w->settings.accumulate; micro++)
-            st = rehearse_micro(w);
+            st = rehearse_micro(w, left == 1 && micro + 1 == w->settings.accumulate);
         if (st == ST_OK && left > 1)
             st = exact_lane_done(w->exact, 0);
     }

@@ -117,6 +117,8 @@ static enum status forward_node(const struct plan *plan, const struct plan_call 
     fill_buffers(plan, call, n, &buffers);
     fill_stats(plan, call, n, &buffers);
     buffers.scratch = plan_region_at(plan, call->stash, plan->nodes[n].scratch_forward);
+    if (plan->nodes[n].info.din_in_forward)
+        buffers.din[0] = plan_region_at(plan, call->stash, plan->nodes[n].din[0]);
     enum status st = options->table->op[op].forward(options->backend, plan->nodes[n].kernel,
                                                     &buffers, options->stream);
     return st == ST_OK ? plan_nodes_report(plan, n, false) : st;

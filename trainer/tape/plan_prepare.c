@@ -82,6 +82,9 @@ static enum status prepare_node(struct plan *plan, int n)
                             .math = precision_math(plan->tape, n, plan->options.math),
                             .training = plan->options.training,
                             .need_din0 = plan->values[at->in[0]].needs_gradient,
+                            .dying_in0 = plan->options.training &&
+                                         at->op == OP_SOFTMAX_CROSS_ENTROPY &&
+                                         is_read_by_the_loss_alone(plan->tape, at->in[0]),
                             .pitched_out = is_read_by_the_loss_alone(plan->tape, at->out) };
     for (int i = 0; i < at->in_count; i++)
         spec.in[i] = plan->values[at->in[i]].tensor;

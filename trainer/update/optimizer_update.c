@@ -164,7 +164,10 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
 /* What an update writes of kernels' copies. Of shared moments it has but a part of the elements. */
 static const struct copy_map *copies_of(const struct optimizer *optimizer)
 {
-    return optimizer->shares || optimizer->copies.count == 0 ? NULL : &optimizer->copies;
+    if (optimizer->shares || optimizer->copies.count == 0)
+        return NULL;
+    CHECK(optimizer->part_count == 1 && optimizer->parts[0].first == 0); /* as copies count */
+    return &optimizer->copies;
 }
 
 static enum status update_part(struct optimizer *optimizer, const struct optimizer_part *part,

@@ -73,7 +73,8 @@ enum status worker_join_loader(const struct worker *w, struct worker_loader *loa
     return worker_data_status(w, loader->st);
 }
 
-/* To the device. What was staged before is through: every update waits for the stream. */
+/* To the device. What was staged before is through: every step waits for what decides about its
+ * update, which comes after it on the stream. */
 enum status worker_write_scale(struct worker *w)
 {
     if (w->loss_scale == NULL)

@@ -27,7 +27,7 @@ MUST_CHECK enum status worker_join_loader(const struct worker *w, struct worker_
                                           struct reason *reason);
 /* This rank's group and lanes, by the shares of its generation. */
 MUST_CHECK enum status worker_cut_lanes(struct worker *w, struct reason *reason);
-/* The loss scale to the device. What was staged before is through: every update waits. */
+/* The loss scale to the device. What was staged before is through: every step waits. */
 MUST_CHECK enum status worker_write_scale(struct worker *w);
 /* In a pipeline: its stage, and what runs a row of it; plans for that many stashes. */
 MUST_CHECK enum status worker_open_stage(struct worker *w, struct reason *reason);

@@ -52,6 +52,7 @@ struct backend {
     int ordinal;
     bool managed;
     struct module_device device;
+    size_t shared_max; /* bytes of shared memory that a block may have */
     struct cuda_driver driver;
     cublasLtHandle_t lt;
     cudnnHandle_t cudnn;

@@ -176,10 +176,14 @@ static cudnnBackendDescriptor_t make_graph(struct maker *m, struct backend *back
 }
 
 /* Whether an engine that can't be made is no matter of the engine: then another one, which computes
- * other bits, is no way out. */
+ * other bits, is no way out. What the driver refuses of an engine's code (5xxx) is the engine's
+ * matter, unless the device is lost: then every call says so. */
 static bool is_of_the_machine(cudnnStatus_t st)
 {
-    return cuda_dnn_lacks_memory(st) || st >= CUDNN_STATUS_EXECUTION_FAILED;
+    if (st < CUDNN_STATUS_EXECUTION_FAILED)
+        return cuda_dnn_lacks_memory(st);
+    (void)cudaGetLastError(); /* of the refusal, if it isn't sticky */
+    return cudaDeviceSynchronize() != cudaSuccess;
 }
 
 static void key_print(char key[CHOICE_KEY_MAX], const struct cuda_conv_spec *spec)

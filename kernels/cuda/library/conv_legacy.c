@@ -90,7 +90,7 @@ static cudnnStatus_t choose(const struct backend *backend, struct conv_legacy *o
     case CONV_DIRECTIONS:
         break;
     }
-    for (int i = 0; i < 2 && st != CUDNN_STATUS_SUCCESS; i++) {
+    for (int i = 0; i < 2 && st != CUDNN_STATUS_SUCCESS && !cuda_dnn_lacks_memory(st); i++) {
         out->algorithm = (int)forward[i];
         st = cudnnGetConvolutionForwardWorkspaceSize(backend->cudnn, out->x, out->filter, out->desc,
                                                      out->y, forward[i], &out->workspace_bytes);

@@ -40,18 +40,13 @@ static enum status shape_fits(struct backend *backend, const struct op_spec *spe
                               const struct cuda_attention *shape)
 {
     const size_t needed = cuda_attention_shared_bytes(shape, spec->training);
-    int most = 0;
-    enum status st = CUDA_STATUS(
-        backend,
-        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, backend->ordinal),
-        "cudaDeviceGetAttribute");
-    if (st != ST_OK || needed <= (size_t)most)
-        return st;
-    char why[160];
+    if (needed <= backend->shared_max)
+        return ST_OK;
+    char why[200];
     (void)snprintf(why, sizeof(why),
                    "attention with heads of %d in float32 needs %zu KiB of shared memory, of which "
-                   "this GPU has %d: set train.precision: bf16, or more heads",
-                   shape->dim, needed / 1024, most / 1024);
+                   "this GPU has %zu: set train.precision: bf16, or more heads",
+                   shape->dim, needed / 1024, backend->shared_max / 1024);
     return cuda_refuse(backend, ST_INVALID, why);
 }
 

@@ -31,11 +31,36 @@ enum status cuda_op_softmax_cross_entropy_prepare(struct backend *backend,
         .scratch_bytes = loss_results_at(spec) + k_loss_scratch(rows_count(in)) + CUDA_ALIGN,
         .backward_needs_in = { true, true },
         .din_overwrites_in = { true },
+        .din_in_forward = spec->training && spec->dying_in0,
         .din = { *in },
         .implementation = "own",
     };
     *out_kernel = kernel;
     return ST_OK;
+}
+
+static struct k_loss_grad loss_gradient(const struct kernel *kernel,
+                                        const struct op_buffers *buffers)
+{
+    const struct tensor *in = &kernel->spec.in[0];
+    return (struct k_loss_grad){
+        .rows = rows_count(in),
+        .vocab = rows_columns(in),
+        .stride = tensor_pitch(in),
+        .dtype = in->dtype,
+        .smoothing = kernel->spec.attr.label_smoothing,
+        .logits = buffers->in[0],
+        .labels = buffers->in[1],
+        .lse = buffers->saved,
+        .scale = buffers->loss_scale,
+        .dlogits = buffers->din[0],
+    };
+}
+
+/* Whether forward writes the gradient. */
+static bool writes_both(const struct op_spec *spec, const struct op_buffers *buffers)
+{
+    return spec->training && spec->dying_in0 && buffers->din[0] == buffers->in[0];
 }
 
 enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struct kernel *kernel,
@@ -57,7 +82,11 @@ enum status cuda_op_softmax_cross_entropy_forward(struct backend *backend, struc
         .scratch = scratch + loss_results_at(&kernel->spec),
         .fault = backend->fault,
     };
-    enum status st = CUDA_LAUNCHED(backend, k_loss_forward(&args, stream), "loss");
+    const struct k_loss_grad grad = loss_gradient(kernel, buffers);
+    enum status st = writes_both(&kernel->spec, buffers)
+                         ? k_loss_both(&args, &grad, backend->shared_max, stream)
+                         : k_loss_forward(&args, stream);
+    st = CUDA_LAUNCHED(backend, st, "loss");
     return st == ST_OK ? cuda_faults_fetch(backend, stream) : st;
 }
 
@@ -65,20 +94,8 @@ enum status cuda_op_softmax_cross_entropy_backward(struct backend *backend, stru
                                                    const struct op_buffers *buffers,
                                                    cudaStream_t stream)
 {
-    const struct tensor *in = &kernel->spec.in[0];
-    if (buffers->din[0] == NULL)
+    if (buffers->din[0] == NULL || writes_both(&kernel->spec, buffers))
         return ST_OK;
-    const struct k_loss_grad args = {
-        .rows = rows_count(in),
-        .vocab = rows_columns(in),
-        .stride = tensor_pitch(in),
-        .dtype = kernel->spec.in[0].dtype,
-        .smoothing = kernel->spec.attr.label_smoothing,
-        .logits = buffers->in[0],
-        .labels = buffers->in[1],
-        .lse = buffers->saved,
-        .scale = buffers->loss_scale,
-        .dlogits = buffers->din[0],
-    };
+    const struct k_loss_grad args = loss_gradient(kernel, buffers);
     return CUDA_LAUNCHED(backend, k_loss_backward(&args, stream), "loss gradient");
 }

@@ -7,6 +7,10 @@
  *
  * Backward: dx = (softmax(x) - (1 - s)·onehot - s/V)·scale, each element by itself from lse.
  *
+ * Both at once, where dx goes where x lies: the block keeps its row in shared memory meanwhile. A
+ * thread takes the same elements of it both times. Same bits as one after the other, and therefore
+ * compiled without contraction, which the compiler would do as it likes in each.
+ *
  * A row may begin anywhere (GPT-2's V is odd). Its elements are a head, up to 16 bytes' alignment,
  * a body of vectors, and a tail. Which these are depends on the row's number alone.
  *
@@ -97,8 +101,9 @@ DEVICE_INLINE void walk_row(int64_t row, int64_t stride, int64_t vocab, F &f)
         f.template at<1>(tail + left - head);
 }
 
-template <typename T> struct row_forward {
+template <typename T, bool KEEPS> struct row_forward {
     const T *x;
+    T *kept; /* KEEPS: shared memory */
     bool smoothed;
     struct logits_seen seen;
 
@@ -106,6 +111,8 @@ template <typename T> struct row_forward {
     {
         float v[N];
         load<N>(v, x + i);
+        if constexpr (KEEPS)
+            put<N>(kept + i, v);
         see<N>(seen, v, i, smoothed);
     }
 };
@@ -124,15 +131,15 @@ DEVICE_INLINE struct logits_seen warp_joined(struct logits_seen seen)
     return seen;
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(LOSS_THREADS)
-    loss_forward_kernel(struct k_loss a, struct row_result *results)
+#define LOSS_WARPS (LOSS_THREADS / 32)
+
+/* The block's row is read, by all threads; of_warps [LOSS_WARPS] are there when it returns. */
+template <typename T, bool KEEPS>
+DEVICE_INLINE void see_row(const struct k_loss &a, T *kept, struct logits_seen *of_warps)
 {
-    SHARED_ARRAY(struct logits_seen, shared, LOSS_THREADS / 32);
     const int64_t row = blockIdx.x;
-    const T *const x = (const T *)a.logits + row * a.stride;
-    struct row_forward<T> f = {
-        x, a.smoothing > 0.0f,
+    struct row_forward<T, KEEPS> f = {
+        (const T *)a.logits + row *a.stride, kept, a.smoothing > 0.0f,
         {
             LOSS_UNSEEN, 0.0f, 0.0f, INT32_MAX
         }
@@ -140,13 +147,20 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     walk_row<T>(row, a.stride, a.vocab, f);
     f.seen = warp_joined(f.seen);
     if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = f.seen;
+        of_warps[threadIdx.x / 32] = f.seen;
     __syncthreads();
-    if (threadIdx.x != 0)
-        return;
-    struct logits_seen seen = shared[0];
-    for (int w = 1; w < LOSS_THREADS / 32; w++)
-        seen = logits_joined(seen, shared[w]);
+}
+
+/* What the block's row leaves; by one thread. Returns its lse. */
+template <typename T>
+DEVICE_INLINE float finish_row(const struct k_loss &a, const struct logits_seen *of_warps,
+                               struct row_result *results)
+{
+    const int64_t row = blockIdx.x;
+    const T *const x = (const T *)a.logits + row * a.stride;
+    struct logits_seen seen = of_warps[0];
+    for (int w = 1; w < LOSS_WARPS; w++)
+        seen = logits_joined(seen, of_warps[w]);
     const float lse = seen.greatest + logf(seen.sum);
     const int32_t label = a.labels[row];
     struct row_result result = { 0.0f, 0, 0 };
@@ -162,6 +176,17 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         result.right = seen.place == label;
     }
     results[row] = result;
+    return lse;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    loss_forward_kernel(struct k_loss a, struct row_result *results)
+{
+    SHARED_ARRAY(struct logits_seen, of_warps, LOSS_WARPS);
+    see_row<T, false>(a, (T *)nullptr, of_warps);
+    if (threadIdx.x == 0)
+        (void)finish_row<T>(a, of_warps, results);
 }
 
 /* One block: thread t adds the rows t, t + LOSS_FOLD, …; then a tree. */
@@ -208,24 +233,33 @@ static bool loss_is_valid(int64_t rows, int64_t vocab, int64_t stride, float smo
            smoothing >= 0.0f && smoothing < 1.0f;
 }
 
+static enum status loss_fold(const struct k_loss *a, void *stream)
+{
+    const struct row_result *const results = (const struct row_result *)a->scratch;
+    return launch(loss_fold_kernel, dim3(1), dim3(LOSS_FOLD), 0, stream, results, a->rows, a->out);
+}
+
+static bool forward_is_valid(const struct k_loss *a)
+{
+    return loss_is_valid(a->rows, a->vocab, a->stride, a->smoothing) && is_aligned(a->logits) &&
+           is_aligned(a->scratch);
+}
+
 enum status k_loss_forward(const struct k_loss *args, void *stream)
 {
     const struct k_loss *const a = args;
     struct row_result *const results = (struct row_result *)a->scratch;
-    if (!loss_is_valid(a->rows, a->vocab, a->stride, a->smoothing) || !is_aligned(a->logits) ||
-        !is_aligned(a->scratch))
+    if (!forward_is_valid(a))
         return ST_INVALID;
     const enum status st = with_type(a->dtype, [&](auto t) {
         return launch(loss_forward_kernel<typename decltype(t)::type>, dim3((unsigned)a->rows),
                       dim3(LOSS_THREADS), 0, stream, *a, results);
     });
-    if (st != ST_OK)
-        return st;
-    return launch(loss_fold_kernel, dim3(1), dim3(LOSS_FOLD), 0, stream, results, a->rows, a->out);
+    return st == ST_OK ? loss_fold(a, stream) : st;
 }
 
-template <typename T> struct row_backward {
-    const T *x;
+template <typename T, bool KEPT> struct row_backward {
+    const T *x; /* KEPT: shared memory */
     T *dx;
     float lse2; /* lse·log2 e */
     float scale, even, peak;
@@ -234,10 +268,13 @@ template <typename T> struct row_backward {
     template <int N> __device__ __forceinline__ void at(int64_t i)
     {
         float v[N];
-        load<N>(v, x + i);
+        if constexpr (KEPT)
+            get<N>(v, x + i);
+        else
+            load<N>(v, x + i);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float d = exp2_approximate(v[k] * LOG2_E - lse2) - even;
+            float d = exp2_approximate(fmaf(v[k], LOG2_E, -lse2)) - even;
             d = i + k == label ? d - peak : d;
             v[k] = label >= 0 ? d * scale : 0.0f;
         }
@@ -245,19 +282,71 @@ template <typename T> struct row_backward {
     }
 };
 
+/* The gradient of the block's row x. */
+template <typename T, bool KEPT>
+DEVICE_INLINE void write_gradient(const struct k_loss_grad &a, const T *x, float lse)
+{
+    const int64_t row = blockIdx.x;
+    const int32_t label = a.labels[row];
+    struct row_backward<T, KEPT> f = {
+        x, (T *)a.dlogits + row *a.stride, lse *LOG2_E, a.scale != nullptr ? *a.scale : 1.0f,
+            a.smoothing / (float)a.vocab, 1.0f - a.smoothing, label < a.vocab ? label : -1,
+    };
+    const float zero = 0.0f;
+    walk_row<T>(row, a.stride, a.vocab, f);
+    for (int64_t i = a.vocab + threadIdx.x; i < a.stride; i += LOSS_THREADS)
+        store<1>(f.dx + i, &zero);
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(LOSS_THREADS) loss_backward_kernel(struct k_loss_grad a)
 {
     const int64_t row = blockIdx.x;
-    const int32_t label = a.labels[row];
-    struct row_backward<T> f = {
-        (const T *)a.logits + row *a.stride, (T *)a.dlogits + row *a.stride, a.lse[row] * LOG2_E,
-            a.scale != nullptr ? *a.scale : 1.0f, a.smoothing / (float)a.vocab,
-            1.0f - a.smoothing, label < a.vocab ? label : -1,
-    };
-    walk_row<T>(row, a.stride, a.vocab, f);
-    for (int64_t i = a.vocab + threadIdx.x; i < a.stride; i += LOSS_THREADS)
-        f.dx[i] = from_float<T>(0.0f);
+    write_gradient<T, false>(a, (const T *)a.logits + row * a.stride, a.lse[row]);
+}
+
+template <typename T, bool KEEPS>
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    loss_both_kernel(struct k_loss a, struct k_loss_grad g, struct row_result *results)
+{
+    SHARED_ARRAY(struct logits_seen, of_warps, LOSS_WARPS);
+    SHARED_ARRAY(float, lse, 1);
+    const int64_t begin = (int64_t)blockIdx.x * a.stride;
+    T *x = (T *)g.dlogits + begin;
+    if constexpr (KEEPS) {
+        SHARED_DYNAMIC(T, kept);
+        x = kept + begin % (16 / (int)sizeof(T)); /* aligned where the row is */
+    }
+    see_row<T, KEEPS>(a, x, of_warps);
+    if (threadIdx.x == 0)
+        lse[0] = finish_row<T>(a, of_warps, results);
+    __syncthreads();
+    write_gradient<T, KEEPS>(g, x, lse[0]);
+}
+
+template <typename T>
+static enum status both_launch(const struct k_loss *a, const struct k_loss_grad *g,
+                               size_t shared_max, void *stream)
+{
+    struct row_result *const results = (struct row_result *)a->scratch;
+    const dim3 grid((unsigned)a->rows);
+    const size_t bytes = (size_t)a->vocab * sizeof(T) + 16;
+    if (bytes <= shared_max / 2)
+        return launch(loss_both_kernel<T, true>, grid, dim3(LOSS_THREADS), bytes, stream, *a, *g,
+                      results);
+    return launch(loss_both_kernel<T, false>, grid, dim3(LOSS_THREADS), 0, stream, *a, *g, results);
+}
+
+enum status k_loss_both(const struct k_loss *args, const struct k_loss_grad *grad,
+                        size_t shared_max, void *stream)
+{
+    if (!forward_is_valid(args) || grad->dlogits != args->logits || grad->rows != args->rows ||
+        grad->vocab != args->vocab || grad->stride != args->stride || grad->dtype != args->dtype)
+        return ST_INVALID;
+    const enum status st = with_type(args->dtype, [&](auto t) {
+        return both_launch<typename decltype(t)::type>(args, grad, shared_max, stream);
+    });
+    return st == ST_OK ? loss_fold(args, stream) : st;
 }
 
 enum status k_loss_backward(const struct k_loss_grad *args, void *stream)

@@ -112,7 +112,7 @@ static enum status plain_transpose(int64_t a, int64_t b, const struct k_pad *arg
 {
     const struct k_transpose transpose = { args->batch, a,        b,         args->from,
                                            args->to,    args->in, args->out, args->accumulate };
-    if ((a == 1 || b == 1) && !args->accumulate && args->batch >= 1)
+    if ((a == 1 || b == 1) && a >= 1 && b >= 1 && args->batch >= 1 && !args->accumulate)
         return k_cast(args->from, args->in, args->to, args->out, args->batch * a * b, stream);
     return k_transpose(&transpose, stream);
 }

@@ -1,6 +1,7 @@
 /*
  * Loops over flat float32 buffers: fill, squares, optimizers. The arithmetic is the CPU backend's
- * (kernels/cpu/loops/flat.c), element by element.
+ * (kernels/cpu/loops/flat.c), element by element, compiled without contraction: which elements a
+ * thread takes together depends on where a part of the state begins, and their bits must not.
  *
  * Source: AdamW: Loshchilov, Hutter, arXiv 1711.05101, algorithm 2; SGD as PyTorch has it.
  */
@@ -12,6 +13,7 @@
 
 #define SQUARE_THREADS 512
 #define BLOCK_ELEMENTS (VECTOR_THREADS * 4) /* elements of a block, four per thread */
+#define UPDATE_BLOCKS  4 /* at once: so many registers that four loads are under way */
 
 struct fill_each {
     float *out;
@@ -74,7 +76,7 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
         }
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            sum[k] += (double)v[k] * (double)v[k];
+            sum[k] = fma((double)v[k], (double)v[k], sum[k]); /* the product is exact */
     }
     shared[t] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
     for (int half = SQUARE_THREADS / 2; half > 0; half /= 2) {
@@ -258,7 +260,7 @@ struct decay_values {
  * way while the borders are looked up.
  */
 template <int WIDTH, typename F>
-static __global__ void __launch_bounds__(VECTOR_THREADS)
+static __global__ void __launch_bounds__(VECTOR_THREADS, UPDATE_BLOCKS)
     vector_update_kernel(int64_t n, F f, struct decay d, struct decay_values values,
                          struct copies copies)
 {

@@ -113,10 +113,10 @@ template <typename T> DEVICE_INLINE void note_store(const T *p, int n, bool last
 #endif
 }
 
-/* N elements, aligned to their size or 16 bytes, whichever is less; a single one anyhow. */
-template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
+/* N elements, aligned to their size or 16 bytes, whichever is less; a single one anyhow. Of shared
+ * memory: load and store are for the device's. */
+template <int N, typename T> DEVICE_INLINE void get(float *v, const T *p)
 {
-    note_load(p, N, false);
     if constexpr (N == 1) {
         v[0] = to_float(*p);
     } else {
@@ -145,9 +145,8 @@ template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
     }
 }
 
-template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
+template <int N, typename T> DEVICE_INLINE void put(T *p, const float *v)
 {
-    note_store(p, N, false);
     if constexpr (N == 1) {
         *p = from_float<T>(v[0]);
     } else {
@@ -169,6 +168,18 @@ template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
             }
         }
     }
+}
+
+template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
+{
+    note_load(p, N, false);
+    get<N>(v, p);
+}
+
+template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
+{
+    note_store(p, N, false);
+    put<N>(p, v);
 }
 
 /*

@@ -121,12 +121,59 @@ static void an_update_streams_all_but_the_copies(void **state)
     device_free(copies);
 }
 
+#define ROWS    4
+#define LABELS  5001
+#define PITCH   5056
+#define LOGITS  ((size_t)ROWS * LABELS * 2)
+#define PITCHED ((size_t)ROWS * PITCH * 2)
+
+static void logits_are_read_once_for_the_loss_and_its_gradient(void **state)
+{
+    (void)state;
+    const int32_t labels[ROWS] = { 1, 7, -1, 5000 };
+    const uint32_t none = 0;
+    struct k_loss args = { .rows = ROWS,
+                           .vocab = LABELS,
+                           .stride = PITCH,
+                           .dtype = DTYPE_BF16,
+                           .logits = device_alloc(PITCHED, 16),
+                           .labels = device_alloc(sizeof(labels), 16),
+                           .lse = device_alloc(ROWS * sizeof(float), 16),
+                           .out = device_alloc(3 * sizeof(float), 16),
+                           .scratch = device_alloc(k_loss_scratch(ROWS), 16),
+                           .fault = device_alloc(sizeof(none), 16) };
+    const struct k_loss_grad grad = { .rows = ROWS,
+                                      .vocab = LABELS,
+                                      .stride = PITCH,
+                                      .dtype = DTYPE_BF16,
+                                      .logits = args.logits,
+                                      .labels = args.labels,
+                                      .lse = args.lse,
+                                      .dlogits = (void *)(uintptr_t)args.logits };
+    device_put((void *)(uintptr_t)args.labels, labels, sizeof(labels));
+    device_put(args.fault, &none, sizeof(none));
+    traffic_begin();
+    assert_int_equal(k_loss_forward(&args, NULL), ST_OK);
+    assert_int_equal(k_loss_backward(&grad, NULL), ST_OK);
+    struct traffic t = traffic_end();
+    expect_bytes(&t, 2 * LOGITS, PITCHED);
+    traffic_begin();
+    assert_int_equal(k_loss_both(&args, &grad, 48 * 1024, NULL), ST_OK);
+    t = traffic_end();
+    expect_bytes(&t, LOGITS, PITCHED);
+    const void *const all[] = { args.logits, args.labels,  args.lse,
+                                args.out,    args.scratch, args.fault };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        device_free((void *)(uintptr_t)all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_weights_move_each_sector_once),
         cmocka_unit_test(gradients_of_weights_move_each_sector_once),
         cmocka_unit_test(an_update_streams_all_but_the_copies),
+        cmocka_unit_test(logits_are_read_once_for_the_loss_and_its_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

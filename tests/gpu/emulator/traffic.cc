@@ -8,6 +8,7 @@
 #include "tests/gpu/emulator/emulator.h"
 
 #define SECTOR_BYTES 32
+#define WORD_BYTES   4
 #define THREADS_MAX  1024
 
 typedef std::tuple<enum traffic_kind, unsigned, unsigned> instruction; /* of a warp, its n-th */
@@ -17,7 +18,7 @@ static struct {
     struct traffic sum;
     unsigned touched[TRAFFIC_KINDS][THREADS_MAX];       /* so far, by a thread of the block */
     std::map<instruction, std::set<uintptr_t>> sectors; /* of the block */
-    std::set<uintptr_t> last[TRAFFIC_KINDS];            /* places, of the launch */
+    std::set<uintptr_t> last[TRAFFIC_KINDS];            /* words, of the launch */
 } state;
 
 void traffic_begin(void)
@@ -42,11 +43,13 @@ void traffic_touch(enum traffic_kind kind, const void *place, size_t bytes, bool
     for (uintptr_t s = at / SECTOR_BYTES; s <= (at + bytes - 1) / SECTOR_BYTES; s++)
         sectors->insert(s);
     *(kind == TRAFFIC_LOAD ? &state.sum.loaded_bytes : &state.sum.stored_bytes) += bytes;
-    state.sum.touched_again += state.last[kind].count(at);
-    if (last) {
-        state.last[kind].insert(at);
-        state.sum.streamed_bytes += bytes;
+    for (uintptr_t word = at / WORD_BYTES; word <= (at + bytes - 1) / WORD_BYTES; word++) {
+        state.sum.touched_again += state.last[kind].count(word);
+        if (last)
+            state.last[kind].insert(word);
     }
+    if (last)
+        state.sum.streamed_bytes += bytes;
 }
 
 void traffic_end_block(void)

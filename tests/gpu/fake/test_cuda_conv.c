@@ -166,39 +166,73 @@ static void legacy_functions_compute_what_no_engine_does(void **state)
     assert_memory_equal(graph.out, refused.out, sizeof(graph.out));
 }
 
-/* Another engine would compute other bits, which nobody would see. */
+/* One convolution, prepared on a fresh fake. */
+static enum status prepared(const char *words, struct run *run)
+{
+    const struct op_spec spec = conv_spec();
+    struct kernel *kernel = NULL;
+    *run = (struct run){ .implementation = "" };
+    fake_cuda_describe(words);
+    struct backend *b = open_cuda(NULL);
+    const enum status st = cuda()->op[OP_CONV2D].prepare(b, &spec, &kernel, &run->info);
+    if (st == ST_OK) {
+        pins_of(b, run->pins);
+        (void)snprintf(run->implementation, sizeof(run->implementation), "%s",
+                       run->info.implementation);
+    }
+    cuda()->kernel_free(b, kernel);
+    cuda()->close(b);
+    nothing_is_left();
+    return st;
+}
+
+#define CONV_PLANS 3   /* a direction each */
+#define CALLS      250 /* of each function there are fewer in a preparation */
+
+/* Another engine would compute other bits. */
 static void an_engine_that_lacks_memory_is_not_passed_over(void **state)
 {
     (void)state;
-    const struct op_spec spec = conv_spec();
     static const char *const words[] = { "fail=cudnnBackendFinalize:%d:4003",
                                          "fail=cudnnBackendCreateDescriptor:%d:4003",
                                          "fail=cudnnBackendSetAttribute:%d:4004" };
     int refused = 0, taken = 0;
     const struct run first = computed("", NULL);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        for (int nth = 1; nth <= 250; nth++) { /* all of a preparation's calls, and some more */
+        for (int nth = 1; nth <= CALLS; nth++) {
             char described[64];
-            struct kernel *kernel = NULL;
-            struct kernel_info info;
+            struct run run;
             (void)snprintf(described, sizeof(described), words[i], nth);
-            fake_cuda_describe(described);
-            struct backend *b = open_cuda(NULL);
-            const enum status st = cuda()->op[OP_CONV2D].prepare(b, &spec, &kernel, &info);
-            char pins[8192] = "";
-            if (st == ST_OK)
-                pins_of(b, pins);
-            cuda()->kernel_free(b, kernel);
-            cuda()->close(b);
-            nothing_is_left();
-            if (st == ST_OK && strcmp(pins, first.pins) != 0)
-                fail_msg("%s: %s", described, pins);
+            const enum status st = prepared(described, &run);
             assert_true(st == ST_OK || st == ST_NO_MEMORY);
+            if (st == ST_OK)
+                assert_string_equal(run.pins, first.pins);
             refused += st == ST_NO_MEMORY;
             taken += st == ST_OK;
         }
     }
     assert_true(refused > 90 && taken > 0);
+}
+
+/* An engine's code that the driver doesn't load is no lost device. */
+static void an_engine_that_the_driver_refuses_is_passed_over(void **state)
+{
+    (void)state;
+    const struct run first = computed("", NULL);
+    int others = 0;
+    for (int nth = 1; nth <= CALLS; nth++) {
+        char described[96];
+        struct run run;
+        (void)snprintf(described, sizeof(described), "fail=cudnnBackendFinalize:%d:5001", nth);
+        if (prepared(described, &run) != ST_OK ||
+            strcmp(run.implementation, first.implementation) == 0)
+            continue;
+        others++;
+        (void)snprintf(described, sizeof(described),
+                       "fail=cudnnBackendFinalize:%d:5001,fail=cudaDeviceSynchronize:1:700", nth);
+        assert_int_equal(prepared(described, &run), ST_DEVICE);
+    }
+    assert_true(others >= CONV_PLANS);
 }
 
 static int descriptors_of_a_call(struct conv *c)
@@ -230,6 +264,7 @@ int main(void)
         cmocka_unit_test(the_engine_of_the_run_that_stored_it_is_made_again),
         cmocka_unit_test(legacy_functions_compute_what_no_engine_does),
         cmocka_unit_test(an_engine_that_lacks_memory_is_not_passed_over),
+        cmocka_unit_test(an_engine_that_the_driver_refuses_is_passed_over),
         cmocka_unit_test(operands_that_lie_where_they_did_are_not_described_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

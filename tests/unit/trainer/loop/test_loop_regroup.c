@@ -6,6 +6,10 @@
  *     workers      0 1     1     2 3 1        3 2      (in the order of their ranks)
  *
  * Worker 2 is a spare while 1 is alone: it is open, and has rehearsed a step, before it has a seat.
+ *
+ * With MODULE the same on the CUDA backend over the fakes of its libraries (tests/gpu/fake), where
+ * what is enqueued runs when somebody waits for it. Between ranks Gloo carries what its memory
+ * holds.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,10 +18,12 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/comm/comm_fixture.h"
 #include "tests/unit/trainer/counted_allocations.h"
 #include "tests/unit/trainer/ranks_fixture.h"
+#include "tests/unit/trainer/staged_gloo.h"
 #include "tests/unit/trainer/tiny_jobs.h"
 #include "trainer/loop/step.h"
 #include "trainer/state/live_sync.h"
@@ -50,6 +56,33 @@ struct one {
     bool has_state;
 };
 
+/* Both NULL: those of the job's device. */
+static const struct backend_table *table;
+static const struct comm_table *comm_table;
+
+/* On the CPU steps allocate nothing. */
+#if defined(MODULE)
+static void count(bool on)
+{
+    (void)on;
+}
+
+static uint64_t counted(void)
+{
+    return 0;
+}
+#else
+static void count(bool on)
+{
+    count_allocations(on);
+}
+
+static uint64_t counted(void)
+{
+    return (uint64_t)counted_allocations();
+}
+#endif
+
 /* Of the generation that runs: ranks that are past its first step. */
 static atomic_uint counting;
 
@@ -67,9 +100,9 @@ static void after_row(void *arg, const struct session_row *row)
     const uint64_t first = (uint64_t)one->generation * STEPS;
     one->loss[row->step] = row->loss;
     if (row->step == first + 1 && atomic_fetch_add(&counting, 1) + 1 == sizes[one->generation])
-        count_allocations(true);
+        count(true);
     if (row->step == first + STEPS)
-        count_allocations(false);
+        count(false);
 }
 
 static void open_worker(struct one *one, uint32_t generation, uint32_t rank)
@@ -77,6 +110,8 @@ static void open_worker(struct one *one, uint32_t generation, uint32_t rank)
     const struct worker_options options = { .job = &one->job,
                                             .io = io_system(),
                                             .progress = &one->progress,
+                                            .table = table,
+                                            .comm = comm_table,
                                             .rank = rank,
                                             .size = sizes[generation],
                                             .shares = one->story->shares[generation] };
@@ -84,19 +119,33 @@ static void open_worker(struct one *one, uint32_t generation, uint32_t rank)
     must(one, worker_open(&options, &one->worker, &one->reason));
 }
 
-static void connect_worker(struct one *one)
+/* NULL where there is one rank. */
+static struct comm *meet(const struct one *one, const struct comm_table *with, const char *meeting)
 {
     const struct rendezvous rendezvous = shared_rendezvous_of(one->shared, (int)one->rank);
-    const struct comm_options options = { .rendezvous = &rendezvous,
-                                          .meeting = "workers",
-                                          .rank = (int)one->rank,
-                                          .size = (int)sizes[one->generation],
-                                          .host = "127.0.0.1",
-                                          .secret = "of a test",
-                                          .timeout_ms = 60000 };
+    const struct device *d = &one->worker->device;
+    const struct comm_options options = {
+        .rendezvous = &rendezvous,
+        .meeting = meeting,
+        .rank = (int)one->rank,
+        .size = (int)sizes[one->generation],
+        .host = "127.0.0.1",
+        .secret = "of a test",
+        .timeout_ms = 60000,
+        .device = { .table = d->table,
+                    .backend = d->backend,
+                    .stream = d->communication,
+                    .compute = d->compute },
+    };
     struct comm *comm = NULL;
     if (options.size > 1)
-        must(one, one->worker->device.comm->open(&options, &comm));
+        must(one, with->open(&options, &comm));
+    return comm;
+}
+
+static void connect_worker(struct one *one)
+{
+    struct comm *comm = meet(one, one->worker->device.comm, "workers");
     const struct worker_comms comms = { .world = comm, .group = comm };
     must(one, worker_connect(one->worker, &comms, &one->reason));
 }
@@ -121,16 +170,17 @@ static void get_state(struct one *one)
         if (source)
             sources[assignment.live_source_count++] = r;
     }
-    const struct live_sync_options options = { .assignment = &assignment,
-                                               .table = one->worker->device.comm,
-                                               .comm = one->worker->comm,
-                                               .kept = &kept };
+    struct comm *live = one->generation > 0 ? meet(one, comm_gloo(), "live") : NULL;
+    const struct live_sync_options options = {
+        .assignment = &assignment, .table = comm_gloo(), .comm = live, .kept = &kept
+    };
     uint32_t blamed = 0;
     if (one->generation == 0)
         must(one, state_seed(one->worker, &one->reason));
     else if (assignment.size > 1)
         must(one, live_sync(one->worker, &options, &blamed, &one->reason));
     one->has_state = true;
+    comm_gloo()->close(live);
 }
 
 static void *run_generation(void *arg)
@@ -201,7 +251,7 @@ static void live_through(uint32_t generation, struct one *ones)
         CHECK(pthread_join(ones[2].thread, NULL) == 0);
     }
     assert_int_equal(atomic_load(&counting), sizes[generation]); /* it did count */
-    assert_int_equal(counted_allocations(), 0);
+    assert_int_equal(counted(), 0);
     shared_rendezvous_free(shared);
 }
 
@@ -209,6 +259,8 @@ static void end_as_one(const struct story *story)
 {
     const struct ranks_options alone = { .job = &story->job,
                                          .size = 1,
+                                         .table = table,
+                                         .comm = comm_table,
                                          .shares = { story->shares[1][0] } };
     struct ranks_result *wanted = ranks_new_well(&alone);
     struct one *ones = calloc(WORKERS, sizeof(*ones));
@@ -237,6 +289,55 @@ static void end_as_one(const struct story *story)
 }
 
 #define LENGTH "train.duration=12 steps"
+
+#if defined(MODULE)
+
+/* Emulated kernels are slow. */
+#define LITTLE                                                                                     \
+    "workers.device=cuda", "data.train.samples=60", "data.eval.samples=5", "model.layers=1",       \
+        "model.heads=2", "model.width=32", "model.context=8", "model.vocab=33",                    \
+        "train.global_batch=6", "train.lanes=3", "train.accumulate=2"
+
+static void end_as_one_on_a_device(const char *precision, const char *more)
+{
+    const struct story story = { .job = { tiny_gpt2, { LENGTH, LITTLE, precision, more } },
+                                 .shares = { { 2, 1 }, { 3 }, { 1, 1, 1 }, { 1, 2 } } };
+    end_as_one(&story);
+}
+
+/* Kernels' copies of parameters come from updates, and of a newcomer from a refresh. */
+static void a_gpt2_in_half_precision_on_changing_sizes_ends_as_on_one(void **state)
+{
+    (void)state;
+    end_as_one_on_a_device("train.precision=bf16", "eval.every=2 steps");
+    end_as_one_on_a_device("train.precision=fp16", "eval.every=5 steps");
+}
+
+static void lanes_that_are_audited_are_those_of_one(void **state)
+{
+    (void)state;
+    end_as_one_on_a_device("train.precision=fp32", "audit.every=1 steps");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpt2_in_half_precision_on_changing_sizes_ends_as_on_one),
+        cmocka_unit_test(lanes_that_are_audited_are_those_of_one),
+    };
+    const struct module *module = NULL;
+    struct reason reason = { .text = "" };
+    if (setenv("CAIRN_CUDA_MODULE", MODULE, 1) != 0 ||
+        module_load("cuda", 0, &module, &reason) != ST_OK) {
+        (void)fprintf(stderr, "%s\n", reason.text);
+        return 1;
+    }
+    table = module->backend;
+    comm_table = staged_gloo();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
 
 static void an_mlp_on_changing_sizes_ends_as_on_one(void **state)
 {
@@ -284,3 +385,5 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+
+#endif

@@ -182,6 +182,39 @@ static void the_plan_of_a_job_for_gpus_is_shown_without_one(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+#if defined(MODULE)
+/* No step waits for its own update: the last one's is waited for by the digest. */
+static void a_device_that_fails_behind_the_last_step_is_told(void **state)
+{
+    (void)state;
+    char path[64];
+    int failed = 0, done = 0;
+    write_job(path, "{arch: mlp, classes: 3, hidden: 8}", "");
+    assert_int_equal(setenv("CAIRN_CUDA_MODULE", MODULE, 1), 0);
+    for (int nth = 4; nth <= 40 && done < 2; nth++) {
+        char fault[64];
+        (void)snprintf(fault, sizeof(fault), "fail=cudaStreamSynchronize:%d:719", nth);
+        assert_int_equal(setenv("CAIRN_FAKE_CUDA", fault, 1), 0);
+        struct output *out = run_on("--local", path, "--set workers.device=cuda --steps 2");
+        if ((out->code == 0) != (strstr(out->text, "\ndigest ") != NULL))
+            fail_msg("wait %d: status %d: %s", nth, out->code, out->text);
+        if (out->code == 0) {
+            done++;
+        } else {
+            must_hold(out, "device failed");
+            assert_null(strstr(out->text, "not enough memory"));
+            failed++;
+        }
+        free(out);
+    }
+    assert_int_equal(unsetenv("CAIRN_CUDA_MODULE"), 0);
+    assert_int_equal(unsetenv("CAIRN_FAKE_CUDA"), 0);
+    assert_true(failed > 2);
+    assert_int_equal(done, 2); /* beyond the last wait */
+    assert_int_equal(unlink(path), 0);
+}
+#endif
+
 static void a_token_out_of_range_ends_a_run_with_its_file_and_place(void **state)
 {
     (void)state;
@@ -237,6 +270,9 @@ int main(void)
         cmocka_unit_test(the_plan_of_a_text_model_is_shown_whatever_its_size),
         cmocka_unit_test(too_few_lanes_for_shares_by_speed_are_said_and_what_audits_cost),
         cmocka_unit_test(the_plan_of_a_job_for_gpus_is_shown_without_one),
+#if defined(MODULE)
+        cmocka_unit_test(a_device_that_fails_behind_the_last_step_is_told),
+#endif
         cmocka_unit_test(a_token_out_of_range_ends_a_run_with_its_file_and_place),
         cmocka_unit_test(a_mistake_of_the_user_ends_with_code_2_and_its_place),
     };
