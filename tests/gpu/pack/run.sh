@@ -65,7 +65,8 @@ print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version(), tor
     ours libraries 10 ldd "$here/bin/cairn-cuda.so"
     ours check 60 "$here/bin/cairn-trainer" --check cuda
     ours plan 60 "$here/bin/cairn-trainer" --plan "$here/jobs/resnet50.yaml"
-    for test in test_ops_cuda test_shapes_cuda test_attention_gpu test_loop_layouts_gpu; do
+    for test in test_ops_cuda test_shapes_cuda test_attention_gpu test_loop_layouts_gpu \
+        test_loop_regroup_gpu; do
         ours "$test" 120 "$here/bin/$test" &
     done
     wait

@@ -35,7 +35,7 @@ bin=/tmp/cairn-gpu/bin
 says 4 "device cuda: " "$bin/cairn-trainer" --check cuda
 says 0 "not known without the device" "$bin/cairn-trainer" --plan /tmp/cairn-gpu/jobs/gpt2.yaml
 for test in test_ops_cuda test_shapes_cuda test_nccl; do says 77 "skipped: device cuda: " "$bin/$test"; done
-says 77 "no device: device cuda: " "$bin/test_loop_layouts_gpu"
+for test in test_loop_layouts_gpu test_loop_regroup_gpu; do says 77 "no device: device cuda: " "$bin/$test"; done
 says 0 "usage" "$bin/cairn" --help
 says 77 "skipped: no GPU" "$bin/test_attention_gpu"
 says 2 "device cuda: " "$bin/gpu" gpt2

@@ -7,9 +7,9 @@
  *
  * Worker 2 is a spare while 1 is alone: it is open, and has rehearsed a step, before it has a seat.
  *
- * With MODULE the same on the CUDA backend over the fakes of its libraries (tests/gpu/fake), where
- * what is enqueued runs when somebody waits for it. Between ranks Gloo carries what its memory
- * holds.
+ * With MODULE the same on a device: a real one, or the CUDA backend over the fakes of its libraries
+ * (tests/gpu/fake), where what is enqueued runs when somebody waits for it. Between ranks Gloo
+ * carries what its memory holds.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -292,6 +292,8 @@ static void end_as_one(const struct story *story)
 
 #if defined(MODULE)
 
+#define SKIPPED 77
+
 /* Emulated kernels are slow. */
 #define LITTLE                                                                                     \
     "workers.device=cuda", "data.train.samples=60", "data.eval.samples=5", "model.layers=1",       \
@@ -327,10 +329,11 @@ int main(void)
     };
     const struct module *module = NULL;
     struct reason reason = { .text = "" };
-    if (setenv("CAIRN_CUDA_MODULE", MODULE, 1) != 0 ||
-        module_load("cuda", 0, &module, &reason) != ST_OK) {
-        (void)fprintf(stderr, "%s\n", reason.text);
+    if (setenv("CAIRN_CUDA_MODULE", MODULE, 0) != 0)
         return 1;
+    if (module_load("cuda", 0, &module, &reason) != ST_OK) {
+        (void)printf("no device: %s\n", reason.text);
+        return SKIPPED;
     }
     table = module->backend;
     comm_table = staged_gloo();
