@@ -35,6 +35,11 @@ void lane_clock_end(struct lane_clock *clock, const struct device *device)
     clock->recorded = clock->recorded && record(device, clock->ended);
 }
 
+enum status lane_clock_passed(const struct lane_clock *clock, const struct device *device)
+{
+    return clock->recorded ? device->table->event_query(device->backend, clock->ended) : ST_OK;
+}
+
 int64_t lane_clock_read(const struct lane_clock *clock, const struct device *device,
                         const struct progress *progress)
 {

@@ -27,6 +27,9 @@ void lane_clock_close(struct lane_clock *clock, const struct device *device);
 /* Before the first lane's work, and after the last one's, is enqueued. */
 void lane_clock_begin(struct lane_clock *clock, const struct device *device);
 void lane_clock_end(struct lane_clock *clock, const struct device *device);
+/* ST_AGAIN: a device has not come to the end of the last lane yet. */
+MUST_CHECK enum status lane_clock_passed(const struct lane_clock *clock,
+                                         const struct device *device);
 /* After the update, for whose facts the compute stream was waited for. progress: its phases are of
  * this step. In microseconds; 0: it isn't known. */
 int64_t lane_clock_read(const struct lane_clock *clock, const struct device *device,

@@ -1,10 +1,13 @@
 #include "trainer/loop/step.h"
 
 #include <math.h>
+#include <poll.h>
 
 #include "common/check.h"
 #include "common/fault.h"
 #include "trainer/state/state.h"
+
+#define COMPUTED_POLL_NS 50000 /* no device's step is so short that this is much of it */
 
 /* Gives the buckets of this rank's last lane to the reduction, as the backward pass completes them.
  * Not complete yet: [0, left). */
@@ -235,9 +238,32 @@ static enum status compute_stage(struct worker *w, uint64_t step, struct bucket_
     return st;
 }
 
+/*
+ * Waits for the own device before waiting for the others: who waits in a collective has come to it,
+ * and a device that hangs hasn't, though its host has. In a pipeline a device may wait for other
+ * stages'.
+ */
+static enum status wait_computed(struct worker *w)
+{
+    const struct timespec pause = { .tv_nsec = COMPUTED_POLL_NS };
+    struct progress *progress = w->options.progress;
+    if (w->group.size == 1 || w->stage != NULL || w->device.table->host_memory)
+        return ST_OK;
+    progress_phase(progress, PHASE_BACKWARD);
+    enum status st = lane_clock_passed(&w->clock, &w->device);
+    while (st == ST_AGAIN && !progress_stopped(progress)) {
+        (void)ppoll(NULL, 0, &pause, NULL);
+        st = lane_clock_passed(&w->clock, &w->device);
+    }
+    return st == ST_AGAIN ? ST_STALE : st;
+}
+
 static enum status wait_reduced(struct worker *w)
 {
     struct progress *progress = w->options.progress;
+    enum status computed = wait_computed(w);
+    if (computed != ST_OK)
+        return computed;
     progress_phase(progress, PHASE_REDUCE);
     progress_collective_begin(progress, "reduce");
     fault_point("trainer.reduce");

@@ -168,6 +168,13 @@ static void note_end(struct one *one, struct worker *worker, enum loop_end end)
         one->result->evaluation_st = evaluation_run(worker, &result);
 }
 
+static _Thread_local const struct progress *own_progress;
+
+const struct progress *ranks_progress(void)
+{
+    return own_progress;
+}
+
 static void *run_rank(void *arg)
 {
     struct one *one = arg;
@@ -175,6 +182,7 @@ static void *run_rank(void *arg)
     struct progress progress = { .session = NULL };
     progress_init(&progress, NULL, NULL, one->rank, 1);
     one->progress = &progress;
+    own_progress = &progress;
     struct worker_options options = { .job = &one->job,
                                       .io =
                                           one->options->io != NULL ? one->options->io : io_system(),

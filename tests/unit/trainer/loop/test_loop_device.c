@@ -4,12 +4,16 @@
  * the digests are the CPU's.
  */
 #include <math.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/nccl.h"
+#include "common/check.h"
 #include "tests/gpu/async_device.h"
 #include "tests/gpu/fake_nccl.h"
 #include "tests/test.h"
@@ -171,6 +175,83 @@ static void a_fast_reduction_comes_close(void **state)
 }
 
 /* A share that is copied while the compute stream still writes it. */
+/* ---- a device that stands still ---- */
+
+static struct {
+    struct backend_table table;
+    sem_t go;
+    bool blocks, blocked; /* rank 1's thread alone looks at these, but for go */
+    uint64_t collective;
+    int polls;
+    atomic_bool gave_up;
+} still;
+
+static enum status stand_still(struct stream *stream, void *arg)
+{
+    struct timespec until;
+    (void)stream;
+    (void)arg;
+    CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
+    until.tv_sec += 20;
+    atomic_store(&still.gave_up, sem_timedwait(&still.go, &until) != 0);
+    return ST_OK;
+}
+
+/* In the forward pass. */
+static enum status still_fill(struct backend *b, float *out, float value, size_t n,
+                              struct stream *s)
+{
+    if (ranks_progress() != NULL && ranks_progress()->rank == 1 && still.blocks) {
+        still.blocks = false;
+        still.blocked = true;
+        still.collective = ranks_progress()->collective;
+        async_device_enqueue(s, stand_still, NULL, 0);
+    }
+    return async_device()->vector.fill(b, out, value, n, s);
+}
+
+static enum status still_query(struct backend *b, struct event *e)
+{
+    const struct progress *progress = ranks_progress();
+    const enum status st = async_device()->event_query(b, e);
+    if (st != ST_AGAIN || progress == NULL || progress->rank != 1 || !still.blocked ||
+        progress->phase != PHASE_BACKWARD)
+        return st;
+    CHECK(progress->collective == still.collective);
+    if (++still.polls < 20)
+        return st;
+    still.blocked = false;
+    CHECK(sem_post(&still.go) == 0);
+    return st;
+}
+
+static void block_in_the_next_step(void *arg, uint32_t rank, const struct session_row *row)
+{
+    (void)arg;
+    if (rank == 1 && row->step == 2)
+        still.blocks = true;
+}
+
+/* So who is to blame for a device that hangs is told by where the ranks are. */
+static void a_rank_whose_device_stands_still_has_not_come_to_the_reduction(void **state)
+{
+    (void)state;
+    static const uint32_t two[] = { 1, 1 };
+    /* A micro-batch of each rank: its host doesn't wait for data in the middle of a step. */
+    const char *const sets[] = { "train.lanes=2", "train.accumulate=1", NULL };
+    struct ranks_options options = on_device(&mlp, sets, 2, two);
+    still.table = *async_device();
+    still.table.vector.fill = still_fill;
+    still.table.event_query = still_query;
+    assert_int_equal(sem_init(&still.go, 0, 0), 0);
+    options.table = &still.table;
+    options.row = block_in_the_next_step;
+    free(run_well(&options));
+    assert_false(atomic_load(&still.gave_up));
+    assert_int_equal(still.polls, 20);
+    assert_int_equal(sem_destroy(&still.go), 0);
+}
+
 static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
 {
     (void)state;
@@ -311,6 +392,7 @@ int main(void)
         IN_FOLDER(a_checkpoint_goes_from_device_to_cpu_and_back),
         cmocka_unit_test(skipped_steps_drop_what_was_already_on_its_way),
         cmocka_unit_test(a_fast_reduction_comes_close),
+        cmocka_unit_test(a_rank_whose_device_stands_still_has_not_come_to_the_reduction),
         cmocka_unit_test(a_snapshot_waits_for_what_was_enqueued_before),
         cmocka_unit_test(a_snapshot_of_many_runs_is_packed),
         cmocka_unit_test(memory_that_runs_out_is_told_by_what_it_is_for),
