@@ -58,26 +58,52 @@ static struct batch batch_of(struct run *run, const struct loss_case *c)
     return b;
 }
 
-static void loss_forward(struct run *run, const void *arg)
+/* For the forward pass, on logits that it may write. */
+static struct k_loss forward_args(struct run *run, const struct loss_case *c, const struct batch *b)
 {
-    const struct loss_case *c = arg;
-    const struct batch b = batch_of(run, c);
-    uint32_t fault = 0;
+    const uint32_t none = 0;
     const struct k_loss args = {
         .rows = c->rows,
         .vocab = c->vocab,
         .stride = c->stride,
         .dtype = c->dtype,
         .smoothing = (float)c->smoothing,
-        .logits = run_in(run, c->dtype, b.logits, c->rows * c->stride),
-        .labels = run_in_bytes(run, b.labels, (size_t)c->rows * sizeof(int32_t)),
+        .logits = run_in(run, c->dtype, b->logits, c->rows * c->stride),
+        .labels = run_in_bytes(run, b->labels, (size_t)c->rows * sizeof(int32_t)),
         .lse = run_out_flat(run, c->rows),
         .out = run_out_flat(run, 3),
         .scratch = run_scratch(run, k_loss_scratch(c->rows)),
-        .fault = run_in_bytes(run, &fault, sizeof(fault)),
+        .fault = run_in_bytes(run, &none, sizeof(none)),
     };
-    float out[3];
     run_changes(run, args.fault);
+    return args;
+}
+
+/* The gradient goes where the logits lie. */
+static struct k_loss_grad backward_args(const struct loss_case *c, const void *logits,
+                                        const int32_t *labels, const float *lse, const float *scale)
+{
+    return (struct k_loss_grad){
+        .rows = c->rows,
+        .vocab = c->vocab,
+        .stride = c->stride,
+        .dtype = c->dtype,
+        .smoothing = (float)c->smoothing,
+        .logits = logits,
+        .labels = labels,
+        .lse = lse,
+        .scale = scale,
+        .dlogits = (void *)(uintptr_t)logits,
+    };
+}
+
+static void loss_forward(struct run *run, const void *arg)
+{
+    const struct loss_case *c = arg;
+    const struct batch b = batch_of(run, c);
+    const struct k_loss args = forward_args(run, c, &b);
+    uint32_t fault = 0;
+    float out[3];
     assert_int_equal(k_loss_forward(&args, NULL), ST_OK);
     run_expect(run, args.lse, DTYPE_F32, b.lse, c->rows, NEAR);
     run_get(run, args.out, out, sizeof(out));
@@ -106,18 +132,11 @@ static void loss_backward(struct run *run, const void *arg)
             dx[r * c->stride + i] = label < 0 || label >= c->vocab ? 0.0 : d;
         }
     }
-    struct k_loss_grad args = {
-        .rows = c->rows,
-        .vocab = c->vocab,
-        .stride = c->stride,
-        .dtype = c->dtype,
-        .smoothing = (float)c->smoothing,
-        .logits = run_in(run, c->dtype, b.logits, n),
-        .labels = run_in_bytes(run, b.labels, (size_t)c->rows * sizeof(int32_t)),
-        .lse = run_in_flat(run, b.lse, c->rows),
-        .scale = scaled ? run_in_flat(run, &scale, 1) : NULL,
-    };
-    args.dlogits = (void *)(uintptr_t)args.logits;
+    const void *logits = run_in(run, c->dtype, b.logits, n);
+    const int32_t *labels = run_in_bytes(run, b.labels, (size_t)c->rows * sizeof(int32_t));
+    const float *lse = run_in_flat(run, b.lse, c->rows);
+    const float *factor = scaled ? run_in_flat(run, &scale, 1) : NULL;
+    const struct k_loss_grad args = backward_args(c, logits, labels, lse, factor);
     run_changes(run, args.dlogits);
     assert_int_equal(k_loss_backward(&args, NULL), ST_OK);
     /* Zeros in the gaps. */
@@ -162,33 +181,9 @@ static void loss_both(struct run *run, const void *arg)
     const struct loss_case *c = arg;
     const struct batch b = batch_of(run, c);
     const double scale = 128.0;
-    uint32_t fault = 0;
-    const struct k_loss args = {
-        .rows = c->rows,
-        .vocab = c->vocab,
-        .stride = c->stride,
-        .dtype = c->dtype,
-        .smoothing = (float)c->smoothing,
-        .logits = run_in(run, c->dtype, b.logits, c->rows * c->stride),
-        .labels = run_in_bytes(run, b.labels, (size_t)c->rows * sizeof(int32_t)),
-        .lse = run_out_flat(run, c->rows),
-        .out = run_out_flat(run, 3),
-        .scratch = run_scratch(run, k_loss_scratch(c->rows)),
-        .fault = run_in_bytes(run, &fault, sizeof(fault)),
-    };
-    const struct k_loss_grad grad = {
-        .rows = c->rows,
-        .vocab = c->vocab,
-        .stride = c->stride,
-        .dtype = c->dtype,
-        .smoothing = (float)c->smoothing,
-        .logits = args.logits,
-        .labels = args.labels,
-        .lse = args.lse,
-        .scale = c->rows % 2 == 1 ? run_in_flat(run, &scale, 1) : NULL,
-        .dlogits = (void *)(uintptr_t)args.logits,
-    };
-    run_changes(run, args.fault);
+    const struct k_loss args = forward_args(run, c, &b);
+    const float *factor = c->rows % 2 == 1 ? run_in_flat(run, &scale, 1) : NULL;
+    const struct k_loss_grad grad = backward_args(c, args.logits, args.labels, args.lse, factor);
     run_changes(run, args.logits);
     assert_int_equal(k_loss_forward(&args, NULL), ST_OK);
     assert_int_equal(k_loss_backward(&grad, NULL), ST_OK);

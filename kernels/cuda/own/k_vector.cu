@@ -140,18 +140,23 @@ struct decay {
     size_t count;
 };
 
-/* The number of borders <= i. */
-DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
+/* How many of at(0) … at(count - 1), ascending, are <= i. */
+template <typename F> DEVICE_INLINE size_t count_up_to(uint64_t i, size_t count, const F &at)
 {
-    size_t low = 0, high = d.count;
+    size_t low = 0, high = count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (d.borders[middle] <= i)
+        if (at(middle) <= i)
             low = middle + 1;
         else
             high = middle;
     }
     return low;
+}
+
+DEVICE_INLINE size_t borders_before(const struct decay &d, uint64_t i)
+{
+    return count_up_to(i, d.count, [&](size_t k) { return d.borders[k]; });
 }
 
 DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t i)
@@ -166,18 +171,10 @@ struct copies {
     size_t count;
 };
 
-/* The number of copies that begin at or before i: the last of them may have it. */
+/* Of those that begin at or before i the last one may have it. */
 DEVICE_INLINE size_t copies_before(const struct copies &c, uint64_t i)
 {
-    size_t low = 0, high = c.count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (c.at[middle].first <= i)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return count_up_to(i, c.count, [&](size_t k) { return c.at[k].first; });
 }
 
 template <int N, typename T> DEVICE_INLINE void store_copy(void *out, uint64_t at, const float *v)
