@@ -145,10 +145,10 @@ static enum status rehearse_micro(struct worker *w, bool last)
         return st;
     CHECK(item != NULL);
     const struct plan_call call = call_of(w, item);
+    const plan_final_fn on_final = last && w->group.size > 1 ? tell_nobody : NULL;
     st = plan_forward(w->plans[0], &call);
     if (st == ST_OK)
-        st =
-            plan_backward(w->plans[0], &call, last && w->group.size > 1 ? tell_nobody : NULL, NULL);
+        st = plan_backward(w->plans[0], &call, on_final, NULL);
     if (st != ST_OK || w->device.table->host_memory)
         return st;
     return feed_done(w->batches);
