@@ -210,6 +210,8 @@ static const struct loss_case cases[] = {
       .wrong = true },
     { .rows = 4, .vocab = 4099, .stride = 4099, .dtype = DTYPE_F32, .range = 80.0, .ties = true },
     { .rows = 1100, .vocab = 3, .stride = 3, .dtype = DTYPE_F16, .range = 2.0 },
+    { .rows = 2, .vocab = 24500, .stride = 24500, .dtype = DTYPE_BF16, .range = 4.0 },
+    { .rows = 1, .vocab = 50257, .stride = 50304, .dtype = DTYPE_BF16, .range = 4.0 },
     { .rows = 12, .vocab = 5, .stride = 8, .dtype = DTYPE_BF16, .range = 2.0, .wrong = true },
 };
 

@@ -3,7 +3,7 @@
  * whatever computes them. On a device it is the time between two events on the compute stream, as
  * the phases of the host there are those in which work was given to it.
  *
- * What goes wrong with it fails no step: of that step no time is told.
+ * Times that go wrong fail no step: of that step no time is told.
  *
  * Memory: all of it from open to close. Thread: the step thread. Errors of open: the backend's
  */

@@ -5,7 +5,8 @@
  *   launch(kernel, grid, block, shared, stream, arguments...)
  *       Enqueues; ST_DEVICE if that failed, and the runtime's last error says why (CUDA_LAUNCHED
  *       reads it); one that another library left there doesn't count. shared: bytes of dynamic
- *       shared memory; where they are more than 48 KiB, launch asks CUDA for them first.
+ *       shared memory; where they are more than LAUNCH_SHARED_UNASKED, launch asks CUDA for them
+ *       first.
  *   SHARED_ARRAY(type, name, count)
  *       Declares `type *name`, an array of the block; count is a constant. All threads of the block
  *       come by, or none.
@@ -20,6 +21,9 @@
 #include <stdint.h>
 
 #include "common/status.h"
+
+/* A block gets 48 KiB unasked, of which a kernel's SHARED_ARRAYs take some. */
+#define LAUNCH_SHARED_UNASKED (32 * 1024)
 
 #if defined(CAIRN_EMULATE)
 #include <emulator.h>
@@ -36,13 +40,11 @@
 extern __shared__ __align__(128) unsigned char launch_dynamic_shared[];
 #define SHARED_DYNAMIC(type, name) type *const name = (type *)launch_dynamic_shared
 
-#define LAUNCH_SHARED_DEFAULT (48 * 1024)
-
 template <typename... Parameters, typename... Arguments>
 static inline enum status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                  size_t shared, void *stream, Arguments... arguments)
 {
-    if (shared > LAUNCH_SHARED_DEFAULT &&
+    if (shared > LAUNCH_SHARED_UNASKED &&
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)shared) != cudaSuccess)
         return ST_DEVICE;

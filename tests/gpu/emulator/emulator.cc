@@ -24,6 +24,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#include "kernels/cuda/own/launch.h"
 #include "tests/gpu/emulator/traffic.h"
 
 #define STACK_BYTES   (256 * 1024)
@@ -431,6 +432,8 @@ static void shared_end(size_t dynamic)
     machine.shared.clear();
     emulator_free(machine.dynamic.base);
     machine.dynamic = {};
+    if (dynamic <= LAUNCH_SHARED_UNASKED && sum + dynamic > SHARED_STATIC)
+        emulator_fail("shared memory that nobody asked for");
     if (sum > SHARED_STATIC || sum + dynamic > SHARED_MAX)
         emulator_fail("too much shared memory");
 }
