@@ -122,15 +122,6 @@ static void fill_state(struct train_model *model)
     free(host);
 }
 
-static void keep_copies(struct train_model *model)
-{
-    struct param_copy *copies = calloc((size_t)model->tape->param_count, sizeof(*copies));
-    must(copies == NULL ? ST_NO_MEMORY : ST_OK, "copies of parameters");
-    const size_t count = plan_copies(model->plan, copies);
-    must(optimizer_keep_copies(model->optimizer, copies, count), "copies of parameters");
-    free(copies);
-}
-
 static void open_model(struct train_model *model)
 {
     must(model_build(&model->shape, &model->tape), model->options.arch);
@@ -157,7 +148,7 @@ static void open_model(struct train_model *model)
     must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, NULL,
                        model->table, model->backend, &model->optimizer),
          "optimizer");
-    keep_copies(model);
+    must(optimizer_keep_copies(model->optimizer, model->plan), "copies of parameters");
     fill_state(model);
     must(plan_refresh(model->plan, optimizer_params(model->optimizer)), "refresh");
 }

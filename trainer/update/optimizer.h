@@ -26,6 +26,7 @@
 #include "common/status.h"
 #include "kernels/backend.h"
 #include "trainer/tape/lane.h"
+#include "trainer/tape/plan.h"
 #include "trainer/tape/tape.h"
 #include "trainer/update/owners.h"
 
@@ -90,10 +91,9 @@ struct optimizer_move {
  * left. Errors: the backend's, move's */
 MUST_CHECK enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
                                      const struct optimizer_move *move);
-/* What kernels keep copies of, which updates write from now on wherever no other rank owns parts of
- * the moments (report.copied). copies: borrowed for the call. Once. ST_NO_MEMORY */
-MUST_CHECK enum status optimizer_keep_copies(struct optimizer *optimizer,
-                                             const struct param_copy *copies, size_t count);
+/* Updates write plan_copies of the plan from now on, wherever no other rank owns parts of the
+ * moments (report.copied). Once; the plan must outlive them. Errors: the backend's, ST_NO_MEMORY */
+MUST_CHECK enum status optimizer_keep_copies(struct optimizer *optimizer, const struct plan *plan);
 void optimizer_free(struct optimizer *optimizer);
 
 float *optimizer_params(struct optimizer *optimizer);

@@ -382,11 +382,15 @@ static enum status own(struct optimizer *optimizer, const struct owners *owners)
     return st;
 }
 
-enum status optimizer_keep_copies(struct optimizer *optimizer, const struct param_copy *copies,
-                                  size_t count)
+enum status optimizer_keep_copies(struct optimizer *optimizer, const struct plan *plan)
 {
+    auto_free struct param_copy *copies =
+        calloc((size_t)optimizer->tape->param_count + 1, sizeof(*copies));
     void *memory = NULL;
     CHECK(optimizer->copies.count == 0);
+    if (copies == NULL)
+        return ST_NO_MEMORY;
+    const size_t count = plan_copies(plan, copies);
     if (count == 0)
         return ST_OK;
     enum status st = optimizer->table->alloc(optimizer->backend, count * sizeof(*copies), &memory);

@@ -372,17 +372,6 @@ enum status worker_refresh(struct worker *worker, enum worker_refreshed what)
     return st;
 }
 
-/* The plans of a pipeline's stages may be made anew, and others own parts of what they read. */
-static enum status hand_over_copies(struct worker *w)
-{
-    if (w->stage != NULL)
-        return ST_OK;
-    auto_free struct param_copy *copies = calloc((size_t)w->tape->param_count, sizeof(*copies));
-    if (copies == NULL)
-        return ST_NO_MEMORY;
-    return optimizer_keep_copies(w->optimizer, copies, plan_copies(w->plans[0], copies));
-}
-
 static enum status prepare_model(struct worker *w, struct reason *reason)
 {
     enum status st = worker_open_plans(w);
@@ -392,8 +381,9 @@ static enum status prepare_model(struct worker *w, struct reason *reason)
                            w->device.backend, &w->optimizer);
         ownership_note_held(&w->ownership);
     }
-    if (st == ST_OK)
-        st = hand_over_copies(w);
+    /* The plans of a pipeline's stages may be made anew, and others own parts of what they read. */
+    if (st == ST_OK && w->stage == NULL)
+        st = optimizer_keep_copies(w->optimizer, w->plans[0]);
     if (st == ST_OK)
         st = scaling_open(w);
     if (st == ST_OK)

@@ -91,21 +91,10 @@ DEVICE_INLINE void check_aligned(const void *p, unsigned bytes)
 }
 
 /* The emulator counts what is asked of the memory. last: as traffic_touch takes it. */
-template <typename T> DEVICE_INLINE void note_load(const T *p, int n, bool last)
+template <bool STORES, typename T> DEVICE_INLINE void note(const T *p, int n, bool last)
 {
 #if defined(CAIRN_EMULATE)
-    traffic_touch(TRAFFIC_LOAD, p, (size_t)n * sizeof(T), last);
-#else
-    (void)p;
-    (void)n;
-    (void)last;
-#endif
-}
-
-template <typename T> DEVICE_INLINE void note_store(const T *p, int n, bool last)
-{
-#if defined(CAIRN_EMULATE)
-    traffic_touch(TRAFFIC_STORE, p, (size_t)n * sizeof(T), last);
+    traffic_touch(STORES ? TRAFFIC_STORE : TRAFFIC_LOAD, p, (size_t)n * sizeof(T), last);
 #else
     (void)p;
     (void)n;
@@ -172,13 +161,13 @@ template <int N, typename T> DEVICE_INLINE void put(T *p, const float *v)
 
 template <int N, typename T> DEVICE_INLINE void load(float *v, const T *p)
 {
-    note_load(p, N, false);
+    note<false>(p, N, false);
     get<N>(v, p);
 }
 
 template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
 {
-    note_store(p, N, false);
+    note<true>(p, N, false);
     put<N>(p, v);
 }
 
@@ -188,7 +177,7 @@ template <int N, typename T> DEVICE_INLINE void store(T *p, const float *v)
  */
 template <int N> DEVICE_INLINE void load_streamed(float *v, const float *p)
 {
-    note_load(p, N, true);
+    note<false>(p, N, true);
     if constexpr (N == 1) {
         v[0] = __ldcs(p);
     } else {
@@ -203,7 +192,7 @@ template <int N> DEVICE_INLINE void load_streamed(float *v, const float *p)
 
 template <int N> DEVICE_INLINE void store_streamed(float *p, const float *v)
 {
-    note_store(p, N, true);
+    note<true>(p, N, true);
     if constexpr (N == 1) {
         __stcs(p, v[0]);
     } else {
