@@ -12,6 +12,14 @@ target_link_libraries(cairn_options INTERFACE Threads::Threads)
 if(CAIRN_FAULTS)
     target_compile_definitions(cairn_options INTERFACE CAIRN_FAULTS=1)
 endif()
+# What strangers' bytes reach is compiled with the compiler's guards; sanitizers bring their own. The
+# loops of kernels/cpu/loops do without (kernels/CMakeLists.txt). tests/tidy/guards.py looks at the programs.
+if(NOT SANITIZE)
+    target_compile_options(cairn_options INTERFACE
+        -fstack-protector-strong -fstack-clash-protection
+        $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2>)
+    target_link_options(cairn_options INTERFACE LINKER:-z,relro LINKER:-z,now)
+endif()
 if(SANITIZE)
     # -O1 -g1 (after any -O3 of a target): half the time to compile, and backtraces keep their lines.
     target_compile_options(cairn_options INTERFACE
