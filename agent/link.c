@@ -53,7 +53,8 @@ void link_set_spread(struct link *link, uint32_t ms)
 static int64_t spread(struct link *link)
 {
     uint32_t number = 0;
-    (void)getrandom(&number, sizeof(number), 0); /* 0 is as good */
+    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        number = 0; /* as good as any */
     pthread_mutex_lock(&link->mutex);
     const uint32_t ms = link->spread_ms;
     pthread_mutex_unlock(&link->mutex);

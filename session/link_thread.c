@@ -135,7 +135,8 @@ static void link_talk(struct session *session)
 static int64_t some_pause(struct session *session)
 {
     uint32_t number = 0, spread = 0;
-    (void)getrandom(&number, sizeof(number), 0); /* 0 is as good */
+    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        number = 0; /* as good as any */
     (void)pthread_mutex_lock(&session->mutex);
     if (session->core.assigned != NULL)
         spread = session->core.assigned->plan->spread_ms;

@@ -189,7 +189,7 @@ static void what_is_there_stays_and_half_a_line_is_ended(void **state)
     char text[2000] = "";
     file = fopen(b->path, "re");
     assert_non_null(file);
-    (void)fread(text, 1, sizeof text - 1, file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
     (void)fclose(file);
     assert_non_null(strstr(text, "\"half\n{"));
 }
