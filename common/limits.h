@@ -43,6 +43,7 @@
 #define LIMIT_METRIC_ROWS    65536 /* by rank 0, until they are acknowledged */
 #define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
 #define LIMIT_EVENTS_PER_JOB 10000 /* by the journal */
+#define LIMIT_GENERATIONS    4096  /* of one job, by the journal: the newest */
 
 /* Elements of a piece: the unit of digests, and of the borders of buckets and chunks
  * (docs/rules.md, "The exact step"). */

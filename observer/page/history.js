@@ -75,10 +75,14 @@ function generationText(one) {
         (one.end ? ` to ${formatCount(one.to_step)}, ${one.cause || 'as planned'}` : ', runs');
 }
 
-/* 'a,a,b' → 'a ×2, b' */
-function nodesText(nodes) {
+/* 'a,a,b' → 'a ×2, b'; a list that was too long to be sent is two numbers. */
+function nodesText(generation) {
     const counts = new Map();
-    (nodes || '').split(',').forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
+    if (!generation.nodes && generation.workers > 0) {
+        return `${plural(generation.node_count, 'node')}, ` +
+            plural(generation.workers, 'worker');
+    }
+    (generation.nodes || '').split(',').forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
     return [...counts].map(([name, count]) => (count > 1 ? `${name} ×${count}` : name)).join(', ');
 }
 
@@ -105,7 +109,7 @@ function generationTable(generations, recoveries) {
         const to = one.end ? formatCount(one.to_step) : 'now';
         return [String(one.generation), timeElement(one.begin),
             formatSeconds(secondsBetween(one.begin, one.end)),
-            `${formatCount(one.from_step)} → ${to}`, nodesText(one.nodes), endOf(one),
+            `${formatCount(one.from_step)} → ${to}`, nodesText(one), endOf(one),
             ...recoveryCells(after.get(one.generation)), el('span.seen', null, one.message)];
     });
     return plainTable('Generations, newest first', ['Generation', 'Began', 'Lasted', 'Steps',
@@ -181,7 +185,9 @@ function storyOf(why, job) {
         sharesBar('Where the time went', [train, ...partShares(lost)], formatSeconds))];
     if (generations.length > 0) {
         parts.push(section('Generations', timeLine(generations, job.recoveries || []),
-            generationTable(generations, job.recoveries || [])));
+            generationTable(generations, job.recoveries || []),
+            why.generations_left_out > 0 ? el('p.dim', null,
+                `${plural(why.generations_left_out, 'older generation')} left out`) : ''));
     }
     if ((why.lost_by_cause || []).length > 0) {
         parts.push(section('Lost between generations, by cause', lossByCause(why.lost_by_cause)));

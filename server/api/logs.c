@@ -102,7 +102,7 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job
 /* ---- where a rank of a generation ran ---- */
 
 struct find_node {
-    uint32_t generation, rank;
+    uint32_t rank;
     bool known;            /* the generation's row is there */
     char name[LIMIT_NAME]; /* "": it has no such rank */
     uint32_t number;       /* of the worker */
@@ -122,8 +122,6 @@ static void nth_of(const char *list, uint32_t n, char *out, size_t capacity)
 static bool find_node(void *arg, const struct journal_generation *row)
 {
     struct find_node *find = arg;
-    if (row->generation != find->generation)
-        return true;
     char number[16];
     find->known = true;
     nth_of(row->nodes, find->rank, find->name, sizeof find->name);
@@ -268,9 +266,9 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
 {
     struct api_logs *logs = stream->logs;
     uint32_t rank = logs->first + logs->at;
-    struct find_node find = { .generation = logs->generation, .rank = rank };
-    if (journal_each_generation(core_options(api->core)->journal, job->id, find_node, &find) !=
-        ST_OK)
+    struct find_node find = { .rank = rank };
+    if (journal_get_generation(core_options(api->core)->journal, job->id, logs->generation,
+                               find_node, &find) != ST_OK)
         find.known = false;
     if (find.known && !find.name[0]) { /* it had fewer workers than the job has had at most */
         logs->at = logs->count;
@@ -279,9 +277,9 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     }
     if (!find.known) {
         api_refuse(stream->call, RPC_NOT_FOUND,
-                   "where attempt %u of %s ran is not known any more: of jobs that ended long ago "
-                   "the newest %d attempts are",
-                   logs->generation, job->id, JOURNAL_THIN_ROWS);
+                   "where attempt %u of %s ran is not known any more: the newest %d attempts are, "
+                   "of jobs that ended long ago the newest %d",
+                   logs->generation, job->id, LIMIT_GENERATIONS, JOURNAL_THIN_ROWS);
         stream->at = INT64_MAX;
         return;
     }

@@ -187,7 +187,11 @@ struct core_job {
     struct core_job *dirty_next;
     char *recorded; /* the state as the journal has it; owned; NULL: not known */
     struct machine_rank_row *recorded_ranks; /* the same of each rank; owned */
-    double loss, accuracy, eval_loss;        /* newest; NaN: none */
+    struct core_began {
+        uint32_t generation;          /* 0: none since the start */
+        int64_t wall, at;             /* Unix ms, monotonic ms */
+    } began;                          /* the newest generation */
+    double loss, accuracy, eval_loss; /* newest; NaN: none */
     uint64_t metric_step;
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct pace pace;

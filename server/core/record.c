@@ -31,6 +31,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
         if (st != ST_OK)
             return st;
     }
+    job->began = (struct core_began){ m->generation, wall, core_now(core) };
     struct journal_generation row = { .generation = m->generation,
                                       .begin_ms = wall,
                                       .restore_step = m->restore.step,
@@ -40,11 +41,21 @@ static enum status record_generation(struct core *core, struct core_job *job, in
     return journal_put_generation(core->options.journal, job->id, &row);
 }
 
+/* On the clock by which it began, which may have been set since then; of one that began before
+ * this coordinator did, on that of now. */
+static int64_t end_of(const struct core *core, const struct core_job *job, int64_t wall)
+{
+    const struct core_began *began = &job->began;
+    if (began->generation != job->m.generation)
+        return wall;
+    return began->wall + (core_now(core) - began->at);
+}
+
 static enum status record_end(struct core *core, struct core_job *job, int64_t wall)
 {
     struct machine *m = &job->m;
     struct journal_generation row = { .generation = m->generation,
-                                      .end_ms = wall,
+                                      .end_ms = end_of(core, job, wall),
                                       .end_step = m->step_max,
                                       .cause = machine_fault_name(m->cause.kind),
                                       .message = m->cause.message };

@@ -142,7 +142,7 @@ struct journal_generation {
     const char *recovery; /* how the job came to it (server/machine/codec.h); "": it is the first,
                            * or nobody knows */
 };
-/* Writes all but its end. */
+/* Writes all but its end. Of a job the newest LIMIT_GENERATIONS stay, and a hundred more. */
 MUST_CHECK enum status journal_put_generation(struct journal *journal, const char *id,
                                               const struct journal_generation *row);
 MUST_CHECK enum status journal_end_generation(struct journal *journal, const char *id,
@@ -249,8 +249,14 @@ typedef bool (*journal_event_fn)(void *arg, const struct journal_event *event);
 MUST_CHECK enum status journal_each_event(struct journal *journal, const char *id,
                                           uint32_t count_max, journal_event_fn fn, void *arg);
 typedef bool (*journal_generation_fn)(void *arg, const struct journal_generation *row);
+/* The newest count_max, oldest first. */
 MUST_CHECK enum status journal_each_generation(struct journal *journal, const char *id,
-                                               journal_generation_fn fn, void *arg);
+                                               uint32_t count_max, journal_generation_fn fn,
+                                               void *arg);
+/* That one alone; where it isn't there any more, fn isn't called. */
+MUST_CHECK enum status journal_get_generation(struct journal *journal, const char *id,
+                                              uint32_t generation, journal_generation_fn fn,
+                                              void *arg);
 /* Of generations that have one: the newest count_max, oldest first. */
 typedef bool (*journal_recovery_fn)(void *arg, uint32_t generation, const char *recovery);
 MUST_CHECK enum status journal_each_recovery(struct journal *journal, const char *id,

@@ -54,9 +54,13 @@ enum status journal_each_event(struct journal *journal, const char *id, uint32_t
 enum status journal_put_generation(struct journal *journal, const char *id,
                                    const struct journal_generation *row)
 {
-    return journal_run(journal, SQL_PUT_GENERATION, "tiiiittt", id, (int64_t)row->generation,
-                       row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step,
-                       row->nodes, row->recovery, row->numbers);
+    enum status st =
+        journal_run(journal, SQL_PUT_GENERATION, "tiiiittt", id, (int64_t)row->generation,
+                    row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step, row->nodes,
+                    row->recovery, row->numbers);
+    if (st != ST_OK || row->generation % 100 != 0) /* the bound may be passed by a hundred */
+        return st;
+    return journal_run(journal, SQL_BOUND_GENERATIONS, "ti", id, (int64_t)JOURNAL_TIDY_ROWS);
 }
 
 enum status journal_end_generation(struct journal *journal, const char *id,
@@ -84,11 +88,10 @@ enum status journal_each_recovery(struct journal *journal, const char *id, uint3
     return end_rows(row, st);
 }
 
-enum status journal_each_generation(struct journal *journal, const char *id,
+static enum status read_generations(struct journal *journal, sqlite3_stmt *row,
                                     journal_generation_fn fn, void *arg)
 {
-    sqlite3_stmt *row;
-    enum status st = journal_bind(journal, SQL_EACH_GENERATION, &row, "t", id);
+    enum status st = ST_OK;
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
         struct journal_generation g = { .generation = (uint32_t)sqlite3_column_int64(row, 0),
@@ -104,6 +107,22 @@ enum status journal_each_generation(struct journal *journal, const char *id,
         more = fn(arg, &g);
     }
     return end_rows(row, st);
+}
+
+enum status journal_each_generation(struct journal *journal, const char *id, uint32_t count_max,
+                                    journal_generation_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_EACH_GENERATION, &row, "ti", id, (int64_t)count_max);
+    return st == ST_OK ? read_generations(journal, row, fn, arg) : st;
+}
+
+enum status journal_get_generation(struct journal *journal, const char *id, uint32_t generation,
+                                   journal_generation_fn fn, void *arg)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_GET_GENERATION, &row, "ti", id, (int64_t)generation);
+    return st == ST_OK ? read_generations(journal, row, fn, arg) : st;
 }
 
 /* ---- ranks ---- */

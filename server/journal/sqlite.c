@@ -16,6 +16,9 @@
     "first>=coalesce((SELECT max(first) FROM blocks WHERE job=?1 AND first<=?2),?2) AND "          \
     "first<=?3 AND last>=?2"
 
+#define GENERATION                                                                                 \
+    "generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,message,recovery,numbers"
+
 static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs(id,name,seq,job_file,pins,state) "
                     "VALUES(?,?,?,?,?,?)",
@@ -65,6 +68,10 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_GENERATION] =
         "INSERT OR REPLACE INTO generations(job,generation,begin_ms,end_ms,restore_step,end_step,"
         "nodes,cause,message,recovery,numbers) VALUES(?,?,?,0,?,?,?,'','',?,?)",
+    [SQL_BOUND_GENERATIONS] =
+        "DELETE FROM generations WHERE job=?1 AND generation IN (SELECT generation FROM "
+        "generations WHERE job=?1 AND generation <= (SELECT generation FROM generations WHERE "
+        "job=?1 ORDER BY generation DESC LIMIT 1 OFFSET " STRING(LIMIT_GENERATIONS) ") LIMIT ?2)",
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
@@ -124,8 +131,9 @@ static const char *const sql_texts[SQL_COUNT] = {
         "(SELECT min(seq) FROM (SELECT seq FROM events WHERE job=?1 ORDER BY seq DESC LIMIT ?2)) "
         "ORDER BY seq",
     [SQL_EACH_GENERATION] =
-        "SELECT generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,"
-        "message,recovery,numbers FROM generations WHERE job=? ORDER BY generation",
+        "SELECT * FROM (SELECT " GENERATION " FROM generations WHERE job=? ORDER BY generation "
+        "DESC LIMIT ?) ORDER BY generation",
+    [SQL_GET_GENERATION] = "SELECT " GENERATION " FROM generations WHERE job=? AND generation=?",
     [SQL_EACH_RECOVERY] =
         "SELECT * FROM (SELECT generation,recovery FROM generations WHERE job=? AND recovery<>'' "
         "ORDER BY generation DESC LIMIT ?) ORDER BY generation",

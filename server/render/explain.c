@@ -8,9 +8,10 @@
 #include "server/render/render.h"
 #include "server/story/story.h"
 
-#define TEXT_MAX   ((size_t)512 * 1024)
-#define EVENTS_MAX 200 /* that are listed: the newest */
-#define SHOWN_MAX  64  /* generations in the time line: the newest */
+#define TEXT_MAX    ((size_t)512 * 1024)
+#define EVENTS_MAX  200 /* that are listed: the newest */
+#define NODES_SHOWN 200 /* bytes of a list of nodes in a line; longer ones as numbers */
+#define SHOWN_MAX   64  /* generations that are listed: the newest */
 
 /*
  * Begun by the core's thread, which knows how the job is, ended by one that reads what happened to
@@ -27,6 +28,7 @@ struct explain {
     char name[LIMIT_NAME];
     bool readable; /* its file can be read */
     bool spare_node, copies;
+    uint32_t count; /* of all generations that there were */
     Cairn__V1__ExplainJobReply *out;
     /* Events "saved" in a row are one line: how many, the steps of the first two, the last one. */
     uint32_t saved_count;
@@ -230,6 +232,7 @@ struct explain *explain_begin(const struct core *core, struct core_job *job, boo
     buf_init(&page->plan, TEXT_MAX / 2);
     buf_init(&page->times, TEXT_MAX / 2);
     page->of = render_history_of(job);
+    page->count = job->m.generation > 0 ? job->m.recoveries + 1 : 0;
     page->spare_node = spare_node;
     (void)snprintf(page->name, sizeof page->name, "%s", job->name);
     write_known(page, core, job);
@@ -287,14 +290,13 @@ static void advice(struct explain *page)
     }
 }
 
-/* What is known of how the job came to it; the line stands where it began. */
-static void add_recovery(struct explain *page, const struct recovery *r, bool shown)
+/* What is known of how the job came to a generation; the line stands where it began. */
+static void write_recovery(struct explain *page, const struct recovery *r)
 {
     char at[32];
     auto_buf struct buf said;
     buf_init(&said, (size_t)4 * LIMIT_REASON);
-    story_add(&page->story, r);
-    if (!shown || page->status != ST_OK)
+    if (page->status != ST_OK)
         return;
     render_time(r->wall_ms, at);
     page->status = story_recovery(r, page->of.over, &said);
@@ -302,28 +304,38 @@ static void add_recovery(struct explain *page, const struct recovery *r, bool sh
         line(page, "  %s  recovery: %s", at, said.data);
 }
 
-static bool add_generation(struct explain *page, const struct journal_generation *row)
+static bool add_recovery(void *arg, uint32_t generation, const char *text)
 {
-    char begin[32], how[LIMIT_REASON + 64] = "runs";
+    struct explain *page = arg;
     struct recovery r;
-    const bool shown = row->generation + SHOWN_MAX > page->of.generation;
+    if (render_read_recovery(&page->of, generation, text, &r))
+        story_add(&page->story, &r);
+    return true;
+}
+
+static void write_generation(struct explain *page, const struct journal_generation *row,
+                             const Cairn__V1__Generation *told)
+{
+    char where[256], how[LIMIT_REASON + 64] = "runs";
+    struct recovery r;
     if (render_read_recovery(&page->of, row->generation, row->recovery, &r))
-        add_recovery(page, &r, shown);
-    if (!shown)
-        return page->status == ST_OK;
-    render_time(row->begin_ms, begin);
+        write_recovery(page, &r);
+    const double lasted = (double)render_lasted_ms(row) / 1e3;
     if (row->end_ms != 0 && row->cause[0]) {
-        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s",
-                       (double)(row->end_ms - row->begin_ms) / 1e3,
+        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s", lasted,
                        (unsigned long long)row->end_step, row->cause, row->message);
     } else if (row->end_ms != 0) {
-        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: ended as planned",
-                       (double)(row->end_ms - row->begin_ms) / 1e3,
+        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: ended as planned", lasted,
                        (unsigned long long)row->end_step);
     }
-    line(page, "  %s  generation %u from step %llu on %.200s: %s", begin, row->generation,
-         (unsigned long long)row->restore_step, row->nodes, how);
-    return page->status == ST_OK;
+    if (strlen(row->nodes) <= NODES_SHOWN) {
+        (void)snprintf(where, sizeof where, "%s", row->nodes);
+    } else {
+        (void)snprintf(where, sizeof where, "%u node%s (%u workers)", told->node_count,
+                       told->node_count == 1 ? "" : "s", told->workers);
+    }
+    line(page, "  %s  generation %u from step %llu on %s: %s", told->begin, row->generation,
+         (unsigned long long)row->restore_step, where, how);
 }
 
 /* "steps 100, 200 ... 900 (9 checkpoints); the last: step 900, ..." */
@@ -366,46 +378,33 @@ static bool add_event(void *arg, const struct journal_event *row)
     return page->status == ST_OK;
 }
 
-/* A list of messages grows by one; NULL: no memory. */
-static Cairn__V1__Generation *append_generation(Cairn__V1__ExplainJobReply *out)
-{
-    void *list = realloc(out->generations, (out->n_generations + 1) * sizeof(void *));
-    if (!list)
-        return NULL;
-    out->generations = list;
-    Cairn__V1__Generation *one = malloc(sizeof *one);
-    if (!one)
-        return NULL;
-    cairn__v1__generation__init(one);
-    out->generations[out->n_generations++] = one;
-    return one;
-}
-
-static bool render_generation(struct explain *page, const struct journal_generation *row)
-{
-    char begin[32], end[32];
-    Cairn__V1__Generation *one = append_generation(page->out);
-    if (!one)
-        return false;
-    render_time(row->begin_ms, begin);
-    render_time(row->end_ms, end);
-    one->generation = row->generation;
-    one->from_step = row->restore_step;
-    one->to_step = row->end_ms != 0 ? row->end_step : 0;
-    one->begin = render_text(begin);
-    one->end = render_text(end);
-    one->nodes = render_text(row->nodes);
-    one->cause = render_text(row->cause);
-    one->message = render_text(row->message);
-    return one->begin && one->end && one->nodes && one->cause && one->message;
-}
-
-static bool add_each_generation(void *arg, const struct journal_generation *row)
+static bool add_generation(void *arg, const struct journal_generation *row)
 {
     struct explain *page = arg;
-    if (!render_generation(page, row))
+    Cairn__V1__ExplainJobReply *out = page->out;
+    Cairn__V1__Generation *one = render_generation(row);
+    if (!one) {
         page->status = ST_NO_MEMORY;
-    return page->status == ST_OK && add_generation(page, row);
+        return false;
+    }
+    out->generations[out->n_generations++] = one;
+    write_generation(page, row, one);
+    return page->status == ST_OK;
+}
+
+/* The list and its time line; what all of them lost. */
+static enum status read_generations(struct explain *page, struct journal *journal)
+{
+    page->out->generations = calloc(SHOWN_MAX, sizeof(void *));
+    if (!page->out->generations)
+        return ST_NO_MEMORY;
+    enum status st =
+        journal_each_generation(journal, page->of.job, SHOWN_MAX, add_generation, page);
+    if (st == ST_OK)
+        st = journal_each_recovery(journal, page->of.job, LIMIT_GENERATIONS, add_recovery, page);
+    const uint32_t shown = (uint32_t)page->out->n_generations;
+    page->out->generations_left_out = page->count > shown ? page->count - shown : 0;
+    return st;
 }
 
 static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply *out)
@@ -433,16 +432,23 @@ static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply 
 static void write_rest(struct explain *page, struct journal *journal)
 {
     page->to = &page->times;
-    enum status st = journal_each_generation(journal, page->of.job, add_each_generation, page);
-    if (page->of.recovery.state == RECOVERY_ENDING)
-        add_recovery(page, &page->of.recovery, true);
+    enum status st = read_generations(page, journal);
+    if (page->of.recovery.state == RECOVERY_ENDING) {
+        story_add(&page->story, &page->of.recovery);
+        write_recovery(page, &page->of.recovery);
+    }
     page->to = &page->text;
     losses(page);
     if (page->readable)
         advice(page);
     append(page, &page->plan);
     line(page, "%s", "");
-    line(page, "Time line (the newest %d generations):", SHOWN_MAX);
+    if (page->out->generations_left_out > 0) {
+        line(page, "Time line (the newest %d generations; %u older ones are left out):", SHOWN_MAX,
+             page->out->generations_left_out);
+    } else {
+        line(page, "Time line (the newest %d generations):", SHOWN_MAX);
+    }
     append(page, &page->times);
     line(page, "%s", "");
     line(page, "What happened (the newest %d events):", EVENTS_MAX);

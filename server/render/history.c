@@ -1,7 +1,8 @@
-/* A job's events and recoveries as messages: from the journal, the newest recovery as the job has
- * it. */
+/* A job's events, generations and recoveries as messages: from the journal, the newest recovery as
+ * the job has it. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/machine/codec.h"
 #include "server/render/render.h"
@@ -25,6 +26,63 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
     }
     return list != NULL;
 }
+
+/* ---- generations ---- */
+
+#define NODES_BYTES ((size_t)16 * 1024) /* 1,024 names of 15 bytes, 64 times: 1 MiB */
+
+static int compare_names(const void *a, const void *b)
+{
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+/* Of a list with commas; ends its names. */
+static void count_nodes(char *list, Cairn__V1__Generation *out)
+{
+    const char *names[LIMIT_RANKS];
+    uint32_t count = 0;
+    char *rest = NULL;
+    for (char *name = strtok_r(list, ",", &rest); name && count < LIMIT_RANKS;
+         name = strtok_r(NULL, ",", &rest))
+        names[count++] = name;
+    qsort(names, count, sizeof names[0], compare_names);
+    out->workers = count;
+    for (uint32_t i = 0; i < count; i++)
+        out->node_count += i == 0 || strcmp(names[i], names[i - 1]) != 0;
+}
+
+int64_t render_lasted_ms(const struct journal_generation *row)
+{
+    return row->end_ms > row->begin_ms ? row->end_ms - row->begin_ms : 0;
+}
+
+Cairn__V1__Generation *render_generation(const struct journal_generation *row)
+{
+    Cairn__V1__Generation *out = malloc(sizeof *out);
+    if (!out)
+        return NULL;
+    cairn__v1__generation__init(out);
+    char *nodes = strdup(row->nodes);
+    if (nodes)
+        count_nodes(nodes, out);
+    out->generation = row->generation;
+    out->from_step = row->restore_step;
+    out->to_step = row->end_ms != 0 ? row->end_step : 0;
+    out->begin = render_time_text(row->begin_ms);
+    out->end = render_time_text(row->end_ms != 0 ? row->begin_ms + render_lasted_ms(row) : 0);
+    out->nodes = render_text(strlen(row->nodes) <= NODES_BYTES ? row->nodes : "");
+    out->cause = render_text(row->cause);
+    out->message = render_text(row->message);
+    const bool counted = nodes != NULL;
+    free(nodes);
+    if (counted && out->begin && out->end && out->nodes && out->cause && out->message)
+        return out;
+    cairn__v1__generation__free_unpacked(out, NULL);
+    return NULL;
+}
+
+/* ---- recoveries ---- */
 
 static const char *state_name(enum recovery_state state)
 {
@@ -90,6 +148,8 @@ bool render_read_recovery(const struct render_history *of, uint32_t generation, 
     }
     return machine_decode_recovery(out, text) == ST_OK;
 }
+
+/* ---- both ---- */
 
 struct listing {
     const struct render_history *of;

@@ -48,6 +48,9 @@ struct render_history render_history_of(const struct core_job *job);
  */
 MUST_CHECK enum status render_history(const struct render_history *of, struct journal *journal,
                                       Cairn__V1__Job *out);
+/* Its nodes as long as their list is short: a job of 1,024 workers has 64 of these in a reply. */
+Cairn__V1__Generation *render_generation(const struct journal_generation *row);
+int64_t render_lasted_ms(const struct journal_generation *row); /* once it has ended */
 Cairn__V1__Recovery *render_recovery(const struct recovery *r);
 /* A record as the journal has it; the job's own where it is still under way. false: it is none. */
 bool render_read_recovery(const struct render_history *of, uint32_t generation, const char *text,

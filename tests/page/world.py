@@ -193,14 +193,15 @@ class World:
         if job["id"] == self.live.job["id"]:
             recoveries = job["recoveries"]
             begin = self.live.start
-            reply.update(first_cause=None, advice=[], lost_by_cause=[], train_seconds=job["step"] * STEP_SECONDS, generations=[])
+            reply.update(first_cause=None, advice=[], lost_by_cause=[], train_seconds=job["step"] * STEP_SECONDS, generations=[],
+                         generations_left_out=0)
             for recovery in recoveries + [None]:
                 end = recovery["time"] if recovery else ""
                 number = recovery["ended"] if recovery else job["generation"]
                 reply["generations"].append(dict(
                     generation=number, begin=rfc3339(begin), end=end, from_step=0 if number == 1 else recoveries[number - 2]["step"],
-                    to_step=recovery["step"] if recovery else 0, nodes="node-a,node-a", cause=recovery["cause"] if recovery else "",
-                    message=recovery["message"] if recovery else ""))
+                    to_step=recovery["step"] if recovery else 0, nodes="node-a,node-a", workers=2, node_count=1,
+                    cause=recovery["cause"] if recovery else "", message=recovery["message"] if recovery else ""))
                 begin = time.time() if recovery else begin
         return reply
 

@@ -18,7 +18,8 @@ static int64_t mono_ms(void *self)
 
 static int64_t wall_ms(void *self)
 {
-    return WALL_MS + ((struct core_world *)self)->now;
+    const struct core_world *w = self;
+    return WALL_MS + w->now + w->wall_step;
 }
 
 static void random_bytes(void *arg, void *out, size_t size)

@@ -25,7 +25,8 @@ struct core_world {
     struct journal *journal;
     struct core *core;
     struct clock clock;
-    int64_t now; /* monotonic; the wall clock is a fixed time later */
+    int64_t now;       /* monotonic; the wall clock is a fixed time later */
+    int64_t wall_step; /* by which somebody set the wall clock */
     struct log log;
     bool open;                /* the group isn't committed with each event: core_end_group's caller
                                * does that */

@@ -332,6 +332,14 @@ static bool take_generation(void *arg, const struct journal_generation *row)
     return true;
 }
 
+/* The one that is looked for; becomes 0. */
+static bool is_generation(void *arg, const struct journal_generation *row)
+{
+    assert_int_equal(row->generation, *(uint32_t *)arg);
+    *(uint32_t *)arg = 0;
+    return true;
+}
+
 static bool take_recovery(void *arg, uint32_t generation, const char *recovery)
 {
     *(uint32_t *)arg = *(uint32_t *)arg * 10 + generation;
@@ -350,7 +358,7 @@ static void a_generation_has_how_its_job_came_to_it(void **state)
     assert_int_equal(journal_put_recovery(f->journal, "j-1", 3, 30, "three, done"), ST_OK);
     journal_reopen(f);
     size_t count = 0;
-    assert_int_equal(journal_each_generation(f->journal, "j-1", take_generation, &count), ST_OK);
+    assert_int_equal(journal_each_generation(f->journal, "j-1", 9, take_generation, &count), ST_OK);
     assert_int_equal(count, 3);
     uint32_t seen = 0;
     assert_int_equal(journal_each_recovery(f->journal, "j-1", 64, take_recovery, &seen), ST_OK);
@@ -358,6 +366,31 @@ static void a_generation_has_how_its_job_came_to_it(void **state)
     seen = 0;
     assert_int_equal(journal_each_recovery(f->journal, "j-1", 1, take_recovery, &seen), ST_OK);
     assert_int_equal(seen, 3); /* the newest */
+}
+
+static void a_job_that_goes_on_keeps_its_newest_generations(void **state)
+{
+    struct journal_files *f = *state;
+    const uint32_t all = 3 * LIMIT_GENERATIONS;
+    assert_int_equal(journal_begin(f->journal), ST_OK);
+    for (uint32_t g = 1; g <= all; g++) {
+        struct journal_generation row = { .generation = g, .nodes = "n", .recovery = "" };
+        assert_int_equal(journal_put_generation(f->journal, "j-1", &row), ST_OK);
+    }
+    assert_int_equal(journal_commit(f->journal), ST_OK);
+    int count = 0;
+    assert_int_equal(journal_each_generation(f->journal, "j-1", all, count_generations, &count),
+                     ST_OK);
+    assert_in_range(count, LIMIT_GENERATIONS, LIMIT_GENERATIONS + 100);
+    count = 0;
+    assert_int_equal(journal_each_generation(f->journal, "j-1", 5, count_generations, &count),
+                     ST_OK);
+    assert_int_equal(count, 5);
+    uint32_t one = all - 1000;
+    assert_int_equal(journal_get_generation(f->journal, "j-1", one, is_generation, &one), ST_OK);
+    assert_int_equal(one, 0);
+    assert_int_equal(journal_get_generation(f->journal, "j-1", 1, is_generation, &one), ST_OK);
+    assert_int_equal(one, 0); /* it is gone */
 }
 
 /* A row of the job in every table. */
@@ -389,7 +422,7 @@ static int rows_of(struct journal_files *f, const char *id)
     struct metrics metrics = { 0 };
     char what[32];
     assert_int_equal(journal_each_event(journal, id, 10, count_events, events), ST_OK);
-    assert_int_equal(journal_each_generation(journal, id, count_generations, &n[0]), ST_OK);
+    assert_int_equal(journal_each_generation(journal, id, 9, count_generations, &n[0]), ST_OK);
     assert_int_equal(journal_each_save(journal, id, count_saves, &n[1]), ST_OK);
     assert_int_equal(journal_each_report(journal, id, 5, 1, count_reports, &n[2]), ST_OK);
     assert_int_equal(journal_each_ckpt(journal, id, count_ckpts, &n[3]), ST_OK);
@@ -517,6 +550,7 @@ int main(void)
         TEST(a_forgotten_job_leaves_no_row_in_any_table),
         TEST(a_deadline_is_of_the_drain_that_it_came_with),
         TEST(a_generation_has_how_its_job_came_to_it),
+        TEST(a_job_that_goes_on_keeps_its_newest_generations),
         TEST(a_journal_may_be_a_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
