@@ -66,7 +66,7 @@ struct ckpt_run {
 };
 
 /* AdamW's two moments in up to 500 buckets, of which a rank has one run each, and what all have:
- * larger models take larger buckets (lane_owned_wanted in trainer/tape/lane_owners.h). */
+ * larger models take larger buckets (lane_wanted in trainer/tape/lane.h). */
 #define CKPT_RUNS_MAX 1024
 
 /* What one rank has of a state: not empty runs, ascending by buffer, then first; none begins where

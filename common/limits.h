@@ -50,5 +50,5 @@
 #define PIECE_ELEMENTS 65536
 /* Of one worker's share of the training state, 1 TiB: what its shard file's tables have room for
  * (checkpoint/format/disk.h). The report of its save then has some 256 KiB of hashes, 16 bytes for
- * 64 MiB. */
+ * 64 MiB; where ranks own moments up to 3.5 MiB (trainer/tape/lane_owners.h). */
 #define LIMIT_SHARE_BYTES (UINT64_C(1) << 40)

@@ -400,9 +400,10 @@ enum status rank_get_ready(struct rank *r)
                                    .differs = r->job->checkpoint.delta,
                                    .object = ckpt_store_is_object(r->job->checkpoint.store),
                                    .peers = r->partners != NULL,
-                                   .snapshot_bytes_max = state_share_bytes(r->worker),
                                    .memory_bytes_max = (size_t)r->job->checkpoint.memory_bytes };
-    st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
+    st = state_share_bytes(r->worker, &ready.snapshot_bytes_max, &r->reason);
+    if (st == ST_OK)
+        st = session_share_check(ready.snapshot_bytes_max, ready.state_bytes, &r->reason);
     if (st == ST_OK && (ready.peers || ready.memory_bytes_max != 0))
         st = fit_memory(r, &ready);
     if (st == ST_OK)

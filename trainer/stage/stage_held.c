@@ -6,10 +6,17 @@
 #include "trainer/tape/lane_owners.h"
 
 /* With the parameters, its own and those of ties, and the statistics. */
-#define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (STAGE_CHUNKS_MAX - 1) * LANE_OWNED_LEADING)
+#define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (STAGE_CHUNKS_MAX - 1) * LANE_LEADING)
 _Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX + TAPE_TIES_MAX + 2 * STAGE_CHUNKS_MAX <=
                    CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
+/* Each run's, and those of all whole branches with the ends of what a part has in a row. */
+_Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX *LANE_OWNED_LOOSE_PIECES +
+                       LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
+                       (TAPE_TIES_MAX + OPTIMIZER_BUFFERS_MAX * STAGE_CHUNKS_MAX) * 2 *
+                           CKPT_BRANCH_PIECES <=
+                   CKPT_REPORT_HASHES_MAX,
+               "the report of a share of an owner fits a message");
 
 static uint64_t chunk_below(uint64_t at)
 {

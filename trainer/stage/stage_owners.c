@@ -33,16 +33,19 @@ static void buckets_release(struct buckets *b)
     free(b->end);
 }
 
+/* Of a stage, with what isn't parameters, and what leads up to the second part's. */
+#define BUCKETS_MAX (LANE_BUCKETS_MAX - (size_t)STAGE_CHUNKS_MAX * (LANE_PARTS + LANE_LEADING))
+
 /* Of a part's parameters: as those of a whole vector, but that all but the first begin at units of
  * the buffer. Where they are owned, a stage's parts together have about as many as one vector. */
 static enum status cut_part(const struct stage *s, uint32_t part, struct buckets *b)
 {
     const struct lane_run *params = &s->extent[part].part[LANE_PARAMS];
-    const size_t unit = s->options.owns ? unit_of(s) : PIECE_ELEMENTS;
+    const size_t most = s->options.owns ? LANE_OWNED_BUCKETS_MAX : BUCKETS_MAX;
+    const size_t wanted = lane_wanted((params->end - params->first) * stage_chunks(s), most);
+    const size_t unit = s->options.owns ? lane_owned_cut(unit_of(s), wanted) : PIECE_ELEMENTS;
     const size_t from = s->options.owns ? params->first / unit * unit : params->first;
     const size_t count = params->end - from;
-    const size_t wanted =
-        s->options.owns ? lane_owned_wanted(count * stage_chunks(s)) : LANE_BUCKET_ELEMENTS;
     const size_t room = LANE_BUCKETS_MAX - b->count - (size_t)STAGE_CHUNKS_MAX * LANE_PARTS;
     size_t *begin = b->begin + b->count, cut = 0;
     if (params->first == params->end)
@@ -70,20 +73,6 @@ static bool is_of_params(const struct stage *s, const struct exact_run *run)
     return run->first < s->options.tape->param_elements;
 }
 
-/* Whole units of [begin, end) to `width` ranks; *turn: who is next to get one more. */
-static void deal(size_t begin, size_t end, size_t unit, size_t width, size_t *turn, size_t *borders)
-{
-    const size_t first = begin / unit, units = (end + unit - 1) / unit - first;
-    const size_t more = units % width;
-    size_t at = first;
-    for (size_t r = 0; r < width; r++) {
-        borders[r] = at * unit < begin ? begin : (at * unit < end ? at * unit : end);
-        at += units / width + ((r + width - *turn) % width < more);
-    }
-    borders[width] = end;
-    *turn = (*turn + more) % width;
-}
-
 /* The chunks of a stage's buckets; the parameters' are owned, others cut evenly. */
 static void deal_buckets(const struct stage *s, uint32_t stage, const struct buckets *b,
                          size_t *borders)
@@ -92,8 +81,9 @@ static void deal_buckets(const struct stage *s, uint32_t stage, const struct buc
     size_t turn = 0, even = 0;
     for (size_t i = 0; i < b->count; i++, borders += width + 1) {
         const bool owned = i < b->params;
-        deal(b->begin[i], b->end[i], owned ? unit_of(s) : STAGE_LINE, width, owned ? &turn : &even,
-             borders);
+        const size_t unit = lane_owned_unit(unit_of(s), b->end[i] - b->begin[i], width);
+        lane_deal(b->begin[i], b->end[i], owned ? unit : STAGE_LINE, width, owned ? &turn : &even,
+                  borders);
     }
 }
 

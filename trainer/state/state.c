@@ -188,15 +188,22 @@ enum status state_allow_saves(struct worker *worker)
                         &worker->staging);
 }
 
-size_t state_share_bytes(struct worker *worker)
+enum status state_share_bytes(struct worker *worker, size_t *out, struct reason *reason)
 {
     struct state_view view;
     struct ckpt_share share;
     state_describe(worker, 0, NULL, &view);
     const enum status st =
         ckpt_share_of(&view.state, worker->options.rank, worker->options.size, &share);
-    CHECK(st == ST_OK); /* even, or worker_hold has made it */
-    return (size_t)ckpt_share_bytes(&view.state, &share);
+    if (st != ST_OK) {
+        reason_set(reason,
+                   "worker %u's part of the state can't be saved: %s; use more workers, or "
+                   "leave parallel.zero out",
+                   worker->options.rank, status_string(st));
+        return st;
+    }
+    *out = (size_t)ckpt_share_bytes(&view.state, &share);
+    return ST_OK;
 }
 
 /* ---- digest ---- */

@@ -82,6 +82,7 @@ struct state_view {
 void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
                     struct state_view *view);
 
-/* Bytes of this rank's share of the state: what a snapshot copies. */
-size_t state_share_bytes(struct worker *worker);
+/* Bytes of this rank's share of the state: what a snapshot copies. ST_FULL: a report of its hashes
+ * would fit no message. */
+MUST_CHECK enum status state_share_bytes(struct worker *worker, size_t *out, struct reason *reason);
 uint64_t state_bytes(struct worker *worker);

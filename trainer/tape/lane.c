@@ -100,6 +100,14 @@ enum status lane_add_ties(const struct tape *tape, const struct backend_table *t
     return st;
 }
 
+size_t lane_wanted(size_t count, size_t buckets)
+{
+    size_t wanted = LANE_BUCKET_ELEMENTS;
+    while (count / wanted >= buckets - LANE_LEADING)
+        wanted *= 2;
+    return wanted;
+}
+
 enum status lane_cut(size_t end, size_t unit, size_t wanted, size_t *out_begin, size_t capacity,
                      size_t *out_count)
 {

@@ -31,6 +31,11 @@
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
 #define LANE_BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
+/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
+#define LANE_LEADING 20
+/* Elements that buckets of `count` elements are to have, so that there are at most `buckets` with
+ * those that lead up: LANE_BUCKET_ELEMENTS, or that times a power of two. */
+size_t lane_wanted(size_t count, size_t buckets);
 
 struct lane_layout {
     size_t param_count;

@@ -1,7 +1,5 @@
 #include "trainer/tape/lane_owners.h"
 
-#include <stdbool.h>
-
 #include "common/check.h"
 #include "trainer/tape/lane.h"
 
@@ -18,20 +16,12 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-size_t lane_owned_wanted(size_t params)
-{
-    size_t wanted = LANE_BUCKET_ELEMENTS;
-    while (params / wanted >= LANE_OWNED_BUCKETS_MAX - LANE_OWNED_LEADING)
-        wanted *= 2;
-    return wanted;
-}
-
 enum status lane_owned_buckets(const struct tape *tape, size_t unit, size_t wanted,
                                size_t *out_begin, size_t capacity, struct lane_owned *out)
 {
     struct lane_owned made = { 0 };
-    enum status st =
-        lane_cut(tape->param_elements, unit, wanted, out_begin, capacity, &made.params);
+    enum status st = lane_cut(tape->param_elements, lane_owned_cut(unit, wanted), wanted, out_begin,
+                              capacity, &made.params);
     if (st != ST_OK)
         return st;
     made.kept = made.params;
@@ -56,20 +46,31 @@ enum status lane_owned_buckets(const struct tape *tape, size_t unit, size_t want
     return ST_OK;
 }
 
-/* Units go to the ranks in order, evenly; who gets one more changes from bucket to bucket, so that
- * all have as many in the end. *turn: the rank that is next to get one. */
-static void deal_units(size_t begin, size_t end, size_t unit, uint32_t size, size_t *turn,
-                       size_t *borders)
+size_t lane_owned_cut(size_t unit, size_t wanted)
 {
-    const size_t units = units_of(end - begin, unit), more = units % size;
-    size_t at = 0;
-    CHECK(begin % unit == 0);
+    return wanted >= 2 * LANE_OWNED_BRANCH ? LANE_OWNED_BRANCH : unit;
+}
+
+size_t lane_owned_unit(size_t unit, size_t count, size_t size)
+{
+    return 4 * count >= 3 * LANE_OWNED_BRANCH * size ? LANE_OWNED_BRANCH : unit;
+}
+
+/* Units that have elements of [begin, end). */
+static size_t units_within(size_t begin, size_t end, size_t unit)
+{
+    return units_of(end, unit) - begin / unit;
+}
+
+void lane_deal(size_t begin, size_t end, size_t unit, size_t size, size_t *turn, size_t *borders)
+{
+    const size_t units = units_within(begin, end, unit), more = units % size;
+    size_t at = begin / unit;
     for (size_t r = 0; r < size; r++) {
-        const bool has_more = (r + size - *turn) % size < more;
-        borders[r] = min_size(begin + at * unit, end);
-        at += units / size + has_more;
+        borders[r] = at * unit < begin ? begin : min_size(at * unit, end);
+        at += units / size + ((r + size - *turn) % size < more);
     }
-    CHECK(at == units);
+    CHECK(at == units_of(end, unit));
     borders[size] = end;
     *turn = (*turn + more) % size;
 }
@@ -109,11 +110,17 @@ void lane_owners(const struct tape *tape, size_t unit, const size_t *begin,
                  const struct lane_owned *buckets, uint32_t size, size_t *borders)
 {
     const size_t row = (size_t)size + 1;
-    /* So the last one more goes to the last rank: its last unit is a short one. */
-    size_t turn = (size - units_of(tape->param_elements, unit) % size) % size;
+    size_t units = 0;
     for (size_t b = 0; b < buckets->params; b++) {
         const size_t end = b + 1 < buckets->params ? begin[b + 1] : tape->param_elements;
-        deal_units(begin[b], end, unit, size, &turn, borders + b * row);
+        units += units_within(begin[b], end, lane_owned_unit(unit, end - begin[b], size));
+    }
+    /* So the last one more goes to the last rank: its last unit is a short one. */
+    size_t turn = (size - units % size) % size;
+    for (size_t b = 0; b < buckets->params; b++) {
+        const size_t end = b + 1 < buckets->params ? begin[b + 1] : tape->param_elements;
+        lane_deal(begin[b], end, lane_owned_unit(unit, end - begin[b], size), size, &turn,
+                  borders + b * row);
     }
     for (size_t b = buckets->params; b < buckets->kept; b++) {
         const size_t origin = origin_of(tape, begin[b]);

@@ -17,6 +17,10 @@
  * Parameters and ties lie in buckets [0, kept), and comm/exact.h leaves these with their owners;
  * the last bucket is gathered. As in lane.h the parameters' first bucket is one unit and each is
  * twice as large as the one before.
+ *
+ * The report of a save has a hash for each whole branch of a checkpoint's tree, and one for each
+ * piece outside of them. So where a rank has about a branch of a bucket or more, whole branches are
+ * dealt out; else large models' reports would fit no message.
  */
 #pragma once
 
@@ -35,11 +39,21 @@ struct lane_owned {
 /* Buckets of parameters that have owners, at most: a rank has a run of each moment in each of them,
  * and a share of the state has room for CKPT_RUNS_MAX runs (checkpoint/checkpoint.h). */
 #define LANE_OWNED_BUCKETS_MAX 480
-/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
-#define LANE_OWNED_LEADING 20
-/* Elements that buckets of so many parameters are to have, so that there are no more of them:
- * LANE_BUCKET_ELEMENTS, or that times a power of two. */
-size_t lane_owned_wanted(size_t params);
+
+/* Elements of a branch: CKPT_BRANCH_PIECES pieces. */
+#define LANE_OWNED_BRANCH ((size_t)256 * PIECE_ELEMENTS)
+/* Pieces that a run has at most that isn't of whole branches, with its last unit. */
+#define LANE_OWNED_LOOSE_PIECES 200
+/* What buckets of `wanted` elements are cut at multiples of: units, or branches. */
+size_t lane_owned_cut(size_t unit, size_t wanted);
+/* What of a bucket of so many elements is dealt out to `size` ranks: units, or branches. */
+size_t lane_owned_unit(size_t unit, size_t count, size_t size);
+/*
+ * Deals units of elements [begin, end), counted from element 0, to the ranks in order, evenly.
+ * borders: [size + 1]. *turn: the rank that is next to get one more, so that all have as many over
+ * several calls.
+ */
+void lane_deal(size_t begin, size_t end, size_t unit, size_t size, size_t *turn, size_t *borders);
 
 /*
  * Ascending starts of buckets of about `wanted` elements, as lane_cut's. out_begin[0] = 0.
@@ -51,7 +65,8 @@ MUST_CHECK enum status lane_owned_buckets(const struct tape *tape, size_t unit, 
 
 /*
  * borders: [buckets->count][size + 1] of each bucket its chunks, by rank: exact_options of
- * comm/exact.h. The shares of two ranks in the parameters differ by a unit at most.
+ * comm/exact.h. The shares of two ranks in the parameters differ by a unit at most; where branches
+ * are dealt out, by a branch more.
  *
  * begin, buckets: of lane_owned_buckets with this tape and unit.
  */

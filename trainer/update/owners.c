@@ -19,7 +19,7 @@ enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks, si
     auto_free size_t *begin = calloc(LANE_BUCKETS_MAX, sizeof(*begin));
     if (begin == NULL)
         return ST_NO_MEMORY;
-    const size_t wanted = lane_owned_wanted(tape->param_elements);
+    const size_t wanted = lane_wanted(tape->param_elements, LANE_OWNED_BUCKETS_MAX);
     enum status st = lane_owned_buckets(tape, unit, wanted, begin, LANE_BUCKETS_MAX, &buckets);
     if (st != ST_OK)
         return st;

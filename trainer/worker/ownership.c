@@ -24,12 +24,12 @@ enum status ownership_open(const struct ownership_options *options, struct owner
     if (o->bucket_begin == NULL)
         return ST_NO_MEMORY;
     if (options->owns) {
-        const size_t wanted = lane_owned_wanted(options->tape->param_elements);
+        const size_t wanted = lane_wanted(options->tape->param_elements, LANE_OWNED_BUCKETS_MAX);
         return lane_owned_buckets(options->tape, unit_of(o), wanted, o->bucket_begin,
                                   LANE_BUCKETS_MAX, &o->buckets);
     }
-    return lane_buckets(&layout, LANE_BUCKET_ELEMENTS, o->bucket_begin, LANE_BUCKETS_MAX,
-                        &o->buckets.count);
+    return lane_buckets(&layout, lane_wanted(layout.count, LANE_BUCKETS_MAX), o->bucket_begin,
+                        LANE_BUCKETS_MAX, &o->buckets.count);
 }
 
 static enum status make_owners(const struct ownership *o, uint32_t rank, uint32_t size,
@@ -169,6 +169,13 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
 /* With the parameters and the statistics. */
 _Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
+_Static_assert(LANE_OWNED_BRANCH == (size_t)CKPT_BRANCH_PIECES * PIECE_ELEMENTS, "a branch is one");
+/* Each run's, and those of all whole branches with the ends of what a buffer has in a row. */
+_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED_LOOSE_PIECES +
+                       LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
+                       OPTIMIZER_BUFFERS_MAX * 2 * CKPT_BRANCH_PIECES <=
+                   CKPT_REPORT_HASHES_MAX,
+               "the report of a share of an owner fits a message");
 
 static enum status add_moment(const struct ownership *o, const struct ckpt_state *state,
                               uint32_t buffer, struct ckpt_share *share)

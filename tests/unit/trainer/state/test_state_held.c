@@ -378,16 +378,29 @@ static void a_share_that_is_given_is_what_a_rank_saves(void **state)
     struct state_view view;
     struct ckpt_share share;
     one->worker->held = NULL;
-    const size_t all = state_share_bytes(one->worker);
+    size_t all = 0, part = 0;
+    assert_int_equal(state_share_bytes(one->worker, &all, &one->reason), ST_OK);
     assert_int_equal(all, state_bytes(one->worker)); /* of one rank */
     one->worker->held = &one->held;
     deal(&one->view.state, 1, RANKS, false, &share);
     one->worker->share = &share;
-    assert_int_equal(state_share_bytes(one->worker), ckpt_share_bytes(&one->view.state, &share));
-    assert_in_range(state_share_bytes(one->worker), all / 3, all * 2 / 3);
+    assert_int_equal(state_share_bytes(one->worker, &part, &one->reason), ST_OK);
+    assert_int_equal(part, ckpt_share_bytes(&one->view.state, &share));
+    assert_in_range(part, all / 3, all * 2 / 3);
     state_describe(one->worker, STEP, NULL, &view);
     assert_ptr_equal(view.state.share, &share);
     assert_ptr_equal(view.state.held, &one->held);
+}
+
+static void a_share_that_cannot_be_saved_is_an_error_with_a_reason(void **state)
+{
+    struct world *w = *state;
+    struct one *one = &w->part[1];
+    struct ckpt_share share = { .count = CKPT_RUNS_MAX + 1 };
+    size_t bytes = 0;
+    one->worker->share = &share;
+    assert_int_equal(state_share_bytes(one->worker, &bytes, &one->reason), ST_INVALID);
+    assert_non_null(strstr(one->reason.text, "can't be saved"));
 }
 
 #define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -402,6 +415,7 @@ int main(void)
         IN_WORLD(a_checkpoint_fills_what_is_held),
         IN_WORLD(only_what_is_held_is_cleared),
         IN_WORLD(a_share_that_is_given_is_what_a_rank_saves),
+        IN_WORLD(a_share_that_cannot_be_saved_is_an_error_with_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

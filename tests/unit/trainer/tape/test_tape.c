@@ -374,6 +374,21 @@ static void bucket_borders_are_multiples_of_a_piece(void **state)
     }
 }
 
+/* As far as models go whose buckets are of the usual size, and from there on. */
+static void buckets_of_however_large_a_vector_have_room(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 1, 124000000, 17000000000, 17250000000, 1000000000000 };
+    static size_t begin[LANE_BUCKETS_MAX];
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct lane_layout layout = { .count = counts[i] };
+        const size_t wanted = lane_wanted(counts[i], LANE_BUCKETS_MAX);
+        size_t buckets = 0;
+        assert_int_equal(wanted == LANE_BUCKET_ELEMENTS, i < 3);
+        assert_int_equal(lane_buckets(&layout, wanted, begin, LANE_BUCKETS_MAX, &buckets), ST_OK);
+    }
+}
+
 static void too_many_buckets_are_refused(void **state)
 {
     (void)state;
@@ -404,6 +419,7 @@ int main(void)
         cmocka_unit_test(more_nodes_than_the_bound_are_refused),
         cmocka_unit_test(the_lane_vector_holds_gradients_statistics_and_scalars),
         cmocka_unit_test(bucket_borders_are_multiples_of_a_piece),
+        cmocka_unit_test(buckets_of_however_large_a_vector_have_room),
         cmocka_unit_test(too_many_buckets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

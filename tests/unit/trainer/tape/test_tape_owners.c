@@ -267,7 +267,7 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
                                     1000000000000 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct tape tape = { .param_elements = sizes[i] };
-        const size_t wanted = lane_owned_wanted(sizes[i]);
+        const size_t wanted = lane_wanted(sizes[i], LANE_OWNED_BUCKETS_MAX);
         assert_true(wanted == LANE_BUCKET_ELEMENTS || i >= 4);
         assert_true(wanted > LANE_BUCKET_ELEMENTS || i < 4);
         for (size_t unit = CHUNK; unit <= 2 * CHUNK; unit += CHUNK) {
@@ -287,6 +287,66 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
     }
 }
 
+/* Whether a rank's share of AdamW's state, with moments that it owns, has a report that fits a
+ * message. */
+static enum status share_fits(const struct owners *owners, const struct ckpt_state *state,
+                              uint32_t rank, uint32_t size)
+{
+    static struct ckpt_share share, out;
+    struct ckpt_state shared = *state;
+    share.count = 0;
+    enum status st = ckpt_share_even(state, 3, rank, size, &share);
+    for (uint32_t moment = 2; st == ST_OK && moment < 4; moment++) {
+        for (uint32_t i = owners->begin[rank]; st == ST_OK && i < owners->begin[rank + 1]; i++) {
+            const struct owned_run *run = &owners->run[i];
+            st = ckpt_share_add(state, moment, run->first, run->count, &share);
+        }
+    }
+    shared.share = &share;
+    return st == ST_OK ? ckpt_share_of(&shared, rank, size, &out) : st;
+}
+
+static void check_reports(size_t params, size_t unit, uint32_t size)
+{
+    struct tape tape = { .param_elements = params };
+    struct cut *cut = cut_new(&tape, unit, lane_wanted(params, LANE_OWNED_BUCKETS_MAX), size);
+    const struct ckpt_buffer buffers[] = {
+        { .name = "params", .dtype = CKPT_F32, .count = params },
+        { .name = "stats", .dtype = CKPT_F32, .count = 1000000 },
+        { .name = "first", .dtype = CKPT_F32, .count = params },
+        { .name = "second", .dtype = CKPT_F32, .count = params },
+    };
+    const struct ckpt_state state = { .buffers = buffers, .buffer_count = 4 };
+    struct owners owners = { .size = 0 };
+    assert_int_equal(owners_make(cut->borders, cut->buckets.params, params, 0, size, &owners),
+                     ST_OK);
+    size_t least = SIZE_MAX, largest = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        if (share_fits(&owners, &state, r, size) != ST_OK)
+            fail_msg("rank %u of %u with %zu parameters in units of %zu", r, size, params, unit);
+        const size_t share = share_of(cut, r);
+        least = share < least ? share : least;
+        largest = share > largest ? share : largest;
+    }
+    assert_true(largest - least <= unit + LANE_OWNED_BRANCH);
+    owners_release(&owners);
+    cut_free(cut);
+}
+
+/* Up to shares of LIMIT_SHARE_BYTES: 12 bytes for each parameter, dealt out. */
+static void a_share_of_any_size_has_a_report_that_fits_a_message(void **state)
+{
+    (void)state;
+    for (uint32_t size = 2; size <= 16; size++) {
+        const size_t most = (size_t)(LIMIT_SHARE_BYTES / 12) * size - size * (2 * CHUNK + 1000000);
+        for (size_t unit = CHUNK; unit <= 2 * CHUNK; unit += CHUNK) {
+            for (size_t params = 500000000; params < most; params = params / 100 * 109 + 12345)
+                check_reports(params, unit, size);
+            check_reports(most, unit, size);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +355,7 @@ int main(void)
         cmocka_unit_test(buckets_of_gpt2_grow_from_one_chunk_to_sixteen),
         cmocka_unit_test(more_buckets_than_there_is_room_for_are_refused),
         cmocka_unit_test(a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for),
+        cmocka_unit_test(a_share_of_any_size_has_a_report_that_fits_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
