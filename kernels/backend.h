@@ -17,6 +17,7 @@
  * Errors:  ST_INVALID    prepare: the spec is outside what the op takes;
  *                        forward: a label or token is out of range (a device that computes later
  *                        says so to whoever waits for the stream)
+ *          ST_CONFIG     open: this process can't have that many threads
  *          ST_NO_MEMORY  of the host or the device; nothing is lost
  *          ST_DEVICE     the device must be considered lost
  */
@@ -28,6 +29,7 @@
 
 #include "common/buf.h"
 #include "common/limits.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "kernels/op.h"
 #include "kernels/tensor.h"
@@ -44,6 +46,7 @@ struct backend_options {
     /* pins() of an earlier run, or NULL. Algorithms that it names are taken where they still are
      * possible, instead of what the library would choose today. Borrowed until all is prepared. */
     const char *choices;
+    struct reason *why; /* of an open that fails, where there is more to say; or NULL */
 };
 
 /* What prepare decided. Sizes in bytes; the caller aligns each region to 64. */

@@ -84,6 +84,25 @@ static void choose_half_loops(struct backend *backend)
         (isa & amx) == amx && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
+/* Too few threads: see cpu_enter. */
+static enum status count_threads(struct backend *backend, struct reason *why)
+{
+    const int wanted = backend->threads;
+    const char *limit = getenv("OMP_THREAD_LIMIT");
+    backend->threads = cpu_team(backend);
+    if (backend->threads == wanted)
+        return ST_OK;
+    if (why != NULL) {
+        reason_set(why,
+                   "%d of %d threads came, and what the others have would not be computed; "
+                   "%s%.32s%s or set workers.threads: %d",
+                   backend->threads, wanted,
+                   limit != NULL ? "unset OMP_THREAD_LIMIT (" : "see to it that OpenMP gives all",
+                   limit != NULL ? limit : "", limit != NULL ? ")" : "", backend->threads);
+    }
+    return ST_CONFIG;
+}
+
 static enum status cpu_open(const struct backend_options *options, struct backend **out)
 {
     if (options->threads < 1)
@@ -92,8 +111,9 @@ static enum status cpu_open(const struct backend_options *options, struct backen
     if (backend == NULL)
         return ST_NO_MEMORY;
     backend->threads = options->threads;
-    cpu_enter(backend);
-    enum status st = dnn_new(&backend->dnn);
+    enum status st = count_threads(backend, options->why);
+    if (st == ST_OK)
+        st = dnn_new(&backend->dnn);
     if (st != ST_OK) {
         free(backend);
         return st;

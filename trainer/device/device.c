@@ -13,12 +13,13 @@
 /* One device per process: the agent shows a worker no other (CUDA_VISIBLE_DEVICES). */
 #define ORDINAL 0
 
+/* known: what was said of it already, or "". */
 static enum status device_fail(enum status st, const struct device *device, const char *cause,
-                               struct reason *reason)
+                               const struct reason *known, struct reason *reason)
 {
     const char *why = device->backend != NULL && device->table->why != NULL
                           ? device->table->why(device->backend)
-                          : "";
+                          : known->text;
     reason_set(reason, "device %s: %s: %s%s%s", device->table->name, cause, status_string(st),
                why[0] != '\0' ? ": " : "", why);
     return st;
@@ -82,17 +83,19 @@ enum status device_open(const struct device_options *options, struct device *out
     enum status st = find_tables(options, &device, reason);
     if (st != ST_OK)
         return st;
+    struct reason why = { "" };
     const struct backend_options backend = {
         .ordinal = device.ordinal < 0 ? 0 : device.ordinal,
         .threads = (int)options->job->workers.threads,
         .managed = options->job->workers.memory == JOB_MEMORY_MANAGED,
         .choices = options->choices,
+        .why = &why,
     };
     st = device.table->open(&backend, &device.backend);
     if (st == ST_OK)
         st = open_streams(&device);
     if (st != ST_OK) {
-        st = device_fail(st, &device, "opening", reason);
+        st = device_fail(st, &device, "opening", &why, reason);
         device_close(&device);
         return st;
     }

@@ -22,7 +22,7 @@ struct dnn;
 struct backend {
     struct dnn *dnn;
     struct loops loops;
-    int threads; /* of oneDNN; our own loops have one */
+    int threads; /* of oneDNN, counted; our own loops have one */
     int block;   /* channels per block of FORMAT_BLOCKED: 16 with AVX-512, else 8 */
     bool amx;    /* products of bfloat16 on AMX tiles may be used */
 };
@@ -38,6 +38,8 @@ struct kernel {
 /* Sets the calling thread's floating-point mode and oneDNN's number of threads. Each entry of the
  * table that computes calls it first. */
 void cpu_enter(const struct backend *backend);
+/* How many threads a parallel region of this thread really gets. */
+int cpu_team(const struct backend *backend);
 
 static inline size_t cpu_align(size_t bytes)
 {

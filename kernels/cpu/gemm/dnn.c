@@ -27,7 +27,10 @@ enum status dnn_new(struct dnn **out_dnn)
     struct dnn *dnn = calloc(1, sizeof(*dnn));
     if (dnn == NULL)
         return ST_NO_MEMORY;
-    dnnl_status_t st = dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
+    /* Its usual value is a variable of the environment (ONEDNN_DEFAULT_FPMATH_MODE). */
+    dnnl_status_t st = dnnl_set_default_fpmath_mode(dnnl_fpmath_mode_strict);
+    if (st == dnnl_success)
+        st = dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
     if (st == dnnl_success)
         st = dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags);
     if (st != dnnl_success) {
