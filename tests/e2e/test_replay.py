@@ -1,12 +1,16 @@
 """`cairn audit JOB@A..B`: an interval computed once more comes to the same bits, or says that it doesn't."""
+import gzip
 import json
 import os
+import random
+import re
 import signal
+import struct
 from contextlib import suppress
 
 import pytest
 
-from home import Home, until
+from home import ROOT, Home, until
 
 JOB = {"train__lanes": 8, "train__global_batch": 24, "train__duration": "300 steps", "checkpoint__every": "50 steps",
        "checkpoint__keep__last": 10, "eval__every": "150 steps"}
@@ -80,3 +84,65 @@ def test_an_error_that_no_audit_within_the_job_can_see_is_found():
             done = audit(home, f"{job}@{begin}..{end}")
             assert done.returncode == (1 if i == after else 0), (begin, end, done.stdout, done.stderr)
             assert ("OTHER BITS" in done.stdout) == (i == after)
+
+
+def test_a_job_of_as_many_files_as_are_named_can_be_audited(home):
+    folder = home.dir.joinpath("d" * 240, "e" * 240, "f" * 240)
+    folder.mkdir(parents=True)
+    for i in range(512):
+        name = f"{'train' if i < 256 else 'eval'}{i:03}".ljust(1000 - len(str(folder)), "g")
+        (folder / name).write_bytes(struct.pack("<64H", *range(64)))
+    text = (ROOT / "examples/gpt2-124m.yaml").read_text(encoding="utf-8")
+    for was, small in SMALLER:
+        text = re.sub(was, small, text)
+    job = home.submit(text, data__train__path=f"'{folder}/train*'", data__eval__path=f"'{folder}/eval*'")
+    home.digest(job)
+    done = audit(home, f"{job}@2..4")
+    assert done.returncode == 0 and "the same bits" in done.stdout, (done.stdout, done.stderr)
+
+
+# ---- each example, made small: few steps, small batches; of GPT-2 few layers, on a CPU ----
+
+SMALLER = [
+    (r"(?<=arch: gpt2, )[^}]*", "layers: 4, heads: 2, width: 16, context: 16, vocab: 256"),
+    (r"(?<=duration: )\d+ \w+", "4 steps"),
+    (r"(?<=warmup: )\d+", "2"),
+    (r"(?<=global_batch: )\d+", "4"),
+    (r"(?<=lanes: )\d+", "4"),
+    (r"checkpoint: .*", "checkpoint: {every: 2 steps, keep: {last: 4}}"),
+    (r"eval: {every: .*", "eval: {every: 4 steps}"),
+    (r"device: cuda", "device: cpu"),
+    (r"(?<=train: {format: idx, )[^}]*", "images: images-20000.gz, labels: labels-20000.gz"),
+    (r"(?<=eval: {format: idx, )[^}]*", "images: images-40.gz, labels: labels-40.gz"),
+    (r"(?<=path: )[^,}]*", "data.bin"),
+]
+
+
+def write_samples(folder):
+    """Enough images that loading them takes longer than opening a small model."""
+    some = random.Random(5)
+    for count in (20000, 40):
+        with gzip.open(folder / f"images-{count}.gz", "wb", compresslevel=1) as file:
+            file.write(struct.pack(">IIII", 0x803, count, 28, 28) + some.randbytes(784 * count))
+        with gzip.open(folder / f"labels-{count}.gz", "wb", compresslevel=1) as file:
+            file.write(struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count)))
+    (folder / "data.bin").write_bytes(struct.pack("<2000H", *(some.randrange(256) for _ in range(2000))))
+
+
+@pytest.fixture(scope="module", name="samples")
+def home_with_samples():
+    with Home() as home:
+        write_samples(home.dir)
+        yield home
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.yaml")))
+def test_every_example_can_be_audited(samples, name):
+    text = (ROOT / "examples" / f"{name}.yaml").read_text(encoding="utf-8")
+    for was, small in SMALLER:
+        text = re.sub(was, small, text)
+    job = samples.submit(text)
+    samples.digest(job, 120)
+    for begin in (0, 2):
+        done = audit(samples, f"{job}@{begin}..4")
+        assert done.returncode == 0 and "the same bits" in done.stdout, (done.stdout, done.stderr)

@@ -14,7 +14,6 @@
 #include "trainer/state/state.h"
 
 #define ERRORS_MAX   ((size_t)256 * 1024)
-#define PINS_MAX     ((size_t)64 * 1024)
 #define PRIORITY     19
 #define EXIT_DIFFERS 1
 #define EXIT_NO_FILE 3
@@ -150,9 +149,9 @@ static enum status open_worker(struct replay *r)
     if (st == ST_OK)
         st = worker_connect(r->worker, NULL, &r->reason);
     auto_buf struct buf pins;
-    buf_init(&pins, PINS_MAX);
+    buf_init(&pins, WORKER_PINS_MAX);
     if (st == ST_OK)
-        st = worker_pins(r->worker, &pins);
+        st = worker_pins(r->worker, &pins, &r->reason);
     return st == ST_OK ? compare_pins(r, pins.data) : fail(r, st, "the job's worker");
 }
 

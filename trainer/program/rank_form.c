@@ -326,7 +326,7 @@ enum status rank_get_warm(struct rank *r)
     if (st == ST_OK)
         st = rehearse(r);
     if (st == ST_OK)
-        st = worker_pins(r->worker, &r->pins);
+        st = worker_pins(r->worker, &r->pins, &r->reason);
     if (st != ST_OK)
         return st;
     const struct settings *s = &r->worker->settings;
@@ -378,7 +378,7 @@ enum status rank_get_ready(struct rank *r)
     progress_step(&r->progress, step);
     enum status st = worker_start(r->worker, step, &r->reason);
     if (st == ST_OK)
-        st = worker_pins(r->worker, &r->pins);
+        st = worker_pins(r->worker, &r->pins, &r->reason);
     if (st == ST_OK)
         st = state_allow_saves(r->worker);
     if (st == ST_OK)

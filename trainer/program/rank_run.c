@@ -10,8 +10,6 @@
 #include "trainer/program/rank.h"
 #include "trainer/program/rank_parts.h"
 
-#define PINS_MAX ((size_t)512 * 1024) /* implementations of all ops, and 512 files */
-
 /* ---- a generation ---- */
 
 /* This rank's own copies, and those of others that it received. */
@@ -222,7 +220,7 @@ static enum status leave_generation(struct rank *r)
     free(r->partners);
     r->partners = NULL;
     buf_release(&r->pins);
-    buf_init(&r->pins, PINS_MAX);
+    buf_init(&r->pins, WORKER_PINS_MAX);
     memset(&r->assignment, 0, sizeof(r->assignment));
     r->at_store = r->of_node = false;
     r->damaged = r->blamed = 0;
@@ -282,7 +280,7 @@ static enum status open_rank(struct rank *r)
     r->generation = o->generation;
     r->number = o->number;
     take_seat(r, &r->seats[0]);
-    buf_init(&r->pins, PINS_MAX);
+    buf_init(&r->pins, WORKER_PINS_MAX);
     (void)pthread_mutex_init(&r->comm_mutex, NULL);
     fault_context((int64_t)o->number, (int64_t)o->generation, 0);
     open_flight(r);

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "session/copies/copy_file.h"
 #include "trainer/worker/worker.h"
 
 /* Fills the state of step 0: initial_state.h, also for reason. Parameters and statistics are filled
@@ -69,6 +70,7 @@ struct state_beside {
 };
 #define STATE_BLOBS     3
 #define STATE_PINS_BLOB "pins.json"
+_Static_assert(WORKER_PINS_MAX + LIMIT_JOB_FILE_BYTES < COPY_ROOM, "a copy has room for blobs");
 
 /* A description of the state after `step` finished steps. Its buffers are the worker's live ones;
  * on a device, after state_allow_saves, those of trainer/device/staging.h: this rank's share. What

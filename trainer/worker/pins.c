@@ -1,5 +1,5 @@
 /* What bits depend on beside the job, as its workers tell it. */
-#include "trainer/worker/worker.h"
+#include "trainer/worker/worker_internal.h"
 
 /* The last of the pins: server/core tells them from the others. */
 static enum status append_data_pins(const struct worker *w, struct buf *out)
@@ -14,9 +14,20 @@ static enum status append_data_pins(const struct worker *w, struct buf *out)
     return st == ST_OK ? buf_append_text(out, "}") : st;
 }
 
-enum status worker_pins(const struct worker *worker, struct buf *out)
+/* What the data are known by is known once they are loaded, in threads of their own. */
+static enum status wait_for_data(struct worker *w, struct reason *reason)
 {
-    enum status st = buf_printf(out, "{");
+    enum status st = worker_note_of_node(w, worker_join_loader(w, &w->train, reason));
+    if (st == ST_OK)
+        st = worker_note_of_node(w, worker_join_loader(w, &w->eval, reason));
+    return st;
+}
+
+enum status worker_pins(struct worker *worker, struct buf *out, struct reason *reason)
+{
+    enum status st = wait_for_data(worker, reason);
+    if (st == ST_OK)
+        st = buf_printf(out, "{");
     if (st == ST_OK)
         st = worker->device.table->pins(worker->device.backend, out);
     if (st == ST_OK)
@@ -31,5 +42,8 @@ enum status worker_pins(const struct worker *worker, struct buf *out)
         st = append_data_pins(worker, out);
     if (st == ST_OK)
         st = buf_append_text(out, "}");
+    if (st == ST_FULL)
+        reason_set(reason, "the names of the data's files are too long: move them to a folder with "
+                           "a short name");
     return st;
 }

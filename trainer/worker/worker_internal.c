@@ -64,9 +64,8 @@ enum status worker_data_status(const struct worker *w, enum status st)
 enum status worker_join_loader(const struct worker *w, struct worker_loader *loader,
                                struct reason *reason)
 {
-    if (!loader->running)
-        return ST_OK;
-    (void)pthread_join(loader->thread, NULL);
+    if (loader->running)
+        (void)pthread_join(loader->thread, NULL);
     loader->running = false;
     if (loader->st != ST_OK)
         *reason = loader->reason;

@@ -22,7 +22,7 @@ MUST_CHECK enum status worker_out_of_memory(struct worker *w, const char *what,
 MUST_CHECK enum status worker_note_of_node(const struct worker *w, enum status st);
 /* What is wrong with data that the job trained on before isn't the job file's fault. */
 enum status worker_data_status(const struct worker *w, enum status st);
-/* Waits for the thread that loads a split. */
+/* Waits for the thread that loads a split; the same again later. */
 MUST_CHECK enum status worker_join_loader(const struct worker *w, struct worker_loader *loader,
                                           struct reason *reason);
 /* This rank's group and lanes, by the shares of its generation. */
