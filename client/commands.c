@@ -167,7 +167,8 @@ static const struct option export_options[] = {
 };
 
 static const struct option rm_options[] = {
-    { "force", '\0', OPTION_FLAG, AT(force), NULL, "also the last one of a job that is over" },
+    { "force", '\0', OPTION_FLAG, AT(force), NULL,
+      "also the last one of a job that is over, or a damaged folder" },
     { 0 },
 };
 
@@ -369,7 +370,7 @@ static const struct command rows[] = {
       import_options, cmd_ckpt_import },
     { "ckpt", "rm", OPERAND_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
       "What a job still needs, or another checkpoint holds differences to, is refused (exit "
-      "4).\n" WHERE,
+      "4).\nOf a folder only Cairn's files go; others stay, and are named. " WHERE,
       "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls\nnode ls -w\nnode ls --sort -used,name --columns name,used,gpu-heat,reason",

@@ -26,13 +26,22 @@ void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64])
     (void)snprintf(out, 64, "shard-%05" PRIu32 "-of-%05" PRIu32 ".cairn", rank, size);
 }
 
+static bool is_shard(const char *name)
+{
+    char made[64];
+    unsigned rank = 0, size = 0;
+    if (sscanf(name, "shard-%9u-of-%9u.cairn", &rank, &size) != 2)
+        return false;
+    ckpt_shard_name(rank, size, made);
+    return strcmp(made, name) == 0;
+}
+
 bool ckpt_file_is_ours(const char *name)
 {
     uint64_t generation = 0;
     if (strcmp(name, CKPT_MANIFEST) == 0 || ckpt_temporary_parse(name, &generation))
         return true;
-    size_t size = strlen(name);
-    return strncmp(name, "shard-", 6) == 0 && size > 6 && strcmp(name + size - 6, ".cairn") == 0;
+    return is_shard(name);
 }
 
 enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH])

@@ -9,6 +9,7 @@
 
 #include "checkpoint/store/store.h"
 #include "client/ask/call.h"
+#include "client/ask/folder.h"
 #include "common/check.h"
 
 #define JOBS_MAX    65536
@@ -38,21 +39,11 @@ const char *target_base(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-static bool is_named_checkpoint(const char *path)
-{
-    const char *name = target_base(path);
-    return strncmp(name, "step-", 5) == 0 || strncmp(name, "bad-", 4) == 0;
-}
-
 bool target_is_checkpoint(struct client *client, const char *path)
 {
-    struct ckpt_manifest manifest;
-    if (is_named_checkpoint(path))
-        return true;
-    enum status st = ckpt_manifest_read(target_io(client), path, &manifest, NULL);
-    if (st == ST_OK)
-        ckpt_manifest_release(&manifest);
-    return st == ST_OK || st == ST_CORRUPT || st == ST_VERSION;
+    struct folder folder;
+    return folder_look(target_io(client), path, &folder) == ST_OK ? folder_is_checkpoint(&folder)
+                                                                  : folder_is_named(path);
 }
 
 /* ---- words ---- */
@@ -422,7 +413,7 @@ const char *target_dtype_name(enum ckpt_dtype dtype)
 
 enum exit_code target_exit(const char *path, enum status st)
 {
-    return st == ST_NOT_FOUND && is_named_checkpoint(path) ? EXIT_DAMAGED : exit_of_status(st);
+    return st == ST_NOT_FOUND && folder_is_named(path) ? EXIT_DAMAGED : exit_of_status(st);
 }
 
 const char *target_status(enum status st)

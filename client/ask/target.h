@@ -49,7 +49,7 @@ enum exit_code target_parse(const char *word, struct target *out);
 
 /* The last part of a path. */
 const char *target_base(const char *path);
-/* Is it one by its name (step-…, bad-…), or by its manifest? */
+/* Is it one, whole or damaged, by its name or by what is in it (client/ask/folder.h)? */
 bool target_is_checkpoint(struct client *client, const char *path);
 
 /* ListCheckpoints, all pages; cairn__v1__list_checkpoints_reply__free_unpacked. */

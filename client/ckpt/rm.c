@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/ask/call.h"
+#include "client/ask/folder.h"
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
 #include "client/print/job.h"
@@ -48,23 +49,61 @@ static enum exit_code say_removed(const struct client *client, const char *path)
     return EXIT_DONE;
 }
 
+/* Refuses what isn't Cairn's, and what may be somebody else's where nobody insists. */
+static enum exit_code check_folder(const struct client *client, const char *path,
+                                   const struct folder *folder)
+{
+    if (!folder_is_checkpoint(folder)) {
+        client_error("%s: nothing of Cairn's is in it: no checkpoint", path);
+        return EXIT_REFUSED;
+    }
+    if (folder->manifest == FOLDER_FOREIGN || (folder->ours == 0 && folder->others > 0)) {
+        client_error("%s: nothing of Cairn's is in it, but for the name", path);
+        return EXIT_REFUSED;
+    }
+    if (folder->manifest == FOLDER_DAMAGED && (folder->shards == 0 || !client->args.force)) {
+        client_error("%s: its manifest is damaged%s", path,
+                     folder->shards == 0 ? ", and no shard is beside it: it stays"
+                                         : "; --force removes it");
+        return EXIT_REFUSED;
+    }
+    return EXIT_DONE;
+}
+
+/* Other people's files, and the folder with them, stay: what was removed then, and what not. */
+static enum exit_code say_rest(struct client *client, const char *path, const struct folder *before)
+{
+    struct folder left;
+    char names[FOLDER_OTHERS_MAX * (LIMIT_NAME + 2) + 8] = "";
+    if (folder_look(target_io(client), path, &left) != ST_OK || left.others == 0)
+        return say_removed(client, path);
+    for (size_t i = 0, at = 0; i < left.others && i <= FOLDER_OTHERS_MAX; i++) {
+        const char *name = i < FOLDER_OTHERS_MAX ? left.other[i] : "...";
+        at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i > 0 ? ", " : "", name);
+    }
+    client_error("%s: removed %zu file%s; these stay: %s", path, before->ours,
+                 before->ours == 1 ? "" : "s", names);
+    return output_is_json(client) || client->args.output == OUTPUT_NAME ? say_removed(client, path)
+                                                                        : EXIT_DONE;
+}
+
 static enum exit_code remove_folder(struct client *client, const char *path)
 {
     uint64_t child = 0;
-    if (!target_is_checkpoint(client, path)) {
-        client_error("%s is no checkpoint's folder", path);
-        return EXIT_REFUSED;
-    }
+    struct folder folder;
+    enum status st = folder_look(target_io(client), path, &folder);
+    enum exit_code code =
+        st == ST_OK ? check_folder(client, path, &folder) : target_report(client, path, st);
+    if (code != EXIT_DONE)
+        return code;
     if (find_child(client, path, &child)) {
         client_error("%s: the checkpoint of step %llu holds differences to it and could not be "
                      "read any more; remove that one first",
                      path, (unsigned long long)child);
         return EXIT_REFUSED;
     }
-    enum status st = ckpt_remove(target_io(client), path);
-    if (st != ST_OK)
-        return target_report(client, path, st);
-    return say_removed(client, path);
+    st = ckpt_remove(target_io(client), path);
+    return st == ST_OK ? say_rest(client, path, &folder) : target_report(client, path, st);
 }
 
 /* The newest one of a job that is over holds what it was trained for. */
