@@ -22,6 +22,7 @@ static void look_at_terminal(struct client *client)
     (void)setlocale(LC_CTYPE, ""); /* not LC_NUMERIC: numbers are written with a point */
     client->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     client->terminal = isatty(STDOUT_FILENO) == 1 && !dumb;
+    client->plain = isatty(STDOUT_FILENO) == 1 && !output_is_json(client);
     client->color = client->terminal && !client->args.no_color &&
                     (no_color == NULL || no_color[0] == '\0') && client->args.output <= OUTPUT_WIDE;
 }

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/base/plain.h"
 #include "client/home/home.h"
 #include "common/check.h"
 #include "common/cleanup.h"
@@ -89,6 +90,17 @@ static enum status open_channel(struct client *client, struct reason *reason)
     return rpc_channel_new(&options, &client->channel);
 }
 
+static enum status unary(const struct client *client, const char *method,
+                         const ProtobufCMessage *request, const struct rpc_call_options *options,
+                         ProtobufCMessage **out_reply, struct rpc_result *result)
+{
+    enum status st = rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request,
+                               options, out_reply, result);
+    if (st == ST_OK && client->plain)
+        plain_message(*out_reply);
+    return st;
+}
+
 /*
  * A connection makes progress only while some call waits on it (gRPC has no thread of its own for
  * that), so whoever waits for a coordinator to come must wait inside a call: wait_for_ready.
@@ -101,8 +113,7 @@ static enum rpc_code try_call(struct client *client, const char *method,
     struct reason reason = { "" };
     if (open_channel(client, &reason) != ST_OK)
         return RPC_INTERNAL;
-    if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, options,
-                  out_reply, &result) == ST_OK)
+    if (unary(client, method, request, options, out_reply, &result) == ST_OK)
         return RPC_OK;
     return result.code == RPC_OK ? RPC_INTERNAL : result.code;
 }
@@ -213,8 +224,7 @@ enum exit_code client_call(struct client *client, const char *method,
         return EXIT_USAGE;
     }
     for (;;) {
-        if (rpc_unary(client->channel, &cairn__v1__control__descriptor, method, request, &options,
-                      out_reply, &result) == ST_OK)
+        if (unary(client, method, request, &options, out_reply, &result) == ST_OK)
             return EXIT_DONE;
         if (result.code != RPC_UNAVAILABLE || !wait_for_restart(client, until))
             return client_report(client, &result);
@@ -250,6 +260,15 @@ enum rpc_code client_stream(struct client *client, const char *method,
     if (result->code == RPC_OK)
         result->code = RPC_UNAVAILABLE;
     return result->code;
+}
+
+enum status client_recv(const struct client *client, struct rpc_stream *stream, int32_t timeout_ms,
+                        ProtobufCMessage **out)
+{
+    enum status st = rpc_stream_recv(stream, timeout_ms, out);
+    if (st == ST_OK && client->plain)
+        plain_message(*out);
+    return st;
 }
 
 void client_idempotency_key(char out[33])

@@ -1,5 +1,6 @@
 /*
- * Calls of the coordinator's Control service. The connection is made by the first of them.
+ * Calls of the coordinator's Control service. The connection is made by the first of them. Where
+ * a terminal is written to (client->plain), texts of answers are plain, but for paths.
  */
 #pragma once
 
@@ -34,6 +35,10 @@ enum exit_code client_get_job(struct client *client, const char *name, Cairn__V1
 enum rpc_code client_stream(struct client *client, const char *method,
                             const ProtobufCMessage *request, int32_t wait_ms,
                             struct rpc_stream **out, struct rpc_result *result);
+
+/* rpc_stream_recv, for commands: on a terminal every text is plain. */
+MUST_CHECK enum status client_recv(const struct client *client, struct rpc_stream *stream,
+                                   int32_t timeout_ms, ProtobufCMessage **out);
 
 /* Says why a call failed; returns its exit code. */
 enum exit_code client_report(const struct client *client, const struct rpc_result *result);

@@ -2,16 +2,29 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "client/base/plain.h"
+#include "common/cleanup.h"
+
+/* In one piece, and so that no text in it steers a terminal. */
+static void write_error(const char *before, const char *format, va_list list, const char *after)
+{
+    auto_free char *text = NULL;
+    (void)fflush(stdout);
+    if (vasprintf(&text, format, list) < 0)
+        text = NULL;
+    auto_free char *plain = text == NULL ? NULL : plain_text(text);
+    (void)fprintf(stderr, "%s%s%s", before, plain == NULL ? status_string(ST_NO_MEMORY) : plain,
+                  after);
+}
 
 void client_error(const char *format, ...)
 {
     va_list list;
-    (void)fflush(stdout);
-    (void)fputs("cairn: ", stderr);
     va_start(list, format);
-    (void)vfprintf(stderr, format, list);
+    write_error("cairn: ", format, list, "\n");
     va_end(list);
-    (void)fputc('\n', stderr);
 }
 
 const char *client_file_status(enum status st)
@@ -26,8 +39,7 @@ void client_note(const struct client *client, const char *format, ...)
     va_list list;
     if (client->args.quiet)
         return;
-    (void)fflush(stdout);
     va_start(list, format);
-    (void)vfprintf(stderr, format, list);
+    write_error("", format, list, "");
     va_end(list);
 }

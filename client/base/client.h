@@ -27,11 +27,12 @@ struct client {
     char address[LIMIT_PATH + 16]; /* the coordinator's, once there was a call */
     int signal_fd; /* SIGINT and SIGTERM, once interrupt_catch was called; else -1 */
     bool terminal; /* standard output is one, and TERM isn't dumb */
+    bool plain;    /* texts of others are made plain (client/base/plain.h): people read them */
     bool color;
     bool utf8;
 };
 
-/* Standard error: "cairn: ...". */
+/* Standard error: "cairn: ...". Texts in it are made plain, as client_note's are. */
 void client_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What a status means of a file that a call named. */
 const char *client_file_status(enum status st);

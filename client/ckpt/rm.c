@@ -44,7 +44,7 @@ static enum exit_code say_removed(const struct client *client, const char *path)
                            json_pack("{s:o}", "path", path ? json_from_text(path) : json_null()));
     }
     if (client->args.output == OUTPUT_NAME && path != NULL)
-        return printf("%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
+        return output_printf(client, "%s\n", path) < 0 ? EXIT_INTERNAL : output_text(NULL);
     client_note(client, "removed %s\n", path != NULL ? path : client->args.operands[0]);
     return EXIT_DONE;
 }

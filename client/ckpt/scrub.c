@@ -59,7 +59,7 @@ static void say_checked(struct scrub *scrub, const char *said, const char *path)
         (void)json_object_set_new(result, "coordinator", json_string(said));
         (void)json_object_set_new(result, "set_aside", aside ? json_string(path) : json_null());
     } else if (aside) {
-        (void)printf("  set aside as %s\n", path);
+        (void)output_printf(scrub->client, "  set aside as %s\n", path);
     } else if (strcmp(said, "good") == 0) {
         (void)printf("  the coordinator reads it well, it stays: this machine or its way to the "
                      "store is suspected\n");

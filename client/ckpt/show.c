@@ -176,9 +176,10 @@ static enum exit_code show_text(const struct client *client, const struct target
     ckpt_hash_text(&m->digest, hash);
     for (uint32_t i = 0; i < m->file_count; i++)
         stored += m->files[i].size;
-    (void)printf("path         %s\njob          %s\nstep         %" PRIu64 "\n"
-                 "attempt      %" PRIu64 "\ncommitted    %s\ndigest       %s\n",
-                 folder->path, m->job, m->step, m->generation, m->created_at, hash);
+    (void)output_printf(client,
+                        "path         %s\njob          %s\nstep         %" PRIu64 "\n"
+                        "attempt      %" PRIu64 "\ncommitted    %s\ndigest       %s\n",
+                        folder->path, m->job, m->step, m->generation, m->created_at, hash);
     if (m->parent.generation > 0) {
         (void)printf("parent       step %" PRIu64 " of attempt %" PRIu64
                      ": holds differences to it\n",
@@ -206,7 +207,7 @@ enum exit_code cmd_ckpt_show(struct client *client)
     if (code != EXIT_DONE)
         return code;
     if (client->args.output == OUTPUT_NAME)
-        return printf("%s\n", folder.path) < 0 ? EXIT_INTERNAL : output_text(NULL);
+        return output_printf(client, "%s\n", folder.path) < 0 ? EXIT_INTERNAL : output_text(NULL);
     code = target_open_at(client, folder.path, &reader);
     if (code != EXIT_DONE)
         return code;

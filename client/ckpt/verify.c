@@ -10,6 +10,7 @@
 #include "proto/text/json.h"
 
 struct findings {
+    const struct client *client;
     json_t *lines; /* with JSON output, else NULL */
     bool progress; /* a line of it stands on the terminal */
 };
@@ -23,16 +24,16 @@ static void on_finding(void *arg, const char *line)
     }
     if (findings->progress)
         (void)fprintf(stderr, "\r\033[K");
-    (void)printf("  %s\n", line);
+    (void)output_printf(findings->client, "  %s\n", line);
     (void)fflush(stdout);
 }
 
 static void print_verdict(const struct client *client, const char *path, enum status st)
 {
     if (st == ST_OK && !client->args.quiet) {
-        (void)printf("good     %s\n", path);
+        (void)output_printf(client, "good     %s\n", path);
     } else if (st != ST_OK && target_exit(path, st) == EXIT_DAMAGED) {
-        (void)printf("DAMAGED  %s: %s\n", path, target_status(st));
+        (void)output_printf(client, "DAMAGED  %s: %s\n", path, target_status(st));
     } else if (st != ST_OK) {
         (void)target_report(client, path, st);
     }
@@ -41,7 +42,7 @@ static void print_verdict(const struct client *client, const char *path, enum st
 enum exit_code verify_folder(const struct client *client, const struct io *io, const char *path,
                              bool progress, json_t *results)
 {
-    struct findings findings = { .progress = progress };
+    struct findings findings = { .client = client, .progress = progress };
     struct ckpt_read_options options = { .threads = target_threads() };
     bool json = output_is_json(client);
     if (json)

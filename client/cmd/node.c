@@ -184,7 +184,7 @@ static enum exit_code read_paths(struct client *client, struct rpc_stream *strea
     struct rpc_result result = { .code = RPC_OK };
     while (code == EXIT_DONE && st != ST_CLOSED) {
         ProtobufCMessage *message = NULL;
-        st = rpc_stream_recv(stream, RECEIVE_MS, &message);
+        st = client_recv(client, stream, RECEIVE_MS, &message);
         if (message != NULL && list->update_count == 0)
             note_summary(client, (const Cairn__V1__CheckPathsUpdate *)message);
         if (message != NULL && !path_list_add(list, message))

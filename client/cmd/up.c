@@ -139,7 +139,7 @@ static void show_tail(const struct client *client, const char *name)
     for (int lines = 0; from > text && lines < 6; from--)
         lines += from[-1] == '\n';
     from += *from == '\n';
-    (void)fprintf(stderr, "%s:\n%s", path, from);
+    client_error("%s:\n%.*s", path, (int)strlen(from) - (text[size - 1] == '\n'), from);
 }
 
 /* What a coordinator said last that waits for a person: the message of its log's last line. */

@@ -112,14 +112,15 @@ static bool print_json(const Cairn__V1__LogLine *line, const json_t *entry)
 }
 
 /* "17:40:55.065  training from step 0"; what is no news of everyday has its level before it. */
-static bool print_entry(const json_t *entry)
+static bool print_entry(const struct logs *logs, const json_t *entry)
 {
     const char *time = json_string_value(json_object_get(entry, "ts"));
     const char *level = json_string_value(json_object_get(entry, "level"));
     const char *hours = strchr(time, 'T');
     bool shown = level != NULL && strcmp(level, "info") != 0;
-    return printf("%.12s  %s%s%s\n", hours == NULL ? time : hours + 1, shown ? level : "",
-                  shown ? ": " : "", json_string_value(json_object_get(entry, "msg"))) >= 0;
+    return output_printf(logs->client, "%.12s  %s%s%s\n", hours == NULL ? time : hours + 1,
+                         shown ? level : "", shown ? ": " : "",
+                         json_string_value(json_object_get(entry, "msg"))) >= 0;
 }
 
 static bool print_words(const struct logs *logs, const Cairn__V1__LogLine *line,
@@ -128,7 +129,7 @@ static bool print_words(const struct logs *logs, const Cairn__V1__LogLine *line,
     if (logs->client->args.rank < 0 && printf("r%u  ", line->rank) < 0)
         return false;
     if (entry != NULL)
-        return print_entry(entry);
+        return print_entry(logs, entry);
     const size_t size = strlen(line->line);
     return printf("%s%s", line->line, size > 0 && line->line[size - 1] == '\n' ? "" : "\n") >= 0;
 }
@@ -205,7 +206,7 @@ static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
     bool detached = false;
     while (!logs->broken && !detached && st != ST_CLOSED) {
         ProtobufCMessage *message = NULL;
-        st = rpc_stream_recv(lines, RECEIVE_MS, &message);
+        st = client_recv(client, lines, RECEIVE_MS, &message);
         if (st == ST_OK) {
             take_line(logs, (const Cairn__V1__LogLine *)message);
         } else {
@@ -213,7 +214,7 @@ static enum exit_code print_streams(struct logs *logs, struct rpc_stream *lines,
         }
         if (message != NULL)
             protobuf_c_message_free_unpacked(message, NULL);
-        if (updates != NULL && rpc_stream_recv(updates, 0, &message) == ST_OK) {
+        if (updates != NULL && client_recv(client, updates, 0, &message) == ST_OK) {
             take_update(logs, (const Cairn__V1__JobUpdate *)message);
             protobuf_c_message_free_unpacked(message, NULL);
         }

@@ -146,7 +146,7 @@ static enum exit_code print_stream(struct client *client, const struct since *si
         return client_report(client, &result);
     while (code == EXIT_DONE && st != ST_CLOSED) {
         ProtobufCMessage *message = NULL;
-        st = rpc_stream_recv(stream, RECEIVE_MS, &message);
+        st = client_recv(client, stream, RECEIVE_MS, &message);
         if (st == ST_OK) {
             code = print_row(client, (const Cairn__V1__MetricRow *)message, since, out);
         } else if (fflush(stdout) != 0) {

@@ -288,7 +288,7 @@ static enum exit_code follow_stream(struct watch *watch, struct rpc_stream *stre
 {
     for (;;) {
         ProtobufCMessage *message = NULL;
-        enum status st = rpc_stream_recv(stream, RECEIVE_MS, &message);
+        enum status st = client_recv(watch->client, stream, RECEIVE_MS, &message);
         if (st == ST_OK) {
             watch->lost_ms = 0;
             take_update(watch, (Cairn__V1__JobUpdate *)message);

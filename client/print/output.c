@@ -1,6 +1,7 @@
 #include "client/print/output.h"
 
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/base/plain.h"
 #include "client/print/format.h"
 #include "common/check.h"
 #include "common/cleanup.h"
@@ -28,6 +30,23 @@ bool output_unread(void)
     bool pipe =
         fstat(STDOUT_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
     return pipe && poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+int output_printf(const struct client *client, const char *format, ...)
+{
+    auto_free char *text = NULL;
+    va_list list;
+    va_start(list, format);
+    int size = vasprintf(&text, format, list);
+    va_end(list);
+    if (size < 0) {
+        text = NULL;
+        return size;
+    }
+    auto_free char *plain = client->plain ? plain_text(text) : NULL;
+    if (client->plain && plain == NULL)
+        return -1;
+    return fputs(plain != NULL ? plain : text, stdout) == EOF ? -1 : size;
 }
 
 enum exit_code output_text(const char *text)
@@ -145,6 +164,8 @@ void output_cell(const struct column *column, const ProtobufCMessage *row,
         if (*c < ' ' || *c == 0x7F)
             *c = '?';
     }
+    auto_free char *plain = plain_text(out);
+    (void)snprintf(out, OUTPUT_CELL_BYTES, "%s", plain == NULL ? "?" : plain);
 }
 
 /* Its cells, cut where the table isn't wide. */

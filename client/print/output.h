@@ -45,7 +45,8 @@ MUST_CHECK enum status output_fitted(const struct client *client, const struct c
                                      size_t width, ProtobufCMessage *const *rows, size_t count,
                                      struct buf *out);
 
-/* The cell of a row. What would move a terminal's cursor shows as '?'. */
+/* The cell of a row. What would move a terminal's cursor shows as '?', what would steer it
+ * otherwise as plain_text has it. */
 void output_cell(const struct column *column, const ProtobufCMessage *row,
                  char out[OUTPUT_CELL_BYTES]);
 
@@ -60,6 +61,11 @@ bool output_is_json(const struct client *client);
 
 /* Did who reads standard output leave, as `head` does? Then there is nothing to complain of. */
 bool output_unread(void);
+
+/* printf to standard output; on a terminal what it made is plain (client/base/plain.h). For words
+ * that come in no message: of files, of paths, out of JSON. */
+int output_printf(const struct client *client, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Writes a text (NULL: nothing more) to standard output. */
 enum exit_code output_text(const char *text);

@@ -1,13 +1,17 @@
 """The command line without a coordinator: folders that aren't Cairn's, words that it doesn't know, shells."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from home import BIN, ROOT
+import hostile
+from home import BIN, ROOT, TINY
+from terminal import Terminal
 
+OWN = re.compile(r"\x1b\[(?:H|2?J|K|\d+A|\?(?:1049|25|7)[hl])")  # sequences that `cairn` writes without colours
 GOLDEN = ROOT / "tests" / "golden" / "checkpoint"
 
 
@@ -59,7 +63,7 @@ def test_rm_says_what_stays(line):
     ours = len(list(folder.iterdir()))
     (folder / "notes\x1b[2J.txt").touch()
     said = line("ckpt", "rm", folder).stderr
-    assert f"removed {ours} files; these stay: notes" in said, said
+    assert f"removed {ours} files; these stay: notes" in said and "\x1b" not in said, said
     assert [path.name for path in folder.iterdir()] == ["notes\x1b[2J.txt"]
     assert "nothing of Cairn's" in line("ckpt", "rm", folder, code=4).stderr
 
@@ -85,3 +89,40 @@ def test_rm_takes_every_version_and_damage_only_by_force(line):
     line("ckpt", "rm", later)
     assert not later.exists()
     line("ckpt", "rm", checkpoint(line.dir / "bad-step-000000000008.g1.2"), "-o", "name")
+
+
+# ---- words of others ----
+
+LINES = [hostile.WORDS,
+         json.dumps({"ts": hostile.TIME, "level": "warn", "rank": 0, "msg": hostile.WORDS}),
+         json.dumps({"ts": hostile.TIME, "level": "info", "rank": 0, "msg": hostile.WORDS}, ensure_ascii=False)]
+
+READERS = ["ps", "ps -o wide", "ps -o name", "show j", "show j -o wide", "show j -o name", "watch j", "why j", "why j -o name",
+           "logs j", "logs j -f", "metrics j", "metrics j -f", "top --once", "ckpt ls j", "ckpt ls j -o wide", "node ls",
+           "node ls -o wide", "version", "version -o wide"]
+CHANGERS = ["submit job.yaml", "submit job.yaml -o name", "submit job.yaml --watch", "submit job.yaml --wait", "pause j", "pause j --wait",
+            "resume j", "stop j --wait", "kill j", "set j workers.count=2", "save j", "node drain n", "node undrain n", "node forget n",
+            "node check --pairs", "node invite --to invite.crt", "ckpt rm j@1 --force", "ckpt verify j@1", "ckpt scrub j", "ckpt show j", "ckpt digest j"]
+REFUSED = [f"{verb} refused" for verb in ("show", "watch", "why", "logs", "metrics", "pause", "resume", "stop", "kill", "save", "ckpt ls")]
+
+
+def test_no_words_of_others_steer_a_terminal(line, monkeypatch):
+    control = hostile.messages(line.dir)
+    (line.dir / "home").mkdir(mode=0o700)
+    (line.dir / "job.yaml").write_text(TINY)
+    monkeypatch.chdir(line.dir)
+    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock", LINES)
+    for words in READERS + CHANGERS + REFUSED:
+        with Terminal(line, *words.split(), columns=4000, rows=200, env={"NO_COLOR": "1"}) as terminal:
+            terminal.wait()
+            left = OWN.sub("", terminal.raw.decode())  # all of it is UTF-8
+            found = [mark for mark in hostile.CONTROLS + hostile.MARKS if mark in left and mark != "\r"]  # which ends lines
+            assert not found, (words, found, left)
+            if words not in CHANGERS and words.split()[0] not in ("metrics", "version"):
+                assert "end" in left, (words, left)
+    shown = line("show", "j", "-o", "json").stdout
+    assert json.loads(shown)["reason"] == hostile.WORDS  # for programs it is as it was
+    assert json.loads(line("logs", "j", "-o", "jsonl").stdout.split("\n")[1])["msg"] == hostile.WORDS
+    assert "\x1b[6n" in line("why", "j").stdout
+    assert "\x1b" not in line("show", "refused", code=3).stderr
+    served.server.stop(0)

@@ -8,6 +8,7 @@
 #include "cairn/v1/control.pb-c.h"
 #include "client/ask/target.h"
 #include "client/base/options.h"
+#include "client/base/plain.h"
 #include "client/cmd/completion.h"
 #include "client/commands.h"
 #include "client/home/supervisor.h"
@@ -16,6 +17,7 @@
 #include "client/print/output.h"
 #include "client/print/progress.h"
 #include "common/buf.h"
+#include "common/cleanup.h"
 #include "tests/test.h"
 
 /* ---- arguments ---- */
@@ -300,6 +302,23 @@ static void lines_are_cut_by_what_is_seen_not_by_bytes(void **state)
     assert_int_equal(format_fit("abc", 0), 0);
 }
 
+static void what_would_steer_a_terminal_becomes_visible(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "gr\303\274n \342\226\210\n\tx", "gr\303\274n \342\226\210\n\tx" },
+        { "\033[2J\r\177", "^[[2J^M^?" },
+        { "\302\2332J \342\200\256 \342\201\246", "<U+009B>2J <U+202E> <U+2066>" },
+        { "\233 \303", "<9B> <C3>" },
+        { "\300\200 \355\240\200", "<C0><80> <ED><A0><80>" },
+        { "", "" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        auto_free char *plain = plain_text(cases[i][0]);
+        assert_string_equal(plain, cases[i][1]);
+    }
+}
+
 /* ---- progress ---- */
 
 static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
@@ -511,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_spike_never_vanishes_from_the_sparkline),
         cmocka_unit_test(a_bar_is_filled_by_its_fraction_and_no_further),
         cmocka_unit_test(lines_are_cut_by_what_is_seen_not_by_bytes),
+        cmocka_unit_test(what_would_steer_a_terminal_becomes_visible),
         cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
         cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
         cmocka_unit_test(workers_that_are_there_and_spares_fit_a_line),
