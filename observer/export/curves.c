@@ -83,6 +83,15 @@ static void add_done(struct curves *curves, const char *id)
     (void)snprintf(curves->done[curves->done_count++], ID_BYTES, "%s", id);
 }
 
+/* It was stopped, and resumed. */
+static void drop_done(struct curves *curves, const char *id)
+{
+    for (size_t i = 0; i < curves->done_count; i++) {
+        if (strcmp(curves->done[i], id) == 0)
+            memcpy(curves->done[i], curves->done[--curves->done_count], ID_BYTES);
+    }
+}
+
 /* Jobs that the coordinator lists no more are not remembered either. */
 static void drop_unlisted(struct curves *curves, const struct snapshot *snapshot)
 {
@@ -225,12 +234,14 @@ static struct written *find(struct curves *curves, const char *id)
 }
 
 /* Does it have rows that may not be written? since: RFC 3339. */
-static bool is_wanted(const struct curves *curves, const Cairn__V1__Job *job, const char *since)
+static bool is_wanted(struct curves *curves, const Cairn__V1__Job *job, const char *since)
 {
     if (job->step == 0 || strlen(job->id) >= ID_BYTES)
         return false;
-    if (!job_is_over(job->state))
+    if (!job_is_over(job->state)) {
+        drop_done(curves, job->id);
         return true;
+    }
     return strcmp(job->ended_at, since) >= 0 && !is_done(curves, job->id);
 }
 

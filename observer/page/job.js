@@ -16,11 +16,12 @@ const JOB_ACTIONS = [
     {id: 'pause', title: 'Pause', states: ['QUEUED', 'PLACING', 'FORMING', 'RUNNING', 'RECOVERING'],
         text: 'It saves, ends its workers and frees their slots until it is resumed.',
         tell: (reply) => `${reply.name} is ${jobWords(reply)}`},
-    {id: 'resume', title: 'Resume', states: ['PAUSED'], text: 'It takes slots again and goes on.',
+    {id: 'resume', title: 'Resume', states: ['PAUSED', 'STOPPED'],
+        text: 'It takes slots again and goes on from its newest checkpoint.',
         tell: (reply) => `${reply.name} is ${jobWords(reply)}`},
     {id: 'stop', title: 'Stop', danger: true,
         states: ['QUEUED', 'PLACING', 'FORMING', 'RUNNING', 'SAVING', 'RECOVERING', 'PAUSED'],
-        text: 'It saves and ends, for good: it can\'t be resumed. Its checkpoints stay.',
+        text: 'It saves and ends. Its checkpoints stay, and it can be resumed from the newest.',
         tell: (reply) => `${reply.name} is ${jobWords(reply)}`},
 ];
 

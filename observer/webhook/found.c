@@ -386,6 +386,14 @@ static void say_where(char out[64], const Cairn__V1__Job *job)
     }
 }
 
+/* As the other ends of the same job have not. */
+static void tell_end(const struct finding *f, struct hook_news *news, const char *verb)
+{
+    char key[WEBHOOK_KEY];
+    (void)snprintf(key, sizeof(key), "ended/%" PRId64, f->mark->ended_ms);
+    tell(f, news, verb, key);
+}
+
 static void tell_failed(const struct finding *f)
 {
     char message[HOOK_MESSAGE], where[64];
@@ -403,7 +411,7 @@ static void tell_failed(const struct finding *f)
     say_where(where, job);
     say(message, job, "failed %s: %.500s", where,
         job->reason[0] != '\0' ? job->reason : fault.message);
-    tell(f, &news, "why", "ended");
+    tell_end(f, &news, "why");
 }
 
 static void tell_finished(const struct finding *f)
@@ -424,7 +432,7 @@ static void tell_finished(const struct finding *f)
         say_where(where, job);
         say(message, job, "was %s %s%s%s", killed ? "killed" : "stopped", where, loss, accuracy);
     }
-    tell(f, &news, "show", "ended");
+    tell_end(f, &news, "show");
 }
 
 static bool is_final(const Cairn__V1__Job *job)
@@ -437,12 +445,12 @@ static bool is_final(const Cairn__V1__Job *job)
 
 static void find_end(const struct finding *f)
 {
-    if (!is_final(f->job) || f->mark->ended_ms != 0)
-        return;
     const int64_t ended_ms = time_ms(f->job->ended_at);
     const bool old = !f->mark->seen && ended_ms < f->since_ms;
-    f->mark->ended_ms = ended_ms != 0 ? ended_ms : 1;
-    if (old)
+    const int64_t told = f->mark->ended_ms;
+    f->mark->ended_ms = !is_final(f->job) ? 0 : ended_ms != 0 ? ended_ms : 1;
+    /* One that was stopped may be resumed, and end once more. */
+    if (old || f->mark->ended_ms == 0 || f->mark->ended_ms == told)
         return;
     if (f->job->state == CAIRN__V1__JOB_STATE__FAILED) {
         tell_failed(f);

@@ -30,7 +30,7 @@ struct webhook_mark {
     uint64_t event;     /* of the newest event, a hash of all of it; 0: there was none */
     int64_t event_ms;   /* its time, Unix */
     uint32_t recovered; /* generation of the newest recovery that was done or cut */
-    int64_t ended_ms;   /* its end, which was told; 0: it goes on */
+    int64_t ended_ms;   /* its newest end, which was told; 0: it goes on */
 };
 
 #define WEBHOOK_KEY 48 /* bytes of what an event is known by, with the NUL */

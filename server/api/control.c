@@ -97,7 +97,9 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
 /* What to do with a job that can't be asked this in its state. */
 static const char *way_out(const struct core_job *job, char out[96])
 {
-    if (machine_state_final(job->m.state)) {
+    if (job->m.state == MACHINE_STOPPED) {
+        (void)snprintf(out, 96, ": it is over; 'cairn resume %s' goes on", job->id);
+    } else if (machine_state_final(job->m.state)) {
         (void)snprintf(out, 96, ": it is over; 'cairn submit' trains anew");
     } else if (job->m.state == MACHINE_PAUSED) {
         (void)snprintf(out, 96, " already; 'cairn resume %s' goes on", job->id);

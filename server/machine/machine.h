@@ -37,7 +37,7 @@
  *   any with ending.to set   -> ending.to      [close_generation]        once the trainers are gone
  *   any without trainers     -> where asked    [machine_rest]            final, PAUSED or QUEUED
  *   PLACING                  -> where it was   [machine_resume]          the coordinator is back
- *   PAUSED                   -> QUEUED         [ask_resume]
+ *   PAUSED, STOPPED          -> QUEUED         [ask_resume]            from its newest checkpoint
  *
  * A generation that ends has `ending.to` set (machine_ends): its trainers are leaving or being
  * ended. RECOVERING is the state of a job that goes on after a failure: while its old generation

@@ -44,7 +44,8 @@ enum machine_state {
     MACHINE_KILLED,
 };
 const char *machine_state_name(enum machine_state state);
-bool machine_state_final(enum machine_state state); /* SUCCEEDED, FAILED, STOPPED, KILLED */
+/* SUCCEEDED, FAILED, STOPPED, KILLED: nothing happens by itself. Only STOPPED can be resumed. */
+bool machine_state_final(enum machine_state state);
 
 /* Why a generation is to end with a save. */
 enum machine_intent {

@@ -185,6 +185,24 @@ def test_down_saves_and_the_next_up_resumes(home):
     home.cairn("kill", job, "--wait")
 
 
+def test_a_stopped_job_goes_on_where_it_was(home):
+    steps = {"train__duration": "4000 steps", "checkpoint__every": "1000 steps"}
+    quiet = home.run(seconds=90, **steps)
+    job = home.submit(**steps)
+    until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
+    home.cairn("stop", job, "--wait", check=False)
+    stopped = home.show(job)
+    assert stopped["state"] == "STOPPED" and 0 < stopped["step"] < 4000 and stopped["ended_at"], stopped
+    said = home.cairn("pause", job, check=False).stderr
+    assert f"'cairn resume {job}' goes on" in said, said
+    home.cairn("down")  # and not only as long as the coordinator remembers it
+    home.cairn("up")
+    home.cairn("resume", job)
+    assert home.digest(job) == quiet
+    kinds = [event["kind"] for event in home.show(job)["events"]]
+    assert kinds.index("stopped") < kinds.index("resumed") < kinds.index("succeeded"), kinds
+
+
 def test_down_ends_a_trainer_that_is_stopped(home):
     job = home.submit(**LONG)
     home.wait_state(job, "RUNNING")

@@ -120,9 +120,10 @@ static enum status ask_save(struct machine_turn *t)
 static enum status ask_resume(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->state != MACHINE_PAUSED)
+    if (m->state != MACHINE_PAUSED && m->state != MACHINE_STOPPED)
         return ST_REFUSED;
     m->state = MACHINE_QUEUED;
+    m->ended_wall = 0;
     m->budget.streak = 0;
     m->budget.barren = 0;
     m->budget.used = 0;

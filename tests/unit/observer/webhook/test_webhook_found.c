@@ -275,6 +275,27 @@ static void a_job_that_diverged_says_so_before_it_fails(void **state)
           "failed: lenet failed before its first step: diverged since step 7: 3 steps in a row\n");
 }
 
+static void a_job_that_was_stopped_and_resumed_ends_again(void **state)
+{
+    (void)state;
+    static struct made made;
+    struct webhook_mark mark = { .job = "j-1" };
+    init(&made);
+    made.job.state = CAIRN__V1__JOB_STATE__STOPPED;
+    made.job.ended_at = (char *)"2026-01-02T03:05:00.000Z";
+    check(&made, &mark, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
+    check(&made, &mark, "");
+    made.job.state = CAIRN__V1__JOB_STATE__RUNNING;
+    made.job.ended_at = (char *)"";
+    check(&made, &mark, "");
+    made.job.state = CAIRN__V1__JOB_STATE__STOPPED;
+    made.job.ended_at = (char *)"2026-01-02T03:06:00.000Z";
+    check(&made, &mark, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
+    made.job.ended_at = (char *)"2026-01-02T03:07:00.000Z"; /* nobody looked in between */
+    check(&made, &mark, "finished: lenet was stopped at step 40 of 100, loss 0, accuracy 0\n");
+    check(&made, &mark, "");
+}
+
 static void events_that_are_not_kept_any_more_are_found_by_time(void **state)
 {
     (void)state;
@@ -304,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_recovery_is_told_when_it_is_done),
         cmocka_unit_test(a_failure_names_its_cause),
         cmocka_unit_test(a_job_that_diverged_says_so_before_it_fails),
+        cmocka_unit_test(a_job_that_was_stopped_and_resumed_ends_again),
         cmocka_unit_test(events_that_are_not_kept_any_more_are_found_by_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -408,7 +408,7 @@ static void a_failure_while_pausing_pauses_at_the_newest_checkpoint(void **state
     assert_int_equal(machine_newest(&b->m)->step, 50);
 }
 
-static void stop_ends_in_stopped_and_is_final(void **state)
+static void stop_ends_in_stopped_and_resume_goes_on_from_its_checkpoint(void **state)
 {
     struct bench *b = *state;
     bench_run(b, 1000);
@@ -416,8 +416,19 @@ static void stop_ends_in_stopped_and_is_final(void **state)
     bench_commit(b, bench_act(b, MACHINE_ACT_SAVE_AT, 0)->step);
     bench_all_exit(b);
     bench_is_state(b, "STOPPED");
-    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_REFUSED);
     assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_REFUSED);
+    assert_int_equal(bench_ask(b, MACHINE_EV_PAUSE), ST_REFUSED);
+    assert_true(b->m.ended_wall > 0);
+    const uint64_t saved = machine_newest(&b->m)->step;
+    const uint32_t before = b->m.generation;
+    bench_restart(b, 60000); /* the journal has it all */
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_OK);
+    bench_is_state(b, "QUEUED");
+    assert_true(b->m.ended_wall == 0);
+    assert_int_equal(bench_ask(b, MACHINE_EV_RESUME), ST_REFUSED);
+    bench_run(b, 1000);
+    assert_int_equal(b->m.generation, before + 1);
+    assert_true(b->m.restore.step == saved && b->m.restore.generation == before);
 }
 
 static void kill_ends_the_trainers_first(void **state)
@@ -567,7 +578,7 @@ int main(void)
         TEST(pause_saves_and_leaves_and_resume_goes_on_from_there),
         TEST(a_rank_that_passed_the_announced_step_gets_a_later_one),
         TEST(a_failure_while_pausing_pauses_at_the_newest_checkpoint),
-        TEST(stop_ends_in_stopped_and_is_final),
+        TEST(stop_ends_in_stopped_and_resume_goes_on_from_its_checkpoint),
         TEST(kill_ends_the_trainers_first),
         TEST(a_queued_job_is_paused_stopped_and_killed_at_once),
         TEST(drain_saves_and_queues_the_job_again),
