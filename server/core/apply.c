@@ -89,7 +89,7 @@ static void fault_points(struct core *core, const char *any, const char *decidin
     }
 }
 
-enum status core_commit(struct core *core)
+enum status core_write(struct core *core)
 {
     CHECK(!core->applying);
     if (core->failed != ST_OK)
@@ -120,10 +120,16 @@ enum status core_commit(struct core *core)
     return core->failed;
 }
 
+void core_settle(struct core *core)
+{
+    if (core_outbox_full(core))
+        (void)core_write(core); /* that it failed, core_failed says */
+}
+
 int64_t core_commit_by(const struct core *core)
 {
-    const bool lingers =
-        core->begun_at != 0 && core->outbox.urgent == 0 && core->turns < CORE_LINGER_TURNS;
+    const bool lingers = core->begun_at != 0 && !core->schedule_needed &&
+                         core->outbox.urgent == 0 && core->turns < CORE_LINGER_TURNS;
     return lingers ? core->begun_at + CORE_LINGER_MS : 0;
 }
 

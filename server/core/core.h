@@ -203,8 +203,10 @@ struct core_job {
         struct reason reason;  /* why there are none, or fewer than the job asks for */
     } copies;
     /* kept by tables.c, of what the machine is in */
-    struct timer timer; /* the next tick */
-    int64_t ticked_at;  /* the last one */
+    struct timer timer;  /* the next tick */
+    int64_t ticked_at;   /* the last one */
+    int64_t recovers_at; /* since then it is RECOVERING, or PLACING after that; 0: it isn't */
+    int64_t behind;      /* seq of the job in the queue that it waits for, not for slots; 0: none */
     struct core_seats {
         enum machine_state state, end_to;
         uint32_t generation, gone_count, spare_moves;
@@ -313,10 +315,11 @@ void core_wake(struct core *core);
 void core_tick(struct core *core);
 
 /*
- * Ends a group: all that the functions below did since the last call is journalled in one
- * transaction, then what they had to say leaves, in order. The caller passes on what came, as much
- * as it likes, then commits; what it tells people itself waits for that, too. If it fails nothing
- * leaves, and core_failed says why. Nothing to do: costs nothing.
+ * Ends a group: jobs that wait are placed if slots changed, all that the functions below did since
+ * the last call is journalled in one transaction, then what they had to say leaves, in order. The
+ * caller passes on what came, as much as it likes, then commits; what it tells people itself waits
+ * for that, too. If it fails nothing leaves, and core_failed says why. Nothing to do: costs
+ * nothing.
  *
  * core_commit_by: when that is due, mono ms: 0 is at once. Of a group that holds only what nobody
  * waits for (a report of a save, rows of metrics) it is a while after its first write: a thousand

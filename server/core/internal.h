@@ -81,10 +81,9 @@ struct core {
     struct core_node **nodes;
     size_t node_count;
     struct table jobs_by_id, nodes_by_name;
-    struct ordered live;               /* jobs that are not over, by seq */
-    struct ordered queue;              /* those that want slots, now or soon, by seq */
-    struct ordered hungry;             /* those that want slots for more workers, by seq */
-    const struct core_job *holds_back; /* of the queue: those behind it wait */
+    struct ordered live;   /* jobs that are not over, by seq */
+    struct ordered queue;  /* those that want slots, now or soon, by seq */
+    struct ordered hungry; /* those that want slots for more workers, by seq */
     struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;
@@ -92,6 +91,7 @@ struct core {
     int64_t spread_ms;        /* agents and trainers open lost streams so late; 0: within 1 s */
     int64_t grace_until;      /* nobody is judged before; 0: it is over */
     int64_t hello_at;         /* the newest first one of an agent, or of a trainer that is back */
+    bool awaits_nodes;        /* after a start, not all are back that jobs ran on */
     int64_t expects_until;    /* nodes come back: after its start with jobs, or a standstill */
     int64_t draining_until;   /* 0: no */
     int64_t drain_wall;       /* the newest drain began */
@@ -100,7 +100,7 @@ struct core {
     struct paths paths;       /* between nodes, that may be broken */
     struct pairs pairs;       /* of nodes, that a person wants to be tried */
     int64_t looked_at;        /* jobs that wait for slots were looked at */
-    struct board *board;      /* schedule.c's; owned */
+    struct board *board;      /* queue/board.h; owned */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */
     bool accused;        /* a node is to be drained */
@@ -163,8 +163,8 @@ bool core_job_queues(const struct core_job *job);
 int64_t core_node_deadline(const struct core *core, const struct core_node *node);
 /* When a node that is not heard any more is called silent. */
 int64_t core_node_due(const struct core *core, const struct core_node *node);
-/* The queue says something else to those that wait. */
-void core_queue_moved(struct core *core, const struct core_job *holds_back);
+/* All that wait have something else to say. */
+void core_queue_moved(struct core *core);
 /* node->used and the numbers beside it are right from now on. false: no memory; the core failed. */
 bool core_node_count(struct core *core, struct core_node *node);
 /* The ranks that hold slots there now: a copy of the list, by job and rank; free(). NULL: none, or
@@ -353,6 +353,10 @@ struct machine_event core_event_of(const struct core *core, enum machine_event_k
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
 /* An event in the job's history that its machine doesn't decide. */
 void core_note(struct core *core, struct core_job *job, const char *what, const char *message);
+/* Ends the group as it is: writes it, and lets go what is to leave. */
+enum status core_write(struct core *core);
+/* At the end of every entry: ends a group that has grown large. */
+void core_settle(struct core *core);
 /* Before any write: begins the group's transaction, if none of the group has. A write that fails
  * makes the core fail: SQLite may have taken the whole transaction back. */
 MUST_CHECK enum status core_begin(struct core *core);
@@ -371,9 +375,10 @@ static inline bool core_node_takes(const struct core_node *node)
     return node->stay == CORE_STAYS && !node->drains;
 }
 
-/* ---- leaving.c, schedule.c: who gives slots back, and who gets them ---- */
+/* ---- leaving.c, queue/: who gives slots back, and who gets them ---- */
 
-/* At the end of every entry: places jobs if slots changed; commits a group that has grown large. */
+/* Places jobs if slots changed: at the end of what people ask, who are told at once what came of
+ * it, and of all else once for the whole group, when it is committed. */
 void core_schedule(struct core *core);
 /* It takes no more trainers, from now on; those that are there save and go on elsewhere. */
 void core_node_leaving(struct core *core, struct core_node *node,

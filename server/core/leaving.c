@@ -182,7 +182,7 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
                reason[0] ? ": " : "", reason);
     LOG_INFO(core->options.log, "%s", why.text);
     core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
-    core_schedule(core);
+    core_settle(core);
     return core->failed;
 }
 
@@ -220,6 +220,6 @@ enum status core_undrain_node(struct core *core, const char *name, const char *b
     LOG_INFO(core->options.log, "node %s is drained no more, asked by %s", name,
              by ? by : "the user");
     core->schedule_needed = true;
-    core_schedule(core);
+    core_settle(core);
     return core->failed;
 }

@@ -500,6 +500,6 @@ enum status core_load(struct core *core)
     core->expects_until = resumes ? core->grace_until : 0;
     for (size_t i = 0; i < core->job_count; i++)
         await_nodes(core, core->jobs[i]);
-    core_schedule(core);
+    core->awaits_nodes = resumes;
     return core->failed;
 }

@@ -165,7 +165,9 @@ void core_release(struct core *core, const char *id)
 bool core_job_queues(const struct core_job *job)
 {
     const struct machine *m = &job->m;
-    return !job->unreadable[0] && (m->state == MACHINE_QUEUED || machine_recovers(m));
+    const bool goes_on =
+        m->state == MACHINE_RECOVERING && (!machine_ends(m) || m->ending.to == MACHINE_RECOVERING);
+    return !job->unreadable[0] && (m->state == MACHINE_QUEUED || goes_on);
 }
 
 /* What is due for longer than its last tick is due again in the next ms, not at once. */
@@ -278,8 +280,13 @@ void core_job_moved(struct core *core, struct core_job *job)
     ordered_keep(&core->queue, job->seq, waits ? job : NULL);
     const bool hungers = !job->unreadable[0] && machine_hungers(&job->m);
     ordered_keep(&core->hungry, job->seq, hungers ? job : NULL);
-    if (!waits && core->holds_back == job)
-        core_queue_moved(core, NULL);
+    if (!waits)
+        job->behind = 0;
+    if (job->m.state != MACHINE_RECOVERING && job->m.state != MACHINE_PLACING) {
+        job->recovers_at = 0;
+    } else if (job->recovers_at == 0) {
+        job->recovers_at = core_now(core);
+    }
     seat_ranks(core, job);
 }
 
@@ -296,15 +303,12 @@ void core_remove_job(struct core *core, struct core_job *job)
     ordered_keep(&core->live, job->seq, NULL);
     ordered_keep(&core->queue, job->seq, NULL);
     ordered_keep(&core->hungry, job->seq, NULL);
-    if (core->holds_back == job)
-        core_queue_moved(core, NULL);
     for (uint32_t i = 0; i < machine_capacity(&job->m); i++)
         leave_seat(&job->ranks[i]);
 }
 
-void core_queue_moved(struct core *core, const struct core_job *holds_back)
+void core_queue_moved(struct core *core)
 {
-    core->holds_back = holds_back;
     for (size_t i = 0; i < core->queue.count; i++)
         ((struct core_job *)core->queue.list[i].value)->version++;
 }

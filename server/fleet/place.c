@@ -10,12 +10,13 @@ static bool node_fits(const struct place_node *node, const struct place_ask *ask
     return strcmp(node->device, ask->device) == 0 && !node->excluded && !node->avoided;
 }
 
+/* That are kept for nobody else. */
 static uint32_t free_slots(const struct place_node *node)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->slots; i++)
         count += !node->used[i];
-    return count;
+    return count > node->kept ? count - node->kept : 0;
 }
 
 static bool is_loopback(const char *host)
@@ -315,35 +316,53 @@ static bool fill_apart(const struct place_node *nodes, size_t node_count,
 
 /* ---- whether a job fits at all ---- */
 
+/* Which slots count: of all nodes that don't leave; of those in reach; those that may come free. */
+enum counts { COUNTS_REGISTERED, COUNTS_IN_REACH, COUNTS_SOON };
+
+static uint32_t count_slots(const struct place_node *node, const struct place_ask *ask,
+                            enum counts counts)
+{
+    bool there = counts == COUNTS_IN_REACH || !node->leaving;
+    there = there && (counts == COUNTS_REGISTERED || node->reachable);
+    if (!there || !node_fits(node, ask))
+        return 0;
+    return counts == COUNTS_REGISTERED ? node->slots : node->slots - node->stuck;
+}
+
 /* Whether there is room if all slots of these nodes are free. any_way: whatever ports and paths
  * there are. */
 static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
-                 bool reachable_only, bool any_way)
+                 enum counts counts, bool any_way, struct room *room)
 {
     uint32_t slots[PLACE_NODES_MAX];
     struct place_slot taken[LIMIT_RANKS];
     const struct place_pair *pair;
-    struct room room;
-    for (size_t i = 0; i < node_count; i++) {
-        const bool there = reachable_only ? nodes[i].reachable : !nodes[i].leaving;
-        const bool counts = node_fits(&nodes[i], ask) && there;
-        slots[i] = counts ? nodes[i].slots : 0;
-    }
-    find_room(nodes, node_count, ask, slots, any_way, &room);
-    if (!room.any || any_way || ask->apart_count == 0)
-        return room.any;
+    for (size_t i = 0; i < node_count; i++)
+        slots[i] = count_slots(&nodes[i], ask, counts);
+    find_room(nodes, node_count, ask, slots, any_way, room);
+    if (!room->any || any_way || ask->apart_count == 0)
+        return room->any;
     return fill_apart(nodes, node_count, ask, slots, false, taken, &pair);
 }
 
-bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask)
+bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
+                uint32_t *out_kept)
 {
-    return fits(nodes, node_count, ask, false, false);
+    struct room room;
+    if (!fits(nodes, node_count, ask, COUNTS_SOON, false, &room))
+        return false;
+    for (size_t i = 0; out_kept && i < node_count; i++) {
+        if (room.alone[i] > 0 || room.shared[i] > 0)
+            out_kept[i] = PLACE_ALL;
+    }
+    return true;
 }
 
 bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
                          const struct place_ask *ask)
 {
-    return fits(nodes, node_count, ask, true, false);
+    struct room room;
+    return fits(nodes, node_count, ask, COUNTS_IN_REACH, false, &room);
 }
 
 /* Why nodes that have slots enough between them can't share the job. */
@@ -351,7 +370,8 @@ static void explain_apart(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct reason *reason)
 {
     const uint32_t each = ports_of_worker(ask);
-    const bool ports = fits(nodes, node_count, ask, false, true);
+    struct room room;
+    const bool ports = fits(nodes, node_count, ask, COUNTS_REGISTERED, true, &room);
     for (size_t i = 0; ports && i < node_count; i++) {
         const uint32_t slots = node_fits(&nodes[i], ask) ? nodes[i].slots : 0;
         const uint32_t wanted = slots < ask->count - 1 ? slots : ask->count - 1;
@@ -410,7 +430,8 @@ enum status place_workers(const struct place_node *nodes, size_t node_count,
                    nodes[pair->a].name, nodes[pair->b].name, ask->count);
         return ST_UNREACHABLE;
     }
-    if (place_fits(nodes, node_count, ask)) {
+    struct room any;
+    if (fits(nodes, node_count, ask, COUNTS_REGISTERED, false, &any)) {
         reason_set(reason,
                    "needs %u slots on nodes whose workers reach each other: %u of %u are free, but "
                    "not there",

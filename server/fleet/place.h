@@ -28,6 +28,8 @@ struct place_node {
     uint32_t first; /* number of its first slot */
     uint32_t slots;
     const bool *used; /* slots of them */
+    uint32_t stuck;   /* of these: that don't come free, broken or held by who doesn't die */
+    uint32_t kept;    /* free ones that are for jobs which come first; PLACE_ALL: all */
     const char *host; /* its address */
     const char *net;  /* equal: they reach each other (place_net) */
     uint32_t ports;   /* where its workers may listen; 0: any */
@@ -38,6 +40,8 @@ struct place_node {
     bool avoided;     /* the job is kept away from it, for another reason */
     uint32_t penalty; /* 0: none */
 };
+
+#define PLACE_ALL UINT32_MAX
 
 /* Indices of two nodes. */
 struct place_pair {
@@ -66,9 +70,14 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      const struct place_ask *ask, struct place_slot *out,
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
-/* Whether the job could be placed if all slots were free, on nodes that are not apart; the same on
- * nodes in reach, of which one that leaves is still one. */
-bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask);
+/*
+ * Whether the job could be placed if all slots were free that may come to be: of nodes in reach
+ * that stay and are not apart, but for those that are stuck. Whom they are kept for doesn't matter.
+ * out_kept: PLACE_ALL for each node that it may be on then, others are left as they are; or NULL.
+ */
+bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
+                uint32_t *out_kept);
+/* The same, but a node that leaves is still one: whether there are others for it at all. */
 bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
                          const struct place_ask *ask);
 

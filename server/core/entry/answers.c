@@ -72,7 +72,7 @@ void core_store_done(struct core *core, struct store_task *task)
         (void)core_apply(core, job, &event);
     }
     store_task_free(task);
-    core_schedule(core);
+    core_settle(core);
 }
 
 /*

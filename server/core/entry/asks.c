@@ -364,14 +364,14 @@ void core_drain(struct core *core, bool now, int64_t hold_ms, const char *by)
         event.by = by;
         (void)core_apply(core, job, &event);
     }
-    core_queue_moved(core, NULL); /* all of it waits for the coordinator now */
+    core_queue_moved(core); /* all of it waits for the coordinator now */
     core_schedule(core);
 }
 
 void core_drain_end(struct core *core)
 {
     core->draining_until = 0;
-    core_queue_moved(core, NULL);
+    core_queue_moved(core);
     core->schedule_needed = true;
 }
 
@@ -403,13 +403,14 @@ uint32_t core_drain_saved(const struct core *core)
 void core_reason(const struct core *core, const struct core_job *job, struct reason *out)
 {
     const bool wants = core_job_queues(job) && machine_wants_slots(&job->m, core_now(core));
+    const struct core_job *other = wants ? ordered_get(&core->queue, job->behind) : NULL;
     if (core_is_kept(job)) {
         reason_set(out, "%s", job->unreadable);
     } else if (wants && core->draining_until != 0) {
         reason_set(out, "the coordinator is going down; the job goes on when it is up again");
-    } else if (wants && core->holds_back && job->seq > core->holds_back->seq) {
-        reason_set(out, "waits behind %s (%s), which was submitted before", core->holds_back->name,
-                   core->holds_back->id);
+    } else if (other) {
+        reason_set(out, "waits behind %s (%s), which %s", other->name, other->id,
+                   other->m.state == MACHINE_QUEUED ? "was submitted before" : "is under way");
     } else {
         reason_set(out, "%s", job->m.reason);
     }

@@ -99,6 +99,12 @@ int64_t core_deadline(struct core *core)
     return at;
 }
 
+enum status core_commit(struct core *core)
+{
+    core_schedule(core);
+    return core_write(core);
+}
+
 void core_wake(struct core *core)
 {
     if (core->retire_needed)
@@ -138,7 +144,7 @@ void core_tick(struct core *core)
         core->schedule_needed = true;
     core_chores_tick(core);
     core_drain_accused(core);
-    core_schedule(core);
+    core_settle(core);
 }
 
 /* ---- for tests ---- */
@@ -167,7 +173,7 @@ static void check_job(struct core *core, struct core_job *job)
     CHECK(queues == core_job_queues(job));
     const bool hungers = ordered_get(&core->hungry, job->seq) == job;
     CHECK(hungers == (!job->unreadable[0] && machine_hungers(&job->m)));
-    CHECK(queues || core->holds_back != job);
+    CHECK(queues || job->behind == 0);
     check_seats(core, job);
 }
 

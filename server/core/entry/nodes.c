@@ -373,7 +373,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
         return;
     if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO) {
         agent_hello(core, conn, message->hello);
-        core_schedule(core);
+        core_settle(core);
         return;
     }
     struct core_node *node = conn->node;
@@ -401,7 +401,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
                core->options.log_chunk) {
         core->options.log_chunk(core->options.log_arg, message->log);
     }
-    core_schedule(core);
+    core_settle(core);
 }
 
 void core_agent_closed(struct core *core, struct core_conn *conn)

@@ -488,7 +488,7 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     } else {
         apply_message(core, conn, message);
     }
-    core_schedule(core);
+    core_settle(core);
 }
 
 void core_trainer_closed(struct core *core, struct core_conn *conn)
@@ -502,5 +502,5 @@ void core_trainer_closed(struct core *core, struct core_conn *conn)
     struct machine_event event = core_event_of(
         core, MACHINE_EV_SESSION_LOST, spare ? job->m.generation : conn->generation, conn->rank);
     (void)core_apply(core, job, &event);
-    core_schedule(core);
+    core_settle(core);
 }

@@ -93,7 +93,7 @@ static void who_leaves_takes_nobody_and_is_waited_for(void **state)
     ask.count = 4;
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "all that is registered has 2"));
-    assert_false(place_fits(nodes, 2, &ask)); /* so it holds back no other job */
+    assert_false(place_fits(nodes, 2, &ask, NULL)); /* so it holds back no other job */
     assert_true(place_fits_in_reach(nodes, 2, &ask));
 }
 
@@ -174,7 +174,7 @@ static void a_job_spans_only_nodes_that_reach_each_other(void **state)
     at(&nodes[1], "127.0.0.1", "boot-1");
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_OK); /* one machine */
     at(&nodes[1], "127.0.0.1", "boot-2");
-    assert_false(place_fits(nodes, 2, &ask));
+    assert_false(place_fits(nodes, 2, &ask, NULL));
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "node a is at 127.0.0.1"));
     assert_non_null(strstr(reason.text, "--interface"));
@@ -185,7 +185,7 @@ static void a_job_spans_only_nodes_that_reach_each_other(void **state)
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "IPv6"));
     at(&nodes[1], "::1", "boot-2");
-    assert_false(place_fits(nodes, 2, &ask));
+    assert_false(place_fits(nodes, 2, &ask, NULL));
     nodes[0].ports = 1; /* more would be of no use */
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "node b is at ::1"));
@@ -215,7 +215,7 @@ static void a_net_with_too_few_slots_is_passed_over(void **state)
     for (int i = 0; i < 4; i++)
         assert_int_not_equal(out[i].node, 0);
     nodes[2].used = used;
-    assert_true(place_fits(nodes, 3, &ask));
+    assert_true(place_fits(nodes, 3, &ask, NULL));
     assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "reach each other: 6 of 7 are free"));
     nodes[2].reachable = false;
@@ -238,7 +238,7 @@ static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
     for (int i = 0; i < 8; i++)
         assert_int_equal(out[i].node, 0);
     nodes[0].slots = 4;
-    assert_false(place_fits(nodes, 3, &ask));
+    assert_false(place_fits(nodes, 3, &ask, NULL));
     assert_int_equal(place_workers(nodes, 3, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "node a needs 28 and has 20"));
     assert_non_null(strstr(reason.text, "--ports"));
@@ -258,6 +258,55 @@ static void ports_limit_workers_of_jobs_on_several_nodes(void **state)
         assert_int_equal(out[i].node, 0);
 }
 
+/* So it holds back no other job. */
+static void what_never_comes_free_is_not_waited_for(void **state)
+{
+    const bool used[4] = { true, true, true, true };
+    struct place_node nodes[] = { node("a", 4, used), node("b", 4, used) };
+    struct place_ask ask = { .count = 8, .device = "cpu" };
+    (void)state;
+    assert_true(place_fits(nodes, 2, &ask, NULL));
+    nodes[1].stuck = 1;
+    assert_false(place_fits(nodes, 2, &ask, NULL));
+    assert_false(place_fits_in_reach(nodes, 2, &ask));
+    ask.count = 7;
+    assert_true(place_fits(nodes, 2, &ask, NULL));
+    nodes[0].reachable = false;
+    assert_false(place_fits(nodes, 2, &ask, NULL));
+    ask.count = 3;
+    assert_true(place_fits(nodes, 2, &ask, NULL));
+}
+
+/* Those behind it get what it has no use for. */
+static void who_waits_keeps_the_nodes_that_it_may_be_on(void **state)
+{
+    struct place_node nodes[] = { node("a", 2, none_used), node("b", 2, none_used),
+                                  node("c", 2, none_used), node("d", 2, none_used) };
+    struct place_ask ask = { .count = 4, .device = "cpu" };
+    struct place_slot out[2];
+    struct reason reason;
+    uint32_t kept[4] = { 0 };
+    (void)state;
+    nodes[2].net = "ipv6";
+    nodes[3].avoided = true;
+    assert_true(place_fits(nodes, 4, &ask, kept));
+    const uint32_t wanted[4] = { PLACE_ALL, PLACE_ALL, 0, 0 };
+    assert_memory_equal(kept, wanted, sizeof kept);
+    for (int i = 0; i < 4; i++)
+        nodes[i].kept = kept[i];
+    nodes[3].avoided = false;
+    nodes[3].kept = 1; /* of two free ones */
+    ask.count = 2;
+    assert_int_equal(place_workers(nodes, 4, &ask, out, &reason), ST_OK);
+    assert_int_equal(out[0].node, 2);
+    assert_int_equal(out[1].node, 2);
+    assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
+    ask.count = 1;
+    assert_int_equal(place_workers(&nodes[3], 1, &ask, out, &reason), ST_OK);
+    ask.count = 4;
+    assert_true(place_fits(nodes, 4, &ask, NULL)); /* for whom they are kept doesn't matter */
+}
+
 /* Gloo listens at one port, however many the others are. */
 static void a_worker_on_the_cpu_needs_one_port(void **state)
 {
@@ -268,7 +317,7 @@ static void a_worker_on_the_cpu_needs_one_port(void **state)
     (void)state;
     nodes[0].ports = 3;
     nodes[1].ports = 4;
-    assert_false(place_fits(nodes, 2, &ask));
+    assert_false(place_fits(nodes, 2, &ask, NULL));
     assert_int_equal(place_workers(nodes, 2, &ask, out, &reason), ST_AGAIN);
     assert_non_null(strstr(reason.text, "1 port for each"));
     assert_non_null(strstr(reason.text, "node a needs 4 and has 3"));
@@ -345,12 +394,12 @@ static void a_job_fits_only_where_nodes_reach_each_other(void **state)
     const struct place_pair apart[] = { { 0, 1 } };
     struct place_ask ask = { .count = 3, .device = "cpu", .apart = apart, .apart_count = 1 };
     (void)state;
-    assert_true(place_fits(nodes, 3, &ask));
-    assert_false(place_fits(nodes, 2, &ask));
+    assert_true(place_fits(nodes, 3, &ask, NULL));
+    assert_false(place_fits(nodes, 2, &ask, NULL));
     ask.count = 4;
-    assert_false(place_fits(nodes, 3, &ask));
+    assert_false(place_fits(nodes, 3, &ask, NULL));
     ask.apart_count = 0;
-    assert_true(place_fits(nodes, 3, &ask));
+    assert_true(place_fits(nodes, 3, &ask, NULL));
 }
 
 int main(void)
@@ -366,6 +415,8 @@ int main(void)
         cmocka_unit_test(nodes_with_a_penalty_come_last),
         cmocka_unit_test(a_job_spans_only_nodes_that_reach_each_other),
         cmocka_unit_test(a_net_with_too_few_slots_is_passed_over),
+        cmocka_unit_test(what_never_comes_free_is_not_waited_for),
+        cmocka_unit_test(who_waits_keeps_the_nodes_that_it_may_be_on),
         cmocka_unit_test(ports_limit_workers_of_jobs_on_several_nodes),
         cmocka_unit_test(a_worker_on_the_cpu_needs_one_port),
         cmocka_unit_test(of_two_that_are_apart_one_is_taken),

@@ -1,6 +1,6 @@
 /*
- * Which job is placed next: in order of submission. A job that has to wait for slots holds back the
- * later ones, so that large jobs don't starve; one that could not run even on empty nodes doesn't.
+ * Slots for one job: what is free, from which nodes it keeps away, and what becomes of it where
+ * there are none. Which job comes first, queue.c says.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,24 +8,29 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "server/core/internal.h"
-#include "server/fleet/place.h"
-
-/* What is free, as server/fleet/place.h wants it: two entries for a node with CPU shares and GPUs.
- */
-struct board {
-    struct place_node nodes[PLACE_NODES_MAX];
-    struct core_node *of[PLACE_NODES_MAX];
-    size_t count;
-    struct place_pair
-        apart[4 * PATHS_MAX]; /* that can't reach each other; two pools of a node at most */
-    size_t apart_count;
-};
+#include "server/core/queue/board.h"
 
 /* Whole failures that weigh: old ones make no difference between nodes. */
 static uint32_t level_of(const struct core *core, const struct core_node *node)
 {
     return (uint32_t)(fleet_penalty(&node->record, core_now(core)) + 0.5);
+}
+
+/* Slots first to end - 1 that nobody gives back: of broken GPUs, or held by who doesn't die. */
+static uint32_t count_stuck(const struct core *core, const struct core_node *node, uint32_t first,
+                            uint32_t end)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < node->stray_count; i++) {
+        const struct core_stray *stray = &node->strays[i];
+        count += stray->slot >= first && stray->slot < end &&
+                 core_now(core) - stray->since >= CORE_UNDYING_MS;
+    }
+    for (uint32_t i = node->slots; i < end; i++) {
+        const struct core_gpu *gpu = &node->gpus[i - node->slots];
+        count += gpu->problem[0] || !core_gpu_serves(gpu);
+    }
+    return count < end - first ? count : end - first; /* both of one slot, it may be */
 }
 
 /* The node's CPU shares and its GPUs. */
@@ -35,6 +40,7 @@ static void add_pools(const struct core *core, struct board *board, struct core_
                                .device = node->device,
                                .slots = node->slots,
                                .used = node->used,
+                               .stuck = count_stuck(core, node, 0, node->slots),
                                .host = node->host,
                                .net = node->net,
                                .ports = node->ports,
@@ -54,6 +60,7 @@ static void add_pools(const struct core *core, struct board *board, struct core_
     pool.first = node->slots;
     pool.slots = node->gpu_count;
     pool.used = node->used + node->slots;
+    pool.stuck = count_stuck(core, node, node->slots, node->slots + node->gpu_count);
     board->of[board->count] = node;
     board->nodes[board->count++] = pool;
 }
@@ -74,14 +81,10 @@ static void add_apart(struct board *board, const struct path *path)
 }
 
 /* Slots in use are kept node by node: only where something changed they are counted anew. */
-static bool fill_board(struct core *core)
+bool core_board_fill(struct core *core)
 {
-    if (!core->board)
-        core->board = malloc(sizeof *core->board);
-    if (!core->board) {
-        core_fail(core, ST_NO_MEMORY, "placing");
-        return false;
-    }
+    if (core->board->filled)
+        return true;
     core->board->count = 0;
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
@@ -94,14 +97,14 @@ static bool fill_board(struct core *core)
     core->board->apart_count = 0;
     for (size_t i = 0; i < core->paths.count; i++)
         add_apart(core->board, &core->paths.list[i]);
+    core->board->filled = true;
     return true;
 }
 
-/* kind: MACHINE_EV_PLACED, MACHINE_EV_SPARE */
-static void place_job(struct core *core, struct core_job *job, enum machine_event_kind kind,
-                      const struct place_slot *slots, uint32_t count)
+void core_place(struct core *core, struct core_job *job, enum machine_event_kind kind,
+                const struct place_slot *slots, uint32_t count)
 {
-    const struct board *board = core->board;
+    struct board *board = core->board;
     auto_free const char **names = calloc((size_t)count + 1, sizeof *names);
     auto_free uint32_t *numbers = calloc((size_t)count + 1, sizeof *numbers);
     if (!names || !numbers) {
@@ -118,6 +121,7 @@ static void place_job(struct core *core, struct core_job *job, enum machine_even
         core->options.seal(core->options.seal_arg, token);
     struct machine_event event = core_event(core, kind);
     event.placed = (struct machine_placed){ names, numbers, count, token };
+    board->filled = false;
     (void)core_apply(core, job, &event);
 }
 
@@ -247,6 +251,7 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
     const bool goes_on_without = m->state == MACHINE_RUNNING && machine_is_short(m);
     for (size_t i = 0; i < board->count; i++) {
         struct place_node *node = &board->nodes[i];
+        node->kept = board->heeds ? board->kept[i] : 0;
         node->excluded = shun_holds(&m->shunned, node->name, SHUN_PINS, wall) ||
                          (goes_on_without && shun_holds(&m->shunned, node->name, SHUN_SLOW, wall));
         node->avoided =
@@ -258,6 +263,14 @@ static void mark_board(struct core *core, const struct core_job *job, struct boa
     }
 }
 
+static struct place_ask ask_of(const struct core *core, const struct core_job *job, uint32_t count)
+{
+    return (struct place_ask){ .count = count,
+                               .device = job_device_word(job->spec->workers.device),
+                               .apart = core->board->apart,
+                               .apart_count = core->board->apart_count };
+}
+
 /* Nodes in reach could take it, if they reached each other. */
 static bool fits_but_for_paths(const struct board *board, const struct place_ask *ask)
 {
@@ -266,21 +279,13 @@ static bool fits_but_for_paths(const struct board *board, const struct place_ask
     return ask->apart_count > 0 && place_fits_in_reach(board->nodes, board->count, &any);
 }
 
-/*
- * Slots of a job, or why there are none. A suspected node is taken where others have no room now; a
- * drained one, or one where this very job failed, only where no other could ever take the job.
- * ST_NOT_FOUND: it could run nowhere but where it failed.
- */
-static enum status find_slots(struct core *core, struct core_job *job, uint32_t count,
-                              struct place_slot *slots, struct reason *reason)
+enum status core_find_slots(struct core *core, struct core_job *job, uint32_t count,
+                            struct place_slot *slots, struct reason *reason)
 {
     struct board *board = core->board;
     static const unsigned avoids[] = { AVOID_FAILED | AVOID_DRAINED | AVOID_SUSPECT,
                                        AVOID_FAILED | AVOID_DRAINED, AVOID_FAILED };
-    const struct place_ask ask = { .count = count,
-                                   .device = job_device_word(job->spec->workers.device),
-                                   .apart = board->apart,
-                                   .apart_count = board->apart_count };
+    const struct place_ask ask = ask_of(core, job, count);
     enum status st = ST_AGAIN;
     for (size_t i = 0; i < sizeof avoids / sizeof avoids[0]; i++) {
         mark_board(core, job, board, avoids[i]);
@@ -298,46 +303,6 @@ static enum status find_slots(struct core *core, struct core_job *job, uint32_t 
     if (job->m.cause.kind == MACHINE_FAULT_USER && fits_but_for_paths(board, &ask))
         there = false;
     return there ? ST_NOT_FOUND : st;
-}
-
-/* What keep_waiting is told of nodes that could take the job, but for what happened there. */
-static void add_failed(const struct core_job *job, struct reason *reason)
-{
-    const struct machine_fault *cause = &job->m.cause;
-    const bool told = cause->kind == MACHINE_FAULT_USER && cause->of_node;
-    struct reason before = *reason, where;
-    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0)
-        return;
-    shun_name(&job->m.shunned, SHUN_FAILED, &where);
-    reason_set(reason, "%.200s; it keeps away from where it failed, %.150s%s%.150s", before.text,
-               where.text, told ? ": " : "", told ? cause->message : "");
-}
-
-/* What there is not enough of: some may be held by processes that were killed and don't die. */
-static void note_strays(struct core *core, struct reason *reason)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < core->node_count; i++)
-        count += core->nodes[i]->silent ? 0 : core->nodes[i]->stray_count;
-    if (count == 0)
-        return;
-    struct reason all;
-    reason_set(&all, "%.400s; %zu slot%s held by a process that was killed and is not gone",
-               reason->text, count, count == 1 ? " is" : "s are each");
-    *reason = all;
-}
-
-/* Nor do nodes count that leave, have just left, or are kept free. */
-static void note_leaving(const struct core *core, struct reason *reason)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < core->node_count; i++)
-        count += !core_node_takes(core->nodes[i]) && core_node_in_reach(core, core->nodes[i]);
-    if (count == 0)
-        return;
-    struct reason before = *reason;
-    reason_set(reason, "%.400s; %zu %s drained or %s left", before.text, count,
-               count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
 }
 
 /* For how many slots it waits where there are none: rather for few than for some where it failed.
@@ -359,7 +324,7 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     *out_count = vacant;
     if (vacant == 0) /* all go on where they are */
         return ST_OK;
-    const enum status st = find_slots(core, job, vacant, slots, reason);
+    const enum status st = core_find_slots(core, job, vacant, slots, reason);
     if (st != ST_AGAIN && st != ST_UNREACHABLE && st != ST_NOT_FOUND)
         return st;
     /* The most that fit: bisected, as there may be a thousand. */
@@ -367,7 +332,7 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     uint32_t fit = 0, low = least, high = vacant - 1;
     while (low <= high) {
         const uint32_t count = low + (high - low) / 2;
-        if (find_slots(core, job, count, slots, &unsaid) == ST_OK) {
+        if (core_find_slots(core, job, count, slots, &unsaid) == ST_OK) {
             fit = count;
             low = count + 1;
         } else {
@@ -376,133 +341,116 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     }
     *out_count = fit;
     if (fit > 0)
-        return find_slots(core, job, fit, slots, &unsaid);
+        return core_find_slots(core, job, fit, slots, &unsaid);
     const uint32_t awaited = count_awaited(&job->m); /* they may fit elsewhere later */
-    return st == ST_NOT_FOUND && awaited < vacant ? find_slots(core, job, awaited, slots, reason)
-                                                  : st;
+    return st == ST_NOT_FOUND && awaited < vacant
+               ? core_find_slots(core, job, awaited, slots, reason)
+               : st;
 }
 
-/* true: later jobs have to wait for this one. */
-static bool try_place(struct core *core, struct core_job *job)
+/* Nodes that it may be on, once slots are free there, are kept for it. false: for now there are
+ * none that it could wait for. */
+static bool keep_nodes(struct core *core, const struct core_job *job, uint32_t count)
+{
+    struct board *board = core->board;
+    const struct place_ask ask = ask_of(core, job, count);
+    if (!core->awaits_nodes)
+        return place_fits(board->nodes, board->count, &ask, board->kept);
+    for (size_t i = 0; i < board->count; i++) { /* it may fit with those that aren't back */
+        if (strcmp(board->nodes[i].device, ask.device) == 0)
+            board->kept[i] = PLACE_ALL;
+    }
+    return true;
+}
+
+/* Workers of its next generation that hold no slot. */
+static uint32_t count_lacking(const struct machine *m)
+{
+    uint32_t alive = 0;
+    for (uint32_t i = 0; i < m->count; i++)
+        alive += machine_holds_slot(m, i);
+    return alive < m->config.ranks ? m->config.ranks - alive : 0;
+}
+
+bool core_keep_place(struct core *core, struct core_job *job)
+{
+    struct board *board = core->board;
+    const uint32_t count = count_lacking(&job->m);
+    const struct place_ask ask = ask_of(core, job, count);
+    auto_free struct place_slot *slots = calloc((size_t)count + 1, sizeof *slots);
+    struct reason unsaid;
+    if (!slots)
+        core_fail(core, ST_NO_MEMORY, "placing");
+    if (!slots || count == 0 || !core_board_fill(core))
+        return false;
+    board->heeds = true;
+    mark_board(core, job, board, AVOID_FAILED);
+    if (place_workers(board->nodes, board->count, &ask, slots, &unsaid) != ST_OK)
+        return keep_nodes(core, job, count_awaited(&job->m));
+    for (uint32_t i = 0; i < count; i++)
+        board->kept[slots[i].node] += board->kept[slots[i].node] != PLACE_ALL;
+    return true;
+}
+
+/* Slots are free, but kept for others: that is what it waits for. */
+static bool is_behind(struct core *core, struct core_job *job, struct place_slot *slots,
+                      enum status *st, struct reason *reason)
+{
+    uint32_t count;
+    if (!core->board->heeds || !core->board->keeps[job->spec->workers.device])
+        return false;
+    core->board->heeds = false;
+    *st = find_enough(core, job, slots, &count, reason);
+    return *st == ST_OK;
+}
+
+/* It waits for slots that aren't free; whoever comes later waits for this one. */
+static enum core_tried wait_for_slots(struct core *core, struct core_job *job,
+                                      struct reason *reason)
+{
+    const bool kept = keep_nodes(core, job, count_awaited(&job->m));
+    const struct place_ask ask = ask_of(core, job, count_awaited(&job->m));
+    if (!kept && fits_but_for_paths(core->board, &ask))
+        paths_want(&core->paths, core_now(core));
+    core_explain_wait(core, job, reason);
+    keep_waiting(core, job, reason->text);
+    return kept ? CORE_TRIED_KEEPS : CORE_TRIED_WAITS;
+}
+
+enum core_tried core_try_place(struct core *core, struct core_job *job)
 {
     auto_free struct place_slot *slots = calloc(job->m.config.ranks, sizeof *slots);
     struct reason reason = { "" };
     uint32_t count = 0;
     if (!slots)
         core_fail(core, ST_NO_MEMORY, "placing");
-    if (!slots || !fill_board(core))
-        return true;
-    if (core_paths_open(core, job))
-        return false; /* it is known within seconds whether its nodes reach each other */
+    if (!slots || !core_board_fill(core))
+        return CORE_TRIED_CHANGED;
+    if (core_paths_open(core,
+                        job)) /* it is known within seconds whether its nodes reach each other */
+        return core_keep_place(core, job) ? CORE_TRIED_KEEPS : CORE_TRIED_WAITS;
     if (part_kept(core, job) || core_part_spares(core, job)) {
         core->schedule_needed = true;
-        return false;
+        return CORE_TRIED_CHANGED;
     }
     enum status st = find_enough(core, job, slots, &count, &reason);
     if (st == ST_OK) {
-        place_job(core, job, MACHINE_EV_PLACED, slots, count);
-        return false;
+        core_place(core, job, MACHINE_EV_PLACED, slots, count);
+        return CORE_TRIED_PLACED;
     }
     if (st == ST_NOT_FOUND) {
         struct machine_event event = core_event(core, MACHINE_EV_NOWHERE);
         (void)core_apply(core, job, &event);
-        return false;
+        return CORE_TRIED_CHANGED;
+    }
+    if (is_behind(core, job, slots, &st, &reason)) {
+        (void)keep_nodes(core, job, count_awaited(&job->m));
+        return CORE_TRIED_BEHIND;
     }
     if (st == ST_UNREACHABLE) { /* slots are free, and may be of use to others */
         paths_want(&core->paths, core_now(core));
         keep_waiting(core, job, reason.text);
-        return false;
+        return CORE_TRIED_WAITS;
     }
-    const struct place_ask ask = { .count = count_awaited(&job->m),
-                                   .device = job_device_word(job->spec->workers.device),
-                                   .apart = core->board->apart,
-                                   .apart_count = core->board->apart_count };
-    const bool holds_back = place_fits(core->board->nodes, core->board->count, &ask);
-    if (!holds_back && fits_but_for_paths(core->board, &ask))
-        paths_want(&core->paths, core_now(core));
-    add_failed(job, &reason);
-    note_strays(core, &reason);
-    note_leaving(core, &reason);
-    keep_waiting(core, job, reason.text);
-    return holds_back;
-}
-
-/*
- * One worker more for each job that wants some, where a slot is left: what a job is short of before
- * the jobs that were submitted later, spares after all that wait.
- */
-static void place_spares(struct core *core)
-{
-    for (size_t i = 0; i < core->hungry.count && core->failed == ST_OK;) {
-        struct core_job *job = core->hungry.list[i].value;
-        const struct core_job *first = core->holds_back;
-        const bool waits = first && !(machine_is_short(&job->m) && job->seq < first->seq);
-        struct place_slot slot;
-        struct reason unsaid;
-        if (waits || !machine_wants_spare(&job->m, core_now(core)) || core_paths_open(core, job)) {
-            i++;
-            continue;
-        }
-        if (!fill_board(core))
-            return;
-        if (find_slots(core, job, 1, &slot, &unsaid) == ST_OK) {
-            place_job(core, job, MACHINE_EV_SPARE, &slot, 1);
-            core->schedule_needed = true; /* it may want another one */
-        }
-        i += i < core->hungry.count && core->hungry.list[i].value == job;
-    }
-}
-
-/* Those behind the one that holds them back are not looked at: core_reason says why they wait. */
-static void schedule_jobs(struct core *core)
-{
-    const struct core_job *holds_back = NULL;
-    const int64_t now = core_now(core);
-    core->looked_at = now;
-    if (core->draining_until != 0)
-        return;
-    for (size_t i = 0; i < core->queue.count && !holds_back && core->failed == ST_OK;) {
-        struct core_job *job = core->queue.list[i].value;
-        /* That it waits may have been the end of its waiting. */
-        if (machine_wants_slots(&job->m, now) && try_place(core, job) && core_job_queues(job))
-            holds_back = job;
-        i += i < core->queue.count && core->queue.list[i].value == job; /* else it is placed */
-    }
-    if (holds_back != core->holds_back)
-        core_queue_moved(core, holds_back);
-    place_spares(core);
-}
-
-/* The job that was the last to fail there; not within the turn that found it out. */
-static void tell_drained(struct core *core)
-{
-    if (!core->drained_untold)
-        return;
-    core->drained_untold = false;
-    for (size_t i = 0; i < core->node_count; i++) {
-        struct core_node *node = core->nodes[i];
-        const struct fleet_record *record = &node->record;
-        if (!record->drained || node->drain_told)
-            continue;
-        node->drain_told = true;
-        struct core_job *job = core_job_at(core, record->faults[record->count - 1].job);
-        struct reason text;
-        reason_set(&text,
-                   "node %s is drained: this is one of %u jobs that failed there; it takes jobs "
-                   "again when that is %d minutes ago, or its machine was started anew",
-                   node->name, record->count, (int)(FLEET_FORGET_MS / 60000));
-        if (job)
-            core_note(core, job, "node", text.text);
-    }
-}
-
-void core_schedule(struct core *core)
-{
-    tell_drained(core);
-    for (int i = 0; i < 8 && core->schedule_needed && core->failed == ST_OK; i++) {
-        core->schedule_needed = false;
-        schedule_jobs(core);
-    }
-    if (core_outbox_full(core))
-        (void)core_commit(core); /* that it failed, core_failed says */
+    return wait_for_slots(core, job, &reason);
 }

@@ -1,0 +1,121 @@
+/* What a job waits for, beside the slots that place_workers counted. */
+#include <string.h>
+
+#include "server/core/queue/board.h"
+
+/* What is told of nodes that could take the job, but for what happened there. */
+static void add_failed(const struct core_job *job, struct reason *reason)
+{
+    const struct machine_fault *cause = &job->m.cause;
+    const bool told = cause->kind == MACHINE_FAULT_USER && cause->of_node;
+    struct reason before = *reason, where;
+    if (shun_count(&job->m.shunned, SHUN_FAILED) == 0)
+        return;
+    shun_name(&job->m.shunned, SHUN_FAILED, &where);
+    reason_set(reason, "%.200s; it keeps away from where it failed, %.150s%s%.150s", before.text,
+               where.text, told ? ": " : "", told ? cause->message : "");
+}
+
+/* What there is not enough of: some may be held by processes that were killed and don't die. */
+static void note_strays(const struct core *core, struct reason *reason)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++)
+        count += core->nodes[i]->silent ? 0 : core->nodes[i]->stray_count;
+    if (count == 0)
+        return;
+    struct reason all;
+    reason_set(&all, "%.400s; %zu slot%s held by a process that was killed and is not gone",
+               reason->text, count, count == 1 ? " is" : "s are each");
+    *reason = all;
+}
+
+/* Nor do nodes count that leave, have just left, or are kept free. */
+static void note_leaving(const struct core *core, struct reason *reason)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++)
+        count += !core_node_takes(core->nodes[i]) && core_node_in_reach(core, core->nodes[i]);
+    if (count == 0)
+        return;
+    struct reason before = *reason;
+    reason_set(reason, "%.400s; %zu %s drained or %s left", before.text, count,
+               count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
+}
+
+/* Slots of that kind on a node. */
+static uint32_t slots_of(const struct core_node *node, const char *device)
+{
+    const bool gpus = strcmp(device, CORE_GPU_DEVICE) == 0;
+    return (strcmp(node->device, device) == 0 ? node->slots : 0) + (gpus ? node->gpu_count : 0);
+}
+
+static bool is_lost(const struct core_node *node)
+{
+    return node->known && node->silent && core_node_takes(node) && !core_node_cut_off(node);
+}
+
+/* They count until they come back, or are drained. */
+static void note_lost(const struct core *core, const char *device, struct reason *reason)
+{
+    const struct core_node *one = NULL;
+    uint32_t slots = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        const uint32_t some = is_lost(node) ? slots_of(node, device) : 0;
+        one = some > 0 ? node : one;
+        count += some > 0;
+        slots += some;
+    }
+    struct reason before = *reason;
+    if (count == 1) {
+        reason_set(reason, "%.300s; node %.100s, which has %u of them, is lost", before.text,
+                   one->name, slots);
+    } else if (count > 1) {
+        reason_set(reason, "%.300s; %zu nodes, which have %u of them, are lost", before.text, count,
+                   slots);
+    }
+}
+
+/* Of its last generation, as the journal has it. */
+static void note_missing(struct core *core, const struct core_job *job, struct reason *reason)
+{
+    const char *name = NULL;
+    for (uint32_t i = 0; i < job->m.size && !name && job->m.generation > 0; i++) {
+        const struct core_node *node = core_node_at(core, job->m.ranks[i].node);
+        if (!node || (!node->known && node->forgotten_s == 0))
+            name = job->m.ranks[i].node;
+    }
+    struct reason before = *reason;
+    if (name && name[0]) {
+        reason_set(reason, "%.300s; node %.100s, where it ran, has not come back", before.text,
+                   name);
+    }
+}
+
+static void note_broken(const struct core *core, const char *device, struct reason *reason)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        for (uint32_t g = 0; g < node->gpu_count && !node->silent; g++)
+            count += node->gpus[g].problem[0] != 0;
+    }
+    struct reason before = *reason;
+    if (count > 0 && strcmp(device, CORE_GPU_DEVICE) == 0) {
+        reason_set(reason, "%.400s; %zu GPU%s of no use", before.text, count,
+                   count == 1 ? " is" : "s are");
+    }
+}
+
+void core_explain_wait(struct core *core, const struct core_job *job, struct reason *reason)
+{
+    const char *device = job_device_word(job->spec->workers.device);
+    add_failed(job, reason);
+    note_lost(core, device, reason);
+    note_missing(core, job, reason);
+    note_broken(core, device, reason);
+    note_strays(core, reason);
+    note_leaving(core, reason);
+}
