@@ -57,7 +57,7 @@ static enum status parent_of(const char *path, char out[LIMIT_PATH])
     const char *slash = strrchr(path, '/');
     size_t size = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
     if (size >= LIMIT_PATH)
-        return ST_FULL;
+        return ST_TOO_LONG;
     memcpy(out, slash == NULL ? "." : path, size);
     out[size] = '\0';
     return ST_OK;
@@ -236,7 +236,7 @@ enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_P
 {
     const char *call = io->call == NULL ? "" : io->call;
     int length = snprintf(out, LIMIT_PATH, "%s%s%s.tmp", path, call[0] == '\0' ? "" : ".", call);
-    return length < 0 || length >= LIMIT_PATH ? ST_FULL : ST_OK;
+    return length < 0 || length >= LIMIT_PATH ? ST_TOO_LONG : ST_OK;
 }
 
 /* Writes the file under its temporary name; out_parent is the folder of both. */

@@ -159,8 +159,8 @@ MUST_CHECK enum status io_read_file(const struct io *io, const char *path, size_
 
 /* Bytes of struct io's call, with the NUL. */
 #define IO_CALL 32
-/* The name of what is to become path: "path.CALL.tmp", "path.tmp" without a call. ST_FULL: it is
- * too long. */
+/* The name of what is to become path: "path.CALL.tmp", "path.tmp" without a call. ST_TOO_LONG: it
+ * is. */
 MUST_CHECK enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_PATH]);
 
 /*

@@ -24,6 +24,7 @@
 /* Bytes of texts, with the NUL. */
 #define LIMIT_NAME   128  /* a name of a job, a tensor, a node */
 #define LIMIT_PATH   1024 /* a path that we build */
+#define LIMIT_STORE  896  /* a store's path: names in it take up to 127 more (CKPT_DEEPEST) */
 #define LIMIT_REASON 512  /* one line shown to a person (reason.h) */
 #define LIMIT_SAW    128  /* what an agent saw of a probe, in words */
 

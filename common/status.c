@@ -68,6 +68,8 @@ const char *status_string(enum status st)
         return "a number is not finite";
     case ST_VERSION:
         return "of another version than this build";
+    case ST_TOO_LONG:
+        return "the path is too long";
     }
     return "unknown status";
 }
@@ -93,6 +95,8 @@ enum status status_from_errno(int error)
         return ST_NO_MEMORY;
     case ETIMEDOUT:
         return ST_TIMED_OUT;
+    case ENAMETOOLONG:
+        return ST_TOO_LONG;
     case EINTR:
     case EAGAIN:
         return ST_AGAIN;

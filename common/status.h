@@ -42,8 +42,9 @@ enum status {
 
     /* Scope JOB: no retry can help; the user must change something. */
     ST_CONFIG = -500,
-    ST_NUMERIC = -501, /* a loss or a gradient is not finite */
-    ST_VERSION = -502, /* made by another build, which says nothing bad of it: bytes, a module */
+    ST_NUMERIC = -501,  /* a loss or a gradient is not finite */
+    ST_VERSION = -502,  /* made by another build, which says nothing bad of it: bytes, a module */
+    ST_TOO_LONG = -503, /* a path, with what has to be added to it */
 };
 
 enum status_scope {
@@ -65,6 +66,6 @@ const char *status_string(enum status st);
 
 /* The status that describes an errno value: ENOSPC and EDQUOT are ST_FULL, ENOENT ST_NOT_FOUND,
  * EEXIST ST_EXISTS, EACCES and EPERM ST_REFUSED, ENOMEM ST_NO_MEMORY, ETIMEDOUT ST_TIMED_OUT,
- * EINTR and EAGAIN ST_AGAIN, ESTALE ST_FORGOTTEN, what says that another machine can't be reached
- * or failed ST_AWAY, all others ST_IO. */
+ * ENAMETOOLONG ST_TOO_LONG, EINTR and EAGAIN ST_AGAIN, ESTALE ST_FORGOTTEN, what says that another
+ * machine can't be reached or failed ST_AWAY, all others ST_IO. */
 enum status status_from_errno(int error);

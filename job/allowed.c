@@ -141,6 +141,17 @@ void reader_check_allowed(struct reader *reader)
 
 /* ---- can it be used? ---- */
 
+void reader_check_room(struct reader *reader)
+{
+    static const char key[] = "checkpoint.store";
+    const size_t size = strlen(reader->job.checkpoint.store);
+    if (reader->taken || size < LIMIT_STORE || !reader_is_good(reader, key))
+        return;
+    reader_mistake(reader, key, "use a shorter path",
+                   "%s has %zu bytes, and %d at most leave room for the names that are made in it",
+                   key, size, LIMIT_STORE - 1);
+}
+
 static enum job_named_kind kind_of(const struct reader *reader, const struct field *field)
 {
     const bool train = strcmp(field->path, "data.train.path") == 0;

@@ -173,7 +173,8 @@ struct job {
 };
 
 /*
- * Reads a job file and the `key=value` settings over it.
+ * Reads a job file and the `key=value` settings over it; as of a job that was taken before
+ * (struct job_origin).
  * text is what file_name holds; base_dir (absolute) is where relative paths start.
  * out_errors gets every mistake, as above, in the order of the file; it is empty on ST_OK.
  */
@@ -203,6 +204,7 @@ struct job_origin {
     const char *file_name, *base_dir; /* as above */
     const char *allowed;
     const struct job_look *look; /* asked about each path that is allowed; NULL: nobody */
+    bool taken;                  /* the job was taken before: its store's length is let be */
 };
 
 /*

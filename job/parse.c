@@ -281,6 +281,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
     clear_unused(reader);
     if (reader->tree.complete)
         reader_resolve(reader);
+    reader_check_room(reader);
     reader_check_allowed(reader);
     reader_check_usable(reader);
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
@@ -318,6 +319,7 @@ struct parsing {
     size_t set_count;
     const char *base_dir, *allowed;
     const struct job_look *look;
+    bool taken;
     enum status (*read)(struct reader *reader, size_t set_count);
 };
 
@@ -330,6 +332,7 @@ static enum status parse_sources(const struct parsing *parsing, struct job *out,
     reader->base_dir = parsing->base_dir;
     reader->allowed = parsing->allowed;
     reader->look = parsing->look;
+    reader->taken = parsing->taken;
     enum status st = tree_init(&reader->tree);
     if (st == ST_OK)
         st = job_report_init(&reader->report, parsing->sources, parsing->set_count + 1);
@@ -352,7 +355,9 @@ enum status job_parse(const char *text, size_t size, const char *file_name, cons
                       const char *const *sets, size_t set_count, struct job *out,
                       struct buf *out_errors)
 {
-    const struct job_origin origin = { .file_name = file_name, .base_dir = base_dir };
+    const struct job_origin origin = { .file_name = file_name,
+                                       .base_dir = base_dir,
+                                       .taken = true };
     return job_parse_within(&origin, text, size, sets, set_count, out, out_errors);
 }
 
@@ -403,6 +408,7 @@ enum status job_parse_within(const struct job_origin *origin, const char *text, 
                                .base_dir = origin->base_dir,
                                .allowed = origin->allowed,
                                .look = origin->look,
+                               .taken = origin->taken,
                                .read = read_job };
     return parse_within(&parsing, &file, "--set", sets, out, out_errors);
 }

@@ -25,6 +25,7 @@ struct reader {
     const char *base_dir;
     const char *allowed; /* job_parse_within; NULL: all paths */
     const struct job_look *look;
+    bool taken;
     struct job job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
@@ -80,6 +81,8 @@ void reader_share_stages(struct reader *reader, bool lanes_known);
 
 /* ---- allowed.c ---- */
 
+/* Reports a store whose path leaves no room for what is made in it, of a job that is new. */
+void reader_check_room(struct reader *reader);
 /* Reports paths of the job that aren't allowed. */
 void reader_check_allowed(struct reader *reader);
 /* Reports those that can't be used, as reader->look says. */

@@ -47,7 +47,7 @@ bool ckpt_file_is_ours(const char *name)
 enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH])
 {
     int size = snprintf(out, LIMIT_PATH, "%s/%s", dir, name);
-    return size < 0 || size >= LIMIT_PATH ? ST_FULL : ST_OK;
+    return size < 0 || size >= LIMIT_PATH ? ST_TOO_LONG : ST_OK;
 }
 
 /* Length without trailing slashes. */
@@ -70,7 +70,7 @@ enum status ckpt_dirname(const char *dir, char out[LIMIT_PATH])
     if (size == 0)
         size = 1;
     if (size >= LIMIT_PATH)
-        return ST_FULL;
+        return ST_TOO_LONG;
     memcpy(out, from, size);
     out[size] = '\0';
     return ST_OK;
@@ -82,7 +82,7 @@ enum status ckpt_basename(const char *dir, char out[LIMIT_PATH])
     while (start > 0 && dir[start - 1] != '/')
         start--;
     if (end - start >= LIMIT_PATH)
-        return ST_FULL;
+        return ST_TOO_LONG;
     memcpy(out, dir + start, end - start);
     out[end - start] = '\0';
     return ST_OK;
@@ -223,5 +223,5 @@ enum status ckpt_folder_path(const char *store, const char *job, uint64_t step, 
     if (!ckpt_name_is_good(job) || ckpt_folder_name(step, generation, retry, name) != ST_OK)
         return ST_INVALID;
     int size = snprintf(out, capacity, "%s/%s/%s", store, job, name);
-    return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
+    return size < 0 || (size_t)size >= capacity ? ST_TOO_LONG : ST_OK;
 }

@@ -32,6 +32,13 @@
 #define CKPT_PROBE      ".probe"     /* comes and goes, to see whether the store takes files */
 #define CKPT_QUARANTINE "bad-"
 
+/* The longest name that is ever made below a store, of a coordinator's jobs: LIMIT_STORE leaves
+ * room for it. */
+#define CKPT_DEEPEST                                                                               \
+    "/j-0123456789abc/bad-step-999999999999999999.g4294967295.t4294967295.99999"                   \
+    "/manifest.json.g4294967295.0123456789abcdef.tmp"
+_Static_assert(LIMIT_STORE - 1 + sizeof CKPT_DEEPEST <= LIMIT_PATH, "a store leaves no room");
+
 /* A job id that may be part of a path: letters, digits, '-', '_', '.'; not empty, no dot first. */
 bool ckpt_name_is_good(const char *name);
 
@@ -54,7 +61,7 @@ bool ckpt_temporary_parse(const char *name, uint64_t *generation);
 #define CKPT_USED "generations-to-"
 bool ckpt_used_parse(const char *name, uint64_t *generation);
 
-/* "dir/name". ST_FULL: it is too long, as in the next two. */
+/* "dir/name". ST_TOO_LONG: it is too long, as in the next two. */
 MUST_CHECK enum status ckpt_path(const char *dir, const char *name, char out[LIMIT_PATH]);
 /* The folder that dir lies in ("." if none is named), and the last part of dir, as the commands
  * dirname and basename have them: trailing slashes don't count. */

@@ -465,7 +465,7 @@ static enum status quarantine_path(const char *dir, int copy, char *out, size_t 
     if (copy > 1)
         (void)snprintf(suffix, sizeof(suffix), ".%d", copy);
     int size = snprintf(out, capacity, "%s/%s%s%s", parent, CKPT_QUARANTINE, base, suffix);
-    return size < 0 || (size_t)size >= capacity ? ST_FULL : ST_OK;
+    return size < 0 || (size_t)size >= capacity ? ST_TOO_LONG : ST_OK;
 }
 
 enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, size_t capacity)
@@ -487,7 +487,7 @@ enum status ckpt_quarantine(const struct io *io, const char *dir, char *out, siz
     if (there == ST_NOT_FOUND) /* set aside already, perhaps */
         st = copy > 1 ? quarantine_path(dir, copy - 1, path, sizeof(path)) : ST_NOT_FOUND;
     if (st == ST_OK && strlen(path) >= capacity)
-        st = ST_FULL;
+        st = ST_TOO_LONG;
     if (st == ST_OK && there == ST_OK)
         st = io->rename(io->self, dir, path);
     if (st != ST_OK)

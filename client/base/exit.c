@@ -40,6 +40,7 @@ enum exit_code exit_of_status(enum status st)
         return EXIT_DONE;
     case ST_INVALID:
     case ST_CONFIG:
+    case ST_TOO_LONG:
         return EXIT_USAGE;
     case ST_NOT_FOUND:
         return EXIT_NOT_FOUND;

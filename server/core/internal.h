@@ -136,7 +136,12 @@ static inline struct core_node *core_node_of(struct timer *timer)
 
 /* ---- base.c, fleet_tables.c, tables.c: giving up, nodes, jobs ---- */
 
-/* Gives up: nothing leaves any more, and the process ends. */
+/*
+ * Gives up: nothing leaves any more, and the process ends. For what nobody can go on without
+ * (memory, the journal), and for records of our own that contradict each other. What is only one
+ * job's, a path or a table that is too large, is for that job to hear: a coordinator that starts
+ * again would meet it again, and end again, for all jobs.
+ */
 void core_fail(struct core *core, enum status st, const char *doing);
 /* Random hex digits, capacity - 1 of them: an even number, 64 at most. */
 void core_nonce(struct core *core, char *out, size_t capacity);

@@ -179,5 +179,9 @@ enum status core_record_rows(struct core *core, struct core_job *job)
     job->rows_version++;
     core_job_moved(core, job);
     acknowledge(core, job, through);
-    return st;
+    if (st != ST_FULL)
+        return st;
+    LOG_ERROR(core->options.log, "%s: its metrics have no room; rows up to step %llu are not kept",
+              job->id, (unsigned long long)through);
+    return ST_OK; /* it trains on, and so do others */
 }

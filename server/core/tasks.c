@@ -50,6 +50,18 @@ static enum status list_kept(const struct core_job *job, struct store_task *task
     return ST_OK;
 }
 
+/* Of a job of before stores had to leave room for what is made in them. */
+static void refuse_long(const struct core_job *job, struct store_task *task)
+{
+    struct reason reason;
+    reason_set(&reason,
+               "checkpoint.store: its %zu bytes leave no room for the names that are made in it; "
+               "submit the job with a path of %d bytes or fewer",
+               strlen(job->spec->checkpoint.store), LIMIT_STORE - 1);
+    task->refused = ST_TOO_LONG;
+    (void)snprintf(task->message, sizeof task->message, "%s", reason.text);
+}
+
 void core_submit_store(struct core *core, struct core_job *job, const struct machine_action *act)
 {
     struct store_task *task = store_task_new(act->task);
@@ -80,7 +92,9 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
     task->ranks = job->m.size;
     if (st == ST_OK && task->kind == MACHINE_TASK_PUBLISH)
         st = load_decision(core, job, task);
-    if (st != ST_OK) { /* our own records contradict each other */
+    if (st == ST_TOO_LONG) { /* the job's mistake, not of our records: the job hears of it */
+        refuse_long(job, task);
+    } else if (st != ST_OK) { /* our own records contradict each other */
         store_task_free(task);
         core_fail(core, st, "reading back what the store is to be asked");
         return;

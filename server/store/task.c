@@ -357,6 +357,10 @@ void store_task_run(struct store_task *task, const struct io *real)
 #undef DOING
     };
     const struct io *io = &task->watch.io;
+    if (task->refused != ST_OK) {
+        task->status = task->refused;
+        return;
+    }
     store_watch_init(&task->watch, real, yields(task->kind));
     task->watch.io.call = task->call;
     task->message[0] = '\0';

@@ -44,6 +44,7 @@ struct store_task {
     uint64_t need_bytes; /* FOLDER: what the files will take, about */
     uint64_t bytes, raw_bytes;
     uint32_t shards;
+    enum status refused; /* not ST_OK: it can't be done, as message says; that is its answer */
     /* the answer */
     enum status status;
     bool away; /* with ST_UNREACHABLE: the mark is missing, or another; nothing was touched */

@@ -28,6 +28,8 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
         if (at_store) /* its credentials, its bucket: it was good when it was written to */
             return store;
         return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
+    case ST_TOO_LONG:
+        return (struct failure){ CAIRN__V1__FAULT_KIND__USER, RANK_USER, false };
     case ST_CHANGED:
         return (struct failure){ CAIRN__V1__FAULT_KIND__DATA_CHANGED, RANK_FAILED, true };
     case ST_WRONG:

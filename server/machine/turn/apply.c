@@ -282,6 +282,16 @@ static void on_progress(struct machine_turn *t)
     machine_note_progress(t, &t->m->ranks[t->ev->rank]);
 }
 
+/* The path of a save, or of a checkpoint, has no room: the job can't save what it trains. */
+static void fail_by_path(struct machine_turn *t)
+{
+    struct machine_fault fault = { .kind = MACHINE_FAULT_USER,
+                                   .rank = MACHINE_ALL_RANKS,
+                                   .step = machine_step_now(t->m) };
+    machine_text(fault.message, sizeof fault.message, t->ev->answer.message);
+    machine_fail(t, &fault);
+}
+
 static void on_store(struct machine_turn *t)
 {
     static void (*const handle[MACHINE_TASK_COUNT])(struct machine_turn * t) = {
@@ -297,6 +307,8 @@ static void on_store(struct machine_turn *t)
     };
     CHECK(t->ev->answer.task < MACHINE_TASK_COUNT);
     handle[t->ev->answer.task](t);
+    if (t->ev->answer.status == ST_TOO_LONG) /* no later try goes better */
+        fail_by_path(t);
 }
 
 /* ---- dispatch ---- */

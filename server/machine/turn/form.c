@@ -154,6 +154,21 @@ void machine_on_placed(struct machine_turn *t)
     machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
+/* Nothing can be written there, now or later. */
+static void give_up_store(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    machine_text(m->cause.message, sizeof m->cause.message, t->ev->answer.message);
+    m->cause.kind = MACHINE_FAULT_USER;
+    machine_tell(t, "fault", "%s", t->ev->answer.message);
+    machine_set_reason(m, "%s", t->ev->answer.message);
+    if (machine_holds(m)) {
+        machine_end_generation(t, MACHINE_FAILED, false);
+    } else {
+        machine_rest(t, MACHINE_FAILED);
+    }
+}
+
 void machine_on_probed(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -175,13 +190,10 @@ void machine_on_probed(struct machine_turn *t)
     machine_note_away(t);
     machine_unplace(t);
     /* Of a store that was good before, anything may pass. */
-    const bool refused = t->ev->answer.status == ST_REFUSED || t->ev->answer.status == ST_INVALID;
-    if (refused && m->generation == 0) {
-        machine_text(m->cause.message, sizeof m->cause.message, t->ev->answer.message);
-        m->cause.kind = MACHINE_FAULT_USER;
-        machine_tell(t, "fault", "%s", t->ev->answer.message);
-        machine_set_reason(m, "%s", t->ev->answer.message);
-        machine_rest(t, MACHINE_FAILED);
+    const enum status st = t->ev->answer.status;
+    const bool refused = st == ST_REFUSED || st == ST_INVALID;
+    if ((refused && m->generation == 0) || st == ST_TOO_LONG) {
+        give_up_store(t);
         return;
     }
     m->retry_at = t->now + MACHINE_SILENT_MS;

@@ -72,6 +72,38 @@ static void paths_are_allowed_below_the_folders(void **state)
     }
 }
 
+/* A folder's or a bucket's path of so many bytes. */
+static void make_store(const char *scheme, size_t size, char out[LIMIT_PATH + 8])
+{
+    memset(out, 'x', size);
+    memcpy(out, scheme, strlen(scheme));
+    out[size] = '\0';
+    for (size_t i = 200; i < size; i += 200)
+        out[i] = '/';
+}
+
+static void a_store_leaves_room_for_the_names_that_are_made_in_it(void **state)
+{
+    (void)state;
+    static const char *const schemes[] = { "/", "s3://bucket/" };
+    for (size_t i = 0; i < 2; i++) {
+        char store[LIMIT_PATH + 8];
+        auto_buf struct buf errors;
+        make_store(schemes[i], LIMIT_STORE - 1, store);
+        assert_true(passes(NULL, "/data/a", store, ""));
+        make_store(schemes[i], LIMIT_STORE, store);
+        assert_int_equal(parse(NULL, "/data/a", store, "", &errors), ST_CONFIG);
+        assert_non_null(strstr(errors.data, "job.yaml:7:21: checkpoint.store has 896 bytes"));
+        char text[LIMIT_PATH + 256]; /* of a job that was taken before */
+        (void)snprintf(text, sizeof text,
+                       "name: a\nmodel: {arch: mlp}\ndata: {train: {format: synthetic}}\n"
+                       "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n"
+                       "checkpoint: {store: %s}\n",
+                       store);
+        assert_int_equal(job_parse(text, strlen(text), "f", "/", NULL, 0, &job, &errors), ST_OK);
+    }
+}
+
 static void stores_are_paths_too_and_s3_is_allowed_by_prefix(void **state)
 {
     (void)state;
@@ -203,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paths_are_allowed_below_the_folders),
+        cmocka_unit_test(a_store_leaves_room_for_the_names_that_are_made_in_it),
         cmocka_unit_test(stores_are_paths_too_and_s3_is_allowed_by_prefix),
         cmocka_unit_test(a_path_is_refused_at_its_place_with_what_is_allowed),
         cmocka_unit_test(weights_and_files_of_nccl_count_too),

@@ -37,7 +37,7 @@ static void folder_has_the_documented_names(void **state)
     assert_false(memory_io_has(f->memory, DIR_40 "/manifest.json.tmp"));
     assert_int_equal(ckpt_folder_path("/s", "..", 1, 1, 0, dir, sizeof(dir)), ST_INVALID);
     assert_int_equal(ckpt_folder_path("/s", "a/b", 1, 1, 0, dir, sizeof(dir)), ST_INVALID);
-    assert_int_equal(ckpt_folder_path("/s", "j", 1, 1, 0, dir, 8), ST_FULL);
+    assert_int_equal(ckpt_folder_path("/s", "j", 1, 1, 0, dir, 8), ST_TOO_LONG);
 }
 
 static void names_of_tries_are_printed_and_parsed_alike(void **state)

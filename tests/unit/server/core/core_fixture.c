@@ -120,7 +120,7 @@ static void answer_probe(struct core_world *w)
     if (!task)
         return;
     w->probe = NULL;
-    task->status = ST_OK;
+    task->status = task->refused;
     core_store_done(w->core, task);
     core_end_group(w);
 }

@@ -472,6 +472,51 @@ static void a_catalog_that_is_full_says_so(void **state)
     assert_non_null(strstr(b->m.reason, "65536 checkpoints at most"));
 }
 
+/* ---- paths as long as they may be ---- */
+
+static void run_deep(struct store *s, enum machine_task kind, uint64_t step)
+{
+    struct store_task *task = prepare_task(s, kind, "", false);
+    memset(task->store, 'x', LIMIT_STORE - 1);
+    for (size_t i = 0; i < LIMIT_STORE - 1; i += 40)
+        task->store[i] = '/';
+    (void)snprintf(task->job, sizeof task->job, "j-0123456789abc");
+    task->step = step;
+    task->generation = task->retry = UINT32_MAX;
+    ckpt_call_name(UINT32_MAX, NONCE, task->call);
+    assert_int_equal(ckpt_folder_path(task->store, task->job, step, task->generation, task->retry,
+                                      task->dir, sizeof task->dir),
+                     ST_OK);
+    assert_int_equal(buf_append_text(&task->manifest, "{}"), ST_OK);
+    store_task_run(task, memory_io_table(s->memory));
+    if (task->status != ST_OK)
+        fail_msg("task %d: %s", (int)kind, task->message);
+}
+
+static void all_names_have_room_in_the_longest_store(void **state)
+{
+    struct store *s = *state;
+    const uint64_t step = INT64_MAX / 10;
+    run_deep(s, MACHINE_TASK_PROBE, 0);
+    for (int i = 0; i < 12; i++) { /* the later ones have a number more in their names */
+        run_deep(s, MACHINE_TASK_FOLDER, step);
+        run_deep(s, MACHINE_TASK_PUBLISH, step);
+        run_deep(s, MACHINE_TASK_QUARANTINE, step);
+    }
+    run_deep(s, MACHINE_TASK_SWEEP, step);
+}
+
+static void a_job_that_has_no_room_for_its_names_is_failed_with_that(void **state)
+{
+    struct bench *b = *state;
+    bench_run(b, BENCH_STEPS);
+    bench_save_until(b, 90000, MACHINE_SAVE_OPENING);
+    bench_store(b, MACHINE_TASK_FOLDER, 90000, b->m.generation, ST_TOO_LONG);
+    bench_all_exit(b);
+    bench_is_state(b, "FAILED");
+    assert_string_equal(b->m.reason, "the path is too long");
+}
+
 #define TASK(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
 #define JOB(name)  cmocka_unit_test_setup_teardown(name, bench_setup_saved, bench_teardown)
 
@@ -495,6 +540,8 @@ int main(void)
         JOB(no_checkpoint_is_told_once_until_one_commits),
         JOB(a_save_whose_files_do_not_fit_together_is_followed_by_a_whole_one),
         JOB(a_catalog_that_is_full_says_so),
+        TASK(all_names_have_room_in_the_longest_store),
+        JOB(a_job_that_has_no_room_for_its_names_is_failed_with_that),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
