@@ -45,6 +45,7 @@ static const struct field machine_fields[] = {
     FIELD(machine, committed, BOOLEAN),
     MEMBER(budget.streak, "streak", U32),
     MEMBER(budget.barren, "barren", U32),
+    MEMBER(budget.own, "own", U32),
     MEMBER(budget.commitless, "commitless", U32),
     MEMBER(budget.kind, "budget_kind", ENUM),
     MEMBER(budget.step, "budget_step", U64),

@@ -220,6 +220,7 @@ static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
         m->damage_suspected = false;
         m->budget.used = 0;
         m->budget.barren = 0;
+        m->budget.own = 0;
         m->budget.streak = 0;
         m->retry_at = 0;
     }

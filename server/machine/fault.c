@@ -1,4 +1,4 @@
-/* What the kinds of failures mean. */
+/* What the kinds of failures mean, and how long is waited after them. */
 #include "server/machine/internal.h"
 
 const char *machine_fault_name(enum machine_fault_kind kind)
@@ -61,9 +61,9 @@ bool machine_fault_counts(const struct machine_fault *fault)
     case MACHINE_FAULT_PROCESS:
     case MACHINE_FAULT_MEMORY:
     case MACHINE_FAULT_STORE:
-        return !fault->outside;
     case MACHINE_FAULT_HANG:
     case MACHINE_FAULT_COMMUNICATION:
+        return !fault->outside;
     case MACHINE_FAULT_DAMAGE:
         return true;
     case MACHINE_FAULT_NODE:
@@ -79,6 +79,31 @@ bool machine_fault_counts(const struct machine_fault *fault)
         break;
     }
     return false;
+}
+
+bool machine_fault_is_own(const struct machine_fault *fault)
+{
+    switch (fault->kind) {
+    case MACHINE_FAULT_NODE:
+    case MACHINE_FAULT_SESSION:
+    case MACHINE_FAULT_PATH:
+    case MACHINE_FAULT_PINS:
+    case MACHINE_FAULT_DATA:
+    case MACHINE_FAULT_NONE:
+        return false;
+    case MACHINE_FAULT_PROCESS:
+    case MACHINE_FAULT_MEMORY:
+    case MACHINE_FAULT_COMMUNICATION:
+    case MACHINE_FAULT_HANG:
+    case MACHINE_FAULT_DAMAGE:
+    case MACHINE_FAULT_STORE:
+    case MACHINE_FAULT_NUMERIC:
+    case MACHINE_FAULT_USER:
+    case MACHINE_FAULT_FORMATION:
+    case MACHINE_FAULT_WRONG:
+        break;
+    }
+    return !fault->outside && !fault->waits;
 }
 
 bool machine_fault_of_paths(const struct machine_fault *fault)
@@ -125,4 +150,29 @@ uint64_t machine_fault_good_step(const struct machine *m, const struct machine_f
 {
     const uint64_t sure = m->audit.sure;
     return is_of_states(m, fault) && fault->good_step > sure ? fault->good_step : sure;
+}
+
+/* ---- waits ---- */
+
+bool machine_is_barren(const struct machine *m)
+{
+    return m->budget.barren > MACHINE_BARREN_MAX;
+}
+
+/* With up to a quarter more, by job and generation: jobs that failed together come back apart. */
+int64_t machine_backoff_ms(const struct machine *m)
+{
+    if (m->budget.streak <= 1)
+        return 0;
+    const int64_t most = machine_is_barren(m) ? MACHINE_BACKOFF_BARREN_MS : MACHINE_BACKOFF_MAX_MS;
+    int64_t ms = 1000;
+    for (uint32_t i = 2; i < m->budget.streak && ms < most; i++)
+        ms *= 2;
+    if (ms > most)
+        ms = most;
+    uint64_t hash = 1469598103934665603u; /* FNV-1a */
+    for (const char *p = m->id; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+    hash = (hash ^ m->generation) * 1099511628211u;
+    return ms + (int64_t)((hash >> 20) % (uint64_t)(ms / 4 + 1));
 }

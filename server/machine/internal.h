@@ -39,7 +39,7 @@
 #define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
 #define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
 #define MACHINE_LOOK_MS        20    /* ... and at what messages of trainers, at most */
-#define MACHINE_BARREN_MAX     10    /* generations in a row without progress; then FAILED */
+#define MACHINE_BARREN_MAX     10    /* without progress; all by the job's own fault: FAILED */
 #define MACHINE_LACKING_MAX    16    /* nodes that lack what it needs; then it is the job's fault */
 #define MACHINE_LIVE_TRIES     3     /* generations in a row without progress; then none is kept */
 /* How much a disagreement of workers counts while what is computed again isn't right, either: once
@@ -50,14 +50,16 @@
 #define MACHINE_WRONG_MAX      4 /* FAILED */
 #define MACHINE_BUDGET         3 /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
-#define MACHINE_DATA_MS        15000 /* until data that differed are looked at again */
-#define MACHINE_STORE_TRIES    5
-#define MACHINE_LEAD_MS        500 /* for workers to hear of an announced save */
-#define MACHINE_PASSES_MAX     16  /* doublings of that */
-#define MACHINE_CHAIN_MAX      7   /* checkpoints that one is read through; the eighth is whole */
-#define MACHINE_READ_MS        300000 /* a rank that reads back says something every second */
-#define MACHINE_READ_TRIES     2      /* in vain in a row; then the coordinator reads */
-#define MACHINE_READ_PACE      1000   /* bytes a rank and ms: it is never spread thinner */
+/* After MACHINE_BARREN_MAX of them: a failure costs a row of the journal, and there is no end. */
+#define MACHINE_BACKOFF_BARREN_MS 300000
+#define MACHINE_DATA_MS           15000 /* until data that differed are looked at again */
+#define MACHINE_STORE_TRIES       5
+#define MACHINE_LEAD_MS           500 /* for workers to hear of an announced save */
+#define MACHINE_PASSES_MAX        16  /* doublings of that */
+#define MACHINE_CHAIN_MAX         7 /* checkpoints that one is read through; the eighth is whole */
+#define MACHINE_READ_MS           300000 /* a rank that reads back says something every second */
+#define MACHINE_READ_TRIES        2      /* in vain in a row; then the coordinator reads */
+#define MACHINE_READ_PACE         1000   /* bytes a rank and ms: it is never spread thinner */
 
 /* One event taken: what its handlers get. */
 struct machine_turn {
@@ -97,7 +99,7 @@ bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
 bool machine_save_busy(const struct machine_save *save);
 bool machine_saves_busy(const struct machine *m);
 
-/* ---- fault.c: what the kinds of failures mean ---- */
+/* ---- fault.c: what the kinds of failures mean, and waits after them ---- */
 
 /* How much a report says about the cause. Within the window (MACHINE_WINDOW_MS) a better one
  * replaces a worse one; one of weight 3 needs no window. */
@@ -112,6 +114,12 @@ uint64_t machine_fault_good_step(const struct machine *m, const struct machine_f
 bool machine_fault_of_paths(const struct machine_fault *fault);
 /* Workers that are not to blame may go on after it. */
 bool machine_fault_outlived(const struct machine_fault *fault);
+/* It may be what the job asks for, and not what happened to it. */
+bool machine_fault_is_own(const struct machine_fault *fault);
+/* So many generations in a row made no progress that a person may want to know. */
+bool machine_is_barren(const struct machine *m);
+/* From a failure until the next generation. */
+int64_t machine_backoff_ms(const struct machine *m);
 
 /* ---- life.c: actions, the reason, what a state means, accounts, endings ---- */
 

@@ -74,6 +74,7 @@ struct machine_ending {
 struct machine_budget {
     uint32_t streak;     /* failures since the last progress */
     uint32_t barren;     /* generations in a row without progress */
+    uint32_t own;        /* of these, how many failed by what may be the job's own */
     uint32_t commitless; /* generations in a row without a commit */
     enum machine_fault_kind kind;
     uint64_t step;

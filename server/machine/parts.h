@@ -142,8 +142,8 @@ struct machine_fault {
     enum machine_fault_kind kind;
     uint32_t rank; /* blamed, or MACHINE_ALL_RANKS */
     uint64_t step;
-    /* Killed from outside or for an unknown cause, or a store that can't be read: the job backs
-     * off, and no budget is used. */
+    /* Killed from outside or for an unknown cause, a network, or a store that can't be read: the
+     * job backs off, and no budget is used. */
     bool outside;
     bool waits;     /* for people (FORMATION: programs of two versions): the job backs off, and no
                      * generation counts as one without progress */

@@ -18,15 +18,20 @@
  *   programs of two versions              the same as those below, without end: half of a fleet is
  *                                         upgraded
  *   kill from outside, node lost,
- *   session lost, formation               a new generation after 0, 1, 2, 4 .. 60 s
+ *   session lost, no hello;
+ *   between nodes: communication, and a
+ *   hang in which nobody is at fault      a new generation after 0, 1, 2, 4 .. 60 s; of more than
+ *                                         MACHINE_BARREN_MAX without progress each after 5 min;
+ *                                         without end: it is nobody's, and waiting mends it
  *   a path between two nodes is broken    on other nodes at once, uncounted
- *   crash, out of memory, hang,
- *   communication, damage, store          the same; three at one step or phase: FAILED
+ *   crash, out of memory, hang, damage,
+ *   store, communication on one node      the same; three at one step or phase: FAILED
  *   store, while restoring                the same, without end
  *   store, and only its node can't write  elsewhere, uncounted; where no other node could take the
  *                                         job: there again, without end
  *
- * Any other cause: after 10 generations in a row without progress FAILED, with the first cause.
+ * What may be the job's own: after MACHINE_BARREN_MAX generations that failed by it, without any
+ * progress meanwhile, FAILED, with the first such cause.
  */
 #include <stdio.h>
 #include <string.h>
@@ -78,36 +83,21 @@ void machine_window_tick(struct machine_turn *t)
 
 /* ---- policy ---- */
 
-/* With up to a quarter more, by job and generation: jobs that failed together come back apart. */
-static int64_t backoff_ms(const struct machine *m)
-{
-    if (m->budget.streak <= 1)
-        return 0;
-    int64_t ms = 1000;
-    for (uint32_t i = 2; i < m->budget.streak && ms < MACHINE_BACKOFF_MAX_MS; i++)
-        ms *= 2;
-    if (ms > MACHINE_BACKOFF_MAX_MS)
-        ms = MACHINE_BACKOFF_MAX_MS;
-    uint64_t hash = 1469598103934665603u; /* FNV-1a */
-    for (const char *p = m->id; *p; p++)
-        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
-    hash = (hash ^ m->generation) * 1099511628211u;
-    return ms + (int64_t)((hash >> 20) % (uint64_t)(ms / 4 + 1));
-}
-
 /* What failed before the last progress counts no more. */
 static void begin_count(struct machine *m, const struct machine_fault *fault)
 {
     if (m->progressed || m->committed) {
         m->budget.streak = 0;
         m->budget.barren = 0;
+        m->budget.own = 0;
         m->budget.used = 0;
         m->first_cause = (struct machine_fault){ 0 };
         shun_drop(&m->shunned, SHUN_FAILED);
     }
     shun_drop(&m->shunned, SHUN_SLOW); /* with fewer others who was slow may be of use */
     m->budget.commitless = m->committed ? 0 : m->budget.commitless + 1;
-    if (m->first_cause.kind == MACHINE_FAULT_NONE)
+    if (m->first_cause.kind == MACHINE_FAULT_NONE ||
+        (m->budget.own == 0 && machine_fault_is_own(fault)))
         m->first_cause = *fault;
 }
 
@@ -117,8 +107,10 @@ static void count_failure(struct machine *m, const struct machine_fault *fault)
     bool waits = fault->waits || fault->kind == MACHINE_FAULT_PINS ||
                  fault->kind == MACHINE_FAULT_DATA ||
                  (fault->kind == MACHINE_FAULT_STORE && fault->outside);
-    if (!m->progressed && !m->committed && !waits)
+    if (!m->progressed && !m->committed && !waits) {
         m->budget.barren++;
+        m->budget.own += machine_fault_is_own(fault);
+    }
     m->budget.streak++;
     if (!machine_fault_counts(fault))
         return;
@@ -391,6 +383,20 @@ static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fa
     return delay < MACHINE_DATA_MS ? delay : MACHINE_DATA_MS;
 }
 
+static void explain_wait(struct machine *m, const struct machine_fault *fault)
+{
+    const char *kind = machine_fault_name(fault->kind);
+    if (machine_is_barren(m)) {
+        machine_set_reason(m,
+                           "%s: %.300s; %u generations in a row made no progress, and it is tried "
+                           "again each %d min, without end (at once: cairn pause, cairn resume)",
+                           kind, fault->message, m->budget.barren,
+                           MACHINE_BACKOFF_BARREN_MS / 60000);
+    } else {
+        machine_set_reason(m, "%s: %.450s", kind, fault->message);
+    }
+}
+
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine *m = t->m;
@@ -404,7 +410,10 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     /* The store is waited for, however long it is away; so is a node that doesn't see it. */
     bool restoring =
         forming && copy.kind == MACHINE_FAULT_STORE && strcmp(copy.phase, "restore") == 0;
-    copy.outside = copy.outside || restoring;
+    /* On one machine it isn't the network. */
+    const bool between = (copy.kind == MACHINE_FAULT_FORMATION && !copy.waits) ||
+                         copy.kind == MACHINE_FAULT_COMMUNICATION;
+    copy.outside = copy.outside || restoring || (between && machine_spans(m));
     m->cause = *fault;
     m->dirty = true;
     tell_fault(t, fault);
@@ -436,9 +445,10 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         give_up(t, fault, "three times at the same place");
         return;
     }
-    if (m->budget.barren >= MACHINE_BARREN_MAX) {
+    if (m->budget.own >= MACHINE_BARREN_MAX) {
         give_up(t, &m->first_cause,
-                "10 generations in a row made no progress; this was the first cause");
+                "10 generations made no progress and failed by themselves; this was the first "
+                "cause");
         return;
     }
     if (fault->kind == MACHINE_FAULT_DAMAGE || (fault->kind == MACHINE_FAULT_STORE && forming))
@@ -447,11 +457,11 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
         m->probed = false; /* asked anew before the next formation */
     if (to == MACHINE_RECOVERING)
         m->restarts++;
-    int64_t delay = m->spared || fault->kind == MACHINE_FAULT_PATH ? 0 : backoff_ms(m);
+    int64_t delay = m->spared || fault->kind == MACHINE_FAULT_PATH ? 0 : machine_backoff_ms(m);
     if (fault->kind == MACHINE_FAULT_DATA)
         delay = leave_data(t, fault, delay);
     m->retry_at = t->now + delay;
-    machine_set_reason(m, "%s: %.450s", machine_fault_name(fault->kind), fault->message);
+    explain_wait(m, fault);
     if (to == MACHINE_RECOVERING)
         tell_recovering(t, delay);
     if (machine_fault_of_paths(fault) && machine_spans(m))
@@ -459,18 +469,19 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     machine_end_or_park(t, to, fault);
 }
 
-/* It is no failure of the job at the same place. */
+/* It is no failure of the job, by which it may have been given up. */
 static void give_budget_back(struct machine_turn *t, const struct machine_fault *was)
 {
     struct machine *m = t->m;
-    if (!machine_fault_counts(was) || m->budget.used == 0 || m->budget.kind != was->kind)
-        return;
-    m->budget.used--;
-    if (m->ending.to != MACHINE_FAILED || m->budget.barren >= MACHINE_BARREN_MAX)
+    const bool counted =
+        machine_fault_counts(was) && m->budget.used > 0 && m->budget.kind == was->kind;
+    m->budget.used -= counted;
+    m->budget.own -= machine_fault_is_own(was) && m->budget.own > 0;
+    if (m->ending.to != MACHINE_FAILED || m->budget.own >= MACHINE_BARREN_MAX)
         return;
     m->ending.to = MACHINE_RECOVERING;
     m->restarts++;
-    m->retry_at = t->now + backoff_ms(m);
+    m->retry_at = t->now + machine_backoff_ms(m);
 }
 
 /* The cause of the generation's end is another one than was seen first. */
@@ -519,12 +530,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
     m->budget.streak -= m->budget.streak > 0;
     if (!m->progressed && !m->committed)
         m->budget.barren -= m->budget.barren > 0;
-    const bool budget = machine_fault_counts(&m->cause);
     mend_cause(t, &cause);
-    if (m->ending.to == MACHINE_FAILED && !budget && m->budget.barren < MACHINE_BARREN_MAX) {
-        m->ending.to = MACHINE_RECOVERING; /* it was the last of too many without progress */
-        m->restarts++;
-    }
     m->retry_at = t->now;
 }
 
@@ -574,8 +580,7 @@ void machine_on_nowhere(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_SCHEDULE);
     if (!user && !counted)
         count_failure(m, &m->cause);
-    const bool worn_out =
-        m->budget.used >= MACHINE_BUDGET || m->budget.barren >= MACHINE_BARREN_MAX;
+    const bool worn_out = m->budget.used >= MACHINE_BUDGET || m->budget.own >= MACHINE_BARREN_MAX;
     if (user || (!counted && worn_out)) {
         if (m->restarts > 0)
             m->restarts--; /* no generation followed */
@@ -588,5 +593,5 @@ void machine_on_nowhere(struct machine_turn *t)
         }
         return;
     }
-    m->retry_at = t->now + backoff_ms(m);
+    m->retry_at = t->now + machine_backoff_ms(m);
 }

@@ -353,7 +353,7 @@ void sim_coordinator_end(struct sim *sim)
         const struct machine *m = &job->m;
         const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == MACHINE_FAULT_WRONG;
         bool worn_out =
-            m->state == MACHINE_FAILED && (m->budget.barren >= 10 || m->budget.used >= 3 || wrong ||
+            m->state == MACHINE_FAILED && (m->budget.own >= 10 || m->budget.used >= 3 || wrong ||
                                            known->user_error || strstr(m->reason, SIM_FLAW));
         bool as_asked = (m->state == MACHINE_KILLED && known->killed) ||
                         (m->state == MACHINE_STOPPED && known->stopped);

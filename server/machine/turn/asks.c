@@ -126,6 +126,7 @@ static enum status ask_resume(struct machine_turn *t)
     m->ended_wall = 0;
     m->budget.streak = 0;
     m->budget.barren = 0;
+    m->budget.own = 0;
     m->budget.used = 0;
     shun_drop(&m->shunned, SHUN_FAILED);
     m->retry_at = 0;

@@ -30,17 +30,23 @@
 
 /* ---- silence ---- */
 
-static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
-                  const char *what)
+static void blame_for(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
+                      bool outside, const char *what)
 {
     const struct machine_rank *rank = &t->m->ranks[index];
     struct machine_fault fault = { .kind = kind, .rank = index, .step = rank->step };
-    fault.outside = kind != MACHINE_FAULT_HANG;
+    fault.outside = outside;
     /* Nothing was heard from there, or nothing comes from there to a store that others reach. */
     fault.of_node = kind == MACHINE_FAULT_FORMATION || kind == MACHINE_FAULT_STORE;
     machine_text(fault.phase, sizeof fault.phase, rank->phase[0] ? rank->phase : "forming");
     machine_text(fault.message, sizeof fault.message, what);
     machine_fail(t, &fault);
+}
+
+static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t index,
+                  const char *what)
+{
+    blame_for(t, kind, index, kind != MACHINE_FAULT_HANG, what);
 }
 
 /* A rank of the generation is heard, or is about to be missed: its steps tell of the others. */
@@ -226,7 +232,8 @@ static void watch_hang(struct machine_turn *t)
                                           t->now - rank->counter_at };
     char why[LIMIT_REASON];
     hang_describe(&hang, &suspect, why, sizeof why);
-    blame(t, MACHINE_FAULT_HANG, blamed, why);
+    /* All wait for each other: something is lost on its way between two nodes. */
+    blame_for(t, MACHINE_FAULT_HANG, blamed, culprit == HANG_NOBODY && machine_spans(m), why);
 }
 
 /* Once until it gets on. Paths that work change nothing; of a broken one machine_on_path hears. */

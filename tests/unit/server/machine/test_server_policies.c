@@ -76,25 +76,6 @@ static void kills_from_outside_only_back_off(void **state)
     assert_in_range(delay[5], 16000, 20000);
 }
 
-static void ten_generations_without_progress_fail_with_the_first_cause(void **state)
-{
-    struct bench *b = *state;
-    bench_run(b, 100);
-    bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 0);
-    bench_tick(b, 250);
-    for (int i = 0; i < 8; i++) {
-        recover(b, 100);
-        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-        bench_is_state(b, "RECOVERING");
-    }
-    recover(b, 100);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
-    bench_all_exit(b);
-    bench_is_state(b, "FAILED");
-    assert_non_null(strstr(b->m.reason, "communication"));
-    assert_int_equal(b->m.generation, 10);
-}
-
 static void two_attempts_without_a_commit_save_early(void **state)
 {
     struct bench *b = *state;
@@ -560,7 +541,6 @@ int main(void)
         TEST(three_crashes_at_the_same_step_without_progress_fail),
         TEST(crashes_with_progress_between_them_use_no_budget),
         TEST(kills_from_outside_only_back_off),
-        TEST(ten_generations_without_progress_fail_with_the_first_cause),
         TEST(two_attempts_without_a_commit_save_early),
         TEST(a_number_that_is_not_finite_is_computed_once_more),
         TEST(a_number_that_is_finite_the_second_time_was_a_machines_fault),
