@@ -108,7 +108,14 @@ struct agent {
     struct old_logs logs; /* while logs_work is under way: that thread's */
     uv_work_t logs_work;
     bool logs_busy;
-    int64_t logs_at;              /* not before */
+    int64_t logs_at;  /* not before */
+    struct log_over { /* the log of a worker that wrote too much, while turned over */
+        uv_work_t work;
+        char path[LIMIT_PATH];
+        bool busy, turned;
+        enum status status;
+        int64_t at; /* not before */
+    } log_over;
     struct usage_machine usage;   /* as it was sampled last */
     bool usage_new;               /* and not said since */
     struct gpu_watch *gpus;       /* NULL: none */

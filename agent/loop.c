@@ -17,6 +17,7 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/port_range.h"
 #include "common/watchdog.h"
 
@@ -26,6 +27,7 @@
 #define BEAT_MAX_MS   60000
 #define LOGS_FIRST_MS 60000   /* after the start: what workers of old jobs wrote is looked at */
 #define LOGS_EVERY_MS 3600000 /* and again */
+#define LIVE_LOGS_MS  10000   /* from one look at the logs of workers to the next */
 /* A beat comes a little early or late. */
 #define USAGE_EVERY_NS  ((USAGE_EVERY_MS - BEAT_MS / 10) * INT64_C(1000000))
 #define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
@@ -121,7 +123,7 @@ static void logs_trimmed(uv_work_t *work, int status)
     agent->logs_at = clock_mono_ms(clock_system()) + LOGS_EVERY_MS;
     if (logs->removed > 0) {
         LOG_INFO(&agent->log,
-                 "removed what workers of %" PRIu32 " old jobs wrote, %" PRIu64 " MiB; %" PRIu64
+                 "removed what workers of %" PRIu32 " generations wrote, %" PRIu64 " MiB; %" PRIu64
                  " MiB stay",
                  logs->removed, logs->removed_bytes >> 20,
                  (logs->bytes - logs->removed_bytes) >> 20);
@@ -139,6 +141,50 @@ static void look_at_logs(struct agent *agent)
     logs->now_s = clock_wall_ms(clock_system()) / 1000;
     agent->logs_work.data = agent;
     agent->logs_busy = uv_queue_work(&agent->loop, &agent->logs_work, trim_logs, logs_trimmed) == 0;
+}
+
+static void turn_log(uv_work_t *work)
+{
+    static const char line[] =
+        "[cairn: this log was too long; what was before this line is in the "
+        "file beside it that ends in " LOG_TURN_SUFFIX ", and what was before that is gone]\n";
+    struct log_over *over = &((struct agent *)work->data)->log_over;
+    over->status = log_turn(over->path, log_turn_bytes(LOG_WORKER_BYTES), line, &over->turned);
+}
+
+static void log_turned(uv_work_t *work, int status)
+{
+    struct agent *agent = work->data;
+    struct log_over *over = &agent->log_over;
+    (void)status;
+    over->busy = false;
+    if (over->turned)
+        LOG_INFO(&agent->log, "%s was too long, and begins anew", over->path);
+    if (over->status != ST_OK)
+        LOG_WARN(&agent->log, "%s is too long: it can't be turned over: %s", over->path,
+                 status_string(over->status));
+}
+
+/* One at a time: the first that is too long. */
+static void look_at_live_logs(struct agent *agent)
+{
+    struct log_over *over = &agent->log_over;
+    const int64_t now = clock_mono_ms(clock_system());
+    const uint64_t max = log_turn_bytes(LOG_WORKER_BYTES);
+    if (over->busy || now < over->at)
+        return;
+    over->at = now + LIVE_LOGS_MS;
+    for (const struct trainer *t = agent->trainers; t != NULL; t = t->next) {
+        struct io_stat about;
+        if (t->pidfd < 0 || agent->io->stat(agent->io->self, t->files.log, &about) != ST_OK ||
+            about.size <= max)
+            continue;
+        (void)snprintf(over->path, sizeof(over->path), "%s", t->files.log);
+        over->work.data = agent;
+        over->busy = uv_queue_work(&agent->loop, &over->work, turn_log, log_turned) == 0;
+        over->at = now; /* the next one right after */
+        return;
+    }
 }
 
 /* Nobody waits for it, and nothing depends on it. */
@@ -164,6 +210,7 @@ static void on_beat(uv_timer_t *timer)
     oom_watch_sample(&agent->oom, proc_oom_kills());
     end_on_bad_gpus(agent);
     look_at_logs(agent);
+    look_at_live_logs(agent);
     look_at_usage(agent);
     if (agent->first)
         trainer_reap_others(agent);

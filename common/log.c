@@ -1,13 +1,17 @@
 #include "common/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
 
@@ -126,4 +130,82 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     size_t size = strlen(tail);
     memcpy(line.text + line.size, tail, size);
     (void)!write(log->fd, line.text, line.size + size); /* a log never stops its program */
+}
+
+/* ---- bounded files ---- */
+
+uint64_t log_turn_bytes(uint64_t usual)
+{
+    const char *text = getenv("CAIRN_LOG_BYTES");
+    const unsigned long long bytes = text ? strtoull(text, NULL, 10) : 0;
+    return bytes > 0 ? bytes : usual;
+}
+
+static enum status copy_piece(int from, int to, off_t *at)
+{
+    char piece[65536];
+    const ssize_t count = pread(from, piece, sizeof piece, *at);
+    if (count < 0)
+        return errno == EINTR ? ST_OK : status_from_errno(errno);
+    if (count == 0)
+        return ST_NOT_FOUND;
+    for (ssize_t done = 0; done < count;) {
+        const ssize_t wrote = write(to, piece + done, (size_t)(count - done));
+        if (wrote < 0 && errno != EINTR)
+            return status_from_errno(errno);
+        done += wrote > 0 ? wrote : 0;
+    }
+    *at += count;
+    return ST_OK;
+}
+
+/* Up to the end, which others move on meanwhile: at most `max` bytes. */
+static enum status copy_from(int from, int to, off_t at, uint64_t max)
+{
+    const off_t begin = at;
+    enum status st = ST_OK;
+    while (st == ST_OK && (uint64_t)(at - begin) < max)
+        st = copy_piece(from, to, &at);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+static enum status keep(int from, const char *path, off_t begin, uint64_t max)
+{
+    char kept[LIMIT_PATH], part[LIMIT_PATH];
+    const int size = snprintf(kept, sizeof kept, "%s" LOG_TURN_SUFFIX, path);
+    const int part_size = snprintf(part, sizeof part, "%s" LOG_TURN_SUFFIX ".part", path);
+    if (size < 0 || part_size < 0 || (size_t)part_size >= sizeof part)
+        return ST_INVALID;
+    (void)unlink(part);
+    auto_close int to = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (to < 0)
+        return status_from_errno(errno);
+    enum status st = copy_from(from, to, begin, max);
+    if (st == ST_OK && rename(part, kept) != 0)
+        st = status_from_errno(errno);
+    if (st != ST_OK)
+        (void)unlink(part);
+    return st;
+}
+
+enum status log_turn(const char *path, uint64_t max, const char *line, bool *out_turned)
+{
+    struct stat about;
+    *out_turned = false;
+    auto_close int fd =
+        open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return errno == ENOENT ? ST_OK : status_from_errno(errno);
+    if (fstat(fd, &about) != 0)
+        return status_from_errno(errno);
+    if (!S_ISREG(about.st_mode) || (uint64_t)about.st_size <= max)
+        return ST_OK;
+    const uint64_t kept = 2 * max, bytes = (uint64_t)about.st_size;
+    const enum status st = keep(fd, path, bytes > kept ? (off_t)(bytes - kept) : 0, kept);
+    if (ftruncate(fd, 0) != 0)
+        return status_from_errno(errno);
+    *out_turned = true;
+    if (line && write(fd, line, strlen(line)) < 0)
+        return status_from_errno(errno);
+    return st;
 }

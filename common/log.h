@@ -13,7 +13,10 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "common/status.h"
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
@@ -41,3 +44,24 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
 #define LOG_INFO(log, ...)  log_write((log), LOG_LEVEL_INFO, __VA_ARGS__)
 #define LOG_WARN(log, ...)  log_write((log), LOG_LEVEL_WARN, __VA_ARGS__)
 #define LOG_ERROR(log, ...) log_write((log), LOG_LEVEL_ERROR, __VA_ARGS__)
+
+/*
+ * Files that others append to (O_APPEND) are bounded: what such a one has goes to PATH.1, in the
+ * place of what went there before, and it begins anew. Whoever has it open goes on in it. A line
+ * that is written in the moment between the copy and the cut is lost.
+ */
+#define LOG_TURN_BYTES   (UINT64_C(16) << 20) /* of a program of a home */
+#define LOG_WORKER_BYTES (UINT64_C(64) << 20) /* of a worker */
+#define LOG_TURN_SUFFIX  ".1"
+
+/* CAIRN_LOG_BYTES, for tests; else that. */
+uint64_t log_turn_bytes(uint64_t usual);
+
+/*
+ * Turns the file at path over if it is a regular one of more than `max` bytes: at most the newest
+ * 2 * max go to PATH.1, 0600; line is the first of those that follow (NULL: none). Where there is
+ * no room for the copy it is cut all the same, and an older PATH.1 stays.
+ * out_turned: it was cut. Takes as long as the disk does.
+ * Errors: of open, fstat, ftruncate, none where there is no file; of the copy, after the cut
+ */
+MUST_CHECK enum status log_turn(const char *path, uint64_t max, const char *line, bool *out_turned);

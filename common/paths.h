@@ -12,7 +12,7 @@
  *   DIR/observer/                who may look at it (observer/http/session.h)
  *   DIR/supervisor.lock          held by the supervisor of `cairn up`; holds its pid
  *   DIR/state/cairnd.db          the journal
- *   DIR/log/cairnd.log           likewise agent.log, observer.log, supervisor.log
+ *   DIR/log/cairnd.log           likewise agent.log, observer.log, supervisor.log; NAME.1: before
  *   DIR/jobs/JOB/gG/rR.log       output of rank R of generation G
  *   DIR/jobs/JOB/gG/rR.words     its last words (training.proto, LastWords)
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)

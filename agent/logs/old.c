@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 
-struct job_files {
-    char name[LIMIT_NAME];
+/* Of one generation of a job. */
+struct files {
+    char name[LIMIT_NAME + 16]; /* JOB/gN */
     int64_t newest_s;
     int64_t quiet_s; /* what was written to after that is left alone */
     uint64_t bytes;
@@ -42,7 +44,7 @@ static void each_entry(const char *folder, int flags,
     (void)closedir(stream);
 }
 
-/* ---- what a job has ---- */
+/* ---- what a generation has ---- */
 
 /* A worker holds it from before it exists until it is gone. Only of files that are old: looking
  * takes the lock for a moment, and a worker that starts then would be refused its own. */
@@ -59,62 +61,63 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* The folder's own time counts, too: one that is just made is empty. */
-static bool note_time(struct job_files *job, const char *path, bool *out_folder)
+static bool note_time(struct files *files, const char *path, bool *out_folder)
 {
     struct stat about;
     if (lstat(path, &about) != 0)
         return false;
-    if (about.st_mtim.tv_sec > job->newest_s)
-        job->newest_s = about.st_mtim.tv_sec;
-    job->bytes += (uint64_t)about.st_blocks * 512;
+    if (about.st_mtim.tv_sec > files->newest_s)
+        files->newest_s = about.st_mtim.tv_sec;
+    files->bytes += (uint64_t)about.st_blocks * 512;
     *out_folder = S_ISDIR(about.st_mode);
     return true;
 }
 
 static void note_file(void *arg, const char *path, const char *name)
 {
-    struct job_files *job = arg;
+    struct files *files = arg;
     bool folder = false;
-    if (note_time(job, path, &folder) && !folder && ends_with(name, ".log") &&
-        job->newest_s <= job->quiet_s)
-        job->alive = job->alive || is_locked(path);
-}
-
-static void note_generation(void *arg, const char *path, const char *name)
-{
-    bool folder = false;
-    (void)name;
-    if (note_time(arg, path, &folder) && folder)
-        each_entry(path, O_NOFOLLOW, note_file, arg);
+    if (note_time(files, path, &folder) && !folder && ends_with(name, ".log") &&
+        files->newest_s <= files->quiet_s)
+        files->alive = files->alive || is_locked(path);
 }
 
 struct pass {
     struct old_logs *logs;
-    struct job_files *jobs;
+    const char *job;
+    struct files *list;
     size_t count, capacity;
 };
+
+static void note_generation(void *arg, const char *path, const char *name)
+{
+    struct pass *pass = arg;
+    struct files files = { .quiet_s = pass->logs->now_s - pass->logs->quiet_s };
+    bool folder = false;
+    const int size = snprintf(files.name, sizeof(files.name), "%s/%s", pass->job, name);
+    if (atomic_load(&pass->logs->stop) || pass->count >= OLD_LOGS_MAX || name[0] != 'g' ||
+        size < 0 || (size_t)size >= sizeof(files.name) || !note_time(&files, path, &folder) ||
+        !folder)
+        return;
+    if (pass->count == pass->capacity) {
+        const size_t capacity = pass->capacity ? 2 * pass->capacity : 64;
+        struct files *more = realloc(pass->list, capacity * sizeof(*more));
+        if (more == NULL)
+            return;
+        pass->list = more;
+        pass->capacity = capacity;
+    }
+    each_entry(path, O_NOFOLLOW, note_file, &files);
+    pass->list[pass->count++] = files;
+    pass->logs->bytes += files.bytes;
+    pass->logs->generations++;
+}
 
 static void note_job(void *arg, const char *path, const char *name)
 {
     struct pass *pass = arg;
-    struct job_files job = { .quiet_s = pass->logs->now_s - pass->logs->quiet_s };
-    bool folder = false;
-    if (atomic_load(&pass->logs->stop) || pass->count >= OLD_LOGS_JOBS ||
-        strlen(name) >= LIMIT_NAME || !note_time(&job, path, &folder) || !folder)
-        return;
-    if (pass->count == pass->capacity) {
-        const size_t capacity = pass->capacity ? 2 * pass->capacity : 64;
-        struct job_files *more = realloc(pass->jobs, capacity * sizeof(*more));
-        if (more == NULL)
-            return;
-        pass->jobs = more;
-        pass->capacity = capacity;
-    }
-    (void)snprintf(job.name, sizeof(job.name), "%s", name);
-    each_entry(path, O_NOFOLLOW, note_generation, &job);
-    pass->jobs[pass->count++] = job;
-    pass->logs->bytes += job.bytes;
-    pass->logs->jobs++;
+    pass->job = name;
+    each_entry(path, O_NOFOLLOW, note_generation, pass);
 }
 
 /* ---- removal ---- */
@@ -123,57 +126,50 @@ static void note_job(void *arg, const char *path, const char *name)
 static void remove_file(void *arg, const char *path, const char *name)
 {
     (void)arg;
-    if (name[0] == 'r' &&
-        (ends_with(name, ".log") || ends_with(name, ".words") || ends_with(name, ".flight")))
+    if (name[0] == 'r' && (ends_with(name, ".log") || ends_with(name, ".log" LOG_TURN_SUFFIX) ||
+                           ends_with(name, ".words") || ends_with(name, ".flight")))
         (void)unlink(path);
 }
 
-/* A generation that is formed just now has a new folder, and the job's isn't empty then. */
-static void remove_generation(void *arg, const char *path, const char *name)
-{
-    const struct old_logs *logs = arg;
-    struct job_files files = { .quiet_s = logs->now_s - logs->quiet_s };
-    note_generation(&files, path, name);
-    if (name[0] != 'g' || files.alive || files.newest_s > files.quiet_s)
-        return;
-    each_entry(path, O_NOFOLLOW, remove_file, NULL);
-    (void)rmdir(path);
-}
-
-static bool remove_job(struct old_logs *logs, const struct job_files *job)
+/* With its job's folder if nothing else is in it. */
+static bool remove_generation(struct old_logs *logs, const struct files *files)
 {
     char path[LIMIT_PATH];
-    const int size = snprintf(path, sizeof(path), "%s/%s", logs->folder, job->name);
+    const int size = snprintf(path, sizeof(path), "%s/%s", logs->folder, files->name);
     if (size < 0 || (size_t)size >= sizeof(path))
         return false;
-    each_entry(path, O_NOFOLLOW, remove_generation, logs);
-    return rmdir(path) == 0;
+    each_entry(path, O_NOFOLLOW, remove_file, NULL);
+    if (rmdir(path) != 0)
+        return false;
+    *strrchr(path, '/') = '\0';
+    (void)rmdir(path);
+    return true;
 }
 
 static int older(const void *a, const void *b)
 {
-    const int64_t left = ((const struct job_files *)a)->newest_s;
-    const int64_t right = ((const struct job_files *)b)->newest_s;
+    const int64_t left = ((const struct files *)a)->newest_s;
+    const int64_t right = ((const struct files *)b)->newest_s;
     return left < right ? -1 : left > right;
 }
 
 void old_logs_trim(struct old_logs *logs)
 {
     struct pass pass = { .logs = logs };
-    logs->jobs = logs->removed = 0;
+    logs->generations = logs->removed = 0;
     logs->bytes = logs->removed_bytes = 0;
     each_entry(logs->folder, 0, note_job, &pass);
     if (pass.count > 0)
-        qsort(pass.jobs, pass.count, sizeof(*pass.jobs), older);
+        qsort(pass.list, pass.count, sizeof(*pass.list), older);
     for (size_t i = 0; i < pass.count && !atomic_load(&logs->stop); i++) {
-        const struct job_files *job = &pass.jobs[i];
+        const struct files *files = &pass.list[i];
         if (logs->bytes - logs->removed_bytes <= logs->bytes_max ||
-            job->newest_s > logs->now_s - logs->quiet_s)
+            files->newest_s > files->quiet_s)
             break; /* those that follow are younger */
-        if (job->alive || !remove_job(logs, job))
+        if (files->alive || !remove_generation(logs, files))
             continue;
         logs->removed++;
-        logs->removed_bytes += job->bytes;
+        logs->removed_bytes += files->bytes;
     }
-    free(pass.jobs);
+    free(pass.list);
 }

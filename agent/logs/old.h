@@ -1,11 +1,11 @@
 /*
- * What workers of jobs left on this node (common/paths.h, DIR/jobs): the oldest goes once there is
- * too much of it.
+ * What workers left on this node (common/paths.h, DIR/jobs): the oldest generations go once there
+ * is too much of it, also those of a job that goes on.
  *
- * A job is as old as the newest of its files. One of which a worker runs here, under whatever
- * agent of this home, is left alone (it holds a lock of its log), as is one that was written to
- * within quiet_s: one that is paused, or runs elsewhere now, loses what it wrote here before, if
- * others wrote enough since.
+ * A generation is as old as the newest of its files. One of which a worker runs here, under
+ * whatever agent of this home, is left alone (it holds a lock of its log, which is in the folder of
+ * the generation that it was born in), as is one that was written to within quiet_s: a job that is
+ * paused, or runs elsewhere now, loses what it wrote here before, if others wrote enough since.
  *
  * Thread: any; one at a time in a home is enough.
  */
@@ -18,8 +18,8 @@
 #include "common/limits.h"
 
 #define OLD_LOGS_BYTES   (UINT64_C(1) << 30) /* of all jobs of a home */
-#define OLD_LOGS_QUIET_S 86400
-#define OLD_LOGS_JOBS    65536 /* looked at in one pass; of more, the rest with the next */
+#define OLD_LOGS_QUIET_S 3600
+#define OLD_LOGS_MAX     65536 /* looked at in one pass; of more, the rest with the next */
 
 struct old_logs {
     char folder[LIMIT_PATH]; /* DIR/jobs */
@@ -28,7 +28,7 @@ struct old_logs {
     int64_t now_s;    /* Unix */
     atomic_bool stop; /* set by another thread: it ends soon */
     /* what came of it */
-    uint32_t jobs, removed;        /* there were; went */
+    uint32_t generations, removed; /* there were; went */
     uint64_t bytes, removed_bytes; /* as much as they take */
 };
 

@@ -60,7 +60,7 @@ enum status log_piece_read(const struct io *io, const char *path, uint64_t offse
     if (st != ST_OK)
         return st;
     struct log_piece piece = { .file_size = info.size };
-    piece.offset = offset < info.size ? offset : info.size;
+    piece.offset = offset <= info.size ? offset : 0;
     piece.size = size_max < LOG_PIECE_MAX ? size_max : LOG_PIECE_MAX;
     if (piece.size > info.size - piece.offset)
         piece.size = (size_t)(info.size - piece.offset);

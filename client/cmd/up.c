@@ -30,8 +30,8 @@
 #define PAGE_MS    5000 /* for the observer to say where it listens */
 #define PAGE_BYTES 512  /* of the file with its address */
 #define PROBE_MS   1000
-#define LOG_BYTES  ((size_t)64 << 20)
-#define WORDS_MAX  20 /* of a supervisor's command */
+#define TAIL_BYTES ((size_t)64 << 10) /* of a log; a line has LIMIT_LOG_LINE at most */
+#define WORDS_MAX  20                 /* of a supervisor's command */
 
 extern char **environ;
 
@@ -126,14 +126,32 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
     return error == 0 ? ST_OK : status_from_errno(error);
 }
 
-/* The end of a log, when something did not come up. */
+/* The end of a log, with a NUL, for free(); NULL: there is none, or nothing in it. */
+static char *read_tail(const struct client *client, const char *name, char path[LIMIT_PATH],
+                       size_t *out_size)
+{
+    const struct io *io = io_system();
+    struct io_stat about;
+    int fd = -1;
+    if (paths_join(&client->paths, path, LIMIT_PATH, "log/%s", name) != ST_OK ||
+        io->stat(io->self, path, &about) != ST_OK || about.size == 0 ||
+        io->open(io->self, path, IO_READ, &fd) != ST_OK)
+        return NULL;
+    const size_t size = about.size < TAIL_BYTES ? (size_t)about.size : TAIL_BYTES;
+    auto_free char *text = calloc(1, size + 1);
+    const enum status st = text ? io_read_all(io, fd, text, size, about.size - size) : ST_NO_MEMORY;
+    (void)io->close(io->self, fd);
+    *out_size = size;
+    return st == ST_OK ? TAKE_PTR(text) : NULL;
+}
+
+/* When something did not come up. */
 static void show_tail(const struct client *client, const char *name)
 {
     char path[LIMIT_PATH];
-    auto_free char *text = NULL;
     size_t size = 0;
-    if (paths_join(&client->paths, path, sizeof(path), "log/%s", name) != ST_OK ||
-        io_read_file(io_system(), path, LOG_BYTES, &text, &size) != ST_OK || size == 0)
+    auto_free char *text = read_tail(client, name, path, &size);
+    if (text == NULL)
         return;
     const char *from = text + size;
     for (int lines = 0; from > text && lines < 6; from--)
@@ -146,11 +164,10 @@ static void show_tail(const struct client *client, const char *name)
 static void say_refusal(const struct client *client)
 {
     char path[LIMIT_PATH];
-    auto_free char *text = NULL;
     size_t size = 0;
     json_t *line = NULL;
-    if (paths_join(&client->paths, path, sizeof(path), "log/cairnd.log") == ST_OK &&
-        io_read_file(io_system(), path, LOG_BYTES, &text, &size) == ST_OK && size > 1) {
+    auto_free char *text = read_tail(client, "cairnd.log", path, &size);
+    if (text != NULL) {
         size -= text[size - 1] == '\n';
         text[size] = '\0';
         const char *last = strrchr(text, '\n');

@@ -269,6 +269,24 @@ static void end_hung(struct supervisor *supervisor)
     }
 }
 
+/* Nobody else bounds what the programs of this home, and this one, write. */
+static void turn_logs(const struct supervisor *supervisor)
+{
+    static const char *const names[] = { "cairnd.log", "agent.log", "observer.log",
+                                         "supervisor.log" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[LIMIT_PATH];
+        bool turned = false;
+        enum status st =
+            paths_join(supervisor->options->paths, path, sizeof(path), "log/%s", names[i]);
+        if (st == ST_OK)
+            st = log_turn(path, log_turn_bytes(LOG_TURN_BYTES), NULL, &turned);
+        if (turned && st != ST_OK)
+            LOG_WARN(&supervisor->log, "%s is emptied, but what it had could not be kept: %s", path,
+                     status_string(st));
+    }
+}
+
 static void watch_children(struct supervisor *supervisor, int signal_fd)
 {
     while (!supervisor->stopping) {
@@ -280,6 +298,7 @@ static void watch_children(struct supervisor *supervisor, int signal_fd)
             take_signal(supervisor, info.ssi_signo);
         reap(supervisor);
         end_hung(supervisor);
+        turn_logs(supervisor);
         if (supervisor->down_pid != 0 && now_ms() >= supervisor->down_until_ms)
             supervisor->stopping = true;
     }

@@ -207,6 +207,10 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
         stream->at = 0;
         cursor->missing = chunk->missing;
         logs->any = logs->any || !chunk->missing;
+        if (chunk->offset < cursor->offset && chunk->data.len > 0) { /* it began anew */
+            send_rest(stream, logs->at);
+            cursor->offset = chunk->offset;
+        }
         if (chunk->missing || chunk->data.len == 0 || chunk->offset != cursor->offset ||
             buf_append(&logs->piece, chunk->data.data, chunk->data.len) != ST_OK) {
             logs->at++; /* the end of this file, for now */

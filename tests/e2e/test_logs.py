@@ -85,3 +85,39 @@ def test_ctrl_c_leaves(home):
             os.kill(follow.pid, signal.SIGINT)
             assert follow.wait(20) == 130
     assert lines_of(home)
+
+
+def put_lines(path, count):
+    with open(path, "a", encoding="utf-8") as log:
+        for i in range(count):
+            log.write(f"chatter {i:08}\n")
+
+
+def test_logs_are_turned_over():
+    """Those of programs and of workers: bounded, and who follows one goes on."""
+    with Home(env={"CAIRN_LOG_BYTES": "30000"}) as home:
+        job = home.submit(train__duration="1000000 steps")
+        until(lambda: home.show(job)["step"] > 5, 20, "it trains")
+        log = home.home / "jobs" / job / "g1" / "r0.log"
+        with subprocess.Popen([BIN / "cairn", "logs", job, "-f", "-q", "--rank", "0"], env=home.env, stdout=subprocess.PIPE,
+                              text=True) as follow:
+            put_lines(log, 2000)
+            while "chatter 00001999" not in follow.stdout.readline():
+                pass
+            until(lambda: "[cairn: this log was too long" in log.read_text(), 30, "it begins anew")
+            with open(log, "a", encoding="utf-8") as more:
+                more.write("after that\n")
+            while "this log was too long" not in follow.stdout.readline():
+                pass
+            while "after that" not in follow.stdout.readline():
+                pass
+            follow.kill()
+        assert "chatter 00001999" in (log.parent / "r0.log.1").read_text()
+        for name in ("cairnd", "agent", "observer", "supervisor"):
+            path = home.home / "log" / f"{name}.log"
+            put_lines(path, 2000)
+            until(lambda path=path: path.stat().st_size < 30000, 20, f"{path} is emptied")
+            kept = path.parent / f"{path.name}.1"
+            assert "chatter 00001999" in kept.read_text() and kept.stat().st_mode & 0o777 == 0o600
+        home.kill("cairnd")  # programs go on in their files
+        until(lambda: "started cairnd" in (home.home / "log" / "supervisor.log").read_text(), 20, "it is started")

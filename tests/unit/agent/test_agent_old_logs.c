@@ -1,4 +1,4 @@
-/* What old jobs' workers wrote: the oldest goes, and only what may go. */
+/* What workers wrote: the oldest goes, and only what may go. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,38 +94,43 @@ static void the_oldest_goes_until_the_rest_has_room(void **state)
     struct room *room = *state;
     put_log(room, "j-b", 1, 20 * DAY);
     put_log(room, "j-a", 1, 30 * DAY);
-    put_log(room, "j-a", 2, 10 * DAY); /* as old as its newest */
+    put_log(room, "j-a", 2, 10 * DAY);
     put_log(room, "j-c", 1, 5 * DAY);
     struct old_logs logs = trim(room, UINT64_C(1) << 30);
-    assert_int_equal(logs.jobs, 3);
+    assert_int_equal(logs.generations, 4);
     assert_int_equal(logs.removed, 0);
     assert_true(logs.bytes >= (uint64_t)4 * FILE_BYTES);
     logs = trim(room, logs.bytes - 1);
     assert_int_equal(logs.removed, 1);
-    assert_false(exists(room, "j-b"));
-    assert_true(exists(room, "j-a/g1/r0.log"));
+    assert_false(exists(room, "j-a/g1"));
+    assert_true(exists(room, "j-a/g2/r0.log"));
     logs = trim(room, 0);
-    assert_int_equal(logs.removed, 2);
+    assert_int_equal(logs.removed, 3);
     assert_false(exists(room, "j-a"));
+    assert_false(exists(room, "j-b"));
     assert_false(exists(room, "j-c"));
     logs = trim(room, 0);
-    assert_int_equal(logs.jobs, 0);
+    assert_int_equal(logs.generations, 0);
 }
 
-static void a_job_that_runs_keeps_its_logs(void **state)
+/* Of a job that goes on, too, all go but those that a worker which runs was born in. */
+static void a_worker_that_runs_keeps_its_log(void **state)
 {
     struct room *room = *state;
     char path[256];
     put_log(room, "j-runs", 1, 30 * DAY);
     put_log(room, "j-runs", 2, 30 * DAY);
+    put_log(room, "j-runs", 3, 25 * DAY);
     put_log(room, "j-over", 1, 20 * DAY);
     path_of(room, "j-runs/g2/r0.log", path);
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     struct old_logs logs = trim(room, 0);
-    assert_int_equal(logs.removed, 1);
-    assert_true(exists(room, "j-runs/g1/r0.log"));
+    assert_int_equal(logs.removed, 3);
+    assert_false(exists(room, "j-runs/g1"));
+    assert_true(exists(room, "j-runs/g2/r0.log"));
+    assert_false(exists(room, "j-runs/g3"));
     assert_false(exists(room, "j-over"));
     (void)close(fd);
     assert_int_equal(trim(room, 0).removed, 1);
@@ -141,9 +146,10 @@ static void what_was_written_lately_stays(void **state)
     path_of(room, "j-b/g2", path); /* its next generation is formed: no file yet */
     assert_int_equal(mkdir(path, 0755), 0);
     set_age(path, 0);
-    assert_int_equal(trim(room, 0).removed, 0);
+    assert_int_equal(trim(room, 0).removed, 1);
     assert_true(exists(room, "j-a/g1/r0.log"));
-    assert_true(exists(room, "j-b/g1/r0.log"));
+    assert_false(exists(room, "j-b/g1"));
+    assert_true(exists(room, "j-b/g2"));
 }
 
 static void put_file(const struct room *room, const char *name)
@@ -182,15 +188,17 @@ static void other_things_are_left_alone(void **state)
     put_file(room, "theirs/r1.log");
     put_log(room, "jobs/j-a", 1, 9 * DAY);
     put_log(room, "jobs/j-a", 2, 9 * DAY);
+    put_file(room, "jobs/j-a/g1/r0.log.1"); /* where a log was turned over */
     put_file(room, "jobs/j-a/g2/notes.txt");
     link_to(room, "theirs", "jobs/j-a/g3");
     link_to(room, "theirs", "jobs/j-b");
     put_file(room, "jobs/file");
+    age_folder(room, "jobs/j-a/g1");
     age_folder(room, "jobs/j-a/g2");
     age_folder(room, "jobs/j-a");
     path_of(room, "jobs", logs.folder);
     old_logs_trim(&logs);
-    assert_int_equal(logs.removed, 0); /* j-a isn't empty */
+    assert_int_equal(logs.removed, 1); /* g2 isn't empty */
     assert_false(exists(room, "jobs/j-a/g1"));
     assert_true(exists(room, "jobs/j-a/g2/notes.txt"));
     assert_false(exists(room, "jobs/j-a/g2/r0.log"));
@@ -208,7 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_oldest_goes_until_the_rest_has_room),
-        TEST(a_job_that_runs_keeps_its_logs),
+        TEST(a_worker_that_runs_keeps_its_log),
         TEST(what_was_written_lately_stays),
         TEST(other_things_are_left_alone),
     };

@@ -338,6 +338,11 @@ static void log_piece_is_bounded_and_says_where_it_is(void **state)
     assert_int_equal(piece.file_size, 10);
     free(piece.data);
     assert_int_equal(log_piece_read(io_system(), f->file, 1000, 3, &piece), ST_OK);
+    assert_int_equal(piece.size, 3); /* it was longer once, and began anew */
+    assert_memory_equal(piece.data, "012", 3);
+    assert_int_equal(piece.offset, 0);
+    free(piece.data);
+    assert_int_equal(log_piece_read(io_system(), f->file, 10, 3, &piece), ST_OK);
     assert_int_equal(piece.size, 0);
     assert_int_equal(piece.offset, 10);
     free(piece.data);
