@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """pipeline: two stages on two cores against one worker on one; owners against none.
 
-    pipeline [--rounds N] [--steps N] [--bin DIR] [--source DIR]
+    pipeline [--rounds N] [--steps N] [--micros N,N] [--schedules NAME,NAME] [--bin DIR] [--source DIR]
 
 A GPT-2 of equal layers is cut in the middle, with 8, 16 and 32 micro-batches, by each schedule. The bubble is what the
 worker that computes longest doesn't compute between the first forward of a step and its last backward, on any worker, by
@@ -22,6 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1")
 COMPUTES = ("data", "forward", "backward")
 JOB = """\
 name: pipeline
@@ -105,9 +106,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--micros", default="8,16,32", help="micro-batches of a step")
+    parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    schedules = args.schedules.split(",")
+    if args.steps < 4 or not set(schedules) <= set(SCHEDULES):
+        parser.error("--steps: 4 or more, the first two don't count; --schedules: " + ", ".join(SCHEDULES))
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)
     from flights import flights
@@ -116,7 +122,7 @@ def main():
     def job(micros, count, stages=1, schedule="1f1b", zero=0):
         return JOB.format(steps=args.steps, batch=4 * micros, count=count, stages=stages, schedule=schedule, zero=zero)
 
-    cases = [("bubble", micros, schedule) for micros in (8, 16, 32) for schedule in ("1f1b", "gpipe", "interleaved", "zb-h1")]
+    cases = [("bubble", int(micros), schedule) for micros in args.micros.split(",") for schedule in schedules]
     parts = {"interleaved": 2, "zb-h1": 3}  # of the others' bubble
     with Home() as home:
         for name, micros, schedule in cases:

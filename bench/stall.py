@@ -263,6 +263,8 @@ def main():
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    if args.pairs < 4:
+        parser.error("--pairs: 4 or more; the first and the last are cut off, and of two a mean has an error")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its home goes with it
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)

@@ -110,6 +110,8 @@ def main():
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    if not (args.old or args.audit or args.checksum):
+        parser.error("nothing to compare: give --old, --audit or --checksum")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its home goes with it
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)

@@ -46,6 +46,8 @@ def main():
     parser.add_argument("--bin", default=str(HERE.parent / "bin"))
     parser.add_argument("--source", default="@PROJECT_SOURCE_DIR@/tests/e2e", help="folder of home.py")
     args = parser.parse_args()
+    if args.steps < 3:
+        parser.error("--steps: 3 or more; the first two don't count")
     os.environ["CAIRN_BIN"] = args.bin
     sys.path.insert(0, args.source)
     from home import Home

@@ -354,27 +354,29 @@ def case_queue(Coordinator, args, _):
 # ---- a start ----
 
 def copy_ended(db, ended, wanted):
-    """Rows of the ended jobs again, under other ids, until there are so many jobs."""
+    """Rows of the ended jobs again, under other ids, until there are so many jobs. A table's own number of a row (SQLite's
+    rowid under a name) is left to SQLite."""
     tables = {}
     for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
-        columns = [row[1] for row in db.execute(f"PRAGMA table_info({name})")]
+        info = list(db.execute(f"PRAGMA table_info({name})"))
+        columns, keys = [row[1] for row in info], [row for row in info if row[5]]
+        own = keys[0][1] if len(keys) == 1 and keys[0][2] == "INTEGER" else None
         key = "id" if name == "jobs" else "job"
         if key in columns:
-            tables[name] = (key, columns)
+            tables[name] = (key, [column for column in columns if column != own])
     seq = db.execute("SELECT max(seq) FROM jobs").fetchone()[0]
     for number in range(wanted - len(ended)):
         old, new = ended[number % len(ended)], f"j-copy{number:06d}"
         seq += 1
         for name, (key, columns) in tables.items():
-            kept = [c for c in columns if not (c == "seq" and name == "events")]
-            picked = [":new" if c == key else ":seq" if c == "seq" else c for c in kept]
-            db.execute(f"INSERT INTO {name}({','.join(kept)}) SELECT {','.join(picked)} FROM {name} WHERE {key} = :old",
+            picked = [":new" if c == key else ":seq" if c == "seq" else c for c in columns]
+            db.execute(f"INSERT INTO {name}({','.join(columns)}) SELECT {','.join(picked)} FROM {name} WHERE {key} = :old",
                        {"new": new, "old": old, "seq": seq})
     db.commit()
 
 
 def make_journal(place, args):
-    ranks, models = 2, min(20, args.ended)
+    ranks, models = 2, min(20, args.ended // 2)  # the others are copies of these
     fleet = one_fleet(place, ranks * max(args.alive, models), args, "--step-ms", 200, "--beat-ms", 1000)
     ended = place.submit_many(models, ranks=ranks, steps=FOREVER, every=20)
     place.until(lambda: fleet.count("committed") >= 3 * ranks * models, 300, "three saves of each")
