@@ -72,6 +72,8 @@ static const struct option down_options[] = {
 
 static const struct option open_options[] = {
     { "viewer", '\0', OPTION_FLAG, AT(viewer), NULL, "one who may look only" },
+    { "revoke", '\0', OPTION_FLAG, AT(revoke), NULL,
+      "let nobody in any more by what was made so far" },
     { 0 },
 };
 
@@ -236,8 +238,9 @@ static const struct command rows[] = {
       "Prints a link that lets one browser in, once, within a minute, and opens it where there is "
       "a\n"
       "screen. From another machine: ssh -L PORT:127.0.0.1:PORT, then the link there; the link\n"
-      "of a page beyond this machine (cairn up --page HOST:PORT) works from any.",
-      "open\nopen --viewer", open_options, cmd_open },
+      "of a page beyond this machine (cairn up --page HOST:PORT) works from any.\n"
+      "--revoke ends all sessions, links and tokens of the page; certificates stay good.",
+      "open\nopen --viewer\nopen --revoke", open_options, cmd_open },
     { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
       "(exit 2). FILE - is standard input.",

@@ -338,6 +338,19 @@ static void renew_if_due(struct observer *o)
         renew_certificate(o);
 }
 
+/* Who removes the key ends all sessions and tokens. */
+static void look_at_key(struct observer *o)
+{
+    bool changed = false;
+    const enum status st = sessions_look(&o->sessions, &o->paths, &changed);
+    if (st != ST_OK && changed) {
+        LOG_WARN(&o->log, "observer/key can't be made anew: %s; sessions and tokens are worthless",
+                 status_string(st));
+    }
+    if (st == ST_OK && changed)
+        LOG_INFO(&o->log, "observer/key is another one: earlier sessions and tokens are worthless");
+}
+
 static void wait_for_end(struct observer *o)
 {
     struct pollfd wait = { .fd = o->signal_fd, .events = POLLIN };
@@ -346,6 +359,7 @@ static void wait_for_end(struct observer *o)
         (void)poll(&wait, 1, WATCHDOG_BEAT_MS);
         watchdog_beat(o->watchdog_fd);
         renew_if_due(o);
+        look_at_key(o);
         while (read(o->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
             if (!is_left(o, info.ssi_signo))
                 return;

@@ -39,6 +39,7 @@ struct arguments {
     const char *advertise, *paths; /* of a coordinator */
     const char *page;              /* of an observer */
     bool viewer;                   /* of a link to the page */
+    bool revoke;                   /* all that let anybody in to the page */
     const char *device;
     const char *names, *dtype, *only;  /* of an export */
     const char *job_file, *to;         /* of an import */

@@ -1,6 +1,7 @@
 /* open: lets a browser in to the page, by a link that works once (observer/http/session.h). */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,14 @@
 #include "client/home/home.h"
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/io.h"
 
-#define CODE_BYTES 33
-#define PAGE_BYTES 512 /* of the file with its address */
-#define LINK_BYTES (PAGE_BYTES + 64)
+#define CODE_BYTES     33
+#define PAGE_BYTES     512 /* of the file with its address */
+#define LINK_BYTES     (PAGE_BYTES + 64)
+#define REVOKE_MS      10000
+#define REVOKE_LOOK_MS 100
 
 extern char **environ;
 
@@ -69,8 +73,63 @@ static void start_browser(const struct client *client, const char *link)
     (void)posix_spawn_file_actions_destroy(&files);
 }
 
+/* ---- the end of all sessions ---- */
+
+/* Whether the observer has a key and an operator's token that aren't those of before. */
+static bool is_renewed(const char *key, const char *token, const char *before)
+{
+    auto_free char *now = NULL;
+    size_t size = 0;
+    return access(key, F_OK) == 0 &&
+           io_read_file(io_system(), token, PAGE_BYTES, &now, &size) == ST_OK && size > 0 &&
+           strcmp(now, before) != 0;
+}
+
+static enum exit_code tell_revoked(struct client *client, const char *rest)
+{
+    client_note(client,
+                "sessions, links and tokens of the page that were made so far are worthless%s\n",
+                rest);
+    return EXIT_DONE;
+}
+
+/* The observer looks at its key once a second (observer/http/session.h). */
+static enum exit_code revoke_all(struct client *client)
+{
+    char key[LIMIT_PATH], token[LIMIT_PATH];
+    auto_free char *before = NULL;
+    size_t size = 0;
+    pid_t pid;
+    enum status st = paths_join(&client->paths, key, sizeof(key), "observer/key");
+    if (st == ST_OK)
+        st = paths_join(&client->paths, token, sizeof(token), "observer/token");
+    if (st == ST_OK)
+        st = io_read_file(io_system(), token, PAGE_BYTES, &before, &size);
+    if (st == ST_NOT_FOUND)
+        return tell_revoked(client, ": there are none");
+    if (st == ST_OK && unlink(key) != 0 && errno != ENOENT)
+        st = status_from_errno(errno);
+    if (st != ST_OK) {
+        client_error("%s/observer: %s", client->paths.home, status_string(st));
+        return exit_of_status(st);
+    }
+    if (home_processes(&client->paths, HOME_OBSERVER, &pid, 1) == 0)
+        return tell_revoked(client, "; 'cairn up' makes new ones");
+    for (int64_t end = clock_mono_ms(clock_system()) + REVOKE_MS;
+         clock_mono_ms(clock_system()) < end; (void)poll(NULL, 0, REVOKE_LOOK_MS)) {
+        if (is_renewed(key, token, before))
+            return tell_revoked(client, "");
+    }
+    client_error("the page's server (process %d) hasn't taken the key back within %d s: end it by "
+                 "'kill -KILL %d', 'cairn up' has it again; then 'cairn open --revoke' once more",
+                 (int)pid, REVOKE_MS / 1000, (int)pid);
+    return EXIT_UNREACHABLE;
+}
+
 enum exit_code cmd_open(struct client *client)
 {
+    if (client->args.revoke)
+        return revoke_all(client);
     char path[LIMIT_PATH], code[CODE_BYTES], link[LINK_BYTES];
     auto_free char *url = NULL;
     size_t size = 0;

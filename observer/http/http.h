@@ -39,7 +39,7 @@ struct http_parts {
     struct coordinator *coordinator;
     struct poll *poll;
     struct cache *cache;
-    const struct sessions *sessions;
+    struct sessions *sessions;
     const struct log *log;
     const struct identity_files *tls; /* NULL: plain HTTP, for this machine only */
     const char *host; /* served there, beside names that go by themselves; or NULL */

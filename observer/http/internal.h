@@ -31,6 +31,7 @@ struct http_who {
     struct identity_behalf is;      /* its role: IDENTITY_NOBODY, or any that a certificate has */
     char cluster[IDENTITY_CLUSTER]; /* of a certificate; else "" */
     int64_t until_s;                /* of what shows it, Unix time */
+    uint32_t keys;                  /* of a session or token: sessions_keys() before; else 0 */
     struct reason refusal;          /* of a certificate that won't do; else "" */
 };
 

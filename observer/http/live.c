@@ -24,6 +24,7 @@
 struct live {
     struct http *http;
     int64_t until_s; /* what shows who looks is good until then, Unix time */
+    uint32_t keys;   /* and while there are so many (observer/http/session.h); 0: a certificate */
     struct buf out;  /* events that wait to be sent */
     size_t sent;     /* of out */
     bool over;       /* nothing comes after what waits */
@@ -91,7 +92,8 @@ static void free_live(void *arg)
 
 static bool is_expired(const struct live *live)
 {
-    return clock_wall_ms(clock_system()) / 1000 >= live->until_s;
+    return clock_wall_ms(clock_system()) / 1000 >= live->until_s ||
+           (live->keys != 0 && live->keys != sessions_keys(live->http->parts.sessions));
 }
 
 /* Never answers 0: it waits itself. */
@@ -133,6 +135,7 @@ static enum MHD_Result start_live(struct http_request *request, void (*look)(str
     }
     live->http = http;
     live->until_s = request->who.until_s;
+    live->keys = request->who.keys;
     live->look = look;
     live->logs = logs;
     live->place.next_step = request_number(request, "from", 0, UINT64_MAX);

@@ -39,7 +39,7 @@ enum MHD_Result look_page(struct http_request *request)
 enum MHD_Result look_open(struct http_request *request)
 {
     char token[IDENTITY_TOKEN], cookie[IDENTITY_TOKEN + sizeof(COOKIE_FORMAT) + 32];
-    const struct sessions *sessions = request->http->parts.sessions;
+    struct sessions *sessions = request->http->parts.sessions;
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     const enum identity_role role =
         session_link(sessions, request_parameter(request, "code"), now_s);

@@ -13,28 +13,48 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "identity/invite.h"
 
-#define CODE_DIGITS 32
-#define FOR_EVER    0xffffffffLL
-#define RANDOM_AT   9 /* of a token */
+#define CODE_DIGITS    32
+#define FOR_EVER       0xffffffffLL
+#define SESSION_HEADER (IDENTITY_TOKEN + 32) /* bytes of a file with a token, at most */
+#define RANDOM_AT      9                     /* of a token */
 
-void session_make(const struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
+/* The key may change while it is used. */
+static void copy_key(struct sessions *sessions, char out[IDENTITY_TOKEN])
+{
+    (void)pthread_mutex_lock(&sessions->mutex);
+    memcpy(out, sessions->key, IDENTITY_TOKEN);
+    (void)pthread_mutex_unlock(&sessions->mutex);
+}
+
+uint32_t sessions_keys(struct sessions *sessions)
+{
+    (void)pthread_mutex_lock(&sessions->mutex);
+    const uint32_t keys = sessions->keys;
+    (void)pthread_mutex_unlock(&sessions->mutex);
+    return keys;
+}
+
+void session_make(struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
                   char out[IDENTITY_TOKEN])
 {
+    char key[IDENTITY_TOKEN];
     uint8_t random[12];
+    copy_key(sessions, key);
     CHECK(getrandom(random, sizeof(random), 0) == (ssize_t)sizeof(random));
     (void)snprintf(out, IDENTITY_TOKEN, "%c%08" PRIx32, role == IDENTITY_OPERATOR ? 'a' : 'b',
                    (uint32_t)until_unix_s);
     for (size_t i = 0; i < sizeof(random); i++)
         (void)snprintf(out + RANDOM_AT + 2 * i, 3, "%02x", random[i]);
-    identity_seal(sessions->key, out);
+    identity_seal(key, out);
 }
 
-enum identity_role session_role(const struct sessions *sessions, const char *token,
-                                int64_t now_unix_s)
+enum identity_role session_role(struct sessions *sessions, const char *token, int64_t now_unix_s)
 {
-    if (token == NULL || !identity_sealed(sessions->key, token) ||
-        session_until_s(token) <= now_unix_s)
+    char key[IDENTITY_TOKEN];
+    copy_key(sessions, key);
+    if (token == NULL || !identity_sealed(key, token) || session_until_s(token) <= now_unix_s)
         return IDENTITY_NOBODY;
     return token[0] == 'a' ? IDENTITY_OPERATOR : IDENTITY_VIEWER;
 }
@@ -101,49 +121,129 @@ static enum status make_folder(const struct paths *paths, const char *name, char
     return chmod(out, 0700) == 0 ? ST_OK : status_from_errno(errno);
 }
 
-/* One that is there and good stays: who reads it meanwhile gets it whole, and a full disk is no
+/* What is there and good stays: who reads it meanwhile gets it whole, and a full disk is no
  * trouble. */
-static enum status write_token(const struct sessions *sessions, const struct paths *paths,
-                               enum identity_role role, const char *name)
+static enum status write_private(const char *path, const char *text)
 {
-    char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1] = "";
-    const enum status st = paths_join(paths, path, sizeof(path), "observer/%s", name);
-    if (st != ST_OK)
-        return st;
+    char there[SESSION_HEADER + 1] = "";
+    const ssize_t size = (ssize_t)strlen(text);
     auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || fchmod(fd, 0600) != 0)
         return status_from_errno(errno);
-    const ssize_t there = pread(fd, token, IDENTITY_TOKEN, 0);
-    if (there == IDENTITY_TOKEN && token[IDENTITY_TOKEN - 1] == '\n') {
-        token[IDENTITY_TOKEN - 1] = '\0';
-        if (session_role(sessions, token, FOR_EVER - 1) == role)
-            return ST_OK;
-    }
-    session_make(sessions, role, FOR_EVER, token);
-    token[IDENTITY_TOKEN - 1] = '\n';
-    token[IDENTITY_TOKEN] = '\0';
-    const ssize_t size = (ssize_t)strlen(token);
-    const ssize_t written = pwrite(fd, token, (size_t)size, 0);
+    if (pread(fd, there, sizeof(there) - 1, 0) == size && memcmp(there, text, (size_t)size) == 0)
+        return ST_OK;
+    const ssize_t written = pwrite(fd, text, (size_t)size, 0);
     if (written == size)
         return ftruncate(fd, size) == 0 ? ST_OK : status_from_errno(errno);
     return written < 0 ? status_from_errno(errno) : ST_FULL;
 }
 
+/* The token that a file holds, if it is this role's under this key. */
+static bool read_token(struct sessions *sessions, const char *path, enum identity_role role,
+                       char token[IDENTITY_TOKEN])
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || pread(fd, token, IDENTITY_TOKEN, 0) != IDENTITY_TOKEN ||
+        token[IDENTITY_TOKEN - 1] != '\n')
+        return false;
+    token[IDENTITY_TOKEN - 1] = '\0';
+    return session_role(sessions, token, FOR_EVER - 1) == role;
+}
+
+/* A token, and the line of HTTP that shows it. */
+static enum status write_token(struct sessions *sessions, const struct paths *paths,
+                               enum identity_role role, const char *prefix)
+{
+    char path[LIMIT_PATH], header[LIMIT_PATH], token[IDENTITY_TOKEN], text[SESSION_HEADER];
+    enum status st = paths_join(paths, path, sizeof(path), "observer/%stoken", prefix);
+    if (st == ST_OK)
+        st = paths_join(paths, header, sizeof(header), "observer/%sheader", prefix);
+    if (st != ST_OK)
+        return st;
+    if (!read_token(sessions, path, role, token))
+        session_make(sessions, role, FOR_EVER, token);
+    (void)snprintf(text, sizeof(text), "%s\n", token);
+    st = write_private(path, text);
+    (void)snprintf(text, sizeof(text), "Authorization: Bearer %s\n", token);
+    return st == ST_OK ? write_private(header, text) : st;
+}
+
+static struct session_file file_at(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0)
+        return (struct session_file){ 0 };
+    return (struct session_file){ .inode = info.st_ino,
+                                  .size = (uint64_t)info.st_size,
+                                  .changed = info.st_ctim };
+}
+
+static bool same_file(const struct session_file *a, const struct session_file *b)
+{
+    return a->inode == b->inode && a->size == b->size && a->changed.tv_sec == b->changed.tv_sec &&
+           a->changed.tv_nsec == b->changed.tv_nsec;
+}
+
+/* The key in the file, or one that nobody has where there can be none. *out_changed: it is another
+ * one than before. */
+static enum status take_key(struct sessions *sessions, const char *path, bool *out_changed)
+{
+    char key[IDENTITY_TOKEN];
+    const enum status st = identity_key_at(path, key);
+    if (st != ST_OK) {
+        uint8_t bytes[(IDENTITY_TOKEN - 1) / 2];
+        CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes));
+        identity_secret_make(bytes, key);
+    }
+    (void)pthread_mutex_lock(&sessions->mutex);
+    *out_changed = memcmp(key, sessions->key, sizeof(key)) != 0;
+    memcpy(sessions->key, key, sizeof(key));
+    sessions->keys += *out_changed ? 1 : 0;
+    (void)pthread_mutex_unlock(&sessions->mutex);
+    explicit_bzero(key, sizeof(key));
+    sessions->of_key = st == ST_OK ? file_at(path) : (struct session_file){ 0 };
+    return st;
+}
+
+static enum status write_tokens(struct sessions *sessions, const struct paths *paths)
+{
+    enum status st = write_token(sessions, paths, IDENTITY_OPERATOR, "");
+    if (st == ST_OK)
+        st = write_token(sessions, paths, IDENTITY_VIEWER, "viewer-");
+    if (st == ST_OK)
+        drop_links(sessions);
+    return st;
+}
+
 enum status sessions_open(struct sessions *sessions, const struct paths *paths)
 {
     char path[LIMIT_PATH];
+    bool changed = false;
+    CHECK(pthread_mutex_init(&sessions->mutex, NULL) == 0);
     enum status st = make_folder(paths, "observer", path);
     if (st == ST_OK)
         st = make_folder(paths, "observer/links", sessions->links);
     if (st == ST_OK)
         st = paths_join(paths, path, sizeof(path), "observer/key");
     if (st == ST_OK)
-        st = identity_key_at(path, sessions->key);
+        st = take_key(sessions, path, &changed);
+    return st == ST_OK ? write_tokens(sessions, paths) : st;
+}
+
+enum status sessions_look(struct sessions *sessions, const struct paths *paths, bool *out_changed)
+{
+    char path[LIMIT_PATH];
+    *out_changed = false;
+    enum status st = paths_join(paths, path, sizeof(path), "observer/key");
+    if (st != ST_OK)
+        return st;
+    const struct session_file there = file_at(path);
+    if (there.inode != 0 && same_file(&there, &sessions->of_key))
+        return ST_OK;
+    st = take_key(sessions, path, out_changed);
     if (st == ST_OK)
-        st = write_token(sessions, paths, IDENTITY_OPERATOR, "token");
-    if (st == ST_OK)
-        st = write_token(sessions, paths, IDENTITY_VIEWER, "viewer-token");
-    if (st == ST_OK)
-        drop_links(sessions);
+        st = write_tokens(sessions, paths);
+    if (st != ST_OK)
+        sessions->of_key = (struct session_file){ 0 }; /* the next look tries again */
     return st;
 }

@@ -8,18 +8,25 @@
  *      9 23   random
  *
  * so nothing about them is kept, and they outlive a restart. HOME/observer/token has one of an
- * operator that never ends, for `Authorization: Bearer`; HOME/observer/viewer-token a viewer's.
+ * operator that never ends, HOME/observer/viewer-token a viewer's; HOME/observer/header and
+ * viewer-header have them as the line of HTTP that shows them (`curl -H @FILE`): who writes a token
+ * on a command line shows it to all accounts of the machine.
+ *
+ * Another key makes all of them worthless: the file is looked at once a second (sessions_look), and
+ * where it is gone, or has changed, what was sealed under the old one ends, open streams too.
  *
  * A link lets a browser in once: `cairn open` makes the file HOME/observer/links/CODE (CODE: 32
  * hexadecimal digits; in it the role's name), whoever asks for /open?code=CODE within
  * SESSION_LINK_S gets a session, and the file is gone. Who can make such files owns the home.
  *
- * Thread: any.
+ * Thread: any, but sessions_open and sessions_look on one.
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "common/limits.h"
 #include "common/paths.h"
@@ -29,20 +36,38 @@
 #define SESSION_S      43200 /* of a browser: 12 hours */
 #define SESSION_LINK_S 60
 
+/* What a file is known by, without a look into it. */
+struct session_file {
+    uint64_t inode, size;
+    struct timespec changed;
+};
+
 struct sessions {
+    pthread_mutex_t mutex; /* of what another key changes */
     char key[IDENTITY_TOKEN];
-    char links[LIMIT_PATH]; /* the folder */
+    uint32_t keys;              /* how many there were: another number, another key */
+    struct session_file of_key; /* all 0: it couldn't be made */
+    char links[LIMIT_PATH];     /* the folder */
 };
 
 /* Makes HOME/observer and what is in it. */
 MUST_CHECK enum status sessions_open(struct sessions *sessions, const struct paths *paths);
 
+/* Takes another key where the file with it was removed or written: nobody is let in by what the old
+ * one had sealed from then on, also where the new one can't be kept, which is an error and is tried
+ * again with the next look. *out_changed: it did. */
+MUST_CHECK enum status sessions_look(struct sessions *sessions, const struct paths *paths,
+                                     bool *out_changed);
+
+/* The number of keys that there were so far. */
+uint32_t sessions_keys(struct sessions *sessions);
+
 /* A token of that role until then. */
-void session_make(const struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
+void session_make(struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
                   char out[IDENTITY_TOKEN]);
 
 /* Whose token that is at this time: IDENTITY_OPERATOR, _VIEWER or _NOBODY, as that of NULL is. */
-enum identity_role session_role(const struct sessions *sessions, const char *token,
+enum identity_role session_role(struct sessions *sessions, const char *token,
                                 int64_t now_unix_s);
 
 /* Of one that is somebody's: which one, as people are shown it, and when it ends. The digits are

@@ -53,7 +53,9 @@ static void take_certificate(const struct http_request *request, int64_t now_s,
 static void take_token(const struct http_request *request, const char *token, int64_t now_s,
                        struct http_who *who)
 {
-    const enum identity_role role = session_role(request->http->parts.sessions, token, now_s);
+    struct sessions *sessions = request->http->parts.sessions;
+    who->keys = sessions_keys(sessions); /* before: another key meanwhile ends what it opens */
+    const enum identity_role role = session_role(sessions, token, now_s);
     who->is.role = role;
     who->is.who[0] = '\0';
     if (role == IDENTITY_NOBODY)

@@ -21,9 +21,9 @@ RUNS = {
     "steps": ("--pairs 1 --steps 2 --batch 4 --audit", ["audit/processor", "audit/wall"]),
     "recovery": ("--rounds 1 --block 1 --cases 2-kill --modes live", ["2-kill, live"]),
     "unequal": ("--seconds 1 --only one --batch 1024 --lanes 16", ["one"]),
-    "pipeline": ("--rounds 1 --steps 4 --micros 2 --schedules 1f1b", ["bubble 1f1b m 2", "zero 1, two workers"]),
+    "pipeline": ("--rounds 1 --steps 4 --micros 8 --schedules 1f1b", ["bubble 1f1b m 8", "zero 1, two workers"]),
     "stall": ("--pairs 4 --only copies --batch 4", ["copies/step"]),
-    "page": ("--jobs 2 --rows 200 --rounds 1 --only answers,memory", ["answers/", "memory/cairnd"]),
+    "page": ("--jobs 2 --rows 200 --rounds 1 --only answers,memory", ["page/cold/keep/median", "memory/cairnd"]),
 }
 # Others: what each says of itself, or what runs it.
 TEXTS = {"live": "4 1", "restore": "--ranks 2 --mb 4 --rounds 1 --store 1000 --dir HERE"}

@@ -291,6 +291,14 @@ def test_who_acted_is_in_the_history(home, operator):
             line["method"] for line in lines if line["actor"] == f"{name}@page" and line["peer"].endswith(" for 127.0.0.1")}
 
 
+def let_in(place):
+    """The cookie of a browser that `cairn open` lets in."""
+    link = urlsplit(place.cairn("open").stdout.strip())
+    status, headers, _ = Browser(place).ask(f"{link.path}?{link.query}")
+    assert status == 303
+    return headers["Set-Cookie"].partition(";")[0]
+
+
 def test_a_link_lets_a_browser_in_once(home):
     for flag, role in (((), "operator"), (("--viewer",), "viewer")):
         link = urlsplit(home.cairn("open", *flag).stdout.strip())
@@ -308,6 +316,37 @@ def test_a_link_lets_a_browser_in_once(home):
     assert Browser(home).ask("/open?code=" + "0" * 32)[0] == 403
     assert Browser(home).ask("/open?code=../../token")[0] == 403
     assert Browser(home).ask("/open")[0] == 403
+
+
+def test_what_let_anybody_in_is_taken_back():
+    """By the command, and by the removed file that docs/page.md names; open streams end, too."""
+    with Home() as place:
+        begin = Browser(place, (place.home / "observer/token").read_text(encoding="ascii").strip())
+        session = let_in(place)
+        answers = []
+        reader = threading.Thread(target=lambda: answers.append(begin.raw("GET", "/api/v1/live")), daemon=True)
+        reader.start()
+        begin.json("/api/v1/session")
+        place.cairn("open", "--revoke")
+        assert begin.ask("/api/v1/session")[0] == 401
+        assert begin.ask("/api/v1/session", Cookie=session)[0] == 401
+        reader.join(30)
+        assert not reader.is_alive() and answers[0].startswith(b"HTTP/1.1 200")
+        again = Browser(place, (place.home / "observer/token").read_text(encoding="ascii").strip())
+        again.json("/api/v1/session")
+        (place.home / "observer/key").unlink()
+        until(lambda: again.ask("/api/v1/session")[0] == 401, 10, "the key that is gone is noticed")
+        newest = Browser(place, (place.home / "observer/token").read_text(encoding="ascii").strip())
+        until(lambda: newest.ask("/api/v1/session")[0] == 200, 10, "the new token is good")
+
+
+def test_scripts_show_the_token_by_a_file(home):
+    """The line of docs/page.md: nothing of the token on curl's command line."""
+    page = (Path(__file__).parents[2] / "docs/page.md").read_text(encoding="utf-8")
+    line = re.search(r"^    (curl .*api/v1/jobs)$", page, re.M)[1]
+    assert "token" not in line
+    done = subprocess.run(["bash", "-c", line], env=home.env, capture_output=True, text=True, timeout=60, check=True)
+    assert "jobs" in json.loads(done.stdout)
 
 
 def test_other_names_lead_nowhere(home, operator):

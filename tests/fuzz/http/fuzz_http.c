@@ -449,7 +449,7 @@ static void play(struct game *game, uint8_t kind, const uint8_t *data, size_t si
 
 /* ---- parts ---- */
 
-static void read_tokens(const struct world *world, const uint8_t *data, size_t size)
+static void read_tokens(struct world *world, const uint8_t *data, size_t size)
 {
     char token[IDENTITY_TOKEN], *text = malloc(size + 1);
     CHECK(text != NULL);

@@ -194,8 +194,13 @@ static void a_link_is_no_path(void **state)
 
 static void what_is_kept_is_its_owners(void **state)
 {
-    static const char *const names[] = { "observer", "observer/links", "observer/key",
-                                         "observer/token", "observer/viewer-token" };
+    static const char *const names[] = { "observer",
+                                         "observer/links",
+                                         "observer/key",
+                                         "observer/token",
+                                         "observer/viewer-token",
+                                         "observer/header",
+                                         "observer/viewer-header" };
     char path[LIMIT_PATH];
     struct stat info;
     (void)state;
@@ -204,6 +209,69 @@ static void what_is_kept_is_its_owners(void **state)
         assert_int_equal(stat(path, &info), 0);
         assert_int_equal(info.st_mode & 077, 0);
     }
+}
+
+/* Nobody is let in by what another key sealed, from the next look on. */
+static void the_key_taken_away_ends_all(void **state)
+{
+    char session[IDENTITY_TOKEN], before[IDENTITY_TOKEN + 1], after[IDENTITY_TOKEN + 1];
+    char path[LIMIT_PATH];
+    struct paths paths;
+    bool changed = true;
+    (void)state;
+    assert_int_equal(paths_open(&paths), ST_OK);
+    session_make(&sessions, IDENTITY_OPERATOR, 0xfffffff0, session);
+    read_token("token", before);
+    assert_int_equal(sessions_look(&sessions, &paths, &changed), ST_OK);
+    assert_false(changed);
+    const uint32_t keys = sessions_keys(&sessions);
+    (void)snprintf(path, sizeof(path), "%s/observer/key", home);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(sessions_look(&sessions, &paths, &changed), ST_OK);
+    assert_true(changed);
+    assert_int_equal(sessions_keys(&sessions), keys + 1);
+    assert_int_equal(session_role(&sessions, session, 1000), IDENTITY_NOBODY);
+    assert_int_equal(session_role(&sessions, before, 1000), IDENTITY_NOBODY);
+    read_token("token", after);
+    assert_int_equal(session_role(&sessions, after, 1000), IDENTITY_OPERATOR);
+    assert_int_equal(sessions_look(&sessions, &paths, &changed), ST_OK);
+    assert_false(changed);
+}
+
+/* Where no key can be kept the old one is worthless all the same; the next look tries again. */
+static void a_key_that_cannot_be_made_lets_nobody_in(void **state)
+{
+    char before[IDENTITY_TOKEN + 1], after[IDENTITY_TOKEN + 1], path[LIMIT_PATH];
+    struct paths paths;
+    bool changed = false;
+    (void)state;
+    assert_int_equal(paths_open(&paths), ST_OK);
+    read_token("token", before);
+    (void)snprintf(path, sizeof(path), "%s/observer/key", home);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_not_equal(sessions_look(&sessions, &paths, &changed), ST_OK);
+    assert_true(changed);
+    assert_int_equal(session_role(&sessions, before, 1000), IDENTITY_NOBODY);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(sessions_look(&sessions, &paths, &changed), ST_OK);
+    read_token("token", after);
+    assert_int_equal(session_role(&sessions, after, 1000), IDENTITY_OPERATOR);
+}
+
+static void a_header_is_the_token_as_a_line_of_http(void **state)
+{
+    char token[IDENTITY_TOKEN + 1], path[LIMIT_PATH], expected[200], line[200] = "";
+    (void)state;
+    read_token("viewer-token", token);
+    (void)snprintf(path, sizeof(path), "%s/observer/viewer-header", home);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    assert_int_equal(fgetc(file), EOF);
+    assert_int_equal(fclose(file), 0);
+    (void)snprintf(expected, sizeof(expected), "Authorization: Bearer %s\n", token);
+    assert_string_equal(line, expected);
 }
 
 int main(void)
@@ -219,6 +287,9 @@ int main(void)
         cmocka_unit_test(a_link_is_no_path),
         cmocka_unit_test(tokens_outlive_a_restart),
         cmocka_unit_test(a_token_file_of_another_kind_is_written_anew),
+        cmocka_unit_test(the_key_taken_away_ends_all),
+        cmocka_unit_test(a_key_that_cannot_be_made_lets_nobody_in),
+        cmocka_unit_test(a_header_is_the_token_as_a_line_of_http),
         cmocka_unit_test(what_is_kept_is_its_owners),
     };
     return cmocka_run_group_tests(tests, open_all, NULL);
