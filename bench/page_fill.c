@@ -213,7 +213,7 @@ static bool load_model(struct journal *journal, const char *id, struct model *mo
         return false;
     }
     CHECK(journal_list_jobs(journal, "", JOURNAL_JOBS_MAX, take_summary, model) == ST_OK);
-    CHECK(journal_each_generation(journal, id, take_generation, model) == ST_OK);
+    CHECK(journal_each_generation(journal, id, UINT32_MAX, take_generation, model) == ST_OK);
     CHECK(journal_each_event(journal, id, EVENTS, take_event, model) == ST_OK);
     CHECK(journal_each_ckpt(journal, id, take_ckpt, model) == ST_OK);
     CHECK(journal_each_rank(journal, id, take_rank, model) == ST_OK);

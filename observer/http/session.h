@@ -67,8 +67,7 @@ void session_make(struct sessions *sessions, enum identity_role role, int64_t un
                   char out[IDENTITY_TOKEN]);
 
 /* Whose token that is at this time: IDENTITY_OPERATOR, _VIEWER or _NOBODY, as that of NULL is. */
-enum identity_role session_role(struct sessions *sessions, const char *token,
-                                int64_t now_unix_s);
+enum identity_role session_role(struct sessions *sessions, const char *token, int64_t now_unix_s);
 
 /* Of one that is somebody's: which one, as people are shown it, and when it ends. The digits are
  * six of its random ones, and help nobody to guess the rest. */
