@@ -109,6 +109,24 @@ static enum status put_checkpoints(struct client *client, const char *word, stru
     return put_steps(client, job, out);
 }
 
+/* Names come from elsewhere, and a shell gets them: only what a name may be, and JOB@STEP. */
+static void drop_odd_lines(struct buf *out)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-";
+    char *to = out->data;
+    for (const char *from = out->data; *from != '\0';) {
+        const size_t size = strcspn(from, "\n") + 1; /* each line has its end */
+        if (from[0] != '-' && strspn(from, plain) + 1 == size) {
+            memmove(to, from, size);
+            to += size;
+        }
+        from += size;
+    }
+    *to = '\0';
+    out->size = (size_t)(to - out->data);
+}
+
 enum exit_code cmd_complete(struct client *client)
 {
     const char *kind = client->args.operands[0];
@@ -124,5 +142,7 @@ enum exit_code cmd_complete(struct client *client)
         st = put_webhooks(client, &out);
     if (strcmp(kind, "checkpoints") == 0)
         st = put_checkpoints(client, word, &out);
+    if (st == ST_OK && out.size > 0)
+        drop_odd_lines(&out);
     return st == ST_OK && out.size > 0 ? output_text(out.data) : EXIT_DONE;
 }

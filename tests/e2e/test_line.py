@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -125,4 +126,60 @@ def test_no_words_of_others_steer_a_terminal(line, monkeypatch):
     assert json.loads(line("logs", "j", "-o", "jsonl").stdout.split("\n")[1])["msg"] == hostile.WORDS
     assert "\x1b[6n" in line("why", "j").stdout
     assert "\x1b" not in line("show", "refused", code=3).stderr
+    served.server.stop(0)
+
+
+# ---- addresses ----
+
+@pytest.mark.parametrize("address", ["bogus", "127.0.0.1", "127.0.0.1:-1", "127.0.0.1:99999", "127.0.0.1:", ":7000", "a b:1"])
+def test_up_says_at_once_that_an_address_is_none(line, address):
+    assert "ADDRESS:PORT" in line("up", "--listen", address, code=2).stderr
+    assert not (line.dir / "home" / "log").exists()
+
+
+def test_up_says_that_an_address_is_taken(line):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        said = line("up", "--listen", address, code=4).stderr
+    assert f"--listen {address}: the address is in use by another program" in said, said
+    log = (line.dir / "home" / "log" / "supervisor.log").read_text()
+    assert log.count("started cairnd") == 1 and "not started again" in log, log
+
+
+# ---- TAB ----
+
+RUN = {"bash": "COMP_LINE='cairn show '; COMP_POINT=11; _cairn; printf '%s\\n' \"${COMPREPLY[@]}\"",
+       "zsh": "compadd() { shift; print -l -- \"$@\" }; compdef() { }; words=(cairn show ''); CURRENT=3; PREFIX=''; _cairn",
+       "fish": "complete -C 'cairn show '"}
+
+
+@pytest.mark.parametrize("shell", list(RUN))
+def test_tab_runs_nothing_of_what_a_name_says(line, shell):
+    """A stand-in `cairn` has names that no coordinator of ours gives: neither run nor expanded by the shell."""
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell}")
+    names = ["$(touch made)", "`touch made`", "$((1+1))", "${HOME}", "~", "*", ";touch made", "'", '"', "a'b", "\\", "job-1"]
+    script = line("completion", shell).stdout
+    folder = line.dir / "stand-in"
+    folder.mkdir()
+    (folder / "cairn").write_text("#!/bin/sh\ncat <<'end'\n" + "\n".join(names) + "\nend\n")
+    (folder / "cairn").chmod(0o755)
+    (folder / "script").write_text(script)
+    done = subprocess.run([shell, "-c", f"{'autoload -U compinit; ' if shell == 'zsh' else ''}source {folder / 'script'}; {RUN[shell]}"],
+                          cwd=line.dir, text=True, timeout=60, check=False, capture_output=True, stdin=subprocess.DEVNULL,
+                          env=dict(line.env, PATH=f"{folder}:{os.environ['PATH']}"))
+    assert "job-1" in done.stdout.split(), done
+    assert not (line.dir / "made").exists()
+    assert {"$(touch", "${HOME}", "*"} <= set(done.stdout.replace("\\", "").split()), done
+
+
+def test_names_that_none_is_are_not_offered(line):
+    control = hostile.messages(line.dir)
+    (line.dir / "home").mkdir(mode=0o700)
+    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock", [])
+    for kind in ("jobs", "nodes", "checkpoints"):
+        assert line("complete", kind, "--", "").stdout == ""
+    assert line("complete", "checkpoints", "--", "job@").stdout.split() == ["job@1", "job@all"]
     served.server.stop(0)

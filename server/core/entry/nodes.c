@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "identity/identity.h"
 #include "server/core/internal.h"
 
 /* ---- reconciliation ---- */
@@ -146,8 +147,8 @@ static void refuse_rival(struct core *core, struct core_conn *conn, struct core_
 static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
                                      const Cairn__V1__AgentHello *hello)
 {
-    if (!hello->node[0] || strlen(hello->node) >= LIMIT_NAME || strlen(hello->host) >= LIMIT_NAME ||
-        strlen(hello->device) >= 32 || hello->slots > LIMIT_SLOTS || strchr(hello->node, ',')) {
+    if (!identity_name_valid(hello->node) || strlen(hello->host) >= LIMIT_NAME ||
+        strlen(hello->device) >= 32 || hello->slots > LIMIT_SLOTS) {
         core_hang_up(core, conn, RPC_INVALID_ARGUMENT,
                      "this hello has no usable name, host or size");
         return NULL;

@@ -547,6 +547,21 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     far_close_agent(w, &agent);
 }
 
+static void an_agent_has_a_name_that_any_shell_may_see(void **state)
+{
+    struct core_world *w = *state;
+    static const char *const names[] = {
+        "", "$(id)", "a b", "a,b", "-n", "\033[2J", "n;id", "a/b"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct far_end agent;
+        join_remote(w, &agent, names[i]);
+        assert_true(agent.finished && agent.code == RPC_INVALID_ARGUMENT);
+        assert_null(core_node_at(w->core, names[i]));
+        far_close_agent(w, &agent);
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -559,6 +574,7 @@ int main(void)
         CASE(an_agent_of_another_machine_waits_until_the_first_is_lost),
         CASE(a_node_whose_clock_is_wrong_is_told_and_works),
         CASE(an_agent_of_another_version_is_refused),
+        CASE(an_agent_has_a_name_that_any_shell_may_see),
         CASE(a_repeated_save_is_answered_with_the_first),
         CASE(a_trainer_of_another_version_ends_its_generation_with_that_reason),
         CASE(trainers_of_two_versions_are_no_generation),
