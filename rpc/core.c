@@ -136,7 +136,8 @@ bool rpc_address_is_loopback(const char *address)
     return inet_pton(AF_INET, host, &parsed) == 1 && ntohl(parsed.s_addr) >> 24 == 127;
 }
 
-bool rpc_address_is_dialled(const char *address)
+/* The port may be any; false: it is no address. */
+static bool read_address(const char *address, unsigned long *out_port)
 {
     static const char name[] = "0123456789-.ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     char host[INET6_ADDRSTRLEN];
@@ -153,8 +154,20 @@ bool rpc_address_is_dialled(const char *address)
     if (!port || size == 0 || size > HOST_MAX || address + size != port)
         return false;
     char *end;
-    const unsigned long number = strtoul(port + 1, &end, 10);
-    return port[1] >= '0' && port[1] <= '9' && *end == '\0' && number > 0 && number <= UINT16_MAX;
+    *out_port = strtoul(port + 1, &end, 10);
+    return port[1] >= '0' && port[1] <= '9' && *end == '\0' && *out_port <= UINT16_MAX;
+}
+
+bool rpc_address_is_dialled(const char *address)
+{
+    unsigned long port = 0;
+    return read_address(address, &port) && port > 0;
+}
+
+bool rpc_address_is_served(const char *address)
+{
+    unsigned long port = 0;
+    return read_address(address, &port);
 }
 
 void *rpc_alloc(size_t size)

@@ -67,6 +67,8 @@ bool rpc_address_is_loopback(const char *address);
 /* HOST:PORT as others can dial it: a name or an address (of IPv6 in brackets), no scheme, a port
  * from 1. */
 bool rpc_address_is_dialled(const char *address);
+/* The same as a server may listen at it: also port 0. */
+bool rpc_address_is_served(const char *address);
 
 /* What a caller who couldn't connect may do about it, by the detail that it got: a clause, or "" if
  * that doesn't say. tls: it spoke TLS. */

@@ -80,7 +80,10 @@ MUST_CHECK enum status rpc_server_add_service(struct rpc_server *server, Protobu
  * stand stay as they are. While they don't do (one is missing or is garbage, the key doesn't fit)
  * what was read before stays. Callers may come without a certificate; one that they show is
  * verified, and a bad one ends the connection: the caller sees UNAVAILABLE, "Socket closed".
- * Errors: ST_EXISTS   the address can't be bound
+ * Errors: ST_EXISTS   somebody listens there
+ *         ST_NOT_FOUND  this machine has no such address
+ *         ST_REFUSED  no permission, as for ports below 1024
+ *         ST_IO       it can't be bound for another reason
  *         ST_CONFIG   the files don't do; identity/check.h says why
  */
 MUST_CHECK enum status rpc_server_listen(struct rpc_server *server, const char *address,

@@ -378,6 +378,19 @@ static enum status listen_unix(struct daemon *d)
     return st == ST_OK ? io_replace(io_system(), record, path, strlen(path)) : st;
 }
 
+/* Nothing that trying again mends; but a coordinator that served there, and was killed, tries on:
+ * whoever took its port meanwhile may leave it. */
+static enum status refuse_listen(struct daemon *d, const char *served, enum status st)
+{
+    const char *why = st == ST_EXISTS      ? "the address is in use by another program"
+                      : st == ST_NOT_FOUND ? "this machine has no such address"
+                      : st == ST_REFUSED   ? "permission denied: ports below 1024 are root's"
+                                           : status_string(st);
+    d->refused = st != ST_EXISTS || access(served, F_OK) != 0;
+    LOG_ERROR(&d->log, "--listen %s: %s", d->options.listen, why);
+    return st;
+}
+
 static enum status listen_tcp(struct daemon *d)
 {
     char path[LIMIT_PATH], *address = d->address;
@@ -391,10 +404,8 @@ static enum status listen_tcp(struct daemon *d)
     }
     st = rpc_server_listen(d->server, d->options.listen,
                            d->options.tls.cert ? &d->options.tls : NULL, &port);
-    if (st != ST_OK) {
-        LOG_ERROR(&d->log, "%s: %s", d->options.listen, status_string(st));
-        return st;
-    }
+    if (st != ST_OK)
+        return refuse_listen(d, path, st);
     const char *colon = strrchr(d->options.listen, ':');
     (void)snprintf(address, sizeof d->address, "%.*s:%d", (int)(colon - d->options.listen),
                    d->options.listen, port);
@@ -433,10 +444,10 @@ static enum status daemon_start(struct daemon *d)
         st = listen_unix(d);
     if (st == ST_OK)
         st = listen_tcp(d);
-    if (st != ST_OK) {
+    if (st != ST_OK && !d->refused) /* or it has been said */
         LOG_ERROR(&d->log, "can't start: %s", status_string(st));
+    if (st != ST_OK)
         return st;
-    }
     rpc_server_start(d->server);
     return ST_OK;
 }
@@ -526,6 +537,9 @@ static enum status daemon_run(struct daemon *d)
  */
 static void daemon_stop(struct daemon *d)
 {
+    char path[LIMIT_PATH];
+    if (paths_join(&d->paths, path, sizeof path, "cairnd.addr") == ST_OK)
+        (void)unlink(path);
     end_group(d); /* one may linger */
     rpc_health_drain(d->health);
     api_close(&d->api);

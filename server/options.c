@@ -53,6 +53,13 @@ static int check_listen(const struct options *o)
                     stderr);
         return EXIT_USAGE;
     }
+    if (o->listen && !rpc_address_is_served(o->listen)) {
+        (void)fprintf(stderr,
+                      "cairnd: --listen %s: ADDRESS:PORT, as 127.0.0.1:7000 or [::1]:7000; port 0 "
+                      "is any\n",
+                      o->listen);
+        return EXIT_USAGE;
+    }
     if (o->listen && files == 0 && !rpc_address_is_loopback(o->listen)) {
         (void)fprintf(
             stderr,

@@ -469,6 +469,11 @@ enum exit_code cmd_up(struct client *client)
                      client->args.advertise);
         return EXIT_USAGE;
     }
+    if (client->args.listen != NULL && !rpc_address_is_served(client->args.listen)) {
+        client_error("--listen %s: ADDRESS:PORT, as 127.0.0.1:7000 or [::1]:7000; port 0 is any",
+                     client->args.listen);
+        return EXIT_USAGE;
+    }
     char host[LIMIT_PATH];
     if (is_page_beyond(client) && !page_host(client->args.page, host)) {
         client_error("--page %s: 127.0.0.1:PORT or [::1]:PORT, and from another machine come by "

@@ -1,8 +1,14 @@
 /* A server from rpc_server_new to rpc_server_free. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "rpc/server/internal.h"
@@ -94,6 +100,33 @@ struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
     return server;
 }
 
+/* Why an address can't be listened at: gRPC doesn't say. */
+static enum status bind_alone(const char *address)
+{
+    char host[LIMIT_PATH];
+    const char *colon = strrchr(address, ':');
+    const bool six = address[0] == '[';
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+    struct addrinfo *list = NULL;
+    if (colon == NULL || (size_t)(colon - address) >= sizeof(host))
+        return ST_NOT_FOUND;
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - 2 * six, address + six);
+    if (getaddrinfo(host, colon + 1, &hints, &list) != 0 || list == NULL)
+        return ST_NOT_FOUND;
+    auto_close int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    int error = fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+                        bind(fd, list->ai_addr, list->ai_addrlen) != 0 || listen(fd, 1) != 0
+                    ? errno
+                    : 0;
+    freeaddrinfo(list);
+    if (error == EADDRINUSE)
+        return ST_EXISTS;
+    if (error == EADDRNOTAVAIL)
+        return ST_NOT_FOUND;
+    return error == EACCES ? ST_REFUSED : ST_IO;
+}
+
 enum status rpc_server_listen(struct rpc_server *server, const char *address,
                               const struct identity_files *tls, int *out_port)
 {
@@ -105,7 +138,7 @@ enum status rpc_server_listen(struct rpc_server *server, const char *address,
     int port = grpc_server_add_http2_port(server->core, address, credentials);
     grpc_server_credentials_release(credentials);
     if (port == 0)
-        return ST_EXISTS;
+        return bind_alone(address);
     *out_port = port;
     return ST_OK;
 }

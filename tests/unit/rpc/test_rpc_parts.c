@@ -240,6 +240,9 @@ static void an_address_can_be_dialled(void **state)
         assert_true(rpc_address_is_dialled(good[i]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_false(rpc_address_is_dialled(bad[i]));
+    assert_true(rpc_address_is_served("127.0.0.1:0") && rpc_address_is_served("[::]:65535"));
+    assert_false(rpc_address_is_served("bogus") || rpc_address_is_served("127.0.0.1:99999") ||
+                 rpc_address_is_served("127.0.0.1:-1") || rpc_address_is_served(":7000"));
     (void)snprintf(longest, sizeof(longest), "%0254d:7000", 0);
     assert_false(rpc_address_is_dialled(longest));
     assert_true(rpc_address_is_dialled(longest + 1));

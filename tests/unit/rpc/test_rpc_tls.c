@@ -360,6 +360,8 @@ static void a_taken_port_is_told_from_wrong_files(void **state)
     assert_int_equal(rpc_server_listen(f->rpc, "127.0.0.1:0", &f->server.files, &port), ST_OK);
     (void)snprintf(address, sizeof(address), "127.0.0.1:%d", port);
     assert_int_equal(rpc_server_listen(f->rpc, address, &f->server.files, &port), ST_EXISTS);
+    assert_int_equal(rpc_server_listen(f->rpc, "192.0.2.1:0", &f->server.files, &port),
+                     ST_NOT_FOUND);
 }
 
 static bool reached(struct fixture *f, const struct identity_files *files)
