@@ -20,6 +20,7 @@
 #define TEXT      FIELD_BIT(JOB_FORMAT_TEXT)
 #define TOKENS    FIELD_BIT(JOB_FORMAT_TOKENS)
 #define SYNTHETIC FIELD_BIT(JOB_FORMAT_SYNTHETIC)
+#define EPS_LEAST 1.2e-38 /* the least float32 that is not flushed to zero */
 #define HALVES    (FIELD_BIT(JOB_PRECISION_BF16) | FIELD_BIT(JOB_PRECISION_FP16))
 
 /* What a key is for. */
@@ -108,7 +109,7 @@ static const struct field fields[] = {
       .fallback = "0.9", ADAMW },
     { "train.optimizer.beta2", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.beta2), 0, 1,
       .fallback = "0.999", ADAMW },
-    { "train.optimizer.eps", FIELD_REAL, FIELD_LOW_OPEN, AT(train.optimizer.eps), 0, 1,
+    { "train.optimizer.eps", FIELD_REAL, 0, AT(train.optimizer.eps), EPS_LEAST, 1,
       .fallback = "1e-8", ADAMW },
     { "train.optimizer.weight_decay", FIELD_REAL, 0, AT(train.optimizer.weight_decay), 0, 10 },
     { "train.optimizer.no_decay", FIELD_WORDS, 0, AT(train.optimizer.no_decay),
