@@ -92,6 +92,11 @@ struct ckpt_blob {
     uint64_t size;
 };
 
+/* Steps that a skip list has. Of more than that the oldest are forgotten: then the first entry is
+ * CKPT_SKIPS_OLDER and how many they were. */
+#define CKPT_SKIPS_MAX   65536u
+#define CKPT_SKIPS_OLDER (UINT64_C(1) << 63)
+
 /* The last record of the digest; fixed widths in docs/format.md. */
 struct ckpt_scalars {
     uint64_t seed;
@@ -101,8 +106,12 @@ struct ckpt_scalars {
     double loss_scale; /* 1 without a scaler */
     uint64_t loss_scale_good_steps;
     const uint64_t *skip; /* steps not trained on; borrowed */
-    uint64_t skip_count;
+    uint64_t skip_count;  /* entries */
 };
+/* How many of the steps that were left out the skip list doesn't have; *out_steps, *out_count: those
+ * that it has. */
+uint64_t ckpt_skips_older(const struct ckpt_scalars *scalars, const uint64_t **out_steps,
+                          uint64_t *out_count);
 
 struct ckpt_state {
     char job[LIMIT_NAME];

@@ -120,6 +120,17 @@ void ckpt_piece_hashes(enum ckpt_dtype dtype, const void *data, size_t size, str
         *out++ = ckpt_hash_of(bytes + at, size - at < piece ? size - at : piece);
 }
 
+_Static_assert(DISK_SKIPS_MAX == CKPT_SKIPS_MAX, "a list that is full is written");
+
+uint64_t ckpt_skips_older(const struct ckpt_scalars *scalars, const uint64_t **out_steps,
+                          uint64_t *out_count)
+{
+    const bool has_older = scalars->skip_count > 0 && (scalars->skip[0] & CKPT_SKIPS_OLDER) != 0;
+    *out_steps = scalars->skip + has_older;
+    *out_count = scalars->skip_count - has_older;
+    return has_older ? scalars->skip[0] & ~CKPT_SKIPS_OLDER : 0;
+}
+
 enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, struct buf *out)
 {
     if (scalars->skip_count > DISK_SKIPS_MAX)

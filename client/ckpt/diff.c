@@ -52,11 +52,15 @@ static void compare_scalars(struct diff *diff, const struct ckpt_scalars *a,
                          .b = b->loss_scale,
                          .differs = a->loss_scale != b->loss_scale };
     add_whole(diff, "loss_scale_good_steps", a->loss_scale_good_steps, b->loss_scale_good_steps);
-    add_whole(diff, "skipped_steps", a->skip_count, b->skip_count);
+    const uint64_t *steps[2];
+    uint64_t count[2];
+    const uint64_t older[2] = { ckpt_skips_older(a, &steps[0], &count[0]),
+                                ckpt_skips_older(b, &steps[1], &count[1]) };
+    add_whole(diff, "skipped_steps", older[0] + count[0], older[1] + count[1]);
     struct scalar *skips = &diff->scalars[diff->scalar_count - 1];
     skips->differs =
-        skips->differs ||
-        (a->skip_count > 0 && memcmp(a->skip, b->skip, a->skip_count * sizeof(*a->skip)) != 0);
+        skips->differs || count[0] != count[1] ||
+        (count[0] > 0 && memcmp(steps[0], steps[1], count[0] * sizeof(*steps[0])) != 0);
 }
 
 /* ---- order ---- */

@@ -75,12 +75,16 @@ static json_t *json_of_scalars(const struct ckpt_reader *reader)
 {
     const struct ckpt_scalars *s = ckpt_reader_scalars(reader);
     json_t *skip = json_array();
-    for (uint64_t i = 0; i < s->skip_count; i++)
-        (void)json_array_append_new(skip, json_integer((json_int_t)s->skip[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:o}", "seed", (json_int_t)s->seed, "step",
-                     (json_int_t)s->step, "epoch", (json_int_t)s->epoch, "epoch_step",
+    const uint64_t *steps;
+    uint64_t count;
+    const uint64_t older = ckpt_skips_older(s, &steps, &count);
+    for (uint64_t i = 0; i < count; i++)
+        (void)json_array_append_new(skip, json_integer((json_int_t)steps[i]));
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:o, s:I}", "seed", (json_int_t)s->seed,
+                     "step", (json_int_t)s->step, "epoch", (json_int_t)s->epoch, "epoch_step",
                      (json_int_t)s->epoch_step, "loss_scale", s->loss_scale,
-                     "loss_scale_good_steps", (json_int_t)s->loss_scale_good_steps, "skip", skip);
+                     "loss_scale_good_steps", (json_int_t)s->loss_scale_good_steps, "skip", skip,
+                     "skip_older", (json_int_t)older);
 }
 
 /* The checkpoint that this one is a difference to; null: it is whole. */
@@ -130,10 +134,13 @@ static void show_tensors(const struct ckpt_reader *reader)
 static void show_scalars(const struct ckpt_reader *reader)
 {
     const struct ckpt_scalars *s = ckpt_reader_scalars(reader);
+    const uint64_t *steps;
+    uint64_t count;
+    const uint64_t older = ckpt_skips_older(s, &steps, &count);
     (void)printf("scalars      seed %" PRIu64 ", next epoch %" PRIu64 " step %" PRIu64
                  ", loss scale %.9g (%" PRIu64 " good steps), %" PRIu64 " steps left out\n",
                  s->seed, s->epoch, s->epoch_step, s->loss_scale, s->loss_scale_good_steps,
-                 s->skip_count);
+                 older + count);
 }
 
 static void show_times(const Cairn__V1__SaveTimes *times)

@@ -371,7 +371,7 @@ static bool is_sound(const struct copy_seal *seal, const struct copy_head *head)
         is_sound_text(head->job) && head->rank < head->size && head->size <= LIMIT_RANKS &&
         head->buffer_count <= CKPT_BUFFERS_MAX && head->blob_count <= COPY_BLOBS_MAX &&
         head->data_offset >= seal->head_size && head->data_offset <= seal->file_size &&
-        head->skip % 8 == 0 && head->skip_count <= COPY_ROOM / sizeof(uint64_t) &&
+        head->skip % 8 == 0 && head->skip_count <= CKPT_SKIPS_MAX &&
         is_inside(head->skip, head->skip_count * sizeof(uint64_t), COPY_BESIDE, seal->head_size);
     for (uint32_t i = 0; sound && i < head->buffer_count; i++)
         sound = is_sound_buffer(&head->buffers[i]);

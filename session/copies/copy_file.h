@@ -44,8 +44,11 @@
 #define COPY_BESIDE    8192u
 #define COPY_ALIGN     64u
 #define COPY_PAGE      4096u
-/* For skip list and blobs together: the job file and the pins are far below it. */
-#define COPY_ROOM ((size_t)1024 * 1024)
+/* For skip list and blobs together: job file and pins. */
+#define COPY_ROOM ((size_t)2 * 1024 * 1024)
+_Static_assert(CKPT_SKIPS_MAX * sizeof(uint64_t) + LIMIT_JOB_FILE_BYTES + (size_t)1024 * 1024 <=
+                   COPY_ROOM,
+               "a list that is full, the longest job file, and 1 MiB of pins");
 
 struct copy_seal {
     uint8_t magic[8]; /* "CAIRNMEM"; zero: not whole */

@@ -123,9 +123,12 @@ static enum status take_share_scalars(const struct share_restore *r, const struc
         w->scaler.good_steps = scalars.loss_scale_good_steps;
         return ST_OK;
     }
+    size_t skips = 0;
+    const uint64_t *skip = worker_skip_list(w, scalars.step, &skips);
     const bool same = w->scaler.scale == scalars.loss_scale &&
                       w->scaler.good_steps == scalars.loss_scale_good_steps &&
-                      worker_skip_before(w, scalars.step) == scalars.skip_count;
+                      skips == scalars.skip_count &&
+                      (skips == 0 || memcmp(skip, scalars.skip, skips * sizeof(*skip)) == 0);
     return same ? ST_OK : share_fail(r, ST_CORRUPT, "is of another state than the others");
 }
 

@@ -20,7 +20,8 @@
 struct live_hello {
     uint64_t step; /* of a source: of the state that it has */
     uint64_t seed, good_steps, skip_count;
-    uint64_t layout; /* XXH3-64 of names, dtypes and sizes of the buffers */
+    uint64_t skip_check; /* XXH3-64 of the skip list */
+    uint64_t layout;     /* ... of names, dtypes and sizes of the buffers */
     double loss_scale;
     uint32_t whole;       /* it has that state */
     uint32_t part, parts; /* ... of what ranks own that part; 0, 0: all */
@@ -73,6 +74,7 @@ static enum status greet(struct live *l)
 {
     const struct live_sync_options *o = l->options;
     const struct ckpt_scalars *scalars = &l->view.state.scalars;
+    const size_t skip_bytes = (size_t)scalars->skip_count * sizeof(*scalars->skip);
     struct live_hello *own = &l->hellos[o->assignment->rank];
     *own = (struct live_hello){ .step = o->kept->step,
                                 .whole = o->kept->whole,
@@ -82,6 +84,7 @@ static enum status greet(struct live *l)
                                 .good_steps = scalars->loss_scale_good_steps,
                                 .loss_scale = scalars->loss_scale,
                                 .skip_count = scalars->skip_count,
+                                .skip_check = ckpt_check_of(scalars->skip, skip_bytes),
                                 .layout = layout_of(&l->view.state),
                                 .note_size = (uint32_t)o->note_size };
     if (o->note_size > 0)
@@ -114,7 +117,7 @@ static enum status compare(const struct live *l)
         if (!h->whole || h->step != a->live_step || h->parts != first->parts)
             return blame(l, r == a->rank ? ST_INVALID : ST_CORRUPT, r, "has another state");
         if (h->loss_scale != first->loss_scale || h->good_steps != first->good_steps ||
-            h->skip_count != first->skip_count)
+            h->skip_count != first->skip_count || h->skip_check != first->skip_check)
             return blame(l, ST_CORRUPT, r, "has another loss scale or other skipped steps");
     }
     return ST_OK;
@@ -131,13 +134,13 @@ static enum status share_skip_list(struct live *l)
     const size_t bytes = (size_t)first->skip_count * sizeof(*l->skip);
     if (bytes == 0)
         return ST_OK;
-    if (first->skip_count > LIMIT_METRIC_ROWS)
+    if (first->skip_count > CKPT_SKIPS_MAX)
         return blame(l, ST_CORRUPT, source, "has too many skipped steps");
     l->skip = malloc(bytes);
     if (l->skip == NULL)
         return live_fail(l, ST_NO_MEMORY, "skip list");
     if (a->rank == source)
-        memcpy(l->skip, l->worker->skip, bytes);
+        memcpy(l->skip, l->view.state.scalars.skip, bytes);
     memset(l->segments, 0, a->size * sizeof(*l->segments));
     l->segments[source] = (struct comm_segment){ l->skip, bytes };
     enum status st = l->options->table->all_gather_v(l->options->comm, l->segments, SEND_MS);

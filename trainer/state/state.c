@@ -146,14 +146,16 @@ void state_describe(struct worker *worker, uint64_t step, const struct state_bes
         s->share = staging_share(w->staging);
     }
     CHECK(w->settings.steps_per_epoch > 0);
+    size_t skips = 0;
+    const uint64_t *skip = worker_skip_list(w, step, &skips);
     s->scalars = (struct ckpt_scalars){ .seed = w->settings.seed,
                                         .step = step,
                                         .epoch = step / w->settings.steps_per_epoch,
                                         .epoch_step = step % w->settings.steps_per_epoch,
                                         .loss_scale = w->scaler.scale,
                                         .loss_scale_good_steps = w->scaler.good_steps,
-                                        .skip = w->skip,
-                                        .skip_count = worker_skip_before(w, step) };
+                                        .skip = skip,
+                                        .skip_count = skips };
     s->blobs = view->blobs;
     if (beside == NULL)
         return;

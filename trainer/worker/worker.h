@@ -151,8 +151,9 @@ struct worker {
     struct gather eval_results; /* of struct evaluation_batch */
     double *eval_losses;        /* in the order of the batches */
 
-    uint64_t *skip; /* ascending steps (from 0) that are left out */
-    size_t skip_count;
+    uint64_t *skip; /* steps (from 0) that are left out: skip.c */
+    size_t skip_count, skip_room;
+    uint64_t skip_older; /* how many were forgotten */
 };
 
 MUST_CHECK enum status worker_open(const struct worker_options *options, struct worker **out,
@@ -201,13 +202,17 @@ MUST_CHECK enum status worker_warm(struct worker *worker, struct reason *reason)
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);
 
-/* Adds steps to the skip list: those that are not trained on. ST_FULL, ST_NO_MEMORY */
+/* Adds steps to the skip list: those that are not trained on. What a list of a checkpoint says of
+ * older ones is taken over. Where there are more than CKPT_SKIPS_MAX the oldest are forgotten, but
+ * for how many they were. ST_NO_MEMORY */
 MUST_CHECK enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count);
 /* Empties it: another state is about to be filled in. */
 void worker_skip_clear(struct worker *worker);
 bool worker_skip_has(const struct worker *worker, uint64_t step);
-/* How many steps before `step` are left out. */
-size_t worker_skip_before(const struct worker *worker, uint64_t step);
+/* How many steps before `step` are left out; not defined for steps as old as forgotten ones. */
+uint64_t worker_skip_before(const struct worker *worker, uint64_t step);
+/* These as a checkpoint's list: borrowed until the next change. */
+const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count);
 
 /* plan_refresh of the plans, or those of evaluations; or after an update what that didn't write. */
 enum worker_refreshed { REFRESH_TRAINING, REFRESH_EVALUATION, REFRESH_REST };

@@ -290,6 +290,61 @@ static void end_as_one(const struct story *story)
 
 #define LENGTH "train.duration=12 steps"
 
+#if !defined(MODULE)
+
+/* Both say that they have the state, but each left out a step of its own. */
+static void *disagree(void *arg)
+{
+    struct one *one = arg;
+    static uint32_t sources[] = { 0, 1 };
+    const uint64_t skipped = one->rank;
+    const struct session_assignment assignment = { .generation = 1,
+                                                   .size = 2,
+                                                   .rank = one->rank,
+                                                   .live_step = STEPS,
+                                                   .live_sources = sources,
+                                                   .live_source_count = 2 };
+    const struct session_parked kept = { .step = STEPS, .whole = true };
+    uint32_t blamed = 0;
+    open_worker(one, 0, one->rank);
+    struct comm *live = meet(one, comm_gloo(), "live");
+    const struct live_sync_options options = {
+        .assignment = &assignment, .table = comm_gloo(), .comm = live, .kept = &kept
+    };
+    must(one, state_seed(one->worker, &one->reason));
+    must(one, worker_skip_add(one->worker, &skipped, 1));
+    const enum status st = live_sync(one->worker, &options, &blamed, &one->reason);
+    one->has_state = st == ST_OK;
+    comm_gloo()->close(live);
+    worker_close(one->worker);
+    return NULL;
+}
+
+static void sources_that_left_out_other_steps_are_told_apart(void **state)
+{
+    (void)state;
+    const struct story story = { .job = { tiny_mlp, { LENGTH } }, .shares = { { 4, 4 } } };
+    struct one *ones = calloc(2, sizeof(*ones));
+    assert_non_null(ones);
+    struct shared_rendezvous *shared = shared_rendezvous_new();
+    for (uint32_t r = 0; r < 2; r++) {
+        ones[r].story = &story;
+        ones[r].rank = r;
+        ones[r].shared = shared;
+        parse(&story.job, &ones[r].job);
+        assert_int_equal(pthread_create(&ones[r].thread, NULL, disagree, &ones[r]), 0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(pthread_join(ones[r].thread, NULL), 0);
+        assert_false(ones[r].has_state);
+        assert_non_null(strstr(ones[r].reason.text, "rank 1 has another loss scale or other"));
+    }
+    shared_rendezvous_free(shared);
+    free(ones);
+}
+
+#endif
+
 #if defined(MODULE)
 
 #define SKIPPED 77
@@ -381,6 +436,7 @@ static void statistics_of_batch_norm_on_changing_sizes_are_those_of_one(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sources_that_left_out_other_steps_are_told_apart),
         cmocka_unit_test(an_mlp_on_changing_sizes_ends_as_on_one),
         cmocka_unit_test(a_lenet_on_changing_sizes_ends_as_on_one),
         cmocka_unit_test(a_gpt2_on_changing_sizes_ends_as_on_one),
