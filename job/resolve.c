@@ -357,6 +357,13 @@ static void check_model(struct reader *reader)
 
 /* ---- devices ---- */
 
+bool job_scale_is_dynamic(const struct job *job)
+{
+    const bool half =
+        job->train.precision == JOB_PRECISION_BF16 || job->train.precision == JOB_PRECISION_FP16;
+    return half && job->train.loss_scale == 0;
+}
+
 static void check_device_use(struct reader *reader)
 {
     struct job *job = &reader->job;

@@ -212,10 +212,13 @@ static enum status take_blobs(struct reading *r, struct ckpt_reader *reader)
     if (st != ST_OK)
         return st;
     struct machine *m = &job->m;
+    const uint64_t *skip;
+    uint64_t count;
     r->newest = *ckpt_reader_scalars(reader);
+    (void)ckpt_skips_older(&r->newest, &skip, &count);
     m->numeric.skip_count = 0;
-    for (uint64_t i = 0; i < r->newest.skip_count && i < MACHINE_SKIPS_MAX; i++)
-        m->numeric.skip[m->numeric.skip_count++] = r->newest.skip[i];
+    for (uint64_t i = 0; i < count && i < MACHINE_SKIPS_MAX; i++)
+        m->numeric.skip[m->numeric.skip_count++] = skip[i];
     r->newest.skip = NULL;
     return ST_OK;
 }
@@ -315,6 +318,10 @@ static enum status take_file(struct reading *r)
     if (st != ST_OK)
         return st;
     (void)snprintf(job->name, sizeof job->name, "%s", r->spec->name);
+    /* Then most of the list are steps that the scaler left out. They aren't the coordinator's to
+     * count, or to order: computed again without the scale's change another step would overflow. */
+    if (job_scale_is_dynamic(r->spec))
+        job->m.numeric.skip_count = 0;
     return move_store(r);
 }
 

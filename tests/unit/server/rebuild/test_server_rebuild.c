@@ -57,16 +57,22 @@ static int teardown(void **state)
 }
 
 /* The job's file, with so many steps, at that store. */
-static void job_text(const struct world *w, const char *duration, char out[512])
+static void job_text_on(const struct world *w, const char *device, const char *duration,
+                        char out[512])
 {
     (void)snprintf(
         out, 512,
         "name: tiny\nmodel: {arch: mlp}\ndata:\n  train: {format: synthetic, samples: 384}\n"
         "train: {duration: %s, global_batch: 24, lanes: 4, "
         "optimizer: {name: sgd, lr: 0.05}}\n"
-        "workers: {count: 2, device: cpu}\n"
+        "workers: {count: 2, device: %s}\n"
         "checkpoint: {every: 4 steps, store: %s}\n",
-        duration, w->store);
+        duration, device, w->store);
+}
+
+static void job_text(const struct world *w, const char *duration, char out[512])
+{
+    job_text_on(w, "cpu", duration, out);
 }
 
 static void save(const struct world *w, const char *text, uint64_t step, uint64_t generation,
@@ -181,6 +187,20 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     machine_release(&seen.m);
     assert_int_equal(run(w, NULL), ST_REFUSED);
     assert_non_null(strstr(w->reason.text, "good journal"));
+}
+
+/* The checkpoint's list is the workers' own: it doesn't count as steps that weren't finite. */
+static void steps_that_a_loss_scale_left_out_are_not_the_coordinators(void **state)
+{
+    struct world *w = *state;
+    struct seen seen;
+    char text[512];
+    job_text_on(w, "cuda", "100 steps, precision: fp16", text);
+    save(w, text, 12, 3, NULL);
+    assert_int_equal(run(w, NULL), ST_OK);
+    read_back(w, &seen);
+    assert_int_equal(seen.m.state, MACHINE_PAUSED);
+    assert_int_equal(seen.m.numeric.skip_count, 0);
 }
 
 static void its_last_step_saved_it_has_succeeded(void **state)
@@ -424,6 +444,7 @@ static void signs_of_a_former_life(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(steps_that_a_loss_scale_left_out_are_not_the_coordinators),
         T(a_job_is_made_anew_with_what_its_checkpoints_know),
         T(its_last_step_saved_it_has_succeeded),
         T(epochs_are_counted_as_the_checkpoint_does),
