@@ -108,8 +108,7 @@ struct ckpt_scalars {
     const uint64_t *skip; /* steps not trained on; borrowed */
     uint64_t skip_count;  /* entries */
 };
-/* How many of the steps that were left out the skip list doesn't have; *out_steps, *out_count: those
- * that it has. */
+/* How many steps that were left out the skip list doesn't have; out: those that it has. */
 uint64_t ckpt_skips_older(const struct ckpt_scalars *scalars, const uint64_t **out_steps,
                           uint64_t *out_count);
 

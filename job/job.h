@@ -248,7 +248,7 @@ MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
 /* An even spread was asked for: of a stage no two shares differ by more than one. */
 bool job_shares_even(const struct job *job);
-/* Whether the loss scale is looked for while training: steps whose gradient overflows are left out. */
+/* Whether the loss scale is looked for while training: what overflows is left out. */
 bool job_scale_is_dynamic(const struct job *job);
 
 /* Who computes what, in a generation. Its ranks go stage by stage, in a stage share by share. */

@@ -1,10 +1,14 @@
 #include "trainer/update/scaler.h"
 
-struct scaler_options scaler_dynamic(void)
+struct scaler_options scaler_dynamic(double most)
 {
-    return (struct scaler_options){
-        .dynamic = true, .scale = 65536, .growth = 2, .backoff = 0.5, .floor = 1, .interval = 2000
-    };
+    return (struct scaler_options){ .dynamic = true,
+                                    .scale = most < 65536 ? most : 65536,
+                                    .growth = 2,
+                                    .backoff = 0.5,
+                                    .floor = 1,
+                                    .most = most,
+                                    .interval = 2000 };
 }
 
 struct scaler_options scaler_static(double scale)
@@ -33,8 +37,8 @@ enum status scaler_next(const struct scaler_options *options, struct scaler befo
         if (next.good_steps >= options->interval) {
             next.good_steps = 0;
             next.scale *= options->growth;
-            if (next.scale > SCALER_MOST)
-                next.scale = SCALER_MOST;
+            if (next.scale > options->most)
+                next.scale = options->most;
         }
     }
     *out = next;

@@ -99,10 +99,10 @@ static void derive_precision(const struct job *job, struct settings *s)
 {
     s->math = math_of(job->train.precision);
     s->amp = job->train.amp == JOB_AMP_O2 ? AMP_O2 : AMP_O1;
-    bool half = s->math == MATH_BF16 || s->math == MATH_F16;
-    s->scaler = scaler_static(half && job->train.loss_scale > 0 ? job->train.loss_scale : 1);
-    if (half && job->train.loss_scale == 0)
-        s->scaler = scaler_dynamic();
+    const bool half = s->math == MATH_BF16 || s->math == MATH_F16;
+    s->scaler = job_scale_is_dynamic(job)
+                    ? scaler_dynamic(s->math == MATH_F16 ? SCALER_MOST_FP16 : SCALER_MOST)
+                    : scaler_static(half ? job->train.loss_scale : 1);
 }
 
 static enum optimizer_kind optimizer_of(enum job_optimizer name)

@@ -77,7 +77,7 @@ static void words_of_precision_become_options_of_the_parts(void **state)
           AMP_O2,
           false,
           128 },
-        { { "train.precision=fp16", "workers.device=cuda" }, MATH_F16, AMP_O1, true, 65536 },
+        { { "train.precision=fp16", "workers.device=cuda" }, MATH_F16, AMP_O1, true, 32768 },
         { { "train.precision=tf32", "workers.device=cuda" }, MATH_TF32, AMP_O1, false, 1 },
         { { "train.precision=bf16", "train.loss_scale=dynamic" }, MATH_BF16, AMP_O1, true, 65536 },
     };
