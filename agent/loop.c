@@ -17,6 +17,7 @@
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/host/environment.h"
 #include "common/log.h"
 #include "common/port_range.h"
 #include "common/watchdog.h"
@@ -525,6 +526,16 @@ static void raise_descriptors(const struct agent *agent)
              count);
 }
 
+static void tell_left_out(const struct agent *agent)
+{
+    char names[LIMIT_REASON];
+    environment_name_left_out(names, sizeof(names));
+    if (names[0] != '\0') {
+        LOG_WARN(&agent->log, "these variables could change results, and don't reach workers: %s",
+                 names);
+    }
+}
+
 enum status agent_run(const struct agent_options *options)
 {
     struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS,
@@ -537,6 +548,7 @@ enum status agent_run(const struct agent_options *options)
         return st;
     }
     raise_descriptors(&agent);
+    tell_left_out(&agent);
     open_loop(&agent);
     oom_watch_init(&agent.oom, proc_oom_kills());
     st = record_list(agent.io, &agent.paths, adopt_record, &agent);

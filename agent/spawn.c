@@ -14,9 +14,10 @@
 
 #include "agent/net/address.h"
 #include "common/cleanup.h"
+#include "common/host/environment.h"
 #include "common/unconst.h"
 
-enum { TOKEN_FD = 3, OWN_ENV = 5, NUMBER_TEXT = 16 };
+enum { TOKEN_FD = 3, OWN_ENV = 4, NUMBER_TEXT = 16 };
 
 struct nccl_env {
     char interface[64], family[64];
@@ -40,7 +41,7 @@ static bool same_name(const char *a, const char *b)
     return strncmp(a, b, size) == 0;
 }
 
-/* Our own environment, in which each of `set` replaces the variable of its name. */
+/* Of our own environment what passes, in which each of `set` replaces the variable of its name. */
 static enum status make_environment(char *const *set, size_t count, char ***out)
 {
     size_t own = 0;
@@ -51,10 +52,10 @@ static enum status make_environment(char *const *set, size_t count, char ***out)
         return ST_NO_MEMORY;
     size_t at = 0;
     for (size_t i = 0; i < own; i++) {
-        bool replaced = false;
-        for (size_t j = 0; j < count && !replaced; j++)
-            replaced = same_name(set[j], environ[i]);
-        if (!replaced)
+        bool leaves = environment_passes(environ[i]);
+        for (size_t j = 0; j < count && leaves; j++)
+            leaves = !same_name(set[j], environ[i]);
+        if (leaves)
             list[at++] = environ[i];
     }
     for (size_t j = 0; j < count; j++)
@@ -249,7 +250,6 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
     (void)snprintf(threads, sizeof(threads), "OMP_NUM_THREADS=%" PRIu32,
                    request->threads > 0 ? request->threads : 1);
     set[count++] = threads;
-    set[count++] = unconst("OMP_DYNAMIC=false"); /* bits depend on the number of threads */
 
     /* An empty list: a worker on a CPU share must not touch a GPU that is another's. */
     (void)snprintf(gpu, sizeof(gpu), "CUDA_VISIBLE_DEVICES=%.64s", request->gpu);

@@ -27,7 +27,8 @@ struct spawn_request {
     const char *ports;  /* "A-B": where it may listen; "": anywhere */
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */
-    char *const *env;   /* KEY=VALUE, what the job sets */
+    char *const
+        *env; /* KEY=VALUE, what the job sets, beside what passes (common/host/environment.h) */
     size_t env_count;
     const char *gpu; /* UUID of the only one that it may see; "": none */
     /* This node's address: with a GPU, NCCL uses the interface that has it, unless the job's or our

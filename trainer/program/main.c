@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "comm/sockets.h"
+#include "common/host/environment.h"
 #include "common/status.h"
 #include "trainer/alone/local.h"
 #include "trainer/alone/replay.h"
@@ -251,6 +252,11 @@ int main(int argc, char **argv)
     static struct arguments a = { .token_fd = -1 };
     if (parse_arguments(argc, argv, &a) != ST_OK) {
         (void)fprintf(stderr, "%s", usage);
+        return 2;
+    }
+    struct reason why;
+    if (a.rank.job == NULL && environment_leave_out(argv, &why) != ST_OK) {
+        (void)fprintf(stderr, "cairn-trainer: %s\n", why.text);
         return 2;
     }
     if (a.replay.to != NULL)

@@ -414,8 +414,8 @@ static pid_t spawn_agent(struct world *world, const char *faults)
 {
     static const char *const kept[] = { "PATH", "ASAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS",
                                         "UBSAN_OPTIONS" };
-    char *env[16];
-    size_t count = 0;
+    char *env[16] = { (char *)"OMP_THREAD_LIMIT=1", (char *)"OF_A_SHELL=1" };
+    size_t count = 2;
     char texts[10][LIMIT_PATH];
     (void)snprintf(texts[0], LIMIT_PATH, "CAIRN_HOME=%s", world->paths.home);
     (void)snprintf(texts[1], LIMIT_PATH, "CAIRN_FAULT=%s", faults != NULL ? faults : "");

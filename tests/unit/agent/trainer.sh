@@ -3,7 +3,8 @@
 IFS= read -r token <&3
 exec 3<&-
 echo "arguments $*"
-echo "token $token threads $OMP_NUM_THREADS dynamic $OMP_DYNAMIC"
+echo "token $token threads $OMP_NUM_THREADS"
+echo "variables $(env | sed 's/=.*//' | sort | tr '\n' ' ')"
 echo "gpus [$CUDA_VISIBLE_DEVICES]"
 echo "nccl [$NCCL_SOCKET_IFNAME $NCCL_SOCKET_FAMILY]"
 echo "descriptors $(ls /proc/self/fd | tr '\n' ' ')"
