@@ -32,7 +32,7 @@
 #define LEFT_GRACE_MS  1000
 #define GRACE_MS       10000
 #define GRACE_MS_MAX   3600000
-#define END_MS         8000 /* for a supervisor to stop */
+#define END_MS         12000 /* for a supervisor to stop */
 #define END_POLL_MS    25
 #define DOWN_MS        15000 /* beside the grace: what `cairn down` takes for all the rest */
 #define HANG_MS        15000 /* without a beat; a slow disk stalls a journal for seconds only */
@@ -304,24 +304,25 @@ static void watch_children(struct supervisor *supervisor, int signal_fd)
     }
 }
 
-static bool any_runs(const struct supervisor *supervisor)
+static bool any_runs(const struct supervisor *supervisor, size_t from, size_t end)
 {
-    for (size_t i = 0; i < CHILDREN; i++) {
+    for (size_t i = from; i < end; i++) {
         if (supervisor->children[i].pid != 0)
             return true;
     }
     return false;
 }
 
-static void stop_all(struct supervisor *supervisor, int signal_fd)
+/* Children from one on, before another. */
+static void stop_some(struct supervisor *supervisor, int signal_fd, size_t from, size_t end)
 {
     int64_t until = now_ms() + STOP_GRACE_MS;
     bool killed = false;
-    for (size_t i = CHILDREN; i-- > 0;) {
+    for (size_t i = end; i-- > from;) {
         if (supervisor->children[i].pid != 0)
             (void)kill(supervisor->children[i].pid, SIGINT); /* SIGTERM they leave to this one */
     }
-    while (any_runs(supervisor)) {
+    while (any_runs(supervisor, from, end)) {
         struct pollfd wait = { .fd = signal_fd, .events = POLLIN };
         struct signalfd_siginfo info;
         (void)poll(&wait, 1, 50);
@@ -329,13 +330,20 @@ static void stop_all(struct supervisor *supervisor, int signal_fd)
             ;
         reap(supervisor);
         if (!killed && now_ms() >= until) {
-            for (size_t i = 0; i < CHILDREN; i++) {
+            for (size_t i = from; i < end; i++) {
                 if (supervisor->children[i].pid != 0)
                     (void)kill(-supervisor->children[i].pid, SIGKILL);
             }
             killed = true;
         }
     }
+}
+
+/* The observer first: it asks the coordinator for what it has not written yet. */
+static void stop_all(struct supervisor *supervisor, int signal_fd)
+{
+    stop_some(supervisor, signal_fd, OBSERVER, CHILDREN);
+    stop_some(supervisor, signal_fd, COORDINATOR, OBSERVER);
     unsigned rest = HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER | HOME_TRAINER;
     if (supervisor->refused)
         rest &= ~(unsigned)HOME_TRAINER; /* they wait some minutes for a coordinator */

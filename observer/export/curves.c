@@ -245,7 +245,7 @@ static bool is_wanted(struct curves *curves, const Cairn__V1__Job *job, const ch
     return strcmp(job->ended_at, since) >= 0 && !is_done(curves, job->id);
 }
 
-void curves_look(struct curves *curves, const struct snapshot *snapshot)
+bool curves_look(struct curves *curves, const struct snapshot *snapshot, bool all)
 {
     const int64_t now = clock_mono_ms(clock_system());
     const time_t late = (time_t)(clock_wall_ms(clock_system()) / 1000 - CURVES_LATE_S);
@@ -253,25 +253,30 @@ void curves_look(struct curves *curves, const struct snapshot *snapshot)
     char since[32] = "";
     if (gmtime_r(&late, &parts) != NULL)
         (void)strftime(since, sizeof(since), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    bool more = false;
     if (!snapshot->up)
-        return;
+        return false;
     drop_unlisted(curves, snapshot);
     size_t over = 0;
     for (size_t i = 0; i < snapshot->job_count; i++) {
         const Cairn__V1__Job *shown = snapshot->jobs[i];
         struct written *job = is_wanted(curves, shown, since) ? find(curves, shown->id) : NULL;
-        if (job == NULL || (job->id[0] != '\0' && now - job->looked_ms < CURVES_EVERY_MS))
+        if (job == NULL || (!all && job->id[0] != '\0' && now - job->looked_ms < CURVES_EVERY_MS))
             continue;
-        if (job_is_over(shown->state) && ++over > OVER_MAX)
+        if (job_is_over(shown->state) && ++over > OVER_MAX) {
+            more = true;
             continue;
+        }
         (void)snprintf(job->id, sizeof(job->id), "%s", shown->id);
         job->looked_ms = now;
         const enum status st = write_job(curves, job, shown);
         if (st != ST_OK && st != ST_UNREACHABLE)
             LOG_DEBUG(curves->log, "event files of %s: %s", shown->id, status_string(st));
+        more = more || (st == ST_OK && !job->whole);
         if (job_is_over(shown->state) && job->whole) {
             add_done(curves, shown->id);
             forget(job);
         }
     }
+    return more;
 }

@@ -20,6 +20,7 @@ struct curves;
 /* All borrowed. */
 MUST_CHECK enum status curves_new(struct coordinator *coordinator, const struct paths *paths,
                                   const struct log *log, struct curves **out);
-/* What is due, of the jobs in the snapshot. What fails is told in the log and tried again. */
-void curves_look(struct curves *curves, const struct snapshot *snapshot);
+/* What is due, of the jobs in the snapshot; `all`: whatever there is. What fails is told in the log
+ * and tried again. True: there is more to write already. */
+bool curves_look(struct curves *curves, const struct snapshot *snapshot, bool all);
 void curves_free(struct curves *curves);

@@ -1,9 +1,14 @@
 #include "observer/export/export.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#define WAIT_MS 5000
+#include "common/clock.h"
+
+#define WAIT_MS     5000
+#define LAST_MS     2500 /* at the end, for what the coordinator has, and for webhooks to get it */
+#define POLL_OUT_MS 20
 
 struct export
 {
@@ -13,21 +18,36 @@ struct export
     pthread_t thread;
 };
 
+/* The coordinator may be about to end: what it knows is written and told now, as far as a moment
+ * goes. What isn't is kept for the next start. */
+static void look_last(struct export *export)
+{
+    const int64_t until = clock_mono_ms(clock_system()) + LAST_MS;
+    const struct snapshot *last = poll_last(export->parts.poll, until);
+    notices_look(export->notices, last);
+    while (curves_look(export->curves, last, true) && clock_mono_ms(clock_system()) < until) {
+    }
+    while (notices_waiting(export->notices) > 0 && clock_mono_ms(clock_system()) < until)
+        (void)poll(NULL, 0, POLL_OUT_MS);
+    snapshot_unref(last);
+}
+
 static void *run(void *arg)
 {
     struct export *export = arg;
-    struct poll *poll = export->parts.poll;
-    const struct snapshot *seen = poll_latest(poll);
-    while (!poll_stopped(poll)) {
+    struct poll *asks = export->parts.poll;
+    const struct snapshot *seen = poll_latest(asks);
+    while (!poll_stopped(asks)) {
         notices_look(export->notices, seen);
-        curves_look(export->curves, seen);
-        const struct snapshot *next = poll_wait(poll, seen, WAIT_MS);
+        (void)curves_look(export->curves, seen, false);
+        const struct snapshot *next = poll_wait(asks, seen, WAIT_MS);
         if (next == NULL)
             continue;
         snapshot_unref(seen);
         seen = next;
     }
     snapshot_unref(seen);
+    look_last(export);
     return NULL;
 }
 

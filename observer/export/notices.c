@@ -42,6 +42,11 @@ enum status notices_new(struct coordinator *coordinator, const struct paths *pat
     return ST_OK;
 }
 
+size_t notices_waiting(struct notices *notices)
+{
+    return webhook_waiting(notices->webhooks);
+}
+
 void notices_free(struct notices *notices)
 {
     if (notices == NULL)

@@ -19,6 +19,7 @@ struct poll {
     pthread_cond_t changed, ended; /* another snapshot; `stopped` */
     const struct snapshot *latest;
     bool stopped;
+    bool done; /* the last answer is there */
 };
 
 /* ---- asking ---- */
@@ -137,6 +138,13 @@ static void *run(void *arg)
         poll_nap(poll, clock_mono_ms(clock_system()) + wait);
         stopped = poll_stopped(poll);
     }
+    struct snapshot *last = poll->latest->up ? look(poll) : NULL; /* what came since */
+    if (last != NULL)
+        publish(poll, last);
+    (void)pthread_mutex_lock(&poll->lock);
+    poll->done = true;
+    (void)pthread_cond_broadcast(&poll->changed);
+    (void)pthread_mutex_unlock(&poll->lock);
     return NULL;
 }
 
@@ -211,6 +219,18 @@ const struct snapshot *poll_wait(struct poll *poll, const struct snapshot *last,
         rc = pthread_cond_timedwait(&poll->changed, &poll->lock, &until);
     const bool other = !poll->stopped && poll->latest != last;
     const struct snapshot *latest = other ? snapshot_ref(poll->latest) : NULL;
+    (void)pthread_mutex_unlock(&poll->lock);
+    return latest;
+}
+
+const struct snapshot *poll_last(struct poll *poll, int64_t until_ms)
+{
+    const struct timespec until = time_of(until_ms);
+    int rc = 0;
+    (void)pthread_mutex_lock(&poll->lock);
+    while (!poll->done && rc == 0)
+        rc = pthread_cond_timedwait(&poll->changed, &poll->lock, &until);
+    const struct snapshot *latest = snapshot_ref(poll->latest);
     (void)pthread_mutex_unlock(&poll->lock);
     return latest;
 }

@@ -21,8 +21,11 @@ struct poll;
 /* Starts asking. coordinator and log are borrowed. */
 MUST_CHECK enum status poll_start(struct coordinator *coordinator, const struct log *log,
                                   struct poll **out);
-/* Wakes whoever waits; for good. */
+/* Wakes whoever waits; for good. It asks a last time, where it was answered before. */
 void poll_stop(struct poll *poll);
+/* After poll_stop: waits for that last answer, or until that moment of clock_mono_ms; then as
+ * poll_latest. */
+const struct snapshot *poll_last(struct poll *poll, int64_t until_ms);
 /* After poll_stop, when nobody uses it any more. */
 void poll_free(struct poll *poll);
 

@@ -13,6 +13,7 @@ import termios
 import pytest
 
 from home import BIN, TINY, Home, until
+from standin import Receiver
 
 LONG = {"train__duration": "1000000 steps", "checkpoint__every": "1000 steps"}
 
@@ -209,6 +210,36 @@ def test_down_ends_a_trainer_that_is_stopped(home):
     home.kill("cairn-trainer", signal.SIGSTOP)
     home.cairn("down", timeout=30)
     assert home.pids() == {}
+
+
+def points_of(folder):
+    """How many losses event files hold."""
+    count = 0
+    for path in folder.glob("*/events*"):
+        data, at = path.read_bytes(), 0
+        while at + 12 <= len(data):
+            size, = struct.unpack_from("<Q", data, at)
+            count += b"train/loss" in data[at + 12:at + 12 + size]
+            at += size + 16
+    return count
+
+
+def test_down_right_after_the_end_loses_no_point_and_no_message():
+    """As a batch job: up, submit --wait, down, and what there is is copied away."""
+    home = Home()
+    home.home.mkdir(mode=0o700)
+    with Receiver() as receiver:
+        hooks = home.home / "webhooks.yaml"
+        hooks.write_text(f"webhooks:\n  - {{name: w, url: '{receiver.url}'}}\n", encoding="utf-8")
+        hooks.chmod(0o600)
+        with home:
+            (home.dir / "job.yaml").write_text(TINY, encoding="utf-8")
+            home.cairn("submit", "job.yaml", "--set", "train.duration=3000 steps", "--set", "checkpoint.every=1000 steps",
+                       "--wait", timeout=60)
+            home.cairn("down")
+            points = points_of(home.home / "tensorboard")
+            told = [headers["X-Cairn-Event"] for headers, _ in receiver.got]
+    assert points == 3000 and told.count("finished") == 1, (points, told)
 
 
 @pytest.fixture(name="service")
