@@ -183,3 +183,24 @@ def test_names_that_none_is_are_not_offered(line):
         assert line("complete", kind, "--", "").stdout == ""
     assert line("complete", "checkpoints", "--", "job@").stdout.split() == ["job@1", "job@all"]
     served.server.stop(0)
+
+
+# ---- job files ----
+
+def test_a_job_file_may_be_a_pipe(line):
+    (line.dir / "job.yaml").write_text(TINY)
+    plain = line("plan", "job.yaml").stdout
+    for how in ("cairn plan <(cat job.yaml)", "cat job.yaml | cairn plan /dev/stdin", "cairn plan - < job.yaml"):
+        done = subprocess.run(["bash", "-c", how], env=dict(line.env, PATH=f"{BIN}:{os.environ['PATH']}"), cwd=line.dir, text=True,
+                              timeout=60, check=False, capture_output=True)
+        assert done.returncode == 0 and done.stdout.splitlines()[1:] == plain.splitlines()[1:], (how, done)
+    for how in ("cairn submit <(cat job.yaml)", "cat job.yaml | cairn submit /dev/stdin", "cairn submit - < job.yaml"):
+        done = subprocess.run(["bash", "-c", how], env=dict(line.env, PATH=f"{BIN}:{os.environ['PATH']}"), cwd=line.dir, text=True,
+                              timeout=60, check=False, capture_output=True)
+        assert done.returncode == 5 and "no coordinator answers" in done.stderr, (how, done)  # it was read, and is right
+
+
+def test_what_is_no_job_file_is_named(line):
+    for verb in ("plan", "submit"):
+        assert "is a folder" in line(verb, line.dir, code=2).stderr
+        assert "nowhere.yaml: no such file" in line(verb, "nowhere.yaml", code=2).stderr

@@ -7,6 +7,7 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
+#include "job/yaml/source.h"
 #include "trainer/alone/import.h"
 #include "trainer/alone/preview.h"
 #include "trainer/loop/loop.h"
@@ -32,23 +33,17 @@ static void print_metrics(void *arg, const struct session_row *row)
 
 static enum status read_job_file(const struct local_options *options, struct job *out)
 {
-    auto_free char *path = realpath(options->job_path, NULL);
-    auto_free char *text = NULL;
-    size_t size = 0;
-    if (path == NULL) {
-        (void)fprintf(stderr, "%s: no such file\n", options->job_path);
-        return ST_CONFIG;
-    }
-    enum status st = io_read_file(io_system(), path, (size_t)LIMIT_JOB_FILE_BYTES, &text, &size);
+    struct job_source source;
+    struct reason why = { "" };
+    enum status st = job_source_read(options->job_path, &source, &why);
     if (st != ST_OK) {
-        (void)fprintf(stderr, "%s: %s\n", path, status_string(st));
+        (void)fprintf(stderr, "%s\n", why.text);
         return ST_CONFIG;
     }
-    char *slash = strrchr(path, '/');
-    *slash = '\0'; /* base_dir */
+    auto_free char *text = source.text;
     auto_buf struct buf errors;
     buf_init(&errors, ERRORS_MAX);
-    st = job_parse(text, size, options->job_path, path[0] == '\0' ? "/" : path, options->sets,
+    st = job_parse(text, source.size, options->job_path, source.base_dir, options->sets,
                    options->set_count, out, &errors);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s", errors.size > 0 ? errors.data : status_string(st));

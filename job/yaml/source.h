@@ -1,0 +1,24 @@
+/*
+ * A job file's bytes, wherever they come from: a file, a pipe (`<(…)`, /dev/stdin), "-".
+ */
+#pragma once
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "common/reason.h"
+#include "common/status.h"
+
+struct job_source {
+    char *text; /* owned, NUL-terminated */
+    size_t size;
+    char base_dir[PATH_MAX]; /* of relative paths: the file's folder; of a pipe the current one */
+};
+
+/*
+ * free(out->text).
+ * Errors: ST_CONFIG     why says what is wrong with it, name first
+ *         ST_NO_MEMORY  the same
+ */
+MUST_CHECK enum status job_source_read(const char *name, struct job_source *out,
+                                       struct reason *why);
