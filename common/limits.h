@@ -12,7 +12,7 @@
 #define LIMIT_LANES      4096  /* of one job */
 #define LIMIT_STAGES     64    /* of a pipeline: large models have some 100 places to cut at */
 #define LIMIT_JOBS       1024  /* live ones of one coordinator */
-#define LIMIT_NODES      1024  /* of one coordinator */
+#define LIMIT_NODES      1024  /* of one coordinator, at a time */
 #define LIMIT_SLOTS      1024  /* of one node */
 #define LIMIT_GPUS       64    /* of one node */
 #define LIMIT_TENSORS    65536 /* of one checkpoint */

@@ -11,9 +11,16 @@
 
 #include "common/cleanup.h"
 #include "identity/cert.h"
+#include "identity/make.h"
 #include "identity/own.h"
 #include "server/api/api.h"
 #include "server/render/render.h"
+
+#define TOO_MANY_WITHDRAWN                                                                         \
+    "100,000 nodes were forgotten within the month that their certificates last, and no more can " \
+    "be kept in mind: make a new authority instead, and give those who stay its certificates"
+
+_Static_assert(CORE_WITHDRAWN_DAYS > IDENTITY_DAYS, "what is withdrawn may expire first");
 
 #define REQUEST_BYTES 8192 /* of a certificate or a request to sign one, at most */
 
@@ -49,14 +56,16 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
     const enum status st = core_forget_node(api->core, in->node, actor, &node);
-    Cairn__V1__Node *out = st == ST_OK ? render_node(api->core, node) : NULL;
-    if (!out) {
-        api_refuse(call, rpc_code_from_status(st == ST_OK ? ST_NO_MEMORY : st),
-                   "forgetting node %s: %s", in->node,
-                   st == ST_FULL ? "too many nodes" : status_string(st));
+    if (st != ST_OK) {
+        api_refuse(call, rpc_code_from_status(st), "forgetting node %s: %s", in->node,
+                   st == ST_FULL ? TOO_MANY_WITHDRAWN : status_string(st));
         return;
     }
-    reply(out, call);
+    Cairn__V1__Node none = CAIRN__V1__NODE__INIT;
+    none.name = in->node;
+    none.state = (char *)"forgotten";
+    Cairn__V1__Node *out = node ? render_node(api->core, node) : NULL;
+    reply(out ? out : &none, call);
     cairn__v1__node__free_unpacked(out, NULL);
 }
 

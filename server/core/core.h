@@ -261,8 +261,7 @@ struct core_node {
     size_t stray_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
-    int64_t forgotten_s; /* Unix time: certificates of until then don't count; 0: never */
-    struct doubt doubt;  /* whether others reach it, since it is not heard any more */
+    struct doubt doubt; /* whether others reach it, since it is not heard any more */
     bool silent;
     bool local;                 /* its agent is heard over this machine's socket */
     bool doubted;               /* jobs there were told that it is not heard */
@@ -447,10 +446,13 @@ MUST_CHECK enum status core_undrain_node(struct core *core, const char *name, co
  * Certificates of this node that were issued until now count no more (`cairn node forget`), for
  * good: it is journalled. Its agent's session ends, what ran there counts as gone, and it is
  * nobody's until an agent of that name says hello. It need not have been here.
- * Errors: ST_FULL  LIMIT_NODES
+ * out: NULL where so many other nodes are there that this one has no entry.
+ * Errors: ST_FULL  CORE_WITHDRAWN_MAX nodes were forgotten within CORE_WITHDRAWN_DAYS
  */
 MUST_CHECK enum status core_forget_node(struct core *core, const char *name, const char *by,
                                         struct core_node **out);
+#define CORE_WITHDRAWN_MAX  100000
+#define CORE_WITHDRAWN_DAYS 31 /* a certificate lasts a day less */
 #define CORE_FORGOTTEN                                                                             \
     "this node was forgotten, and certificates that were issued for it until then count no "       \
     "more: a later 'cairn cert node' or 'cairn node invite' lets it in again"

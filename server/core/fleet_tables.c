@@ -1,4 +1,5 @@
-/* The core's tables of nodes: how one is found, its times, and which of its slots are taken. */
+/* The core's tables of nodes: how one is found, its times, and which of its slots are taken; whose
+ * certificates count no more. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,64 @@ struct core_node *core_node_make(struct core *core, const char *name)
     core->nodes[core->node_count++] = node;
     core_node_moved(core, node);
     return node;
+}
+
+static void free_node(struct core_node *node)
+{
+    free(node->gpus);
+    free(node->strays);
+    free(node->used);
+    free(node);
+}
+
+/* Nothing depends on it: no agent, worker or drain, and it is away for good as far as is known. */
+static bool may_go(const struct core *core, const struct core_node *node)
+{
+    if (node->conn || node->ranks || node->drains || node->accused[0])
+        return false;
+    return !node->known || node->stay == CORE_LEFT ||
+           (node->silent && core_node_unheard_ms(core, node) >= CORE_AWAY_MS);
+}
+
+/* The one that was heard longest ago, and rather one that no failure is held against. */
+static bool drop_one(struct core *core)
+{
+    size_t best = core->node_count;
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct core_node *node = core->nodes[i];
+        const struct core_node *other = best < core->node_count ? core->nodes[best] : NULL;
+        if (!may_go(core, node))
+            continue;
+        const bool blamed = node->record.count > 0, other_blamed = other && other->record.count > 0;
+        if (!other || (blamed == other_blamed ? node->heard_at < other->heard_at : other_blamed))
+            best = i;
+    }
+    if (best == core->node_count)
+        return false;
+    struct core_node *node = core->nodes[best];
+    LOG_INFO(core->options.log, "node %s is away, and its entry is another's now", node->name);
+    timers_set(&core->node_timers, &node->timer, TIMERS_NEVER);
+    table_remove(&core->nodes_by_name, node->name);
+    core->node_count--;
+    memmove(&core->nodes[best], &core->nodes[best + 1], (core->node_count - best) * sizeof(void *));
+    free_node(node);
+    core->schedule_needed = true;
+    return true;
+}
+
+struct core_node *core_node_admit(struct core *core, const char *name)
+{
+    struct core_node *node = core_node_at(core, name);
+    if (node || (core->node_count >= LIMIT_NODES && !drop_one(core)))
+        return node;
+    return core_node_make(core, name);
+}
+
+void core_nodes_release(struct core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        free_node(core->nodes[i]);
+    free(core->nodes);
 }
 
 bool core_node_held(const struct core *core, const struct core_node *node)
@@ -235,4 +294,67 @@ struct core_rank **core_ranks_of(struct core *core, const struct core_node *node
         list[(*out_count)++] = rank;
     qsort(list, count, sizeof(void *), compare_ranks);
     return list;
+}
+
+/*
+ * ---- certificates that were withdrawn ----
+ *
+ * By the names of their nodes: for each the time when the node was forgotten last. What was issued
+ * until then counts no more, so that none of them goes to make room unless all that it withdraws
+ * has expired.
+ */
+
+struct withdrawal {
+    char node[LIMIT_NAME];
+    int64_t time_s;
+};
+
+int64_t core_node_forgotten(struct core *core, const char *name)
+{
+    const struct withdrawal *of = table_get(&core->withdrawn, name);
+    return of ? of->time_s : 0;
+}
+
+size_t core_drop_withdrawn(struct core *core, int64_t before_s)
+{
+    size_t count = 0;
+    struct withdrawal **old = calloc(core->withdrawn.count + 1, sizeof(void *));
+    for (size_t i = 0; old && i < core->withdrawn.capacity; i++) {
+        struct withdrawal *one = core->withdrawn.entries[i].value;
+        if (core->withdrawn.entries[i].key && one->time_s < before_s)
+            old[count++] = one;
+    }
+    for (size_t i = 0; i < count; i++) {
+        table_remove(&core->withdrawn, old[i]->node);
+        free(old[i]);
+    }
+    free(old);
+    return count;
+}
+
+enum status core_put_withdrawn(struct core *core, const char *name, int64_t time_s)
+{
+    struct withdrawal *one = table_get(&core->withdrawn, name);
+    if (one) {
+        one->time_s = time_s;
+        return ST_OK;
+    }
+    one = calloc(1, sizeof *one);
+    if (!one)
+        return ST_NO_MEMORY;
+    (void)snprintf(one->node, sizeof one->node, "%s", name);
+    one->time_s = time_s;
+    const enum status st = table_put(&core->withdrawn, one->node, one);
+    if (st != ST_OK)
+        free(one);
+    return st;
+}
+
+void core_release_withdrawn(struct core *core)
+{
+    for (size_t i = 0; i < core->withdrawn.capacity; i++) {
+        if (core->withdrawn.entries[i].key)
+            free(core->withdrawn.entries[i].value);
+    }
+    table_release(&core->withdrawn);
 }

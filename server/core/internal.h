@@ -35,11 +35,18 @@
 #define CORE_LINGER_TURNS    256 /* with more a group lingers no longer */
 #define CORE_LINGER_MS       20  /* what nobody waits for is journalled so late at the latest */
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
-#define CORE_UNDYING_MS      15000 /* killed so long ago, a process is called undying */
-#define CORE_FORMERLY_MAX    8     /* names that an agent's hello may say it had */
-#define CORE_DRAIN_AGAIN_MS  1000  /* a node's drain is overdue: what is there is ended again */
-#define CORE_DRAIN_FORGET_MS 60000 /* a drain that nobody ends is forgotten */
-#define CORE_DESCRIPTORS_OWN 128   /* of the journal, the store, agents and people */
+#define CORE_AWAY_MS         600000 /* unheard for so long, a node's entry may be another's */
+#define CORE_UNDYING_MS      15000  /* killed so long ago, a process is called undying */
+#define CORE_FORMERLY_MAX    8      /* names that an agent's hello may say it had */
+#define CORE_DRAIN_AGAIN_MS  1000   /* a node's drain is overdue: what is there is ended again */
+#define CORE_DRAIN_FORGET_MS 60000  /* a drain that nobody ends is forgotten */
+#define CORE_DESCRIPTORS_OWN 128    /* of the journal, the store, agents and people */
+#define CORE_TOO_MANY_NODES                                                                        \
+    "there are " CORE_STRING(                                                                      \
+        LIMIT_NODES) " nodes, and each is there, was so within 10 minutes, "                       \
+                     "has workers or is drained: 'cairn node undrain' those that won't come back"
+#define CORE_STRING_OF(x)    #x
+#define CORE_STRING(x)       CORE_STRING_OF(x)
 #define CORE_OUTBOX_BYTES    ((size_t)32 * 1024 * 1024) /* a group with more is committed at once */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024)  /* of a job's machine as JSON */
 
@@ -81,6 +88,7 @@ struct core {
     struct core_node **nodes;
     size_t node_count;
     struct table jobs_by_id, nodes_by_name;
+    struct table withdrawn; /* withdrawals of certificates, by name of node; owned */
     struct ordered live;   /* jobs that are not over, by seq */
     struct ordered queue;  /* those that want slots, now or soon, by seq */
     struct ordered hungry; /* those that want slots for more workers, by seq */
@@ -195,6 +203,16 @@ bool core_version_fits(const char *theirs);
 /* "" is what it counts as. */
 const char *core_version_said(const char *theirs);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
+/* The node of that name, made where there is none: with LIMIT_NODES of them the entry of one that
+ * has left, was forgotten or is unheard for long goes, if it holds nothing. Nobody may have a
+ * pointer to such a node. NULL: none may go, or no memory. */
+struct core_node *core_node_admit(struct core *core, const char *name);
+void core_nodes_release(struct core *core);
+/* A withdrawal of certificates, in memory. ST_NO_MEMORY */
+MUST_CHECK enum status core_put_withdrawn(struct core *core, const char *name, int64_t time_s);
+/* Those of before that time go; how many did. */
+size_t core_drop_withdrawn(struct core *core, int64_t before_s);
+void core_release_withdrawn(struct core *core);
 /* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone. Nothing is
  * added twice. */
 void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref,

@@ -435,30 +435,47 @@ void core_chores_tick(struct core *core)
 
 /* ---- the start ---- */
 
+/* With an entry of its own, which lists show, as long as there is room for one. */
 static bool load_forgotten(void *arg, const char *name, int64_t time_s)
 {
-    struct core *core = arg;
+    struct load *load = arg;
+    struct core *core = load->core;
     struct core_node *node = core_node_at(core, name);
-    if (!node)
+    load->status = core_put_withdrawn(core, name, time_s);
+    if (!node && core->node_count < LIMIT_NODES)
         node = core_node_make(core, name);
-    if (!node)
-        return false;
-    node->forgotten_s = time_s;
-    node->silent = true;
-    return true;
+    if (node) {
+        node->silent = true;
+        core_node_moved(core, node);
+    }
+    return load->status == ST_OK;
 }
 
 static bool load_drain(void *arg, const char *name, const char *reason, int64_t until_ms)
 {
-    struct core *core = arg;
+    struct load *load = arg;
+    struct core *core = load->core;
     const int64_t left = until_ms - clock_wall_ms(core->options.clock);
     struct core_node *node = core_node_at(core, name);
     if (!node)
         node = core_node_make(core, name);
     const int64_t until = core_now(core) + (left > 0 ? left : 0);
-    if (node)
+    if (node) {
         core_node_drain(core, node, reason, until_ms == 0 ? 0 : until);
+    } else {
+        load->status = ST_FULL;
+    }
     return node != NULL;
+}
+
+/* All of it, or nothing is begun: half of what people withdrew or keep free is worse than none. */
+static enum status load_nodes(struct core *core)
+{
+    struct load load = { .core = core, .status = ST_OK };
+    enum status st = journal_each_drain(core->options.journal, load_drain, &load);
+    if (st == ST_OK && load.status == ST_OK)
+        st = journal_each_forgotten_node(core->options.journal, load_forgotten, &load);
+    return st == ST_OK ? load.status : st;
 }
 
 enum status core_load(struct core *core)
@@ -473,9 +490,7 @@ enum status core_load(struct core *core)
     }
     int64_t seq = 0;
     if (st == ST_OK)
-        st = journal_each_drain(core->options.journal, load_drain, core);
-    if (st == ST_OK)
-        st = journal_each_forgotten_node(core->options.journal, load_forgotten, core);
+        st = load_nodes(core);
     if (st == ST_OK)
         st = journal_count_jobs(core->options.journal, &core->stored, &seq);
     if (seq > core->seq_last)

@@ -86,6 +86,7 @@ enum journal_sql {
     SQL_GET_KEY,
     SQL_EACH_DRAIN,
     SQL_FORGET_NODE,
+    SQL_DROP_WITHDRAWN,
     SQL_EACH_FORGOTTEN_NODE,
     SQL_COUNT,
 };

@@ -7,7 +7,8 @@
  * those that had a place), generations, saves (those under way; a row with a manifest decides),
  * reports, checkpoints, events and metrics (bounded; metrics in blocks of rows), keys (idempotency;
  * bounded), drains (nodes that people keep free), summaries (jobs that ended, as lists show them),
- * forgotten (jobs whose rows are still to be deleted).
+ * forgotten (jobs whose rows are still to be deleted), forgotten_nodes (when the certificates of
+ * which were withdrawn).
  *
  * Thread: the one that opened it; journal_open_beside and journal_read_reports any.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be
@@ -281,6 +282,8 @@ MUST_CHECK enum status journal_each_drain(struct journal *journal, journal_drain
 /* When a node was forgotten last (`cairn node forget`), Unix time; in no order. */
 MUST_CHECK enum status journal_forget_node(struct journal *journal, const char *node,
                                            int64_t time_s);
+/* Of nodes that were forgotten before that time. */
+MUST_CHECK enum status journal_drop_withdrawn(struct journal *journal, int64_t before_s);
 typedef bool (*journal_forgotten_fn)(void *arg, const char *node, int64_t time_s);
 MUST_CHECK enum status journal_each_forgotten_node(struct journal *journal, journal_forgotten_fn fn,
                                                    void *arg);

@@ -361,6 +361,11 @@ enum status journal_forget_node(struct journal *journal, const char *node, int64
     return journal_run(journal, SQL_FORGET_NODE, "ti", node, time_s);
 }
 
+enum status journal_drop_withdrawn(struct journal *journal, int64_t before_s)
+{
+    return journal_run(journal, SQL_DROP_WITHDRAWN, "i", before_s);
+}
+
 enum status journal_each_forgotten_node(struct journal *journal, journal_forgotten_fn fn, void *arg)
 {
     sqlite3_stmt *row;

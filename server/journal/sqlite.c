@@ -147,6 +147,7 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_EACH_DRAIN] = "SELECT d.node,d.reason,coalesce(t.wall_ms,0) FROM drains d LEFT JOIN "
                        "drain_deadlines t ON t.node=d.node",
     [SQL_FORGET_NODE] = "INSERT OR REPLACE INTO forgotten_nodes(node,time_s) VALUES(?,?)",
+    [SQL_DROP_WITHDRAWN] = "DELETE FROM forgotten_nodes WHERE time_s<?",
     [SQL_EACH_FORGOTTEN_NODE] = "SELECT node,time_s FROM forgotten_nodes",
 };
 

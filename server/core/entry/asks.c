@@ -452,7 +452,7 @@ size_t core_nodes(struct core *core, struct core_node **out, size_t capacity)
     size_t count = 0;
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
-        if (!node->known && !node->drains && node->forgotten_s == 0)
+        if (!node->known && !node->drains && core_node_forgotten(core, node->name) == 0)
             continue;
         if (count < capacity)
             out[count] = core->nodes[i];
@@ -469,12 +469,6 @@ size_t core_nodes(struct core *core, struct core_node **out, size_t capacity)
  * for that time. A forgotten node isn't known: no slot of it counts, until an agent of that name
  * says hello.
  */
-
-int64_t core_node_forgotten(struct core *core, const char *name)
-{
-    const struct core_node *node = core_node_at(core, name);
-    return node ? node->forgotten_s : 0;
-}
 
 bool core_node_is_taken(struct core *core, const char *name)
 {
@@ -508,23 +502,38 @@ static void tell_forgotten(struct core *core, struct core_node *node, const char
     }
 }
 
+/* With as many as there may be, those go whose certificates have expired: they are refused for
+ * that. */
+static enum status withdraw(struct core *core, const char *name, int64_t now_s)
+{
+    const int64_t expired_s = now_s - INT64_C(86400) * CORE_WITHDRAWN_DAYS;
+    const bool full =
+        core->withdrawn.count >= CORE_WITHDRAWN_MAX && core_node_forgotten(core, name) == 0;
+    if (full && core_drop_withdrawn(core, expired_s) == 0)
+        return ST_FULL;
+    enum status st = core_put_withdrawn(core, name, now_s);
+    if (st == ST_OK)
+        st = core_begin(core);
+    if (st == ST_OK && full)
+        st = journal_drop_withdrawn(core->options.journal, expired_s);
+    if (st == ST_OK)
+        st = journal_forget_node(core->options.journal, name, now_s);
+    if (st != ST_OK)
+        core_fail(core, st, "forgetting a node");
+    return st;
+}
+
 enum status core_forget_node(struct core *core, const char *name, const char *by,
                              struct core_node **out)
 {
-    struct core_node *node = core_node_at(core, name);
-    if (!node)
-        node = core_node_make(core, name);
-    if (!node)
-        return ST_FULL;
-    node->forgotten_s = clock_wall_ms(core->options.clock) / 1000;
-    enum status st = core_begin(core);
-    if (st == ST_OK)
-        st = journal_forget_node(core->options.journal, name, node->forgotten_s);
-    if (st != ST_OK) {
-        core_fail(core, st, "forgetting a node");
+    const enum status st = withdraw(core, name, clock_wall_ms(core->options.clock) / 1000);
+    if (st != ST_OK)
         return st;
-    }
     LOG_INFO(core->options.log, "node %s is forgotten: its certificates count no more", name);
+    struct core_node *node = core_node_admit(core, name);
+    *out = node;
+    if (!node)
+        return ST_OK;
     tell_forgotten(core, node, by);
     drop_agent(core, node);
     node->known = false;
@@ -535,6 +544,5 @@ enum status core_forget_node(struct core *core, const char *name, const char *by
     /* Workers there are gone, for all that is known: their jobs go on in another generation. */
     core_tell_ranks(core, node, MACHINE_EV_MISSING, NULL);
     core_schedule(core);
-    *out = node;
     return core->failed;
 }

@@ -45,14 +45,9 @@ void core_free(struct core *core)
     core_outbox_release(core);
     for (size_t i = 0; i < core->job_count; i++)
         core_job_free(core->jobs[i]);
-    for (size_t i = 0; i < core->node_count; i++) {
-        free(core->nodes[i]->gpus);
-        free(core->nodes[i]->strays);
-        free(core->nodes[i]->used);
-        free(core->nodes[i]);
-    }
+    core_nodes_release(core);
+    core_release_withdrawn(core);
     free(core->jobs);
-    free(core->nodes);
     table_release(&core->jobs_by_id);
     table_release(&core->nodes_by_name);
     ordered_release(&core->live);

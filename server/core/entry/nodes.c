@@ -162,11 +162,9 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
         core_hang_up(core, conn, RPC_FAILED_PRECONDITION, reason.text);
         return NULL;
     }
-    struct core_node *node = core_node_at(core, hello->node);
-    if (!node)
-        node = core_node_make(core, hello->node);
+    struct core_node *node = core_node_admit(core, hello->node);
     if (!node) {
-        core_hang_up(core, conn, RPC_RESOURCE_EXHAUSTED, "too many nodes");
+        core_hang_up(core, conn, RPC_RESOURCE_EXHAUSTED, CORE_TOO_MANY_NODES);
         return NULL;
     }
     if (is_taken(core, node, hello)) {
