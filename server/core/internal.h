@@ -27,6 +27,7 @@
 #define CORE_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
 #define CORE_LEFT_MS         50     /* between two jobs that ended and may have left something */
 #define CORE_TIDY_MS         200    /* between two deletions of what is kept no longer */
+#define CORE_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
 #define CORE_HELLO_MS        3000   /* nor within that time of another hello, */
 #define CORE_GRACE_MAX_MS    120000 /* for so long at most */
@@ -89,9 +90,9 @@ struct core {
     size_t node_count;
     struct table jobs_by_id, nodes_by_name;
     struct table withdrawn; /* withdrawals of certificates, by name of node; owned */
-    struct ordered live;   /* jobs that are not over, by seq */
-    struct ordered queue;  /* those that want slots, now or soon, by seq */
-    struct ordered hungry; /* those that want slots for more workers, by seq */
+    struct ordered live;    /* jobs that are not over, by seq */
+    struct ordered queue;   /* those that want slots, now or soon, by seq */
+    struct ordered hungry;  /* those that want slots for more workers, by seq */
     struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;

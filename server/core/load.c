@@ -413,13 +413,43 @@ static void look_at_left(struct core *core)
     }
 }
 
+/* Of a job that ended and gave room in the journal. */
+static enum status tell_tidied(struct core *core, const struct journal_tidied *done)
+{
+    struct core_job *job = core_job_at(core, done->id);
+    struct reason reason;
+    if (done->forgotten) {
+        LOG_INFO(core->options.log, "%s is forgotten: the journal is as large as it may be",
+                 done->id);
+        core->stored--;
+        if (job)
+            core_drop_job(core, job, "the job was forgotten");
+        return ST_OK;
+    }
+    reason_set(&reason,
+               "%lld rows of its metrics were dropped, as the journal is as large as it "
+               "may be; every few steps one is left",
+               (long long)done->rows);
+    LOG_INFO(core->options.log, "%s: %s", done->id, reason.text);
+    if (job) {
+        job->version++;
+        job->rows_version++;
+    }
+    const struct journal_event event = { .wall_ms = clock_wall_ms(core->options.clock),
+                                         .kind = "thinned",
+                                         .message = reason.text };
+    return journal_put_event(core->options.journal, done->id, &event);
+}
+
 static void tidy(struct core *core)
 {
-    bool more = false;
+    struct journal_tidied done = { .more = false };
     enum status st = core_begin(core);
     if (st == ST_OK)
-        st = journal_tidy(core->options.journal, &more);
-    core->tidy_at = more ? core_now(core) + CORE_TIDY_MS : INT64_MAX;
+        st = journal_tidy(core->options.journal, &done);
+    if (st == ST_OK && done.id[0])
+        st = tell_tidied(core, &done);
+    core->tidy_at = done.more ? core_now(core) + CORE_TIDY_MS : INT64_MAX;
     if (st != ST_OK)
         core_fail(core, st, "deleting old rows");
 }

@@ -177,6 +177,8 @@ enum status core_record_rows(struct core *core, struct core_job *job)
         free(job->rows.list[i].data);
     job->rows.count = 0;
     job->rows_version++;
+    if (core->tidy_at == INT64_MAX) /* the journal may have grown too large by them */
+        core->tidy_at = core_now(core) + CORE_GROWN_MS;
     core_job_moved(core, job);
     acknowledge(core, job, through);
     if (st != ST_FULL)

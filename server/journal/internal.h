@@ -16,7 +16,7 @@
 /* Where that is in the file's header: 4 bytes, big endian. */
 #define JOURNAL_ID_OFFSET 68
 /* user_version, which every upgrade of open.c raises. */
-#define JOURNAL_VERSION 14
+#define JOURNAL_VERSION 15
 
 enum journal_sql {
     SQL_PUT_JOB,
@@ -39,12 +39,14 @@ enum journal_sql {
     SQL_FORGET_RANKS,
     SQL_FORGET_KEYS,
     SQL_THIN_NEXT,
+    SQL_THIN_BYTES,
     SQL_THIN_EVENTS,
     SQL_THIN_GENERATIONS,
     SQL_PUT_EVENT,
     SQL_BOUND_EVENTS,
     SQL_PUT_GENERATION,
     SQL_BOUND_GENERATIONS,
+    SQL_BOUND_GENERATION_BYTES,
     SQL_END_GENERATION,
     SQL_PUT_RECOVERY,
     SQL_PUT_RANK,
@@ -88,6 +90,9 @@ enum journal_sql {
     SQL_FORGET_NODE,
     SQL_DROP_WITHDRAWN,
     SQL_EACH_FORGOTTEN_NODE,
+    SQL_PAGES,
+    SQL_UNUSED_PAGES,
+    SQL_PAGE_SIZE,
     SQL_COUNT,
 };
 
@@ -96,6 +101,8 @@ struct journal {
     char *path;                 /* owned */
     int lock_fd;                /* of the lock file beside it; -1: none */
     bool frozen;                /* journal_freeze */
+    int64_t bytes_max;          /* journal_bound */
+    bool shrinks;               /* what is free in it can be given back */
     bool exposed;               /* its mode lets others read it, and is not ours to change */
     bool restored;              /* a copy in the journal's place */
     struct journal_watch watch; /* while it is opened */
@@ -103,6 +110,11 @@ struct journal {
     sqlite3_stmt *statements[SQL_COUNT]; /* prepared with their first use */
 };
 
+#define JOURNAL_UNUSED_PAGES 1024  /* of the file that nothing needs may stay */
+#define JOURNAL_SHRINK_PAGES "500" /* are given back at a time */
+
+/* Within a transaction: some pages that nothing needs go. */
+enum status journal_shrink(struct journal *journal);
 /* What a code of SQLite means; keeps its message for journal_error. */
 enum status journal_status(struct journal *journal, int rc);
 /*
@@ -117,5 +129,14 @@ const char *journal_text_at(sqlite3_stmt *row, int column);
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
 /* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */
 enum status journal_next(struct journal *journal, sqlite3_stmt *statement);
+/* Of a job's metrics so many rows and bytes stay at most; of the newest steps all, unless those
+ * alone take half of the bytes. */
+struct journal_thin {
+    int64_t rows, bytes;
+    uint64_t newest;
+};
+/* out_dropped: rows. ST_NOT_FOUND: it has none. */
+enum status journal_thin_metrics(struct journal *journal, const char *id,
+                                 const struct journal_thin *to, int64_t *out_dropped);
 /* Within a transaction: the rows of the table that versions before 7 had go into blocks. */
 enum status journal_convert_metrics(struct journal *journal);

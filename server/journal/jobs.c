@@ -110,20 +110,87 @@ static enum status thin_some(struct journal *journal, const char *id, int64_t *r
     return journal_run(journal, SQL_PUT_ENDED, "ti", id, (int64_t)JOURNAL_THIN);
 }
 
-enum status journal_tidy(struct journal *journal, bool *more)
+/* ---- the file as a whole ---- */
+
+/* What a pragma answers. */
+static enum status ask_number(struct journal *journal, enum journal_sql sql, int64_t *out)
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, sql, &row, "");
+    if (st == ST_OK)
+        st = journal_next(journal, row);
+    if (st == ST_OK)
+        *out = sqlite3_column_int64(row, 0);
+    (void)sqlite3_reset(row);
+    return st == ST_NOT_FOUND ? ST_OK : st; /* as if it was nothing */
+}
+
+static enum status find_large(struct journal *journal, char out[16])
+{
+    sqlite3_stmt *row;
+    enum status st = journal_bind(journal, SQL_THIN_BYTES, &row, "i", JOURNAL_BARE_BYTES);
+    if (st == ST_OK)
+        st = take_id(journal, row, out);
+    (void)sqlite3_reset(row);
+    return st;
+}
+
+/* ST_NOT_FOUND: no job can give any. */
+static enum status make_room(struct journal *journal, struct journal_tidied *out)
+{
+    static const struct journal_thin bare = { JOURNAL_BARE_ROWS, JOURNAL_BARE_BYTES / 2,
+                                              JOURNAL_BARE_ROWS / 4 };
+    enum status st = find_large(journal, out->id);
+    if (st == ST_OK)
+        return journal_thin_metrics(journal, out->id, &bare, &out->rows);
+    if (st == ST_NOT_FOUND)
+        st = journal_oldest_ended(journal, out->id);
+    if (st == ST_OK)
+        st = journal_forget_job(journal, out->id);
+    out->forgotten = st == ST_OK;
+    return st;
+}
+
+/* Pages that are free go from the file's end, some at a time, unless they are few: those are used
+ * again. */
+static enum status tidy_pages(struct journal *journal, struct journal_tidied *out)
+{
+    int64_t pages = 0, unused = 0, size = 0;
+    enum status st = ask_number(journal, SQL_PAGES, &pages);
+    if (st == ST_OK)
+        st = ask_number(journal, SQL_UNUSED_PAGES, &unused);
+    if (st == ST_OK)
+        st = ask_number(journal, SQL_PAGE_SIZE, &size);
+    if (st != ST_OK)
+        return st;
+    if ((pages - unused) * size > journal->bytes_max) {
+        st = make_room(journal, out);
+        out->more = st == ST_OK;
+        return st == ST_NOT_FOUND ? ST_OK : st;
+    }
+    const bool many = journal->shrinks && unused > JOURNAL_UNUSED_PAGES && unused > pages / 8;
+    out->more = many;
+    return many ? journal_shrink(journal) : ST_OK;
+}
+
+enum status journal_tidy(struct journal *journal, struct journal_tidied *out)
 {
     char id[16];
     int64_t room = JOURNAL_TIDY_ROWS;
+    *out = (struct journal_tidied){ .more = true };
     enum status st = find_id(journal, SQL_FORGET_NEXT, id);
-    *more = true;
     if (st == ST_OK)
         return forget_some(journal, id, &room);
     if (st == ST_NOT_FOUND)
         st = find_id(journal, SQL_THIN_NEXT, id);
     if (st == ST_OK)
         return thin_some(journal, id, &room);
-    *more = false;
-    return st == ST_NOT_FOUND ? ST_OK : st;
+    return st == ST_NOT_FOUND ? tidy_pages(journal, out) : st;
+}
+
+void journal_bound(struct journal *journal, int64_t bytes)
+{
+    journal->bytes_max = bytes;
 }
 
 /* ---- reads ---- */

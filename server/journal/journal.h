@@ -25,12 +25,23 @@
 #include "server/machine/machine.h"
 
 #define JOURNAL_KEYS_MAX 10000
-#define JOURNAL_JOBS_MAX 10000 /* the oldest that ended are forgotten */
-/* What jobs that ended keep: the newest of them everything; older ones all but their oldest events
- * and generations, and where their ranks were. Metrics and checkpoints stay with all. */
+#define JOURNAL_JOBS_MAX 10000 /* those that ended first are forgotten */
+/* What jobs that ended keep: those that ended last everything; others all but their oldest events
+ * and generations, and where their ranks were. Checkpoints stay with all; so do metrics, as long as
+ * the file doesn't grow beyond JOURNAL_BYTES_MAX. */
 #define JOURNAL_WHOLE_JOBS 1000
-#define JOURNAL_THIN_ROWS  50  /* events and generations that stay with the older ones, of each */
-#define JOURNAL_TIDY_ROWS  500 /* that journal_tidy deletes at a time, or a block of metrics */
+#define JOURNAL_THIN_ROWS  50 /* events and generations that stay with the older ones, of each */
+/* What a job's generations take at most (and a few more), unless they are so few. */
+#define JOURNAL_GENERATIONS_BYTES 4194304
+#define JOURNAL_GENERATIONS_MIN   64
+/* Of the file's pages that are in use. Beyond, what ended first loses the most rows of its metrics
+ * (JOURNAL_BARE_BYTES stay); once all have, it is forgotten. */
+#define JOURNAL_BYTES_MAX    (INT64_C(4) * 1024 * 1024 * 1024)
+#define JOURNAL_BARE_ROWS    1024
+#define JOURNAL_BARE_BYTES   (INT64_C(256) * 1024)
+#define JOURNAL_METRIC_BYTES (INT64_C(32) * 1024 * 1024) /* of one job; more are thinned */
+#define JOURNAL_ROW_BYTES    ((size_t)16 * 1024) /* of a row of metrics: a larger one isn't kept */
+#define JOURNAL_TIDY_ROWS    500 /* that journal_tidy deletes at a time, or a block of metrics */
 
 struct journal;
 
@@ -121,8 +132,17 @@ MUST_CHECK enum status journal_put_ended(struct journal *journal, const char *id
                                          enum journal_ended ended, const void *row, size_t size);
 /* Nobody finds it any more; its rows in other tables go with journal_tidy. */
 MUST_CHECK enum status journal_forget_job(struct journal *journal, const char *id);
-/* Deletes some of what is kept no longer. more: there is more of it. */
-MUST_CHECK enum status journal_tidy(struct journal *journal, bool *more);
+/* What journal_tidy did. */
+struct journal_tidied {
+    bool more;      /* there is more to do */
+    char id[16];    /* of a job that gave room, as the journal had grown too large; or "" */
+    bool forgotten; /* the job as a whole; else of its metrics: */
+    int64_t rows;   /* so many, all but JOURNAL_BARE_ROWS or fewer */
+};
+/* Deletes some of what is kept no longer, and gives what has become free back to the disk. */
+MUST_CHECK enum status journal_tidy(struct journal *journal, struct journal_tidied *out);
+/* Instead of JOURNAL_BYTES_MAX (tests). */
+void journal_bound(struct journal *journal, int64_t bytes);
 
 struct journal_event {
     int64_t wall_ms;
@@ -143,7 +163,8 @@ struct journal_generation {
     const char *recovery; /* how the job came to it (server/machine/codec.h); "": it is the first,
                            * or nobody knows */
 };
-/* Writes all but its end. Of a job the newest LIMIT_GENERATIONS stay, and a hundred more. */
+/* Writes all but its end. Of a job the newest LIMIT_GENERATIONS stay, and a hundred more; fewer, if
+ * they are large (JOURNAL_GENERATIONS_BYTES). */
 MUST_CHECK enum status journal_put_generation(struct journal *journal, const char *id,
                                               const struct journal_generation *row);
 MUST_CHECK enum status journal_end_generation(struct journal *journal, const char *id,
@@ -197,8 +218,8 @@ struct journal_metric {
     size_t size;
 };
 /* Rows in any order; each takes the place of an older one of the same step. Once there are more
- * than LIMIT_METRIC_ROWS, older ones are thinned; evaluations stay. Cheap where rows come together:
- * they are one row of the file. */
+ * than LIMIT_METRIC_ROWS, or JOURNAL_METRIC_BYTES, older ones are thinned to half of that, those
+ * with an evaluation last. Cheap where rows come together: they are one row of the file. */
 MUST_CHECK enum status journal_put_metrics(struct journal *journal, const char *id,
                                            const struct journal_metric *rows, size_t count);
 
@@ -219,7 +240,7 @@ MUST_CHECK enum status journal_find_job(struct journal *journal, const char *nam
 /* How many there are, and the highest seq; 0: there is none. */
 MUST_CHECK enum status journal_count_jobs(struct journal *journal, size_t *out_count,
                                           int64_t *out_seq);
-/* Of those that ended the one submitted first. ST_NOT_FOUND */
+/* The one that ended first. ST_NOT_FOUND */
 MUST_CHECK enum status journal_oldest_ended(struct journal *journal, char out[16]);
 /* The first JOURNAL_LEFT one after *seq, which becomes its seq. ST_NOT_FOUND */
 MUST_CHECK enum status journal_next_left(struct journal *journal, int64_t *seq, char out[16]);

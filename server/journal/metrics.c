@@ -15,10 +15,11 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-#define BLOCK_ROWS  256 /* of one that is written anew, at least */
-#define BYTES_MAX   ((size_t)256 * 1024 * 1024)
-#define EVAL_BIT    0x80000000u
-#define THIN_BEFORE (LIMIT_METRIC_ROWS / 4) /* newest steps that are not thinned */
+#define BLOCK_ROWS 256 /* of one that is written anew, at least */
+#define BYTES_MAX  ((size_t)256 * 1024 * 1024)
+#define EVAL_BIT   0x80000000u
+#define SLICE_ROWS 1024 /* that are put at a time */
+#define STRIDES    65   /* powers of two that a step can be a multiple of; 0: of all */
 
 /* ---- blocks as bytes ---- */
 
@@ -73,9 +74,14 @@ static bool read_row(struct reader *reader, struct journal_metric *out)
     return true;
 }
 
-/* rows: ascending by step. */
+/* Of rows, as they lie in blocks. */
+struct sum {
+    int64_t rows, bytes;
+};
+
+/* rows: ascending by step; they are added to sum. */
 static enum status put_block(struct journal *journal, const char *id,
-                             const struct journal_metric *rows, size_t count)
+                             const struct journal_metric *rows, size_t count, struct sum *sum)
 {
     auto_buf struct buf bytes;
     int64_t evals = 0;
@@ -87,32 +93,36 @@ static enum status put_block(struct journal *journal, const char *id,
     }
     if (st != ST_OK || count == 0)
         return st;
+    sum->rows += (int64_t)count;
+    sum->bytes += (int64_t)bytes.size;
     return journal_run(journal, SQL_PUT_METRICS, "tiiiib", id, (int64_t)rows[0].step,
                        (int64_t)rows[count - 1].step, (int64_t)count, evals, bytes.data,
                        bytes.size);
 }
 
 static enum status put_blocks(struct journal *journal, const char *id,
-                              const struct journal_metric *rows, size_t count)
+                              const struct journal_metric *rows, size_t count, struct sum *sum)
 {
     enum status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < count; at += BLOCK_ROWS) {
         const size_t left = count - at;
-        st = put_block(journal, id, rows + at, left < BLOCK_ROWS ? left : BLOCK_ROWS);
+        st = put_block(journal, id, rows + at, left < BLOCK_ROWS ? left : BLOCK_ROWS, sum);
     }
     return st;
 }
 
-/* More by `more` rows (or fewer); out: how many there are. */
-static enum status add_count(struct journal *journal, const char *id, int64_t more, int64_t *out)
+/* More by that much, or less; out: what there is. */
+static enum status add_count(struct journal *journal, const char *id, const struct sum *more,
+                             struct sum *out)
 {
     sqlite3_stmt *row;
-    enum status st = journal_bind(journal, SQL_COUNT_METRICS, &row, "ti", id, more);
+    enum status st =
+        journal_bind(journal, SQL_COUNT_METRICS, &row, "tii", id, more->rows, more->bytes);
     if (st == ST_OK)
         st = journal_next(journal, row);
     if (st != ST_OK)
         return st == ST_NOT_FOUND ? ST_CORRUPT : st;
-    *out = sqlite3_column_int64(row, 0);
+    *out = (struct sum){ sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1) };
     st = journal_next(journal, row); /* to its end */
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
@@ -154,9 +164,18 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* Old rows of steps that new ones have go, the others stay; *more: by how many there are more. */
+/* Blocks of those steps go, which hold what was loaded. */
+static enum status drop_loaded(struct journal *journal, const char *id, int64_t first, int64_t last,
+                               const struct loaded *loaded, struct sum *sum)
+{
+    sum->rows -= (int64_t)loaded->count;
+    sum->bytes -= (int64_t)loaded->bytes.size;
+    return journal_run(journal, SQL_DROP_METRICS, "tii", id, first, last);
+}
+
+/* Old rows of steps that new ones have go, the others stay. */
 static enum status merge(struct journal *journal, const char *id, const struct journal_metric *rows,
-                         size_t count, const struct loaded *old, int64_t *more)
+                         size_t count, const struct loaded *old, struct sum *sum)
 {
     const uint64_t first = rows[0].step, last = rows[count - 1].step;
     auto_free struct journal_metric *both = calloc(count + old->count, sizeof *both);
@@ -174,16 +193,15 @@ static enum status merge(struct journal *journal, const char *id, const struct j
     }
     while (at < count)
         both[used++] = rows[at++];
-    *more = (int64_t)(left + used + old->count - right) - (int64_t)old->count;
-    enum status st = put_block(journal, id, old->list, left);
+    enum status st = put_blocks(journal, id, old->list, left, sum);
     if (st == ST_OK)
-        st = put_block(journal, id, both, used);
-    return st == ST_OK ? put_block(journal, id, old->list + right, old->count - right) : st;
+        st = put_blocks(journal, id, both, used, sum);
+    return st == ST_OK ? put_blocks(journal, id, old->list + right, old->count - right, sum) : st;
 }
 
 /* Rows of steps from first to last are there already, or may be. */
 static enum status put_over(struct journal *journal, const char *id,
-                            const struct journal_metric *rows, size_t count, int64_t *more)
+                            const struct journal_metric *rows, size_t count, struct sum *sum)
 {
     const int64_t first = (int64_t)rows[0].step, last = (int64_t)rows[count - 1].step;
     struct loaded old = { .list = NULL };
@@ -192,18 +210,17 @@ static enum status put_over(struct journal *journal, const char *id,
     if (st == ST_OK)
         st = load_blocks(journal, row, &old);
     if (st == ST_OK && old.count > 0)
-        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, first, last);
-    *more = (int64_t)count;
+        st = drop_loaded(journal, id, first, last, &old, sum);
     if (st == ST_OK) {
-        st = old.count > 0 ? merge(journal, id, rows, count, &old, more)
-                           : put_block(journal, id, rows, count);
+        st = old.count > 0 ? merge(journal, id, rows, count, &old, sum)
+                           : put_block(journal, id, rows, count, sum);
     }
     release_loaded(&old);
     return st;
 }
 
 /* The blocks of the newest BLOCK_ROWS rows become one; two, where the first is a large one. */
-static enum status join(struct journal *journal, const char *id)
+static enum status join(struct journal *journal, const char *id, struct sum *sum)
 {
     struct loaded old = { .list = NULL };
     sqlite3_stmt *row;
@@ -214,10 +231,10 @@ static enum status join(struct journal *journal, const char *id)
     if (st == ST_OK)
         st = load_blocks(journal, row, &old);
     if (st == ST_OK)
-        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, (int64_t)first, INT64_MAX);
+        st = drop_loaded(journal, id, (int64_t)first, INT64_MAX, &old, sum);
     if (st == ST_OK) {
-        st = old.count < (size_t)2 * BLOCK_ROWS ? put_block(journal, id, old.list, old.count)
-                                                : put_blocks(journal, id, old.list, old.count);
+        st = old.count < (size_t)2 * BLOCK_ROWS ? put_block(journal, id, old.list, old.count, sum)
+                                                : put_blocks(journal, id, old.list, old.count, sum);
     }
     release_loaded(&old);
     return st;
@@ -237,39 +254,151 @@ static enum status newest_of(struct journal *journal, const char *id, uint64_t *
     return ST_OK;
 }
 
-/* Of the rows before the newest ones every second, fourth ... step stays; in large blocks. */
-static enum status thin(struct journal *journal, const char *id, int64_t count)
+/*
+ * ---- thinning ----
+ *
+ * Of the rows before the newest ones those stay whose step is a multiple of a power of two. It is
+ * the smallest with which there is room for them; evaluations have one of their own, with which
+ * they take half of the room, or more where the others leave it. Rows are read twice, block by
+ * block: first to count, then to keep.
+ */
+
+struct thinning {
+    const struct journal_thin *to;
+    uint64_t before;            /* steps from here on stay */
+    struct sum all[2][STRIDES]; /* rows by what their step is a multiple of; 1: evaluations */
+    struct sum old;             /* all of them, and those of steps that stay beside them */
+    int stride[2];              /* as powers of two */
+    struct buf kept;
+};
+
+static int multiple_of(uint64_t step)
 {
+    return step == 0 ? STRIDES - 1 : __builtin_ctzll(step);
+}
+
+static bool stays(const struct thinning *t, const struct journal_metric *row)
+{
+    return row->step >= t->before || multiple_of(row->step) >= t->stride[row->eval];
+}
+
+static enum status count_row(struct thinning *t, const struct journal_metric *row)
+{
+    const int64_t bytes = (int64_t)(sizeof(struct row_head) + row->size);
+    struct sum *sum = &t->all[row->eval][multiple_of(row->step)];
+    if (row->step < t->before) {
+        sum->rows++;
+        sum->bytes += bytes;
+    }
+    t->old.rows++;
+    t->old.bytes += bytes;
+    return ST_OK;
+}
+
+static enum status keep_row(struct thinning *t, const struct journal_metric *row)
+{
+    return stays(t, row) ? append_row(&t->kept, row) : ST_OK;
+}
+
+/* Rows in blocks with steps before t->before. */
+static enum status each_old(struct journal *journal, const char *id, struct thinning *t,
+                            enum status (*fn)(struct thinning *t, const struct journal_metric *row))
+{
+    sqlite3_stmt *row;
+    const int64_t last = t->before > 0 ? (int64_t)(t->before - 1) : 0;
+    enum status st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, last);
+    while (st == ST_OK && (st = journal_next(journal, row)) == ST_OK) {
+        struct reader block = read_column(row, 0);
+        struct journal_metric one;
+        while (st == ST_OK && read_row(&block, &one))
+            st = fn(t, &one);
+    }
+    (void)sqlite3_reset(row);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* Of those of a kind, with that stride. */
+static struct sum with_stride(const struct thinning *t, int kind, int stride)
+{
+    struct sum sum = { 0 };
+    for (int i = stride; i < STRIDES; i++) {
+        sum.rows += t->all[kind][i].rows;
+        sum.bytes += t->all[kind][i].bytes;
+    }
+    return sum;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void choose_strides(struct thinning *t, const struct sum *all)
+{
+    struct sum room = { t->to->rows - all->rows, t->to->bytes - all->bytes };
+    struct sum plain = with_stride(t, 0, 0), evals = with_stride(t, 1, 0);
+    room.rows += plain.rows + evals.rows; /* what the newest ones leave */
+    room.bytes += plain.bytes + evals.bytes;
+    const struct sum most = { larger(room.rows / 2, room.rows - plain.rows),
+                              larger(room.bytes / 2, room.bytes - plain.bytes) };
+    while ((evals.rows > most.rows || evals.bytes > most.bytes) && t->stride[1] < STRIDES)
+        evals = with_stride(t, 1, ++t->stride[1]);
+    while ((plain.rows + evals.rows > room.rows || plain.bytes + evals.bytes > room.bytes) &&
+           t->stride[0] < STRIDES)
+        plain = with_stride(t, 0, ++t->stride[0]);
+}
+
+static enum status count_old(struct journal *journal, const char *id, struct thinning *t,
+                             uint64_t newest, uint64_t spare)
+{
+    memset(t->all, 0, sizeof t->all);
+    t->old = (struct sum){ 0 };
+    t->before = newest > spare ? newest - spare : 0;
+    return each_old(journal, id, t, count_row);
+}
+
+static enum status replace_old(struct journal *journal, const char *id, struct thinning *t,
+                               struct sum *sum)
+{
+    const int64_t last = t->before > 0 ? (int64_t)(t->before - 1) : 0;
+    auto_free struct journal_metric *rows =
+        calloc(t->kept.size / sizeof(struct row_head) + 1, sizeof *rows);
+    size_t count = 0;
+    if (!rows)
+        return ST_NO_MEMORY;
+    struct reader reader = reader_of(&t->kept);
+    while (t->kept.size > 0 && read_row(&reader, &rows[count]))
+        count++;
+    sum->rows -= t->old.rows;
+    sum->bytes -= t->old.bytes;
+    enum status st = journal_run(journal, SQL_DROP_METRICS, "tii", id, (int64_t)0, last);
+    return st == ST_OK ? put_blocks(journal, id, rows, count, sum) : st;
+}
+
+enum status journal_thin_metrics(struct journal *journal, const char *id,
+                                 const struct journal_thin *to, int64_t *out_dropped)
+{
+    struct thinning t = { .to = to };
+    struct sum all = { 0 }, change = { 0 };
     uint64_t newest = 0;
     enum status st = newest_of(journal, id, &newest);
+    if (st == ST_OK)
+        st = add_count(journal, id, &change, &all);
+    if (st == ST_OK)
+        st = count_old(journal, id, &t, newest, to->newest);
+    if (st == ST_OK && all.bytes - t.old.bytes > to->bytes / 2) /* the newest alone are too much */
+        st = count_old(journal, id, &t, newest, 0);
     if (st != ST_OK)
         return st;
-    const uint64_t before = newest > THIN_BEFORE ? newest - THIN_BEFORE : 0;
-    struct loaded old = { .list = NULL };
-    sqlite3_stmt *row;
-    st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, (int64_t)before);
+    choose_strides(&t, &all);
+    buf_init(&t.kept, BYTES_MAX);
+    st = each_old(journal, id, &t, keep_row);
     if (st == ST_OK)
-        st = load_blocks(journal, row, &old);
+        st = replace_old(journal, id, &t, &change);
     if (st == ST_OK)
-        st = journal_run(journal, SQL_DROP_METRICS, "tii", id, (int64_t)0, (int64_t)before);
-    const int64_t others = count - (int64_t)old.count;
-    size_t kept = old.count;
-    for (uint64_t stride = 2;
-         st == ST_OK && others + (int64_t)kept > LIMIT_METRIC_ROWS && stride <= newest;
-         stride *= 2) {
-        const size_t all = kept;
-        kept = 0;
-        for (size_t i = 0; i < all; i++) {
-            const struct journal_metric *one = &old.list[i];
-            if (one->eval || one->step % stride == 0 || one->step >= before)
-                old.list[kept++] = *one;
-        }
-    }
-    if (st == ST_OK)
-        st = put_blocks(journal, id, old.list, kept);
-    if (st == ST_OK)
-        st = add_count(journal, id, (int64_t)kept - (int64_t)old.count, &count);
-    release_loaded(&old);
+        st = add_count(journal, id, &change, &all);
+    buf_release(&t.kept);
+    *out_dropped = -change.rows;
     return st;
 }
 
@@ -284,20 +413,42 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? -1 : x > y; /* as they came */
 }
 
-/* Ascending by step, of each step the last that came; returns how many. */
+/* Ascending by step, of each step the last that came, without those that are too large; returns how
+ * many. */
 static size_t sort_rows(const struct journal_metric *rows, size_t count,
                         const struct journal_metric **order, struct journal_metric *out)
 {
-    size_t used = 0;
-    for (size_t i = 0; i < count; i++)
-        order[i] = &rows[i];
-    qsort(order, count, sizeof(void *), compare_rows);
+    size_t used = 0, fit = 0;
     for (size_t i = 0; i < count; i++) {
+        if (rows[i].size <= JOURNAL_ROW_BYTES)
+            order[fit++] = &rows[i];
+    }
+    qsort(order, fit, sizeof(void *), compare_rows);
+    for (size_t i = 0; i < fit; i++) {
         if (used > 0 && out[used - 1].step == order[i]->step)
             used--;
         out[used++] = *order[i];
     }
     return used;
+}
+
+static enum status put_slice(struct journal *journal, const char *id,
+                             const struct journal_metric *rows, size_t count)
+{
+    static const struct journal_thin to = { LIMIT_METRIC_ROWS / 2, JOURNAL_METRIC_BYTES / 2,
+                                            LIMIT_METRIC_ROWS / 4 };
+    struct sum more = { 0 }, joined = { 0 }, all = { 0 };
+    int64_t dropped;
+    enum status st = put_over(journal, id, rows, count, &more);
+    if (st == ST_OK)
+        st = add_count(journal, id, &more, &all);
+    if (st == ST_OK && all.rows / BLOCK_ROWS > (all.rows - more.rows) / BLOCK_ROWS)
+        st = join(journal, id, &joined);
+    if (st == ST_OK && joined.rows + joined.bytes != 0)
+        st = add_count(journal, id, &joined, &all);
+    if (st == ST_OK && (all.rows > LIMIT_METRIC_ROWS || all.bytes > JOURNAL_METRIC_BYTES))
+        st = journal_thin_metrics(journal, id, &to, &dropped);
+    return st;
 }
 
 enum status journal_put_metrics(struct journal *journal, const char *id,
@@ -309,15 +460,12 @@ enum status journal_put_metrics(struct journal *journal, const char *id,
     auto_free struct journal_metric *sorted = calloc(count, sizeof *sorted);
     if (!order || !sorted)
         return ST_NO_MEMORY;
-    int64_t more = 0, all = 0;
     const size_t used = sort_rows(rows, count, order, sorted);
-    enum status st = put_over(journal, id, sorted, used, &more);
-    if (st == ST_OK)
-        st = add_count(journal, id, more, &all);
-    if (st == ST_OK && all / BLOCK_ROWS > (all - more) / BLOCK_ROWS)
-        st = join(journal, id);
-    if (st == ST_OK && all > LIMIT_METRIC_ROWS)
-        st = thin(journal, id, all);
+    enum status st = ST_OK;
+    for (size_t at = 0; st == ST_OK && at < used; at += SLICE_ROWS) {
+        const size_t left = used - at;
+        st = put_slice(journal, id, sorted + at, left < SLICE_ROWS ? left : SLICE_ROWS);
+    }
     return st;
 }
 
@@ -402,15 +550,13 @@ static enum status put_converted(struct journal *journal, struct converted *from
 {
     struct journal_metric rows[BLOCK_ROWS];
     size_t count = 0;
-    int64_t all;
+    struct sum sum = { 0 }; /* the upgrade to 15 counts them */
     if (from->count == 0)
         return ST_OK;
     struct reader reader = reader_of(&from->bytes);
     while (count < BLOCK_ROWS && read_row(&reader, &rows[count]))
         count++;
-    enum status st = put_block(journal, from->id, rows, count);
-    if (st == ST_OK)
-        st = add_count(journal, from->id, (int64_t)count, &all);
+    const enum status st = put_block(journal, from->id, rows, count, &sum);
     buf_clear(&from->bytes);
     from->count = 0;
     return st;

@@ -1,7 +1,7 @@
 /*
  * The journal's SQLite file: locked, opened, brought up to date.
  *
- * user_version is 14 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 13)
+ * user_version is 15 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 14)
  * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
  * state is written next (server/machine/codec.h).
@@ -168,6 +168,22 @@ static const char upgrade_to_13[] = "BEGIN;"
 /* Metrics' blocks got another table: move_blocks. */
 static const char upgrade_to_14[] = "PRAGMA user_version=14;";
 
+/* Which job ended last, as far as its events tell; how many bytes metrics take. After move_blocks,
+ * so that it counts those, too. */
+static const char upgrade_to_15[] =
+    "BEGIN;"
+    "ALTER TABLE jobs ADD COLUMN ended_no INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE jobs SET ended_no=n.number FROM (SELECT id, row_number() OVER (ORDER BY coalesce(("
+    "SELECT wall_ms FROM events WHERE job=id ORDER BY events.seq DESC LIMIT 1),0), seq) AS number "
+    "FROM jobs WHERE ended>0) AS n WHERE n.id=jobs.id;"
+    "CREATE INDEX jobs_ends ON jobs(ended, ended_no);"
+    "ALTER TABLE metric_counts ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;"
+    "DELETE FROM metric_counts;"
+    "INSERT INTO metric_counts(job,rows,bytes) SELECT job,sum(count),sum(length(rows)) FROM blocks "
+    "GROUP BY job;"
+    "PRAGMA user_version=15;"
+    "COMMIT;";
+
 /* Of the table of before, those that come first. */
 #define FIRST_BLOCKS "FROM metric_blocks ORDER BY job, first LIMIT 500"
 static const char move_some[] =
@@ -177,6 +193,7 @@ static const char move_some[] =
     "DELETE FROM metric_blocks WHERE (job, first) IN (SELECT job, first " FIRST_BLOCKS ");"
     "COMMIT;";
 
+#define VACUUM_MAX (INT64_C(256) * 1024 * 1024)
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
@@ -263,16 +280,16 @@ static enum status upgrade_metrics(struct journal *journal)
     return st == ST_OK ? run_sql(journal, upgraded_to_7) : st;
 }
 
-/* From that version to JOURNAL_VERSION, one by one. */
+/* From that version to the one before JOURNAL_VERSION, one by one. */
 static enum status upgrade(struct journal *journal, int version)
 {
-    static const char *const upgrades[JOURNAL_VERSION + 1] = {
+    static const char *const upgrades[JOURNAL_VERSION] = {
         [2] = upgrade_to_2,   [3] = upgrade_to_3,   [4] = upgrade_to_4,   [5] = upgrade_to_5,
         [6] = upgrade_to_6,   [8] = upgrade_to_8,   [9] = upgrade_to_9,   [10] = upgrade_to_10,
         [11] = upgrade_to_11, [12] = upgrade_to_12, [13] = upgrade_to_13, [14] = upgrade_to_14,
     };
     enum status st = ST_OK;
-    for (int to = version < 2 ? 2 : version + 1; st == ST_OK && to <= JOURNAL_VERSION; to++)
+    for (int to = version < 2 ? 2 : version + 1; st == ST_OK && to < JOURNAL_VERSION; to++)
         st = to == 7 ? upgrade_metrics(journal) : run_sql(journal, upgrades[to]);
     return st;
 }
@@ -292,6 +309,31 @@ static enum status move_blocks(struct journal *journal)
     return st;
 }
 
+static int64_t ask(struct journal *journal, const char *sql)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t answer = 0;
+    if (sqlite3_prepare_v2(journal->db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        answer = sqlite3_column_int64(statement, 0);
+    (void)sqlite3_finalize(statement);
+    return answer;
+}
+
+/* A file of a version that couldn't give back what is free in it is written anew for that, unless
+ * it is large, the disk has no room, or it is a copy that isn't taken yet: then its free pages are
+ * used again only. */
+static enum status learn_to_shrink(struct journal *journal)
+{
+    static const char sql[] = "PRAGMA auto_vacuum=INCREMENTAL; VACUUM;";
+    enum status st = ST_OK;
+    if (!journal->restored && ask(journal, "PRAGMA auto_vacuum") == 0 &&
+        ask(journal, "PRAGMA page_count") * ask(journal, "PRAGMA page_size") <= VACUUM_MAX)
+        st = run_sql(journal, sql);
+    journal->shrinks = ask(journal, "PRAGMA auto_vacuum") == 2;
+    return st == ST_FULL ? ST_OK : st;
+}
+
 static enum status open_db(struct journal *journal, const char *path)
 {
     int rc = sqlite3_open_v2(
@@ -306,6 +348,7 @@ static enum status open_db(struct journal *journal, const char *path)
     if (rc == SQLITE_OK && version > JOURNAL_VERSION)
         return ST_VERSION;
     static const char *const settings[] = {
+        "PRAGMA auto_vacuum=INCREMENTAL", /* of a file that is new */
         "PRAGMA journal_mode=WAL",
         "PRAGMA synchronous=FULL",
         "PRAGMA wal_autocheckpoint=1000",
@@ -319,6 +362,10 @@ static enum status open_db(struct journal *journal, const char *path)
         st = upgrade(journal, version);
     if (st == ST_OK)
         st = move_blocks(journal);
+    if (st == ST_OK && version < JOURNAL_VERSION)
+        st = run_sql(journal, upgrade_to_15);
+    if (st == ST_OK)
+        st = learn_to_shrink(journal);
     sqlite3_progress_handler(journal->db, 0, NULL, NULL);
     return st;
 }
@@ -362,6 +409,7 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
     if (!journal)
         return ST_NO_MEMORY;
     journal->lock_fd = -1;
+    journal->bytes_max = JOURNAL_BYTES_MAX;
     journal->watch = *watch;
     journal->path = strdup(path);
     enum status st = journal->path ? journal_lock(path, &journal->lock_fd) : ST_NO_MEMORY;

@@ -58,7 +58,10 @@ enum status journal_put_generation(struct journal *journal, const char *id,
         journal_run(journal, SQL_PUT_GENERATION, "tiiiittt", id, (int64_t)row->generation,
                     row->begin_ms, (int64_t)row->restore_step, (int64_t)row->end_step, row->nodes,
                     row->recovery, row->numbers);
-    if (st != ST_OK || row->generation % 100 != 0) /* the bound may be passed by a hundred */
+    /* The bounds may be passed by some. */
+    if (st == ST_OK && row->generation % 16 == 0)
+        st = journal_run(journal, SQL_BOUND_GENERATION_BYTES, "t", id);
+    if (st != ST_OK || row->generation % 100 != 0)
         return st;
     return journal_run(journal, SQL_BOUND_GENERATIONS, "ti", id, (int64_t)JOURNAL_TIDY_ROWS);
 }

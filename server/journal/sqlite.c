@@ -18,13 +18,20 @@
 
 #define GENERATION                                                                                 \
     "generation,begin_ms,end_ms,restore_step,end_step,nodes,cause,message,recovery,numbers"
-
+/* Jobs that ended have numbers, which rise. */
+#define LAST_END(ended)  "coalesce((SELECT max(ended_no) FROM jobs WHERE ended=" #ended "),0)"
+#define NEXT_END         "1+max(" LAST_END(1) "," LAST_END(2) "," LAST_END(3) ")"
+#define FIRST_END(ended) "(SELECT id,ended_no FROM jobs WHERE ended=" #ended " ORDER BY 2 LIMIT 1)"
+#define FIRST_ENDS                                                                                 \
+    "SELECT * FROM " FIRST_END(1) " UNION ALL SELECT * FROM " FIRST_END(                           \
+        2) " UNION ALL SELECT * FROM " FIRST_END(3)
 static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_JOB] = "INSERT OR REPLACE INTO jobs(id,name,seq,job_file,pins,state) "
                     "VALUES(?,?,?,?,?,?)",
     [SQL_PUT_STATE] = "UPDATE jobs SET state=?2 WHERE id=?1",
     [SQL_PUT_PINS] = "UPDATE jobs SET pins=?2 WHERE id=?1",
-    [SQL_PUT_ENDED] = "UPDATE jobs SET ended=?2 WHERE id=?1",
+    [SQL_PUT_ENDED] = "UPDATE jobs SET ended=?2, ended_no=CASE WHEN ?2=0 THEN 0 WHEN ended_no>0 "
+                      "THEN ended_no ELSE " NEXT_END " END WHERE id=?1",
     [SQL_PUT_SUMMARY] = "INSERT OR REPLACE INTO summaries VALUES(?,?)",
     [SQL_FORGET_JOB] = "DELETE FROM jobs WHERE id=?",
     [SQL_FORGET_SUMMARY] = "DELETE FROM summaries WHERE job=?",
@@ -50,8 +57,11 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_RANKS] = "DELETE FROM ranks WHERE job=?1 AND rank IN (SELECT rank FROM ranks WHERE "
                          "job=?1 LIMIT ?2)",
     [SQL_FORGET_KEYS] = "DELETE FROM keys WHERE what=?",
-    [SQL_THIN_NEXT] = "SELECT id FROM jobs WHERE ended=2 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(
-        JOURNAL_WHOLE_JOBS),
+    [SQL_THIN_NEXT] =
+        "SELECT id FROM jobs WHERE ended=2 ORDER BY ended_no DESC LIMIT 1 OFFSET " STRING(
+            JOURNAL_WHOLE_JOBS),
+    [SQL_THIN_BYTES] = "SELECT id FROM jobs JOIN metric_counts ON job=id WHERE ended IN (2,3) AND "
+                       "bytes>? ORDER BY ended_no LIMIT 1",
     [SQL_THIN_EVENTS] =
         "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE job=?1 AND seq <= (SELECT "
         "seq FROM events WHERE job=?1 ORDER BY seq DESC LIMIT 1 OFFSET " STRING(
@@ -75,6 +85,12 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_END_GENERATION] =
         "UPDATE generations SET end_ms=?3, end_step=?4, cause=?5, message=?6 WHERE job=?1 "
         "AND generation=?2",
+    [SQL_BOUND_GENERATION_BYTES] =
+        "DELETE FROM generations WHERE job=?1 AND generation<=coalesce((SELECT max(generation) "
+        "FROM (SELECT generation, row_number() OVER newest AS age, sum(length(nodes)+"
+        "length(numbers)+length(message)+length(recovery)) OVER newest AS bytes FROM generations "
+        "WHERE job=?1 WINDOW newest AS (ORDER BY generation DESC)) WHERE age>" STRING(
+            JOURNAL_GENERATIONS_MIN) " AND bytes>" STRING(JOURNAL_GENERATIONS_BYTES) "),-1)",
     [SQL_PUT_RECOVERY] =
         "UPDATE generations SET restore_step=?3, recovery=?4 WHERE job=?1 AND generation=?2",
     [SQL_PUT_RANK] = "INSERT OR REPLACE INTO ranks VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -88,8 +104,9 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_PUT_METRICS] = "INSERT INTO blocks(job,first,last,count,evals,rows) VALUES(?,?,?,?,?,?)",
     [SQL_OVER_METRICS] = "SELECT rows FROM blocks WHERE job=?1 AND " OVER " ORDER BY first",
     [SQL_DROP_METRICS] = "DELETE FROM blocks WHERE job=?1 AND " OVER,
-    [SQL_COUNT_METRICS] = "INSERT INTO metric_counts VALUES(?1,?2) ON CONFLICT(job) DO UPDATE SET "
-                          "rows=rows+?2 RETURNING rows",
+    [SQL_COUNT_METRICS] = "INSERT INTO metric_counts(job,rows,bytes) VALUES(?1,?2,?3) ON "
+                          "CONFLICT(job) DO UPDATE SET rows=rows+?2, bytes=bytes+?3 RETURNING "
+                          "rows, bytes",
     [SQL_NEWEST_METRIC] = "SELECT last FROM blocks WHERE job=? ORDER BY first DESC LIMIT 1",
     [SQL_METRIC_BACK] = "SELECT count,rows FROM blocks WHERE job=? ORDER BY first DESC",
     [SQL_LAST_EVAL] = "SELECT rows FROM blocks WHERE job=?1 AND first<=?2 AND evals>0 ORDER "
@@ -106,11 +123,7 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_LIST_JOBS] = "SELECT id,row FROM jobs LEFT JOIN summaries ON job=id WHERE id<? ORDER "
                       "BY id DESC LIMIT ?",
     [SQL_COUNT_JOBS] = "SELECT count(*), max(seq) FROM jobs",
-    [SQL_OLDEST_ENDED] =
-        "SELECT id FROM (SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=1 ORDER BY seq LIMIT 1)"
-        " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=2 ORDER BY seq LIMIT 1)"
-        " UNION ALL SELECT * FROM (SELECT id,seq FROM jobs WHERE ended=3 ORDER BY seq LIMIT 1))"
-        " ORDER BY seq LIMIT 1",
+    [SQL_OLDEST_ENDED] = "SELECT id FROM (" FIRST_ENDS ") ORDER BY ended_no LIMIT 1",
     [SQL_NEXT_LEFT] = "SELECT id,seq FROM jobs WHERE ended=1 AND seq>? ORDER BY seq LIMIT 1",
     [SQL_EACH_RANK] = "SELECT rank,node,slot,holder,gone,birth,parked,source,number,lanes,lane_us,"
                       "stage FROM ranks WHERE "
@@ -149,6 +162,9 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_FORGET_NODE] = "INSERT OR REPLACE INTO forgotten_nodes(node,time_s) VALUES(?,?)",
     [SQL_DROP_WITHDRAWN] = "DELETE FROM forgotten_nodes WHERE time_s<?",
     [SQL_EACH_FORGOTTEN_NODE] = "SELECT node,time_s FROM forgotten_nodes",
+    [SQL_PAGES] = "PRAGMA page_count",
+    [SQL_UNUSED_PAGES] = "PRAGMA freelist_count",
+    [SQL_PAGE_SIZE] = "PRAGMA page_size",
 };
 
 enum status journal_status(struct journal *journal, int rc)
@@ -233,6 +249,12 @@ enum status journal_begin(struct journal *journal)
 enum status journal_commit(struct journal *journal)
 {
     const char *sql = journal->frozen ? "ROLLBACK" : "COMMIT";
+    return journal_status(journal, sqlite3_exec(journal->db, sql, NULL, NULL, NULL));
+}
+
+enum status journal_shrink(struct journal *journal)
+{
+    static const char sql[] = "PRAGMA incremental_vacuum(" JOURNAL_SHRINK_PAGES ")";
     return journal_status(journal, sqlite3_exec(journal->db, sql, NULL, NULL, NULL));
 }
 

@@ -84,7 +84,7 @@ static void note_missing(struct core *core, const struct core_job *job, struct r
     const char *name = NULL;
     for (uint32_t i = 0; i < job->m.size && !name && job->m.generation > 0; i++) {
         const struct core_node *node = core_node_at(core, job->m.ranks[i].node);
-        if (!node || (!node->known && node->forgotten_s == 0))
+        if (!node || (!node->known && core_node_forgotten(core, node->name) == 0))
             name = job->m.ranks[i].node;
     }
     struct reason before = *reason;

@@ -419,7 +419,7 @@ static void a_start_reads_what_lives(void **state)
     assert_string_equal(machine_state_name(find(w, "j-0000000000")->m.state), "KILLED");
 }
 
-static void the_oldest_that_ended_is_forgotten_for_a_new_one(void **state)
+static void the_one_that_ended_first_is_forgotten_for_a_new_one(void **state)
 {
     struct core_world *w = *state;
     struct core_job *job;
@@ -427,7 +427,10 @@ static void the_oldest_that_ended_is_forgotten_for_a_new_one(void **state)
     fill(w, JOURNAL_JOBS_MAX - 2, 0); /* and two */
     core_restart(w);
     assert_int_equal(core_find(w->core, "j-0000000000", &job), ST_OK);
-    (void)core_submit_one(w, "new");
+    (void)core_submit_one(w, "new"); /* "dead" ended first, though it was submitted last */
+    assert_int_equal(core_find(w->core, "dead", &job), ST_NOT_FOUND);
+    assert_int_equal(core_find(w->core, "j-0000000000", &job), ST_OK);
+    (void)core_submit_one(w, "newer");
     assert_int_equal(core_find(w->core, "j-0000000000", &job), ST_NOT_FOUND);
     assert_int_equal(core_find(w->core, "j-0000000001", &job), ST_OK);
     core_pass(w, 2000); /* what it had goes a little later */
@@ -453,7 +456,7 @@ int main(void)
         CASE(one_that_the_store_works_for_stays),
         CASE(lists_show_them_without_reading_them),
         CASE(a_start_reads_what_lives),
-        CASE(the_oldest_that_ended_is_forgotten_for_a_new_one),
+        CASE(the_one_that_ended_first_is_forgotten_for_a_new_one),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);

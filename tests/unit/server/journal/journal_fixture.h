@@ -16,3 +16,7 @@ int journal_teardown(void **state);
 void journal_reopen(struct journal_files *f);
 /* What another program, or a version of before, does to the file: SQL, beside the journal. */
 void journal_edit(const char *path, const char *sql);
+/* Takes off what version 15 added. */
+#define TO_14                                                                                      \
+    "DROP INDEX IF EXISTS jobs_ends; ALTER TABLE jobs DROP COLUMN ended_no; "                      \
+    "ALTER TABLE metric_counts DROP COLUMN bytes; "

@@ -57,15 +57,15 @@ static void make_old(const char *path)
     assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
                      SQLITE_OK);
     static const char ended[] =
-        "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
-        "generations DROP COLUMN numbers; ALTER TABLE jobs "
-        "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
-        "birth; ALTER TABLE ranks DROP COLUMN parked; "
-        "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
-        "ALTER TABLE ranks DROP COLUMN stage; "
-        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
-        "number; PRAGMA user_version=2";
+        TO_14 "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
+              "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+              "generations DROP COLUMN numbers; ALTER TABLE jobs "
+              "DROP COLUMN ended; ALTER TABLE ranks DROP COLUMN "
+              "birth; ALTER TABLE ranks DROP COLUMN parked; "
+              "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+              "ALTER TABLE ranks DROP COLUMN stage; "
+              "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+              "number; PRAGMA user_version=2";
     assert_int_equal(sqlite3_exec(db, ended, NULL, NULL, NULL), SQLITE_OK);
     static const char map[] = "CREATE TABLE kv(job TEXT, generation INTEGER, key TEXT, value BLOB, "
                               "PRIMARY KEY(job, generation, key)) WITHOUT ROWID;"
@@ -123,7 +123,7 @@ static void the_metrics_of_an_older_journal_stay(void **state)
         "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
         "ALTER TABLE ranks DROP COLUMN stage; "
         "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
-        "number; PRAGMA user_version=6";
+        "number; " TO_14 "PRAGMA user_version=6";
     sqlite3 *db = NULL;
     journal_close(f->journal);
     assert_int_equal(sqlite3_open(f->path, &db), SQLITE_OK);

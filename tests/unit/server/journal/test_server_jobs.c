@@ -205,9 +205,11 @@ static void a_job_is_forgotten_some_rows_at_a_time(void **state)
     commit(f);
     assert_int_equal(journal_find_job(f->journal, id_of(1), id), ST_NOT_FOUND); /* at once */
     int steps = 0;
+    struct journal_tidied done;
     for (int left = 2 * MANY; more; steps++) {
         begin(f);
-        assert_int_equal(journal_tidy(f->journal, &more), ST_OK);
+        assert_int_equal(journal_tidy(f->journal, &done), ST_OK);
+        more = done.more;
         commit(f);
         int now = count_events(f, 1) + count_metrics(f, 1);
         assert_in_range(left - now, 0, JOURNAL_TIDY_ROWS);
@@ -232,9 +234,11 @@ static void only_the_newest_jobs_that_ended_keep_all_their_events(void **state)
         assert_int_equal(journal_put_ckpt(f->journal, id_of(n), &ckpt), ST_OK);
     }
     commit(f);
+    struct journal_tidied done;
     for (bool more = true; more;) {
         begin(f);
-        assert_int_equal(journal_tidy(f->journal, &more), ST_OK);
+        assert_int_equal(journal_tidy(f->journal, &done), ST_OK);
+        more = done.more;
         commit(f);
     }
     assert_int_equal(count_events(f, 1), JOURNAL_THIN_ROWS);
@@ -248,15 +252,15 @@ static void only_the_newest_jobs_that_ended_keep_all_their_events(void **state)
 static void make_version_4(const char *path)
 {
     static const char sql[] =
-        "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
-        "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
-        "generations DROP COLUMN numbers; ALTER TABLE jobs DROP COLUMN ended;"
-        "DROP TABLE summaries; DROP TABLE forgotten;"
-        "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
-        "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
-        "ALTER TABLE ranks DROP COLUMN stage; "
-        "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
-        "number; PRAGMA user_version=4";
+        TO_14 "DROP INDEX jobs_ended; DROP INDEX jobs_named;"
+              "ALTER TABLE generations DROP COLUMN recovery; ALTER TABLE "
+              "generations DROP COLUMN numbers; ALTER TABLE jobs DROP COLUMN ended;"
+              "DROP TABLE summaries; DROP TABLE forgotten;"
+              "ALTER TABLE ranks DROP COLUMN birth; ALTER TABLE ranks DROP COLUMN parked; "
+              "ALTER TABLE ranks DROP COLUMN lanes; ALTER TABLE ranks DROP COLUMN lane_us; "
+              "ALTER TABLE ranks DROP COLUMN stage; "
+              "ALTER TABLE ranks DROP COLUMN source; ALTER TABLE ranks DROP COLUMN "
+              "number; PRAGMA user_version=4";
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);

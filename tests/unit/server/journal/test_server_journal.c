@@ -204,7 +204,7 @@ static void rows_of_a_job_that_went_far_back_are_thinned_like_others(void **stat
     assert_int_equal(journal_commit(f->journal), ST_OK);
     uint64_t low = 0;
     assert_int_equal(journal_each_metric(f->journal, "j-1", 0, UINT32_MAX, count_low, &low), ST_OK);
-    assert_true(low > 100);
+    assert_true(low > 50);
 }
 
 static void a_row_of_a_repeated_step_takes_the_place_of_the_older(void **state)
@@ -443,8 +443,9 @@ static void a_forgotten_job_leaves_no_row_in_any_table(void **state)
     put_everywhere(f, "j-2", 2);
     assert_int_equal(rows_of(f, "j-1"), 7);
     assert_int_equal(journal_forget_job(f->journal, "j-1"), ST_OK);
-    for (bool more = true; more;)
-        assert_int_equal(journal_tidy(f->journal, &more), ST_OK);
+    struct journal_tidied done = { .more = true };
+    while (done.more)
+        assert_int_equal(journal_tidy(f->journal, &done), ST_OK);
     assert_int_equal(rows_of(f, "j-1"), 0);
     assert_int_equal(rows_of(f, "j-2"), 7);
     assert_int_equal(journal_each_job(f->journal, count_jobs, &count), ST_OK);
