@@ -234,7 +234,7 @@ static bool joins_kept(struct core *core, const struct core_job *job, const stru
     for (uint32_t i = 0; there && joins && i < job->m.count; i++) {
         const struct core_node *kept =
             is_there(&job->m, i) ? core_node_at(core, job->m.ranks[i].node) : node;
-        if (!kept || kept == node || kept == before)
+        if (!kept || !kept->known || kept == node || kept == before)
             continue;
         before = kept;
         joins = strcmp(kept->net, node->net) == 0 && !are_apart(board, kept, node);
@@ -376,7 +376,6 @@ bool core_keep_place(struct core *core, struct core_job *job)
 {
     struct board *board = core->board;
     const uint32_t count = count_lacking(&job->m);
-    const struct place_ask ask = ask_of(core, job, count);
     auto_free struct place_slot *slots = calloc((size_t)count + 1, sizeof *slots);
     struct reason unsaid;
     if (!slots)
@@ -385,6 +384,7 @@ bool core_keep_place(struct core *core, struct core_job *job)
         return false;
     board->heeds = true;
     mark_board(core, job, board, AVOID_FAILED);
+    const struct place_ask ask = ask_of(core, job, count);
     if (place_workers(board->nodes, board->count, &ask, slots, &unsaid) != ST_OK)
         return keep_nodes(core, job, count_awaited(&job->m));
     for (uint32_t i = 0; i < count; i++)

@@ -16,7 +16,8 @@
 #include "server/core/queue/board.h"
 
 enum standing {
-    STANDING_HOLDS, /* it has workers, or some that leave; or it needs none */
+    STANDING_HOLDS, /* it has workers, or it needs none */
+    STANDING_ENDS,  /* it still has some, that leave or can't go on yet */
     STANDING_RAN,   /* until a moment ago */
     STANDING_RUNS,  /* it is to go on */
     STANDING_WAITS,
@@ -34,7 +35,7 @@ static enum standing standing_of(const struct core *core, const struct core_job 
     if (m->state != MACHINE_RECOVERING)
         return STANDING_WAITS;
     if (machine_ends(m) || machine_holds(m) || machine_vacant(m) == 0)
-        return STANDING_HOLDS;
+        return machine_wants_slots(m, core_now(core)) ? STANDING_HOLDS : STANDING_ENDS;
     return ran_lately(core, job) ? STANDING_RAN : STANDING_RUNS;
 }
 
