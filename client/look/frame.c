@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/print/cell.h"
 #include "client/print/format.h"
 #include "client/print/job_columns.h"
+#include "client/print/moment.h"
 #include "client/print/node.h"
 #include "common/cleanup.h"
 #include "proto/text/job_state.h"
@@ -57,20 +57,11 @@ struct frame_layout frame_layout(size_t height, size_t jobs, size_t nodes, size_
 
 /* ---- the head ---- */
 
-static void print_clock(int64_t wall_ms, char *out, size_t capacity)
-{
-    const time_t at = (time_t)(wall_ms / 1000);
-    struct tm parts;
-    out[0] = '\0';
-    if (localtime_r(&at, &parts) != NULL)
-        (void)strftime(out, capacity, "%H:%M:%S", &parts);
-}
-
 static enum status put_first_line(const struct frame *frame, struct buf *out)
 {
     const struct cluster *cluster = frame->cluster;
-    char clock[16], away[32];
-    print_clock(frame->wall_ms, clock, sizeof(clock));
+    char clock[MOMENT_BYTES], away[32];
+    (void)moment_text(frame->wall_ms, moment_form_of(frame->client), false, frame->wall_ms, clock);
     if (cluster->lost_ms == 0) {
         return buf_printf(out, "cairn %s  %s  %s\n",
                           cluster->version == NULL ? CAIRN_VERSION : cluster->version->version,
@@ -377,13 +368,15 @@ static void measure_events(const struct cluster_event *events, size_t count, siz
     }
 }
 
-static enum status put_event(const struct cluster_event *event, size_t about, size_t kind,
-                             struct buf *out)
+static enum status put_event(const struct frame *frame, const struct cluster_event *event,
+                             size_t about, size_t kind, struct buf *out)
 {
-    char clock[16], text[sizeof(event->text)];
+    const enum moment_form form = moment_form_of(frame->client); /* the head has the offset */
+    char clock[MOMENT_BYTES], text[sizeof(event->text)];
     const size_t size = format_fit(event->about, about);
     const size_t cells = least(format_cells(event->about), about);
-    print_clock(event->wall_ms, clock, sizeof(clock));
+    (void)moment_text(event->wall_ms, form == MOMENT_LOCAL ? MOMENT_SHORT : form, false,
+                      frame->wall_ms, clock);
     (void)snprintf(text, sizeof(text), "%s", event->text);
     text[strcspn(text, "\r\n\033")] = '\0';
     return buf_printf(out, "%s  %.*s%*s  %-*s  %s\n", clock, (int)size, event->about,
@@ -401,7 +394,7 @@ static enum status put_events(const struct frame *frame, size_t lines, bool gap,
     measure_events(events, count, &about, &kind);
     enum status st = put_title(frame, "EVENTS", 6, gap ? "\n" : "", out);
     for (size_t i = 0; st == ST_OK && i < count; i++)
-        st = put_event(&events[i], about, kind, out);
+        st = put_event(frame, &events[i], about, kind, out);
     return st;
 }
 

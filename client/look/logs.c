@@ -15,6 +15,7 @@
 #include "client/base/interrupt.h"
 #include "client/look/commands.h"
 #include "client/print/format.h"
+#include "client/print/moment.h"
 #include "client/print/output.h"
 #include "common/clock.h"
 #include "proto/text/json.h"
@@ -111,15 +112,19 @@ static bool print_json(const Cairn__V1__LogLine *line, const json_t *entry)
     return made;
 }
 
-/* "17:40:55.065  training from step 0"; what is no news of everyday has its level before it. */
+/* "17:40:55.065+01:00  training from step 0" (client/print/moment.h); what is no news of everyday
+ * has its level before it. */
 static bool print_entry(const struct logs *logs, const json_t *entry)
 {
     const char *time = json_string_value(json_object_get(entry, "ts"));
     const char *level = json_string_value(json_object_get(entry, "level"));
-    const char *hours = strchr(time, 'T');
+    char clock[MOMENT_BYTES];
+    int64_t ms = 0;
+    if (format_read_time(time, &ms))
+        time = moment_text(ms, moment_form_of(logs->client), true, clock_wall_ms(clock_system()),
+                           clock);
     bool shown = level != NULL && strcmp(level, "info") != 0;
-    return output_printf(logs->client, "%.12s  %s%s%s\n", hours == NULL ? time : hours + 1,
-                         shown ? level : "", shown ? ": " : "",
+    return output_printf(logs->client, "%s  %s%s%s\n", time, shown ? level : "", shown ? ": " : "",
                          json_string_value(json_object_get(entry, "msg"))) >= 0;
 }
 
@@ -146,15 +151,12 @@ static void take_line(struct logs *logs, const Cairn__V1__LogLine *line)
 
 /* ---- how far it is ---- */
 
-static bool print_row(const Cairn__V1__MetricRow *row, bool evaluated)
+static bool print_row(const struct logs *logs, const Cairn__V1__MetricRow *row, bool evaluated)
 {
-    char loss[32], time[16] = "";
-    const time_t at = (time_t)(row->wall_ms / 1000);
-    struct tm parts;
-    if (gmtime_r(&at, &parts) != NULL)
-        (void)strftime(time, sizeof(time), "%H:%M:%S", &parts);
-    if (printf("--  %s.%03d  step %llu  loss %s", time, (int)(row->wall_ms % 1000),
-               (unsigned long long)row->step,
+    char loss[32], time[MOMENT_BYTES];
+    (void)moment_text(row->wall_ms, moment_form_of(logs->client), true,
+                      clock_wall_ms(clock_system()), time);
+    if (printf("--  %s  step %llu  loss %s", time, (unsigned long long)row->step,
                format_number((double)row->loss, loss, sizeof(loss))) < 0)
         return false;
     if (evaluated &&
@@ -175,7 +177,7 @@ static void take_update(struct logs *logs, const Cairn__V1__JobUpdate *update)
         if (!evaluated && !due)
             continue;
         logs->told_ms = now;
-        logs->broken = !print_row(row, evaluated);
+        logs->broken = !print_row(logs, row, evaluated);
     }
     logs->watches = true; /* the first update has what was before */
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
@@ -14,6 +13,7 @@
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/job_columns.h"
+#include "client/print/moment.h"
 #include "client/print/progress.h"
 #include "client/print/screen.h"
 #include "client/print/usage.h"
@@ -70,15 +70,15 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     const Cairn__V1__Job *job = watch->job;
     char bar[512];
     char left[32], step[48];
-    char clock[32] = "";
+    char clock[MOMENT_BYTES + 8] = "";
     bool known = job->total_steps > 0;
     double fraction = known ? (double)job->step / (double)job->total_steps : 0;
     const double eta = job->eta_seconds;
     if (isfinite(eta)) {
-        time_t at = (time_t)(clock_wall_ms(clock_system()) / 1000 + (int64_t)eta);
-        struct tm parts;
-        if (localtime_r(&at, &parts) != NULL)
-            (void)strftime(clock, sizeof(clock), " (%H:%M:%S)", &parts);
+        const int64_t now = clock_wall_ms(clock_system());
+        char at[MOMENT_BYTES];
+        (void)snprintf(clock, sizeof(clock), " (%s)",
+                       moment_text(now + (int64_t)(eta * 1e3), MOMENT_LOCAL, false, now, at));
     }
     enum status st = ST_OK;
     if (width >= NARROW) {
@@ -198,12 +198,9 @@ static void draw_block(struct watch *watch)
 static void write_line(struct watch *watch, const char *state)
 {
     const Cairn__V1__Job *job = watch->job;
-    char clock[32] = "";
-    char loss[32], step[48];
-    time_t now = (time_t)(clock_wall_ms(clock_system()) / 1000);
-    struct tm parts;
-    if (localtime_r(&now, &parts) != NULL)
-        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &parts);
+    char clock[MOMENT_BYTES], loss[32], step[48];
+    const int64_t now = clock_wall_ms(clock_system());
+    (void)moment_text(now, moment_form_of(watch->client), false, now, clock);
     job_cell_step(job, step, sizeof(step));
     (void)printf("%s  %-10s  step %s  loss %s", clock, state, step,
                  format_number(job->loss, loss, sizeof(loss)));

@@ -1,10 +1,14 @@
 /* why: the coordinator explains a job in plain text. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/ask/call.h"
 #include "client/look/commands.h"
+#include "client/print/moment.h"
 #include "client/print/output.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
 #include "proto/text/json.h"
 
 enum exit_code cmd_why(struct client *client)
@@ -22,9 +26,11 @@ enum exit_code cmd_why(struct client *client)
         code = printf("%s\n", why->job == NULL ? "" : why->job->id) < 0 ? EXIT_INTERNAL
                                                                         : output_text(NULL);
     } else {
-        size_t size = strlen(why->text);
-        bool ended = size > 0 && why->text[size - 1] == '\n';
-        code = output_text(why->text);
+        auto_free char *text =
+            moment_rewrite(why->text, moment_form_of(client), clock_wall_ms(clock_system()));
+        size_t size = text == NULL ? 0 : strlen(text);
+        bool ended = size > 0 && text[size - 1] == '\n';
+        code = text == NULL ? EXIT_INTERNAL : output_text(text);
         if (code == EXIT_DONE && !ended)
             code = output_text("\n");
     }

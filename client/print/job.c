@@ -2,12 +2,16 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/print/cell.h"
 #include "client/print/format.h"
 #include "client/print/job_columns.h"
+#include "client/print/moment.h"
 #include "client/print/usage.h"
+#include "common/cleanup.h"
+#include "common/clock.h"
 
 #define SHOW_BYTES_MAX ((size_t)16 << 20)
 
@@ -451,8 +455,11 @@ enum exit_code job_show(const struct client *client, const Cairn__V1__Job *job)
     }
     if (st == ST_OK)
         st = show_events(job, wide, wide ? SIZE_MAX : 10, &out);
-    if (st == ST_OK)
-        return output_screen(client, out.data);
+    auto_free char *text = st != ST_OK ? NULL
+                                       : moment_rewrite(out.data, moment_form_of(client),
+                                                        clock_wall_ms(clock_system()));
+    if (text != NULL)
+        return output_screen(client, text);
     client_error("can't print: %s", status_string(st));
     return EXIT_INTERNAL;
 }

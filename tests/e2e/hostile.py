@@ -47,10 +47,10 @@ def fill(message, words, depth=0):
 
 
 class Hostile(grpc.GenericRpcHandler):
-    """lines: what StreamLogs answers. A job named `refused` is refused, in such words, too."""
+    """lines: what StreamLogs answers; words: what stands in all texts. A job named `refused` is refused, in such words, too."""
 
-    def __init__(self, control, socket, lines):
-        self.control, self.lines = control, lines
+    def __init__(self, control, socket, lines, words=WORDS):
+        self.control, self.lines, self.words = control, lines, words
         self.methods = control.DESCRIPTOR.services_by_name["Control"].methods_by_name
         self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), handlers=(self,))
         self.server.add_insecure_port(f"unix:{socket}")
@@ -66,7 +66,7 @@ class Hostile(grpc.GenericRpcHandler):
         def answer(request, context):
             if getattr(request, "job", "") == "refused":
                 context.abort(grpc.StatusCode.NOT_FOUND, WORDS)
-            return fill(kind(), WORDS)
+            return fill(kind(), self.words)
 
         def answers(request, context):
             made = answer(request, context)

@@ -432,7 +432,7 @@ def test_logs_of_one_rank_and_of_an_earlier_attempt(home):
     job = home.submit(**LONG)
     until(lambda: home.show(job)["step"] > 5, 30, "the job trains")
     said = home.cairn("logs", job).stdout
-    assert re.match(r"r\d  \d\d:\d\d:\d\d\.\d\d\d  training from step 0", said), said
+    assert re.match(r"r\d  [-\d]+T\d\d:\d\d:\d\d\.\d\d\dZ  training from step 0", said), said
     home.kill("cairn-trainer")
     until(lambda: home.show(job)["generation"] >= 2 and home.show(job)["state"] == "RUNNING", 30,
           "a second attempt")

@@ -204,3 +204,20 @@ def test_what_is_no_job_file_is_named(line):
     for verb in ("plan", "submit"):
         assert "is a folder" in line(verb, line.dir, code=2).stderr
         assert "nowhere.yaml: no such file" in line(verb, "nowhere.yaml", code=2).stderr
+
+
+# ---- times ----
+
+def test_times_are_local_on_a_terminal_and_utc_elsewhere(line, monkeypatch):
+    control = hostile.messages(line.dir)
+    (line.dir / "home").mkdir(mode=0o700)
+    monkeypatch.chdir(line.dir)
+    text = f"from {hostile.TIME} on"
+    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock",
+                             [json.dumps({"ts": hostile.TIME, "level": "info", "msg": "m"})], words=text)
+    for verb in ("show", "why", "logs"):
+        with Terminal(line, verb, "j", columns=400, rows=100, env={"NO_COLOR": "1", "TZ": "EST5"}) as terminal:
+            terminal.wait()
+            assert "2026-01-01 22:04:05.678-05:00" in terminal.screen.text() and hostile.TIME not in terminal.screen.text()
+        assert hostile.TIME in line(verb, "j").stdout
+    served.server.stop(0)

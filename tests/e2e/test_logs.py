@@ -54,7 +54,7 @@ def test_following_shows_how_far_it_is():
             return subprocess.Popen([BIN / "cairn", "logs", job, "-f", *more], env=home.env, stdout=into, text=True)
         with open(home.dir / "quiet", "w+", encoding="utf-8") as file, follow() as seen, \
                 follow("-q", into=file) as quiet:
-            progress = r"--  \d\d:\d\d:\d\d\.\d\d\d  step (\d+)  loss [\d.e+-]+( *evaluation: loss [\d.e+-]+, accuracy [\d.]+)?\n"
+            progress = r"--  [-\d]+T\d\d:\d\d:\d\d\.\d\d\dZ  step (\d+)  loss [\d.e+-]+( *evaluation: loss [\d.e+-]+, accuracy [\d.]+)?\n"
             evaluated = 0
             while evaluated < 2:
                 line = seen.stdout.readline()

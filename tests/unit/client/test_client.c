@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cairn/v1/control.pb-c.h"
 #include "client/ask/target.h"
@@ -14,6 +15,7 @@
 #include "client/home/supervisor.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
+#include "client/print/moment.h"
 #include "client/print/output.h"
 #include "client/print/progress.h"
 #include "common/buf.h"
@@ -319,6 +321,27 @@ static void what_would_steer_a_terminal_becomes_visible(void **state)
     }
 }
 
+static void moments_have_a_zone_and_a_date_where_it_is_not_today_s(void **state)
+{
+    (void)state;
+    char out[MOMENT_BYTES];
+    const int64_t at = 1764434455065, day = 86400000; /* 2025-11-29T16:40:55.065Z */
+    (void)setenv("TZ", "XXX-05:30", 1);
+    tzset();
+    assert_string_equal(moment_text(at, MOMENT_UTC, true, at, out), "2025-11-29T16:40:55.065Z");
+    assert_string_equal(moment_text(at, MOMENT_LOCAL, true, at, out), "22:10:55.065+05:30");
+    assert_string_equal(moment_text(at, MOMENT_LOCAL, false, at + day, out),
+                        "2025-11-29 22:10:55+05:30");
+    assert_string_equal(moment_text(at, MOMENT_SHORT, false, at, out), "22:10:55");
+    static const char said[] = "from 2025-11-29T16:40:55Z to 2025-11-29T20:00:00.5Z, not "
+                               "2025-11-29T16:40:55, 12025-11-29T1";
+    auto_free char *here = moment_rewrite(said, MOMENT_LOCAL, at);
+    assert_string_equal(here, "from 22:10:55+05:30 to 2025-11-30 01:30:00.500+05:30, not "
+                              "2025-11-29T16:40:55, 12025-11-29T1");
+    auto_free char *there = moment_rewrite(said, MOMENT_UTC, at);
+    assert_string_equal(there, said);
+}
+
 /* ---- progress ---- */
 
 static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
@@ -531,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_bar_is_filled_by_its_fraction_and_no_further),
         cmocka_unit_test(lines_are_cut_by_what_is_seen_not_by_bytes),
         cmocka_unit_test(what_would_steer_a_terminal_becomes_visible),
+        cmocka_unit_test(moments_have_a_zone_and_a_date_where_it_is_not_today_s),
         cmocka_unit_test(a_replayed_step_takes_the_place_of_the_old_course),
         cmocka_unit_test(a_table_is_aligned_and_wide_shows_more),
         cmocka_unit_test(workers_that_are_there_and_spares_fit_a_line),
