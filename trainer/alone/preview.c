@@ -14,6 +14,7 @@
 #include "session/memory/budget.h"
 #include "session/memory/pace.h"
 #include "session/memory/room.h"
+#include "trainer/alone/preview_data.h"
 #include "trainer/alone/preview_pipeline.h"
 #include "trainer/alone/preview_stages.h"
 #include "trainer/device/device.h"
@@ -210,17 +211,11 @@ static enum status print_job(const struct preview *p)
     enum status st = buf_printf(p->out, "model      %s: %.2f million parameters in %d tensors\n",
                                 job_arch_word(job->model.arch), (double)tape->param_elements / 1e6,
                                 tape->param_count);
-    if (st == ST_OK) {
-        st = buf_printf(p->out, "data       %llu samples", (unsigned long long)p->train->samples);
-    }
-    if (st == ST_OK && p->train->context > 0)
-        st = buf_printf(p->out, " of %lld tokens", (long long)p->train->context);
-    if (st == ST_OK && p->eval != NULL) {
-        st = buf_printf(p->out, ", %llu to evaluate on", (unsigned long long)p->eval->samples);
-    }
+    if (st == ST_OK)
+        st = preview_data_print(job, p->train, p->eval, p->out, p->reason);
     if (st != ST_OK)
         return st;
-    st = buf_printf(p->out, "\nstep       %lld samples in %u lanes of %u",
+    st = buf_printf(p->out, "step       %lld samples in %u lanes of %u",
                     (long long)job->train.global_batch, s->lanes, s->lane_size);
     if (st == ST_OK && s->micro_batch > 0)
         st = buf_printf(p->out, ", cut into %u x %u", s->accumulate, s->micro_batch);

@@ -41,11 +41,11 @@ static void convert_moved(const uint8_t *image, const struct dataset_shape *shap
     int64_t width = shape->width;
     for (int64_t row = 0; row < shape->channels * height; row++) {
         int64_t h = row % height + dy;
-        const uint8_t *from = image + (row / height * height + h) * width;
+        const int64_t from = (row / height * height + h) * width; /* of the row, in the image */
         for (int64_t w = 0; w < width; w++) {
             int64_t at = (mirror ? width - 1 - w : w) + dx;
             bool inside = h >= 0 && h < height && at >= 0 && at < width;
-            x[row * width + w] = inside ? (float)from[at] / 255.0f : 0.0f;
+            x[row * width + w] = inside ? (float)image[from + at] / 255.0f : 0.0f;
         }
     }
 }

@@ -55,6 +55,12 @@ static enum status idx_header(struct byte_stream *stream, const char *path, bool
     enum status st = byte_stream_read(stream, bytes, 4);
     if (st != ST_OK)
         return unreadable(path, st, reason);
+    if (memcmp(bytes, "vers", 4) == 0) {
+        return data_refuse(path,
+                           "is text, as git-lfs leaves in place of a file; fetch the file with "
+                           "'git lfs pull'",
+                           reason);
+    }
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != IDX_UBYTE)
         return data_refuse(path, "not an IDX file of unsigned bytes; is the format right?", reason);
     struct idx idx = { .ndim = bytes[3], .elements = 1 };
@@ -115,7 +121,12 @@ static enum status idx_open(const struct dataset_options *options, const char *p
                                       .path = path,
                                       .progress = options->progress,
                                       .progress_arg = options->progress_arg };
-    enum status st = byte_stream_open(&so, &stream);
+    struct io_stat info;
+    enum status st = options->io->stat(options->io->self, path, &info);
+    if (st == ST_OK && info.is_dir)
+        return data_refuse(path, "is a folder; name a file in it", reason);
+    if (st == ST_OK)
+        st = byte_stream_open(&so, &stream);
     if (st != ST_OK)
         return unreadable(path, st, reason);
     st = idx_header(stream, path, labels, out, reason);

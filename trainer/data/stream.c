@@ -107,11 +107,15 @@ static enum status read_plain(struct byte_stream *s, uint8_t *out, size_t size)
     return ST_OK;
 }
 
-/* Opens the next gzip member if one follows. */
+/* Opens the next gzip member if one follows. Zeros before it, or behind the last, are padding. */
 static enum status next_member(struct byte_stream *s)
 {
     enum status st = read_block(s);
-    if (st != ST_OK || s->begin == s->end)
+    while (st == ST_OK && s->begin < s->end && s->block[s->begin] == 0) {
+        s->begin++;
+        st = read_block(s);
+    }
+    if (st != ST_OK || s->begin == s->end || s->block[s->begin] != 0x1f)
         return st;
     if (inflateReset(&s->inflate) != Z_OK)
         return ST_CORRUPT;
@@ -189,6 +193,6 @@ enum status byte_stream_at_end(struct byte_stream *stream, bool *out)
     size_t n = 0;
     enum status st = inflate_some(stream, &byte, 1, &n);
     if (st == ST_OK)
-        *out = n == 0;
+        *out = n == 0 && stream->begin == stream->end;
     return st;
 }

@@ -11,6 +11,7 @@
 #include "common/limits.h"
 #include "trainer/data/data_error.h"
 #include "trainer/data/sums.h"
+#include "trainer/data/token_kind.h"
 
 #define MAGIC        20240520u /* llm.c: tokens of two bytes */
 #define MAGIC_WIDE   20240801u /* llm.c: tokens of four bytes */
@@ -178,7 +179,7 @@ static enum status find_tokens(struct token_file *file, bool text, struct reason
     }
     file->count = file->map_size;
     if (text)
-        return ST_OK;
+        return token_kind_check_text(path, bytes, file->map_size, reason);
     uint32_t magic = file->map_size >= 4 ? little_endian_u32(bytes) : 0;
     if (magic == MAGIC)
         return read_token_header(file, reason);
@@ -188,6 +189,9 @@ static enum status find_tokens(struct token_file *file, bool text, struct reason
                            "write them with two",
                            reason);
     }
+    enum status st = token_kind_check(path, bytes, file->map_size, reason);
+    if (st != ST_OK)
+        return st;
     if (file->map_size % 2 != 0) {
         return data_refuse(path,
                            "has an odd number of bytes, but a token has two; is it a file "

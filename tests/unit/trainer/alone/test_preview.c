@@ -1,6 +1,9 @@
 /* What `cairn plan` says of a pipeline. */
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "job/job.h"
@@ -270,9 +273,38 @@ static void and_what_one_takes_where_each_stage_has_one(void **state)
     assert_non_null(strstr(out.data, " MiB at most, one of 2 workers: activations "));
 }
 
+static void tokens_are_shown_and_checked(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_preview_XXXXXX", set[96];
+    uint16_t tokens[200];
+    for (size_t i = 0; i < 200; i++)
+        tokens[i] = (uint16_t)(i * 37 % 61);
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, tokens, sizeof(tokens)), sizeof(tokens));
+    (void)snprintf(set, sizeof(set), "data.train={format: tokens, path: %s}", path);
+    const char *sets[] = { set, "train.global_batch=8", NULL };
+    auto_buf struct buf out;
+    buf_init(&out, 1 << 20);
+    struct reason reason = { "" };
+    struct job *job auto_free = parse(sets);
+    assert_int_equal(preview_print(job, &out, &reason), ST_OK);
+    if (strstr(out.data, "tokens     begin with 0 37 13 50 26 2 39 15 52 28 4 41; the largest of "
+                         "the first 193 is 60\n") == NULL)
+        fail_msg("%s", out.data);
+    tokens[50] = 64; /* model.vocab */
+    assert_int_equal(pwrite(fd, tokens, sizeof(tokens), 0), sizeof(tokens));
+    assert_int_equal(preview_print(job, &out, &reason), ST_CONFIG);
+    assert_non_null(strstr(reason.text, "token 64 at position 50"));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_are_shown_and_checked),
         cmocka_unit_test(a_pipeline_is_told_with_what_it_waits),
         cmocka_unit_test(interleaved_rounds_wait_on_a_gpu),
         cmocka_unit_test(without_the_device_nodes_are_alike),
