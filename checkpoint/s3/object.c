@@ -217,7 +217,13 @@ enum status s3_list(struct s3_client *client, const struct s3_place *folder, uin
         if (st != ST_OK)
             return st;
     } while (page->truncated && page->token[0] != '\0' && !page->stopped);
-    return ST_OK;
+    if (!page->truncated || page->stopped)
+        return ST_OK;
+    s3_client_set_problem(client, ST_IO,
+                          "listing s3://%s/%.200s: the list breaks off, and the store doesn't say "
+                          "where it goes on",
+                          folder->bucket, prefix);
+    return ST_IO;
 }
 
 /* ---- parts ---- */

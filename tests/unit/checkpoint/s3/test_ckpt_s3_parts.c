@@ -296,10 +296,9 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* Whoever gives credentials takes a connection and says nothing, for ever. */
-static void closing_does_not_wait_for_credentials(void **state)
+/* A socket that listens; its address is put into a variable. */
+static int listen_at(const char *variable)
 {
-    (void)state;
     struct sockaddr_in address = { .sin_family = AF_INET };
     socklen_t size = sizeof(address);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -310,7 +309,73 @@ static void closing_does_not_wait_for_credentials(void **state)
     assert_int_equal(getsockname(listening, (struct sockaddr *)&address, &size), 0);
     char url[64];
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d/", ntohs(address.sin_port));
-    assert_int_equal(setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1), 0);
+    assert_int_equal(setenv(variable, url, 1), 0);
+    return listening;
+}
+
+/* Says that there is more, but not where it begins. */
+static void *answer_in_part(void *arg)
+{
+    static const char body[] = "<ListBucketResult><IsTruncated>true</IsTruncated>"
+                               "<Contents><Key>a/one</Key><Size>1</Size></Contents>"
+                               "</ListBucketResult>";
+    char request[4096], answer[512];
+    const int size = snprintf(answer, sizeof(answer),
+                              "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n"
+                              "\r\n%s",
+                              sizeof(body) - 1, body);
+    size_t got = 0;
+    const int connection = accept(*(const int *)arg, NULL, NULL);
+    while (got < sizeof(request) - 1) {
+        const ssize_t n = read(connection, request + got, sizeof(request) - 1 - got);
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+        request[got] = '\0';
+        if (strstr(request, "\r\n\r\n") != NULL)
+            break;
+    }
+    const ssize_t sent = write(connection, answer, (size_t)size);
+    (void)close(connection);
+    return sent == size ? arg : NULL;
+}
+
+static bool count_name(void *arg, const char *name)
+{
+    (void)name;
+    ++*(int *)arg;
+    return true;
+}
+
+static void a_list_that_breaks_off_is_no_list(void **state)
+{
+    (void)state;
+    int names = 0, listening = listen_at("AWS_ENDPOINT_URL");
+    assert_int_equal(setenv("AWS_ACCESS_KEY_ID", "key", 1), 0);
+    assert_int_equal(setenv("AWS_SECRET_ACCESS_KEY", "secret", 1), 0);
+    assert_int_equal(setenv("AWS_REGION", "us-east-1", 1), 0);
+    const struct s3_options options = s3_defaults();
+    struct s3 *s3 = NULL;
+    struct reason why = { "" };
+    pthread_t thread;
+    void *answered = NULL;
+    assert_int_equal(s3_new(&options, &s3, &why), ST_OK);
+    assert_int_equal(pthread_create(&thread, NULL, answer_in_part, &listening), 0);
+    const struct io *io = s3_io(s3);
+    assert_int_equal(io->list(io->self, "s3://bucket/a", count_name, &names), ST_IO);
+    assert_int_equal(pthread_join(thread, &answered), 0);
+    assert_non_null(answered);
+    io_explain(io, ST_IO, &why);
+    assert_non_null(strstr(why.text, "breaks off"));
+    s3_free(s3);
+    (void)close(listening);
+}
+
+/* Whoever gives credentials takes a connection and says nothing, for ever. */
+static void closing_does_not_wait_for_credentials(void **state)
+{
+    (void)state;
+    int listening = listen_at("AWS_CONTAINER_CREDENTIALS_FULL_URI");
     struct s3_options options = s3_defaults();
     options.client.times.stall_ms = 3600000;
     options.client.times.total_ms = 3600000;
@@ -359,6 +424,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(profiles_are_read_from_both_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_explained, set_up, tear_down),
         cmocka_unit_test(parts_are_as_long_as_ten_thousand_of_them_need),
+        cmocka_unit_test_setup_teardown(a_list_that_breaks_off_is_no_list, set_up, tear_down),
         cmocka_unit_test_setup_teardown(closing_does_not_wait_for_credentials, set_up, tear_down),
         cmocka_unit_test(hashes_are_those_of_the_standard),
     };
