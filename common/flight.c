@@ -10,6 +10,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/pages.h"
 
 _Static_assert(sizeof(struct flight_record) == 64, "layout");
 _Static_assert(offsetof(struct flight_record, name) == 40, "layout");
@@ -35,9 +36,9 @@ enum status flight_open(const char *path, const char *job, uint64_t generation, 
     auto_close int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0)
         return status_from_errno(errno);
-    int error = posix_fallocate(fd, 0, (off_t)FLIGHT_BYTES); /* no SIGBUS on a full disk later */
-    if (error != 0)
-        return status_from_errno(error);
+    enum status st = pages_of_file(fd, FLIGHT_BYTES);
+    if (st != ST_OK)
+        return st;
     struct flight *flight = calloc(1, sizeof(*flight));
     if (flight == NULL)
         return ST_NO_MEMORY;

@@ -1,5 +1,7 @@
 #include "common/pages.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,4 +72,12 @@ void pages_free(void *data, size_t size)
 {
     if (data != NULL)
         (void)munmap(data, pages_bytes(size));
+}
+
+enum status pages_of_file(int fd, size_t size)
+{
+    int error = EINTR;
+    while (error == EINTR)
+        error = posix_fallocate(fd, 0, (off_t)size);
+    return error == 0 ? ST_OK : status_from_errno(error);
 }

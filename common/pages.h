@@ -23,5 +23,9 @@ void pages_free(void *data, size_t size);
 MUST_CHECK enum status pages_reserve(size_t size, void **out);
 MUST_CHECK enum status pages_back(void *data, size_t first, size_t bytes);
 
+/* Gives a file that is to be mapped its room, however often signals interrupt it: what fills up
+ * later is no SIGBUS. ST_FULL, ST_IO and the like */
+MUST_CHECK enum status pages_of_file(int fd, size_t size);
+
 /* What pages_alloc takes of memory for size bytes. */
 size_t pages_bytes(size_t size);

@@ -11,6 +11,7 @@
 
 #include "checkpoint/format/hash.h"
 #include "common/check.h"
+#include "common/pages.h"
 
 static const uint8_t magic[8] = "CAIRNMEM";
 
@@ -51,11 +52,12 @@ static enum status open_file(const char *path, size_t size, int *out_fd)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return status_from_errno(errno);
-    int error = ftruncate(fd, (off_t)size) == 0 ? posix_fallocate(fd, 0, (off_t)size) : errno;
-    if (error != 0) {
+    enum status st =
+        ftruncate(fd, (off_t)size) == 0 ? pages_of_file(fd, size) : status_from_errno(errno);
+    if (st != ST_OK) {
         (void)close(fd);
         (void)unlink(path);
-        return status_from_errno(error);
+        return st;
     }
     *out_fd = fd;
     return ST_OK;

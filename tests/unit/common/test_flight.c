@@ -1,4 +1,6 @@
 /* The flight recorder: what was marked is read back, also from a process that was killed. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,15 @@
 
 #include "common/flight.h"
 #include "tests/test.h"
+
+/* As a tmpfs answers while signals are pending. */
+static int interrupted;
+int __real_posix_fallocate(int fd, off_t at, off_t size);
+int __wrap_posix_fallocate(int fd, off_t at, off_t size);
+int __wrap_posix_fallocate(int fd, off_t at, off_t size)
+{
+    return interrupted > 0 && interrupted-- > 0 ? EINTR : __real_posix_fallocate(fd, at, size);
+}
 
 struct fixture {
     char path[64];
@@ -53,6 +64,16 @@ static void marks_are_read_back_in_order(void **state)
     assert_int_equal(f->dump.records[1].value, 99);
     assert_string_equal(f->dump.records[1].name, "a name that is longer t");
     assert_true(f->dump.records[1].mono_ns >= f->dump.records[0].mono_ns);
+    flight_close(flight);
+}
+
+static void signals_do_not_keep_a_file_from_its_room(void **state)
+{
+    struct fixture *f = *state;
+    struct flight *flight = NULL;
+    interrupted = 5;
+    assert_int_equal(flight_open(f->path, "j", 1, 0, &flight), ST_OK);
+    assert_int_equal(interrupted, 0);
     flight_close(flight);
 }
 
@@ -135,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(marks_are_read_back_in_order),
+        TEST(signals_do_not_keep_a_file_from_its_room),
         TEST(only_the_last_marks_are_kept),
         TEST(the_marks_of_a_killed_process_are_there),
         TEST(a_record_in_the_middle_of_being_written_is_left_out),
