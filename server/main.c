@@ -125,10 +125,13 @@ static enum status take_identity(struct daemon *d)
 /* From here on lines of the audit log are written. */
 static enum status open_audit(struct daemon *d)
 {
-    char path[LIMIT_PATH];
+    char path[LIMIT_PATH], refused[LIMIT_PATH];
+    const struct audit_options options = { .path = path, .refused = refused, .log = &d->log };
     enum status st = paths_join(&d->paths, path, sizeof path, "state/audit.log");
     if (st == ST_OK)
-        st = audit_open(&(struct audit_options){ .path = path, .log = &d->log }, &d->audit);
+        st = paths_join(&d->paths, refused, sizeof refused, "state/refused.log");
+    if (st == ST_OK)
+        st = audit_open(&options, &d->audit);
     d->access.audit = d->audit;
     d->api.audit = d->audit;
     return st;

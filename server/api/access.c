@@ -191,13 +191,15 @@ void access_note(struct audit *audit, const struct rpc_call *call, const char *a
     char actor[ACCESS_ACTOR], peer[PEER_BYTES];
     access_actor(call, refused, actor);
     describe_peer(call, peer);
+    const bool is_renewal = strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
     const bool ours = strncmp(path, package, sizeof package - 1) == 0;
     const struct audit_call row = { .actor = actor,
                                     .peer = peer,
                                     .method = ours ? path + sizeof package - 1 : path,
                                     .about = about,
                                     .code = rpc_code_name(code),
-                                    .why = refused ? why : NULL };
+                                    .why = refused ? why : NULL,
+                                    .often = code != RPC_OK || is_renewal };
     if (refused) {
         audit_refusal(audit, &row);
     } else {

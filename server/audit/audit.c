@@ -20,10 +20,20 @@
 #include "common/clock.h"
 #include "common/limits.h"
 
-#define TEXT_MAX 300 /* bytes of a text in a line */
+#define TEXT_MAX     300 /* bytes of a text in a line */
+#define SOURCE_BYTES 160
 
+/* So many calls of somebody, in so long. */
+struct source {
+    char key[SOURCE_BYTES];
+    int64_t since_ms;
+    uint32_t count; /* 0: nobody's */
+};
+
+/* One file with its thread: that of calls has the one of refusals. */
 struct audit {
     struct log log;
+    struct audit *refused; /* NULL in that one */
     char path[LIMIT_PATH];
     int64_t file_bytes;
     pthread_t thread;
@@ -34,8 +44,10 @@ struct audit {
     uint32_t line_count; /* in them */
     uint64_t lost;       /* since it was last told */
     bool closing, ended;
-    int64_t refusals_since_ms;
-    uint32_t refusals;
+    int64_t refusals_since_ms, logged_since_ms;
+    uint32_t refusals, logged;
+    uint64_t unlogged; /* since a refusal was told in the process's log */
+    struct source sources[AUDIT_SOURCES];
     /* the thread's */
     int fd; /* or -1 */
     int64_t size;
@@ -109,40 +121,126 @@ static void put_line(struct audit *audit, const char *line)
     }
 }
 
+/* ---- who calls too often ---- */
+
+/* Under the mutex. */
+static void tell_more(struct audit *audit, struct source *source, uint32_t most)
+{
+    if (source->count > most) {
+        json_t *object = json_pack("{s:o,s:o,s:I}", "time", time_text(), "of", text_of(source->key),
+                                   "more", (json_int_t)(source->count - most));
+        char *line = object ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+        put_line(audit, line);
+        free(line);
+        json_decref(object);
+    }
+    source->count = 0;
+}
+
+/* Under the mutex. Those whose hour is over, or, at the end, all. */
+static void tell_sources(struct audit *audit, int64_t now, bool all)
+{
+    const uint32_t most = audit->refused ? AUDIT_EACH_CALLS : AUDIT_EACH;
+    for (size_t i = 0; i < AUDIT_SOURCES; i++) {
+        if (all || now - audit->sources[i].since_ms >= AUDIT_EACH_MS)
+            tell_more(audit, &audit->sources[i], most);
+    }
+}
+
+/* Under the mutex. Is this one of the first of an hour? */
+static bool is_early(struct audit *audit, const char *key, int64_t now)
+{
+    const uint32_t most = audit->refused ? AUDIT_EACH_CALLS : AUDIT_EACH;
+    struct source *at = NULL, *oldest = &audit->sources[0];
+    tell_sources(audit, now, false);
+    for (size_t i = 0; i < AUDIT_SOURCES && !at; i++) {
+        struct source *source = &audit->sources[i];
+        if (source->count > 0 && strcmp(source->key, key) == 0)
+            at = source;
+        if (source->count == 0 || (oldest->count > 0 && source->since_ms < oldest->since_ms))
+            oldest = source;
+    }
+    if (!at) {
+        at = oldest;
+        tell_more(audit, at, most);
+        *at = (struct source){ .since_ms = now };
+        (void)snprintf(at->key, sizeof at->key, "%s", key);
+    }
+    return ++at->count <= most;
+}
+
+/* Its address without what changes from one connection to the next, and who it is. */
+static void key_of(const struct audit_call *call, char out[SOURCE_BYTES])
+{
+    const char *end =
+        strncmp(call->peer, "unix:", 5) == 0 ? strchr(call->peer, ',') : strrchr(call->peer, ':');
+    const int size = end ? (int)(end - call->peer) : (int)strlen(call->peer);
+    (void)snprintf(out, SOURCE_BYTES, "%.*s %.80s", size < 70 ? size : 70, call->peer, call->actor);
+}
+
+/* The rate of `most` in `ms`; both are under the mutex. */
+static bool take(uint32_t *count, int64_t *since_ms, uint32_t most, int64_t ms, int64_t now)
+{
+    if (*count == 0 || now - *since_ms >= ms) {
+        *since_ms = now;
+        *count = 0;
+    }
+    const bool may = *count < most;
+    *count += may;
+    return may;
+}
+
 void audit_note(struct audit *audit, const struct audit_call *call)
 {
+    char key[SOURCE_BYTES];
     if (!audit)
         return;
     char *line = line_of(call);
+    key_of(call, key);
     pthread_mutex_lock(&audit->mutex);
-    put_line(audit, line);
+    if (!call->often || is_early(audit, key, now_ms()))
+        put_line(audit, line);
     pthread_mutex_unlock(&audit->mutex);
     free(line);
 }
 
-/* Anybody can provoke these. */
-static bool may_tell(struct audit *audit)
+/* Under the mutex. *out_unlogged: how many weren't told in the process's log before this one. */
+static bool may_log(struct audit *audit, int64_t now, uint64_t *out_unlogged)
 {
-    const int64_t now = now_ms();
-    pthread_mutex_lock(&audit->mutex);
-    if (audit->refusals == 0 || now - audit->refusals_since_ms >= AUDIT_REFUSALS_MS) {
-        audit->refusals_since_ms = now;
-        audit->refusals = 0;
-    }
-    const bool may = audit->refusals < AUDIT_REFUSALS;
-    audit->refusals += may;
-    audit->lost += !may;
-    pthread_mutex_unlock(&audit->mutex);
+    const bool may =
+        take(&audit->logged, &audit->logged_since_ms, AUDIT_LOGGED, AUDIT_LOGGED_MS, now);
+    *out_unlogged = audit->unlogged;
+    audit->unlogged = may ? 0 : audit->unlogged + 1;
     return may;
 }
 
 void audit_refusal(struct audit *audit, const struct audit_call *call)
 {
-    if (!audit || !may_tell(audit))
+    char key[SOURCE_BYTES], more[64] = "";
+    if (!audit)
         return;
-    LOG_WARN(&audit->log, "%s at %s may not call %s: %.*s", call->actor, call->peer, call->method,
-             TEXT_MAX, call->why);
-    audit_note(audit, call);
+    struct audit *to = audit->refused;
+    const int64_t now = now_ms();
+    uint64_t unlogged = 0;
+    char *line = line_of(call);
+    key_of(call, key);
+    pthread_mutex_lock(&to->mutex);
+    const bool logs = may_log(to, now, &unlogged);
+    if (is_early(to, key, now)) {
+        if (take(&to->refusals, &to->refusals_since_ms, AUDIT_REFUSALS, AUDIT_REFUSALS_MS, now)) {
+            put_line(to, line);
+        } else {
+            to->lost++;
+        }
+    }
+    pthread_mutex_unlock(&to->mutex);
+    free(line);
+    if (unlogged > 0)
+        (void)snprintf(more, sizeof more, " (%llu more refusals were not told here)",
+                       (unsigned long long)unlogged);
+    if (logs)
+        LOG_WARN(&audit->log, "%s at %s may not call %s: %.*s%s", call->actor, call->peer,
+                 call->method, TEXT_MAX, call->why, more);
 }
 
 /* ---- the file; on the thread ---- */
@@ -303,13 +401,15 @@ static void *run(void *arg)
     return NULL;
 }
 
-enum status audit_open(const struct audit_options *options, struct audit **out)
+/* Of one file. */
+static enum status open_one(const struct audit_options *options, const char *path,
+                            struct audit **out)
 {
     struct audit *audit = calloc(1, sizeof *audit);
     if (!audit)
         return ST_NO_MEMORY;
     audit->log = *options->log;
-    (void)snprintf(audit->path, sizeof audit->path, "%s", options->path);
+    (void)snprintf(audit->path, sizeof audit->path, "%s", path);
     audit->file_bytes = options->file_bytes > 0 ? options->file_bytes : AUDIT_FILE_BYTES;
     audit->fd = -1;
     buf_init(&audit->lines, AUDIT_QUEUE_BYTES);
@@ -324,12 +424,29 @@ enum status audit_open(const struct audit_options *options, struct audit **out)
     return ST_OK;
 }
 
+enum status audit_open(const struct audit_options *options, struct audit **out)
+{
+    struct audit *refused = NULL;
+    enum status st = open_one(options, options->refused, &refused);
+    if (st != ST_OK)
+        return st;
+    st = open_one(options, options->path, out);
+    if (st == ST_OK) {
+        (*out)->refused = refused;
+    } else {
+        audit_close(refused);
+    }
+    return st;
+}
+
 void audit_close(struct audit *audit)
 {
     if (!audit)
         return;
+    audit_close(audit->refused);
     const int64_t until_ns = clock_mono_ns() + INT64_C(1000000) * AUDIT_CLOSE_MS;
     pthread_mutex_lock(&audit->mutex);
+    tell_sources(audit, now_ms(), true);
     audit->closing = true;
     pthread_cond_broadcast(&audit->cond);
     while (!audit->ended && clock_cond_wait(&audit->cond, &audit->mutex, until_ns)) {

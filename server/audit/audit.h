@@ -1,24 +1,30 @@
 /*
- * The audit log: who asked the coordinator to change something, or was refused. A file of one JSON
- * object per line:
+ * The audit log: who asked the coordinator to change something. A file of one JSON object per line:
  *
  * {"time":"2026-01-02T03:04:05.678Z","actor":"operator/alice","peer":"ipv4:10.0.0.7:40312",
  *  "method":"Control/PauseJob","about":"j-…","code":"OK"}
  *
- * A refusal has "why", too, and is told in the process's log: anybody can provoke those, so that
- * both take AUDIT_REFUSALS in AUDIT_REFUSALS_MS. {"time":…,"lost":3}: so many lines are missing
- * here, as there were too many refusals, or the disk was full, failed or was too slow.
+ * Refusals, which have "why", too, are in a file of their own beside it: anybody can provoke those,
+ * and must not push out what was done. Of an address and actor it takes the first AUDIT_EACH in an
+ * hour, of all together AUDIT_REFUSALS in AUDIT_REFUSALS_MS; the process's log takes AUDIT_LOGGED
+ * in a minute. Of calls that changed nothing, and of renewals of certificates, the audit log takes
+ * the first AUDIT_EACH_CALLS of an actor in an hour.
  *
- * Only ever appended to, 0600. At AUDIT_FILE_BYTES the file becomes PATH.1, that one PATH.2, and so
+ * {"time":…,"of":"ipv4:10.0.0.7 nobody","more":3}: so many more there were in that hour.
+ * {"time":…,"lost":3}: so many lines are missing here, as there were too many refusals, or the
+ * disk was full, failed or was too slow.
+ *
+ * Only ever appended to, 0600. At AUDIT_FILE_BYTES a file becomes PATH.1, that one PATH.2, and so
  * on; the one that would be PATH.AUDIT_FILES is gone. A line is in the file, for other processes to
  * see, moments after the call, and on the disk within AUDIT_SYNC_MS.
  *
- * Nothing here waits for the disk, but a thread of its own; a disk that does not work costs lines.
+ * Nothing here waits for the disk, but a thread of each file; a disk that does not work costs lines.
  *
  * Thread: any, but audit_open and audit_close.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/log.h"
@@ -30,6 +36,12 @@
 #define AUDIT_SYNC_MS     1000
 #define AUDIT_REFUSALS    50
 #define AUDIT_REFUSALS_MS 10000
+#define AUDIT_EACH        10
+#define AUDIT_EACH_CALLS  100
+#define AUDIT_EACH_MS     3600000
+#define AUDIT_LOGGED      10
+#define AUDIT_LOGGED_MS   60000
+#define AUDIT_SOURCES     256   /* whose calls are counted; the one counted longest makes room */
 #define AUDIT_WARN_MS     60000 /* between two lines of the log about the disk */
 #define AUDIT_CLOSE_MS    1000  /* audit_close waits so long for the disk */
 
@@ -43,15 +55,17 @@ struct audit_call {
     const char *about;  /* the job or node; "": none */
     const char *code;   /* the answer's */
     const char *why;    /* of a refusal: what the caller is told */
+    bool often;         /* it changed nothing, or is done again and again: counted */
 };
 
 struct audit_options {
     const char *path;      /* copied */
+    const char *refused;   /* that of refusals; copied */
     const struct log *log; /* borrowed */
     int64_t file_bytes;    /* 0: AUDIT_FILE_BYTES */
 };
 
-/* The file is opened when there is a line for it. */
+/* A file is opened when there is a line for it. */
 MUST_CHECK enum status audit_open(const struct audit_options *options, struct audit **out);
 /* A call was answered, or taken where its answer waits. audit: NULL is fine, in all three. */
 void audit_note(struct audit *audit, const struct audit_call *call);

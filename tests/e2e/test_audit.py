@@ -25,9 +25,12 @@ def one_home():
 
 
 def lines(home):
-    path = home.home / "state" / "audit.log"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = []
+    for path in (home.home / "state" / "audit.log", home.home / "state" / "refused.log"):
+        if path.exists():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            found += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return found
 
 
 def logged(home, **wanted):
@@ -47,7 +50,7 @@ def test_who_asked_is_in_the_jobs_history_and_in_the_audit_log(home):
     job = done.stdout.strip()
     for command in ("pause", "resume", "stop"):
         assert home.by("operator-alice", command, job[:11]).returncode == 0
-    assert home.by("operator-alice", "resume", job).returncode == 4
+    assert home.by("operator-alice", "pause", job).returncode == 4
     assert home.by("viewer-bob", "kill", job).returncode == 4
     local = home.submit()
     home.cairn("kill", local)
@@ -60,7 +63,7 @@ def test_who_asked_is_in_the_jobs_history_and_in_the_audit_log(home):
     for method in ("SubmitJob", "PauseJob", "ResumeJob", "StopJob"):
         line = logged(home, actor="operator/alice", method=f"Control/{method}", about=job, code="OK")
         assert line["peer"].startswith("ipv4:127.0.0.1:") and line["time"].endswith("Z")
-    logged(home, actor="operator/alice", method="Control/ResumeJob", about=job, code="FAILED_PRECONDITION")
+    logged(home, actor="operator/alice", method="Control/PauseJob", about=job, code="FAILED_PRECONDITION")
     assert "looking" in logged(home, actor="viewer/bob", method="Control/KillJob", code="PERMISSION_DENIED")["why"]
     assert logged(home, actor="local", method="Control/KillJob", about=local, code="OK")["peer"].startswith("unix:uid=")
     assert not [line for line in lines(home) if "List" in line["method"] or "Get" in line["method"]]

@@ -412,10 +412,9 @@ def test_all_of_it_is_in_the_audit_log(place):
     with place.home.channel() as channel, grpc.insecure_channel(place.address) as plain:
         assert {place.kill(channel)[0], place.kill(plain)[0]} == {grpc.StatusCode.UNAUTHENTICATED}
     for home in (place.home, place.plain):
-        log = home.home / "state" / "audit.log"
-
-        def strangers(log=log):
-            lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log.exists() else []
+        def strangers(state=home.home / "state"):
+            lines = [json.loads(line) for log in (state / "audit.log", state / "refused.log") if log.exists()
+                     for line in log.read_text("utf-8").splitlines()]
             return [line for line in lines if line.get("actor", "local") != "local"]
         until(strangers, 10, "the stranger is in the log")
         done = [line for line in strangers() if line["code"] == "OK"]

@@ -59,8 +59,8 @@ class PageHome(Home):
         return (self.home / "log" / "observer.log").read_text(encoding="utf-8")
 
     def audit(self):
-        path = self.home / "state" / "audit.log"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return [json.loads(line) for name in ("audit.log", "refused.log") if (self.home / "state" / name).exists()
+                for line in (self.home / "state" / name).read_text(encoding="utf-8").splitlines()]
 
     def logged(self, **wanted):
         return until(lambda: next((line for line in self.audit() if wanted.items() <= line.items()), None), 10, f"{wanted}")

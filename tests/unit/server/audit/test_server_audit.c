@@ -18,7 +18,7 @@
 #define WAIT_MS 10000
 
 struct bench {
-    char dir[64], path[96];
+    char dir[64], path[96], refused[96];
     struct log log;
     struct audit *audit;
 };
@@ -30,6 +30,7 @@ static int setup(void **state)
     (void)snprintf(b->dir, sizeof b->dir, "/tmp/cairn-audit-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     (void)snprintf(b->path, sizeof b->path, "%s/audit.log", b->dir);
+    (void)snprintf(b->refused, sizeof b->refused, "%s/refused.log", b->dir);
     b->log = (struct log){ .fd = -1 };
     *state = b;
     return 0;
@@ -47,7 +48,7 @@ static int teardown(void **state)
 
 static void begin(struct bench *b, int64_t file_bytes)
 {
-    const struct audit_options options = { b->path, &b->log, file_bytes };
+    const struct audit_options options = { b->path, b->refused, &b->log, file_bytes };
     assert_int_equal(audit_open(&options, &b->audit), ST_OK);
 }
 
@@ -246,41 +247,137 @@ static void a_full_disk_costs_lines_which_are_counted(void **state)
     (void)close(ends[1]);
 }
 
-static void refusals_are_told_at_a_bounded_rate(void **state)
+static void refuse(struct bench *b, const char *peer, const char *actor)
 {
-    struct bench *b = *state;
     struct audit_call call = call_about("");
-    call.actor = "nobody";
+    call.actor = actor;
+    call.peer = peer;
     call.code = "UNAUTHENTICATED";
     call.why = "this coordinator wants a certificate";
-    begin(b, 0);
-    for (int i = 0; i < 1000; i++)
-        audit_refusal(b->audit, &call);
-    audit_close(b->audit);
-    json_t *list = read_lines(b->path);
-    json_int_t lost = 0, told = 0;
+    audit_refusal(b->audit, &call);
+}
+
+struct told {
+    json_int_t lines, lost, more; /* with "why" or "about"; as they are counted */
+    char of[64];                  /* the newest "more" is of */
+};
+
+static struct told told_in(const char *path)
+{
+    struct told told = { 0 };
+    json_t *list = read_lines(path);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
-        lost += json_integer_value(json_object_get(one, "lost"));
-        told += json_object_get(one, "why") != NULL;
+        const char *of = text_at(list, i, "of");
+        told.lines += json_object_get(one, "about") != NULL;
+        told.lost += json_integer_value(json_object_get(one, "lost"));
+        told.more += json_integer_value(json_object_get(one, "more"));
+        if (of)
+            (void)snprintf(told.of, sizeof told.of, "%s", of);
     }
-    assert_int_equal(told, AUDIT_REFUSALS);
-    assert_in_range(lost, 0, 1000 - AUDIT_REFUSALS);
     json_decref(list);
+    return told;
+}
 
+/* From one connection after another, as somebody asks who has no certificate. */
+static void a_stranger_who_asks_on_and_on_pushes_nothing_out(void **state)
+{
+    struct bench *b = *state;
     begin(b, 0);
-    for (int i = 0; i < AUDIT_REFUSALS + 7; i++)
-        audit_refusal(b->audit, &call);
+    note(b, "what was done");
+    for (int i = 0; i < 5000; i++) {
+        char peer[64];
+        (void)snprintf(peer, sizeof peer, "ipv4:10.0.0.7:%d", 10000 + i);
+        refuse(b, peer, "nobody");
+    }
+    audit_close(b->audit);
+    struct told told = told_in(b->path);
+    assert_int_equal(told.lines, 1); /* of the calls nothing but the call */
+    assert_int_equal(told.lost + told.more, 0);
+    told = told_in(b->refused);
+    assert_int_equal(told.lines, AUDIT_EACH);
+    assert_int_equal(told.more, 5000 - AUDIT_EACH);
+    assert_string_equal(told.of, "ipv4:10.0.0.7 nobody");
+    struct stat stat_of;
+    assert_int_equal(stat(b->refused, &stat_of), 0);
+    assert_int_equal(stat_of.st_mode & 0777, 0600);
+    assert_true(stat_of.st_size < 5000);
+}
+
+static void people_are_told_apart_from_strangers_of_their_address(void **state)
+{
+    struct bench *b = *state;
+    begin(b, 0);
+    for (int i = 0; i < 100; i++)
+        refuse(b, "ipv6:[fd00::1]:4000", "nobody");
+    refuse(b, "ipv6:[fd00::1]:4001", "viewer/bob");
+    for (int i = 0; i < 20; i++)
+        refuse(b, i % 2 ? "unix:uid=1000,pid=5" : "unix:uid=1000,pid=6", "viewer/eve@page");
+    audit_close(b->audit);
+    const struct told told = told_in(b->refused);
+    assert_int_equal(told.lines, AUDIT_EACH + 1 + AUDIT_EACH);
+    assert_int_equal(told.more, 90 + 10);
+}
+
+static void of_many_addresses_refusals_come_at_a_bounded_rate(void **state)
+{
+    struct bench *b = *state;
+    enum { MANY = 2 * AUDIT_SOURCES };
+    begin(b, 0);
+    for (int i = 0; i < MANY; i++) {
+        char peer[64];
+        (void)snprintf(peer, sizeof peer, "ipv4:10.0.%d.%d:1", i / 256, i % 256);
+        refuse(b, peer, "nobody");
+    }
     note(b, "what is allowed is always told");
     audit_close(b->audit);
-    list = read_lines(b->path);
-    lost = 0;
-    for (size_t i = (size_t)told; i < json_array_size(list); i++)
-        lost += json_integer_value(json_object_get(json_array_get(list, i), "lost"));
-    const size_t last = json_array_size(list) - 1;
-    assert_string_equal(text_at(list, last, "about"), "what is allowed is always told");
-    assert_int_equal(lost >= 7, 1);
-    json_decref(list);
+    const struct told told = told_in(b->refused);
+    assert_int_equal(told.lines, AUDIT_REFUSALS);
+    assert_in_range(told.lost, 0, MANY - AUDIT_REFUSALS); /* what waits at the end isn't told */
+    assert_int_equal(told_in(b->path).lines, 1);
+}
+
+static void the_process_is_told_a_few_refusals_a_minute(void **state)
+{
+    struct bench *b = *state;
+    int ends[2];
+    static char text[65536];
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    b->log = (struct log){ .fd = ends[1], .program = "test", .rank = -1, .generation = -1 };
+    begin(b, 0);
+    for (int i = 0; i < 500; i++)
+        refuse(b, "ipv4:10.0.0.7:1", "nobody");
+    audit_close(b->audit);
+    const ssize_t size = read(ends[0], text, sizeof text - 1);
+    assert_true(size > 0);
+    size_t lines = 0;
+    for (ssize_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    assert_int_equal(lines, AUDIT_LOGGED);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+/* A node that renews its certificate in a loop, an operator who pauses a job that isn't there. */
+static void calls_that_change_nothing_are_bounded_of_each_actor(void **state)
+{
+    struct bench *b = *state;
+    struct audit_call renewal = call_about(""), wrong = call_about("j-none");
+    renewal.actor = "node/gpu-1";
+    renewal.method = "Fleet/Renew";
+    wrong.code = "NOT_FOUND";
+    renewal.often = wrong.often = true;
+    begin(b, 0);
+    for (int i = 0; i < 1000; i++) {
+        audit_note(b->audit, &renewal);
+        audit_note(b->audit, &wrong);
+    }
+    for (int i = 0; i < 150; i++) /* what changes something is told each time */
+        note(b, "j-1");
+    audit_close(b->audit);
+    const struct told told = told_in(b->path);
+    assert_int_equal(told.lines, 2 * AUDIT_EACH_CALLS + 150);
+    assert_int_equal(told.more, 2 * (1000 - AUDIT_EACH_CALLS));
 }
 
 static void where_nothing_can_be_written_nothing_else_happens(void **state)
@@ -308,7 +405,11 @@ int main(void)
         CASE(what_is_there_stays_and_half_a_line_is_ended),
         CASE(a_file_that_people_took_away_is_begun_anew),
         CASE(a_full_disk_costs_lines_which_are_counted),
-        CASE(refusals_are_told_at_a_bounded_rate),
+        CASE(a_stranger_who_asks_on_and_on_pushes_nothing_out),
+        CASE(people_are_told_apart_from_strangers_of_their_address),
+        CASE(of_many_addresses_refusals_come_at_a_bounded_rate),
+        CASE(the_process_is_told_a_few_refusals_a_minute),
+        CASE(calls_that_change_nothing_are_bounded_of_each_actor),
         CASE(where_nothing_can_be_written_nothing_else_happens),
     };
 #undef CASE
