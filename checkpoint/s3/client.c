@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "checkpoint/s3/role.h"
+#include "checkpoint/s3/stranger.h"
 #include "checkpoint/s3/url.h"
 #include "checkpoint/s3/xml.h"
 #include "common/check.h"
@@ -48,6 +49,7 @@ struct judgement {
     enum verdict verdict;
     enum status st;
     bool slower;
+    bool stranger; /* no store gave the answer */
     struct s3_error error;
     const char *hint; /* a way out; or "" */
 };
@@ -108,6 +110,14 @@ static void explain_failure(struct s3_client *client, const struct s3_call *call
         s3_client_set_problem(client, j->st, "%s: %s%s%s", place, answer->what, tried, j->hint);
         return;
     }
+    if (j->stranger) {
+        char said[S3_STRANGER_TEXT];
+        s3_stranger_say(answer, said);
+        s3_client_set_problem(
+            client, j->st, "%s: HTTP %ld, which is no answer of an S3 store%s%s%s", place,
+            answer->status, said, tried, s3_stranger_hint(client->config.endpoint, answer));
+        return;
+    }
     s3_client_set_problem(client, j->st, "%s: HTTP %ld%s%s%s%.120s%s%s%s", place, answer->status,
                           j->error.code[0] != '\0' ? " " : "", j->error.code,
                           j->error.message[0] != '\0' ? ", " : "", j->error.message, tried, j->hint,
@@ -158,14 +168,18 @@ static void judge_transfer(int curl, struct judgement *j)
     }
 }
 
-static void judge_refusal(struct judgement *j)
+static void judge_refusal(const struct s3_http_answer *answer, struct judgement *j)
 {
     static const char *const renew[] = { "ExpiredToken", "ExpiredTokenException", "InvalidToken",
                                          "TokenRefreshRequired", NULL };
     j->verdict = VERDICT_OVER;
     j->st = ST_REFUSED;
-    if (j->error.code[0] == '\0' || is_one_of(j->error.code, renew)) {
+    if (j->error.code[0] == '\0' && !answer->known) {
         j->verdict = VERDICT_RENEW; /* of HEAD there is no code */
+        j->hint = "; the credentials may not do this, or what answers is no S3 store: see "
+                  "AWS_ENDPOINT_URL_S3, and the permissions in docs/s3.md";
+    } else if (j->error.code[0] == '\0' || is_one_of(j->error.code, renew)) {
+        j->verdict = VERDICT_RENEW;
         j->hint = "; the credentials have expired or may not do this: renew them, and see which "
                   "permissions docs/s3.md lists";
     } else if (strcmp(j->error.code, "RequestTimeTooSkewed") == 0) {
@@ -215,8 +229,9 @@ static bool judge_code(struct judgement *j)
     return true;
 }
 
-static void judge_status(long status, struct judgement *j)
+static void judge_status(const struct s3_http_answer *answer, struct judgement *j)
 {
+    const long status = answer->status;
     j->verdict = VERDICT_OVER;
     if (status == 404) {
         j->st = ST_NOT_FOUND;
@@ -225,7 +240,7 @@ static void judge_status(long status, struct judgement *j)
     } else if (status == 401 || status == 403 ||
                (status == 400 &&
                 (j->error.code[0] == '\0' || strstr(j->error.code, "Token") != NULL))) {
-        judge_refusal(j);
+        judge_refusal(answer, j);
     } else if (status == 301 || status == 307 || status == 308) {
         j->st = ST_CONFIG;
         j->hint = "; the bucket is in another region: set AWS_REGION to ";
@@ -260,10 +275,16 @@ static struct judgement judge_request(const struct s3_call *call, struct s3_http
         j.st = ST_AGAIN;
         return j;
     }
+    j.stranger = s3_is_stranger(call->method, answer, &j.error);
+    if (j.stranger) {
+        j.verdict = VERDICT_OVER;
+        j.st = ST_UNREACHABLE;
+        return j;
+    }
     if (j.error.code[0] != '\0' && judge_code(&j))
         return j;
     if (!good) {
-        judge_status(answer->status, &j);
+        judge_status(answer, &j);
     } else if (j.error.code[0] != '\0') { /* a 200 whose body says otherwise */
         j.verdict = VERDICT_OVER;
         j.st = ST_IO;
@@ -289,6 +310,9 @@ static bool is_unknown(const struct s3_http_answer *answer, const struct judgeme
 static struct judgement judge_answer(const struct s3_call *call, struct s3_http_answer *answer)
 {
     struct judgement j = judge_request(call, answer);
+    if (j.hint[0] != '\0' && j.hint[strlen(j.hint) - 1] == ' ' && answer->region[0] == '\0')
+        j.hint = "; the bucket is in another region, which the store doesn't name: see AWS_REGION "
+                 "and AWS_ENDPOINT_URL_S3";
     if (call->spare && is_unknown(answer, &j)) {
         j.verdict = VERDICT_OVER;
         j.st = ST_INVALID;

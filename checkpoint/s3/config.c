@@ -17,17 +17,22 @@ struct wanted_settings {
     const char *section[2]; /* names that the profile goes by in this file */
     struct s3_credentials *credentials;
     struct s3_config *config; /* or NULL */
-    bool found;               /* the profile is there */
+    char endpoint[256];       /* the profile's own */
+    char services[64];        /* the section [services NAME] that it goes by; "": none */
+    bool in_services;         /* that one is read */
+    char service[32];         /* whose lines these are there */
+    bool found;               /* what is read is there */
     bool unsupported;         /* it wants a role, single sign-on or a program */
     bool too_long;
+    const char *spoiled; /* the variable that holds a control character; NULL: none */
 };
 
 static void trim_blanks(char **text)
 {
-    while (**text == ' ' || **text == '\t')
-        (*text)++;
+    static const char blanks[] = " \t\r\n\v\f";
+    *text += strspn(*text, blanks);
     size_t size = strlen(*text);
-    while (size > 0 && strchr(" \t\r", (*text)[size - 1]) != NULL)
+    while (size > 0 && strchr(blanks, (*text)[size - 1]) != NULL)
         (*text)[--size] = '\0';
 }
 
@@ -58,9 +63,23 @@ static void take_value(struct wanted_settings *wanted, const char *name, const c
     } else if (wanted->config != NULL && strcmp(name, "region") == 0) {
         set_once(wanted, wanted->config->region, sizeof(wanted->config->region), value);
     } else if (wanted->config != NULL && strcmp(name, "endpoint_url") == 0) {
-        set_once(wanted, wanted->config->endpoint, sizeof(wanted->config->endpoint), value);
+        set_once(wanted, wanted->endpoint, sizeof(wanted->endpoint), value);
+    } else if (wanted->config != NULL && strcmp(name, "services") == 0) {
+        set_once(wanted, wanted->services, sizeof(wanted->services), value);
     } else if (wanted->config != NULL && strcmp(name, "ca_bundle") == 0) {
         set_once(wanted, wanted->config->ca_bundle, sizeof(wanted->config->ca_bundle), value);
+    }
+}
+
+/* A line of [services NAME]: "s3 =", and below it, further in, "endpoint_url = ...". */
+static void take_service(struct wanted_settings *wanted, const char *name, const char *value,
+                         bool nested)
+{
+    struct s3_config *config = wanted->config;
+    if (!nested) {
+        (void)snprintf(wanted->service, sizeof(wanted->service), "%s", name);
+    } else if (strcmp(wanted->service, "s3") == 0 && strcmp(name, "endpoint_url") == 0) {
+        set_once(wanted, config->endpoint, sizeof(config->endpoint), value);
     }
 }
 
@@ -84,12 +103,14 @@ static void take_line(struct wanted_settings *wanted, char *line, bool *ours)
         return;
     }
     char *value = strchr(line, '=');
-    if (nested || !*ours || value == NULL)
+    if ((nested && !wanted->in_services) || !*ours || value == NULL)
         return;
     *value++ = '\0';
     trim_blanks(&line);
     trim_blanks(&value);
-    if (value[0] != '\0')
+    if (wanted->in_services)
+        take_service(wanted, line, value, nested);
+    else if (value[0] != '\0')
         take_value(wanted, line, value);
 }
 
@@ -111,14 +132,51 @@ static void take_file(struct wanted_settings *wanted, const char *path)
     }
 }
 
+enum status s3_setting(const char *variable, char *out, size_t capacity)
+{
+    const char *value = getenv(variable);
+    out[0] = '\0';
+    auto_free char *copy = strdup(value == NULL ? "" : value);
+    char *text = copy;
+    if (text == NULL)
+        return ST_NO_MEMORY;
+    trim_blanks(&text);
+    const size_t size = strlen(text);
+    if (size >= capacity)
+        return ST_TOO_LONG;
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            return ST_INVALID;
+    }
+    memcpy(out, text, size + 1);
+    return size > 0 ? ST_OK : ST_NOT_FOUND;
+}
+
 static void file_of(const char *variable, const char *name, char out[LIMIT_PATH])
 {
-    const char *set = getenv(variable), *home = getenv("HOME");
-    int size = set != NULL && set[0] != '\0'
-                   ? snprintf(out, LIMIT_PATH, "%s", set)
-                   : snprintf(out, LIMIT_PATH, "%s/.aws/%s", home == NULL ? "" : home, name);
+    const char *home = getenv("HOME");
+    if (s3_setting(variable, out, LIMIT_PATH) == ST_OK)
+        return;
+    const int size = snprintf(out, LIMIT_PATH, "%s/.aws/%s", home == NULL ? "" : home, name);
     if (size < 0 || size >= LIMIT_PATH)
         out[0] = '\0';
+}
+
+/* The services that the profile names, for what the environment doesn't say. */
+static void take_services(struct wanted_settings *wanted, const char *path)
+{
+    char section[sizeof(wanted->services) + 16];
+    const bool found = wanted->found;
+    (void)snprintf(section, sizeof(section), "services %s", wanted->services);
+    wanted->section[0] = section;
+    wanted->section[1] = NULL;
+    wanted->in_services = true;
+    wanted->found = false;
+    take_file(wanted, path);
+    if (wanted->found)
+        wanted->services[0] = '\0'; /* what stays is of no section */
+    wanted->found = found;
+    wanted->in_services = false;
 }
 
 /* Both files of a profile. */
@@ -133,6 +191,13 @@ static void take_profile(const char *profile, struct wanted_settings *wanted)
     wanted->section[0] = section;
     wanted->section[1] = strcmp(profile, "default") == 0 ? profile : NULL;
     take_file(wanted, path);
+    if (wanted->config != NULL && wanted->config->endpoint[0] != '\0')
+        wanted->services[0] = '\0'; /* the environment says it */
+    if (wanted->services[0] != '\0')
+        take_services(wanted, path);
+    if (wanted->config != NULL)
+        set_once(wanted, wanted->config->endpoint, sizeof(wanted->config->endpoint),
+                 wanted->endpoint);
     wanted->section[0] = wanted->section[1] = NULL;
 }
 
@@ -141,9 +206,12 @@ static void take_profile(const char *profile, struct wanted_settings *wanted)
 static void take_variable(struct wanted_settings *wanted, const char *name, char *out,
                           size_t capacity)
 {
-    const char *value = getenv(name);
-    if (value != NULL && value[0] != '\0')
-        set_once(wanted, out, capacity, value);
+    if (out[0] != '\0')
+        return;
+    const enum status st = s3_setting(name, out, capacity);
+    wanted->too_long = wanted->too_long || st == ST_TOO_LONG;
+    if (st == ST_INVALID)
+        wanted->spoiled = name;
 }
 
 static void take_credentials(struct wanted_settings *wanted)
@@ -183,20 +251,35 @@ static enum status check_endpoint(struct s3_config *config, struct reason *reaso
     return ST_CONFIG;
 }
 
+static enum status check_taken(const struct wanted_settings *wanted, struct reason *reason)
+{
+    if (wanted->spoiled != NULL) {
+        reason_set(reason, "%s holds a control character, as a newline, in its middle",
+                   wanted->spoiled);
+    } else if (wanted->too_long) {
+        reason_set(reason,
+                   "a setting of S3 (profile, credentials, region or endpoint) is too long");
+    } else if (wanted->services[0] != '\0') {
+        reason_set(reason,
+                   "the profile goes by [services %s], which isn't in ~/.aws/config (or what "
+                   "AWS_CONFIG_FILE names)",
+                   wanted->services);
+    } else {
+        return ST_OK;
+    }
+    return ST_CONFIG;
+}
+
 enum status s3_config_load(struct s3_config *out, struct reason *reason)
 {
     auto_free struct s3_config *config = calloc(1, sizeof(*config));
     if (config == NULL)
         return ST_NO_MEMORY;
     struct wanted_settings wanted = { .credentials = &config->credentials, .config = config };
-    const char *profile = getenv("AWS_PROFILE");
-    bool named = profile != NULL && profile[0] != '\0';
-    int size =
-        snprintf(config->profile, sizeof(config->profile), "%s", named ? profile : "default");
-    if (size < 0 || (size_t)size >= sizeof(config->profile)) {
-        reason_set(reason, "the name in AWS_PROFILE is too long");
-        return ST_CONFIG;
-    }
+    take_variable(&wanted, "AWS_PROFILE", config->profile, sizeof(config->profile));
+    const bool named = config->profile[0] != '\0';
+    if (!named)
+        (void)snprintf(config->profile, sizeof(config->profile), "default");
     take_credentials(&wanted);
     take_variable(&wanted, "AWS_REGION", config->region, sizeof(config->region));
     take_variable(&wanted, "AWS_DEFAULT_REGION", config->region, sizeof(config->region));
@@ -208,10 +291,9 @@ enum status s3_config_load(struct s3_config *out, struct reason *reason)
     if (from_environment)
         wanted.credentials = &ignored;
     take_profile(config->profile, &wanted);
-    if (wanted.too_long) {
-        reason_set(reason, "a setting of S3 (credentials, region or endpoint) is too long");
-        return ST_CONFIG;
-    }
+    enum status st = check_taken(&wanted, reason);
+    if (st != ST_OK)
+        return st;
     if (named && !wanted.found && !from_environment) {
         reason_set(reason,
                    "AWS_PROFILE names the profile '%s', which is in neither "
@@ -229,7 +311,7 @@ enum status s3_config_load(struct s3_config *out, struct reason *reason)
     }
     if (config->region[0] == '\0')
         memcpy(config->region, DEFAULT_REGION, sizeof(DEFAULT_REGION));
-    enum status st = check_endpoint(config, reason);
+    st = check_endpoint(config, reason);
     if (st == ST_OK)
         *out = *config;
     return st;

@@ -4,13 +4,15 @@
  * Order: environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION,
  * AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_CA_BUNDLE), then the profile
  * AWS_PROFILE (or "default") in ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE,
- * AWS_CONFIG_FILE). What neither gives comes from the machine's role: role.h.
+ * AWS_CONFIG_FILE; there also `services`, whose section's endpoint of s3 comes before the
+ * profile's). What neither gives comes from the machine's role: role.h.
  *
  * Secrets are in these structs and nowhere else; no text for people is made from them.
  */
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/limits.h"
@@ -35,6 +37,13 @@ struct s3_config {
     char ca_bundle[LIMIT_PATH];
     char profile[LIMIT_NAME];
 };
+
+/*
+ * A variable without the blanks and line ends around it, which secrets get from files: ST_OK.
+ * Errors: ST_NOT_FOUND, ST_TOO_LONG, ST_INVALID (a control character in its middle), ST_NO_MEMORY;
+ *         out is "" then
+ */
+MUST_CHECK enum status s3_setting(const char *variable, char *out, size_t capacity);
 
 /*
  * Reads environment and files. Credentials may stay empty: the machine's role is asked then.

@@ -131,12 +131,18 @@ static size_t take_header(char *line, size_t size, size_t count, void *arg)
     struct s3_http_answer *answer = t->answer;
     size_t bytes = size * count;
     char text[64];
+    answer->known = answer->known || (bytes > 6 && strncasecmp(line, "x-amz-", 6) == 0);
     t->headed = bytes <= 2; /* the empty line; libcurl takes an end before it for one, too */
     if (take_header_of(line, bytes, "etag", answer->etag, sizeof(answer->etag)) ||
         take_header_of(line, bytes, NONCE_HEADER, answer->nonce, sizeof(answer->nonce)) ||
-        take_header_of(line, bytes, "x-amz-bucket-region", answer->region, sizeof(answer->region)))
+        take_header_of(line, bytes, "x-amz-bucket-region", answer->region,
+                       sizeof(answer->region)) ||
+        take_header_of(line, bytes, "location", answer->location, sizeof(answer->location)))
         return bytes;
-    if (take_header_of(line, bytes, "content-length", text, sizeof(text))) {
+    if (take_header_of(line, bytes, "content-type", text, sizeof(text))) {
+        (void)snprintf(answer->type, sizeof(answer->type), "%.*s", (int)sizeof(answer->type) - 1,
+                       text);
+    } else if (take_header_of(line, bytes, "content-length", text, sizeof(text))) {
         answer->length = strtoull(text, NULL, 10);
     } else if (take_header_of(line, bytes, "last-modified", text, sizeof(text))) {
         time_t at = curl_getdate(text, NULL);

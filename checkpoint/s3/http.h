@@ -51,7 +51,9 @@ struct s3_http_answer {
     int64_t modified_ms;
     char etag[128];
     char region[64];
-    char nonce[64]; /* x-amz-meta-cairn-upload */
+    char nonce[64];               /* x-amz-meta-cairn-upload */
+    bool known;                   /* it has a header x-amz-... */
+    char type[32], location[128]; /* Content-Type, cut; Location */
     struct buf body;
 };
 void s3_http_answer_release(struct s3_http_answer *answer);

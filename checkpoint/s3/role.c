@@ -70,26 +70,29 @@ static enum status parse_credentials(const char *text, struct s3_credentials *ou
 /* The value of the Authorization header that the container's endpoint wants; "": none. */
 static void container_token(char *out, size_t capacity)
 {
-    const char *token = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    const char *file = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    char file[LIMIT_PATH];
     auto_free char *text = NULL;
     size_t size = 0;
-    if (file != NULL && io_read_file(io_system(), file, TEXT_MAX, &text, &size) == ST_OK)
-        token = text;
-    (void)snprintf(out, capacity, "%s", token == NULL ? "" : token);
+    if (s3_setting("AWS_CONTAINER_AUTHORIZATION_TOKEN", out, capacity) != ST_OK)
+        out[0] = '\0';
+    if (s3_setting("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file, sizeof(file)) == ST_OK &&
+        io_read_file(io_system(), file, TEXT_MAX, &text, &size) == ST_OK)
+        (void)snprintf(out, capacity, "%s", text);
     out[strcspn(out, "\r\n")] = '\0';
 }
 
 static enum status of_container(struct s3_http *http, struct s3_credentials *out)
 {
-    const char *relative = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    char url[TEXT_MAX], token[TEXT_MAX], header[TEXT_MAX + 32];
+    char given[TEXT_MAX], url[TEXT_MAX], token[TEXT_MAX], header[TEXT_MAX + 32];
     auto_free char *text = malloc(S3_BODY_MAX);
     if (text == NULL)
         return ST_NO_MEMORY;
-    int size = relative != NULL ? snprintf(url, sizeof(url), CONTAINER_HOST "%s", relative)
-                                : snprintf(url, sizeof(url), "%s", full);
+    const bool relative =
+        s3_setting("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", given, sizeof(given)) == ST_OK;
+    if (!relative &&
+        s3_setting("AWS_CONTAINER_CREDENTIALS_FULL_URI", given, sizeof(given)) != ST_OK)
+        return ST_NOT_FOUND;
+    const int size = snprintf(url, sizeof(url), "%s%s", relative ? CONTAINER_HOST : "", given);
     if (size < 0 || (size_t)size >= sizeof(url))
         return ST_NOT_FOUND;
     container_token(token, sizeof(token));
@@ -101,8 +104,9 @@ static enum status of_container(struct s3_http *http, struct s3_credentials *out
 
 static enum status of_instance(struct s3_http *http, struct s3_credentials *out)
 {
-    const char *disabled = getenv("AWS_EC2_METADATA_DISABLED");
-    if (disabled != NULL && strcasecmp(disabled, "true") == 0)
+    char disabled[16];
+    if (s3_setting("AWS_EC2_METADATA_DISABLED", disabled, sizeof(disabled)) == ST_OK &&
+        strcasecmp(disabled, "true") == 0)
         return ST_NOT_FOUND;
     char token[1024], header[1100], role[512], url[1024];
     auto_free char *text = malloc(S3_BODY_MAX);
@@ -152,25 +156,27 @@ static bool take_answer(void *arg, const char *path, const char *text)
 }
 
 /* The form that asks for a role's credentials. */
-static enum status make_form(const char *role, struct buf *out, struct reason *why)
+static enum status make_form(struct buf *out, struct reason *why)
 {
-    const char *file = getenv("AWS_WEB_IDENTITY_TOKEN_FILE");
-    const char *session = getenv("AWS_ROLE_SESSION_NAME");
+    char file[LIMIT_PATH], role[LIMIT_PATH], session[LIMIT_NAME];
     auto_free char *token = NULL;
     auto_free char *encoded = malloc(3 * WEB_TOKEN_MAX + 1);
     char arn[3 * LIMIT_PATH], name[3 * LIMIT_NAME];
     size_t size = 0;
     if (encoded == NULL)
         return ST_NO_MEMORY;
-    if (io_read_file(io_system(), file, WEB_TOKEN_MAX, &token, &size) != ST_OK) {
+    if (s3_setting("AWS_WEB_IDENTITY_TOKEN_FILE", file, sizeof(file)) != ST_OK ||
+        io_read_file(io_system(), file, WEB_TOKEN_MAX, &token, &size) != ST_OK) {
         reason_set(why, "the file %s, which AWS_WEB_IDENTITY_TOKEN_FILE names, can't be read",
                    file);
         return ST_NOT_FOUND;
     }
     token[strcspn(token, "\r\n")] = '\0';
-    if (role == NULL || !s3_url_encode(role, false, arn, sizeof(arn)) ||
-        !s3_url_encode(session == NULL || session[0] == '\0' ? "cairn" : session, false, name,
-                       sizeof(name)) ||
+    if (s3_setting("AWS_ROLE_SESSION_NAME", session, sizeof(session)) != ST_OK)
+        (void)snprintf(session, sizeof(session), "cairn");
+    if (s3_setting("AWS_ROLE_ARN", role, sizeof(role)) != ST_OK ||
+        !s3_url_encode(role, false, arn, sizeof(arn)) ||
+        !s3_url_encode(session, false, name, sizeof(name)) ||
         !s3_url_encode(token, false, encoded, 3 * WEB_TOKEN_MAX + 1)) {
         reason_set(why, "AWS_WEB_IDENTITY_TOKEN_FILE is set: AWS_ROLE_ARN must name the role");
         return ST_NOT_FOUND;
@@ -184,11 +190,10 @@ static enum status make_form(const char *role, struct buf *out, struct reason *w
 /* STS of the region, or what AWS_ENDPOINT_URL_STS or AWS_ENDPOINT_URL names. */
 static void sts_url(const char *region, char out[TEXT_MAX])
 {
-    const char *given = getenv("AWS_ENDPOINT_URL_STS"), *all = getenv("AWS_ENDPOINT_URL");
-    if (given == NULL || given[0] == '\0')
-        given = all;
-    if (given != NULL && given[0] != '\0') {
-        (void)snprintf(out, TEXT_MAX, "%.2000s/", given);
+    char given[TEXT_MAX - 8];
+    if (s3_setting("AWS_ENDPOINT_URL_STS", given, sizeof(given)) == ST_OK ||
+        s3_setting("AWS_ENDPOINT_URL", given, sizeof(given)) == ST_OK) {
+        (void)snprintf(out, TEXT_MAX, "%s/", given);
     } else {
         (void)snprintf(out, TEXT_MAX, "https://sts.%.100s.amazonaws.com%s/", region,
                        strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
@@ -229,7 +234,7 @@ static enum status of_web_identity(struct s3_http *http, const char *region,
     char url[TEXT_MAX];
     auto_buf struct buf form;
     buf_init(&form, 4 * WEB_TOKEN_MAX);
-    enum status st = make_form(getenv("AWS_ROLE_ARN"), &form, why);
+    enum status st = make_form(&form, why);
     if (st != ST_OK)
         return st;
     sts_url(region, url);
@@ -249,18 +254,14 @@ static enum status of_web_identity(struct s3_http *http, const char *region,
     return st;
 }
 
-static bool is_set(const char *variable)
-{
-    const char *value = getenv(variable);
-    return value != NULL && value[0] != '\0';
-}
-
 enum status s3_role_fetch(struct s3_http *http, const char *region, struct s3_credentials *out,
                           struct reason *why)
 {
-    if (is_set("AWS_WEB_IDENTITY_TOKEN_FILE"))
+    char value[TEXT_MAX];
+    if (s3_setting("AWS_WEB_IDENTITY_TOKEN_FILE", value, sizeof(value)) != ST_NOT_FOUND)
         return of_web_identity(http, region, out, why);
-    bool container = getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != NULL ||
-                     getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != NULL;
+    const bool container =
+        s3_setting("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", value, sizeof(value)) == ST_OK ||
+        s3_setting("AWS_CONTAINER_CREDENTIALS_FULL_URI", value, sizeof(value)) == ST_OK;
     return container ? of_container(http, out) : of_instance(http, out);
 }

@@ -230,6 +230,80 @@ static void profiles_are_read_from_both_files(void **state)
     assert_string_equal(fresh.token, "");
 }
 
+/* As a secret's file gives them; in their middle they are refused by name. */
+static void blanks_around_settings_are_none_of_them(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "AWS_ACCESS_KEY_ID",   "AWS_SECRET_ACCESS_KEY",
+                                         "AWS_SESSION_TOKEN",   "AWS_REGION",
+                                         "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE" };
+    static const char *const values[] = { "key",       "sec ret",        "token",
+                                          "eu-west-1", "http://store:1", "/ca.pem" };
+    static const char *const around[][2] = { { "", "\n" }, { " ", "\r\n" }, { "\n\t", " \n\n" } };
+    static struct s3_config config;
+    struct reason why;
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < 6; k++) {
+            char value[64];
+            (void)snprintf(value, sizeof(value), "%s%s%s", around[i][0], values[k], around[i][1]);
+            (void)setenv(names[k], value, 1);
+        }
+        assert_int_equal(s3_config_load(&config, &why), ST_OK);
+        assert_string_equal(config.credentials.key_id, values[0]);
+        assert_string_equal(config.credentials.secret, values[1]);
+        assert_string_equal(config.credentials.token, values[2]);
+        assert_string_equal(config.region, values[3]);
+        assert_string_equal(config.endpoint, values[4]);
+        assert_string_equal(config.ca_bundle, values[5]);
+        struct s3_credentials fresh;
+        assert_int_equal(s3_config_reload(&config, &fresh), ST_OK);
+        assert_string_equal(fresh.secret, values[1]);
+    }
+    for (size_t k = 0; k < 6; k++) {
+        (void)setenv(names[k], "a\nb", 1);
+        assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+        assert_non_null(strstr(why.text, names[k]));
+        (void)setenv(names[k], values[k], 1);
+    }
+    (void)setenv("AWS_REGION", " \n", 1); /* nothing is said */
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
+    assert_string_equal(config.region, "us-east-1");
+}
+
+static void the_services_that_a_profile_names_say_where_the_store_is(void **state)
+{
+    struct home *home = *state;
+    static const char services[] = "[services local]\ndynamodb =\n  endpoint_url = http://db:1\n"
+                                   "s3 = \n  addressing_style = path\n  endpoint_url = "
+                                   "http://store:2\n\n[services other]\ns3 =\n"
+                                   "  endpoint_url = http://other:3\n";
+    static struct s3_config config;
+    struct reason why;
+    char text[1024];
+    (void)snprintf(text, sizeof(text),
+                   "[default]\nendpoint_url = http://all:4\nservices = local\n%s", services);
+    put(home->config, text);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
+    assert_string_equal(config.endpoint, "http://store:2");
+    (void)snprintf(text, sizeof(text), "%s[profile work]\nservices=other\n", services);
+    put(home->config, text);
+    (void)setenv("AWS_PROFILE", "work", 1);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
+    assert_string_equal(config.endpoint, "http://other:3");
+    put(home->config, "[profile work]\nservices = none\nendpoint_url = http://all:4\n");
+    assert_int_equal(s3_config_load(&config, &why), ST_CONFIG);
+    assert_non_null(strstr(why.text, "[services none]"));
+    (void)setenv("AWS_ENDPOINT_URL", "http://env:5", 1);
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
+    assert_string_equal(config.endpoint, "http://env:5");
+    (void)unsetenv("AWS_ENDPOINT_URL");
+    /* One that says nothing of S3. */
+    put(home->config, "[profile work]\nservices = d\nendpoint_url = http://all:4\n[services d]\n"
+                      "dynamodb =\n  endpoint_url = http://db:1\n");
+    assert_int_equal(s3_config_load(&config, &why), ST_OK);
+    assert_string_equal(config.endpoint, "http://all:4");
+}
+
 static void settings_that_cannot_work_are_explained(void **state)
 {
     struct home *home = *state;
@@ -422,6 +496,9 @@ int main(void)
         cmocka_unit_test(answers_that_are_wrong_are_refused),
         cmocka_unit_test_setup_teardown(environment_wins_over_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(profiles_are_read_from_both_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(blanks_around_settings_are_none_of_them, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_services_that_a_profile_names_say_where_the_store_is,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_explained, set_up, tear_down),
         cmocka_unit_test(parts_are_as_long_as_ten_thousand_of_them_need),
         cmocka_unit_test_setup_teardown(a_list_that_breaks_off_is_no_list, set_up, tear_down),
