@@ -141,6 +141,19 @@ void reader_check_allowed(struct reader *reader)
 
 /* ---- can it be used? ---- */
 
+void reader_name_store_once(struct reader *reader)
+{
+    char *store = reader->job.checkpoint.store;
+    if (reader->taken || strncmp(store, scheme, sizeof(scheme) - 1) != 0)
+        return;
+    char *to = store + sizeof(scheme) - 1;
+    for (const char *from = to; *from != '\0'; from++) {
+        if (*from != '/' || (from[1] != '/' && from[1] != '\0'))
+            *to++ = *from;
+    }
+    *to = '\0';
+}
+
 void reader_check_room(struct reader *reader)
 {
     static const char key[] = "checkpoint.store";

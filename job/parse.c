@@ -281,6 +281,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
     clear_unused(reader);
     if (reader->tree.complete)
         reader_resolve(reader);
+    reader_name_store_once(reader);
     reader_check_room(reader);
     reader_check_allowed(reader);
     reader_check_usable(reader);

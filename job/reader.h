@@ -81,6 +81,9 @@ void reader_share_stages(struct reader *reader, bool lanes_known);
 
 /* ---- allowed.c ---- */
 
+/* An s3:// store of a job that is new, without empty parts: they would be another place, that some
+ * stores refuse. Jobs of before keep finding theirs. */
+void reader_name_store_once(struct reader *reader);
 /* Reports a store whose path leaves no room for what is made in it, of a job that is new. */
 void reader_check_room(struct reader *reader);
 /* Reports paths of the job that aren't allowed. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/store/store.h"
 #include "client/ask/call.h"
 #include "client/ask/folder.h"
@@ -191,7 +192,7 @@ static bool add_job_folder(void *arg, const char *name)
     char path[LIMIT_PATH];
     struct io_stat info;
     int size = snprintf(path, sizeof(path), "%s/%s", jobs->store, name);
-    if (name[0] == '.' || size < 0 || (size_t)size >= sizeof(path) ||
+    if (!ckpt_name_is_good(name) || size < 0 || (size_t)size >= sizeof(path) ||
         io->stat(io->self, path, &info) != ST_OK || !info.is_dir)
         return true;
     void *list = jobs->count == JOBS_MAX

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/names.h"
 #include "client/ask/target.h"
 #include "client/ckpt/commands.h"
 #include "client/print/job.h"
@@ -53,17 +54,29 @@ static enum exit_code print_entries(const struct client *client, const struct co
     return code;
 }
 
-/* All jobs of a store, one after the other. */
+/* As the coordinator names it: what else lies in a store is somebody else's. */
+static bool is_of_job(const char *path)
+{
+    return strncmp(target_base(path), "j-", 2) == 0;
+}
+
+/* All jobs of a store, one after the other. A folder that can't be read hides no other one: that is
+ * said, and counts where it is a job's. */
 static enum exit_code list_store(struct client *client, const char *path,
-                                 struct ckpt_entry **entries, size_t *count)
+                                 struct ckpt_entry **entries, size_t *count, enum exit_code *worst)
 {
     char(*jobs)[LIMIT_PATH] = NULL;
     size_t job_count = 0;
     enum exit_code code = target_jobs_of_store(client, path, &jobs, &job_count);
+    *worst = EXIT_DONE;
     for (size_t i = 0; code == EXIT_DONE && i < job_count; i++) {
         struct ckpt_entry *more = NULL;
         size_t more_count = 0;
-        code = target_list_of_folder(client, jobs[i], &more, &more_count);
+        const enum exit_code one = target_list_of_folder(client, jobs[i], &more, &more_count);
+        if (one == EXIT_UNREACHABLE)
+            code = one;
+        if (one != EXIT_DONE && is_of_job(jobs[i]))
+            *worst = one;
         struct ckpt_entry *all =
             more_count == 0 ? NULL : realloc(*entries, (*count + more_count) * sizeof(*all));
         if (all != NULL) {
@@ -76,7 +89,7 @@ static enum exit_code list_store(struct client *client, const char *path,
         free(more);
     }
     free(jobs);
-    if (code == EXIT_DONE && *count == 0) {
+    if (code == EXIT_DONE && *count == 0 && *worst == EXIT_DONE) {
         client_error(
             "%s: there is no checkpoint here; 'cairn show JOB' names a job's folder (store)", path);
         code = EXIT_NOT_FOUND;
@@ -89,16 +102,18 @@ static enum exit_code list_folder(struct client *client, const char *path)
 {
     struct ckpt_entry *entries = NULL;
     size_t count = 0;
-    enum exit_code code = target_list_of_folder(client, path, &entries, &count);
+    enum exit_code code = EXIT_DONE, worst = EXIT_DONE;
+    if (ckpt_name_is_good(target_base(path))) /* else no job's */
+        code = target_list_of_folder(client, path, &entries, &count);
     bool store = code == EXIT_DONE && count == 0;
     if (store)
-        code = list_store(client, path, &entries, &count);
+        code = list_store(client, path, &entries, &count, &worst);
     if (code == EXIT_DONE) {
         code = print_entries(client, store ? stored_checkpoint_columns : checkpoint_columns,
                              entries, count);
     }
     free(entries);
-    return code;
+    return code == EXIT_DONE ? worst : code;
 }
 
 enum exit_code cmd_ckpt_ls(struct client *client)

@@ -18,7 +18,7 @@
  * on; the one that would be PATH.AUDIT_FILES is gone. A line is in the file, for other processes to
  * see, moments after the call, and on the disk within AUDIT_SYNC_MS.
  *
- * Nothing here waits for the disk, but a thread of each file; a disk that does not work costs lines.
+ * Nothing here waits for the disk, but a thread of each file; one that does not work costs lines.
  *
  * Thread: any, but audit_open and audit_close.
  */

@@ -470,6 +470,16 @@ def test_checkpoint_commands_work_on_folders_without_a_coordinator(home):
     store = os.path.dirname(os.path.dirname(folder))
     assert json.loads(home.cairn("ckpt", "ls", store, "-o", "json").stdout) == ours
     assert job in home.cairn("ckpt", "ls", store).stdout
+    strangers = [os.path.join(store, name) for name in ("lost+found", "@eaDir", "#recycle", "My Data", ".snapshot", "x" * 200, "logs")]
+    for path in strangers:  # what others put there, a store of such a name, and a job that can't be read
+        os.mkdir(path)
+    assert json.loads(home.cairn("ckpt", "ls", store, "-o", "json").stdout) == ours
+    os.symlink(store, home.dir / "My Store")
+    assert json.loads(home.cairn("ckpt", "ls", home.dir / "My Store", "-o", "json").stdout) == ours
+    none = home.cairn("ckpt", "ls", os.path.join(store, "My Data"), check=False)
+    assert none.returncode == 3 and "there is no checkpoint here" in none.stderr, none
+    for path in strangers:
+        os.rmdir(path)
     assert [c["digest"] for c in ours] == [c["digest"] for c in listed]
     shard = os.path.join(folder, shown["files"][0]["name"])
     size = os.path.getsize(shard)

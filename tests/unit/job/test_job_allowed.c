@@ -104,6 +104,36 @@ static void a_store_leaves_room_for_the_names_that_are_made_in_it(void **state)
     }
 }
 
+/* Jobs that were taken before have theirs where they wrote it. */
+static void a_bucket_has_one_name_for_a_place(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "s3://bucket/pre/", "s3://bucket/pre" },
+        { "s3://bucket/pre///", "s3://bucket/pre" },
+        { "s3://bucket//a//b/", "s3://bucket/a/b" },
+        { "s3://bucket/", "s3://bucket" },
+        { "s3://bucket//", "s3://bucket" },
+        { "s3://bucket/a/../b", "s3://bucket/a/../b" },
+        { "s3://bucket", "s3://bucket" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_true(passes(NULL, "/data/a", rows[i][0], ""));
+        assert_string_equal(job.checkpoint.store, rows[i][1]);
+        char text[1024];
+        auto_buf struct buf errors;
+        buf_init(&errors, 65536);
+        (void)snprintf(text, sizeof text,
+                       "name: a\nmodel: {arch: mlp}\ndata: {train: {format: synthetic}}\n"
+                       "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n"
+                       "checkpoint: {store: %s}\n",
+                       rows[i][0]);
+        assert_int_equal(job_parse(text, strlen(text), "f", "/", NULL, 0, &job, &errors), ST_OK);
+        assert_string_equal(job.checkpoint.store, rows[i][0]);
+    }
+    assert_true(passes(ALLOWED, "/data/a", "s3://bucket//team//x/", ""));
+}
+
 static void stores_are_paths_too_and_s3_is_allowed_by_prefix(void **state)
 {
     (void)state;
@@ -236,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paths_are_allowed_below_the_folders),
         cmocka_unit_test(a_store_leaves_room_for_the_names_that_are_made_in_it),
+        cmocka_unit_test(a_bucket_has_one_name_for_a_place),
         cmocka_unit_test(stores_are_paths_too_and_s3_is_allowed_by_prefix),
         cmocka_unit_test(a_path_is_refused_at_its_place_with_what_is_allowed),
         cmocka_unit_test(weights_and_files_of_nccl_count_too),
