@@ -1,4 +1,5 @@
 /* Program `cairn`: from the arguments to a command of the table, and its exit code. */
+#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
@@ -36,7 +37,24 @@ static enum exit_code show_help(const struct client *client)
     } else {
         help_all(client->table);
     }
-    return fflush(stdout) == 0 || output_unread() ? EXIT_DONE : EXIT_INTERNAL;
+    return EXIT_DONE;
+}
+
+/* Who left, as `head` does, is no failure; a full disk is. */
+static enum exit_code finish(enum exit_code code)
+{
+    if (code == EXIT_INTERNAL && output_unread())
+        return EXIT_DONE; /* cairn ps | head */
+    errno = 0;
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return code;
+    /* The call that failed is long past, and what it had to write is gone: another one says why. */
+    const int error = errno != 0 || write(STDOUT_FILENO, "\n", 1) < 0 ? errno : 0;
+    if (output_unread())
+        return code;
+    client_error("can't write to standard output%s%s", error != 0 ? ": " : "",
+                 error != 0 ? strerror(error) : "");
+    return EXIT_INTERNAL;
 }
 
 int main(int argc, char **argv)
@@ -51,7 +69,7 @@ int main(int argc, char **argv)
     }
     look_at_terminal(&client);
     if (client.args.help)
-        return (int)show_help(&client);
+        return (int)finish(show_help(&client));
     if (client.command == NULL) {
         (void)show_help(&client);
         return EXIT_USAGE;
@@ -65,9 +83,7 @@ int main(int argc, char **argv)
         client_error("%s", status_string(ST_NO_MEMORY));
         return EXIT_INTERNAL;
     }
-    enum exit_code code = client.command->run(&client);
-    if (code == EXIT_INTERNAL && output_unread())
-        code = EXIT_DONE; /* cairn ps | head */
+    enum exit_code code = finish(client.command->run(&client));
     ckpt_store_free(client.store);
     if (client.channel != NULL) {
         rpc_channel_free(client.channel);

@@ -35,5 +35,5 @@ size_t suggest_distance(const char *a, const char *b)
 
 size_t suggest_limit(const char *word)
 {
-    return strlen(word) < 5 ? 1 : 2;
+    return strlen(word) < 6 ? 1 : 2;
 }

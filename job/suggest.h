@@ -9,6 +9,6 @@
  * alignment). Words over 48 bytes are far from everything. */
 size_t suggest_distance(const char *a, const char *b);
 
-/* The largest distance at which a suggestion for this word is no guess: 1 for short words, else 2.
- */
+/* The largest distance at which a suggestion for this word is no guess: a third of its letters, 1
+ * or 2. */
 size_t suggest_limit(const char *word);

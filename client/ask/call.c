@@ -50,6 +50,17 @@ static void read_token(const struct client *client, char **out)
         (*out)[--size] = '\0';
 }
 
+/* As gRPC has them, with a scheme or without. */
+static bool is_address(const char *text)
+{
+    static const char *const schemes[] = { "ipv4:", "ipv6:", "dns:" };
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
+            return true;
+    }
+    return rpc_address_is_dialled(text);
+}
+
 /* Both are checked here, for a coordinator that refuses a certificate can't say why. */
 static enum status check_credentials(struct client *client, struct reason *reason)
 {
@@ -58,6 +69,11 @@ static enum status check_credentials(struct client *client, struct reason *reaso
     if (identity_files_named(&client->args.tls)) {
         return identity_check(&client->args.tls, IDENTITY_OPERATOR | IDENTITY_VIEWER,
                               clock_wall_ms(clock_system()) / 1000, &own, reason);
+    }
+    if (!loopback && !is_address(client->address)) {
+        reason_set(reason, "'%s' is no address: HOST:PORT, or the path of a socket",
+                   client->address);
+        return ST_CONFIG;
     }
     if (!loopback) {
         reason_set(reason,

@@ -78,6 +78,8 @@ static enum status store_option(struct parser *parser, const struct option *opti
         long long number = strtoll(value, &end, 10);
         if (errno != 0 || *end != '\0' || end == value || number < 0)
             return refuse_call(parser, "--%s needs a whole number, not '%s'", option->name, value);
+        if (number > UINT32_MAX)
+            return refuse_call(parser, "--%s: %s is too large", option->name, value);
         *(int64_t *)out = number;
         return ST_OK;
     }
@@ -176,6 +178,7 @@ static const struct {
     { "tail", "logs" },
     { "log", "logs" },
     { "attach", "watch" },
+    { "wait", "watch" },
     { "htop", "top" },
     { "k9s", "top" },
     { "sview", "top" },
@@ -205,6 +208,26 @@ static const struct {
     { "diff", "ckpt diff" },
 };
 
+/* Of a noun. */
+static const struct {
+    const char *word, *meant;
+} verbs_elsewhere[] = {
+    { "list", "ls" },      { "delete", "rm" },        { "remove", "rm" }, { "del", "rm" },
+    { "status", "show" },  { "describe", "show" },    { "info", "show" }, { "check", "verify" },
+    { "cordon", "drain" }, { "uncordon", "undrain" },
+};
+
+/* The verb that a word stands for elsewhere, if this noun has it. */
+static const char *verb_meant(const struct command_table *table, const char *noun, const char *word)
+{
+    for (size_t i = 0; i < sizeof(verbs_elsewhere) / sizeof(verbs_elsewhere[0]); i++) {
+        const char *meant = verbs_elsewhere[i].meant;
+        if (strcmp(verbs_elsewhere[i].word, word) == 0 && find_command(table, noun, meant) != NULL)
+            return meant;
+    }
+    return NULL;
+}
+
 /* Of commands that take a job file. */
 static const struct {
     const char *option, *hint;
@@ -215,6 +238,9 @@ static const struct {
     { "nproc", "--set workers.count=N" },
     { "gpus", "--set workers.device=cuda --set workers.count=N" },
     { "device", "--set workers.device=cuda" },
+    { "from",
+      "--set model.weights=FILE starts with weights; 'cairn ckpt export' makes such a file" },
+    { "priority", "jobs train in the order of submission; 'cairn pause' makes room" },
     { "detach", "without --wait and --watch it returns at once" },
 };
 
@@ -323,6 +349,8 @@ static enum status refuse_command(struct parser *parser, const char *word)
         if (parser->noun == NULL && strcmp(commands_elsewhere[i].word, word) == 0)
             best = commands_elsewhere[i].meant;
     }
+    if (parser->noun != NULL && verb_meant(parser->table, parser->noun, word) != NULL)
+        best = verb_meant(parser->table, parser->noun, word);
     const char *noun = parser->noun == NULL ? "" : parser->noun;
     const char *space = parser->noun == NULL ? "" : " ";
     if (best != NULL) {

@@ -13,11 +13,26 @@ static uint32_t at_most(int64_t value)
     return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
+static bool is_format(const char *word)
+{
+    static const char *const formats[] = { "table", "wide", "json", "jsonl", "name", "csv" };
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        if (strcmp(formats[i], word) == 0)
+            return true;
+    }
+    return false;
+}
+
 enum exit_code cmd_node_invite(struct client *client)
 {
     const struct arguments *args = &client->args;
     if (args->to == NULL) {
-        client_error("where the invite goes has to be said: -o FILE");
+        client_error("where the invite goes has to be said: --to FILE");
+        return EXIT_USAGE;
+    }
+    if (is_format(args->to)) { /* what -o is of all other commands */
+        client_error("an invite is a file, in one format; --to ./%s writes one of that name",
+                     args->to);
         return EXIT_USAGE;
     }
     if (args->uses == 0 || (args->valid_ms >= 0 && args->valid_ms < 1000)) {

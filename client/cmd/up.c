@@ -449,6 +449,10 @@ static enum exit_code bring_up(struct client *client, bool lives)
     enum exit_code code = wait_healthy(client, begun, supervisor);
     if (code == EXIT_DONE) {
         client_note(client, "%s: %s\n", lives ? "already up" : "up", client->address);
+        if (!lives && geteuid() == 0) {
+            client_note(client, "as root: so do workers and the page's server; any user can have "
+                                "a home of their own\n");
+        }
         say_page(client, since);
     } else if (!lives && code != EXIT_REFUSED) { /* then it has ended by itself */
         give_up(client);

@@ -155,7 +155,8 @@ static enum exit_code ps_once(struct client *client)
     }
     if (code == EXIT_DONE)
         code = output_list(client, columns, list.rows, list.count < most ? list.count : most);
-    if (code == EXIT_DONE && list.count == 0 && all && client->args.output == OUTPUT_TABLE)
+    if (code == EXIT_DONE && list.count == 0 && all && most > 0 &&
+        client->args.output == OUTPUT_TABLE)
         client_note(client, "no jobs yet; submit one with: cairn submit FILE\n");
     list_release(&list);
     return code;

@@ -209,7 +209,7 @@ static void write_line(struct watch *watch, const char *state)
     if (job->restarts > 0)
         (void)printf("  restarts %u", job->restarts);
     (void)printf("%s%s\n", job->reason[0] == '\0' ? "" : "  ", job->reason);
-    (void)fflush(stdout);
+    watch->broken = fflush(stdout) != 0;
 }
 
 static void draw_line(struct watch *watch, int64_t now)
@@ -296,7 +296,7 @@ static enum exit_code follow_stream(struct watch *watch, struct rpc_stream *stre
             return EXIT_DONE;
         }
         enum exit_code code = EXIT_DONE;
-        if (watch->broken) {
+        if (watch->broken || (watch->show == WATCH_SHOWN && output_unread())) {
             code = EXIT_INTERNAL;
         } else if (looked_away(watch, 0) || interrupt_came(watch->client)) {
             code = EXIT_DETACHED;

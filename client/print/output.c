@@ -91,7 +91,7 @@ enum exit_code output_json(const struct client *client, json_t *value)
     json_decref(value);
     if (st == ST_OK)
         return EXIT_DONE;
-    if (!output_unread())
+    if (!output_unread() && ferror(stdout) == 0) /* then its end says why */
         client_error("can't print: %s", status_string(st));
     return EXIT_INTERNAL;
 }
@@ -271,6 +271,16 @@ enum status output_fitted(const struct client *client, const struct column *colu
     return print_table(&table, true, rows, count, out);
 }
 
+/* Of a terminal that a table has to fit; 0: it need not. */
+static size_t width_to_fit(const struct client *client)
+{
+    struct winsize size = { 0 };
+    bool fits = client->terminal && client->args.output == OUTPUT_TABLE && !client->args.quiet &&
+                client->args.columns == NULL;
+    return fits && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col
+                                                                                   : 0;
+}
+
 enum exit_code output_list(const struct client *client, const struct column *columns,
                            ProtobufCMessage *const *rows, size_t count)
 {
@@ -285,6 +295,8 @@ enum exit_code output_list(const struct client *client, const struct column *col
             output_cell(&columns[0], rows[i], name);
             st = buf_printf(&out, "%s\n", name);
         }
+    } else if (width_to_fit(client) > 0) {
+        st = output_fitted(NULL, columns, width_to_fit(client), rows, count, &out);
     } else {
         bool wide = client->args.output == OUTPUT_WIDE;
         st = output_table(columns, wide, !client->args.quiet, rows, count, &out);
@@ -293,6 +305,8 @@ enum exit_code output_list(const struct client *client, const struct column *col
         client_error("can't print: %s", status_string(st));
         return EXIT_INTERNAL;
     }
+    if (width_to_fit(client) > 0 && !client->args.watch)
+        return output_cut(client, width_to_fit(client), out.data);
     return output_screen(client, out.data);
 }
 

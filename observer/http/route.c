@@ -193,7 +193,7 @@ static enum MHD_Result refuse_host(const struct http_request *request)
     }
     return reply_error(request, MHD_HTTP_MISDIRECTED_REQUEST,
                        "this page is at http://127.0.0.1:%u/; from another machine come by "
-                       "'ssh -L %u:127.0.0.1:%u'",
+                       "'ssh -L %u:127.0.0.1:%u HOST'",
                        (unsigned)http->port, (unsigned)http->port, (unsigned)http->port);
 }
 

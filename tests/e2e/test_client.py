@@ -212,6 +212,16 @@ def test_down_ends_a_trainer_that_is_stopped(home):
     assert home.pids() == {}
 
 
+def test_a_watch_that_nobody_reads_ends(home):
+    job = home.submit(**LONG)
+    home.wait_state(job, "RUNNING")
+    with start(home, "watch", job) as watch:
+        assert "RUNNING" in watch.stdout.readline()
+        watch.stdout.close()
+        assert watch.wait(30) == 0
+    assert home.show(job)["state"] == "RUNNING"
+
+
 def points_of(folder):
     """How many losses event files hold."""
     count = 0

@@ -129,6 +129,39 @@ def test_no_words_of_others_steer_a_terminal(line, monkeypatch):
     served.server.stop(0)
 
 
+# ---- what is printed, and where to ----
+
+@pytest.mark.parametrize("words", ["version", "-h", "help ps", "completion bash", "show j", "show j -o json", "ps", "ps -o jsonl", "why j",
+                                   "logs j", "logs j -o jsonl", "ckpt ls j"])
+def test_a_full_disk_is_said(line, words):
+    (line.dir / "home").mkdir(mode=0o700)
+    served = hostile.Hostile(hostile.messages(line.dir), line.dir / "home" / "cairnd.sock", LINES, words="some words")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        said = line(*words.split(), code=1, capture_output=False, stdout=full, stderr=subprocess.PIPE).stderr
+    assert said == "cairn: can't write to standard output: No space left on device\n", said
+    served.server.stop(0)
+
+
+def test_a_table_fits_its_terminal(line, monkeypatch):
+    (line.dir / "home").mkdir(mode=0o700)
+    monkeypatch.chdir(line.dir)
+    served = hostile.Hostile(hostile.messages(line.dir), line.dir / "home" / "cairnd.sock", LINES, words="many words of a reason")
+    for words in ("ps", "node ls", "ckpt ls j"):
+        for columns in (40, 80):
+            with Terminal(line, *words.split(), columns=columns, env={"NO_COLOR": "1"}) as terminal:
+                terminal.wait()
+                assert terminal.screen.widest <= columns and terminal.screen.row == 2, (words, columns)
+    assert len(line("ps").stdout.splitlines()[0]) > 80  # a pipe gets all of it
+    served.server.stop(0)
+
+
+@pytest.mark.parametrize("words, code, said", [("node invite -o json", 2, "in one format"), ("node invite", 2, "--to FILE"),
+                                               ("--addr bogus ps", 2, "'bogus' is no address"), ("ps --addr 10.0.0.1:1", 2, "TLS is spoken")])
+def test_what_is_wrong_is_said(line, words, code, said):
+    assert said in line(*words.split(), code=code).stderr
+    assert not (line.dir / "json").exists()
+
+
 # ---- addresses ----
 
 @pytest.mark.parametrize("address", ["bogus", "127.0.0.1", "127.0.0.1:-1", "127.0.0.1:99999", "127.0.0.1:", ":7000", "a b:1"])

@@ -108,6 +108,15 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
           "--timeout needs a time like 30s or 5m, not "
           "'soon'" },
         { { "ps", "--set", "a=1" }, "there is no option --set" },
+        { { "logs", "a", "--rank", "4294967296" }, "--rank: 4294967296 is too large" },
+        { { "bogus" }, "there is no command 'bogus'; 'cairn -h' lists them" },
+        { { "wait", "x" }, "there is no command 'wait'; did you mean 'cairn watch'?" },
+        { { "ckpt", "list" }, "there is no command 'ckpt list'; did you mean 'cairn ckpt ls'?" },
+        { { "ckpt", "delete" },
+          "there is no command 'ckpt delete'; did you mean 'cairn ckpt rm'?" },
+        { { "submit", "a", "--priority=1" },
+          "there is no option --priority=1; jobs train in the order of submission; 'cairn pause' "
+          "makes room" },
         { { "sbatch", "x" }, "there is no command 'sbatch'; did you mean 'cairn submit'?" },
         { { "nodes" }, "there is no command 'nodes'; did you mean 'cairn node ls'?" },
         { { "help", "sbatch" }, "there is no command 'sbatch'; did you mean 'cairn submit'?" },
