@@ -56,15 +56,16 @@ struct trainer {
     struct agent *agent;
     struct record record;
     struct ref_files files;
-    int pidfd;                  /* -1: not made, or exited */
+    int pidfd;                  /* -1: not made, or exited, or the system refuses them */
     int sent;                   /* the last signal that we sent; 0: none */
     char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
     struct usage_process usage; /* as it was sampled last */
-    bool watched;
-    uv_poll_t poll;   /* of pidfd */
-    uv_timer_t grace; /* until SIGKILL */
-    unsigned handles; /* libuv handles of it that are open */
-    bool forgotten;   /* freed when the last handle is closed */
+    bool watched;               /* it runs; two handles are open, one of these two and grace */
+    uv_poll_t poll;             /* of pidfd */
+    uv_timer_t looks;           /* without one */
+    uv_timer_t grace;           /* until SIGKILL */
+    unsigned handles;           /* libuv handles of it that are open */
+    bool forgotten;             /* freed when the last handle is closed */
 };
 
 enum leave_state { LEAVE_NOT, LEAVE_WAITS, LEAVE_KILLS, LEAVE_SAID, LEAVE_AWAY };

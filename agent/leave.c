@@ -32,7 +32,7 @@ static void kill_trainers(struct agent *agent)
     LOG_WARN(&agent->log, "the time of grace is over: killing what is left of %zu trainers",
              agent->trainer_count);
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
-        if (t->pidfd < 0)
+        if (!t->watched)
             continue;
         (void)snprintf(t->why_ended, sizeof(t->why_ended),
                        "the node leaves, and its time of grace is over");

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/lacks.h"
 #include "agent/leave.h"
 #include "agent/messages.h"
 #include "agent/trainer.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/host/environment.h"
 #include "common/log.h"
 #include "common/port_range.h"
 #include "common/watchdog.h"
@@ -30,8 +30,7 @@
 #define LOGS_EVERY_MS 3600000 /* and again */
 #define LIVE_LOGS_MS  10000   /* from one look at the logs of workers to the next */
 /* A beat comes a little early or late. */
-#define USAGE_EVERY_NS  ((USAGE_EVERY_MS - BEAT_MS / 10) * INT64_C(1000000))
-#define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
+#define USAGE_EVERY_NS ((USAGE_EVERY_MS - BEAT_MS / 10) * INT64_C(1000000))
 
 static void repeat_exits(struct agent *agent)
 {
@@ -49,7 +48,7 @@ static void end_on_bad_gpus(struct agent *agent)
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         uint32_t slot = t->record.slot;
         size_t gpu = slot < agent->options.slots ? count : slot - agent->options.slots;
-        if (gpu < count && gpus[gpu].problem[0] != '\0' && t->pidfd >= 0 && t->sent == 0) {
+        if (gpu < count && gpus[gpu].problem[0] != '\0' && t->watched && t->sent == 0) {
             (void)snprintf(t->why_ended, sizeof(t->why_ended), "GPU %zu: %s", gpu,
                            gpus[gpu].problem);
             trainer_end(t, SIGKILL, 0);
@@ -177,7 +176,7 @@ static void look_at_live_logs(struct agent *agent)
     over->at = now + LIVE_LOGS_MS;
     for (const struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         struct io_stat about;
-        if (t->pidfd < 0 || agent->io->stat(agent->io->self, t->files.log, &about) != ST_OK ||
+        if (!t->watched || agent->io->stat(agent->io->self, t->files.log, &about) != ST_OK ||
             about.size <= max)
             continue;
         (void)snprintf(over->path, sizeof(over->path), "%s", t->files.log);
@@ -198,8 +197,8 @@ static void look_at_usage(struct agent *agent)
         return;
     agent->usage_new = true;
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
-        if (t->pidfd < 0 || usage_process_sample(&t->usage, (pid_t)t->record.pid,
-                                                 t->record.start_time, now_ns) != ST_OK)
+        if (!t->watched || usage_process_sample(&t->usage, (pid_t)t->record.pid,
+                                                t->record.start_time, now_ns) != ST_OK)
             t->usage.samples = 0;
     }
 }
@@ -480,12 +479,31 @@ static void close_agent(struct agent *agent)
         (void)close(agent->lock_fd);
 }
 
-static void open_loop(struct agent *agent)
+/* The system may refuse what a loop is made of: descriptors, epoll, eventfd. */
+static enum status make_loop(struct agent *agent)
 {
-    CHECK(uv_loop_init(&agent->loop) == 0);
-    CHECK(uv_async_init(&agent->loop, &agent->wake, on_wake) == 0);
+    int error = uv_loop_init(&agent->loop);
+    if (error != 0)
+        return status_from_errno(-error);
+    error = uv_poll_init(&agent->loop, &agent->signals, agent->signal_fd);
+    if (error == 0) {
+        error = uv_async_init(&agent->loop, &agent->wake, on_wake);
+        if (error != 0)
+            uv_close((uv_handle_t *)&agent->signals, NULL);
+    }
+    if (error != 0) {
+        (void)uv_run(&agent->loop, UV_RUN_DEFAULT);
+        (void)uv_loop_close(&agent->loop);
+    }
+    return error == 0 ? ST_OK : status_from_errno(-error);
+}
+
+static enum status open_loop(struct agent *agent)
+{
+    enum status st = make_loop(agent);
+    if (st != ST_OK)
+        return st;
     CHECK(uv_timer_init(&agent->loop, &agent->beat) == 0);
-    CHECK(uv_poll_init(&agent->loop, &agent->signals, agent->signal_fd) == 0);
     agent->wake.data = agent;
     agent->beat.data = agent;
     agent->signals.data = agent;
@@ -493,6 +511,7 @@ static void open_loop(struct agent *agent)
     CHECK(uv_timer_start(&agent->beat, on_beat, BEAT_MS, BEAT_MS) == 0);
     CHECK(uv_poll_start(&agent->signals, UV_READABLE, on_signal) == 0);
     leave_open(agent);
+    return ST_OK;
 }
 
 static void close_loop(struct agent *agent)
@@ -514,42 +533,20 @@ static void adopt_record(void *arg, const char *path)
     trainer_adopt(arg, path);
 }
 
-/* For the trainers, too, which inherit it. */
-static void raise_descriptors(const struct agent *agent)
-{
-    const unsigned long long count = io_descriptors_raise();
-    if (count >= LIMIT_RANKS + DESCRIPTORS_OWN)
-        return;
-    LOG_WARN(&agent->log,
-             "a worker may have %llu files open here, and needs one for each of its job's others: "
-             "raise the limit for large jobs (ulimit -n, or LimitNOFILE= of the service)",
-             count);
-}
-
-static void tell_left_out(const struct agent *agent)
-{
-    char names[LIMIT_REASON];
-    environment_name_left_out(names, sizeof(names));
-    if (names[0] != '\0') {
-        LOG_WARN(&agent->log, "these variables could change results, and don't reach workers: %s",
-                 names);
-    }
-}
-
 enum status agent_run(const struct agent_options *options)
 {
     struct agent agent = { .logs_at = clock_mono_ms(clock_system()) + LOGS_FIRST_MS,
                            .host = ADDRESS_LOOPBACK };
     enum status st = open_agent(&agent, options);
+    if (st == ST_OK)
+        st = open_loop(&agent);
     if (st != ST_OK) {
         LOG_ERROR(&agent.log, "can't work in %s: %s", agent.paths.home,
                   st == ST_EXISTS ? "another agent of this name does" : status_string(st));
         close_agent(&agent);
         return st;
     }
-    raise_descriptors(&agent);
-    tell_left_out(&agent);
-    open_loop(&agent);
+    lacks_tell(&agent.log);
     oom_watch_init(&agent.oom, proc_oom_kills());
     st = record_list(agent.io, &agent.paths, adopt_record, &agent);
     if (st != ST_OK)

@@ -258,6 +258,7 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
     count = add_nccl(request, &nccl, set, count);
 
     const char *part = "environment";
+    errno = 0;
     auto_close int log_fd = -1;
     auto_close int token_fd = -1;
     auto_free char **env = NULL;
@@ -271,7 +272,10 @@ enum status spawn_trainer(const struct spawn_request *request, pid_t *out_pid,
         st = make_token_pipe(request->token, &token_fd);
     }
     if (st != ST_OK) {
-        reason_set(out_why, "%s: %s", part, status_string(st));
+        const bool few = errno == EMFILE || errno == ENFILE;
+        reason_set(out_why, "%s: %s", part,
+                   few ? "no descriptors left; raise their limit (ulimit -n, or LimitNOFILE=)"
+                       : status_string(st));
         return st;
     }
     pid_t pid = 0;

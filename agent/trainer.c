@@ -21,6 +21,7 @@ enum {
     INTENT_TRIES = 500,             /* of INTENT_WAIT_MS, to find a process that is being made */
     INTENT_WAIT_MS = 10,
     REAP_MAX = 1024, /* at a time */
+    LOOK_MS = 100,   /* where there are no pidfds */
 };
 
 struct trainer *trainer_find(const struct agent *agent, const struct ref *ref)
@@ -81,7 +82,9 @@ static void unwatch(struct trainer *trainer)
 {
     if (trainer->watched) {
         trainer->watched = false;
-        uv_close((uv_handle_t *)&trainer->poll, on_closed);
+        uv_close(trainer->pidfd >= 0 ? (uv_handle_t *)&trainer->poll
+                                     : (uv_handle_t *)&trainer->looks,
+                 on_closed);
         uv_close((uv_handle_t *)&trainer->grace, on_closed);
     }
     if (trainer->pidfd >= 0)
@@ -157,16 +160,18 @@ static struct exit_cause find_cause(const struct trainer *trainer, struct exit_f
     return cause;
 }
 
-/* Its pidfd is readable: it is dead. */
+/* It is dead. */
 static void trainer_died(struct trainer *trainer)
 {
     struct agent *agent = trainer->agent;
     struct exit_facts facts = { .sent = trainer->sent };
-    id_t pidfd = (id_t)trainer->pidfd;
-    facts.waited = waitid(P_PIDFD, pidfd, &facts.info, WEXITED | WNOWAIT) == 0;
+    const idtype_t kind = trainer->pidfd >= 0 ? P_PIDFD : P_PID;
+    const id_t id = (id_t)(trainer->pidfd >= 0 ? trainer->pidfd : trainer->record.pid);
+    facts.waited =
+        waitid(kind, id, &facts.info, WEXITED | WNOWAIT | WNOHANG) == 0 && facts.info.si_pid != 0;
     kill_rest(trainer);
     if (facts.waited)
-        (void)waitid(P_PIDFD, pidfd, &facts.info, WEXITED);
+        (void)waitid(kind, id, &facts.info, WEXITED);
     if (facts.waited && facts.info.si_code != CLD_EXITED && facts.info.si_status == SIGKILL &&
         trainer->sent != SIGKILL)
         facts.oom_rose = oom_watch_claim(&agent->oom, proc_oom_kills());
@@ -183,26 +188,59 @@ static void on_pidfd(uv_poll_t *poll_handle, int status, int events)
     trainer_died(poll_handle->data);
 }
 
-/* Takes over the pidfd. */
+/* Its process has the start time that was recorded, and is no zombie. */
+static bool is_same_process(const struct record *record)
+{
+    struct proc_stat stat;
+    return proc_stat_read((pid_t)record->pid, &stat) == ST_OK &&
+           stat.start_time == record->start_time && stat.state != 'Z' && stat.state != 'X';
+}
+
+static bool lives(const struct trainer *trainer)
+{
+    siginfo_t info = { .si_pid = 0 };
+    const id_t pid = (id_t)trainer->record.pid;
+    if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        return info.si_pid == 0;
+    return is_same_process(&trainer->record); /* no child of ours */
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct trainer *trainer = timer->data;
+    if (!lives(trainer))
+        trainer_died(trainer);
+}
+
+/* Takes over the pidfd; -1: the system gives none. */
 static void watch_process(struct trainer *trainer, int pidfd)
 {
-    CHECK(pidfd >= 0);
+    uv_loop_t *loop = &trainer->agent->loop;
     CHECK(!trainer->watched);
     CHECK(trainer->record.state == RECORD_RUNNING);
+    if (pidfd >= 0 && uv_poll_init(loop, &trainer->poll, pidfd) != 0) {
+        (void)close(pidfd);
+        pidfd = -1;
+    }
     trainer->pidfd = pidfd;
-    CHECK(uv_poll_init(&trainer->agent->loop, &trainer->poll, pidfd) == 0);
-    CHECK(uv_timer_init(&trainer->agent->loop, &trainer->grace) == 0);
+    (void)uv_timer_init(loop, &trainer->grace); /* timers don't fail */
     trainer->poll.data = trainer;
+    trainer->looks.data = trainer;
     trainer->grace.data = trainer;
     trainer->handles = 2;
     trainer->watched = true;
-    CHECK(uv_poll_start(&trainer->poll, UV_READABLE, on_pidfd) == 0);
+    if (pidfd < 0) {
+        (void)uv_timer_init(loop, &trainer->looks);
+        (void)uv_timer_start(&trainer->looks, on_look, LOOK_MS, LOOK_MS);
+    } else {
+        (void)uv_poll_start(&trainer->poll, UV_READABLE, on_pidfd);
+    }
 }
 
 static bool is_trainer(const struct agent *agent, pid_t pid)
 {
     const struct trainer *t = agent->trainers;
-    while (t != NULL && (t->pidfd < 0 || t->record.pid != pid))
+    while (t != NULL && (!t->watched || t->record.pid != pid))
         t = t->next;
     return t != NULL;
 }
@@ -212,18 +250,28 @@ void trainer_reap_others(struct agent *agent)
     for (int i = 0; i < REAP_MAX; i++) {
         siginfo_t info = { .si_pid = 0 };
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0 ||
-            is_trainer(agent, info.si_pid)) /* its pidfd tells: what comes after it, next time */
+            is_trainer(agent,
+                       info.si_pid)) /* who watches it tells: what comes after it, next time */
             return;
         (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
     }
 }
 
+static bool signal_leader(const struct trainer *trainer, int number)
+{
+    if (trainer->pidfd >= 0 && pidfd_send_signal(trainer->pidfd, number, NULL, 0) == 0)
+        return true;
+    if (trainer->pidfd >= 0 && errno == ESRCH)
+        return false;
+    return lives(trainer) && kill((pid_t)trainer->record.pid, number) == 0;
+}
+
 static void send_signal(struct trainer *trainer, int number)
 {
-    CHECK(trainer->pidfd >= 0);
+    CHECK(trainer->watched);
     trainer->sent = number;
     /* If the leader takes it, its number is still its own, and the group may have it as well. */
-    if (pidfd_send_signal(trainer->pidfd, number, NULL, 0) == 0)
+    if (signal_leader(trainer, number))
         (void)kill(-(pid_t)trainer->record.pid, number);
 }
 
@@ -237,7 +285,7 @@ static void on_grace_over(uv_timer_t *timer)
 
 void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms)
 {
-    if (trainer->pidfd < 0) {
+    if (!trainer->watched) {
         agent_say_exited(trainer->agent, trainer);
         return;
     }
@@ -331,9 +379,7 @@ static void set_running(struct trainer *trainer, pid_t pid)
     trainer->record.state = RECORD_RUNNING;
     write_record(trainer);
     fault_point("agent.recorded");
-    int pidfd = pidfd_open(pid, 0);
-    CHECK(pidfd >= 0); /* without descriptors there would be no log file either */
-    watch_process(trainer, pidfd);
+    watch_process(trainer, pidfd_open(pid, 0));
     LOG_INFO(&log, "trainer started as %ld", (long)pid);
     agent_say_started(trainer->agent, trainer);
 }
@@ -390,21 +436,19 @@ static bool counts_alike(const struct agent *agent, const struct record *record)
            (record->pid_space[0] == '\0' || strcmp(record->pid_space, agent->pid_space) == 0);
 }
 
-/* A pidfd of exactly this process, or -1: it is gone. */
-static int open_same_process(const struct agent *agent, const struct record *record)
+/* Whether exactly this process is there, and a pidfd of it, or -1 where the system gives none. */
+static bool open_same_process(const struct agent *agent, const struct record *record,
+                              int *out_pidfd)
 {
     if (record->pid <= 0 || !counts_alike(agent, record))
-        return -1;
+        return false;
     int pidfd = pidfd_open((pid_t)record->pid, 0);
-    if (pidfd < 0)
-        return -1;
     /* Compared after it is held: whoever has that number now has it for good. */
-    struct proc_stat stat;
-    if (proc_stat_read((pid_t)record->pid, &stat) == ST_OK &&
-        stat.start_time == record->start_time && stat.state != 'Z' && stat.state != 'X')
-        return pidfd;
-    (void)close(pidfd);
-    return -1;
+    const bool same = is_same_process(record);
+    if (!same && pidfd >= 0)
+        (void)close(pidfd);
+    *out_pidfd = pidfd;
+    return same;
 }
 
 /*
@@ -452,14 +496,15 @@ void trainer_adopt(struct agent *agent, const char *path)
     if (trainer == NULL || record.state == RECORD_EXITED)
         return;
     struct log log = log_of(trainer);
-    int pidfd = open_same_process(agent, &trainer->record);
-    if (pidfd < 0 && find_unrecorded(trainer))
-        pidfd = open_same_process(agent, &trainer->record);
-    if (pidfd < 0 && record.state == RECORD_INTENT && access(trainer->files.log, F_OK) != 0) {
+    int pidfd = -1;
+    bool runs = open_same_process(agent, &trainer->record, &pidfd);
+    if (!runs && find_unrecorded(trainer))
+        runs = open_same_process(agent, &trainer->record, &pidfd);
+    if (!runs && record.state == RECORD_INTENT && access(trainer->files.log, F_OK) != 0) {
         trainer_acknowledged(trainer); /* it never was: nobody needs to hear of it */
         return;
     }
-    if (pidfd < 0) {
+    if (!runs) {
         adopt_gone(trainer);
         return;
     }

@@ -2,9 +2,9 @@
  * A trainer that this agent answers for: from the order to start it until its exit is acknowledged.
  *
  *     no record -> INTENT    [trainer_start]          the record is written, then the process made
- *     INTENT    -> RUNNING   [set_running]            its pidfd is watched
+ *     INTENT    -> RUNNING   [set_running]            it is watched
  *     INTENT    -> EXITED    [fail_start]             SPAWN_FAILED
- *     RUNNING   -> EXITED    [trainer_died]           the pidfd is readable
+ *     RUNNING   -> EXITED    [trainer_died]           it is dead
  *     EXITED    -> no record [trainer_acknowledged]   the coordinator has heard of it
  *
  * The next agent of this name goes on from the record [trainer_adopt]: a process that is there is
@@ -15,7 +15,9 @@
  *     before anything is said of it, EXITED before its exit is said; it is removed only when that
  *     was acknowledged.
  *  2. A process is named by its pidfd. Its number is used only while it can't have been given to
- *     another process: for our unreaped child, or one whose pidfd just proved to live.
+ *     another process: for our unreaped child, or one whose pidfd just proved to live. Where the
+ *     system refuses pidfds (old kernels, filters of containers) it is looked at ten times a
+ *     second: our unreaped child by its number, an adopted one by number and start time.
  *  3. What its process group leaves behind is killed before the exit is said: no orphans.
  *
  * Thread: the loop's.

@@ -541,13 +541,15 @@ enum status probes_open(uv_loop_t *loop, const char *host, struct port_range por
         .loop = loop, .done = on_measured, .empty = on_measures_empty, .arg = probes
     };
     probes->open = 2;
-    CHECK(uv_timer_init(loop, &probes->timer) == 0);
+    CHECK(uv_timer_init(loop, &probes->timer) == 0); /* neither asks the system for anything */
     CHECK(uv_tcp_init(loop, &probes->listener) == 0);
-    CHECK(uv_tcp_open(&probes->listener, fd) == 0);
     probes->timer.data = probes;
     probes->listener.data = probes;
-    if (uv_listen((uv_stream_t *)&probes->listener, BACKLOG, on_guest) == 0)
+    if (uv_tcp_open(&probes->listener, fd) != 0) {
+        (void)close(fd);
+    } else if (uv_listen((uv_stream_t *)&probes->listener, BACKLOG, on_guest) == 0) {
         probes->port = port_of(fd);
+    }
     *out = probes;
     return ST_OK;
 }

@@ -11,6 +11,7 @@
 #include "rpc/rpc.h"
 #include "tests/test.h"
 #include "tests/unit/agent/agent_world.h"
+#include "tests/unit/agent/refuse.h"
 
 #define UNKNOWN  CAIRN__V1__TRAINER_EXITED__CAUSE__CAUSE_UNSPECIFIED
 #define EXIT     CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT
@@ -533,7 +534,23 @@ static void a_process_of_another_space_is_not_adopted(void **state)
 
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 
-int main(void)
+/* Where pidfds are refused with this errno. */
+static int main_without_pidfds(int error)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(exit_is_told_with_code_and_last_lines_until_it_is_acknowledged),
+        WORLD_TEST(signals_are_told_by_their_number),
+        WORLD_TEST(ending_kills_what_does_not_go_in_time),
+        WORLD_TEST(processes_that_a_trainer_leaves_behind_are_killed),
+        WORLD_TEST(killed_agent_is_followed_by_one_that_adopts),
+        WORLD_TEST(agent_that_died_before_the_process_was_recorded_finds_it),
+        WORLD_TEST(what_runs_when_the_time_of_grace_is_over_is_killed),
+    };
+    refuse_pidfds(error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(agent_introduces_itself_and_beats),
@@ -564,7 +581,8 @@ int main(void)
         WORLD_TEST(a_process_of_another_space_is_not_adopted),
     };
     rpc_init();
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = argc == 2 ? main_without_pidfds((int)strtol(argv[1], NULL, 10))
+                           : cmocka_run_group_tests(tests, NULL, NULL);
     rpc_shutdown();
     return failed;
 }
