@@ -8,15 +8,15 @@
 #include <unistd.h>
 
 #include "agent/gauge/proc.h"
+#include "common/host/cgroups.h"
 
-#define TEXT_BYTES       4096
-#define NETWORK_BYTES    (64 * 1024) /* some hundred interfaces: of more the rest isn't counted */
-#define NAME_BYTES       64          /* of an interface */
-#define RECEIVED         0           /* columns of /proc/net/dev */
-#define SENT             8
-#define BUSY_FIELDS      7  /* of /proc/stat: user, nice, system, idle, iowait, irq, softirq */
-#define LIMIT_EVERY      16 /* samples between two looks at the limits of control groups */
-#define GROUPS_DEPTH_MAX 32
+#define TEXT_BYTES    4096
+#define NETWORK_BYTES (64 * 1024) /* some hundred interfaces: of more the rest isn't counted */
+#define NAME_BYTES    64          /* of an interface */
+#define RECEIVED      0           /* columns of /proc/net/dev */
+#define SENT          8
+#define BUSY_FIELDS   7  /* of /proc/stat: user, nice, system, idle, iowait, irq, softirq */
+#define LIMIT_EVERY   16 /* samples between two looks at the limits of control groups */
 
 static double per_second(double more, int64_t ns)
 {
@@ -31,37 +31,10 @@ static double seconds_of(uint64_t ticks)
 
 /* ---- a process ---- */
 
-bool usage_limit(const char *text, uint64_t *out)
-{
-    char *end = NULL;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || text[0] == '-' || (*end != '\n' && *end != '\0'))
-        return false;
-    *out = value;
-    return true;
-}
-
-/* The least of its group's and of those above. */
 static uint64_t memory_limit(pid_t pid)
 {
-    char path[TEXT_BYTES + 64], text[TEXT_BYTES], group[TEXT_BYTES];
-    uint64_t least = 0, limit = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%ld/cgroup", (long)pid);
-    if (proc_read_text(path, text, sizeof(text), NULL) != ST_OK ||
-        !proc_cgroup(text, group, sizeof(group)))
-        return 0;
-    for (int depth = 0; depth < GROUPS_DEPTH_MAX; depth++) {
-        (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-        if (proc_read_text(path, text, sizeof(text), NULL) == ST_OK && usage_limit(text, &limit) &&
-            (least == 0 || limit < least))
-            least = limit;
-        char *last = strrchr(group, '/');
-        if (last == NULL)
-            break;
-        *last = '\0';
-    }
-    return least;
+    const uint64_t limit = cgroup_memory_of("", pid).limit;
+    return limit == UINT64_MAX ? 0 : limit;
 }
 
 enum status usage_process_sample(struct usage_process *usage, pid_t pid, uint64_t start_time,

@@ -28,7 +28,7 @@ struct usage_process {
     double cpu_seconds;          /* since it began */
     double cores;                /* kept busy since the sample before; NaN: this is the first */
     uint64_t memory_bytes;       /* resident */
-    uint64_t memory_limit_bytes; /* of its control group (version 2), or of one above; 0: none */
+    uint64_t memory_limit_bytes; /* of its control group, or of one above; 0: none */
     uint32_t threads;
 };
 
@@ -64,6 +64,3 @@ bool usage_busy_ticks(const char *text, uint64_t *out);
  * are. What isn't a line of an interface is skipped. */
 size_t usage_network(const char *text, bool (*counts)(const char *name), uint64_t *out_received,
                      uint64_t *out_sent);
-
-/* The text of memory.max: a number, or "max", which is none. false: none. */
-bool usage_limit(const char *text, uint64_t *out);

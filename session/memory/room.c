@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/host/cgroups.h"
 #include "common/limits.h"
 #include "session/copies/copy_folder.h"
 
@@ -38,52 +39,6 @@ static uint64_t number_in(const char *path, const char *name)
     return found;
 }
 
-static uint64_t group_number(const char *group, const char *file, const char *name)
-{
-    char path[LIMIT_PATH];
-    const int size = snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, file);
-    return size > 0 && (size_t)size < sizeof(path) ? number_in(path, name) : UINT64_MAX;
-}
-
-/* What one group may still take. Pages of files that are not in memory alone can go. */
-static uint64_t left_in_group(const char *group)
-{
-    const uint64_t most = group_number(group, "memory.max", "");
-    const uint64_t taken = group_number(group, "memory.current", "");
-    const uint64_t files = group_number(group, "memory.stat", "file ");
-    const uint64_t in_memory = group_number(group, "memory.stat", "shmem ");
-    if (most == UINT64_MAX || taken == UINT64_MAX)
-        return UINT64_MAX;
-    uint64_t held = taken;
-    if (files != UINT64_MAX && in_memory != UINT64_MAX && files > in_memory) {
-        const uint64_t clean = files - in_memory;
-        held = clean < taken ? taken - clean : 0;
-    }
-    return held < most ? most - held : 0;
-}
-
-/* The least of this process's control groups (version 2). */
-static uint64_t left_in_groups(void)
-{
-    char line[512] = "";
-    uint64_t least = UINT64_MAX;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL && strncmp(line, "0::", 3) != 0)
-        line[0] = '\0';
-    if (file != NULL)
-        (void)fclose(file);
-    char *group = line[0] == '0' ? line + 3 : line;
-    group[strcspn(group, "\n")] = '\0';
-    for (;;) {
-        const uint64_t left = left_in_group(group);
-        least = left < least ? left : least;
-        char *last = strrchr(group, '/');
-        if (last == NULL)
-            return least;
-        *last = '\0';
-    }
-}
-
 /* Of the folder, or of what it will lie in; 0: nothing can be written there. */
 static uint64_t free_in_folder(const char *folder)
 {
@@ -110,7 +65,7 @@ struct session_room session_room_measure(const char *folder)
     return (struct session_room){
         .folder = folder != NULL ? free_in_folder(folder) : 0,
         .memory = available < UINT64_MAX / 1024 ? available * 1024 : UINT64_MAX,
-        .groups = left_in_groups(),
+        .groups = cgroup_memory_of("", 0).left,
         .bound = bound != NULL ? number_of(bound) : UINT64_MAX,
         .held = copy_folder_bytes(folder),
     };

@@ -69,20 +69,6 @@ static void a_control_group_is_that_of_the_unified_hierarchy(void **state)
     assert_false(proc_cgroup("0::/a/path/that/has/no/room\n", group, 8));
 }
 
-static void a_limit_is_a_number_or_none(void **state)
-{
-    (void)state;
-    uint64_t limit = 7;
-    assert_true(usage_limit("1073741824\n", &limit));
-    assert_int_equal(limit, 1073741824);
-    assert_false(usage_limit("max\n", &limit));
-    assert_false(usage_limit("-1\n", &limit));
-    assert_false(usage_limit("12 34\n", &limit));
-    assert_false(usage_limit("99999999999999999999999\n", &limit));
-    assert_false(usage_limit("", &limit));
-    assert_int_equal(limit, 1073741824);
-}
-
 static void processors_are_busy_where_they_neither_idle_nor_wait(void **state)
 {
     (void)state;
@@ -195,7 +181,6 @@ int main(void)
         cmocka_unit_test(numbers_are_read_behind_any_process_name),
         cmocka_unit_test(counters_are_found_by_their_whole_name),
         cmocka_unit_test(a_control_group_is_that_of_the_unified_hierarchy),
-        cmocka_unit_test(a_limit_is_a_number_or_none),
         cmocka_unit_test(processors_are_busy_where_they_neither_idle_nor_wait),
         cmocka_unit_test(networks_are_added_up_where_they_count),
         cmocka_unit_test(a_process_is_sampled_until_it_is_gone),
