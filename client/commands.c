@@ -96,6 +96,16 @@ static const struct option steer_options[] = {
     { 0 },
 };
 
+static const struct option rm_job_options[] = {
+    { "all-ended", '\0', OPTION_FLAG, AT(all_ended), NULL, "all jobs that have ended" },
+    { "older-than", '\0', OPTION_DURATION, AT(older_ms), "TIME",
+      "those that ended so long ago, as 30d" },
+    { "checkpoints", '\0', OPTION_FLAG, AT(checkpoints), NULL,
+      "with their checkpoints, results included" },
+    { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
+    { 0 },
+};
+
 static const struct option logs_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
     { "rank", '\0', OPTION_NUMBER, AT(rank), "N", "one worker only" },
@@ -313,6 +323,14 @@ static const struct command rows[] = {
       "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop },
     { NULL, "kill", OPERAND_JOB, 1, 1, false, "JOB", "end a job at once, without a checkpoint",
       NULL, "kill resnet18-fashion", steer_options, cmd_kill },
+    { NULL, "rm", OPERAND_JOB, 0, ARGUMENTS_OPERANDS_MAX, false,
+      "JOB... | --all-ended | --older-than TIME", "forget jobs that have ended",
+      "Their events, attempts and metrics go from the coordinator's journal. What workers wrote\n"
+      "goes from the nodes in time, as that of all old jobs; files for TensorBoard stay. So do\n"
+      "checkpoints: 'cairn ckpt ls STORE' lists them, and another job can start from their\n"
+      "weights. With --checkpoints they are removed, too. A job that goes on is refused (exit 4).",
+      "rm resnet18-fashion\nrm j-01 j-02 --checkpoints\nrm --older-than 30d", rm_job_options,
+      cmd_rm },
     { NULL, "set", OPERAND_SETTING, 2, ARGUMENTS_OPERANDS_MAX, false, "JOB KEY=VALUE...",
       "change the number of workers of a job while it trains",
       "The one key is workers.count, at most the job's train.lanes. Workers that\n"

@@ -455,6 +455,7 @@ enum status arguments_parse(const struct command_table *table, int argc, char *c
         .grace_ms = -1,
         .valid_ms = -1,
         .deadline_ms = -1,
+        .older_ms = -1,
         .interval_ms = -1,
     };
     struct parser parser = { .table = table, .argc = argc, .argv = argv, .args = &args };

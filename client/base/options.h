@@ -31,8 +31,9 @@ struct arguments {
     enum output_format output;
     bool no_color, quiet, watch, help;
     bool wait, follow, foreground, force;
-    bool pairs, all; /* of a check of nodes */
-    bool once;       /* of top */
+    bool all_ended, checkpoints; /* jobs to remove; with what lies in their stores */
+    bool pairs, all;             /* of a check of nodes */
+    bool once;                   /* of top */
     const char *sets[ARGUMENTS_SETS_MAX];
     size_t set_count;
     const char *listen;
@@ -53,7 +54,7 @@ struct arguments {
     const char *state, *name; /* of jobs to list */
     int64_t last;
     int64_t rank, attempt, slots, ranks, rate, uses;
-    int64_t timeout_ms, grace_ms, valid_ms, deadline_ms, interval_ms;
+    int64_t timeout_ms, grace_ms, valid_ms, deadline_ms, interval_ms, older_ms;
     const char *operands[ARGUMENTS_OPERANDS_MAX];
     size_t operand_count;
 };

@@ -12,6 +12,7 @@ enum exit_code cmd_pause(struct client *client);
 enum exit_code cmd_resume(struct client *client);
 enum exit_code cmd_stop(struct client *client);
 enum exit_code cmd_kill(struct client *client);
+enum exit_code cmd_rm(struct client *client);
 enum exit_code cmd_set(struct client *client);
 enum exit_code cmd_save(struct client *client);
 enum exit_code cmd_node_ls(struct client *client);

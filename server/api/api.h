@@ -171,6 +171,8 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
 
 void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobRequest *in,
                  Cairn__V1__Job_Closure reply, void *call);
+void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                    Cairn__V1__Job_Closure reply, void *call);
 
 /* ---- list.c ---- */
 

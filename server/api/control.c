@@ -560,6 +560,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .stop_job = stop_job,
                      .kill_job = kill_job,
                      .set_job = api_set_job,
+                     .remove_job = api_remove_job,
                      .save_checkpoint = save_checkpoint,
                      .list_checkpoints = list_checkpoints,
                      .remove_checkpoint = remove_checkpoint,

@@ -376,6 +376,12 @@ MUST_CHECK enum status core_save(struct core *core, struct core_job *job, const 
 /* Journals what a call with that key was about. */
 void core_remember(struct core *core, const char *key, const char *what);
 /*
+ * Forgets a job that has ended, and frees it: its rows go from the journal some at a time.
+ * Errors: ST_REFUSED  it goes on, or the store is still to do something for it: reason
+ */
+MUST_CHECK enum status core_remove_ended(struct core *core, struct core_job *job, const char *by,
+                                         struct reason *reason);
+/*
  * Removes a checkpoint.
  * Errors: ST_NOT_FOUND
  *         ST_REFUSED    the job goes on from it, or others are read through it

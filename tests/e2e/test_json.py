@@ -84,7 +84,7 @@ LINES = {
 # As they are asked of a job that runs, in this order.
 CHANGES = [("save", "", "SaveCheckpointReply"), ("set", "workers.count=1", "Job"), ("pause", "--wait", "Job"),
            ("resume", "--wait", "Job"), ("stop", "--wait", "Job")]
-ELSEWHERE = {"why", "submit", "kill", "node drain", "node undrain", "ckpt rm", *(command for command, _, _ in CHANGES)}
+ELSEWHERE = {"why", "submit", "kill", "rm", "node drain", "node undrain", "ckpt rm", *(command for command, _, _ in CHANGES)}
 TEXT = {  # say something else
     "up": "where the page is", "top": "refuses -o json", "down": "nothing", "open": "a link", "completion": "a script", "plan": "refuses -o json",
     "node invite": "-o is the file there", "node forget": "needs a coordinator that speaks TLS; a Node as node drain",

@@ -102,9 +102,9 @@ READERS = ["ps", "ps -o wide", "ps -o name", "show j", "show j -o wide", "show j
            "logs j", "logs j -f", "metrics j", "metrics j -f", "top --once", "ckpt ls j", "ckpt ls j -o wide", "node ls",
            "node ls -o wide", "version", "version -o wide"]
 CHANGERS = ["submit job.yaml", "submit job.yaml -o name", "submit job.yaml --watch", "submit job.yaml --wait", "pause j", "pause j --wait",
-            "resume j", "stop j --wait", "kill j", "set j workers.count=2", "save j", "node drain n", "node undrain n", "node forget n",
+            "resume j", "stop j --wait", "kill j", "rm j", "set j workers.count=2", "save j", "node drain n", "node undrain n", "node forget n",
             "node check --pairs", "node invite --to invite.crt", "ckpt rm j@1 --force", "ckpt verify j@1", "ckpt scrub j", "ckpt show j", "ckpt digest j"]
-REFUSED = [f"{verb} refused" for verb in ("show", "watch", "why", "logs", "metrics", "pause", "resume", "stop", "kill", "save", "ckpt ls")]
+REFUSED = [f"{verb} refused" for verb in ("show", "watch", "why", "logs", "metrics", "pause", "resume", "stop", "kill", "rm", "save", "ckpt ls")]
 
 
 def test_no_words_of_others_steer_a_terminal(line, monkeypatch):

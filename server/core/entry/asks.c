@@ -132,6 +132,23 @@ static enum status record_job(struct core *core, const struct core_job *job, con
     return st;
 }
 
+static enum status forget_job(struct core *core, const char *id, const char *why)
+{
+    enum status st = core_begin(core);
+    if (st == ST_OK)
+        st = journal_forget_job(core->options.journal, id);
+    if (st != ST_OK) {
+        core_fail(core, st, "forgetting a job");
+        return st;
+    }
+    core->stored--;
+    core->tidy_at = core_now(core); /* its rows, some at a time */
+    struct core_job *job = core_job_at(core, id);
+    if (job)
+        core_drop_job(core, job, why);
+    return ST_OK;
+}
+
 /* Jobs that ended long ago make room; their checkpoints stay where they are. */
 static enum status make_room(struct core *core)
 {
@@ -141,23 +158,12 @@ static enum status make_room(struct core *core)
         return ST_OK;
     struct journal *journal = core->options.journal;
     char id[16];
-    enum status st = journal_oldest_ended(journal, id);
-    if (st == ST_NOT_FOUND)
-        return ST_FULL;
+    const enum status st = journal_oldest_ended(journal, id);
     if (st == ST_OK)
-        st = core_begin(core);
-    if (st == ST_OK)
-        st = journal_forget_job(journal, id);
-    if (st != ST_OK) {
+        return forget_job(core, id, "the job was forgotten");
+    if (st != ST_NOT_FOUND)
         core_fail(core, st, "forgetting an old job");
-        return st;
-    }
-    core->stored--;
-    core->tidy_at = core_now(core); /* its rows, some at a time */
-    struct core_job *job = core_job_at(core, id);
-    if (job)
-        core_drop_job(core, job, "the job was forgotten");
-    return ST_OK;
+    return st == ST_NOT_FOUND ? ST_FULL : st;
 }
 
 enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
@@ -260,6 +266,23 @@ enum status core_save(struct core *core, struct core_job *job, const char *key, 
                    out->generation, (unsigned long long)out->refused);
     core_remember(core, key, what);
     return ST_OK;
+}
+
+enum status core_remove_ended(struct core *core, struct core_job *job, const char *by,
+                              struct reason *reason)
+{
+    if (!machine_state_final(job->m.state)) {
+        reason_set(reason, "it is %s: 'cairn kill' ends it", machine_state_name(job->m.state));
+        return ST_REFUSED;
+    }
+    if (job->dirty || job->tasks > 0 || job->ended == JOURNAL_LIVE || job->ended == JOURNAL_LEFT) {
+        reason_set(reason, "something of it is still being done in its checkpoint store: try again "
+                           "in a while");
+        return ST_REFUSED;
+    }
+    LOG_INFO(core->options.log, "%s (%s) is removed, asked by %s", job->name, job->id,
+             by ? by : "the user");
+    return forget_job(core, job->id, "the job was removed");
 }
 
 enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t step, const char *by)

@@ -26,7 +26,7 @@ static void a_viewer_may_do_nothing_that_changes_something(void **state)
     static const char *const changes[] = { "SubmitJob",      "PauseJob",         "ResumeJob",
                                            "StopJob",        "KillJob",          "SaveCheckpoint",
                                            "DrainNode",      "UndrainNode",      "ForgetNode",
-                                           "InviteNodes",    "RemoveCheckpoint", "",
+                                           "InviteNodes",    "RemoveCheckpoint", "RemoveJob",
                                            "VerifyAnything", "getjob",           "GetJob " };
     (void)state;
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
