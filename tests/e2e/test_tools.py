@@ -377,6 +377,19 @@ def test_plan_says_before_anything_starts_that_weights_do_not_fit(home, gpt, alo
     assert done.returncode == 2 and "[256, 64], the model has [300, 64]" in done.stderr
 
 
+def test_heads_are_those_of_the_config_beside_the_weights(home, gpt, alone):
+    (home.dir / "tuned").mkdir()
+    home.cairn("ckpt", "export", gpt, "tuned/model.safetensors")
+    (home.dir / "tuned/config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4}))
+    job = home.submit(GPT, model__weights="tuned/model.safetensors")
+    shown = home.wait_state(job, "FAILED")
+    assert "set model.heads to 4" in shown["reason"] and shown["restarts"] == 0
+    sets = ["--set", "model.weights=tuned/model.safetensors"]
+    done = alone("plan", "gpt.yaml", *sets, check=False)
+    assert done.returncode == 2 and "set model.heads to 4" in done.stderr
+    assert "gpt2" in alone("plan", "gpt.yaml", *sets, "--set", "model.heads=4").stdout
+
+
 def test_what_a_difference_is_to_is_not_removed(home, alone):
     sets = ["checkpoint.delta=true", "checkpoint.every=250 steps", "checkpoint.keep.last=8", "train.duration=2000 steps"]
     job = home.cairn("submit", "gpt.yaml", "-o", "name", *(w for s in sets for w in ("--set", s))).stdout.strip()

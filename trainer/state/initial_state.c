@@ -6,6 +6,7 @@
 
 #include "checkpoint/weights/weights.h"
 #include "common/cleanup.h"
+#include "trainer/state/weights_config.h"
 #include "trainer/tape/initial_values.h"
 
 static enum status load_weights(const struct job *job, const struct io *io,
@@ -13,7 +14,10 @@ static enum status load_weights(const struct job *job, const struct io *io,
 {
     struct weights_loaded loaded;
     struct reason why;
-    enum status st = weights_load(io, job->model.weights, target, &loaded, &why);
+    enum status st = weights_config_check(job, io, reason);
+    if (st != ST_OK)
+        return st;
+    st = weights_load(io, job->model.weights, target, &loaded, &why);
     if (st != ST_OK)
         reason_set(reason, "model.weights: %s", why.text);
     return st;
