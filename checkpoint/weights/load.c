@@ -25,6 +25,8 @@ struct load {
     const char *path;
     struct safetensors *file;
     const char *names_of; /* arch, or "" where the file has our own names */
+    const char *wrap;     /* each name of the file begins with these bytes; not ended by a NUL */
+    size_t wrap_size;
     struct source *sources;
     void *part;  /* PART_ELEMENTS of any type */
     float *wide; /* PART_ELEMENTS */
@@ -45,12 +47,42 @@ static void shape_text(int32_t ndim, const uint64_t *dims, char out[SHAPE_BYTES]
         (void)snprintf(out + used, (size_t)(SHAPE_BYTES - used), "]");
 }
 
+static bool all_go_on_with(const struct safetensors_tensor *tensors, uint32_t count, size_t at,
+                           const char *part)
+{
+    bool all = count > 0;
+    for (uint32_t i = 0; all && i < count; i++)
+        all = strncmp(tensors[i].name + at, part, strlen(part)) == 0;
+    return all;
+}
+
+/* What torch.compile, DDP and Lightning put before each name, also one around the other. */
+static void note_wrap(struct load *load)
+{
+    static const char *const parts[] = { "_orig_mod.", "module.", "model." };
+    const struct safetensors_tensor *tensors = NULL;
+    const uint32_t count = safetensors_tensors(load->file, &tensors);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]);) {
+        const bool wrapped = all_go_on_with(tensors, count, load->wrap_size, parts[i]);
+        load->wrap_size += wrapped ? strlen(parts[i]) : 0;
+        i = wrapped ? 0 : i + 1;
+    }
+    load->wrap = count > 0 ? tensors[0].name : "";
+}
+
+static const struct safetensors_tensor *find_wrapped(const struct load *load, const char *name)
+{
+    char text[2 * LIMIT_NAME];
+    const int size = snprintf(text, sizeof(text), "%.*s%s", (int)load->wrap_size, load->wrap, name);
+    return size > 0 && (size_t)size < sizeof(text) ? safetensors_find(load->file, text) : NULL;
+}
+
 /* The files of GPT2Model, as the hub's, lack the first part of our names. */
 static const struct safetensors_tensor *find_in_file(const struct load *load, const char *name)
 {
-    const struct safetensors_tensor *found = safetensors_find(load->file, name);
+    const struct safetensors_tensor *found = find_wrapped(load, name);
     if (found == NULL && strncmp(name, TRANSFORMER, strlen(TRANSFORMER)) == 0)
-        found = safetensors_find(load->file, name + strlen(TRANSFORMER));
+        found = find_wrapped(load, name + strlen(TRANSFORMER));
     return found;
 }
 
@@ -62,8 +94,24 @@ static bool known_dtype(enum safetensors_dtype dtype, enum ckpt_dtype *out)
     return true;
 }
 
+/* As transformers names the files of a model that is saved in several. */
+static bool is_one_of_several(const char *path)
+{
+    const char *of = strstr(path, "-of-");
+    return of != NULL && of > path && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' &&
+           of[4] <= '9';
+}
+
 static enum status refuse_missing(const struct load *load, const char *name)
 {
+    if (is_one_of_several(load->path)) {
+        reason_set(load->reason,
+                   "%.200s: is one of several files of a model: join them (as "
+                   "model.save_pretrained(DIR, max_shard_size='1TB') does); tensor %.100s isn't in "
+                   "this one",
+                   load->path, name);
+        return ST_CONFIG;
+    }
     uint32_t more = 0;
     for (uint32_t i = 0; i < load->target->tensor_count; i++) {
         const struct ckpt_tensor *tensor = &load->target->tensors[i];
@@ -90,6 +138,17 @@ static enum status refuse_shape(const struct load *load, const struct safetensor
     return ST_CONFIG;
 }
 
+/* Conv1D's weights are [in, out] in the files of transformers; of square ones nobody could tell. */
+static enum status refuse_linear(const struct load *load, const struct safetensors_tensor *from)
+{
+    reason_set(
+        load->reason,
+        "%.200s: tensor %.100s is stored as [out, in], as nanoGPT does, but files with these "
+        "names have [in, out]: transpose the weights of c_attn, c_proj and c_fc",
+        load->path, from->name);
+    return ST_CONFIG;
+}
+
 static enum status match_tensor(const struct load *load, const struct ckpt_tensor *tensor,
                                 struct source *out)
 {
@@ -106,6 +165,9 @@ static enum status match_tensor(const struct load *load, const struct ckpt_tenso
         want[0] = tensor->dims[1];
         want[1] = tensor->dims[0];
     }
+    if (name.transposed && want[0] != want[1] && from->ndim == 2 && from->dims[0] == want[1] &&
+        from->dims[1] == want[0])
+        return refuse_linear(load, from);
     if (from->ndim != tensor->ndim ||
         memcmp(from->dims, want, (size_t)tensor->ndim * sizeof(*want)) != 0)
         return refuse_shape(load, from, want, tensor->ndim);
@@ -137,7 +199,7 @@ static enum status match_rest(struct load *load)
         if (is_used(load, &tensors[i]))
             continue;
         passed_over++;
-        if (weights_pass_over(load->target->arch, tensors[i].name))
+        if (weights_pass_over(load->target->arch, tensors[i].name + load->wrap_size))
             continue;
         reason_set(load->reason,
                    "%.200s: its tensor %.100s has no place in the model (%s); give the model "
@@ -161,6 +223,7 @@ static enum status match_all(struct load *load)
 {
     const struct weights_target *target = load->target;
     const char *names = safetensors_metadata(load->file, "cairn.names");
+    note_wrap(load);
     load->names_of = names != NULL && strcmp(names, "cairn") == 0 ? "" : target->arch;
     for (uint32_t i = 0; i < target->tensor_count; i++) {
         if (!is_wanted(target, target->tensors[i].buffer))
@@ -235,7 +298,7 @@ static enum status read_tensor(struct load *load, const struct ckpt_tensor *tens
 /* An output's weight of its own would be lost: the model has none. */
 static enum status check_head(struct load *load)
 {
-    const struct safetensors_tensor *head = safetensors_find(load->file, HEAD);
+    const struct safetensors_tensor *head = find_wrapped(load, HEAD);
     const struct safetensors_tensor *table = find_in_file(load, TOKEN_TABLE);
     if (head == NULL || table == NULL || strcmp(load->target->arch, "gpt2") != 0)
         return ST_OK;

@@ -286,6 +286,12 @@ static enum status read_header(const struct io *io, int fd, uint64_t file_size,
     enum status st = io_read_all(io, fd, length, sizeof(length), 0);
     if (st != ST_OK)
         return st;
+    if (memcmp(length, "version ", 8) == 0)
+        return complain(reason, "a pointer of git-lfs, not the file: fetch it with 'git lfs pull'");
+    if (memcmp(length, "PK\x03\x04", 4) == 0) {
+        return complain(reason, "a zip archive, as torch.save writes: no safetensors file; write "
+                                "one with safetensors.torch.save_file");
+    }
     uint64_t size = little_endian(length), rest = file_size - sizeof(length);
     if (size > SAFETENSORS_HEADER_MAX) {
         return complain(reason,

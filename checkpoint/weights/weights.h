@@ -13,6 +13,8 @@
  *              (attn.bias, attn.masked_bias) and an lm_head.weight equal to the token table
  *     resnet   same names and shapes
  *              beside each norm a num_batches_tracked, the steps made
+ *     any      of a file that is read, all names may begin with what wrappers put there
+ *              ("_orig_mod.", "module.", "model.")
  *     any      in no way, if the metadata says "cairn.names": "cairn"
  *
  * Memory: a tensor is held by parts of WEIGHTS_WINDOW bytes; one that is transposed is read once

@@ -164,6 +164,59 @@ static void names_of_the_bare_model_and_its_masks_are_known(void **state)
     assert_true(statistics[0] == 20 && statistics[1] == 21);
 }
 
+/* What torch.compile, DDP and Lightning put before each name; some of them around each other. */
+static void names_of_wrapped_models_are_known(void **state)
+{
+    (void)state;
+    static const char *const wraps[] = { "_orig_mod.", "module.", "model.", "module._orig_mod." };
+    static const char *const cores[] = { "transformer.", "" };
+    for (size_t i = 0; i < 8; i++) {
+        char names[4][128];
+        const char *wrap = wraps[i / 2], *core = cores[i % 2];
+        (void)snprintf(names[0], 128, "%s%swte.weight", wrap, core);
+        (void)snprintf(names[1], 128, "%s%sh.0.attn.c_attn.weight", wrap, core);
+        (void)snprintf(names[2], 128, "%s%sh.0.attn.c_attn.bias", wrap, core);
+        (void)snprintf(names[3], 128, "%slm_head.weight", wrap);
+        struct part parts[] = {
+            { names[0], SAFETENSORS_F32, 2, { 3, 2 }, table },
+            { names[1], SAFETENSORS_F32, 2, { 2, 3 }, conv },
+            { names[2], SAFETENSORS_F32, 1, { 4 }, bias },
+            { names[3], SAFETENSORS_F32, 2, { 3, 2 }, table },
+        };
+        write_file(parts, 4, NULL);
+        assert_loaded(3, 1, 1);
+        parts[3].data = noise;
+        write_file(parts, 4, NULL);
+        assert_refused("lm_head.weight is not its");
+        parts[0].name += strlen(wrap); /* of all names, or of none */
+        write_file(parts, 4, NULL);
+        assert_refused("no tensor");
+    }
+}
+
+static void what_is_the_matter_with_files_of_others_is_told(void **state)
+{
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
+    struct part parts[] = { TABLE, CONV, BIAS };
+    const size_t end = strlen(path);
+    (void)snprintf(path + end, sizeof(path) - end, "-00001-of-00002.safetensors");
+    write_file(parts, 2, NULL);
+    assert_refused("is one of several files of a model: join them");
+    assert_int_equal(unlink(path), 0);
+    path[end] = '\0';
+    parts[1].dims[0] = 3;
+    parts[1].dims[1] = 2;
+    write_file(parts, 3, NULL);
+    assert_refused("is stored as [out, in], as nanoGPT does");
+    (void)unlink(path);
+    assert_int_equal(io_publish(io_system(), path, pointer, sizeof(pointer) - 1), ST_OK);
+    assert_refused("git lfs pull");
+    (void)unlink(path);
+    assert_int_equal(io_publish(io_system(), path, "PK\003\004 and much more", 18), ST_OK);
+    assert_refused("torch.save");
+}
+
 static void our_own_names_have_our_own_shapes(void **state)
 {
     (void)state;
@@ -177,7 +230,7 @@ static void our_own_names_have_our_own_shapes(void **state)
     write_file(parts, 4, "cairn");
     assert_loaded(3, 1, 1);
     write_file(parts, 4, "hf");
-    assert_refused("is [3, 2], the model has [2, 3]");
+    assert_refused("is stored as [out, in]");
 }
 
 static void halves_become_the_floats_that_they_are(void **state)
@@ -237,6 +290,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv1d_weights_are_turned_and_missing_statistics_kept),
         cmocka_unit_test(names_of_the_bare_model_and_its_masks_are_known),
+        cmocka_unit_test(names_of_wrapped_models_are_known),
+        cmocka_unit_test(what_is_the_matter_with_files_of_others_is_told),
         cmocka_unit_test(our_own_names_have_our_own_shapes),
         cmocka_unit_test(halves_become_the_floats_that_they_are),
         cmocka_unit_test(an_output_weight_must_be_the_token_table),
