@@ -183,6 +183,16 @@ static bool has_control_characters(const char *text)
     return false;
 }
 
+/* "s3:/bucket", "gs://bucket": a scheme, where a folder of that name would be made. */
+static bool is_address(const char *text)
+{
+    size_t size = 0;
+    while (isalnum((unsigned char)text[size]) || (size > 0 && strchr("+.-", text[size]) != NULL &&
+                                                  text[size] != '\0'))
+        size++;
+    return (size > 0 && strncmp(text + size, ":/", 2) == 0) || strstr(text, "://") != NULL;
+}
+
 static enum status read_path(const struct field *field, const char *text, const char *base_dir,
                              char *out, struct refusal *refusal)
 {
@@ -190,11 +200,12 @@ static enum status read_path(const struct field *field, const char *text, const 
     size_t used = 0;
     if (text[0] == '\0')
         return refuse_value(refusal, "write a path", "%s is empty", field->path);
-    if (text[0] == '~') {
-        return refuse_value(refusal, "write the whole path", "%s: '~' is not replaced in job files",
-                            field->path);
+    if (text[0] == '~' || text[0] == '$') {
+        return refuse_value(refusal, "write the whole path",
+                            "%s: '%.*s' is not replaced in job files", field->path,
+                            (int)strcspn(text, "/"), text);
     }
-    if (strstr(text, "://") != NULL) {
+    if (is_address(text)) {
         const char *way_out = field->kind == FIELD_STORE
                                   ? "write the path of a folder, or s3://bucket/prefix"
                                   : "copy or mount it where every node sees it, and write the path";
