@@ -362,6 +362,13 @@ static void flip_state(struct worker *w)
         fault_flip("trainer.moment", moment, w->layout.param_count);
 }
 
+/* Labels of a step; of training none is ignored. */
+static uint64_t targets_of(const struct worker *w)
+{
+    const int64_t context = w->train.dataset->context;
+    return (uint64_t)(w->options.job->train.global_batch * (context > 0 ? context : 1));
+}
+
 static const struct optimizer_peers *peers_of(const struct worker *w)
 {
     return w->stage != NULL ? stage_peers(w->stage) : ownership_peers(&w->ownership);
@@ -386,7 +393,8 @@ enum status step_update(struct worker *worker, uint64_t step, double lr,
                                             .loss_scale = w->scaler.scale,
                                             .may_overflow = w->settings.scaler.dynamic,
                                             .peers = peers_of(w),
-                                            .ties = ties };
+                                            .ties = ties,
+                                            .targets = targets_of(w) };
     backend_range_push(w->device.table, "update");
     enum status st = optimizer_update(w->optimizer, sum, &options, w->device.compute, out);
     backend_range_pop(w->device.table);

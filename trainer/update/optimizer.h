@@ -120,6 +120,9 @@ struct optimizer_step {
     bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC, as said there */
     const struct optimizer_peers *peers; /* NULL: without owners, or where this rank owns all */
     float *const *ties;                  /* as lane_add_ties takes them; or NULL */
+    /* Of the whole step, which has so many where no label is ignored: taken where the sum's float32
+     * doesn't count exactly any more. 0: not known. */
+    uint64_t targets;
 };
 
 struct optimizer_report {

@@ -8,8 +8,9 @@
 #include "trainer/update/optimizer.h"
 #include "trainer/update/optimizer_internal.h"
 
-#define STATISTICS_MOMENTUM 0.1f /* PyTorch's default of BatchNorm2d */
-#define CLIP_EPSILON        1e-6 /* clip_grad_norm_'s */
+#define STATISTICS_MOMENTUM 0.1f   /* PyTorch's default of BatchNorm2d */
+#define EXACT_COUNT         0x1p24 /* float32 has all whole numbers up to there */
+#define CLIP_EPSILON        1e-6   /* clip_grad_norm_'s */
 
 /* ---- what all have ---- */
 
@@ -135,6 +136,8 @@ static enum status examine_sum(struct optimizer *optimizer, const float *sum,
     if (st != ST_OK)
         return st;
     double targets = (double)scalars[SUM_TARGETS];
+    if (targets >= EXACT_COUNT && step->targets > 0)
+        targets = (double)step->targets;
     if (!(targets >= 1) || !(scalars[SUM_MICRO] >= 1))
         return ST_INVALID;
     double square = norm_squared(optimizer);

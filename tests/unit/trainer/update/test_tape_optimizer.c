@@ -246,6 +246,37 @@ static void the_loss_scale_divides_the_gradient(void **state)
     training_close(&scaled);
 }
 
+/* Beyond 2^24 a float32 has every second number only, or fewer. */
+static void more_targets_than_float32_counts_are_counted_exactly(void **state)
+{
+    (void)state;
+    static const struct {
+        float summed;
+        uint64_t known;
+        double wanted;
+    } cases[] = { { 100, 101, 100 },
+                  { 16777215, 5, 16777215 },
+                  { 16777216, 16777217, 16777217 },
+                  { 33554432, 33554433, 33554433 },
+                  { 33554432, 0, 33554432 } };
+    struct optimizer_options options = { .kind = OPTIMIZER_SGD };
+    struct training t;
+    open_model(&t, "mlp", &options);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct optimizer_step step = {
+            .lr = 0.1, .update = 1, .loss_scale = 1, .targets = cases[i].known
+        };
+        struct optimizer_report report = { 0 };
+        fill_sum(&t, 8, 2);
+        t.sum[t.layout.targets_at] = cases[i].summed;
+        t.sum[t.layout.loss_at] = 1000;
+        assert_int_equal(optimizer_update(t.optimizer, t.sum, &step, t.stream, &report), ST_OK);
+        assert_true(report.targets == cases[i].wanted);
+        assert_true(report.loss == 1000 / cases[i].wanted);
+    }
+    training_close(&t);
+}
+
 static void an_overflow_is_told_and_changes_nothing(void **state)
 {
     (void)state;
@@ -315,6 +346,7 @@ int main(void)
         cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
         cmocka_unit_test(what_does_not_decay_is_named_by_kind),
         cmocka_unit_test(the_loss_scale_divides_the_gradient),
+        cmocka_unit_test(more_targets_than_float32_counts_are_counted_exactly),
         cmocka_unit_test(an_overflow_is_told_and_changes_nothing),
         cmocka_unit_test(a_checkpoint_sees_every_element_once_and_by_name),
     };
