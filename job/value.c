@@ -187,8 +187,8 @@ static bool has_control_characters(const char *text)
 static bool is_address(const char *text)
 {
     size_t size = 0;
-    while (isalnum((unsigned char)text[size]) || (size > 0 && strchr("+.-", text[size]) != NULL &&
-                                                  text[size] != '\0'))
+    while (isalnum((unsigned char)text[size]) ||
+           (size > 0 && strchr("+.-", text[size]) != NULL && text[size] != '\0'))
         size++;
     return (size > 0 && strncmp(text + size, ":/", 2) == 0) || strstr(text, "://") != NULL;
 }
