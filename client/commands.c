@@ -409,13 +409,13 @@ static const struct command rows[] = {
       cmd_node_drain },
     { "node", "undrain", OPERAND_NODE, 1, 1, false, "NODE", "let a drained node take jobs again",
       NULL, "node undrain node3", NULL, cmd_node_undrain },
-    { "node", "invite", OPERAND_NONE, 0, 0, false, "[--uses N] [--valid TIME] -o FILE",
+    { "node", "invite", OPERAND_NONE, 0, 0, false, "[--uses N] [--valid TIME] --to FILE",
       "make a file with which machines join the cluster",
       "It holds the coordinator's addresses, its authority and a secret. On the other machine\n"
       "'cairn-agent --join FILE --name NAME' gets a certificate for that name by it. A "
       "coordinator\n"
       "that is started anew has forgotten its invites.",
-      "node invite -o gpu-07.invite\nnode invite --uses 16 --valid 1d -o rack.invite",
+      "node invite --to gpu-07.invite\nnode invite --uses 16 --valid 1d --to rack.invite",
       invite_options, cmd_node_invite },
     { "node", "forget", OPERAND_NODE, 1, 1, false, "NAME",
       "refuse a node's certificates from now on",

@@ -79,13 +79,20 @@ static bool was_meant(const struct reader *reader, const char *path)
     return false;
 }
 
+#define CHANGEABLE "workers.count can; with other values submit another job"
+
 static void refuse_key(struct reader *reader, const char *section, const struct tree_node *node)
 {
-    char meant[READER_PATH_BYTES];
+    char meant[READER_PATH_BYTES] = "";
     char keys[LIMIT_REASON / 2];
     char way_out[LIMIT_REASON];
     const char *where = section[0] == '\0' ? "" : " in ";
-    if (schema_suggest(section, node->key, meant, sizeof(meant))) {
+    const bool meant_one = schema_suggest(section, node->key, meant, sizeof(meant));
+    const bool counts = strcmp(meant, "workers.count") == 0 ||
+                        (strcmp(section, "workers") == 0 && strcmp(meant, "count") == 0);
+    if (reader->change && !(meant_one && counts)) {
+        (void)snprintf(way_out, sizeof(way_out), CHANGEABLE);
+    } else if (meant_one) {
         (void)snprintf(way_out, sizeof(way_out), "did you mean '%s'?", meant);
         note_meant(reader, section, meant);
     } else {
@@ -291,6 +298,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
 /* As read_job, of settings alone. */
 static enum status read_change(struct reader *reader, size_t set_count)
 {
+    reader->change = true;
     reader->tree.root = tree_add(&reader->tree, TREE_MAP, (struct job_place){ 0 });
     if (reader->tree.root == NULL)
         return ST_NO_MEMORY;
@@ -304,9 +312,8 @@ static enum status read_change(struct reader *reader, size_t set_count)
         const struct tree_node *node = reader->given[i].node;
         if (node == NULL || strcmp(fields[i].path, "workers.count") == 0)
             continue;
-        job_report_add(&reader->report, node->key_place,
-                       "workers.count can; with other values submit another job",
-                       "%s can't be changed in a running job", fields[i].path);
+        job_report_add(&reader->report, node->key_place, CHANGEABLE,
+                       "%s can't be changed in a job that was submitted", fields[i].path);
     }
     if (job_report_empty(&reader->report) && !reader_has(reader, "workers.count")) {
         job_report_add(&reader->report, (struct job_place){ 0 }, "write workers.count=NUMBER",

@@ -122,9 +122,10 @@ static bool share_stage(struct reader *reader, uint32_t stage, uint32_t offset)
     if (reader->stage_count > 0)
         place = reader->stages[stage].place;
     if (workers > lanes) {
-        (void)snprintf(way_out, sizeof(way_out),
-                       "set train.lanes to %lld or more, or give each stage %lld workers or fewer",
-                       workers, lanes);
+        reader_lanes_for(reader, workers, way_out);
+        const size_t used = strlen(way_out);
+        (void)snprintf(way_out + used, sizeof(way_out) - used,
+                       "the workers of each stage to %lld or fewer", lanes);
         job_report_add(&reader->report, place, way_out,
                        "%lld workers of a stage can't share %lld lanes: each carries at least one",
                        workers, lanes);

@@ -71,3 +71,29 @@ void reader_mistake(struct reader *reader, const char *path, const char *way_out
     va_end(args);
     job_report_add(&reader->report, reader_place(reader, path), way_out, "%s", cause);
 }
+
+void reader_divisors(int64_t number, int64_t lowest, int64_t highest, char *out, size_t capacity)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int64_t i = lowest, shown = 0; i <= number && i <= highest && shown < 12; i++) {
+        if (number % i != 0)
+            continue;
+        int size =
+            snprintf(out + used, capacity - used, "%s%lld", used > 0 ? ", " : "", (long long)i);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+        shown++;
+    }
+}
+
+void reader_lanes_for(const struct reader *reader, int64_t workers, char out[LIMIT_REASON])
+{
+    char lanes[160];
+    reader_divisors(reader->job.train.global_batch, workers, LIMIT_LANES, lanes, sizeof(lanes));
+    /* No more workers than samples of a batch. */
+    (void)snprintf(out, LIMIT_REASON, "set %s%s%s",
+                   lanes[0] == '\0' ? "" : "train.lanes to one of ", lanes,
+                   lanes[0] == '\0' ? "" : ", or ");
+}

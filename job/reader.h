@@ -26,6 +26,7 @@ struct reader {
     const char *allowed; /* job_parse_within; NULL: all paths */
     const struct job_look *look;
     bool taken;
+    bool change; /* settings of a job that is there already, no file */
     struct job job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
@@ -63,6 +64,12 @@ void reader_refuse(struct reader *reader, struct job_place place, const struct r
 /* A mistake at a key, or where it is missing. */
 void reader_mistake(struct reader *reader, const char *path, const char *way_out,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* "1, 2, 4, 8": divisors of a number from one on, the first few. */
+void reader_divisors(int64_t number, int64_t lowest, int64_t highest, char *out, size_t capacity);
+/* A way out for so many workers: "set train.lanes to one of 3, 11, 33, or ", with what else would
+ * do to come behind it; "set " where no number of lanes does. */
+void reader_lanes_for(const struct reader *reader, int64_t workers, char out[LIMIT_REASON]);
 
 /* ---- lists.c ---- */
 

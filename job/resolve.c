@@ -6,23 +6,6 @@
 #include "common/check.h"
 #include "job/reader.h"
 
-/* "1, 2, 4, 8": divisors of a number, the first few. */
-static void list_divisors(int64_t number, int64_t highest, char *out, size_t capacity)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int64_t i = 1, shown = 0; i <= number && i <= highest && shown < 12; i++) {
-        if (number % i != 0)
-            continue;
-        int size =
-            snprintf(out + used, capacity - used, "%s%lld", used > 0 ? ", " : "", (long long)i);
-        if (size < 0 || (size_t)size >= capacity - used)
-            return;
-        used += (size_t)size;
-        shown++;
-    }
-}
-
 /* The job's lanes; false: they can't be said. */
 static bool resolve_lanes(struct reader *reader)
 {
@@ -40,7 +23,7 @@ static bool resolve_lanes(struct reader *reader)
         return true;
     char divisors[160];
     char way_out[LIMIT_REASON];
-    list_divisors(batch, LIMIT_LANES, divisors, sizeof(divisors));
+    reader_divisors(batch, 1, LIMIT_LANES, divisors, sizeof(divisors));
     (void)snprintf(way_out, sizeof(way_out), "lanes that do: %s", divisors);
     reader_mistake(reader, "train.lanes", way_out,
                    "%lld lanes don't divide a global batch of %lld evenly",
@@ -92,7 +75,7 @@ static void resolve_micro_batch(struct reader *reader)
         return;
     char way_out[LIMIT_REASON];
     char divisors[160];
-    list_divisors(lane, lane, divisors, sizeof(divisors));
+    reader_divisors(lane, 1, lane, divisors, sizeof(divisors));
     (void)snprintf(way_out, sizeof(way_out), "a lane has %lld samples; take one of: %s",
                    (long long)lane, divisors);
     if (has_micro && has_accumulate) {
@@ -198,9 +181,10 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
         return;
     if (job->workers.count > job->train.lanes) {
         char way_out[LIMIT_REASON];
-        (void)snprintf(way_out, sizeof(way_out),
-                       "set train.lanes to %lld or more, or workers.count to %lld or less",
-                       (long long)job->workers.count, (long long)job->train.lanes);
+        reader_lanes_for(reader, job->workers.count, way_out);
+        const size_t used = strlen(way_out);
+        (void)snprintf(way_out + used, sizeof(way_out) - used, "workers.count to %lld or less",
+                       (long long)job->train.lanes);
         reader_mistake(reader, "workers.count", way_out,
                        "%lld workers can't share %lld lanes: each carries at least one",
                        (long long)job->workers.count, (long long)job->train.lanes);
@@ -304,7 +288,7 @@ static void resolve_text_model(struct reader *reader)
     if (good && model->width % model->heads != 0) {
         char heads[160];
         char way_out[LIMIT_REASON];
-        list_divisors(model->width, 1024, heads, sizeof(heads));
+        reader_divisors(model->width, 1, 1024, heads, sizeof(heads));
         (void)snprintf(way_out, sizeof(way_out), "heads that do: %s", heads);
         reader_mistake(reader, reader_has(reader, "model.heads") ? "model.heads" : "model.width",
                        way_out, "%lld heads don't divide a width of %lld evenly",

@@ -9,7 +9,7 @@ struct job_file {
     const char *name; /* as given; "-": standard input */
     char *text;       /* owned */
     size_t size;
-    char base_dir[PATH_MAX]; /* where relative paths start (job/yaml/source.h) */
+    char base_dir[PATH_MAX]; /* where relative paths start (job/yaml/input.h) */
 };
 
 /* Reports what goes wrong. out->text: free(), whatever comes back. */

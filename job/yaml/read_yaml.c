@@ -234,7 +234,11 @@ static bool yaml_alias(struct yaml *yaml, struct fy_event *event)
         place.at--;
         place.size++;
     }
-    yaml_refuse_use(yaml, place, "aliases", "write the value out");
+    yaml_refuse_use(yaml, place, "aliases",
+                    yaml->source > 0
+                        ? "a value that begins with '*' wants quotes of its own: --set "
+                          "'KEY=\"*.bin\"'"
+                        : "write the value out");
     yaml->tree->complete = false; /* what it stands for is not missing */
     if (wants_key(yaml))
         return false;

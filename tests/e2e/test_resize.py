@@ -144,7 +144,7 @@ REFUSALS = [
     ("workers.count=0", 2, "write a number from 1 to 1024"),
     ("workers.count=many", 2, "workers.count must be a whole number; it is 'many'"),
     ("workers.cuont=3", 2, "did you mean 'count'?"),
-    ("train.lanes=8", 2, "train.lanes can't be changed in a running job"),
+    ("train.lanes=8", 2, "train.lanes can't be changed in a job that was submitted"),
     ("nonsense", 2, "a setting is key=value"),
 ]
 

@@ -7,7 +7,7 @@
 #include "common/cleanup.h"
 #include "common/io.h"
 #include "job/job.h"
-#include "job/yaml/source.h"
+#include "job/yaml/input.h"
 #include "trainer/alone/import.h"
 #include "trainer/alone/preview.h"
 #include "trainer/loop/loop.h"
@@ -33,17 +33,17 @@ static void print_metrics(void *arg, const struct session_row *row)
 
 static enum status read_job_file(const struct local_options *options, struct job *out)
 {
-    struct job_source source;
+    struct job_input input;
     struct reason why = { "" };
-    enum status st = job_source_read(options->job_path, &source, &why);
+    enum status st = job_input_read(options->job_path, &input, &why);
     if (st != ST_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
         return ST_CONFIG;
     }
-    auto_free char *text = source.text;
+    auto_free char *text = input.text;
     auto_buf struct buf errors;
     buf_init(&errors, ERRORS_MAX);
-    st = job_parse(text, source.size, options->job_path, source.base_dir, options->sets,
+    st = job_parse(text, input.size, options->job_path, input.base_dir, options->sets,
                    options->set_count, out, &errors);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s", errors.size > 0 ? errors.data : status_string(st));

@@ -266,7 +266,8 @@ static void other_changes_are_refused_with_a_way_out(void **state)
     } cases[] = {
         { { NULL }, "set:1:1: nothing is to be changed\n  write workers.count=NUMBER\n" },
         { { "train.lanes=8" },
-          "set:1:7: train.lanes can't be changed in a running job\n  train.lanes=8\n"
+          "set:1:7: train.lanes can't be changed in a job that was submitted\n  "
+          "train.lanes=8\n"
           "        ^~~~~\n  workers.count can; with other values submit another job\n" },
         { { "workers.cuont=3" },
           "set:1:9: unknown key 'cuont' in workers\n  workers.cuont=3\n          ^~~~~\n"
@@ -274,6 +275,9 @@ static void other_changes_are_refused_with_a_way_out(void **state)
         { { "num_workers=3" },
           "set:1:1: unknown key 'num_workers'\n  num_workers=3\n  ^~~~~~~~~~~\n"
           "  did you mean 'workers.count'?\n" },
+        { { "lr=0.1" },
+          "set:1:1: unknown key 'lr'\n  lr=0.1\n  ^~\n"
+          "  workers.count can; with other values submit another job\n" },
         { { "workers.count=0" },
           "set:1:15: workers.count can't be 0\n  workers.count=0\n                ^\n"
           "  write a number from 1 to 1024\n" },

@@ -1,4 +1,4 @@
-#include "job/yaml/source.h"
+#include "job/yaml/input.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static enum status refuse(const char *name, const char *what, struct reason *why
     return ST_CONFIG;
 }
 
-static enum status read_all(int fd, const char *name, struct job_source *out, struct reason *why)
+static enum status read_all(int fd, const char *name, struct job_input *out, struct reason *why)
 {
     char piece[PIECE_BYTES];
     auto_buf struct buf text;
@@ -59,11 +59,11 @@ static bool find_base(const char *name, bool regular, char out[PATH_MAX])
     return true;
 }
 
-enum status job_source_read(const char *name, struct job_source *out, struct reason *why)
+enum status job_input_read(const char *name, struct job_input *out, struct reason *why)
 {
     const bool input = strcmp(name, "-") == 0;
     struct stat info;
-    *out = (struct job_source){ .text = NULL };
+    *out = (struct job_input){ .text = NULL };
     auto_close int file = input ? -1 : open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     const int fd = input ? STDIN_FILENO : file;
     if (fd < 0 || fstat(fd, &info) != 0)

@@ -9,7 +9,7 @@
 #include "common/reason.h"
 #include "common/status.h"
 
-struct job_source {
+struct job_input {
     char *text; /* owned, NUL-terminated */
     size_t size;
     char base_dir[PATH_MAX]; /* of relative paths: the file's folder; of a pipe the current one */
@@ -20,5 +20,4 @@ struct job_source {
  * Errors: ST_CONFIG     why says what is wrong with it, name first
  *         ST_NO_MEMORY  the same
  */
-MUST_CHECK enum status job_source_read(const char *name, struct job_source *out,
-                                       struct reason *why);
+MUST_CHECK enum status job_input_read(const char *name, struct job_input *out, struct reason *why);
