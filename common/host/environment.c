@@ -116,9 +116,10 @@ void environment_name_left_out(char *out, unsigned capacity)
     size_t at = 0;
     out[0] = '\0';
     for (char **v = environ; v != NULL && *v != NULL && at < capacity; v++) {
-        if (environment_is_left_out(*v))
+        if (environment_is_left_out(*v)) {
             at += (size_t)snprintf(out + at, capacity - at, "%s%.*s", at > 0 ? " " : "",
                                    (int)strcspn(*v, "="), *v);
+        }
     }
 }
 

@@ -86,16 +86,26 @@ def test_an_error_that_no_audit_within_the_job_can_see_is_found():
             assert ("OTHER BITS" in done.stdout) == (i == after)
 
 
-def test_a_job_of_as_many_files_as_are_named_can_be_audited(home):
-    folder = home.dir.joinpath("d" * 240, "e" * 240, "f" * 240)
+def many_files(home, letter):
+    """A job of as many files as are named, with names of 1000 bytes that end in such letters."""
+    folder = home.dir.joinpath("d" * 240, "e" * 240, f"{ord(letter):f<240}")
     folder.mkdir(parents=True)
     for i in range(512):
-        name = f"{'train' if i < 256 else 'eval'}{i:03}".ljust(1000 - len(str(folder)), "g")
+        name = f"{'train' if i < 256 else 'eval'}{i:03}".ljust(1000 - len(str(folder)), letter)
         (folder / name).write_bytes(struct.pack("<64H", *range(64)))
     text = (ROOT / "examples/gpt2-124m.yaml").read_text(encoding="utf-8")
     for was, small in SMALLER:
         text = re.sub(was, small, text)
-    job = home.submit(text, data__train__path=f"'{folder}/train*'", data__eval__path=f"'{folder}/eval*'")
+    return home.submit(text, data__train__path=f"'{folder}/train*'", data__eval__path=f"'{folder}/eval*'")
+
+
+def test_names_of_data_that_are_too_long_are_told(home):
+    shown = home.wait_state(many_files(home, '"'), "FAILED")  # a letter that takes two in JSON
+    assert "move them to a folder with a short name" in shown["reason"], shown["reason"]
+
+
+def test_a_job_of_as_many_files_as_are_named_can_be_audited(home):
+    job = many_files(home, "g")
     home.digest(job)
     done = audit(home, f"{job}@2..4")
     assert done.returncode == 0 and "the same bits" in done.stdout, (done.stdout, done.stderr)

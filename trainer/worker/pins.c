@@ -42,8 +42,9 @@ enum status worker_pins(struct worker *worker, struct buf *out, struct reason *r
         st = append_data_pins(worker, out);
     if (st == ST_OK)
         st = buf_append_text(out, "}");
-    if (st == ST_FULL)
-        reason_set(reason, "the names of the data's files are too long: move them to a folder with "
-                           "a short name");
-    return st;
+    if (st != ST_FULL)
+        return st;
+    reason_set(reason, "the names of the data's files are too long: move them to a folder with a "
+                       "short name");
+    return ST_CONFIG;
 }

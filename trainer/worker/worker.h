@@ -224,6 +224,6 @@ MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);
 /* Room for the pins: implementations of all ops, and the files of both splits that are named. */
 #define WORKER_PINS_MAX ((size_t)64 * 1024 + (size_t)2 * TOKENS_NAMED * (LIMIT_PATH + 64))
 /* Pins: what bits depend on beside the job, as a JSON object. Waits for the data, which are among
- * them. out is of WORKER_PINS_MAX and appended to. ST_FULL: names with too many characters that
+ * them. out is of WORKER_PINS_MAX and appended to. ST_CONFIG: names with too many characters that
  * JSON escapes. */
 MUST_CHECK enum status worker_pins(struct worker *worker, struct buf *out, struct reason *reason);
