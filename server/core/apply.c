@@ -270,6 +270,12 @@ static void perform_action(struct core *core, struct core_job *job,
     }
 }
 
+static uint64_t agent_of(void *arg, const char *name)
+{
+    const struct core_node *node = core_node_at(arg, name);
+    return node ? node->agent : 0;
+}
+
 static void carry_out(struct core *core, struct core_job *job, const struct machine_event *event)
 {
     CHECK(core->applying);
@@ -321,6 +327,7 @@ enum status core_apply(struct core *core, struct core_job *job, struct machine_e
         return kill_unreadable(core, job, event);
     core->applying = true;
     enum status st = machine_apply(&job->m, event, &core->actions);
+    shun_identify(&job->m.shunned, agent_of, core);
     core_note_ended(job);
     bool changed = core->actions.count > 0 || job->m.dirty || event->kind != MACHINE_EV_TICK;
     if (st == ST_OK && changed)

@@ -247,11 +247,12 @@ enum core_stay { CORE_STAYS, CORE_LEAVES, CORE_LEFT };
 struct core_node {
     char name[LIMIT_NAME];
     char device[32], version[32], host[LIMIT_NAME], boot_id[64];
-    char net[PLACE_NET];   /* of host */
-    uint32_t ports;        /* where its workers may listen; 0: any */
-    uint32_t probe_port;   /* at host: where the path to it is tried; 0: nowhere */
-    uint64_t started_ms;   /* of its agent, since boot; 0: not said */
-    char rival[96];        /* another agent that wants this name, and was told to wait; or "" */
+    char net[PLACE_NET]; /* of host */
+    uint32_t ports;      /* where its workers may listen; 0: any */
+    uint32_t probe_port; /* at host: where the path to it is tried; 0: nowhere */
+    uint64_t started_ms; /* of its agent, since boot; 0: not said */
+    uint64_t agent;      /* a number of that agent, by boot, start and version; 0: none was here */
+    char rival[96];      /* another agent that wants this name, and was told to wait; or "" */
     struct core_gpu *gpus; /* slots + i is the number of GPU i, of device "cuda"; owned */
     uint32_t slots;        /* of `device`, numbers 0 and up */
     uint32_t gpu_count;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TOLD_BYTES 150 /* of names, times and reasons, before the last one that is told */
+
 static struct shun *find(const struct shun_list *shuns, const char *node, enum shun_why why)
 {
     for (uint32_t i = 0; i < shuns->count; i++) {
@@ -38,6 +40,8 @@ bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint
     if (known) {
         known->since = wall;
         known->kind = kind;
+        known->agent = 0;
+        shuns->unnamed = true;
         return false;
     }
     if (!shun_resize(shuns, shuns->count + 1))
@@ -47,6 +51,7 @@ bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint
     added->why = why;
     added->kind = kind;
     added->since = wall;
+    shuns->unnamed = true;
     return true;
 }
 
@@ -63,7 +68,8 @@ bool shun_knows(const struct shun_list *shuns, const char *node)
     return known;
 }
 
-bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall)
+/* How long it still holds; 0: not any more. */
+static int64_t time_left(const struct shun *shun, int64_t wall)
 {
     static const int64_t times[] = {
         [SHUN_PINS] = SHUN_PINS_MS,
@@ -71,8 +77,14 @@ bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why w
         [SHUN_DATA] = SHUN_DATA_MS,
         [SHUN_SLOW] = SHUN_SLOW_MS,
     };
+    const int64_t time = times[shun->why], age = wall - shun->since;
+    return age > -time && age < time ? time - age : 0;
+}
+
+bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall)
+{
     const struct shun *known = find(shuns, node, why);
-    return known && wall - known->since < times[why];
+    return known && time_left(known, wall) > 0;
 }
 
 uint32_t shun_count(const struct shun_list *shuns, enum shun_why why)
@@ -130,16 +142,70 @@ bool shun_drop_kind(struct shun_list *shuns, uint32_t kind)
     return dropped;
 }
 
-bool shun_drop_node(struct shun_list *shuns, const char *node)
+bool shun_renew(struct shun_list *shuns, const char *node, uint64_t agent)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < shuns->count; i++) {
-        if (strcmp(shuns->list[i].node, node) != 0)
-            shuns->list[kept++] = shuns->list[i];
+        const struct shun *one = &shuns->list[i];
+        if (strcmp(one->node, node) != 0 || (one->agent != 0 && one->agent == agent))
+            shuns->list[kept++] = *one;
     }
     const bool dropped = kept < shuns->count;
     shuns->count = kept;
     return dropped;
+}
+
+void shun_identify(struct shun_list *shuns, uint64_t (*of)(void *arg, const char *node), void *arg)
+{
+    for (uint32_t i = 0; shuns->unnamed && i < shuns->count; i++) {
+        struct shun *one = &shuns->list[i];
+        if (one->agent == 0)
+            one->agent = of(arg, one->node);
+    }
+    shuns->unnamed = false;
+}
+
+void shun_clear(struct shun_list *shuns)
+{
+    shuns->count = 0;
+}
+
+void shun_resume(struct shun_list *shuns, int64_t wall)
+{
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        struct shun *one = &shuns->list[i];
+        if (one->since > wall)
+            one->since = wall;
+    }
+}
+
+void shun_tell(const struct shun_list *shuns, int64_t wall, struct reason *out)
+{
+    static const char *const whys[] = {
+        [SHUN_PINS] = "its pins differ",
+        [SHUN_FAILED] = "it failed there",
+        [SHUN_DATA] = "its data differ",
+        [SHUN_SLOW] = "it was slow there",
+    };
+    char text[LIMIT_REASON] = "";
+    size_t used = 0;
+    uint32_t more = 0;
+    for (uint32_t i = 0; i < shuns->count; i++) {
+        const struct shun *one = &shuns->list[i];
+        const int64_t left = time_left(one, wall);
+        if (left > 0 && used < TOLD_BYTES) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%.60s for %lld min (%s)",
+                                     used ? ", " : "", one->node, (long long)(left + 59999) / 60000,
+                                     whys[one->why]);
+        } else {
+            more += left > 0;
+        }
+    }
+    if (more > 0) {
+        reason_set(out, "%s, and %u more", text, more);
+    } else {
+        reason_set(out, "%s", text);
+    }
 }
 
 void shun_release(struct shun_list *shuns)

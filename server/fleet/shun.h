@@ -3,8 +3,13 @@
  * by the node's fault, or was slow there. An entry holds for a time, then the node is tried again;
  * it stays in the list until it is dropped, so that a second failure is known as one.
  *
+ * An entry is about a node as it was: about the agent that was there, which has the settings that
+ * workers get. Another agent of that name voids it (shun_renew), across restarts of the coordinator
+ * too; so does a person who resumes the job.
+ *
  * Bounded by LIMIT_NODES for each reason. Memory: shun_release; without memory a node isn't added,
- * and is tried again. Times: Unix ms, as the list is journalled.
+ * and is tried again. Times: Unix ms, as the list is journalled; a clock that was ahead makes none
+ * hold for longer than twice its time, and after a start (shun_resume) once.
  */
 #pragma once
 
@@ -28,11 +33,13 @@ struct shun {
     enum shun_why why;
     uint32_t kind; /* of the failure; the owner's */
     int64_t since;
+    uint64_t agent; /* that was there; 0: it isn't known yet */
 };
 
 struct shun_list {
     struct shun *list;
     uint32_t count, capacity;
+    bool unnamed; /* an agent isn't known yet */
 };
 
 /* From now on. true: the node was not in the list for that reason. kind: with SHUN_FAILED. */
@@ -52,8 +59,17 @@ bool shun_drop_kind(struct shun_list *shuns, uint32_t kind);
 const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
 /* For whatever reason, and however long ago. */
 bool shun_knows(const struct shun_list *shuns, const char *node);
-/* For whatever reason. true: it was in the list. */
-bool shun_drop_node(struct shun_list *shuns, const char *node);
+/* This agent is at that node: entries about another one, or about one that isn't known, go. true:
+ * there were some. */
+bool shun_renew(struct shun_list *shuns, const char *node, uint64_t agent);
+/* Of each entry whose agent isn't known: that is what `of` says, 0: it doesn't know, either. */
+void shun_identify(struct shun_list *shuns, uint64_t (*of)(void *arg, const char *node), void *arg);
+/* All of them: somebody says that things are right now. */
+void shun_clear(struct shun_list *shuns);
+/* None begins later than now. */
+void shun_resume(struct shun_list *shuns, int64_t wall);
+/* "n for 58 min (its pins differ), ..." of those that hold; "": none does. */
+void shun_tell(const struct shun_list *shuns, int64_t wall, struct reason *out);
 /* Room for `count` entries that the caller fills in. false: no memory, or too many. */
 bool shun_resize(struct shun_list *shuns, uint32_t count);
 void shun_release(struct shun_list *shuns);

@@ -132,10 +132,8 @@ static const struct field recovery_fields[] = {
 };
 
 static const struct field shun_fields[] = {
-    FIELD(shun, node, TEXT),
-    FIELD(shun, why, ENUM),
-    FIELD(shun, kind, U32),
-    FIELD(shun, since, I64),
+    FIELD(shun, node, TEXT), FIELD(shun, why, ENUM),  FIELD(shun, kind, U32),
+    FIELD(shun, since, I64), FIELD(shun, agent, U64),
 };
 
 static const struct field rank_fields[] = {

@@ -31,6 +31,18 @@ static struct machine_ckpt *restored_ckpt(struct machine *m)
                                       : machine_ckpt_at(m, m->restore.step, m->restore.generation);
 }
 
+bool machine_unsuspect(struct machine *m, const char *node)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < m->suspect_count; i++) {
+        if (strcmp(m->suspects[i], node) != 0)
+            memmove(m->suspects[kept++], m->suspects[i], sizeof m->suspects[0]);
+    }
+    const bool dropped = kept < m->suspect_count;
+    m->suspect_count = kept;
+    return dropped;
+}
+
 /* Its memory or its way to the store may be bad: the next workers go elsewhere, if there is
  * room. Of too many the oldest is forgotten. */
 static void suspect_node(struct machine *m, const char *node)

@@ -18,7 +18,8 @@ enum machine_event_kind {
     MACHINE_EV_WAITING, /* waiting         there are none */
     MACHINE_EV_STORE,   /* answer          to what it was asked */
     MACHINE_EV_NOWHERE, /* -               no node is left but those where it failed */
-    MACHINE_EV_NODE,    /* node            it was started anew: what was held against it is void */
+    MACHINE_EV_NODE,    /* node            an agent is there: what was held against it is void, but
+                         *                 where it was about this very agent */
     MACHINE_EV_LEAVING, /* leaving         the node of `rank` takes no workers any more, or none of
                          *                 this job, where `rank` is a spare */
     MACHINE_EV_NOTE,    /* note            something that people should know */
@@ -155,6 +156,8 @@ struct machine_event {
         } waiting;
         struct {
             const char *name;
+            uint64_t agent;
+            bool renewed; /* it is another one than before, as far as is known */
         } node;
         struct {
             const char *why; /* with the node's name, and how long it waits */

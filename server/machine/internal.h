@@ -285,6 +285,9 @@ const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step)
 
 /* ---- damage.c: checkpoints read back; a store that is away ---- */
 
+/* It isn't suspected of reading badly any more. true: it was. */
+bool machine_unsuspect(struct machine *m, const char *node);
+
 /* Whether the store is away, from an answer of it. */
 void machine_note_away(struct machine_turn *t);
 /* A worker can't restore from the checkpoint that it was given: that is read here, with those that

@@ -423,6 +423,19 @@ uint32_t core_drain_saved(const struct core *core)
 
 /* ---- lists ---- */
 
+/* Until when it keeps away from which nodes, and how that ends before. */
+static void add_shunned(const struct core *core, const struct core_job *job, struct reason *out)
+{
+    struct reason told = { "" }, before = *out;
+    shun_tell(&job->m.shunned, clock_wall_ms(core->options.clock), &told);
+    if (told.text[0]) {
+        reason_set(out,
+                   "%.220s; keeps away from %s; at once with an agent that is started anew there, "
+                   "or by cairn pause and cairn resume",
+                   before.text, told.text);
+    }
+}
+
 void core_reason(const struct core *core, const struct core_job *job, struct reason *out)
 {
     const bool wants = core_job_queues(job) && machine_wants_slots(&job->m, core_now(core));
@@ -436,6 +449,8 @@ void core_reason(const struct core *core, const struct core_job *job, struct rea
                    other->m.state == MACHINE_QUEUED ? "was submitted before" : "is under way");
     } else {
         reason_set(out, "%s", job->m.reason);
+        if (wants)
+            add_shunned(core, job, out);
     }
 }
 

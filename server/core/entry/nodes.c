@@ -87,17 +87,22 @@ static void take_absent(struct core *core, struct core_node *node,
     }
 }
 
-/* Its machine was started anew, or its agent is another one: nothing is held against it. */
-static void forgive_node(struct core *core, struct core_node *node)
+/* What is held against a node is so against the agent that was there, with its settings. renewed:
+ * its machine was started anew, or its agent is another one. */
+static void forgive_node(struct core *core, struct core_node *node, bool renewed)
 {
-    fleet_forgive(&node->record);
-    core_node_moved(core, node);
+    if (renewed) {
+        fleet_forgive(&node->record);
+        core_node_moved(core, node);
+    }
     for (size_t j = core->live.count; j > 0; j--) { /* whoever is over by this leaves the list */
         struct core_job *job = core->live.list[j - 1].value;
-        if (!shun_knows(&job->m.shunned, node->name))
+        if (!shun_knows(&job->m.shunned, node->name) && job->m.suspect_count == 0)
             continue;
         struct machine_event event = core_event(core, MACHINE_EV_NODE);
         event.node.name = node->name;
+        event.node.agent = node->agent;
+        event.node.renewed = renewed;
         (void)core_apply(core, job, &event);
     }
 }
@@ -174,6 +179,18 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
     return node;
 }
 
+/* FNV-1a; never 0. */
+static uint64_t number_agent(const struct core_node *node)
+{
+    char text[sizeof node->boot_id + sizeof node->version + 32];
+    uint64_t hash = 1469598103934665603u;
+    (void)snprintf(text, sizeof text, "%s %llu %s", node->boot_id,
+                   (unsigned long long)node->started_ms, node->version);
+    for (const char *p = text; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+    return hash | 1;
+}
+
 /* Of an agent that has the name now; an older one loses its stream. true: it is another agent than
  * was known, or of a machine that was started anew. */
 static bool take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
@@ -205,6 +222,7 @@ static bool take_seat(struct core *core, struct core_conn *conn, struct core_nod
     (void)snprintf(node->version, sizeof node->version, "%.31s", hello->version);
     (void)snprintf(node->host, sizeof node->host, "%s", hello->host[0] ? hello->host : "127.0.0.1");
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
+    node->agent = number_agent(node);
     place_net(node->host, node->boot_id, node->net);
     node->ports = hello->ports;
     node->usage_known = false;
@@ -233,8 +251,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
     core_note_heard(core, node);
-    if (renewed)
-        forgive_node(core, node);
+    forgive_node(core, node, renewed);
     if (hello->leaving)
         core_node_leaving(core, node, hello->leaving);
     core_node_renamed(core, node, hello);

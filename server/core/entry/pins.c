@@ -1,4 +1,5 @@
 /* What bits depend on: of the job, and of a worker that is ready. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,59 @@ static void name_file(const char *data, const char *known, const char *node, str
     reason_set(out, "node %s: the data are not those that the job began with: other files", node);
 }
 
+/* "KEY.KEY", how deep they may be nested. */
+#define KEY_BYTES 128
+#define KEY_DEPTH 8
+
+static void print_value(const json_t *value, char out[96])
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+    (void)snprintf(out, 96, "%.90s", text ? text : value ? "?" : "nothing");
+    free(text);
+}
+
+/* The first member, by its key, that is another one: its whole key, and both values. */
+static bool find_difference(const json_t *is, const json_t *was, char key[KEY_BYTES], int depth,
+                            struct reason *out)
+{
+    const size_t size = strlen(key);
+    const char *name;
+    json_t *of;
+    if (json_equal(is, was))
+        return false;
+    if (!json_is_object(is) || !json_is_object(was) || depth == KEY_DEPTH) {
+        char now[96], before[96];
+        print_value(is, now);
+        print_value(was, before);
+        reason_set(out, "%s is %s, was %s", key, now, before);
+        return true;
+    }
+    for (int both = 0; both < 2; both++) { /* what is there, then what isn't any more */
+        json_object_foreach(both == 0 ? (json_t *)is : (json_t *)was, name, of)
+        {
+            (void)snprintf(key + size, KEY_BYTES - size, "%s%s", size ? "." : "", name);
+            if (find_difference(json_object_get(is, name), json_object_get(was, name), key,
+                                depth + 1, out))
+                return true;
+        }
+    }
+    key[size] = '\0';
+    return false;
+}
+
+static void name_difference(const char *pins, const char *known, struct reason *out)
+{
+    json_t *is = json_loads(pins, 0, NULL), *was = json_loads(known, 0, NULL);
+    char key[KEY_BYTES] = "";
+    struct reason found = { "" };
+    if (is && was)
+        (void)find_difference(is, was, key, 0, &found);
+    reason_set(out, "what bits depend on differs from the job's first formation%s%.380s",
+               found.text[0] ? ": " : "", found.text);
+    json_decref(is);
+    json_decref(was);
+}
+
 /* Nothing was computed yet, and these pins are the first of the formation: what an earlier one was
  * told doesn't bind. */
 static bool is_first(const struct core_job *job)
@@ -90,12 +144,6 @@ void core_compare_pins(struct core *core, struct core_job *job, const char *pins
         ready->data_differ = out->text;
         return;
     }
-    size_t at = 0;
-    while (pins[at] && pins[at] == job->pins[at])
-        at++;
-    size_t from = at > 40 ? at - 40 : 0;
-    reason_set(out,
-               "what bits depend on differs from the job's first formation: '%.80s' was '%.80s'",
-               pins + from, job->pins + from);
+    name_difference(pins, job->pins, out);
     ready->pins_differ = out->text;
 }

@@ -130,7 +130,8 @@ static void on_waiting(struct machine_turn *t)
 static void on_node(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (!shun_drop_node(&m->shunned, t->ev->node.name))
+    const bool forgot = t->ev->node.renewed && machine_unsuspect(m, t->ev->node.name);
+    if (!shun_renew(&m->shunned, t->ev->node.name, t->ev->node.agent) && !forgot)
         return;
     m->dirty = true;
     machine_act(t, MACHINE_ACT_SCHEDULE);
@@ -415,6 +416,7 @@ void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine
     out->count = 0;
     struct machine_turn t = { .m = m, .out = out, .now = now, .wall = wall };
     machine_recovery_resume(&t);
+    shun_resume(&m->shunned, wall);
     m->accounts.at = now;
     m->watched_at = now;
     m->grace_until = now + MACHINE_GRACE_MS;

@@ -128,7 +128,8 @@ static enum status ask_resume(struct machine_turn *t)
     m->budget.barren = 0;
     m->budget.own = 0;
     m->budget.used = 0;
-    shun_drop(&m->shunned, SHUN_FAILED);
+    shun_clear(&m->shunned); /* whoever asks may have put them right */
+    m->suspect_count = 0;
     m->retry_at = 0;
     m->probed = false; /* who knows what was done to the store meanwhile */
     machine_set_reason(m, "%s", "");

@@ -232,6 +232,24 @@ static struct core_job *submit_waiting(struct core_world *w, const char *file)
     return job;
 }
 
+/* Says hello, and nothing more. */
+static void join_with(struct core_world *w, struct far_end *agent, const char *node, uint32_t slots)
+{
+    Cairn__V1__AgentHello hello = far_agent_hello(node, "boot-1");
+    hello.slots = slots;
+    far_open(agent, "");
+    far_say_hello(w, agent, &hello);
+}
+
+/* The agent that a node will have: an entry about another one ends with its hello. */
+static uint64_t agent_to_come(struct core_world *w, const char *node)
+{
+    struct far_end agent;
+    join_with(w, &agent, node, 0);
+    far_close_agent(w, &agent);
+    return core_node_at(w->core, node)->agent;
+}
+
 /* There are two nodes of one slot, and a job of one or two workers has failed on "bad", which is
  * remembered for three more seconds. */
 static struct core_job *submit_shunning(struct core_world *w, const char *before,
@@ -241,14 +259,13 @@ static struct core_job *submit_shunning(struct core_world *w, const char *before
     if (before)
         assert_non_null(submit_waiting(w, before));
     struct core_job *job = submit_waiting(w, fewer);
+    const uint64_t agent = agent_to_come(w, "bad");
     (void)shun_add(&job->m.shunned, "bad", SHUN_FAILED, MACHINE_FAULT_PROCESS,
                    clock_wall_ms(&w->clock) - SHUN_FAILED_MS + 3000);
+    job->m.shunned.list[0].agent = agent;
     for (int i = 0; i < 2; i++) {
         const int next = before ? i : 1 - i; /* the one before takes the good one */
-        Cairn__V1__AgentHello hello = far_agent_hello(names[next], "boot-1");
-        hello.slots = 1;
-        far_open(&nodes[next], "");
-        far_say_hello(w, &nodes[next], &hello);
+        join_with(w, &nodes[next], names[next], 1);
         core_pass(w, 1);
     }
     return job;
@@ -415,6 +432,88 @@ static void what_a_worker_said_last_is_told_in_words(void **state)
     }
 }
 
+/* ---- a node that has other pins, for a while ---- */
+
+/* The agent of "n", as its start makes it. */
+static void join_n(struct core_world *w, struct far_end *agent, uint64_t started_ms)
+{
+    far_open(agent, "");
+    Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
+    hello.started_ms = started_ms;
+    far_say_hello(w, agent, &hello);
+    core_pass(w, 100);
+}
+
+/* The job of run_one is formed anew, and its worker says that it has other pins. */
+static void differ(struct core_world *w, struct far_end *agent, const struct core_job *job)
+{
+    struct far_end worker;
+    attach_ready(w, &worker, job, 0, "{\"cpu\":{\"isa\":\"sse41\",\"threads\":1},\"v\":2}");
+    far_say_killed(w, agent, job->id, job->m.generation, 0);
+    core_end_group(w);
+    far_close_trainer(w, &worker);
+    core_pass(w, 6000);
+    assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
+}
+
+static struct core_job *find_it(struct core_world *w)
+{
+    struct core_job *job;
+    assert_int_equal(core_find(w->core, "elastic", &job), ST_OK);
+    return job;
+}
+
+static bool waits_for_n(struct core_world *w)
+{
+    const struct core_job *job = find_it(w);
+    struct reason told;
+    core_reason(w->core, job, &told);
+    return job->m.state == MACHINE_RECOVERING &&
+           strstr(told.text, "keeps away from n for 60 min (its pins differ)") != NULL;
+}
+
+static void a_node_with_other_pins_is_tried_again_with_its_next_agent(void **state)
+{
+    static const char file[] = WITH_WORKERS("{count: 1}");
+    struct core_world *w = *state;
+    struct far_end agent, worker;
+    struct core_job *job = NULL;
+    struct reason reason = { "" };
+    join_n(w, &agent, 1);
+    assert_int_equal(core_submit_text(w, file, &job, &reason), ST_OK);
+    core_pass(w, 1);
+    attach_ready(w, &worker, job, 0, "{\"cpu\":{\"isa\":\"avx2\",\"threads\":1},\"v\":2}");
+    say_stepped(w, &worker);
+    far_say_killed(w, &agent, job->id, 1, 0);
+    core_end_group(w);
+    far_close_trainer(w, &worker);
+    core_pass(w, 100);
+    differ(w, &agent, job);
+    assert_non_null(strstr(job->m.cause.message, "cpu.isa is \"sse41\", was \"avx2\""));
+    assert_true(waits_for_n(w));
+    far_close_agent(w, &agent);
+    join_n(w, &agent, 1); /* the same agent has reached us again */
+    assert_true(waits_for_n(w));
+    core_restart(w);
+    join_n(w, &agent, 1);
+    assert_true(waits_for_n(w));
+    core_restart(w); /* cairn down, cairn up */
+    join_n(w, &agent, 2);
+    job = find_it(w);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    differ(w, &agent, job);
+    assert_true(waits_for_n(w));
+    far_beat(w, &agent);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_PAUSE, NULL), ST_OK);
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_RESUME, NULL), ST_OK);
+    core_end_group(w);
+    core_pass(w, 100);
+    assert_string_equal(machine_state_name(job->m.state), "FORMING");
+    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    core_end_group(w);
+    far_close_agent(w, &agent);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
@@ -432,6 +531,7 @@ int main(void)
         CASE(unlike_workers_are_accepted_where_bits_may_differ),
         CASE(but_not_in_a_pipeline),
         CASE(what_a_worker_said_last_is_told_in_words),
+        CASE(a_node_with_other_pins_is_tried_again_with_its_next_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* What is held against nodes, and the nodes that a job keeps away from. */
 #include <stdio.h>
+#include <string.h>
 
 #include "server/fleet/outage.h"
 #include "server/fleet/record.h"
@@ -73,8 +74,72 @@ static void a_shunned_node_is_tried_again_after_a_time_and_stays_known(void **st
     shun_drop(&l, SHUN_FAILED);
     assert_int_equal(shun_count(&l, SHUN_FAILED), 0);
     assert_int_equal(shun_count(&l, SHUN_PINS), 1);
-    assert_true(shun_drop_node(&l, "a"));
-    assert_false(shun_drop_node(&l, "a"));
+    assert_true(shun_renew(&l, "a", 1));
+    assert_false(shun_renew(&l, "a", 1));
+    shun_release(&l);
+}
+
+static uint64_t is_seven(void *arg, const char *node)
+{
+    (void)arg;
+    return strcmp(node, "a") == 0 ? 7 : 0;
+}
+
+static void an_entry_ends_with_the_agent_that_it_is_about(void **state)
+{
+    struct shun_list l = { .count = 0 };
+    (void)state;
+    assert_true(shun_add(&l, "a", SHUN_PINS, 0, 0));
+    assert_true(shun_add(&l, "b", SHUN_PINS, 0, 0));
+    shun_identify(&l, is_seven, NULL);
+    assert_false(shun_renew(&l, "a", 7)); /* it says hello again */
+    assert_true(shun_holds(&l, "a", SHUN_PINS, 1));
+    assert_true(shun_renew(&l, "a", 8));
+    assert_false(shun_holds(&l, "a", SHUN_PINS, 1));
+    assert_true(shun_holds(&l, "b", SHUN_PINS, 1));
+    assert_true(shun_renew(&l, "b", 9)); /* nobody knows whom it was about */
+    assert_true(shun_add(&l, "a", SHUN_FAILED, 1, 0));
+    shun_identify(&l, is_seven, NULL);
+    assert_false(shun_add(&l, "a", SHUN_FAILED, 1, 0)); /* by another agent, once more */
+    assert_true(shun_renew(&l, "a", 7));
+    shun_release(&l);
+}
+
+static void a_clock_that_was_ahead_holds_nothing_for_long(void **state)
+{
+    const int64_t year = INT64_C(365) * 86400 * 1000;
+    struct shun_list l = { .count = 0 };
+    (void)state;
+    assert_true(shun_add(&l, "a", SHUN_PINS, 0, year));
+    assert_true(shun_add(&l, "b", SHUN_PINS, 0, SHUN_PINS_MS / 2));
+    assert_false(shun_holds(&l, "a", SHUN_PINS, 0));
+    assert_true(shun_holds(&l, "b", SHUN_PINS, 0)); /* a small step back */
+    shun_resume(&l, 0);
+    assert_true(shun_holds(&l, "b", SHUN_PINS, SHUN_PINS_MS - 1));
+    assert_false(shun_holds(&l, "b", SHUN_PINS, SHUN_PINS_MS));
+    shun_release(&l);
+}
+
+static void who_is_left_out_is_told_with_the_time_that_is_left(void **state)
+{
+    struct shun_list l = { .count = 0 };
+    struct reason told;
+    (void)state;
+    shun_tell(&l, 0, &told);
+    assert_string_equal(told.text, "");
+    assert_true(shun_add(&l, "a", SHUN_PINS, 0, 0));
+    assert_true(shun_add(&l, "b", SHUN_FAILED, 0, 0));
+    shun_tell(&l, 90000, &told);
+    assert_string_equal(told.text, "a for 59 min (its pins differ), b for 9 min (it failed there)");
+    shun_tell(&l, SHUN_FAILED_MS, &told);
+    assert_string_equal(told.text, "a for 50 min (its pins differ)");
+    for (int i = 0; i < 100; i++) {
+        char name[LIMIT_NAME];
+        (void)snprintf(name, sizeof name, "%0100d", i);
+        assert_true(shun_add(&l, name, SHUN_SLOW, 0, 0));
+    }
+    shun_tell(&l, 1, &told);
+    assert_non_null(strstr(told.text, ", and 99 more"));
     shun_release(&l);
 }
 
@@ -150,6 +215,9 @@ int main(void)
         cmocka_unit_test(the_third_different_job_drains),
         cmocka_unit_test(of_too_many_failures_the_oldest_is_forgotten),
         cmocka_unit_test(a_shunned_node_is_tried_again_after_a_time_and_stays_known),
+        cmocka_unit_test(an_entry_ends_with_the_agent_that_it_is_about),
+        cmocka_unit_test(a_clock_that_was_ahead_holds_nothing_for_long),
+        cmocka_unit_test(who_is_left_out_is_told_with_the_time_that_is_left),
         cmocka_unit_test(all_nodes_that_there_may_be_fit),
         cmocka_unit_test(nobody_is_judged_while_all_are_silent),
         cmocka_unit_test(one_node_or_some_that_are_silent_are_judged),
