@@ -332,15 +332,30 @@ void machine_on_verify_done(struct machine_turn *t)
     set_aside_damaged(t, ckpt);
 }
 
+/* As many as a turn has room for; the others with the answers. */
+static void ask_to_set_aside(struct machine_turn *t)
+{
+    struct machine *m = t->m;
+    for (size_t i = 0; i < m->catalog_count && t->out->count < MACHINE_ACTIONS_MAX / 2; i++) {
+        struct machine_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != MACHINE_CKPT_QUARANTINING || ckpt->removing)
+            continue;
+        ckpt->removing = true;
+        machine_ask_store(t, MACHINE_TASK_QUARANTINE, ckpt->step, ckpt->generation);
+    }
+}
+
 void machine_on_quarantine_done(struct machine_turn *t)
 {
     struct machine_ckpt *ckpt = machine_ckpt_at(t->m, t->ev->answer.step, t->ev->answer.generation);
     if (!ckpt || ckpt->state != MACHINE_CKPT_QUARANTINING)
         return;
     ckpt->state = MACHINE_CKPT_BAD; /* also if the rename failed: it is never restored again */
+    ckpt->removing = false;
     machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);
     machine_drop_orphans(t);
     machine_act(t, MACHINE_ACT_SCHEDULE);
+    ask_to_set_aside(t);
 }
 
 void machine_suspect_damage(struct machine_turn *t, const struct machine_fault *fault)
@@ -367,6 +382,7 @@ void machine_on_remove_done(struct machine_turn *t)
     if (!ckpt || ckpt->state != MACHINE_CKPT_REMOVING)
         return;
     ckpt->removing = false;
+    ask_to_set_aside(t);
     if (t->ev->answer.away)
         machine_note_away(t); /* asked for again, it is given up (store_task.given_up) */
     if (t->ev->answer.status != ST_OK)
@@ -401,16 +417,15 @@ void machine_damage_tick(struct machine_turn *t)
 void machine_catalog_resume(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    for (size_t i = 0; i < m->catalog_count && t->out->count < MACHINE_ACTIONS_MAX / 2; i++) {
+    for (size_t i = 0; i < m->catalog_count; i++) {
         struct machine_ckpt *ckpt = &m->catalog[i];
-        ckpt->verifying = false;
-        ckpt->removing = ckpt->state == MACHINE_CKPT_REMOVING;
-        if (ckpt->state == MACHINE_CKPT_REMOVING) {
+        ckpt->verifying = ckpt->removing = false;
+        if (ckpt->state == MACHINE_CKPT_REMOVING && t->out->count < MACHINE_ACTIONS_MAX / 4) {
+            ckpt->removing = true; /* the others with retention */
             machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
-        } else if (ckpt->state == MACHINE_CKPT_QUARANTINING) {
-            machine_ask_store(t, MACHINE_TASK_QUARANTINE, ckpt->step, ckpt->generation);
         }
     }
+    ask_to_set_aside(t);
     /* Whatever was read before is not what the suspicion asks for. */
     for (struct machine_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
          c = machine_chain_next(m, c)) {

@@ -30,6 +30,7 @@ void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const 
     CHECK(ckpt->state == MACHINE_CKPT_GOOD);
     ckpt->state = MACHINE_CKPT_QUARANTINING;
     ckpt->verified = false;
+    ckpt->removing = true;
     machine_tell(t, "damaged", "the checkpoint of step %llu is set aside: %.380s",
                  (unsigned long long)ckpt->step, why);
     machine_act_on(t, MACHINE_ACT_CKPT_ROW, ckpt->step, ckpt->generation);

@@ -368,7 +368,7 @@ struct machine_ckpt {
     uint32_t reading;        /* 1 + its one file that is read on a suspicion; 0: none */
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
-    bool removing;           /* the store was asked to remove the folder */
+    bool removing;           /* the store was asked to remove it, or to set it aside */
     bool best, kept;         /* as retention saw it last */
     uint64_t bytes, raw_bytes;
     int64_t wall_ms;

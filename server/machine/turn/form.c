@@ -209,7 +209,10 @@ static void send_assignments(struct machine_turn *t)
             return;
     }
     machine_copies_choose(t);
-    bool in_one = m->size > MACHINE_ACTIONS_MAX / 2; /* else one action each, if at all */
+    uint32_t without = 0;
+    for (uint32_t i = 0; i < m->size; i++)
+        without += !m->ranks[i].assigned;
+    const bool in_one = without > MACHINE_ACTIONS_MAX / 2; /* else one action each, if at all */
     if (in_one)
         machine_act(t, MACHINE_ACT_ASSIGN)->rank = MACHINE_ALL_RANKS;
     for (uint32_t i = 0; i < m->size; i++) {

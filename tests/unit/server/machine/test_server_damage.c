@@ -157,6 +157,35 @@ static void of_what_it_is_read_through_the_same_file_is_read(void **state)
     assert_null(machine_newest(&b->m));
 }
 
+/* A turn has room for some of them; the others follow with the answers. */
+static void all_that_were_being_set_aside_at_a_start_are(void **state)
+{
+    struct bench *b = *state;
+    const uint64_t many = 200;
+    for (uint64_t step = 1001; step <= 1000 + many; step++) {
+        struct machine_ckpt ckpt = { .step = step,
+                                     .generation = 1,
+                                     .state = step % 4 == 0 ? MACHINE_CKPT_REMOVING
+                                                            : MACHINE_CKPT_QUARANTINING };
+        assert_int_equal(machine_add_ckpt(&b->m, &ckpt), ST_OK);
+    }
+    bench_all_exit(b);
+    bench_restart(b, 1000);
+    for (uint64_t answers = 0; answers < many; answers++) {
+        struct machine_ckpt *asked = NULL; /* the store answers one after the other */
+        for (size_t i = 0; i < b->m.catalog_count && !asked; i++)
+            asked = b->m.catalog[i].removing ? &b->m.catalog[i] : NULL;
+        if (!asked)
+            break;
+        bench_store(b,
+                    asked->state == MACHINE_CKPT_REMOVING ? MACHINE_TASK_REMOVE
+                                                          : MACHINE_TASK_QUARANTINE,
+                    asked->step, 1, ST_OK);
+    }
+    for (size_t i = 0; i < b->m.catalog_count; i++)
+        assert_int_not_equal(b->m.catalog[i].state, MACHINE_CKPT_QUARANTINING);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup_saved, bench_teardown)
 
 int main(void)
@@ -169,6 +198,7 @@ int main(void)
         TEST(without_a_file_all_is_read),
         TEST(a_file_that_it_does_not_have_is_none),
         TEST(of_what_it_is_read_through_the_same_file_is_read),
+        TEST(all_that_were_being_set_aside_at_a_start_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

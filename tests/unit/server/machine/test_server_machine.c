@@ -32,6 +32,26 @@ static void a_job_is_queued_placed_formed_and_runs(void **state)
     bench_is_state(b, "RUNNING");
 }
 
+/* The plan of many is 15 MB for all of them. */
+static void who_says_hello_again_gets_its_plan_and_nobody_else(void **state)
+{
+    struct bench *b = *state;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = LIMIT_RANKS;
+    bench_reopen(b, &config);
+    bench_place(b);
+    bench_probe(b, ST_OK);
+    for (uint32_t i = 0; i < LIMIT_RANKS; i++)
+        bench_hello(b, i);
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), 1); /* to all */
+    assert_int_equal(bench_act(b, MACHINE_ACT_ASSIGN, 0)->rank, MACHINE_ALL_RANKS);
+    bench_hello(b, 7); /* before it came */
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), 1);
+    assert_int_equal(bench_act(b, MACHINE_ACT_ASSIGN, 0)->rank, 7);
+    bench_attach(b, 9, 0); /* it has its plan, and forms */
+    assert_int_equal(bench_count(b, MACHINE_ACT_ASSIGN), 0);
+}
+
 static void the_last_commit_and_the_exits_make_it_succeed(void **state)
 {
     struct bench *b = *state;
@@ -395,6 +415,7 @@ static void events_of_an_older_generation_change_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(who_says_hello_again_gets_its_plan_and_nobody_else),
         TEST(a_job_is_queued_placed_formed_and_runs),
         TEST(the_last_commit_and_the_exits_make_it_succeed),
         TEST(trainers_that_stay_after_the_last_commit_are_ended),
