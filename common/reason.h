@@ -18,6 +18,10 @@ struct reason {
     char text[LIMIT_REASON]; /* UTF-8; "": none */
 };
 
+/* What is left of characters that were cut (a name, by its format), and what is no UTF-8, becomes
+ * '?', at the end nothing: readers may refuse such a text, or show all of it as something else. */
+void reason_mend(char *text);
+
 void reason_set(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void reason_set_list(struct reason *reason, const char *format, va_list list)

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/reason.h"
 #include "identity/behalf.h"
 #include "identity/check.h"
 #include "rpc/client_internal.h"
@@ -185,12 +186,10 @@ void rpc_result_text(struct rpc_result *result, enum rpc_code code, const char *
 
 void rpc_result_set(struct rpc_result *result, grpc_status_code code, grpc_slice detail)
 {
-    size_t size = GRPC_SLICE_LENGTH(detail);
-    if (size >= sizeof(result->detail))
-        size = sizeof(result->detail) - 1;
-    memcpy(result->detail, GRPC_SLICE_START_PTR(detail), size);
-    result->detail[size] = '\0';
-    result->code = (enum rpc_code)code;
+    struct reason text; /* it is cut at a character */
+    reason_set(&text, "%.*s", (int)GRPC_SLICE_LENGTH(detail),
+               (const char *)GRPC_SLICE_START_PTR(detail));
+    rpc_result_text(result, (enum rpc_code)code, text.text);
 }
 
 /* What one unary call takes back from core. */

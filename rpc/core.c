@@ -87,6 +87,22 @@ enum status rpc_code_status(enum rpc_code code)
     return ST_IO;
 }
 
+size_t rpc_detail_size(const char *detail)
+{
+    size_t line = 0, character = 0, written = 0;
+    for (size_t at = 0; detail[at] != '\0'; at++) {
+        const unsigned char c = (unsigned char)detail[at];
+        if ((c & 0xc0) != 0x80)
+            character = at;
+        if (at > 0 && detail[at - 1] == '\n')
+            line = at;
+        written += c >= 0x20 && c < 0x7f && c != '%' ? 1 : 3;
+        if (written > RPC_DETAIL_MAX)
+            return line > 0 ? line : character;
+    }
+    return strlen(detail);
+}
+
 const char *rpc_refusal_hint(const char *detail, bool tls)
 {
     static const struct {

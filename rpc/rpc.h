@@ -70,6 +70,14 @@ bool rpc_address_is_dialled(const char *address);
 /* The same as a server may listen at it: also port 0. */
 bool rpc_address_is_served(const char *address);
 
+/*
+ * How many bytes of a status's text travel: gRPC writes each byte that is not printable ASCII, line
+ * ends and '%' too, as three, and a peer takes no more than 8 KiB of headers: with more it has
+ * neither text nor code. What is too long ends with its last whole line, else a whole character.
+ */
+#define RPC_DETAIL_MAX 7168 /* as it is written; beside it a peer's limit has room for the rest */
+size_t rpc_detail_size(const char *detail);
+
 /* What a caller who couldn't connect may do about it, by the detail that it got: a clause, or "" if
  * that doesn't say. tls: it spoke TLS. */
 const char *rpc_refusal_hint(const char *detail, bool tls);

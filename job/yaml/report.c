@@ -44,6 +44,7 @@ void job_report_add(struct job_report *report, struct job_place place, const cha
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             *c = '?'; /* a value may hold line ends: the cause is one line */
     }
+    reason_mend(cause);
     if (is_known(report, place, cause))
         return;
     if (report->count == JOB_ERRORS_MAX) {

@@ -12,6 +12,7 @@
 
 #include "common/buf.h"
 #include "common/limits.h"
+#include "common/reason.h"
 
 #define JOB_ERRORS_MAX 64 /* a file with more is no job file; the rest is counted */
 

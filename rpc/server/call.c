@@ -152,7 +152,8 @@ static void pump_call(struct rpc_call *call)
     grpc_slice detail = grpc_empty_slice();
     if (call->status_waits && call->outbox.count == 0) {
         call->status_sent = true;
-        detail = grpc_slice_from_copied_string(call->detail != NULL ? call->detail : "");
+        const char *text = call->detail != NULL ? call->detail : "";
+        detail = grpc_slice_from_copied_buffer(text, rpc_detail_size(text));
         ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
         ops[count].data.send_status_from_server.status = (grpc_status_code)call->code;
         ops[count++].data.send_status_from_server.status_details = &detail;

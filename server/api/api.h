@@ -25,7 +25,7 @@
 #define API_PAGE_BYTES                                                                             \
     (LIMIT_MESSAGE_BYTES / 2) /* a page's last job may be over it: 1.2 MB at most */
 #define API_LOADS_MAX  32   /* jobs that ended and a page reads whole, as no summary is kept yet */
-#define API_DETAIL_MAX 6000 /* of an error: it travels in a header */
+#define API_DETAIL_MAX 8192 /* of an error: more than of it travels (rpc_detail_size) */
 
 struct api;
 

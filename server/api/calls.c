@@ -18,6 +18,7 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
     va_start(args, format);
     (void)vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
+    reason_mend(detail);
     rpc_call_finish(call, code, detail);
 }
 

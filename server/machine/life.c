@@ -81,6 +81,7 @@ static void tell(struct machine_turn *t, uint64_t step, const char *what, const 
     machine_text(act->what, sizeof act->what, what);
     act->step = step;
     (void)vsnprintf(act->message, sizeof act->message, format, args);
+    reason_mend(act->message);
 }
 
 void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
@@ -112,6 +113,7 @@ void machine_set_reason(struct machine *m, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    reason_mend(text);
     if (strcmp(text, m->reason) == 0)
         return;
     machine_text(m->reason, sizeof m->reason, text);

@@ -35,11 +35,39 @@ static void long_reason_is_cut_between_characters(void **state)
     }
 }
 
+static void what_is_no_character_becomes_a_question_mark(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *mended;
+    } rows[] = {
+        { "", "" },
+        { "key 'ab'", "key 'ab'" },
+        { "key '学习'", "key '学习'" },
+        { "key '学\xe4\xb9': 1", "key '学?': 1" }, /* cut by its format */
+        { "caf\xe9 au lait", "caf? au lait" },     /* Latin-1 */
+        { "a\xb9\xb9"
+          "b",
+          "a??b" },
+        { "学\xe4\xb9", "学" },
+        { "\xf0\x9f\x92", "" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct reason reason;
+        reason_set(&reason, "%s", rows[i].text);
+        assert_string_equal(reason.text, rows[i].mended);
+    }
+    struct reason reason;
+    reason_set(&reason, "'%.4s'", "学习");
+    assert_string_equal(reason.text, "'学?'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reason_holds_what_was_said_last),
         cmocka_unit_test(long_reason_is_cut_between_characters),
+        cmocka_unit_test(what_is_no_character_becomes_a_question_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "chat_service.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,10 @@ static void echo(Cairn__Test__Chat_Service *service, const Cairn__Test__EchoRequ
 {
     struct chat *chat = chat_of(service);
     if (in->fail_code != 0) {
-        rpc_call_finish(call, (enum rpc_code)in->fail_code, "asked to fail");
+        char text[8192] = "asked to fail";
+        if (in->hold)
+            (void)snprintf(text, sizeof(text), "%.*s", (int)in->payload.len, in->payload.data);
+        rpc_call_finish(call, (enum rpc_code)in->fail_code, text);
         return;
     }
     if (in->hold) {

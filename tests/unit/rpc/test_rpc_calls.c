@@ -156,6 +156,32 @@ static void unary_call_brings_the_reply_or_the_status(void **state)
     assert_string_equal(result.detail, "asked to fail");
 }
 
+/* Of each as many bytes as a text that is bounded by its own bytes has. */
+static void a_text_in_any_script_leaves_the_code_as_it_is(void **state)
+{
+    static const char *const words[] = { "a",  "\xe5\xad\xa6\xe4\xb9\xa0", "\xc3\xa9", "%",
+                                         "\n", "\xf0\x9f\x92\xa5" };
+    struct fixture *f = *state;
+    start_server(f, 0);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char text[6000] = "";
+        const size_t size = strlen(words[i]);
+        for (size_t at = 0; at + size < sizeof(text); at += size)
+            memcpy(text + at, words[i], size + 1);
+        struct rpc_result result;
+        Cairn__Test__EchoRequest request = CAIRN__TEST__ECHO_REQUEST__INIT;
+        request.fail_code = RPC_INVALID_ARGUMENT;
+        request.hold = true;
+        request.payload = (ProtobufCBinaryData){ .data = (uint8_t *)text, .len = strlen(text) };
+        assert_int_equal(echo(f, &request, NULL, &result), ST_INVALID);
+        assert_int_equal(result.code, RPC_INVALID_ARGUMENT);
+        const size_t told = strlen(result.detail);
+        assert_true(told > sizeof(result.detail) - 8); /* all that has room, no half character */
+        assert_int_equal(told % size, 0);
+        assert_memory_equal(result.detail, text, told);
+    }
+}
+
 static void unary_call_ends_at_its_timeout(void **state)
 {
     struct fixture *f = *state;
@@ -503,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RPC_TEST(unary_call_brings_the_reply_or_the_status),
+        RPC_TEST(a_text_in_any_script_leaves_the_code_as_it_is),
         RPC_TEST(unary_call_ends_at_its_timeout),
         RPC_TEST(calls_without_a_server_fail_as_unreachable),
         RPC_TEST(too_large_a_message_ends_its_call_only),

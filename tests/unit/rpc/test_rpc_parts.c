@@ -248,11 +248,29 @@ static void an_address_can_be_dialled(void **state)
     assert_true(rpc_address_is_dialled(longest + 1));
 }
 
+static void a_long_text_is_cut_behind_a_line_or_a_character(void **state)
+{
+    (void)state;
+    static char text[3 * RPC_DETAIL_MAX];
+    assert_int_equal(rpc_detail_size(""), 0);
+    memset(text, 'a', RPC_DETAIL_MAX);
+    assert_int_equal(rpc_detail_size(text), RPC_DETAIL_MAX);
+    text[RPC_DETAIL_MAX] = 'a';
+    assert_int_equal(rpc_detail_size(text), RPC_DETAIL_MAX);
+    text[99] = '\n'; /* written as three */
+    assert_int_equal(rpc_detail_size(text), 100);
+    memset(text, 0, sizeof(text));
+    for (size_t i = 0; i < 1000; i++)
+        memcpy(text + 3 * i, "\xe5\xad\xa6", 3);
+    assert_int_equal(rpc_detail_size(text), RPC_DETAIL_MAX / 9 * 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_goes_to_this_machine_only),
         cmocka_unit_test(an_address_can_be_dialled),
+        cmocka_unit_test(a_long_text_is_cut_behind_a_line_or_a_character),
         cmocka_unit_test(mailbox_runs_every_task_of_every_producer_in_its_order),
         cmocka_unit_test(mailbox_with_work_left_stays_readable),
         cmocka_unit_test(descriptors_know_which_methods_stream),
