@@ -503,6 +503,8 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
     describe_children(&supervisor, slots);
     /* Those of a supervisor that was killed would be in the way; trainers train on. */
     (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER, STOP_GRACE_MS);
+    turn_logs(
+        &supervisor); /* what a program says as it ends at once stays where it is looked for */
     watch_children(&supervisor, signal_fd);
     stop_all(&supervisor, signal_fd);
     LOG_INFO(&supervisor.log, "stopped");

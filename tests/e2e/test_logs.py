@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -121,3 +122,18 @@ def test_logs_are_turned_over():
             assert "chatter 00001999" in kept.read_text() and kept.stat().st_mode & 0o777 == 0o600
         home.kill("cairnd")  # programs go on in their files
         until(lambda: "started cairnd" in (home.home / "log" / "supervisor.log").read_text(), 20, "it is started")
+
+
+def test_a_refusal_is_told_however_long_the_log_is():
+    home = Home()
+    try:
+        for name in ("state", "log"):
+            (home.home / name).mkdir(parents=True)
+        (home.home / "state" / "cairnd.db").write_text("no journal " * 1000, encoding="ascii")
+        with open(home.home / "log" / "cairnd.log", "wb") as log:
+            log.truncate(100 << 20)  # as a version before left it
+        done = home.cairn("up", "--slots", "1", check=False)
+        assert done.returncode == 4 and "cairnd.db" in done.stderr and "can't start" not in done.stderr, done
+    finally:
+        home.end_everything()
+        shutil.rmtree(home.dir, ignore_errors=True)
