@@ -1,6 +1,7 @@
 /* Addresses: whether one can be sent to, and what of it may be shown. */
 #include "hook/url.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -51,12 +52,31 @@ enum status hook_url_check(const char *url, char shown[HOOK_SHOWN])
     return ok ? ST_OK : ST_INVALID;
 }
 
+bool hook_url_is_clear(const char *url)
+{
+    CURLU *parsed = curl_url();
+    if (parsed == NULL || curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
+        curl_url_cleanup(parsed);
+        return false;
+    }
+    char *scheme = part_of(parsed, CURLUPART_SCHEME), *host = part_of(parsed, CURLUPART_HOST);
+    struct in_addr four;
+    bool here =
+        host != NULL && (strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+                         (inet_pton(AF_INET, host, &four) == 1 && ntohl(four.s_addr) >> 24 == 127));
+    bool clear = scheme != NULL && strcmp(scheme, "http") == 0 && !here;
+    curl_free(scheme);
+    curl_free(host);
+    curl_url_cleanup(parsed);
+    return clear;
+}
+
 bool hook_url_leaks(const char *url, const char *text)
 {
     const char *rest = strstr(url, "://");
     rest = rest == NULL ? url : rest + 3;
     const char *at = strchr(rest, '@');
-    const char *path = strchr(rest, '/');
+    const char *path = strpbrk(rest, "/?#");
     char part[HOOK_URL];
     if (at != NULL && (path == NULL || at < path)) { /* a name and a password before the host */
         (void)snprintf(part, sizeof(part), "%.*s", (int)(at - rest), rest);

@@ -17,6 +17,7 @@
 #include "hook/known.h"
 #include "hook/send.h"
 #include "hook/sign.h"
+#include "hook/url.h"
 
 #define MISTAKES_BYTES ((size_t)64 * 1024)
 #define TIME_BYTES     32
@@ -124,7 +125,7 @@ static void describe(const struct hook *hook, struct hook_known *known, struct l
     m->format = (char *)hook_format_word(hook->format);
     m->jobs = (char *)hook->jobs;
     m->signed_ = hook->secret_file[0] != '\0';
-    m->state = (char *)"unknown";
+    m->state = (char *)"ready";
     if (known == NULL)
         return;
     time_of(known->tried_ms, out->last_at);
@@ -173,11 +174,25 @@ static enum exit_code list(const struct client *client, const struct hook_config
     return output_list(client, webhook_columns, messages, config->count);
 }
 
+/* Names of jobs, and what signs them, on networks that others read. */
+static void warn_of_clear(const struct client *client, const struct hook_config *config)
+{
+    for (size_t i = 0; i < config->count; i++) {
+        if (hook_url_is_clear(config->hooks[i].url)) {
+            client_note(client, "%s: http:// goes beyond this machine in the clear; use https://\n",
+                        config->hooks[i].name);
+        }
+    }
+}
+
 enum exit_code cmd_webhook_ls(struct client *client)
 {
     auto_free struct hook_config *config = NULL;
     enum exit_code code = read_list(client, &config);
-    return config != NULL ? list(client, config) : code;
+    if (config == NULL)
+        return code;
+    warn_of_clear(client, config);
+    return list(client, config);
 }
 
 /* ---- test ---- */
@@ -295,6 +310,7 @@ enum exit_code cmd_webhook_test(struct client *client)
         client_error("there is no webhook '%s'; 'cairn webhook ls' lists them", only);
         return EXIT_NOT_FOUND;
     }
+    warn_of_clear(client, config);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_INTERNAL;
     code = test_all(client, config, only);

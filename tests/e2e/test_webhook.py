@@ -353,7 +353,7 @@ def test_ls_and_test_show_what_is_there_and_no_secret(home):
                 {"name": "closed", "url": f"http://127.0.0.1:{closed_port()}/services/T000/abcdefghijkl"})
         rows = json.loads(home.cairn("webhook", "ls", "-o", "json").stdout)
         assert [(row["name"], row["state"], row["signed"]) for row in rows] == [
-            ("good", "unknown", True), ("refuses", "unknown", False), ("closed", "unknown", False)]
+            ("good", "ready", True), ("refuses", "ready", False), ("closed", "ready", False)]
         assert rows[0]["to"] == f"http://127.0.0.1:{good.port}/…" and set(rows[0]["events"].split(",")) == EVENTS
         assert rows[1]["events"] == "failed,finished"
         one = home.cairn("webhook", "test", "good")

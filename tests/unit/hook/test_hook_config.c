@@ -213,6 +213,22 @@ static void what_comes_back_may_have_the_address_in_it(void **state)
     assert_true(hook_url_leaks(url, "me:hunter2 who?"));
     assert_false(hook_url_leaks(url, "Could not resolve host: example.org"));
     assert_false(hook_url_leaks("https://example.org", "example.org"));
+    assert_true(hook_url_leaks("https://example.org?key=ijklmnop", "key ijklmnop is wrong"));
+}
+
+static void what_goes_over_the_network_in_the_clear_is_known(void **state)
+{
+    (void)state;
+    static const char *const clear[] = { "http://example.org/x", "HTTP://10.0.0.1",
+                                         "http://127.evil.org/", "http://me:127.0.0.1@example.org/",
+                                         "http://localhost.org" };
+    static const char *const kept[] = { "https://example.org/x", "http://127.0.0.1:8025/",
+                                        "http://[::1]:1/", "http://localhost:80/x",
+                                        "http://u:p@127.0.0.1?a=b" };
+    for (size_t i = 0; i < 5; i++) {
+        assert_true(hook_url_is_clear(clear[i]));
+        assert_false(hook_url_is_clear(kept[i]));
+    }
 }
 
 int main(void)
@@ -225,6 +241,7 @@ int main(void)
         cmocka_unit_test(an_empty_list_is_one),
         cmocka_unit_test(what_others_may_read_is_refused),
         cmocka_unit_test(what_comes_back_may_have_the_address_in_it),
+        cmocka_unit_test(what_goes_over_the_network_in_the_clear_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
