@@ -50,6 +50,7 @@
 #define CORE_STRING(x)       CORE_STRING_OF(x)
 #define CORE_OUTBOX_BYTES    ((size_t)32 * 1024 * 1024) /* a group with more is committed at once */
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024)  /* of a job's machine as JSON */
+#define CORE_RECOVERY_BYTES  ((size_t)8 * 1024)         /* of a recovery */
 
 /* What is to leave when the group is committed (outbox.c). */
 struct core_outbox {

@@ -6,8 +6,6 @@
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
-#define RECOVERY_BYTES_MAX ((size_t)8 * 1024) /* texts of LIMIT_REASON, escaped */
-
 static enum status record_generation(struct core *core, struct core_job *job, int64_t wall)
 {
     struct machine *m = &job->m;
@@ -25,7 +23,7 @@ static enum status record_generation(struct core *core, struct core_job *job, in
         own = own && m->ranks[i].number == i;
     }
     auto_buf struct buf recovery;
-    buf_init(&recovery, RECOVERY_BYTES_MAX);
+    buf_init(&recovery, CORE_RECOVERY_BYTES);
     if (m->recovery.generation == m->generation) {
         enum status st = machine_encode_recovery(&m->recovery, &recovery);
         if (st != ST_OK)
@@ -66,7 +64,7 @@ static enum status record_recovery(struct core *core, struct core_job *job)
 {
     const struct recovery *r = &job->m.recovered;
     auto_buf struct buf text;
-    buf_init(&text, RECOVERY_BYTES_MAX);
+    buf_init(&text, CORE_RECOVERY_BYTES);
     enum status st = machine_encode_recovery(r, &text);
     if (st != ST_OK)
         return st;

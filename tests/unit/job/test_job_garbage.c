@@ -114,9 +114,58 @@ static void more_settings_than_a_job_takes_are_refused_in_words(void **state)
     assert_string_equal(errors.data, "job.yaml:1:1: a job takes at most 256 settings\n");
 }
 
+/* A file of LIMIT_JOB_FILE_BYTES is read; the job with the most that one can say is printed, as the
+ * journal and workers have it, in no more. */
+static void files_and_jobs_as_large_as_they_may_be(void **state)
+{
+    (void)state;
+    struct job *job auto_free = calloc(1, sizeof(*job)), *again auto_free = calloc(1, sizeof(*job));
+    auto_buf struct buf text, errors, printed;
+    buf_init(&text, 1 << 20);
+    buf_init(&errors, 1 << 20);
+    buf_init(&printed, (size_t)LIMIT_JOB_FILE_BYTES);
+    char path[LIMIT_PATH], store[LIMIT_STORE], name[LIMIT_NAME];
+    memset(path, '"', sizeof(path) - 1); /* which is escaped */
+    memset(store, '"', sizeof(store) - 1);
+    memset(name, 'n', sizeof(name) - 1);
+    path[0] = store[0] = '/';
+    path[sizeof(path) - 1] = store[sizeof(store) - 1] = name[sizeof(name) - 1] = '\0';
+    assert_int_equal(buf_printf(&text,
+                                "name: %.60s\n"
+                                "model: {arch: mlp, hidden: 1024}\n"
+                                "data: {train: {format: idx, images: '%s', labels: '%s'},\n"
+                                "       eval: {format: idx, images: '%s', labels: '%s'}}\n"
+                                "train: {duration: 10 steps, global_batch: 4096, lanes: 4096,\n"
+                                "        optimizer: {lr: 0.1}}\n"
+                                "checkpoint: {store: '%s'}\n"
+                                "workers: {count: 1024, device: cuda, shares: [",
+                                name, path, path, path, path, store),
+                     ST_OK);
+    for (int i = 0; i < LIMIT_RANKS; i++)
+        assert_int_equal(buf_printf(&text, "%s4", i ? ", " : ""), ST_OK);
+    assert_int_equal(buf_append_text(&text, "]}\nnccl:\n"), ST_OK);
+    for (int i = 0; i < JOB_ENV_MAX; i++)
+        assert_int_equal(buf_printf(&text, "  NCCL_%056d: '%0255d'\n", i, 0), ST_OK);
+    assert_int_equal(buf_append_text(&text, "#"), ST_OK);
+    while (text.size < (size_t)LIMIT_JOB_FILE_BYTES)
+        assert_int_equal(buf_append_text(&text, "x"), ST_OK);
+    const struct job_origin origin = { .file_name = "m.yaml", .base_dir = "/base" };
+    if (job_parse_within(&origin, text.data, text.size, NULL, 0, job, &errors) != ST_OK)
+        fail_msg("%.2000s", errors.data);
+    assert_int_equal(job_print(job, &printed), ST_OK);
+    assert_int_equal(job_parse(printed.data, printed.size, "m.yaml", "/", NULL, 0, again, &errors),
+                     ST_OK);
+    assert_memory_equal(job, again, sizeof(*job));
+    assert_int_equal(buf_append_text(&text, "x"), ST_OK); /* one more */
+    assert_int_equal(job_parse_within(&origin, text.data, text.size, NULL, 0, job, &errors),
+                     ST_CONFIG);
+    assert_non_null(strstr(errors.data, "m.yaml:1:1: a job file has at most 262144 bytes"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_and_jobs_as_large_as_they_may_be),
         cmocka_unit_test(garbage_is_refused_or_read_but_never_crashes),
         cmocka_unit_test(what_is_no_text_at_all_is_refused_at_its_first_byte),
         cmocka_unit_test(a_file_of_nothing_but_mistakes_is_cut_at_a_bound),

@@ -175,6 +175,7 @@ static void far_send(struct core_conn *conn, const struct core_message *message)
 {
     struct far_end *far = (struct far_end *)conn;
     assert_false(far->closed);
+    assert_true(message->size <= LIMIT_MESSAGE_BYTES);
     ProtobufCMessage *order =
         protobuf_c_message_unpack(message->type, NULL, message->size, message->data);
     assert_non_null(order);

@@ -1,4 +1,9 @@
 /* The journalled part of a job's state machine as JSON, and back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "server/core/internal.h"
 #include "server/machine/codec.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
@@ -91,12 +96,75 @@ static void ranks_of_an_older_journal_are_in_the_text(void **state)
     machine_release(&m);
 }
 
+/* Of control characters, each of which is written as six. */
+static void fill(char *text, size_t capacity)
+{
+    memset(text, 1, capacity - 1);
+    text[capacity - 1] = '\0';
+}
+
+static void fill_fault(struct machine_fault *fault)
+{
+    fault->step = fault->good_step = UINT64_MAX / 2;
+    fill(fault->phase, sizeof fault->phase);
+    fill(fault->message, sizeof fault->message);
+}
+
+/* Every list as long as it may be, and every text as long as it can be. */
+static void the_largest_state_has_room(void **state)
+{
+    struct bench *b = *state;
+    struct machine *m = &b->m;
+    struct machine_config config = bench_config();
+    config.ranks = config.most = LIMIT_RANKS;
+    bench_reopen(b, &config);
+    bench_place(b);
+    bench_probe(b, ST_OK);
+    assert_int_equal(m->size, LIMIT_RANKS);
+    assert_true(shun_resize(&m->shunned, 4 * LIMIT_NODES));
+    for (uint32_t i = 0; i < m->shunned.count; i++) {
+        struct shun *one = &m->shunned.list[i];
+        *one = (struct shun){ .why = SHUN_PINS, .kind = UINT32_MAX };
+        fill(one->node, sizeof one->node);
+        one->since = INT64_MAX;
+        one->agent = INT64_MAX;
+    }
+    m->restore.memory_size = LIMIT_RANKS;
+    m->restore.holders = calloc(LIMIT_RANKS, sizeof *m->restore.holders);
+    assert_non_null(m->restore.holders);
+    memset(m->restore.holders, 0xff, LIMIT_RANKS * sizeof *m->restore.holders);
+    m->suspect_count = MACHINE_SUSPECTS_MAX;
+    for (int i = 0; i < MACHINE_SUSPECTS_MAX; i++)
+        fill(m->suspects[i], LIMIT_NAME);
+    m->numeric.skip_count = MACHINE_SKIPS_MAX;
+    memset(m->numeric.skip, 0x7f, sizeof m->numeric.skip);
+    fill(m->reason, sizeof m->reason);
+    fill_fault(&m->cause);
+    fill_fault(&m->first_cause);
+    fill(m->recovery.node, sizeof m->recovery.node);
+    fill(m->recovery.phase, sizeof m->recovery.phase);
+    fill(m->recovery.message, sizeof m->recovery.message);
+    memset(m->recovery.ms, 0x7f, sizeof m->recovery.ms);
+
+    auto_buf struct buf text, recovery;
+    buf_init(&text, CORE_STATE_BYTES_MAX);
+    buf_init(&recovery, CORE_RECOVERY_BYTES);
+    assert_int_equal(machine_encode(m, &text), ST_OK);
+    assert_int_equal(machine_encode_recovery(&m->recovery, &recovery), ST_OK);
+    struct machine back;
+    assert_int_equal(machine_init(&back, m->id, &m->config, 1, 1), ST_OK);
+    assert_int_equal(machine_decode(&back, text.data), ST_OK);
+    assert_int_equal(back.shunned.count, 4 * LIMIT_NODES);
+    machine_release(&back);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_state_survives_the_journal, bench_setup,
                                         bench_teardown),
         cmocka_unit_test(a_broken_state_is_refused),
+        cmocka_unit_test_setup_teardown(the_largest_state_has_room, bench_setup, bench_teardown),
         cmocka_unit_test(ranks_of_an_older_journal_are_in_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
