@@ -1,7 +1,6 @@
 /*
  * cairnd: the coordinator. One thread runs the core (gRPC's handlers come to it by mailbox), those
- * of server/store ask checkpoint stores; gRPC has its own. A signal ends it at once: training goes
- * on without it, and the next cairnd resumes from the journal.
+ * of server/store ask checkpoint stores; gRPC has its own. A signal ends it: training goes on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -328,6 +327,7 @@ static enum status open_core(struct daemon *d)
                                     .loading_arg = d,
                                     .summary = api_summary,
                                     .log_chunk = log_chunk,
+                                    .room = journal_reserve,
                                     .log_arg = &d->api };
     st = core_new(&options, &d->core);
     d->api.core = d->core;

@@ -137,6 +137,10 @@ void core_flush_rows(struct core *core, struct core_job *job)
 {
     if (core->failed != ST_OK || job->rows.count == 0)
         return;
+    if (core->full) {
+        core_keep_rows(core, job);
+        return;
+    }
     enum status st = core_begin(core);
     if (st == ST_OK)
         st = core_record_rows(core, job);

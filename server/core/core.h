@@ -89,6 +89,9 @@ struct core_options {
     /* Writes what lists show of a job that ended, once, when it has; NULL: lists read it whole. */
     enum status (*summary)(void *arg, struct core_job *job, struct buf *out);
     void *summary_arg;
+    /* Whether the journal has room (journal_reserve); ST_FULL: what can wait isn't journalled.
+     * NULL: it always has. */
+    enum status (*room)(struct journal *journal);
     uint32_t ended_max; /* jobs that ended and are in memory; 0: CORE_ENDED_MAX */
     /* Takes a piece of a log (core_log_request), on the core's thread; must not call the core back.
      * NULL: nobody does. */
@@ -299,6 +302,12 @@ MUST_CHECK enum status core_new(const struct core_options *options, struct core 
  * that has the journal. options: clock, log, and a journal of journal_open_beside. */
 MUST_CHECK enum status core_reader_new(const struct core_options *options, struct core **out);
 void core_free(struct core *core);
+/* Its disk has no room, but what is kept for decisions. */
+bool core_journal_full(const struct core *core);
+#define CORE_JOURNAL_FULL                                                                          \
+    "the disk of the coordinator's journal is full: jobs go on, rows of metrics wait in memory, "  \
+    "and "                                                                                         \
+    "no job is taken; make room there, or 'cairn rm' jobs that ended"
 /* ST_OK until the journal failed. */
 enum status core_failed(const struct core *core);
 
@@ -349,7 +358,8 @@ void core_store_done(struct core *core, struct store_task *task);
 
 /*
  * job_file: normalised text of spec. key: idempotency key, or "".
- * Errors: ST_REFUSED  no registered node could ever run it; reason says what is missing
+ * Errors: ST_REFUSED  no registered node could ever run it, or the journal's disk is full; reason
+ *                     says so
  *         ST_FULL     LIMIT_JOBS jobs are live
  */
 MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,

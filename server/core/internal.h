@@ -27,6 +27,7 @@
 #define CORE_LATE_MS         2000   /* a tick that comes so late: it was us who did not run */
 #define CORE_LEFT_MS         50     /* between two jobs that ended and may have left something */
 #define CORE_TIDY_MS         200    /* between two deletions of what is kept no longer */
+#define CORE_ROOM_MS         5000   /* between two looks at the journal's disk */
 #define CORE_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
 #define CORE_HELLO_MS        3000   /* nor within that time of another hello, */
@@ -111,6 +112,8 @@ struct core {
     struct pairs pairs;       /* of nodes, that a person wants to be tried */
     int64_t looked_at;        /* jobs that wait for slots were looked at */
     struct board *board;      /* queue/board.h; owned */
+    int64_t room_at;          /* the next look at the journal's disk */
+    bool full;                /* it has no room */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */
     bool accused;        /* a node is to be drained */
@@ -301,6 +304,8 @@ void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRo
                     size_t count);
 /* The newest loss, pace and evaluation, for people. */
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row);
+/* Rows that can't be journalled now: with too many of them every second goes. */
+void core_keep_rows(struct core *core, struct core_job *job);
 /* Writes them with this group; then rank 0 may forget them. */
 MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job);
 

@@ -159,11 +159,32 @@ static void acknowledge(struct core *core, struct core_job *job, uint64_t throug
     core_send_order(core, job, 0, CORE_WITH_GROUP, CAIRN__V1__TRAINER_ORDER__BODY_METRIC_ACK, &ack);
 }
 
+void core_keep_rows(struct core *core, struct core_job *job)
+{
+    struct core_rows *rows = &job->rows;
+    size_t kept = 0;
+    for (size_t i = 0; i < rows->count && rows->count > CORE_ROWS_MAX / 2; i++) {
+        if (i % 2 == 0 && i + 1 < rows->count) {
+            free(rows->list[i].data);
+        } else {
+            rows->list[kept++] = rows->list[i];
+        }
+    }
+    if (rows->count > CORE_ROWS_MAX / 2)
+        rows->count = kept;
+    rows->since = core_now(core);
+    core_job_moved(core, job);
+}
+
 enum status core_record_rows(struct core *core, struct core_job *job)
 {
     uint64_t through = 0;
     if (job->rows.count == 0)
         return ST_OK;
+    if (core->full) {
+        core_keep_rows(core, job);
+        return ST_OK;
+    }
     auto_free struct journal_metric *rows = calloc(job->rows.count, sizeof *rows);
     if (!rows)
         return ST_NO_MEMORY;

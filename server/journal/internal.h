@@ -99,6 +99,7 @@ enum journal_sql {
 struct journal {
     sqlite3 *db;
     char *path;                 /* owned */
+    int file_fd;                /* of the file itself, for reserve.c; -1: none */
     int lock_fd;                /* of the lock file beside it; -1: none */
     bool frozen;                /* journal_freeze */
     int64_t bytes_max;          /* journal_bound */

@@ -36,12 +36,15 @@
 #define JOURNAL_GENERATIONS_MIN   64
 /* Of the file's pages that are in use. Beyond, what ended first loses the most rows of its metrics
  * (JOURNAL_BARE_BYTES stay); once all have, it is forgotten. */
-#define JOURNAL_BYTES_MAX    (INT64_C(4) * 1024 * 1024 * 1024)
-#define JOURNAL_BARE_ROWS    1024
-#define JOURNAL_BARE_BYTES   (INT64_C(256) * 1024)
-#define JOURNAL_METRIC_BYTES (INT64_C(32) * 1024 * 1024) /* of one job; more are thinned */
-#define JOURNAL_ROW_BYTES    ((size_t)16 * 1024) /* of a row of metrics: a larger one isn't kept */
-#define JOURNAL_TIDY_ROWS    500 /* that journal_tidy deletes at a time, or a block of metrics */
+#define JOURNAL_BYTES_MAX  (INT64_C(4) * 1024 * 1024 * 1024)
+#define JOURNAL_BARE_ROWS  1024
+#define JOURNAL_BARE_BYTES (INT64_C(256) * 1024)
+/* Behind the ends of the file and of its WAL, on the disk: what there is still room for when others
+ * have filled it up. Some thousand decisions. */
+#define JOURNAL_RESERVE_BYTES (16 * 1024 * 1024)
+#define JOURNAL_METRIC_BYTES  (INT64_C(32) * 1024 * 1024) /* of one job; more are thinned */
+#define JOURNAL_ROW_BYTES     ((size_t)16 * 1024) /* of a row of metrics: a larger one isn't kept */
+#define JOURNAL_TIDY_ROWS     500 /* that journal_tidy deletes at a time, or a block of metrics */
 
 struct journal;
 
@@ -101,6 +104,10 @@ MUST_CHECK enum status journal_lock(const char *path, int *out_fd);
 MUST_CHECK enum status journal_set_aside(const char *path, const char *aside);
 /* part, a journal that nobody has open, takes the place of path at once; durable. */
 MUST_CHECK enum status journal_place(const char *part, const char *path);
+
+/* Has JOURNAL_RESERVE_BYTES kept free for each of the two files; costs little when they are.
+ * ST_FULL: the disk has less, or somebody's quota. */
+MUST_CHECK enum status journal_reserve(struct journal *journal);
 
 MUST_CHECK enum status journal_begin(struct journal *journal);
 MUST_CHECK enum status journal_commit(struct journal *journal);

@@ -408,7 +408,7 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
     struct journal *journal = calloc(1, sizeof *journal);
     if (!journal)
         return ST_NO_MEMORY;
-    journal->lock_fd = -1;
+    journal->lock_fd = journal->file_fd = -1;
     journal->bytes_max = JOURNAL_BYTES_MAX;
     journal->watch = *watch;
     journal->path = strdup(path);
@@ -419,6 +419,8 @@ enum status journal_open_watched(const char *path, const struct journal_watch *w
         st = take_restored(journal, at);
     if (st == ST_OK)
         st = make_private(journal, at);
+    if (st == ST_OK)
+        journal->file_fd = open(at, O_RDWR | O_CLOEXEC);
     if (st == ST_OK)
         st = open_db(journal, path);
     if (st != ST_OK) {

@@ -194,7 +194,7 @@ enum status journal_open_beside(const char *path, struct journal **out)
     struct journal *journal = calloc(1, sizeof *journal);
     if (!journal)
         return ST_NO_MEMORY;
-    journal->lock_fd = -1; /* who writes to it has the lock */
+    journal->lock_fd = journal->file_fd = -1; /* who writes to it has the lock */
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
     int rc = sqlite3_open_v2(path, &journal->db, flags, NULL);
     if (rc == SQLITE_OK)
@@ -215,6 +215,8 @@ void journal_close(struct journal *journal)
     for (int i = 0; i < SQL_COUNT; i++)
         (void)sqlite3_finalize(journal->statements[i]);
     (void)sqlite3_close(journal->db);
+    if (journal->file_fd >= 0)
+        (void)close(journal->file_fd);
     if (journal->lock_fd >= 0)
         (void)close(journal->lock_fd);
     free(journal->path);

@@ -521,7 +521,10 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->name = render_text(job->name);
     out->state = (Cairn__V1__JobState)m->state;
     bool kept = job->unreadable[0] && !machine_state_final(m->state);
-    out->health = render_text(kept ? "unreadable" : machine_health(m));
+    const char *health = machine_health(m);
+    if (!machine_state_final(m->state) && strcmp(health, "ok") == 0 && core_journal_full(core))
+        health = "degraded";
+    out->health = render_text(kept ? "unreadable" : health);
     render_reason(core, job, &reason);
     out->reason = render_text(reason.text);
     out->generation = m->generation;

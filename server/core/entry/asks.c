@@ -180,6 +180,10 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         st = core_find(core, known, out);
     if (st != ST_NOT_FOUND) /* it is that one; or nobody can tell, and it is not submitted twice */
         return st;
+    if (core->full) {
+        reason_set(reason, "%s", CORE_JOURNAL_FULL);
+        return ST_REFUSED;
+    }
     st = could_run(core, spec, reason);
     if (st == ST_OK)
         st = could_connect(core, NULL, spec->workers.count, spec->workers.spares, reason);
@@ -447,6 +451,8 @@ void core_reason(const struct core *core, const struct core_job *job, struct rea
     } else if (other) {
         reason_set(out, "waits behind %s (%s), which %s", other->name, other->id,
                    other->m.state == MACHINE_QUEUED ? "was submitted before" : "is under way");
+    } else if (!job->m.reason[0] && !machine_state_final(job->m.state) && core->full) {
+        reason_set(out, "%s", CORE_JOURNAL_FULL);
     } else {
         reason_set(out, "%s", job->m.reason);
         if (wants)

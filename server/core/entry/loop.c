@@ -88,6 +88,8 @@ int64_t core_deadline(struct core *core)
         at = core->left_at;
     if (core->tidy_at < at)
         at = core->tidy_at;
+    if (core->options.room && core->room_at < at)
+        at = core->room_at;
     if (core->schedule_needed || core->accused)
         at = now;
     core->promised_at = at > now ? at : now; /* what is overdue already was excused already */
@@ -121,6 +123,46 @@ static void tick_job(struct core *core, struct core_job *job, int64_t now)
     core_job_moved(core, job); /* its next one is later than now */
 }
 
+/*
+ * ---- a journal's disk without room ----
+ *
+ * What decides goes on being journalled, in the room that the journal has kept for itself
+ * (server/journal/reserve.c): jobs train on, recover and save. What would fill that room waits:
+ * rows of metrics stay in memory, jobs are not taken.
+ */
+
+bool core_journal_full(const struct core *core)
+{
+    return core->full;
+}
+
+static void tell_room(struct core *core, const char *what, const char *message)
+{
+    for (size_t i = 0; i < core->job_count; i++)
+        core->jobs[i]->version++;
+    for (size_t i = core->live.count; i > 0 && core->failed == ST_OK; i--)
+        core_note(core, core->live.list[i - 1].value, what, message);
+}
+
+static void look_for_room(struct core *core)
+{
+    const struct core_options *options = &core->options;
+    if (!options->room || core_now(core) < core->room_at)
+        return;
+    const bool full = options->room(options->journal) == ST_FULL;
+    core->room_at = core_now(core) + CORE_ROOM_MS;
+    if (full == core->full)
+        return;
+    core->full = full;
+    if (full) {
+        LOG_ERROR(options->log, "%s: %s", journal_path(options->journal), CORE_JOURNAL_FULL);
+        tell_room(core, "journal-full", CORE_JOURNAL_FULL);
+    } else {
+        LOG_INFO(options->log, "the journal's disk has room again");
+        tell_room(core, "journal-room", "the journal's disk has room again");
+    }
+}
+
 void core_tick(struct core *core)
 {
     int64_t now = core_now(core);
@@ -137,6 +179,7 @@ void core_tick(struct core *core)
     }
     if (core->queue.count + core->hungry.count > 0 && now >= core->looked_at + CORE_LOOK_MS)
         core->schedule_needed = true;
+    look_for_room(core);
     core_chores_tick(core);
     core_drain_accused(core);
     core_settle(core);
