@@ -386,11 +386,11 @@ static void say_where(char out[64], const Cairn__V1__Job *job)
     }
 }
 
-/* As the other ends of the same job have not. */
+/* Another end of the same job is of another attempt. */
 static void tell_end(const struct finding *f, struct hook_news *news, const char *verb)
 {
     char key[WEBHOOK_KEY];
-    (void)snprintf(key, sizeof(key), "ended/%" PRId64, f->mark->ended_ms);
+    (void)snprintf(key, sizeof(key), "ended/%u", f->job->generation);
     tell(f, news, verb, key);
 }
 
@@ -447,10 +447,13 @@ static void find_end(const struct finding *f)
 {
     const int64_t ended_ms = time_ms(f->job->ended_at);
     const bool old = !f->mark->seen && ended_ms < f->since_ms;
-    const int64_t told = f->mark->ended_ms;
-    f->mark->ended_ms = !is_final(f->job) ? 0 : ended_ms != 0 ? ended_ms : 1;
-    /* One that was stopped may be resumed, and end once more. */
-    if (old || f->mark->ended_ms == 0 || f->mark->ended_ms == told)
+    const bool told = f->mark->ended_ms != 0;
+    if (!is_final(f->job))
+        f->mark->ended_ms = 0; /* one that was stopped may be resumed, and end once more */
+    if (!is_final(f->job) || told)
+        return;
+    f->mark->ended_ms = ended_ms != 0 ? ended_ms : 1;
+    if (old)
         return;
     if (f->job->state == CAIRN__V1__JOB_STATE__FAILED) {
         tell_failed(f);
