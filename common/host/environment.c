@@ -74,6 +74,9 @@ static const char *const passing[] = {
     "CUDA_HOME",
     "CUDA_PATH",
     "CUDA_VERSION",
+    "CUBLAS_VERSION",
+    "CUDNN_VERSION",
+    "NCCL_VERSION",
     /* NCCL: by what way, and what is printed */
     "NCCL_SOCKET_IFNAME",
     "NCCL_SOCKET_FAMILY",
