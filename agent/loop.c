@@ -308,7 +308,7 @@ static void take_order(struct agent *agent, const Cairn__V1__AgentOrder *order)
         take_ack(agent, order->exit_ack);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_FORGET:
-        copies_forget(&agent->copies, order->forget->job, &agent->log);
+        copies_forget(&agent->copies, order->forget->job);
         break;
     case CAIRN__V1__AGENT_ORDER__BODY_LOG:
         agent_say_log(agent, order->log);
@@ -453,14 +453,14 @@ static enum status open_agent(struct agent *agent, const struct agent_options *o
     agent->started_ms = proc_since_boot_ms();
     enum status st = paths_open(&agent->paths);
     if (st == ST_OK)
-        copies_open(&agent->copies, &agent->paths, options->node);
-    if (st == ST_OK)
         st = proc_boot_id(agent->boot_id, sizeof(agent->boot_id));
     if (st == ST_OK)
         st = proc_pid_space(agent->pid_space, sizeof(agent->pid_space));
     agent->first = getpid() == 1;
     if (st == ST_OK)
         st = take_lock(agent);
+    if (st == ST_OK)
+        copies_open(&agent->copies, &agent->paths, options->node, &agent->log);
     if (st == ST_OK)
         st = find_former_names(agent);
     if (st == ST_OK)

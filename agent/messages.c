@@ -101,6 +101,7 @@ void agent_say_hello(struct agent *agent)
     auto_free char **jobs = NULL; /* one block with the names */
     hello.n_copies = copies_jobs(&agent->copies, &jobs);
     hello.copies = jobs;
+    hello.trouble = agent->copies.trouble.text;
     char *formerly[FORMERLY_MAX];
     for (size_t i = 0; i < agent->formerly_count; i++)
         formerly[i] = agent->formerly[i];
@@ -193,6 +194,7 @@ void agent_say_beat(struct agent *agent)
         agent->usage_new = false;
     }
     beat.load1 = proc_load1();
+    beat.trouble = agent->copies.trouble.text;
     beat.wall_ms = wall_ms();
     beat.memory_available_bytes = proc_memory_available();
     struct gpu_list gpus;

@@ -278,13 +278,24 @@ enum status io_publish_private(const struct io *io, const char *path, const void
     return publish(io, path, IO_PRIVATE, data, size);
 }
 
-enum status io_replace(const struct io *io, const char *path, const void *data, size_t size)
+static enum status replace(const struct io *io, const char *path, int rights, const void *data,
+                           size_t size)
 {
     char temporary[LIMIT_PATH], parent[LIMIT_PATH];
-    enum status st = write_temporary(io, path, 0, data, size, temporary, parent);
+    enum status st = write_temporary(io, path, rights, data, size, temporary, parent);
     if (st == ST_OK)
         st = io->rename(io->self, temporary, path);
     return st == ST_OK ? io->fsync_dir(io->self, parent) : st;
+}
+
+enum status io_replace(const struct io *io, const char *path, const void *data, size_t size)
+{
+    return replace(io, path, 0, data, size);
+}
+
+enum status io_replace_private(const struct io *io, const char *path, const void *data, size_t size)
+{
+    return replace(io, path, IO_PRIVATE, data, size);
 }
 
 /* Makes one folder; durable in its parent. */

@@ -182,6 +182,10 @@ MUST_CHECK enum status io_publish_private(const struct io *io, const char *path,
 MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,
                                   size_t size);
 
+/* As io_replace, of a file that nobody else may read (mode 0600); not in an object store. */
+MUST_CHECK enum status io_replace_private(const struct io *io, const char *path, const void *data,
+                                          size_t size);
+
 /* Makes path and every missing parent, each fsynced into its parent. In an object
  * store there is nothing to make: one mkdir. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/own/private.h"
 #include "hook/mask.h"
 #include "hook/private.h"
 #include "job/suggest.h"
@@ -347,7 +348,7 @@ enum status hook_config_read(const char *path, struct hook_config **out, struct 
     size_t size = 0;
     char folder[LIMIT_PATH];
     struct reason reason = { "" };
-    enum status st = hook_private_read(path, HOOK_FILE_BYTES, &text, &size, &reason);
+    enum status st = private_read(path, HOOK_FILE_BYTES, &text, &size, &reason);
     if (st == ST_NOT_FOUND)
         return st;
     if (st != ST_OK) {

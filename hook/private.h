@@ -14,18 +14,9 @@
 #define HOOK_SECRET_MAX 1024
 
 /*
- * A whole file of size_max bytes at most; *out is owned by the caller and NUL-terminated.
- * Errors: ST_NOT_FOUND
- *         ST_REFUSED   it isn't ours, or others may read it: reason says what to do
- *         ST_INVALID   no regular file, or a longer one
- *         ST_IO, ST_NO_MEMORY
- */
-MUST_CHECK enum status hook_private_read(const char *path, size_t size_max, char **out,
-                                         size_t *out_size, struct reason *reason);
-
-/*
  * A secret: the file's bytes without white space around them, HOOK_SECRET_MIN of them at least.
- * Whoever has it wipes it (hook_secret_free). Errors: as above; ST_INVALID, too, if it is short.
+ * Whoever has it wipes it (hook_secret_free). Errors: those of private_read; ST_INVALID, too, if
+ * it is short.
  */
 MUST_CHECK enum status hook_secret_read(const char *path, char **out, size_t *out_size,
                                         struct reason *reason);

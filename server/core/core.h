@@ -279,6 +279,7 @@ struct core_node {
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     char why_drains[LIMIT_NAME];
+    char trouble[LIMIT_REASON]; /* of the machine, as its agent says it; "": none */
     char heir[LIMIT_NAME];      /* STAYS: its machine's agent came as this node; or "" */
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */

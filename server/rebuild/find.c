@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/store/store.h"
+#include "common/job_id.h"
 #include "server/rebuild/internal.h"
 
 #define OTHER_BYTES ((size_t)1 << 20)
@@ -13,16 +14,12 @@
 /* "j-" and 10 digits to the base of 32, as the coordinator makes it of the order of submission. */
 static bool take_id(const char *name, int64_t *seq)
 {
-    static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
-    if (strlen(name) != 12 || strncmp(name, "j-", 2) != 0)
+    static const char digits[] = JOB_ID_DIGITS;
+    if (!job_id_valid(name))
         return false;
     *seq = 0;
-    for (int i = 2; i < 12; i++) {
-        const char *digit = strchr(digits, name[i]);
-        if (!digit)
-            return false;
-        *seq = *seq << 5 | (digit - digits);
-    }
+    for (int i = 2; i < 12; i++)
+        *seq = *seq << 5 | (strchr(digits, name[i]) - digits);
     return true;
 }
 

@@ -264,8 +264,10 @@ static char *reason_of(const struct core *core, const struct core_node *node)
                    (long long)(core_node_unheard_ms(core, node) / 1000), node->doubt.said);
         return render_text(reason.text);
     }
+    if (node->why_drains[0])
+        return render_text(node->why_drains);
     core_node_clock(node, &reason);
-    return render_text(node->why_drains[0] ? node->why_drains : reason.text);
+    return render_text(reason.text[0] ? reason.text : node->trouble);
 }
 
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node)

@@ -1,6 +1,7 @@
 #include "session/copies/copy_folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/own/private.h"
 
 /* A copy file by its name; what else lies in the folder is nobody's business. */
 struct folder_entry {
@@ -22,7 +24,14 @@ struct folder_walk {
 
 static bool walk_open(struct folder_walk *walk, const char *dir)
 {
-    *walk = (struct folder_walk){ .dir = dir, .stream = dir != NULL ? opendir(dir) : NULL };
+    struct reason why;
+    int fd = -1;
+    *walk = (struct folder_walk){ .dir = dir };
+    if (dir == NULL || private_folder(AT_FDCWD, dir, 0, &fd, NULL, &why) != ST_OK)
+        return false; /* not there; or others could have put copies there */
+    walk->stream = fdopendir(fd);
+    if (walk->stream == NULL)
+        (void)close(fd);
     return walk->stream != NULL;
 }
 

@@ -2,6 +2,8 @@
  * The copies of one job on one node: a folder of copy files (copy_file.h). Here they are listed to
  * be offered, found to be restored from, taken over by a new generation, and removed.
  *
+ * One that isn't ours, or that others may look into, counts as not there (common/own/private.h).
+ *
  * The folder holds at most: SESSION_FILES_MAX files of each rank that runs or ran on the node; two
  * of each rank of another node whose copies come here (trainer/state/copy_exchange.h); and what the
  * running generation was restored from. copy_folder_clean removes all else.

@@ -222,8 +222,8 @@ def test_what_a_killed_job_leaves_is_removed_by_the_next_agent():
         home.cairn("kill", job)
         home.kill("cairn-trainer")
         home.kill("cairn-agent")
-        stranger = home.copies / copies(home, job)[0].parent.parent.name / "j-nobodys"
-        stranger.mkdir()
+        stranger = home.copies / copies(home, job)[0].parent.parent.name / "j-0000000000"
+        stranger.mkdir(0o700)
         (stranger / "g1-r0-0.copy").write_bytes(b"x")
         until(lambda: not copies(home), 30, "the next agent removes what no job needs")
         assert not list(Path(home.copies).glob("*/*"))

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/job_id.h"
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
@@ -14,7 +15,7 @@
 /* "j-" and 10 base32 digits: 41 bits of ms, 9 of chance; later jobs sort later. */
 static void make_id(int64_t seq, char out[16])
 {
-    static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
+    static const char digits[] = JOB_ID_DIGITS;
     uint64_t bits = (uint64_t)seq;
     char text[11];
     for (int i = 9; i >= 0; i--) {

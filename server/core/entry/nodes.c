@@ -191,6 +191,18 @@ static uint64_t number_agent(const struct core_node *node)
     return hash | 1;
 }
 
+/* What an agent says of its machine: logged when it changes. */
+static void take_trouble(const struct core *core, struct core_node *node, const char *trouble)
+{
+    struct reason now;
+    reason_set(&now, "%s", trouble);
+    if (strcmp(now.text, node->trouble) == 0)
+        return;
+    memcpy(node->trouble, now.text, sizeof node->trouble);
+    if (now.text[0])
+        LOG_WARN(core->options.log, "node %s: %s", node->name, now.text);
+}
+
 /* Of an agent that has the name now; an older one loses its stream. true: it is another agent than
  * was known, or of a machine that was started anew. */
 static bool take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
@@ -247,6 +259,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     core_send_pace(core, conn, true);
     core_paths_hello(core, node, hello);
     core_take_clock(core, node, hello->wall_ms);
+    take_trouble(core, node, hello->trouble);
     core_take_gpus(core, node, hello->gpus, hello->n_gpus);
     LOG_INFO(core->options.log, "node %s joined: %u slots of %s, %u GPUs, %zu trainers run there",
              node->name, node->slots, node->device, node->gpu_count, hello->n_running);
@@ -404,6 +417,7 @@ void core_agent_message(struct core *core, struct core_conn *conn,
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_BEAT) {
         core_take_gpus(core, node, message->beat->gpus, message->beat->n_gpus);
         core_take_clock(core, node, message->beat->wall_ms);
+        take_trouble(core, node, message->beat->trouble);
         core_take_usage(node, message->beat);
     } else if (message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_EXITED) {
         take_exit(core, node, message->exited);

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/copies.h"
 #include "agent/exit_cause.h"
 #include "agent/gauge/proc.h"
 #include "agent/last_words.h"
@@ -484,72 +483,6 @@ static void spawned_process_holds_its_log_until_it_is_gone(void **state)
     assert_false(spawn_is_alive(files.log));
 }
 
-static void copies_of_a_job_go_whatever_lies_there(void **state)
-{
-    const struct folder *f = *state;
-    struct copies copies;
-    const struct log log = log_open("test");
-    char job[LIMIT_PATH], path[LIMIT_PATH], base[LIMIT_PATH];
-    assert_int_equal(paths_join(&f->paths, base, sizeof(base), "copies"), ST_OK);
-    assert_int_equal(setenv("CAIRN_COPIES", base, 1), 0);
-    copies_open(&copies, &f->paths, "here");
-    assert_int_equal(unsetenv("CAIRN_COPIES"), 0);
-    assert_int_equal(copies_folder(&copies, "j-test", job), ST_OK);
-    put(f, "x", 1);
-    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-0.copy", job);
-    assert_int_equal(rename(f->file, path), 0);
-    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-1.copy", job);
-    assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(path, sizeof(path), "%.900s/g1-r0-2.copy", job);
-    assert_int_equal(mkfifo(path, 0600), 0);
-    copies_forget(&copies, "j-test", &log);
-    assert_int_not_equal(access(base, F_OK), 0);
-}
-
-static size_t line_count(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    size_t lines = 0;
-    assert_non_null(file);
-    for (int c = fgetc(file); c != EOF; c = fgetc(file))
-        lines += c == '\n';
-    assert_int_equal(fclose(file), 0);
-    return lines;
-}
-
-static void what_cannot_be_removed_is_told_and_keeps_no_other_copy(void **state)
-{
-    const struct folder *f = *state;
-    struct copies copies;
-    struct log log = log_open("test");
-    char job[LIMIT_PATH], base[LIMIT_PATH], log_path[LIMIT_PATH], **jobs = NULL;
-    assert_int_equal(paths_join(&f->paths, base, sizeof(base), "copies"), ST_OK);
-    assert_int_equal(paths_join(&f->paths, log_path, sizeof(log_path), "log"), ST_OK);
-    log.fd = open(log_path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    assert_true(log.fd >= 0);
-    assert_int_equal(setenv("CAIRN_COPIES", base, 1), 0);
-    copies_open(&copies, &f->paths, "here");
-    assert_int_equal(unsetenv("CAIRN_COPIES"), 0);
-    assert_int_equal(copies_folder(&copies, "j-test", job), ST_OK);
-    const char *const names[] = { "g1-r0-0.copy", ".hidden", "kept", "kept/foreign" };
-    char paths[4][LIMIT_PATH];
-    for (int i = 0; i < 4; i++) {
-        (void)snprintf(paths[i], LIMIT_PATH, "%.900s/%s", job, names[i]);
-        assert_int_equal(i == 2 ? mkdir(paths[i], 0700) : mknod(paths[i], S_IFREG | 0600, 0), 0);
-    }
-    copies_forget(&copies, "j-test", &log);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(access(paths[i], F_OK) == 0, i >= 2);
-    assert_int_equal(line_count(log_path), 2); /* the folder in it, and so the job's */
-    assert_int_equal(copies_jobs(&copies, &jobs), 1);
-    free(jobs);
-    assert_int_equal(unlink(paths[3]), 0);
-    copies_forget(&copies, "j-test", &log); /* asked again */
-    assert_int_not_equal(access(base, F_OK), 0);
-    assert_int_equal(line_count(log_path), 2);
-    (void)close(log.fd);
-}
-
 #define FOLDER_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -569,8 +502,6 @@ int main(void)
         FOLDER_TEST(words_of_somebody_else_or_damaged_are_none),
         FOLDER_TEST(last_mark_of_the_flight_recorder_says_where_it_was),
         cmocka_unit_test(each_kill_for_memory_explains_one_exit_for_a_while),
-        FOLDER_TEST(copies_of_a_job_go_whatever_lies_there),
-        FOLDER_TEST(what_cannot_be_removed_is_told_and_keeps_no_other_copy),
         FOLDER_TEST(spawned_process_holds_its_log_until_it_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
