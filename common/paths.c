@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* The home: an absolute folder, with rest appended. */
@@ -59,7 +58,7 @@ enum status paths_join(const struct paths *paths, char *out, size_t capacity, co
     return ST_OK;
 }
 
-/* FNV-1a, only to name the short path of a long home. */
+/* FNV-1a, only to name a home. */
 static uint64_t hash_text(const char *text)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -70,22 +69,8 @@ static uint64_t hash_text(const char *text)
 
 enum status paths_socket(const struct paths *paths, char *out, size_t capacity)
 {
-    char path[1024];
-    enum status st = paths_join(paths, path, sizeof(path), "cairnd.sock");
-    if (st != ST_OK)
-        return st;
-    if (strlen(path) > 100) { /* of the 108 bytes in sockaddr_un; both sides compute the same */
-        const char *run = getenv("XDG_RUNTIME_DIR");
-        int length = snprintf(path, sizeof(path), "%s/cairn-%016llx.sock",
-                              run != NULL && run[0] == '/' && strlen(run) < 60 ? run : "/tmp",
-                              (unsigned long long)hash_text(paths->home));
-        if (length < 0 || (size_t)length >= sizeof(path))
-            return ST_FULL;
-    }
-    int length = snprintf(out, capacity, "unix:%s", path);
-    if (length < 0 || (size_t)length >= capacity)
-        return ST_FULL;
-    return ST_OK;
+    const int length = snprintf(out, capacity, "unix:%s/cairnd.sock", paths->home);
+    return length > 0 && (size_t)length < capacity ? ST_OK : ST_FULL;
 }
 
 enum status paths_copies(const struct paths *paths, char *out, size_t capacity)

@@ -2,9 +2,7 @@
  * Where things are. CAIRN_HOME=DIR puts everything under DIR; without it DIR is cairn/ in the XDG
  * state folder, or /var/lib/cairn for root.
  *
- *   DIR/cairnd.sock              the coordinator's socket; if DIR is too long for a socket address,
- *                                it is bound in XDG_RUNTIME_DIR or /tmp, and
- *   DIR/cairnd.sock.path         holds the path where it is bound
+ *   DIR/cairnd.sock              the coordinator's socket, however long DIR is (rpc/client.h)
  *   DIR/cairnd.addr              address of the TCP listener, if there is one
  *   DIR/token                    bearer token of the TCP listener, mode 0600
  *   DIR/tls/                     certificates and keys (client/cert/folder.h, agent/join/join.h)
@@ -18,6 +16,7 @@
  *   DIR/jobs/JOB/gG/rR.flight    its flight recorder (flight.h)
  *   DIR/sums/NODE/HASH.sums      hashes of a data file (trainer/data/sums.h); may be removed
  *   DIR/agent/JOB.gG.rR.json     a running trainer, for adoption (agent/record.h)
+ *   DIR/agent/NODE.copies        another folder for copies in memory (agent/copies.h)
  *
  * Copies in memory lie on tmpfs: in CAIRN_COPIES, else in /dev/shm/cairn-UID-HASH, the hash being
  * that of DIR; there
@@ -43,5 +42,5 @@ MUST_CHECK enum status paths_join(const struct paths *paths, char *out, size_t c
 /* The folder of copies in memory: CAIRN_COPIES, else /dev/shm/cairn-UID-HASH. Not made here. */
 MUST_CHECK enum status paths_copies(const struct paths *paths, char *out, size_t capacity);
 
-/* The address to reach the coordinator: "unix:/…". */
+/* The address to reach the coordinator: "unix:DIR/cairnd.sock". */
 MUST_CHECK enum status paths_socket(const struct paths *paths, char *out, size_t capacity);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/reason.h"
@@ -34,7 +35,7 @@ static grpc_channel_credentials *credentials_of(const struct identity_files *fil
     return credentials;
 }
 
-static grpc_channel *create_core(const struct rpc_channel_options *options)
+static grpc_channel *create_core(const struct rpc_channel_options *options, const char *target)
 {
     grpc_channel_credentials *credentials = credentials_of(options->tls);
     if (credentials == NULL)
@@ -59,7 +60,7 @@ static grpc_channel *create_core(const struct rpc_channel_options *options)
     /* Channels of one process to the same server don't share a connection. */
     rpc_args_int(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     grpc_channel_args core_args = { args.count, args.list };
-    grpc_channel *core = grpc_channel_create(options->target, credentials, &core_args);
+    grpc_channel *core = grpc_channel_create(target, credentials, &core_args);
     grpc_channel_credentials_release(credentials);
     return core;
 }
@@ -70,19 +71,16 @@ enum status rpc_channel_new(const struct rpc_channel_options *options, struct rp
     /* Before they are read, so that no change goes unseen. */
     if (options->tls != NULL && identity_watch_new(options->tls, &watch) != ST_OK)
         abort();
-    grpc_channel *core = create_core(options);
-    if (core == NULL) {
+    struct rpc_channel *channel = rpc_alloc(sizeof(*channel));
+    rpc_dial_open(&channel->dial, options);
+    channel->core = create_core(options, channel->dial.target);
+    if (channel->core == NULL) {
+        rpc_dial_close(&channel->dial);
+        free(channel);
         identity_watch_free(watch);
         return ST_CONFIG;
     }
-    struct rpc_channel *channel = rpc_alloc(sizeof(*channel));
-    channel->core = core;
     channel->watch = watch;
-    if (options->token != NULL) {
-        size_t capacity = strlen(options->token) + sizeof("Bearer ");
-        channel->authorization = rpc_alloc(capacity);
-        (void)snprintf(channel->authorization, capacity, "Bearer %s", options->token);
-    }
     pthread_mutex_init(&channel->mutex, NULL);
     *out = channel;
     return ST_OK;
@@ -100,7 +98,7 @@ void rpc_channel_free(struct rpc_channel *channel)
     }
     pthread_mutex_destroy(&channel->mutex);
     identity_watch_free(channel->watch);
-    free(channel->authorization);
+    rpc_dial_close(&channel->dial);
     free(channel);
 }
 
@@ -155,8 +153,8 @@ static void add_metadata(struct rpc_metadata *metadata, const char *key, const c
     row->value = grpc_slice_from_copied_string(value);
 }
 
-void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op,
-                          struct rpc_metadata *metadata, const char *behalf, bool wait_for_ready)
+void rpc_channel_metadata(grpc_op *op, struct rpc_metadata *metadata, const char *authorization,
+                          const char *behalf, bool wait_for_ready)
 {
     memset(metadata, 0, sizeof(*metadata));
     op->op = GRPC_OP_SEND_INITIAL_METADATA;
@@ -164,8 +162,8 @@ void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op,
         op->flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
                     GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     }
-    if (channel->authorization != NULL)
-        add_metadata(metadata, "authorization", channel->authorization);
+    if (authorization != NULL)
+        add_metadata(metadata, "authorization", authorization);
     if (behalf != NULL)
         add_metadata(metadata, IDENTITY_BEHALF_KEY, behalf);
     op->data.send_initial_metadata.count = metadata->count;
@@ -202,14 +200,15 @@ struct unary {
 };
 
 /* All six operations in one batch; the call's own deadline ends it, so the queue needs none. */
-static void run_unary(struct rpc_channel *channel, grpc_call *call, grpc_completion_queue *queue,
-                      grpc_byte_buffer *request, const struct rpc_call_options *options,
+static void run_unary(grpc_call *call, grpc_completion_queue *queue, grpc_byte_buffer *request,
+                      const char *authorization, const struct rpc_call_options *options,
                       struct unary *unary)
 {
     struct rpc_metadata metadata;
     grpc_op ops[6];
     memset(ops, 0, sizeof(ops));
-    rpc_channel_metadata(channel, &ops[0], &metadata, options != NULL ? options->behalf : NULL,
+    rpc_channel_metadata(&ops[0], &metadata, authorization,
+                         options != NULL ? options->behalf : NULL,
                          options != NULL && options->wait_for_ready);
     ops[1].op = GRPC_OP_SEND_MESSAGE;
     ops[1].data.send_message.send_message = request;
@@ -241,17 +240,28 @@ enum status rpc_unary(struct rpc_channel *channel, const ProtobufCServiceDescrip
                       struct rpc_result *result)
 {
     const ProtobufCMethodDescriptor *descriptor = rpc_find_method(service, method);
+    struct rpc_result ours;
+    auto_free char *authorization = NULL;
     CHECK(descriptor != NULL);
+    const int64_t begun = clock_mono_ms(clock_system());
+    const bool waits = options != NULL && options->wait_for_ready;
+    if (rpc_dial_admit(&channel->dial, waits ? timeout_of(options) : 0, &authorization, &ours) !=
+        RPC_OK) {
+        if (result != NULL)
+            *result = ours;
+        return rpc_code_status(ours.code);
+    }
+    const int64_t waited = clock_mono_ms(clock_system()) - begun;
     grpc_completion_queue *queue = grpc_completion_queue_create_for_pluck(NULL);
-    grpc_call *call = rpc_channel_call(channel, queue, service, method, timeout_of(options));
+    grpc_call *call =
+        rpc_channel_call(channel, queue, service, method, timeout_of(options) - waited);
     struct unary unary = { .code = GRPC_STATUS_UNKNOWN, .detail = grpc_empty_slice() };
     grpc_metadata_array_init(&unary.initial);
     grpc_metadata_array_init(&unary.trailing);
     grpc_byte_buffer *bytes = rpc_pack(request);
-    run_unary(channel, call, queue, bytes, options, &unary);
+    run_unary(call, queue, bytes, authorization, options, &unary);
     grpc_byte_buffer_destroy(bytes);
 
-    struct rpc_result ours;
     rpc_result_set(&ours, unary.code, unary.detail);
     ProtobufCMessage *reply = NULL;
     if (unary.code == GRPC_STATUS_OK && unary.reply != NULL) {

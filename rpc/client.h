@@ -4,6 +4,11 @@
  * A channel connects when it is first used and again by itself, waiting backoff_min_ms doubling to
  * backoff_max_ms between tries. Proxies of the environment are ignored.
  *
+ * Whom a call goes to is looked at before it is made: a socket has to be ours or root's, as has the
+ * folder that it lies in; without TLS a token goes on loopback only to us or root. Else the call
+ * fails with PERMISSION_DENIED, and says whose it is. The path of a socket may have any length, and
+ * its folder any name.
+ *
  * Thread: everything here may be called from any thread; one thread at a time receives on a stream.
  */
 #pragma once
@@ -23,6 +28,8 @@ struct rpc_channel_options {
     const char *tls_name;             /* expected in the certificate; NULL: the target's */
     const char *token;            /* sent as "authorization: Bearer TOKEN"; that it goes to no other
                                      machine without TLS is the caller's business */
+    const char *token_file;       /* that holds it instead: read for each call, only if nobody but
+                                     its owner can; none is there: nothing is sent */
     uint32_t message_size_max;    /* of a reply; LIMIT_MESSAGE_BYTES */
     int32_t keepalive_ms;         /* 10000 */
     int32_t keepalive_timeout_ms; /* 5000 */

@@ -7,12 +7,13 @@
 
 #include "rpc/client.h"
 #include "rpc/core.h"
+#include "rpc/dial.h"
 
 #define DEFAULT_TIMEOUT_MS 10000
 
 struct rpc_channel {
     grpc_channel *core;
-    char *authorization; /* value of the header, or NULL */
+    struct rpc_dial dial;
     pthread_mutex_t mutex;
     struct identity_watch *watch; /* of the files of TLS, or NULL; under mutex */
     grpc_completion_queue *queue; /* of the streams; made with the first one */
@@ -36,9 +37,9 @@ struct rpc_metadata {
     grpc_metadata rows[2];
     size_t count;
 };
-/* Fills in SEND_INITIAL_METADATA. behalf: NULL is none. */
-void rpc_channel_metadata(const struct rpc_channel *channel, grpc_op *op,
-                          struct rpc_metadata *metadata, const char *behalf, bool wait_for_ready);
+/* Fills in SEND_INITIAL_METADATA. authorization, behalf: NULL is none. */
+void rpc_channel_metadata(grpc_op *op, struct rpc_metadata *metadata, const char *authorization,
+                          const char *behalf, bool wait_for_ready);
 void rpc_metadata_release(struct rpc_metadata *metadata);
 
 void rpc_result_set(struct rpc_result *result, grpc_status_code code, grpc_slice detail);

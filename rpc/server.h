@@ -92,8 +92,10 @@ MUST_CHECK enum status rpc_server_listen(struct rpc_server *server, const char *
 /*
  * A Unix socket for processes of the same user (or root): mode 0600, peers checked by their
  * credentials. "PATH.lock" is held by flock for the server's life, so that a stale socket is
- * replaced and a live one never stolen. Before start.
- * Errors: ST_INVALID  the path doesn't fit a socket address (107 bytes)
+ * replaced and a live one never stolen; both go at the end. The path may have any length. Before
+ * start.
+ * Errors: ST_INVALID  its last name is missing, or too long
+ *         ST_REFUSED  others may put a socket in its folder
  *         ST_EXISTS   another process serves it
  *         others      of lock, bind, chmod, listen
  */

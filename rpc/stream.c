@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "rpc/client_internal.h"
 
@@ -208,8 +209,7 @@ static struct rpc_stream *new_stream(struct rpc_channel *channel,
     return stream;
 }
 
-static void start_call(struct rpc_stream *stream, const struct rpc_channel *channel,
-                       bool wait_for_ready)
+static void start_call(struct rpc_stream *stream, const char *authorization, bool wait_for_ready)
 {
     grpc_op ops[2];
     memset(ops, 0, sizeof(ops));
@@ -221,7 +221,7 @@ static void start_call(struct rpc_stream *stream, const struct rpc_channel *chan
     CHECK(start_batch(stream, ops, 1, &stream->on_status));
     struct rpc_metadata metadata;
     memset(ops, 0, sizeof(ops));
-    rpc_channel_metadata(channel, &ops[0], &metadata, NULL, wait_for_ready);
+    rpc_channel_metadata(&ops[0], &metadata, authorization, NULL, wait_for_ready);
     ops[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &stream->initial;
     CHECK(start_batch(stream, ops, 2, &stream->on_open));
@@ -246,11 +246,19 @@ static enum status open_stream(struct rpc_channel *channel,
     if (options == NULL)
         options = &defaults;
     struct rpc_result ours;
+    auto_free char *authorization = NULL;
+    const int32_t timeout_ms =
+        options->open_timeout_ms > 0 ? options->open_timeout_ms : DEFAULT_TIMEOUT_MS;
+    const int64_t until_ns = time_in(timeout_ms);
+    if (rpc_dial_admit(&channel->dial, options->wait_for_ready ? timeout_ms : 0, &authorization,
+                       &ours) != RPC_OK) {
+        if (result != NULL)
+            *result = ours;
+        return rpc_code_status(ours.code);
+    }
     struct rpc_stream *stream = new_stream(channel, service, method, options);
-    const int64_t until_ns =
-        time_in(options->open_timeout_ms > 0 ? options->open_timeout_ms : DEFAULT_TIMEOUT_MS);
     pthread_mutex_lock(&stream->mutex);
-    start_call(stream, channel, options->wait_for_ready);
+    start_call(stream, authorization, options->wait_for_ready);
     if (request != NULL) {
         queue_bytes(stream, rpc_pack(request));
         stream->half_close = true;

@@ -363,7 +363,7 @@ static enum status make_server(struct daemon *d)
 
 static enum status listen_unix(struct daemon *d)
 {
-    char address[LIMIT_PATH], here[LIMIT_PATH], record[LIMIT_PATH];
+    char address[LIMIT_PATH];
     enum status st = paths_socket(&d->paths, address, sizeof address);
     if (st != ST_OK)
         return st;
@@ -374,11 +374,7 @@ static enum status listen_unix(struct daemon *d)
         return st;
     }
     LOG_INFO(&d->log, "serving on %s", path);
-    st = paths_join(&d->paths, here, sizeof here, "cairnd.sock");
-    if (st != ST_OK || strcmp(here, path) == 0)
-        return st;
-    st = paths_join(&d->paths, record, sizeof record, "cairnd.sock.path");
-    return st == ST_OK ? io_replace(io_system(), record, path, strlen(path)) : st;
+    return ST_OK;
 }
 
 /* Nothing that trying again mends; but a coordinator that served there, and was killed, tries on:

@@ -22,7 +22,7 @@ static void set_cred(struct rpc_creds *creds, int fd, const struct ucred *cred)
         memset(creds->list + creds->count, 0, (count - creds->count) * sizeof(*creds->list));
         creds->count = count;
     }
-    creds->list[index] = *cred;
+    creds->list[index] = (struct rpc_cred){ .cred = *cred, .known = true };
     pthread_mutex_unlock(&creds->mutex);
 }
 
@@ -38,8 +38,8 @@ bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *
     struct rpc_creds *creds = &server->creds;
     bool known = false;
     pthread_mutex_lock(&creds->mutex);
-    if (fd < creds->count && creds->list[fd].pid != 0) {
-        *out = creds->list[fd];
+    if (fd < creds->count && creds->list[fd].known) {
+        *out = creds->list[fd].cred;
         known = true;
     }
     pthread_mutex_unlock(&creds->mutex);
@@ -48,8 +48,12 @@ bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *
 
 void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity)
 {
-    if (cred) {
+    if (cred && cred->pid != 0) {
         (void)snprintf(out, capacity, "unix:uid=%u,pid=%d", cred->uid, cred->pid);
+        return;
+    }
+    if (cred) { /* in another space of processes */
+        (void)snprintf(out, capacity, "unix:uid=%u", cred->uid);
         return;
     }
     char *peer = grpc_call_get_peer(call); /* an IPv6 one has its brackets as %5B and %5D */

@@ -38,17 +38,24 @@ struct rpc_methods {
     size_t service_count;
 };
 
+/* Of a peer in another space of processes the system says process 0: that, too, is known. */
+struct rpc_cred {
+    struct ucred cred;
+    bool known;
+};
+
 /* Credentials of adopted connections, by descriptor: gRPC's name of such a peer is "fd:N". */
 struct rpc_creds {
     pthread_mutex_t mutex;
-    struct ucred *list; /* pid 0: none known */
+    struct rpc_cred *list;
     size_t count;
 };
 
 struct rpc_unix_listener {
     struct rpc_unix_listener *next;
     struct rpc_server *server;
-    char path[108];
+    int folder_fd;
+    char name[108]; /* of the socket, in that folder */
     int fd;
     int lock_fd;
     int stop_fd; /* eventfd */

@@ -18,10 +18,12 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/own/private.h"
 #include "rpc/server/internal.h"
 
 enum {
     BACKLOG = 128,
+    LOCK_TRIES = 10,
     EXHAUSTED_WAIT_MS = 100, /* no descriptor left: look again */
 };
 
@@ -33,27 +35,42 @@ static int keep_fd(int *fd)
     return kept;
 }
 
-static enum status take_lock(const char *path, int *out_fd)
+/* The lock beside the socket. Whoever ends removes it: one that is gone meanwhile is nobody's. */
+static enum status take_lock(int folder, const char *name, int *out_fd)
 {
-    char lock[sizeof(((struct rpc_unix_listener *)0)->path) + 8];
-    (void)snprintf(lock, sizeof(lock), "%s.lock", path);
-    auto_close int fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return status_from_errno(errno);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
-    *out_fd = keep_fd(&fd);
-    return ST_OK;
+    char lock[sizeof(((struct rpc_unix_listener *)0)->name) + 8];
+    struct reason why;
+    struct stat ours, there;
+    (void)snprintf(lock, sizeof(lock), "%s.lock", name);
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        auto_close int fd = -1;
+        const enum status st =
+            private_file(folder, lock, O_RDWR, PRIVATE_MAKE | PRIVATE_MEND, &fd, NULL, &why);
+        if (st != ST_OK)
+            return st;
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+            return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+        if (fstat(fd, &ours) == 0 && fstatat(folder, lock, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+            ours.st_ino == there.st_ino) {
+            *out_fd = keep_fd(&fd);
+            return ST_OK;
+        }
+    }
+    return ST_AGAIN;
 }
 
-static enum status bind_socket(const char *path, int *out_fd)
+/* By way of the folder's descriptor: the path of a home may be longer than an address takes. */
+static enum status bind_socket(int folder, const char *name, int *out_fd)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    const int size =
+        snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", folder, name);
+    if (size < 0 || (size_t)size >= sizeof(address.sun_path))
+        return ST_INVALID;
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return status_from_errno(errno);
-    if (unlink(path) != 0 && errno != ENOENT) /* the lock is ours: nobody listens there */
+    if (unlinkat(folder, name, 0) != 0 && errno != ENOENT) /* the lock is ours: nobody listens */
         return status_from_errno(errno);
     /* The mode of the name comes from the socket's (Linux), so there is no moment of another one.
      */
@@ -65,27 +82,46 @@ static enum status bind_socket(const char *path, int *out_fd)
     return ST_OK;
 }
 
+/* Its folder, where nobody else may put a socket in our place; *out_name: in path. */
+static enum status open_folder(const char *path, const char **out_name, int *out_fd)
+{
+    char folder[LIMIT_PATH];
+    struct reason why;
+    const char *slash = strrchr(path, '/');
+    *out_name = slash != NULL ? slash + 1 : path;
+    const int size = snprintf(folder, sizeof(folder), "%.*s",
+                              slash == NULL ? 1 : (int)(slash - path) + (slash == path),
+                              slash == NULL ? "." : path);
+    if (size < 0 || (size_t)size >= sizeof(folder) || (*out_name)[0] == '\0' ||
+        strlen(*out_name) >= sizeof(((struct rpc_unix_listener *)0)->name))
+        return ST_INVALID;
+    return private_folder(AT_FDCWD, folder, PRIVATE_ROOTS | PRIVATE_READABLE | PRIVATE_LINKS,
+                          out_fd, NULL, &why);
+}
+
 enum status rpc_server_listen_unix(struct rpc_server *server, const char *path)
 {
     CHECK(!server->started);
-    if (strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-        return ST_INVALID;
+    auto_close int folder = -1;
     auto_close int lock_fd = -1;
     auto_close int fd = -1;
-    enum status st = take_lock(path, &lock_fd);
-    if (st != ST_OK)
-        return st;
-    st = bind_socket(path, &fd);
+    const char *name = NULL;
+    enum status st = open_folder(path, &name, &folder);
+    if (st == ST_OK)
+        st = take_lock(folder, name, &lock_fd);
+    if (st == ST_OK)
+        st = bind_socket(folder, name, &fd);
     if (st != ST_OK)
         return st;
     int stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (stop_fd < 0) {
-        (void)unlink(path);
+        (void)unlinkat(folder, name, 0);
         return status_from_errno(errno);
     }
     struct rpc_unix_listener *listener = rpc_alloc(sizeof(*listener));
     listener->server = server;
-    (void)snprintf(listener->path, sizeof(listener->path), "%s", path);
+    (void)snprintf(listener->name, sizeof(listener->name), "%s", name);
+    listener->folder_fd = keep_fd(&folder);
     listener->fd = keep_fd(&fd);
     listener->lock_fd = keep_fd(&lock_fd);
     listener->stop_fd = stop_fd;
@@ -155,7 +191,10 @@ void rpc_unix_listeners_stop(struct rpc_server *server)
         }
         if (l->fd < 0)
             continue;
-        (void)unlink(l->path); /* before the lock goes */
+        char lock[sizeof(l->name) + 8];
+        (void)snprintf(lock, sizeof(lock), "%s.lock", l->name);
+        (void)unlinkat(l->folder_fd, l->name, 0); /* before the lock goes */
+        (void)unlinkat(l->folder_fd, lock, 0);
         (void)close(l->fd);
         (void)close(l->stop_fd);
         l->fd = -1;
@@ -168,6 +207,7 @@ void rpc_unix_listeners_free(struct rpc_server *server)
         struct rpc_unix_listener *listener = server->unix_listeners;
         server->unix_listeners = listener->next;
         (void)close(listener->lock_fd);
+        (void)close(listener->folder_fd);
         free(listener);
     }
 }
