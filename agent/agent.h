@@ -37,7 +37,7 @@
 struct agent_options {
     const char *node;
     const char *coordinator;   /* "unix:/…" or "HOST:PORT" */
-    const char *token;         /* for TCP on loopback; or NULL */
+    const char *token_file;    /* for TCP on loopback; or NULL */
     struct identity_files tls; /* for TCP beyond it; or all NULL */
     /* This node's address for the data plane: itself, or what address_of_interface takes; both
      * NULL: that of the way to the coordinator. */

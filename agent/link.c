@@ -196,7 +196,7 @@ static enum status make_channel(const struct link_options *options, struct rpc_c
 {
     const struct rpc_channel_options channel = {
         .target = options->target,
-        .token = options->token,
+        .token_file = options->token_file,
         .tls = options->tls.ca != NULL ? &options->tls : NULL,
         .tls_name = IDENTITY_SERVER,
         .keepalive_ms = KEEPALIVE_MS,

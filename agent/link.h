@@ -21,7 +21,7 @@ struct link;
 
 struct link_options {
     const char *target;
-    const char *token;         /* NULL: none */
+    const char *token_file;    /* NULL: none */
     struct identity_files tls; /* all NULL: plaintext */
     void (*wake)(void *arg);
     void *wake_arg;

@@ -12,6 +12,8 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/own/home.h"
+#include "common/own/private.h"
 #include "common/port_range.h"
 #include "identity/check.h"
 #include "rpc/rpc.h"
@@ -68,7 +70,7 @@ struct texts {
     char coordinator[LIMIT_PATH];
     char program[LIMIT_PATH];
     char node[LIMIT_NAME];
-    char *token; /* owned, or NULL */
+    char token_file[LIMIT_PATH];
     struct identity_cert own;
     struct join_files joined;
 };
@@ -267,23 +269,27 @@ static void default_name(char *out, size_t capacity)
     (void)snprintf(out, capacity, "%s", host);
 }
 
-static enum status read_token(const struct paths *paths, const char *file, char **out)
+/* Where the coordinator's token is, which may have another by the next call. That there is one that
+ * may be used is looked at now. */
+static enum status find_token(const struct paths *paths, const char *file,
+                              struct agent_options *options, struct texts *texts)
 {
-    char path[LIMIT_PATH];
+    struct reason why = { "" };
+    auto_free char *token = NULL;
+    size_t size = 0;
     enum status st = ST_OK;
     if (file == NULL) {
-        st = paths_join(paths, path, sizeof(path), "token");
-        file = path;
+        st = paths_join(paths, texts->token_file, sizeof(texts->token_file), "token");
+        file = texts->token_file;
     }
-    char *token = NULL;
-    size_t size = 0;
     if (st == ST_OK)
-        st = io_read_file(io_system(), file, TOKEN_BYTES_MAX, &token, &size);
-    if (st != ST_OK)
-        return st;
-    token[strcspn(token, "\r\n")] = '\0';
-    *out = token;
-    return ST_OK;
+        st = private_read(file, TOKEN_BYTES_MAX, &token, &size, &why);
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n",
+                      why.text[0] != '\0' ? why.text : status_string(st));
+    }
+    options->token_file = file;
+    return st;
 }
 
 /* The certificate names the node. All is checked here, for a coordinator that refuses it can't say
@@ -292,6 +298,8 @@ static enum status take_certificate(struct agent_options *options, struct texts 
 {
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     struct reason reason = { "" };
+    if (identity_key_exposed(options->tls.key, &reason))
+        (void)fprintf(stderr, "cairn-agent: %s\n", reason.text);
     enum status st = identity_check(&options->tls, IDENTITY_NODE, now_s, &texts->own, &reason);
     if (st != ST_OK) {
         (void)fprintf(stderr, "cairn-agent: %s\n", reason.text);
@@ -326,11 +334,7 @@ static enum status take_credentials(const struct paths *paths, struct agent_opti
     }
     if (local && token_file == NULL)
         return ST_OK;
-    enum status st = read_token(paths, token_file, &texts->token);
-    if (st != ST_OK)
-        (void)fprintf(stderr, "cairn-agent: token of the coordinator: %s\n", status_string(st));
-    options->token = texts->token;
-    return st;
+    return find_token(paths, token_file, options, texts);
 }
 
 /* What it dials with, and whom, by an invite. */
@@ -361,7 +365,12 @@ static enum status fill_defaults(struct agent_options *options, const struct giv
                                  struct texts *texts)
 {
     struct paths paths;
+    struct reason done = { "" }, why = { "" };
     enum status st = paths_open(&paths);
+    if (st == ST_OK)
+        st = private_home_claim(&paths, &done, &why);
+    if (done.text[0] != '\0' || why.text[0] != '\0')
+        (void)fprintf(stderr, "cairn-agent: %s\n", st == ST_OK ? done.text : why.text);
     if (st == ST_OK && given->invite != NULL) {
         if (options->node == NULL) {
             default_name(texts->node, sizeof(texts->node));
@@ -412,17 +421,15 @@ int main(int argc, char **argv)
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     rpc_init();
-    struct texts texts = { .token = NULL };
+    struct texts texts = { .token_file = "" };
     enum status st = fill_defaults(&options, &given, &texts);
     if (st != ST_OK) {
         (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));
         rpc_shutdown();
-        free(texts.token);
         return EXIT_USAGE;
     }
     st = agent_run(&options);
     rpc_shutdown();
-    free(texts.token);
     if (st == ST_OK)
         return EXIT_DONE;
     return st == ST_EXISTS ? EXIT_REFUSED : EXIT_INTERNAL;

@@ -345,7 +345,7 @@ enum status agent_connect(struct agent *agent)
 {
     const struct agent_options *options = &agent->options;
     const struct link_options link = { .target = options->coordinator,
-                                       .token = options->token,
+                                       .token_file = options->token_file,
                                        .tls = options->tls,
                                        .wake = wake_loop,
                                        .wake_arg = agent,

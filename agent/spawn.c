@@ -118,7 +118,7 @@ static enum status make_token_pipe(const char *token, int *out_fd)
 
 static enum status open_log(const char *path, int flags, int *out_fd)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     if (fd < 0)
         return status_from_errno(errno);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "common/own/private.h"
 
 enum { FILES = 3 };
 
@@ -68,6 +71,14 @@ enum status identity_texts_read(const struct identity_files *files, struct ident
     if (st != ST_OK)
         identity_texts_release(out);
     return st;
+}
+
+bool identity_key_exposed(const char *key, struct reason *reason)
+{
+    struct stat info;
+    if (key == NULL || stat(key, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
+    return private_judge(key, &info, PRIVATE_ROOTS, reason) != ST_OK;
 }
 
 static void look(struct identity_watch *watch)

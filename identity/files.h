@@ -42,6 +42,10 @@ void identity_texts_release(struct identity_texts *texts);
 MUST_CHECK enum status identity_texts_read(const struct identity_files *files,
                                            struct identity_texts *out, struct reason *reason);
 
+/* May others than its owner read the file of a key, or is it another account's? Then reason says
+ * so, and the way out. NULL, or not there: no. */
+bool identity_key_exposed(const char *key, struct reason *reason);
+
 struct identity_watch;
 
 /* Remembers the files as they are now; paths are copied. Errors: ST_NO_MEMORY */

@@ -6,6 +6,7 @@
 
 #include "common/cleanup.h"
 #include "common/limits.h"
+#include "common/own/private.h"
 #include "identity/cert.h"
 
 static enum status read_file(const char *path, char **out, struct reason *reason)
@@ -21,6 +22,12 @@ static enum status read_file(const char *path, char **out, struct reason *reason
     return st;
 }
 
+enum status identity_ca_key_read(const char *path, char **out, struct reason *reason)
+{
+    size_t size;
+    return private_read(path, IDENTITY_FILE_BYTES, out, &size, reason);
+}
+
 enum status identity_authority_read(const struct identity_files *files, struct identity_pem *out,
                                     struct reason *reason)
 {
@@ -31,7 +38,10 @@ enum status identity_authority_read(const struct identity_files *files, struct i
     if (length < 0 || (size_t)length >= sizeof(path))
         return ST_FULL;
     const enum status st = read_file(ca, &out->cert, reason);
-    return st == ST_OK ? read_file(path, &out->key, reason) : st;
+    if (st != ST_OK)
+        return st;
+    const enum status key = identity_ca_key_read(path, &out->key, reason);
+    return key == ST_NOT_FOUND ? read_file(path, &out->key, reason) : key; /* it says what to do */
 }
 
 static bool is_old(const struct identity_cert *cert, int64_t now_s)

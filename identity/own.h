@@ -13,6 +13,10 @@
 #include "identity/files.h"
 #include "identity/make.h"
 
+/* The key of an authority, which nobody but its owner may read: with it one can be anybody.
+ * Errors: as private_read (common/own/private.h) */
+MUST_CHECK enum status identity_ca_key_read(const char *path, char **out, struct reason *reason);
+
 /* Certificate and key of the authority; to be released in any case. reason says which file can't be
  * read, and the way out. */
 MUST_CHECK enum status identity_authority_read(const struct identity_files *files,

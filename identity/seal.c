@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/io.h"
+#include "common/own/private.h"
 #include "identity/invite.h"
 
 enum { HALF = (IDENTITY_TOKEN - 1) / 2 };
@@ -41,20 +42,33 @@ bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token)
     return CRYPTO_memcmp(code, token + HALF, HALF) == 0;
 }
 
-enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN])
+enum { HEX = IDENTITY_TOKEN - 1 };
+_Static_assert(IDENTITY_TOKEN == IDENTITY_SECRET, "both are 32 bytes in digits");
+
+static void make_digits(char out[IDENTITY_TOKEN])
 {
-    enum { HEX = IDENTITY_TOKEN - 1 };
-    _Static_assert(IDENTITY_TOKEN == IDENTITY_SECRET, "both are 32 bytes in digits");
-    auto_close int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0)
-        return status_from_errno(errno);
-    out[HEX] = '\0';
-    if (pread(fd, out, HEX, 0) == HEX)
-        return ST_OK;
     uint8_t bytes[HEX / 2];
     CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes)); /* so few come at once */
     identity_secret_make(bytes, out);
     explicit_bzero(bytes, sizeof(bytes));
+}
+
+enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN], struct reason *reason)
+{
+    auto_close int fd = -1;
+    const enum status st = private_file(AT_FDCWD, path, O_RDWR, PRIVATE_MAKE, &fd, NULL, reason);
+    if (st != ST_OK)
+        return st;
+    out[HEX] = '\0';
+    if (pread(fd, out, HEX, 0) == HEX)
+        return ST_OK;
+    make_digits(out);
     bool written = pwrite(fd, out, HEX, 0) == HEX && ftruncate(fd, HEX) == 0 && fsync(fd) == 0;
     return written ? ST_OK : status_from_errno(errno);
+}
+
+enum status identity_key_new(const char *path, char out[IDENTITY_TOKEN])
+{
+    make_digits(out);
+    return io_replace_private(io_system(), path, out, HEX);
 }

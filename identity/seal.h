@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "common/reason.h"
 #include "common/status.h"
 
 #define IDENTITY_TOKEN 65 /* bytes of a token or of a key: 64 hexadecimal digits and the NUL */
@@ -19,5 +20,10 @@ void identity_seal(const char key[IDENTITY_TOKEN], char token[IDENTITY_TOKEN]);
 /* Whether that was done to it, with this key. */
 bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token);
 
-/* Random digits that are kept in a file, which only its owner may read: made once. */
-MUST_CHECK enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN]);
+/* Random digits that are kept in a file, which only its owner may read: made once.
+ * Errors: ST_REFUSED  others may read it, or it isn't ours: reason says what to do */
+MUST_CHECK enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN],
+                                       struct reason *reason);
+
+/* The same, made anew. */
+MUST_CHECK enum status identity_key_new(const char *path, char out[IDENTITY_TOKEN]);

@@ -23,6 +23,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/own/home.h"
 #include "common/watchdog.h"
 #include "identity/check.h"
 #include "identity/own.h"
@@ -190,6 +191,8 @@ static enum status check_tls(struct observer *o, struct identity_cert *out)
                   "--tls-cert, --tls-key and --tls-ca go together: one of them is missing");
         return ST_CONFIG;
     }
+    if (identity_key_exposed(o->tls.key, &reason))
+        LOG_WARN(&o->log, "%s", reason.text);
     renew_certificate(o); /* also one that has expired while nothing ran */
     const enum status st = identity_check(&o->tls, IDENTITY_COORDINATOR, now_s, out, &reason);
     if (st != ST_OK)
@@ -293,17 +296,21 @@ static enum status take_signals(struct observer *o)
 static enum status start(struct observer *o)
 {
     o->watchdog_fd = watchdog_open();
+    struct reason done = { "" }, why = { "" };
     enum status st = paths_open(&o->paths);
     if (st == ST_OK)
-        st = io_mkdir_all(io_system(), o->paths.home);
+        st = private_home_claim(&o->paths, &done, &why);
     if (st == ST_OK)
         st = take_signals(o);
     if (st == ST_OK)
         st = sessions_open(&o->sessions, &o->paths);
     if (st != ST_OK) {
-        LOG_ERROR(&o->log, "no usable home: %s; set CAIRN_HOME", status_string(st));
+        LOG_ERROR(&o->log, "no usable home: %s; set CAIRN_HOME",
+                  why.text[0] != '\0' ? why.text : status_string(st));
         return st;
     }
+    if (done.text[0] != '\0')
+        LOG_WARN(&o->log, "%s", done.text);
     st = start_listening(o);
     if (st != ST_OK)
         return st;

@@ -29,6 +29,7 @@
 #include "server/audit/audit.h"
 #include "server/offline.h"
 #include "server/options.h"
+#include "server/place.h"
 #include "server/rebuild/rebuild.h"
 #include "server/store/queue.h"
 
@@ -85,23 +86,14 @@ static enum status take_signals(struct daemon *d)
     return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;
 }
 
-static enum status take_secret(const struct daemon *d, const char *name, char out[IDENTITY_TOKEN])
-{
-    char path[LIMIT_PATH];
-    enum status st = paths_join(&d->paths, path, sizeof path, name);
-    if (st == ST_OK)
-        st = identity_key_at(path, out);
-    if (st != ST_OK)
-        LOG_ERROR(&d->log, "%s: %s", path, status_string(st));
-    return st;
-}
-
 /* Whose certificates count is said by the own one. */
 static enum status take_identity(struct daemon *d)
 {
     struct identity_cert own;
     struct reason reason = { "" };
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
+    if (identity_key_exposed(d->options.tls.key, &reason))
+        LOG_WARN(&d->log, "%s", reason.text);
     api_renew_own(&d->options.tls, &d->log);
     enum status st = identity_check(&d->options.tls, IDENTITY_COORDINATOR, now_s, &own, &reason);
     if (st != ST_OK) {
@@ -141,10 +133,12 @@ static enum status open_audit(struct daemon *d)
 static enum status take_access(struct daemon *d)
 {
     d->access.invites = &d->api.invites;
-    const enum status st = take_secret(d, "state/seal", d->access.seal);
+    const enum status st = place_seal(&d->paths, &d->log, d->access.seal);
+    d->refused = st == ST_REFUSED;
     if (st != ST_OK || !d->options.listen)
         return st;
-    return d->options.tls.cert ? take_identity(d) : take_secret(d, "token", d->access.token);
+    return d->options.tls.cert ? take_identity(d)
+                               : place_token(&d->paths, &d->log, d->access.token);
 }
 
 /* Workers of before an update, or whose coordinator lost its key, have tokens that don't show who
@@ -416,14 +410,10 @@ static enum status daemon_start(struct daemon *d)
 {
     d->watchdog_fd = watchdog_open();
     beat(d); /* nothing before this depends on how much there is */
-    enum status st = paths_open(&d->paths);
+    enum status st = place_home(&d->paths, &d->log);
+    d->refused = st == ST_REFUSED;
     if (st == ST_OK)
-        st = io_mkdir_all(io_system(), d->paths.home);
-    if (st != ST_OK) {
-        LOG_ERROR(&d->log, "no usable home: %s; set CAIRN_HOME", status_string(st));
-        return st;
-    }
-    st = take_signals(d);
+        st = take_signals(d);
     if (st == ST_OK)
         st = open_journal(d);
     if (st == ST_OK)

@@ -40,6 +40,8 @@ enum exit_code cmd_cert_check(struct client *client)
     if (code != EXIT_DONE)
         return code;
     enum status st = identity_check(&files, IDENTITY_ANY, folder_now_s(), &cert, &reason);
+    if (st == ST_OK && identity_key_exposed(files.key, &reason))
+        st = ST_REFUSED;
     if (st != ST_OK)
         return folder_report(st, &reason);
     return client->args.quiet ? EXIT_DONE : rows_print_one(client, files.cert);

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "identity/files.h"
+#include "identity/own.h"
 
 enum exit_code folder_report(enum status st, const struct reason *reason)
 {
@@ -74,8 +75,11 @@ enum exit_code folder_read_ca(const struct client *client, struct identity_pem *
         return EXIT_NOT_FOUND;
     }
     code = folder_read(cert, &out->cert);
-    if (code == EXIT_DONE)
-        code = folder_read(key, &out->key);
+    if (code == EXIT_DONE) {
+        struct reason reason = { "" };
+        const enum status st = identity_ca_key_read(key, &out->key, &reason);
+        code = st == ST_OK ? EXIT_DONE : folder_report(st, &reason);
+    }
     if (code != EXIT_DONE)
         identity_pem_release(out);
     return code;

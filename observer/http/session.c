@@ -189,7 +189,8 @@ static bool same_file(const struct session_file *a, const struct session_file *b
 static enum status take_key(struct sessions *sessions, const char *path, bool *out_changed)
 {
     char key[IDENTITY_TOKEN];
-    const enum status st = identity_key_at(path, key);
+    struct reason why;
+    const enum status st = identity_key_at(path, key, &why);
     if (st != ST_OK) {
         uint8_t bytes[(IDENTITY_TOKEN - 1) / 2];
         CHECK(getrandom(bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes));

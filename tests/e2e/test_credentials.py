@@ -231,6 +231,7 @@ def test_plaintext_to_the_tls_port(place):
     code, said = place.run("cairn", "--addr", place.home.address, "ps")
     assert code == 5 and said.count("\n") == 1 and "it may speak TLS: --tls-cert" in said, said
     (place.home.dir / "any-token").write_text("a" * 64, encoding="utf-8")
+    os.chmod(place.home.dir / "any-token", 0o600)
     assert place.agent_says("it may speak TLS: --tls-cert", "--coordinator", place.home.address, "--name", "n3",
                             "--token-file", place.home.dir / "any-token")
 
@@ -401,6 +402,7 @@ def test_bearer_token(place, wrong):
         assert place.look(channel, (("authorization", f"Bearer {good}"),))[0] == grpc.StatusCode.OK
     file = place.plain.dir / f"token-{wrong}"
     file.write_text(token or "", encoding="utf-8")
+    os.chmod(file, 0o600)
     env = {**place.plain.env, "CAIRN_TOKEN_FILE": str(file)}
     code, said = place.run("cairn", "--addr", place.address, "ps", env=env)
     assert code != 0 and said.count("\n") == 1 and words[0] in said, said
