@@ -33,7 +33,7 @@ enum status flight_open(const char *path, const char *job, uint64_t generation, 
                         struct flight **out)
 {
     (void)unlink(path); /* a reader of the old file keeps what it has open */
-    auto_close int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    auto_close int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return status_from_errno(errno);
     enum status st = pages_of_file(fd, FLIGHT_BYTES);

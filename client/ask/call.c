@@ -16,6 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/own/private.h"
 #include "identity/check.h"
 #include "identity/make.h"
 
@@ -33,21 +34,14 @@ static enum status find_target(struct client *client)
     return size < 0 || (size_t)size >= sizeof(client->address) ? ST_FULL : ST_OK;
 }
 
-/* TCP wants the bearer token; *out may stay NULL. */
-static void read_token(const struct client *client, char **out)
+/* Where the bearer token is that TCP wants: each start of the coordinator makes another. NULL: the
+ * home's path is too long. */
+static const char *token_file(const struct client *client, char path[LIMIT_PATH])
 {
-    char path[LIMIT_PATH];
     const char *file = getenv("CAIRN_TOKEN_FILE");
-    if (file == NULL) {
-        if (paths_join(&client->paths, path, sizeof(path), "token") != ST_OK)
-            return;
-        file = path;
-    }
-    size_t size = 0;
-    if (io_read_file(io_system(), file, 4096, out, &size) != ST_OK)
-        return;
-    while (size > 0 && ((*out)[size - 1] == '\n' || (*out)[size - 1] == '\r'))
-        (*out)[--size] = '\0';
+    if (file != NULL)
+        return file;
+    return paths_join(&client->paths, path, LIMIT_PATH, "token") == ST_OK ? path : NULL;
 }
 
 /* As gRPC has them, with a scheme or without. */
@@ -67,6 +61,9 @@ static enum status check_credentials(struct client *client, struct reason *reaso
     struct identity_cert own;
     const bool loopback = rpc_address_is_loopback(client->address);
     if (identity_files_named(&client->args.tls)) {
+        if (identity_key_exposed(client->args.tls.key, reason))
+            client_error("%s", reason->text);
+        reason->text[0] = '\0';
         return identity_check(&client->args.tls, IDENTITY_OPERATOR | IDENTITY_VIEWER,
                               clock_wall_ms(clock_system()) / 1000, &own, reason);
     }
@@ -88,7 +85,7 @@ static enum status open_channel(struct client *client, struct reason *reason)
 {
     if (client->channel != NULL)
         return ST_OK;
-    auto_free char *token = NULL;
+    char path[LIMIT_PATH];
     enum status st = find_target(client);
     const bool local = st == ST_OK && strncmp(client->address, "unix:", 5) == 0;
     if (st == ST_OK && !local)
@@ -96,11 +93,11 @@ static enum status open_channel(struct client *client, struct reason *reason)
     if (st != ST_OK)
         return st;
     client->tls = !local && client->args.tls.ca != NULL;
-    if (!local && !client->tls)
-        read_token(client, &token);
     rpc_init();
     struct rpc_channel_options options = { .target = client->address,
-                                           .token = token,
+                                           .token_file = local || client->tls
+                                                             ? NULL
+                                                             : token_file(client, path),
                                            .tls = client->tls ? &client->args.tls : NULL,
                                            .tls_name = IDENTITY_SERVER };
     return rpc_channel_new(&options, &client->channel);
@@ -179,7 +176,7 @@ static bool report_socket(const struct client *client)
         return false;
     client_error("the coordinator at %s is of user %s and answers nobody else; set CAIRN_HOME to a "
                  "folder of your own",
-                 client->address, home_user_name(info.st_uid, user, sizeof(user)));
+                 client->address, private_user(info.st_uid, user));
     return true;
 }
 

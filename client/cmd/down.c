@@ -44,7 +44,7 @@ enum exit_code cmd_down(struct client *client)
     auto_free pid_t *pids = malloc(HOME_PIDS_MAX * sizeof(*pids));
     if (pids == NULL)
         return EXIT_INTERNAL;
-    if (!home_is_ours(&client->paths))
+    if (!home_is_ours(&client->paths, false))
         return EXIT_REFUSED;
     bool runs = home_processes(&client->paths, all, pids, HOME_PIDS_MAX) > 0;
     if (!runs && home_supervisor(&client->paths) == 0) {

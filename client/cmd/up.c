@@ -41,7 +41,7 @@ static enum exit_code prepare_home(const struct client *client)
     static const char *const folders[] = { "log", "state", "jobs", "agent" };
     enum status st = ST_OK;
     char path[LIMIT_PATH];
-    if (!home_is_ours(&client->paths))
+    if (!home_is_ours(&client->paths, true))
         return EXIT_REFUSED;
     for (size_t i = 0; st == ST_OK && i < sizeof(folders) / sizeof(folders[0]); i++) {
         st = paths_join(&client->paths, path, sizeof(path), "%s", folders[i]);
@@ -112,8 +112,8 @@ static enum status start_supervisor(const struct client *client, pid_t *out)
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
     int error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     if (error == 0) {
-        error = posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
-                                                 0644);
+        error = posix_spawn_file_actions_addopen(&files, 1, log_path,
+                                                 O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     }
     if (error == 0)
         error = posix_spawn_file_actions_adddup2(&files, 1, 2);
@@ -497,7 +497,12 @@ enum exit_code cmd_up(struct client *client)
         code = prepare_home(client);
     if (code != EXIT_DONE)
         return code;
+    struct reason taken = { "" };
     bool lives = home_supervisor(&client->paths) != 0;
+    if (!lives && home_lock_is_taken(&client->paths, &taken)) {
+        client_error("%s", taken.text);
+        return EXIT_REFUSED;
+    }
     if (!lives)
         code = prepare_tls(client);
     if (code != EXIT_DONE)

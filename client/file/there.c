@@ -19,6 +19,7 @@
 #include "client/home/home.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/own/private.h"
 
 extern char **environ;
 
@@ -104,7 +105,7 @@ void there_find(struct client *client, struct there *out)
 static const char *who(char out[80])
 {
     char name[64];
-    (void)snprintf(out, 80, "user %s", home_user_name(geteuid(), name, sizeof(name)));
+    (void)snprintf(out, 80, "user %s", private_user(geteuid(), name));
     return out;
 }
 
@@ -116,7 +117,7 @@ static bool refuse_file(const struct job_named *named, int error, char cause[LIM
     if (error == EACCES && stat(named->path, &info) == 0) {
         (void)snprintf(cause, LIMIT_REASON, "%s: %s may not read %.300s (mode %04o, of %s)",
                        named->key, who(user), named->path, (unsigned)info.st_mode & 07777,
-                       home_user_name(info.st_uid, owner, sizeof(owner)));
+                       private_user(info.st_uid, owner));
         (void)snprintf(way_out, LIMIT_REASON, "chmod a+r, or name a copy of your own");
     } else if (error == EACCES) {
         (void)snprintf(cause, LIMIT_REASON, "%s: %s may not enter a folder on the way to %.300s",

@@ -4,9 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,39 +12,52 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "client/base/client.h"
+#include "client/home/process.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/limits.h"
+#include "common/own/home.h"
+#include "common/own/private.h"
 
-#define ENVIRON_BYTES (1 << 20)
-#define POLL_MS       20
+#define POLL_MS    20
+#define LOCK_TRIES 10
 
-static int open_lock(const struct paths *paths, int flags)
+/* MAKE or 0. -1: there is none, or it is nobody's to trust. */
+static int open_lock(const struct paths *paths, unsigned flags)
 {
     char path[LIMIT_PATH];
-    if (paths_join(paths, path, sizeof(path), "supervisor.lock") != ST_OK)
+    struct reason why;
+    int fd = -1;
+    if (paths_join(paths, path, sizeof(path), "supervisor.lock") != ST_OK ||
+        private_file(AT_FDCWD, path, O_RDWR, flags | PRIVATE_MEND, &fd, NULL, &why) != ST_OK)
         return -1;
-    return open(path, flags | O_CLOEXEC, 0644);
+    return fd;
 }
 
-char *home_user_name(uid_t uid, char *out, size_t capacity)
+/* What is there is ours, and closed; what isn't can be made. */
+static bool claim(const struct paths *paths, bool make)
 {
-    const struct passwd *user = getpwuid(uid);
-    if (user != NULL) {
-        (void)snprintf(out, capacity, "%s", user->pw_name);
-    } else {
-        (void)snprintf(out, capacity, "%lld", (long long)uid);
-    }
-    return out;
+    struct reason done, why = { "" };
+    if (!make && access(paths->home, F_OK) != 0)
+        return true;
+    const enum status st = private_home_claim(paths, &done, &why);
+    if (st == ST_OK && done.text[0] != '\0')
+        client_error("%s", done.text);
+    if (st == ST_OK)
+        return true;
+    client_error("%s. Set CAIRN_HOME to a folder of your own",
+                 why.text[0] != '\0' ? why.text : status_string(st));
+    return false;
 }
 
-bool home_is_ours(const struct paths *paths)
+bool home_is_ours(const struct paths *paths, bool make)
 {
     char folder[sizeof(paths->home)];
-    char user[64];
+    char user[PRIVATE_USER];
     struct stat info;
     (void)snprintf(folder, sizeof(folder), "%s", paths->home);
     for (char *slash = strrchr(folder, '/'); stat(folder, &info) != 0 && errno == ENOENT;
@@ -56,26 +67,90 @@ bool home_is_ours(const struct paths *paths)
         *slash = '\0'; /* what is there of the way to it */
     }
     if (access(folder, W_OK | X_OK) == 0)
-        return true;
+        return claim(paths, make);
     int error = errno;
     if (stat(folder, &info) == 0 && error == EACCES) {
         client_error("%s: %s; it belongs to %s. Set CAIRN_HOME to a folder of your own", folder,
-                     strerror(error), home_user_name(info.st_uid, user, sizeof(user)));
+                     strerror(error), private_user(info.st_uid, user));
     } else {
         client_error("%s: %s. Set CAIRN_HOME to a folder of your own", folder, strerror(error));
     }
     return false;
 }
 
+static int64_t read_number(int fd)
+{
+    char text[32] = "";
+    const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
+    const long long pid = size > 0 ? strtoll(text, NULL, 10) : 0;
+    return pid > 0 && pid <= INT32_MAX ? pid : 0;
+}
+
+/* Who holds a lock on the file, as the system knows it; 0: nobody, or nobody who can be seen. */
+static int64_t holder_of(int fd)
+{
+    char line[256];
+    struct stat info;
+    int64_t holder = 0;
+    FILE *rows = fstat(fd, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (rows != NULL && holder == 0 && fgets(line, sizeof(line), rows) != NULL) {
+        unsigned major_number = 0, minor_number = 0;
+        unsigned long inode = 0;
+        long long pid = 0;
+        if (sscanf(line, "%*u: FLOCK %*s %*s %lld %x:%x:%lu", &pid, &major_number, &minor_number,
+                   &inode) == 4 &&
+            major_number == major(info.st_dev) && minor_number == minor(info.st_dev) &&
+            inode == info.st_ino && pid > 0)
+            holder = pid;
+    }
+    if (rows != NULL)
+        (void)fclose(rows);
+    return holder;
+}
+
+/* Neither a supervisor nor another command of ours, which holds it for a moment. */
+static bool is_stranger(int64_t pid)
+{
+    uid_t owner = 0;
+    if (pid <= 0 || !process_owner((pid_t)pid, &owner))
+        return false;
+    return owner != geteuid() || process_program((pid_t)pid) != HOME_SUPERVISOR;
+}
+
 int64_t home_supervisor(const struct paths *paths)
 {
-    auto_close int fd = open_lock(paths, O_RDONLY);
+    auto_close int fd = open_lock(paths, 0);
     if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return 0;
-    char text[32] = "";
-    ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
-    long long pid = size > 0 ? strtoll(text, NULL, 10) : 0;
-    return pid > 0 ? pid : 1; /* held, its pid not written yet */
+    const int64_t number = read_number(fd);
+    if (number > 0 && process_supervises((pid_t)number))
+        return number;
+    const int64_t holder = holder_of(fd); /* the number may be of another space of processes */
+    if (holder > 0 && process_supervises((pid_t)holder))
+        return holder;
+    return is_stranger(holder) ? 0 : HOME_UNSEEN;
+}
+
+bool home_lock_is_taken(const struct paths *paths, struct reason *out)
+{
+    char user[PRIVATE_USER], name[64] = "";
+    uid_t owner = 0;
+    size_t size = 0;
+    auto_close int fd = open_lock(paths, 0);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return false;
+    const int64_t holder = holder_of(fd);
+    if (!is_stranger(holder) || !process_owner((pid_t)holder, &owner))
+        return false;
+    auto_free char *text = process_read((pid_t)holder, "comm", &size);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(text != NULL ? text : "", "\n"),
+                   text != NULL ? text : "");
+    reason_set(
+        out,
+        "%s/supervisor.lock is held by process %lld (%s) of user %s, which is no supervisor: "
+        "end it, or set CAIRN_HOME to another folder",
+        paths->home, (long long)holder, name, private_user(owner, user));
+    return true;
 }
 
 /* Out of the cleanup's reach. */
@@ -88,11 +163,16 @@ static int keep_fd(int *fd)
 
 enum status home_lock(const struct paths *paths, int *out_fd)
 {
-    auto_close int fd = open_lock(paths, O_RDWR | O_CREAT);
+    auto_close int fd = open_lock(paths, PRIVATE_MAKE);
     if (fd < 0)
-        return status_from_errno(errno);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? ST_EXISTS : status_from_errno(errno);
+        return ST_REFUSED;
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK)
+            return status_from_errno(errno);
+        if (i == LOCK_TRIES)
+            return ST_EXISTS;
+        (void)poll(NULL, 0, POLL_MS); /* a command that looks holds it for a moment */
+    }
     char text[32];
     int size = snprintf(text, sizeof(text), "%lld\n", (long long)getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)size, 0) != size)
@@ -101,110 +181,21 @@ enum status home_lock(const struct paths *paths, int *out_fd)
     return ST_OK;
 }
 
-/* Which of our programs the file behind /proc/PID/exe is; 0: none. */
-static unsigned program_of(pid_t pid)
+void home_unlock(int fd)
 {
-    static const struct {
-        const char *name;
-        unsigned program;
-    } programs[] = { { "cairnd", HOME_COORDINATOR },
-                     { "cairn-agent", HOME_AGENT },
-                     { "cairn-observer", HOME_OBSERVER },
-                     { "cairn-trainer", HOME_TRAINER },
-                     { "cairn", HOME_SUPERVISOR } };
-    char exe[64];
-    char target[PATH_MAX];
-    (void)snprintf(exe, sizeof(exe), "/proc/%lld/exe", (long long)pid);
-    ssize_t size = readlink(exe, target, sizeof(target) - 1);
-    if (size <= 0)
-        return 0;
-    target[size] = '\0';
-    char *deleted = strstr(target, " (deleted)"); /* the file was replaced by a newer build */
-    if (deleted != NULL)
-        *deleted = '\0';
-    const char *slash = strrchr(target, '/');
-    for (size_t i = 0; slash != NULL && i < sizeof(programs) / sizeof(programs[0]); i++) {
-        if (strcmp(slash + 1, programs[i].name) == 0)
-            return programs[i].program;
-    }
-    return 0;
-}
-
-/* All of a small /proc file; NULL: it can't be read. *out_size without the NUL that is added. */
-static char *read_proc(pid_t pid, const char *name, size_t *out_size)
-{
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/%lld/%s", (long long)pid, name);
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    char *text = malloc(ENVIRON_BYTES + 1);
-    size_t used = 0;
-    ssize_t size = 1;
-    while (text != NULL && size > 0 && used < ENVIRON_BYTES) {
-        size = read(fd, text + used, ENVIRON_BYTES - used);
-        used += size > 0 ? (size_t)size : 0;
-    }
-    if (text == NULL || size < 0) {
-        free(text);
-        return NULL;
-    }
-    text[used] = '\0';
-    *out_size = used;
-    return text;
+    if (fd >= 0 && ftruncate(fd, 0) != 0)
+        return; /* then its number stays: it is never taken for more than a hint */
 }
 
 char *home_supervisor_words(const struct paths *paths, size_t *out_size)
 {
     int64_t pid = home_supervisor(paths);
-    return pid <= 1 ? NULL : read_proc((pid_t)pid, "cmdline", out_size);
+    return pid <= 0 ? NULL : process_read((pid_t)pid, "cmdline", out_size);
 }
 
 char *home_environment(pid_t pid, size_t *out_size)
 {
-    return read_proc(pid, "environ", out_size);
-}
-
-/* Does CAIRN_HOME of the process name this folder? */
-static bool has_home(pid_t pid, const struct stat *home)
-{
-    size_t size = 0;
-    auto_free char *text = home_environment(pid, &size);
-    for (size_t at = 0; text != NULL && at < size; at += strlen(text + at) + 1) {
-        struct stat st;
-        if (strncmp(text + at, "CAIRN_HOME=", 11) == 0) {
-            return stat(text + at + 11, &st) == 0 && st.st_dev == home->st_dev &&
-                   st.st_ino == home->st_ino;
-        }
-    }
-    return false;
-}
-
-/* `cairn supervise`, not another command of the client. */
-static bool is_supervisor(pid_t pid)
-{
-    size_t size = 0;
-    auto_free char *text = read_proc(pid, "cmdline", &size);
-    if (text == NULL)
-        return false;
-    size_t first = strlen(text) + 1;
-    return first < size && strcmp(text + first, "supervise") == 0;
-}
-
-static bool is_zombie(pid_t pid)
-{
-    size_t size = 0;
-    auto_free char *text = read_proc(pid, "stat", &size);
-    const char *paren = text == NULL ? NULL : strrchr(text, ')');
-    return paren != NULL && paren[1] == ' ' && (paren[2] == 'Z' || paren[2] == 'X');
-}
-
-static bool belongs(pid_t pid, unsigned programs, const struct stat *home)
-{
-    unsigned program = program_of(pid);
-    if ((program & programs) == 0 || is_zombie(pid) || !has_home(pid, home))
-        return false;
-    return program != HOME_SUPERVISOR || is_supervisor(pid);
+    return process_read(pid, "environ", out_size);
 }
 
 size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, size_t capacity)
@@ -219,7 +210,7 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (pid != getpid() && belongs(pid, programs, &home))
+        if (pid != getpid() && process_belongs(pid, programs, &home))
             out[count++] = pid;
     }
     if (proc != NULL)
@@ -227,14 +218,26 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
     return count;
 }
 
-static void signal_all(const pid_t *pids, size_t count, int number)
+/* Which processes are meant. */
+struct meant {
+    struct stat home;
+    unsigned programs;
+};
+
+static bool is_meant(pid_t pid, const void *arg)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (getpgid(pids[i]) == pids[i])
-            (void)kill(-pids[i], number);
-        (void)kill(pids[i], number);
-        (void)kill(pids[i], SIGCONT); /* a stopped one gets its signal, too */
-    }
+    const struct meant *meant = arg;
+    return process_belongs(pid, meant->programs, &meant->home);
+}
+
+static void signal_all(const struct paths *paths, unsigned programs, const pid_t *pids,
+                       size_t count, int number)
+{
+    struct meant meant = { .programs = programs };
+    if (stat(paths->home, &meant.home) != 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        process_signal(pids[i], number, true, is_meant, &meant);
 }
 
 bool home_end(const struct paths *paths, unsigned programs, int grace_ms)
@@ -244,13 +247,13 @@ bool home_end(const struct paths *paths, unsigned programs, int grace_ms)
         return false;
     int64_t until = clock_mono_ms(clock_system()) + grace_ms;
     size_t count = home_processes(paths, programs, pids, HOME_PIDS_MAX);
-    signal_all(pids, count, SIGTERM);
+    signal_all(paths, programs, pids, count, SIGTERM);
     while (count > 0 && clock_mono_ms(clock_system()) < until) {
         (void)poll(NULL, 0, POLL_MS);
         count = home_processes(paths, programs, pids, HOME_PIDS_MAX);
     }
     for (int i = 0; i < 100 && count > 0; i++) {
-        signal_all(pids, count, SIGKILL);
+        signal_all(paths, programs, pids, count, SIGKILL);
         (void)poll(NULL, 0, POLL_MS);
         count = home_processes(paths, programs, pids, HOME_PIDS_MAX);
     }

@@ -11,16 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "client/home/process.h"
 #include "common/paths.h"
+#include "common/reason.h"
 #include "common/status.h"
-
-enum home_program {
-    HOME_COORDINATOR = 1 << 0,
-    HOME_AGENT = 1 << 1,
-    HOME_TRAINER = 1 << 2,
-    HOME_SUPERVISOR = 1 << 3,
-    HOME_OBSERVER = 1 << 4,
-};
 
 #define HOME_PIDS_MAX 4096
 
@@ -31,17 +25,20 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
  */
 bool home_end(const struct paths *paths, unsigned programs, int grace_ms);
 
-/* May this user make the home and write in it? If not, that is said, with whose it is. */
-bool home_is_ours(const struct paths *paths);
-
-/* The name of a user, or the number. */
-char *home_user_name(uid_t uid, char *out, size_t capacity);
+/* Closes the home to others (common/own/home.h), with make makes it; false: it is another's, or
+ * others may write to it. All of that is said. */
+bool home_is_ours(const struct paths *paths, bool make);
 
 /* The variables of a process, each with its NUL, for free(); NULL: they can't be read. */
 char *home_environment(pid_t pid, size_t *out_size);
 
-/* The pid of the supervisor that holds HOME/supervisor.lock; 0: none does. */
+/* A supervisor whose process can't be seen: just starting, or in another space of processes. */
+#define HOME_UNSEEN (-1)
+/* The pid of the supervisor that holds HOME/supervisor.lock; HOME_UNSEEN; 0: none does. */
 int64_t home_supervisor(const struct paths *paths);
+
+/* Is that lock held by somebody who is no supervisor? Then out says who it is. */
+bool home_lock_is_taken(const struct paths *paths, struct reason *out);
 
 /* The words of that supervisor's command, each with its NUL, for free(); NULL: none is there. */
 char *home_supervisor_words(const struct paths *paths, size_t *out_size);
@@ -51,3 +48,5 @@ char *home_supervisor_words(const struct paths *paths, size_t *out_size);
  * Errors: ST_EXISTS  another supervisor lives
  */
 MUST_CHECK enum status home_lock(const struct paths *paths, int *out_fd);
+/* Takes the pid out of it: no process has that number for long. */
+void home_unlock(int fd);

@@ -17,6 +17,7 @@
 
 #include "client/base/client.h"
 #include "client/home/home.h"
+#include "client/home/process.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -103,8 +104,8 @@ static int spawn_child(const char *path, char *const argv[], const char *log_pat
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     if (error == 0 && log_path != NULL) {
-        error = posix_spawn_file_actions_addopen(&files, 1, log_path, O_WRONLY | O_CREAT | O_APPEND,
-                                                 0644);
+        error = posix_spawn_file_actions_addopen(&files, 1, log_path,
+                                                 O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     }
     if (error == 0 && log_path != NULL)
         error = posix_spawn_file_actions_adddup2(&files, 1, 2);
@@ -463,18 +464,22 @@ enum exit_code supervisor_grace(const struct arguments *args, int64_t *out_ms)
     return EXIT_USAGE;
 }
 
+/* Does this process hold the lock of the home? */
+static bool still_supervises(pid_t pid, const void *arg)
+{
+    return home_supervisor(arg) == pid;
+}
+
 void supervisor_end(const struct paths *paths)
 {
-    int64_t pid = home_supervisor(paths);
-    if (pid <= 1)
+    const int64_t pid = home_supervisor(paths);
+    if (pid <= 0)
         return;
-    (void)kill((pid_t)pid, SUPERVISOR_STOP);
-    (void)kill((pid_t)pid, SIGCONT);
+    process_signal((pid_t)pid, SUPERVISOR_STOP, false, still_supervises, paths);
     int64_t until = now_ms() + END_MS;
     while (home_supervisor(paths) == pid && now_ms() < until)
         (void)poll(NULL, 0, END_POLL_MS);
-    if (home_supervisor(paths) == pid)
-        (void)kill((pid_t)pid, SIGKILL);
+    process_signal((pid_t)pid, SIGKILL, false, still_supervises, paths);
 }
 
 enum exit_code supervisor_run(const struct supervisor_options *options)
@@ -494,7 +499,6 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
                   status_string(st));
         return EXIT_INTERNAL;
     }
-    (void)lock_fd;
     supervisor.hang_ms = hang_limit_ms();
     char number[8];
     (void)snprintf(number, sizeof(number), "%d", WATCHDOG_FD);
@@ -507,6 +511,7 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
         &supervisor); /* what a program says as it ends at once stays where it is looked for */
     watch_children(&supervisor, signal_fd);
     stop_all(&supervisor, signal_fd);
+    home_unlock(lock_fd);
     LOG_INFO(&supervisor.log, "stopped");
     return supervisor.refused ? EXIT_REFUSED : EXIT_DONE;
 }
