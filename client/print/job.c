@@ -223,13 +223,14 @@ enum status job_step_parts(const Cairn__V1__Job *job, const char *before, size_t
     char part[64];
     if (!isfinite(job->step_ms))
         return ST_OK;
-    (void)snprintf(part, sizeof(part), "%.1f ms", job->step_ms);
+    const int digits = job->step_ms < 1 ? 3 : 1; /* microseconds count then */
+    (void)snprintf(part, sizeof(part), "%.*f ms", digits, job->step_ms);
     size_t used = format_cells(before) + format_cells(part);
     const size_t indent = width == SIZE_MAX ? 0 : 4;
     enum status st = buf_printf(out, "%s%s", before, part);
     for (size_t i = 0; st == ST_OK && i < job->n_phases; i++) {
-        (void)snprintf(part, sizeof(part), "%s %.32s %.1f", i == 0 ? "=" : "+",
-                       job->phases[i]->name, job->phases[i]->ms);
+        (void)snprintf(part, sizeof(part), "%s %.32s %.*f", i == 0 ? "=" : "+",
+                       job->phases[i]->name, digits, job->phases[i]->ms);
         st = put_part(part, indent, width, &used, out);
     }
     return st == ST_OK ? buf_append_text(out, "\n") : st;

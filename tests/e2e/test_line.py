@@ -155,6 +155,16 @@ def test_a_table_fits_its_terminal(line, monkeypatch):
     served.server.stop(0)
 
 
+def test_help_fits_its_terminal(line, monkeypatch):
+    monkeypatch.chdir(line.dir)
+    for words in (["-h"], ["ckpt", "-h"], ["help", "up"], ["help", "logs"], ["help", "ckpt", "import"], ["help", "node", "invite"]):
+        for columns in (48, 80):
+            with Terminal(line, *words, columns=columns, rows=200, env={"NO_COLOR": "1"}) as terminal:
+                terminal.wait()
+                assert terminal.screen.widest <= columns, (words, columns, terminal.screen.text())
+        assert max(map(len, line(*words).stdout.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("words, code, said", [("node invite -o json", 2, "in one format"), ("node invite", 2, "--to FILE"),
                                                ("--addr bogus ps", 2, "'bogus' is no address"), ("ps --addr 10.0.0.1:1", 2, "TLS is spoken")])
 def test_what_is_wrong_is_said(line, words, code, said):
