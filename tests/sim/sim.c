@@ -12,8 +12,9 @@
 
 #define CHAOS_MS     60000
 #define CHAOS_GAP_MS 2500
-#define END_MS       900000 /* without failures everything ends long before */
-#define CALM_HANG_MS 25000  /* below the deadline of a save that collects: 4 x the hang rule */
+#define END_MS       900000  /* without failures everything ends long before */
+#define CROWD_END_MS 4000000 /* ... also one job after the other */
+#define CALM_HANG_MS 25000   /* below the deadline of a save that collects: 4 x the hang rule */
 #define WALL_START   1800000000000
 
 struct sim_event {
@@ -138,7 +139,10 @@ void sim_fail(struct sim *sim, const char *format, ...)
                   (long long)sim->now);
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "\nreplay: cairn-sim --seed %llu%s --verbose\n",
-                  (unsigned long long)sim->options.seed, sim->options.calm ? " --calm" : "");
+                  (unsigned long long)sim->options.seed,
+                  sim->options.calm    ? " --calm"
+                  : sim->options.queue ? " --queue"
+                                       : "");
     va_end(args);
     exit(1);
 }
@@ -165,7 +169,7 @@ static void put_data_back(struct sim *sim, void *arg, uint64_t number)
 
 static void edit_data(struct sim *sim)
 {
-    const uint64_t node = sim_below(sim, SIM_NODES);
+    const uint64_t node = sim_below(sim, sim->node_count);
     sim->edited[node] = 1 + (uint32_t)sim_below(sim, 5);
     sim_at(sim, (int64_t)sim_below(sim, 25000), put_data_back, NULL, node);
 }
@@ -199,7 +203,7 @@ static void hang_savers(struct sim *sim, int64_t max_ms)
 static void disturb(struct sim *sim)
 {
     struct sim_trainer *t = some_trainer(sim);
-    struct sim_node *node = sim->nodes[sim_below(sim, SIM_NODES)];
+    struct sim_node *node = sim->nodes[sim_below(sim, sim->node_count)];
     uint64_t what = sim_below(sim, 100);
     sim->faults++;
     if (what < 35)
@@ -223,7 +227,7 @@ static void disturb(struct sim *sim)
 static void break_something(struct sim *sim)
 {
     struct sim_trainer *t = some_trainer(sim);
-    struct sim_node *node = sim->nodes[sim_below(sim, SIM_NODES)];
+    struct sim_node *node = sim->nodes[sim_below(sim, sim->node_count)];
     uint64_t what = sim_below(sim, 100);
     sim->faults++;
     if (what < 25 && t)
@@ -300,10 +304,10 @@ static void submit_job(struct sim *sim, void *arg, uint64_t job)
 static void give_flaw(struct sim *sim)
 {
     uint64_t chance = sim_state(0, sim->options.seed);
-    if (sim->options.calm || chance % 1000 >= 300)
+    if (sim->options.calm || sim->crowded || chance % 1000 >= 300)
         return;
     sim->flaw = chance / 1000 % 2 == 0 ? SIM_STARTS_NOTHING : SIM_HAS_NO_DATA;
-    sim->flawed = (uint32_t)(chance / 2000 % SIM_NODES);
+    sim->flawed = (uint32_t)(chance / 2000 % sim->node_count);
 }
 
 /* Of the seed alone, too. */
@@ -315,7 +319,7 @@ static void give_groups(struct sim *sim)
 
 static void build_world(struct sim *sim)
 {
-    sim->job_count = 1 + (uint32_t)sim_below(sim, SIM_JOBS);
+    sim_queue_begin(sim);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i] = (struct sim_job){ .ranks = 1 + (uint32_t)sim_below(sim, SIM_RANKS),
                                          .total = 50 + sim_below(sim, 400),
@@ -326,9 +330,11 @@ static void build_world(struct sim *sim)
             sim->jobs[i].every = 0;
             sim->jobs[i].every_ms = 500 + (int64_t)sim_below(sim, 5000);
         }
+        if (sim->crowded && i % 2 == 0) /* for some there are too few slots in the end */
+            sim->jobs[i].ranks = SIM_RANKS;
         sim_at(sim, (int64_t)sim_below(sim, 20000), submit_job, NULL, i);
     }
-    for (uint32_t i = 0; i < SIM_NODES; i++)
+    for (uint32_t i = 0; i < sim->node_count; i++)
         sim->nodes[i] = sim_node_new(sim, i);
     give_flaw(sim);
     give_groups(sim);
@@ -360,7 +366,7 @@ static void run_world(struct sim *sim)
         event.fn(sim, event.arg, event.number);
         sim->events_run++;
         sim_coordinator_check(sim);
-        if (sim->now > sim->options.chaos_ms + END_MS)
+        if (sim->now > sim->options.chaos_ms + (sim->crowded ? CROWD_END_MS : END_MS))
             sim_coordinator_stuck(sim);
         if (sim->chaos || sim->now < sim->options.chaos_ms || sim->now < looked_at + 500)
             continue;
@@ -382,7 +388,7 @@ static void sim_free(struct sim *sim)
     sim_memory_free(sim);
     for (size_t i = 0; i < sim->trainer_count; i++)
         sim_trainer_free(sim->trainers[i]);
-    for (uint32_t i = 0; i < SIM_NODES; i++)
+    for (uint32_t i = 0; i < sim->node_count; i++)
         sim_node_free(sim->nodes[i]);
     free(sim->rounds);
     free(sim->heap);
@@ -482,8 +488,8 @@ static uint64_t number(const char *text)
     unsigned long long value = strtoull(text, &end, 10);
     if (end == text || *end != '\0') {
         (void)fprintf(
-            stderr,
-            "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once] [--verbose]\n");
+            stderr, "usage: cairn-sim [--seed N] [--count N] [--chaos-s N] [--calm|--once|--queue] "
+                    "[--verbose]\n");
         exit(2);
     }
     return value;
@@ -501,6 +507,8 @@ int main(int argc, char **argv)
             options.verbose = true;
         else if (strcmp(argv[i], "--calm") == 0)
             options.calm = true;
+        else if (strcmp(argv[i], "--queue") == 0)
+            options.queue = true;
         else if (strcmp(argv[i], "--once") == 0)
             options.once = true;
         else if (strcmp(argv[i], "--seed") == 0 && more)

@@ -12,6 +12,7 @@
  *   store        a model of folders, files and manifests, with full disks, damage, late answers
  *   memory       copies of states on the machines' tmpfs, some of them damaged
  *   wrong        workers that compute something else than others would, in some worlds
+ *   queues       in some worlds more jobs than slots, and nodes that never come back
  *   users        ask for things, in half of the worlds, whose jobs have spares, for other
  *                numbers of workers, too; they see that the promises made to them are kept
  *
@@ -31,8 +32,8 @@
 #include "common/clock.h"
 #include "session/session.h"
 
-#define SIM_JOBS     4
-#define SIM_NODES    3
+#define SIM_JOBS     8 /* at most; in most worlds 4 */
+#define SIM_NODES    6 /* the same: 3 */
 #define SIM_RANKS    4 /* of a generation; spares are beside them */
 #define SIM_LANES    8
 #define SIM_NO_RANK  UINT32_MAX
@@ -58,6 +59,7 @@ struct sim_options {
     int64_t chaos_ms; /* failures happen before; then the jobs must come to their end */
     bool calm;        /* only failures that must not cost a generation */
     bool once;        /* one lane is computed wrongly, once, wherever something may be wrong */
+    bool queue;       /* every world is crowded (sim_queue.c) */
     bool verbose;
 };
 
@@ -122,7 +124,9 @@ struct sim_job {
     uint32_t began_in;   /* the newest generation that began at a step, began_at */
     uint64_t began_at;
     bool began_tainted;
-    bool laundered; /* something is wrong in its state, and nobody can find that out any more */
+    bool waited;        /* QUEUED, when it was looked at last */
+    int64_t gone_since; /* it is to go on with other workers since then; 0: it isn't */
+    bool laundered;     /* something is wrong in its state, and nobody can find that out any more */
 };
 
 /* What a node, or a worker on it, computes wrongly (worker/sim_audit.c). */
@@ -164,7 +168,10 @@ struct sim {
     struct sim_job jobs[SIM_JOBS];
     uint32_t job_count;
     struct sim_node *nodes[SIM_NODES];
-    enum sim_flaw flaw; /* of nodes[flawed] */
+    uint32_t node_count;
+    bool crowded;              /* more jobs than slots, and nodes that never come back */
+    uint64_t starts, hopeless; /* jobs that waited and got slots; that waited in vain */
+    enum sim_flaw flaw;        /* of nodes[flawed] */
     uint32_t flawed;
     uint32_t slots;                          /* of each node */
     int64_t cut_until[SIM_NODES][SIM_NODES]; /* the path from the first to the second */
@@ -295,6 +302,8 @@ void sim_agent_crash(struct sim *sim, struct sim_node *node);
 void sim_agent_leave(struct sim *sim, struct sim_node *node);
 void sim_node_crash(struct sim *sim, struct sim_node *node);     /* the machine: trainers, too */
 void sim_node_power_cut(struct sim *sim, struct sim_node *node); /* the same, and nobody hears */
+void sim_node_die(struct sim *sim, struct sim_node *node);       /* for good */
+bool sim_node_is_gone(const struct sim_node *node);
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
 bool sim_node_up(const struct sim_node *node, int64_t *out_since);
 /* It has been there for a while, and has no flaw. */
@@ -320,6 +329,15 @@ int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core);
 /* An order to start a trainer leaves: not across a path that is known to be cut. */
 void sim_paths_check_start(struct sim *sim, struct core *core, const char *job,
                            uint32_t generation);
+
+/* ---- sim_queue.c ---- */
+/* How many jobs and nodes, and slots of each. */
+void sim_queue_begin(struct sim *sim);
+/* After each event: no job that was to go on lost its slots to one that waited. */
+void sim_queue_look(struct sim *sim, struct core *core);
+struct core_job;
+/* It waits for more slots than nodes that live have: the others come to their end beside it. */
+bool sim_queue_is_hopeless(const struct sim *sim, const struct core_job *of);
 
 /* ---- sim_parked.c ---- */
 typedef struct Cairn__V1__Plan Cairn__V1__Plan;

@@ -12,7 +12,8 @@
 struct sim_node {
     char name[16];
     uint32_t index;
-    bool up; /* the machine */
+    bool up;   /* the machine */
+    bool gone; /* it never comes back */
     int64_t up_since, down_since;
     bool agent; /* its agent's process */
     struct sim_conn *conn;
@@ -295,9 +296,9 @@ static void say_probed(struct sim *sim, void *arg, uint64_t number)
 static void take_probe(struct sim *sim, struct sim_node *node, const Cairn__V1__Probe *order)
 {
     uint32_t to = 0;
-    while (to < SIM_NODES && strcmp(sim->nodes[to]->name, order->host) != 0)
+    while (to < sim->node_count && strcmp(sim->nodes[to]->name, order->host) != 0)
         to++;
-    if (to == SIM_NODES)
+    if (to == sim->node_count)
         sim_fail(sim, "%s is to probe %s", node->name, order->host);
     sim->probes++;
     const bool works = sim_path_works(sim, node->index, to);
@@ -441,7 +442,7 @@ static void start_agent(struct sim *sim, void *arg, uint64_t life)
 static void start_node(struct sim *sim, void *arg, uint64_t life)
 {
     struct sim_node *node = arg;
-    if (life != node->life)
+    if (life != node->life || node->gone)
         return;
     node->up = true;
     node->up_since = sim->now;
@@ -492,6 +493,23 @@ void sim_node_power_cut(struct sim *sim, struct sim_node *node)
             sim_trainer_vanish(sim->trainers[i]);
     }
     sim_node_crash(sim, node);
+}
+
+/* Heard of, or not. */
+void sim_node_die(struct sim *sim, struct sim_node *node)
+{
+    node->gone = true;
+    if (sim_chance(sim, 500)) {
+        sim_node_crash(sim, node);
+    } else {
+        sim_node_power_cut(sim, node);
+    }
+    sim_say(sim, "%s never comes back", node->name);
+}
+
+bool sim_node_is_gone(const struct sim_node *node)
+{
+    return node->gone;
 }
 
 bool sim_node_up(const struct sim_node *node, int64_t *out_since)

@@ -507,7 +507,7 @@ void sim_coordinator_unplug(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     bool ready = !sim->options.calm || (c->core && sim->now >= c->frozen_until);
-    for (uint32_t i = 0; sim->options.calm && i < SIM_NODES; i++)
+    for (uint32_t i = 0; sim->options.calm && i < sim->node_count; i++)
         ready = ready && sim_node_serves(sim, sim->nodes[i]);
     if (sim->now < c->unplugged_until || !ready)
         return;

@@ -29,8 +29,8 @@ static void cut(struct sim *sim, uint32_t a, uint32_t b, int64_t until)
 
 static void cut_some(struct sim *sim, void *arg, uint64_t number)
 {
-    const uint32_t a = (uint32_t)sim_below(sim, SIM_NODES);
-    const uint32_t b = (a + 1 + (uint32_t)sim_below(sim, SIM_NODES - 1)) % SIM_NODES;
+    const uint32_t a = (uint32_t)sim_below(sim, sim->node_count);
+    const uint32_t b = (a + 1 + (uint32_t)sim_below(sim, sim->node_count - 1)) % sim->node_count;
     (void)arg;
     if (sim->now >= sim->options.chaos_ms)
         return;
@@ -42,7 +42,8 @@ static void cut_some(struct sim *sim, void *arg, uint64_t number)
 static void cut_for_good(struct sim *sim, void *arg, uint64_t number)
 {
     (void)arg;
-    cut(sim, (uint32_t)number % SIM_NODES, (uint32_t)(number + 1) % SIM_NODES, INT64_MAX);
+    cut(sim, (uint32_t)number % sim->node_count, (uint32_t)(number + 1) % sim->node_count,
+        INT64_MAX);
 }
 
 /* ---- between a node and the coordinator ---- */
@@ -56,7 +57,7 @@ int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core)
 /* One node at a time, for jobs need others to go on; the next while, and one way or both. */
 static void cut_control(struct sim *sim, void *arg, uint64_t number)
 {
-    const uint32_t node = (uint32_t)sim_below(sim, SIM_NODES);
+    const uint32_t node = (uint32_t)sim_below(sim, sim->node_count);
     const int64_t until = sim_hang_end(sim, CONTROL_MS);
     const uint64_t how = sim_below(sim, 4);
     (void)arg;
@@ -93,6 +94,8 @@ static void control_begin(struct sim *sim)
 void sim_paths_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(2, sim->options.seed);
+    if (sim->crowded)
+        return;
     sim->slots = SIM_SLOTS;
     control_begin(sim);
     if (sim->options.calm || chance % 1000 >= 350 || sim->flaw != SIM_NO_FLAW)
@@ -101,7 +104,7 @@ void sim_paths_begin(struct sim *sim)
     sim_at(sim, (int64_t)sim_below(sim, CUT_GAP_MS), cut_some, NULL, 0);
     if (chance / 1000 % 2 == 0)
         sim_at(sim, (int64_t)sim_below(sim, (uint64_t)sim->options.chaos_ms), cut_for_good, NULL,
-               chance / 2000 % SIM_NODES);
+               chance / 2000 % sim->node_count);
 }
 
 bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation)
@@ -112,8 +115,8 @@ bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation)
         if (view->start.job == job && view->start.generation == generation && !view->start.spare)
             has[sim_node_index(view->node)] = true;
     }
-    for (uint32_t a = 0; a < SIM_NODES; a++)
-        for (uint32_t b = 0; b < SIM_NODES; b++)
+    for (uint32_t a = 0; a < sim->node_count; a++)
+        for (uint32_t b = 0; b < sim->node_count; b++)
             held = held || (has[a] && has[b] && !sim_path_works(sim, a, b));
     return held;
 }

@@ -35,7 +35,7 @@ void sim_silence_look(struct sim *sim)
 {
     const struct coordinator *c = sim->coordinator;
     uint32_t serve = 0;
-    for (uint32_t i = 0; i < SIM_NODES; i++)
+    for (uint32_t i = 0; i < sim->node_count; i++)
         serve += sim_node_serves(sim, sim->nodes[i]) && sim_control_away_ms(sim, i, true) == 0 &&
                  sim_control_away_ms(sim, i, false) == 0;
     if (!sim_coordinator_runs(sim) || sim->now < c->started_at + START_MS || serve == 0)

@@ -137,6 +137,16 @@ void sim_coordinator_chaos(struct sim *sim)
         sim->coordinator->outputs_left = 1 + (int64_t)sim_below(sim, 50);
 }
 
+/* Nobody waits any longer for nodes that don't come back. */
+static void give_up(struct sim *sim, uint32_t index)
+{
+    const struct core_job *job = job_of(sim, index);
+    if (!job || !sim_queue_is_hopeless(sim, job))
+        return;
+    sim->hopeless++;
+    ask(sim, index, MACHINE_EV_KILL);
+}
+
 bool sim_coordinator_done(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
@@ -145,6 +155,7 @@ bool sim_coordinator_done(struct sim *sim)
     c->outputs_left = -1;
     core_drain_end(c->core);
     sim_poll_core(sim);
+    uint32_t hopeless = 0;
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim_coordinator_submit(sim, i);
         struct core_job *job = job_of(sim, i);
@@ -152,10 +163,14 @@ bool sim_coordinator_done(struct sim *sim)
             return false;
         if (job->m.state == MACHINE_PAUSED)
             ask(sim, i, MACHINE_EV_RESUME);
-        if (!machine_state_final(job->m.state))
+        const bool is_hopeless = sim_queue_is_hopeless(sim, job);
+        hopeless += is_hopeless;
+        if (!machine_state_final(job->m.state) && !is_hopeless)
             return false;
     }
-    return true;
+    for (uint32_t i = 0; hopeless > 0 && i < sim->job_count; i++)
+        give_up(sim, i);
+    return hopeless == 0;
 }
 
 /* ---- promises ---- */
@@ -218,7 +233,7 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct mach
     if ((m->state != MACHINE_FAILED && m->ending.to != MACHINE_FAILED) || known->failed)
         return;
     known->failed = true; /* it is decided; its workers may take a while to go */
-    for (uint32_t i = 0; i < SIM_NODES; i++) {
+    for (uint32_t i = 0; i < sim->node_count; i++) {
         if (strstr(m->reason, SIM_FLAW) && sim_node_serves(sim, sim->nodes[i]))
             sim_fail(sim, "%s failed by %s, but node%u was there", known->id, m->reason, i);
     }
@@ -296,6 +311,8 @@ void sim_coordinator_check(struct sim *sim)
     if (c->core && c->group_left > 0)
         return; /* what is not committed is nobody's promise */
     sim_silence_look(sim);
+    if (c->core)
+        sim_queue_look(sim, c->core);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = c->core ? core_loaded(c->core, sim->jobs[i].id) : NULL;
         if (job && sim->jobs[i].submitted) {
@@ -310,7 +327,7 @@ void sim_coordinator_stuck(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct core_job *job = job_of(sim, i);
-        if (!job || machine_state_final(job->m.state))
+        if (!job || machine_state_final(job->m.state) || sim_queue_is_hopeless(sim, job))
             continue;
         const struct machine *m = &job->m;
         sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",

@@ -132,7 +132,7 @@ void sim_audit_begin(struct sim *sim)
     static const enum sim_wrong kinds[] = { SIM_WRONG_LANES, SIM_WRONG_ONCE, SIM_WRONG_STATE,
                                             SIM_WRONG_LANES };
     sim->wrong = sim->options.once ? SIM_WRONG_ONCE : kinds[chance / 1000 % 4];
-    sim->wrong_node = (uint32_t)(chance / 3000 % SIM_NODES);
+    sim->wrong_node = (uint32_t)(chance / 3000 % sim->node_count);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].audit_every = 4 + sim_state(9 + i, sim->options.seed) % 40;
         sim->jobs[i].checksum_every = 3 + sim_state(20 + i, sim->options.seed) % 30;

@@ -280,7 +280,7 @@ static bool others_wait(const struct sim *sim)
 static bool slot_is_free(struct sim *sim)
 {
     bool is_free = false;
-    for (uint32_t n = 0; n < SIM_NODES; n++) {
+    for (uint32_t n = 0; n < sim->node_count; n++) {
         uint32_t used = 0;
         for (size_t i = 0; i < sim->trainer_count; i++) {
             const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
