@@ -31,6 +31,24 @@ static enum MHD_Result steer(struct http_request *request, const char *method)
     return reply_call(request, method, &message.base);
 }
 
+/* This browser's session: its cookie goes. Who has a copy of it keeps that until it ends, or until
+ * `cairn open --revoke`. */
+enum MHD_Result act_sign_out(struct http_request *request)
+{
+    char cookie[HTTP_COOKIE];
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(3, unconst("{}\n"), MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    reply_cookie(request, "", 0, cookie);
+    reply_headers(response, false);
+    (void)MHD_add_response_header(response, "Content-Type", "application/json");
+    (void)MHD_add_response_header(response, "Set-Cookie", cookie);
+    const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return queued;
+}
+
 enum MHD_Result act_pause(struct http_request *request)
 {
     return steer(request, "PauseJob");

@@ -66,8 +66,16 @@ enum MHD_Result reply_call(const struct http_request *request, const char *metho
 /* The same, waiting timeout_ms instead of COORDINATOR_CALL_MS. */
 enum MHD_Result reply_call_for(const struct http_request *request, const char *method,
                                const ProtobufCMessage *message, int32_t timeout_ms);
-/* What every answer of ours says to browsers. */
-void reply_headers(struct MHD_Response *response);
+/* What every answer of ours says to browsers. keeps: they may have it again where it is the same;
+ * there is nothing of anybody in it. */
+void reply_headers(struct MHD_Response *response, bool keeps);
+/* The value of a header; NULL: it isn't there. */
+const char *request_header(const struct http_request *request, const char *name);
+
+/* The line that gives a browser a session, or takes it away (token "", 0 s). */
+#define HTTP_COOKIE (IDENTITY_TOKEN + 128)
+void reply_cookie(const struct http_request *request, const char *token, int seconds,
+                  char out[HTTP_COOKIE]);
 
 /* A parameter of the query; NULL: it isn't there. */
 const char *request_parameter(const struct http_request *request, const char *name);
@@ -96,6 +104,7 @@ enum MHD_Result look_system(struct http_request *request);
 MUST_CHECK enum status look_job_id(struct http *http, const char *name, char id[HTTP_NAME_BYTES],
                                    struct rpc_result *result);
 
+enum MHD_Result act_sign_out(struct http_request *request);
 enum MHD_Result act_pause(struct http_request *request);
 enum MHD_Result act_resume(struct http_request *request);
 enum MHD_Result act_stop(struct http_request *request);

@@ -147,7 +147,7 @@ static enum MHD_Result start_live(struct http_request *request, void (*look)(str
         free_live(live);
         return MHD_NO;
     }
-    reply_headers(response);
+    reply_headers(response, false);
     (void)MHD_add_response_header(response, "Content-Type", "text/event-stream");
     const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);

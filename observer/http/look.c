@@ -17,45 +17,66 @@
 #define ROWS_BYTES     ((size_t)16 << 20) /* of CSV of a page of rows */
 #define ROWS_BLOCK     ((size_t)64 << 10) /* that is sent at once */
 #define ROWS_PAGES_MAX 1024               /* several times as many as LIMIT_METRIC_ROWS come in */
-#define COOKIE_FORMAT  HTTP_COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d%s"
-#define COOKIE_SECURE  "; Secure" /* over TLS */
+
+/* The page's shell, which tells nothing of anybody: packed; nothing where the browser has it. */
+static enum MHD_Result reply_page(const struct http_request *request, unsigned code)
+{
+    size_t size = 0;
+    const char *accepts = request_header(request, "Accept-Encoding");
+    const char *has = request_header(request, "If-None-Match");
+    const bool packed = accepts != NULL && strstr(accepts, "gzip") != NULL;
+    const char *bytes = packed ? page_gzip(&size) : page_html(&size);
+    char tag[32];
+    (void)snprintf(tag, sizeof(tag), "\"%s%s\"", page_tag(), packed ? "-gz" : "");
+    const bool same = code == MHD_HTTP_OK && has != NULL && strstr(has, tag) != NULL;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(same ? 0 : size, unconst(bytes), MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    reply_headers(response, code == MHD_HTTP_OK);
+    (void)MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
+    (void)MHD_add_response_header(response, "Vary", "Accept-Encoding");
+    (void)MHD_add_response_header(response, "ETag", tag);
+    if (packed && !same)
+        (void)MHD_add_response_header(response, "Content-Encoding", "gzip");
+    const enum MHD_Result queued =
+        MHD_queue_response(request->connection, same ? MHD_HTTP_NOT_MODIFIED : code, response);
+    MHD_destroy_response(response);
+    return queued;
+}
 
 enum MHD_Result look_page(struct http_request *request)
 {
-    size_t size = 0;
-    const char *html = page_html(&size);
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(size, unconst(html), MHD_RESPMEM_PERSISTENT);
-    if (response == NULL)
-        return MHD_NO;
-    reply_headers(response);
-    (void)MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
-    const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
-    MHD_destroy_response(response);
-    return queued;
+    return reply_page(request, MHD_HTTP_OK);
+}
+
+/* People see the page, which says the same (observer/page/main.js). */
+static enum MHD_Result refuse_link(const struct http_request *request)
+{
+    const char *accepts = request_header(request, "Accept");
+    if (accepts != NULL && strstr(accepts, "text/html") != NULL)
+        return reply_page(request, MHD_HTTP_FORBIDDEN);
+    return reply_error(request, MHD_HTTP_FORBIDDEN,
+                       "this link was used, or is older than a minute: 'cairn open' makes another");
 }
 
 /* A session for who has a link, and on to the page. */
 enum MHD_Result look_open(struct http_request *request)
 {
-    char token[IDENTITY_TOKEN], cookie[IDENTITY_TOKEN + sizeof(COOKIE_FORMAT) + 32];
+    char token[IDENTITY_TOKEN], cookie[HTTP_COOKIE];
     struct sessions *sessions = request->http->parts.sessions;
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     const enum identity_role role =
         session_link(sessions, request_parameter(request, "code"), now_s);
-    if (role == IDENTITY_NOBODY) {
-        return reply_error(request, MHD_HTTP_FORBIDDEN,
-                           "this link was used, or is older than a minute: 'cairn open' makes "
-                           "another");
-    }
+    if (role == IDENTITY_NOBODY)
+        return refuse_link(request);
     session_make(sessions, role, now_s + SESSION_S, token);
-    (void)snprintf(cookie, sizeof(cookie), COOKIE_FORMAT, (unsigned)request->http->port, token,
-                   SESSION_S, request->http->tls != NULL ? COOKIE_SECURE : "");
+    reply_cookie(request, token, SESSION_S, cookie);
     struct MHD_Response *response =
         MHD_create_response_from_buffer(0, unconst(""), MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
         return MHD_NO;
-    reply_headers(response);
+    reply_headers(response, false);
     (void)MHD_add_response_header(response, "Set-Cookie", cookie);
     (void)MHD_add_response_header(response, "Location", "/");
     const enum MHD_Result queued =
@@ -306,7 +327,7 @@ static enum MHD_Result reply_rows(const struct http_request *request, struct row
         free_rows(rows);
         return MHD_NO;
     }
-    reply_headers(response);
+    reply_headers(response, false);
     (void)MHD_add_response_header(response, "Content-Type", "text/csv");
     const enum MHD_Result queued = MHD_queue_response(request->connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);

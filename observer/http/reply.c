@@ -9,15 +9,20 @@
 #include "observer/page/page.h"
 #include "proto/text/json.h"
 
-#define ERROR_BYTES 1024
+#define ERROR_BYTES   1024
+#define COOKIE_FORMAT "%s; Path=/api; HttpOnly; SameSite=Strict; Max-Age=%d%s"
+#define COOKIE_SECURE "; Secure" /* over TLS */
 
-void reply_headers(struct MHD_Response *response)
+/* Strict-Transport-Security isn't among them: it is for a whole host, and what else is served
+ * there, as a Grafana beside it, is seldom served over TLS. */
+void reply_headers(struct MHD_Response *response, bool keeps)
 {
-    (void)MHD_add_response_header(response, "Cache-Control", "no-store");
+    (void)MHD_add_response_header(response, "Cache-Control", keeps ? "no-cache" : "no-store");
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     (void)MHD_add_response_header(response, "X-Frame-Options", "DENY");
     (void)MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     (void)MHD_add_response_header(response, "Cross-Origin-Resource-Policy", "same-origin");
+    (void)MHD_add_response_header(response, "Cross-Origin-Opener-Policy", "same-origin");
     (void)MHD_add_response_header(response, "Content-Security-Policy", page_csp());
 }
 
@@ -32,7 +37,7 @@ enum MHD_Result reply_buf(const struct http_request *request, unsigned code, con
         free(bytes);
         return MHD_NO;
     }
-    reply_headers(response);
+    reply_headers(response, false);
     (void)MHD_add_response_header(response, "Content-Type", type);
     const enum MHD_Result queued = MHD_queue_response(request->connection, code, response);
     MHD_destroy_response(response);
@@ -134,6 +139,19 @@ enum MHD_Result reply_call_for(const struct http_request *request, const char *m
     const enum MHD_Result queued = reply_message(request, reply);
     protobuf_c_message_free_unpacked(reply, NULL);
     return queued;
+}
+
+void reply_cookie(const struct http_request *request, const char *token, int seconds,
+                  char out[HTTP_COOKIE])
+{
+    (void)snprintf(out, HTTP_COOKIE, HTTP_COOKIE_FORMAT COOKIE_FORMAT,
+                   (unsigned)request->http->port, token, seconds,
+                   request->http->tls != NULL ? COOKIE_SECURE : "");
+}
+
+const char *request_header(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
 const char *request_parameter(const struct http_request *request, const char *name)

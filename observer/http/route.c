@@ -19,6 +19,7 @@
 enum flag {
     GET_ONLY = 1,  /* its HEAD would use up a link, or be of a stream: the library sends its end */
     OPEN_HERE = 2, /* on loopback to whoever is on this machine */
+    ACTS = 4,      /* though its method looks only */
 };
 
 static const struct route {
@@ -44,6 +45,7 @@ static const struct route {
     { "GET", "/api/v1/nodes", look_nodes, "ListNodes", 0 },
     { "GET", "/api/v1/system", look_system, "GetVersion", 0 },
     { "GET", "/api/v1/live", live_all, "ListJobs", GET_ONLY },
+    { "POST", "/api/v1/sign-out", act_sign_out, "GetVersion", ACTS },
     { "POST", "/api/v1/jobs/*/pause", act_pause, "PauseJob", 0 },
     { "POST", "/api/v1/jobs/*/resume", act_resume, "ResumeJob", 0 },
     { "POST", "/api/v1/jobs/*/stop", act_stop, "StopJob", 0 },
@@ -82,11 +84,6 @@ static const struct route *find_route(const char *method, const char *path,
         *other_method = true;
     }
     return NULL;
-}
-
-static const char *header_of(const struct http_request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
 /* "HOST:PORT", or "HOST" where bare: an address of IPv6 in brackets. */
@@ -200,7 +197,7 @@ static enum MHD_Result refuse_host(const struct http_request *request)
 /* Whether it was sent by this page, or by no page. */
 static bool is_ours(const struct http_request *request, const struct origin *origin)
 {
-    const char *ours = header_of(request, "X-Cairn");
+    const char *ours = request_header(request, "X-Cairn");
     return ours != NULL && strcmp(ours, "1") == 0 && origin->page_own;
 }
 
@@ -214,7 +211,8 @@ static enum MHD_Result answer(struct http_request *request, const struct route *
         open ? NULL : identity_refusal(request->who.is.role, IDENTITY_CONTROL, route->needs);
     if (why != NULL || request->who.refusal.text[0] != '\0')
         return refuse_role(request, why);
-    if (!open && !identity_method_looks(route->needs) && !is_ours(request, origin)) {
+    const bool acts = !open && ((route->flags & ACTS) != 0 || !identity_method_looks(route->needs));
+    if (acts && !is_ours(request, origin)) {
         return reply_error(request, MHD_HTTP_FORBIDDEN,
                            "to act, send the header 'X-Cairn: 1', from this page or no page");
     }

@@ -1,7 +1,7 @@
-# index.html with every stylesheet and script that it names put in its place, and the policy under which
-# only these scripts run (by their SHA-256).
+# index.html with every stylesheet and script that it names put in its place, the policy under which
+# only these scripts run (by their SHA-256), and a tag of it: other bytes, another tag.
 #
-#   cmake -D FOLDERS=A:B -D HTML=OUT -D CSP=OUT -P assemble.cmake     files are looked for in A, then in B
+#   cmake -D FOLDERS=A:B -D HTML=OUT -D CSP=OUT -D TAG=OUT -P assemble.cmake     files are looked for in A, then in B
 string(REPLACE ":" ";" FOLDERS "${FOLDERS}")
 
 function(part_read name out)
@@ -58,5 +58,8 @@ while(page MATCHES "<script src=\"([^\"]+)\"></script>")
 endwhile()
 
 file(WRITE "${HTML}" "${page}")
+string(SHA256 hex "${page}")
+string(SUBSTRING ${hex} 0 16 tag)
+file(WRITE "${TAG}" "${tag}")
 file(WRITE "${CSP}" "default-src 'none'; script-src${hashes}; style-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

@@ -17,6 +17,9 @@ const MARK_KINDS = [
     {id: 'evals', title: 'evaluations', sign: '╷', color: '--c2'},
 ];
 
+/* Of a line, among those that dygraphs draws: a title may be any text, as the name of a job is. */
+const seriesName = (at) => `s${at}`;
+
 const signOf = ({color, sign}) =>
     el('span.sign', {'aria-hidden': 'true', style: {color: `var(${color})`}}, sign);
 
@@ -40,6 +43,21 @@ function bandValues(line, points, values) {
         return [isNumber(low) ? Math.min(low, value) : value, value,
             isNumber(high) ? Math.max(high, value) : value];
     });
+}
+
+/* The row of the point whose step is next to that one. */
+function nearestRow(points, step) {
+    let [low, high] = [0, points.length - 1];
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        if (points[middle].step < step) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const before = low > 0 && step - points[low - 1].step < points[low].step - step;
+    return before ? low - 1 : low;
 }
 
 /* ---- marks ---- */
@@ -168,8 +186,8 @@ class Chart {
     options(lines) {
         const axis = {axisLineColor: cssColor('--line'), gridLineColor: cssColor('--grid')};
         const series = {};
-        lines.forEach((line) => {
-            series[line.title] = {
+        lines.forEach((line, at) => {
+            series[seriesName(at)] = {
                 strokeWidth: line.faint ? 1 : 1.6,
                 connectSeparatedPoints: Boolean(line.dots || line.sparse),
                 drawPoints: Boolean(line.dots), pointSize: 2.5,
@@ -177,7 +195,7 @@ class Chart {
             };
         });
         return {
-            labels: ['step', ...lines.map((line) => line.title)],
+            labels: ['step', ...lines.map((line, at) => seriesName(at))],
             colors: lines.map((line) => cssColor(line.color) + (line.faint ? '55' : '')),
             series,
             customBars: !this.stacked && lines.some((line) => line.band),
@@ -185,7 +203,8 @@ class Chart {
             fillAlpha: this.stacked ? 0.75 : 0.16,
             logscale: this.isLog(), includeZero: Boolean(this.zero) && !this.isLog(),
             axes: {
-                x: {...axis, drawGrid: false, axisLabelFormatter: (value) => formatCount(value)},
+                x: {...axis, drawGrid: false, axisLabelFormatter: (value) => formatCount(value),
+                    pixelsPerLabel: Math.min(70, Math.max(40, this.plot.clientWidth / 8))},
                 y: {...axis, axisLabelWidth: 52,
                     axisLabelFormatter: (value) => this.format(value, 3)},
             },
@@ -193,10 +212,8 @@ class Chart {
     }
 
     fixedOptions() {
-        const model = {...Dygraph.defaultInteractionModel};
-        ['touchstart', 'touchmove', 'touchend'].forEach((name) => delete model[name]);
         return {
-            legend: 'never', showLabelsOnHighlight: false, interactionModel: model,
+            legend: 'never', showLabelsOnHighlight: false, interactionModel: this.touches(),
             axisLabelFontSize: 11, highlightCircleSize: 3,
             rightGap: 10, xRangePad: 4, yRangePad: 14, /* room for the marks' names */
             highlightCallback: (event, x, drawn, row) => this.group.select(row),
@@ -204,6 +221,30 @@ class Chart {
             zoomCallback: (low, high) => this.group.zoom([low, high]),
             underlayCallback: (context, area, graph) => this.drawMarks(context, area, graph),
         };
+    }
+
+    /* One finger reads a point, and scrolls the page where it goes up or down; two zoom. */
+    touches() {
+        const model = {...Dygraph.defaultInteractionModel};
+        const {touchstart, touchmove, touchend} = model;
+        const read = (event) => {
+            const at = event.touches[0].clientX - this.plot.getBoundingClientRect().left;
+            const step = this.graph.toDataXCoord(at);
+            this.group.select(nearestRow(this.points, step));
+        };
+        model.touchstart = (event, graph, context) => {
+            context.pinches = event.touches.length > 1;
+            (context.pinches ? touchstart : read)(event, graph, context);
+        };
+        model.touchmove = (event, graph, context) => {
+            (context.pinches ? touchmove : read)(event, graph, context);
+        };
+        model.touchend = (event, graph, context) => {
+            if (context.pinches) {
+                touchend(event, graph, context);
+            }
+        };
+        return model;
     }
 
     draw() {

@@ -82,7 +82,8 @@ function nodesText(generation) {
         return `${plural(generation.node_count, 'node')}, ` +
             plural(generation.workers, 'worker');
     }
-    (generation.nodes || '').split(',').forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));
+    (generation.nodes || '').split(',').forEach((name) =>
+        counts.set(name, (counts.get(name) || 0) + 1));
     return [...counts].map(([name, count]) => (count > 1 ? `${name} ×${count}` : name)).join(', ');
 }
 

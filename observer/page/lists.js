@@ -121,6 +121,22 @@ function makeFilter(label, value, changed) {
     });
 }
 
+/* On a phone jobs are cards, without the heads that sort a table. */
+function makeOrder(table, columns) {
+    const sorts = columns.filter((column) => column.sort);
+    const select = el('select', {
+        'aria-label': 'Order of the jobs',
+        onchange: () => {
+            const [id, way] = select.value.split(' ');
+            Object.assign(jobList.sort, {id, down: way === 'down'});
+            table.update(table.rows);
+        },
+    }, sorts.flatMap(({id, title}) => ['up', 'down'].map((way) =>
+        el('option', {value: `${id} ${way}`}, `${title} ${way === 'up' ? '↑' : '↓'}`))));
+    select.value = `${jobList.sort.id} ${jobList.sort.down ? 'down' : 'up'}`;
+    return el('label.check.order', null, 'Order', select);
+}
+
 function makeCompareBar(changed) {
     const link = el('a.button.primary');
     const clear = el('button.quiet', {
@@ -150,8 +166,9 @@ function jobsView(holdings) {
         jobList.text = text;
         refresh();
     });
+    const columns = jobColumns(changed);
     const table = new Table({
-        label: 'Jobs', columns: jobColumns(changed), key: (job) => job.id, sort: jobList.sort,
+        label: 'Jobs', columns, key: (job) => job.id, sort: jobList.sort,
         selection: jobList.selection, open: (job) => go(`#/jobs/${job.id}`),
     });
     const note = el('p.dim', {hidden: true},
@@ -173,6 +190,7 @@ function jobsView(holdings) {
         title: 'Jobs', table, filter,
         element: el('div.view', null,
             el('div.head', null, el('h1', null, 'Jobs'), compare.element, filter), kinds.element,
+            makeOrder(table, columns),
             el('div.card.flush.jobs', null, table.element), note),
     };
 }

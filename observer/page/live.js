@@ -29,6 +29,7 @@ const store = {
     jobsKnown: false,
     nodes: null,        /* [Node] */
     signedOut: false,
+    refusal: '',        /* why, in the server's words */
     serverAway: null,   /* since when, ms; null: it answers */
     coordinatorAway: null, /* what was said of it; null: it is up */
     heard: Date.now(),  /* of the newest thing that came */
@@ -78,17 +79,30 @@ async function send(path, options, ms) {
         throw new Refusal(0, problem.name === 'TimeoutError'
             ? `no answer within ${ms / 1000} s` : "the page's server can't be reached");
     }
-    if (response.status === 401) {
-        setConnection({signedOut: true});
-    }
     if (!response.ok) {
-        throw await refusalOf(response);
+        const refusal = await refusalOf(response);
+        if (response.status === 401) {
+            setConnection({signedOut: true, refusal: refusal.message});
+        }
+        throw refusal;
     }
-    setConnection({signedOut: false, serverAway: null});
+    setConnection({signedOut: false, refusal: '', serverAway: null});
     return response.json();
 }
 
 const ask = (path) => send(path, {}, ASK_MS);
+
+/* Who looks. Whoever may not even ask that isn't let in, as with a certificate of a node. */
+async function askSession() {
+    try {
+        return await ask('/session');
+    } catch (refusal) {
+        if (refusal.status >= 400 && refusal.status < 500) {
+            setConnection({signedOut: true, refusal: refusal.message});
+        }
+        throw refusal;
+    }
+}
 
 /* What changes something; X-Cairn shows that no other page's form sent it. */
 function act(path, body) {
@@ -107,7 +121,7 @@ const jobPath = (id, rest = '') => `/jobs/${encodeURIComponent(id)}${rest}`;
 /* Whether the server is away or wants a sign-in: an EventSource doesn't say. */
 async function findOutWhy() {
     try {
-        await ask('/session');
+        await askSession();
     } catch (refusal) {
         if (refusal.status === 0 && store.serverAway === null) {
             setConnection({serverAway: Date.now()});
@@ -210,7 +224,7 @@ function newestFirst(jobs) {
 
 async function refreshAll() {
     try {
-        store.session = await ask('/session');
+        store.session = await askSession();
         tell('session');
         takeJobs(await ask('/jobs'), true);
         store.nodes = (await ask('/nodes')).nodes || [];

@@ -4,6 +4,8 @@
 'use strict';
 
 const SIGN_IN_SECONDS = 3;
+const SIGN_IN_SECONDS_MAX = 60;
+const LINK_OVER = 'This link was used, or is older than a minute: `cairn open` makes another.';
 
 const ROUTES = [
     {pattern: /^#\/jobs$/, view: jobsView, section: 'jobs'},
@@ -18,6 +20,9 @@ const frame = {
     banner: document.getElementById('banner'),
     link: document.getElementById('link'),
     cluster: document.getElementById('cluster'),
+    refusal: document.getElementById('refusal'),
+    askedAt: 0, /* when who isn't let in was asked for last, and how often it was */
+    refused: 0,
     view: null,
     holdings: new Holdings(),
 };
@@ -75,23 +80,37 @@ function showConnection() {
     setText(frame.link.lastElementChild,
         signedOut ? 'signed out' : away ? 'not connected' : 'live');
     document.getElementById('sign-in').hidden = !signedOut;
+    document.querySelector('nav.sections').hidden = signedOut;
+    const over = location.pathname === '/open';
+    frame.refusal.replaceChildren(...prose(over ? LINK_OVER : store.refusal));
     frame.main.hidden = signedOut;
 }
 
 function showSession() {
     const {cluster, actor, role} = store.session;
+    if (location.pathname !== '/') { /* a link that is over, of who is in already */
+        history.replaceState(null, '', `/${location.hash}`);
+    }
+    setShown(document.getElementById('sign-out'), actor.includes('/session:'));
     setText(frame.cluster, [cluster, actor && `${actor}${role === 'viewer' ? ', may look' : ''}`]
         .filter(Boolean).join(' · '));
 }
 
-/* Somebody may have signed in by now, elsewhere in this browser; the coordinator may be back. */
+/* Somebody may have signed in by now, elsewhere in this browser; the coordinator may be back. Who
+ * isn't let in is asked for less and less often. */
 async function lookAgain() {
     if (document.hidden) {
         return;
     }
     if (store.signedOut) {
+        const waits = Math.min(SIGN_IN_SECONDS_MAX, SIGN_IN_SECONDS * 1.5 ** frame.refused);
+        if (Date.now() < frame.askedAt + 1000 * waits) {
+            return;
+        }
+        frame.askedAt = Date.now();
+        frame.refused++;
         try {
-            await ask('/session');
+            await askSession();
             location.reload();
         } catch (_) {
             /* not yet */
@@ -115,10 +134,31 @@ const KEYS = [
     ['Esc', 'leave a dialog or the filter'],
 ];
 
+/* Keys of one letter are pressed by accident, and by who dictates. */
+const keysAreOn = () => localStorage.getItem('cairn-keys') !== 'off';
+
+function makeKeysSwitch() {
+    return el('label.check', null, el('input', {
+        type: 'checkbox', checked: keysAreOn(),
+        onchange: (event) =>
+            localStorage.setItem('cairn-keys', event.target.checked ? 'on' : 'off'),
+    }), 'Keys of one letter, digit or sign do something');
+}
+
+async function signOut() {
+    try {
+        await act('/sign-out');
+        location.reload();
+    } catch (refusal) {
+        notify(`Sign out: ${refusal.message}`, 'bad');
+    }
+}
+
 function showHelp() {
     return openDialog({
-        title: 'Keys', body: el('div', null, el('dl.keys', null, KEYS.map(([keys, what]) =>
-            el('div', null, el('dt', null, keys.split('  ').map((key) => el('kbd', null, key))),
+        title: 'Keys', body: el('div', null, makeKeysSwitch(),
+            el('dl.keys', null, KEYS.map(([keys, what]) => el('div', null,
+                el('dt', null, keys.split('  ').map((key) => el('kbd', null, key))),
                 el('dd', null, what)))),
         el('p.dim', null, 'In a chart: drag to zoom, double click for the whole range. ' +
             'Dashed lines are restarts, diamonds checkpoints, ticks evaluations.')),
@@ -147,8 +187,9 @@ const KEY_ACTIONS = {
 };
 
 function takeKey(event) {
-    const typing = event.target.closest('input:not([type=checkbox]), textarea, select, dialog');
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) {
+    const typing = event.target.closest('input, textarea, select, dialog');
+    const other = event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented;
+    if (typing || other || !keysAreOn()) {
         return;
     }
     const arrows = {ArrowDown: 'j', ArrowUp: 'k'};
@@ -164,6 +205,7 @@ function takeKey(event) {
 
 document.addEventListener('keydown', takeKey);
 document.getElementById('help').addEventListener('click', showHelp);
+document.getElementById('sign-out').addEventListener('click', signOut);
 addEventListener('hashchange', showRoute);
 hub.addEventListener('connection', showConnection);
 hub.addEventListener('session', showSession);

@@ -1,5 +1,6 @@
 """The page's server: who may look and act, JSON of everything, what comes live, and its end."""
 import csv
+import gzip
 import http.client
 import io
 import json
@@ -338,6 +339,35 @@ def test_what_let_anybody_in_is_taken_back():
         until(lambda: again.ask("/api/v1/session")[0] == 401, 10, "the key that is gone is noticed")
         newest = Browser(place, (place.home / "observer/token").read_text(encoding="ascii").strip())
         until(lambda: newest.ask("/api/v1/session")[0] == 200, 10, "the new token is good")
+
+
+def test_a_browser_signs_out(home):
+    cookie = let_in(home)
+    ask = Browser(home).ask
+    assert ask("/api/v1/sign-out", "POST", Cookie=cookie)[0] == 403  # another page's form
+    status, headers, _ = ask("/api/v1/sign-out", "POST", Cookie=cookie, X_Cairn="1")
+    assert status == 200 and headers["Set-Cookie"].startswith(cookie.partition("=")[0] + "=;")
+    assert "Max-Age=0" in headers["Set-Cookie"]
+    assert ask("/api/v1/sign-out", "POST", X_Cairn="1")[0] == 401
+
+
+def test_the_shell_is_sent_packed_and_once(home):
+    ask = Browser(home).ask
+    plain = ask("/")
+    packed = ask("/", Accept_Encoding="gzip, deflate")
+    assert packed[1]["Content-Encoding"] == "gzip" and gzip.decompress(packed[2]) == plain[2]
+    assert plain[1]["Cache-Control"] == "no-cache" and plain[1]["Cross-Origin-Opener-Policy"] == "same-origin"
+    status, headers, body = ask("/", Accept_Encoding="gzip", If_None_Match=packed[1]["ETag"])
+    assert status == 304 and body == b"" and headers["Content-Security-Policy"] == plain[1]["Content-Security-Policy"]
+    assert ask("/", If_None_Match=packed[1]["ETag"])[0] == 200  # of the other form
+    assert ask("/healthz")[1]["Cache-Control"] == "no-store"
+
+
+def test_an_old_link_is_a_page_for_people(home):
+    status, headers, body = Browser(home).ask("/open?code=0", Accept="text/html,*/*")
+    assert status == 403 and headers["Cache-Control"] == "no-store" and b"<html" in body
+    status, _, body = Browser(home).ask("/open?code=0")
+    assert status == 403 and "cairn open" in json.loads(body)["error"]
 
 
 def test_scripts_show_the_token_by_a_file(home):

@@ -61,18 +61,20 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         mock, url = self.server.mock, urlsplit(self.path)
         mock.requests.append(self.path)
+        if url.path == "/open":  # a link that is over
+            return self.answer(403, mock.html, "text/html; charset=utf-8", Content_Security_Policy=mock.csp)
         if url.path == "/":
             return self.answer(200, mock.html, "text/html; charset=utf-8", Content_Security_Policy=mock.csp)
         if not url.path.startswith("/api/v1/"):
             return self.refuse(404, "there is no such page")
         if not mock.signed_in:
-            return self.refuse(401, "sign in: run `cairn open` on this machine")
+            return self.refuse(*mock.refusal)
         return self.get(mock, url.path[len("/api/v1"):], parse_qs(url.query))
 
     def get(self, mock, path, query):
         world = mock.world
         if path == "/session":
-            return self.reply(dict(role=mock.role, actor="root", cluster="workshop"))
+            return self.reply(dict(role=mock.role, actor=mock.actor, cluster="workshop"))
         if path == "/live":
             return self.stream(self.live(mock))
         if path == "/system":
@@ -172,6 +174,9 @@ class Handler(BaseHTTPRequestHandler):
         mock.posts.append((self.path, body, self.headers.get("X-Cairn")))
         if not mock.signed_in:
             return self.refuse(401, "sign in: run `cairn open` on this machine")
+        if self.path == "/api/v1/sign-out":
+            mock.signed_in = False
+            return self.reply({})
         if mock.role != "operator" or self.headers.get("X-Cairn") != "1":
             return self.refuse(403, "you may look, not act: ask for an operator's certificate")
         job = re.fullmatch(r"/api/v1/jobs/([^/]+)/(pause|resume|stop|save)", self.path)
@@ -201,7 +206,9 @@ class Mock:
         with open(csp, encoding="utf-8") as file:
             self.csp = file.read()
         self.world = World(count)
+        self.actor = "root"
         self.role, self.signed_in, self.closed, self.pause = "operator", True, False, pause
+        self.refusal = (401, "sign in: run `cairn open` on this machine")
         self.requests, self.posts = [], []
         self.open(port)
 

@@ -233,6 +233,41 @@ def test_who_is_signed_out_is_told_how(page, mock):
     page.errors[:] = [error for error in page.errors if "401" not in error]
 
 
+def test_who_may_not_look_hears_why(page, mock):
+    """As with the certificate of a node: not "Asking for the jobs" for ever, beside a green "live"."""
+    mock.signed_in, mock.refusal = False, (403, "a node may not look at jobs")
+    page.open(mock.url + "/")
+    page.until("document.getElementById('sign-in').checkVisibility()")
+    assert "a node may not look at jobs" in text(page, "#refusal") and "signed out" in text(page, "#link")
+    mock.refusal = (401, "this certificate has expired")
+    page.open(mock.url + "/")
+    page.until("document.getElementById('refusal').innerText.includes('has expired')")
+    page.errors[:] = [error for error in page.errors if "401" not in error and "403" not in error]
+
+
+def test_an_old_link_is_told_as_a_page(page, mock):
+    mock.signed_in = False
+    page.open(mock.url + "/open?code=0")
+    page.until("document.getElementById('refusal').innerText.includes('older than a minute')")
+    mock.signed_in = True
+    page.open(mock.url + "/open?code=0")
+    page.until("document.querySelectorAll('.jobs tbody tr').length > 100", 20)
+    assert page.eval("location.pathname") == "/"
+    page.asked[:] = [url for url in page.asked if "/open?" not in url]
+    page.errors[:] = [error for error in page.errors if "401" not in error and "403" not in error]
+
+
+def test_a_browser_signs_out(page, mock):
+    assert not page.eval("document.getElementById('sign-out')?.checkVisibility()")  # a certificate can't be put away
+    mock.actor = "operator/session:3f2a9c"
+    page.open(mock.url + "/")
+    page.until("document.getElementById('sign-out')?.checkVisibility()")
+    click(page, "Sign out")
+    page.until("document.getElementById('sign-in').checkVisibility()", 20)
+    assert mock.posts == [("/api/v1/sign-out", "", "1")]
+    page.errors[:] = [error for error in page.errors if "401" not in error]
+
+
 # ---- what people do ----
 
 def test_actions_are_confirmed_and_sent(page, mock):
@@ -323,6 +358,55 @@ def test_all_of_it_by_keyboard(page, mock):
         assert page.eval(FOCUS_SHOWS), seen
     assert {"Jobs", "Nodes", "?", "Pause…", "Stop…", "Time"} <= seen, seen
     page.eval("jobList.text = ''; jobList.selection.clear()")
+
+
+def test_keys_rest_where_a_control_has_the_focus_and_where_they_are_off(page):
+    page.eval("document.querySelector('.jobs input[type=checkbox]').focus()")
+    page.press("2")
+    assert page.eval("location.hash") in ("", "#/jobs")
+    page.eval("document.activeElement.blur(); localStorage.setItem('cairn-keys', 'off')")
+    page.press("2")
+    assert page.eval("location.hash") in ("", "#/jobs")
+    page.eval("document.getElementById('help').click()")
+    page.eval("document.querySelector('dialog input[type=checkbox]').click()")
+    page.press("Escape")
+    page.until("!document.querySelector('dialog')")
+    page.eval("document.activeElement.blur()")
+    page.press("2")
+    page.until("location.hash === '#/nodes'")
+
+
+def test_a_phone_sorts_reads_and_labels(page, mock):
+    assert not page.eval("document.querySelector('.order').checkVisibility()")
+    page.size(390)
+    page.until("document.querySelector('.order').checkVisibility()")
+    page.eval("""(() => { const order = document.querySelector('.order select');
+        order.value = 'name down'; order.dispatchEvent(new Event('change')); })()""")
+    names = page.eval("[...document.querySelectorAll('.jobs tbody td.title .name')].slice(0, 20).map((one) => one.textContent)")
+    assert names == sorted(names, reverse=True)
+    show(page, mock, live_route(mock))
+    page.until("document.querySelectorAll('.plot canvas').length > 0")
+    labels = page.eval("[...document.querySelector('.plot').querySelectorAll('.dygraph-axis-label-x')].map((one) => one.innerText)")
+    assert len(labels) >= 3, labels
+    before = text(page, ".readout")
+    page.eval("""(() => { const plot = document.querySelector('.plot'), box = plot.getBoundingClientRect();
+        const canvas = plot.querySelector('canvas:last-of-type');
+        const touch = new Touch({identifier: 1, target: canvas, clientX: box.left + 100, clientY: box.top + 50});
+        canvas.dispatchEvent(new TouchEvent('touchstart', {touches: [touch], bubbles: true, cancelable: true})); })()""")
+    assert text(page, ".readout") != before
+    small = page.eval("""[...document.querySelectorAll('button, input[type=checkbox], select')].filter((one) => one.checkVisibility())
+        .filter((one) => one.getBoundingClientRect().height < 23.9).map((one) => one.outerHTML.slice(0, 80))""")
+    assert small == []
+
+
+def test_a_job_of_any_name_is_compared(page, mock):
+    """As of one that is what each object of JavaScript has."""
+    jobs = [run.job for run in (mock.world.live, mock.world.done)]
+    mock.world.change(lambda: [job.update(name=name) for job, name in zip(jobs, ("hasOwnProperty", "__proto__"))])
+    show(page, mock, "#/compare/" + ",".join(job["id"] for job in jobs))
+    page.until("document.querySelectorAll('.plot canvas').length > 0")
+    page.until("[...document.querySelectorAll('.plot')].some((one) => (one.getAttribute('aria-label') || '').includes('hasOwnProperty'))")
+    assert page.eval("Object.keys(frame.view).length") > 0
 
 
 def test_sorting_and_filtering(page):
