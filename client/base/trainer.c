@@ -33,7 +33,7 @@ static char *as_argument(const char *text)
     return same.out;
 }
 
-static enum status find_trainer(char *out, size_t capacity)
+enum status trainer_find(char *out, size_t capacity)
 {
     char own[PATH_MAX];
     ssize_t size = readlink("/proc/self/exe", own, sizeof(own) - 1);
@@ -54,7 +54,7 @@ enum exit_code trainer_become(const struct trainer_call *call)
     char *argv[TRAINER_ARGUMENTS_MAX + 2] = { as_argument("cairn-trainer") };
     for (size_t i = 0; i < call->count; i++)
         argv[i + 1] = as_argument(call->arguments[i]);
-    enum status st = find_trainer(path, sizeof(path));
+    enum status st = trainer_find(path, sizeof(path));
     if (st == ST_OK) {
         (void)fflush(NULL);
         (void)execv(path, argv);

@@ -5,6 +5,7 @@
 #include "client/ask/call.h"
 #include "client/base/interrupt.h"
 #include "client/cmd/commands.h"
+#include "client/file/inputs.h"
 #include "client/file/job_file.h"
 #include "client/file/room.h"
 #include "client/file/there.h"
@@ -32,6 +33,11 @@ static enum exit_code check_job(struct client *client, const struct job_file *fi
                                        .look = &look };
     enum status st = job_parse_within(&origin, file->text, file->size, client->args.sets,
                                       client->args.set_count, job, &errors);
+    char why[LIMIT_REASON] = "";
+    if (st == ST_OK && there.data && !inputs_fit(job, why)) {
+        client_error("%s; nothing was submitted", why);
+        return EXIT_USAGE;
+    }
     if (st == ST_OK) {
         room_warn(client, job, there.store_free);
         return EXIT_DONE;

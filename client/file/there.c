@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -16,9 +15,9 @@
 
 #include "checkpoint/store/store.h"
 #include "client/ask/call.h"
+#include "client/file/answer.h"
 #include "client/home/home.h"
 #include "common/cleanup.h"
-#include "common/clock.h"
 #include "common/own/private.h"
 
 extern char **environ;
@@ -243,22 +242,6 @@ static char **read_environment(int64_t pid, char **out_text)
     return list;
 }
 
-/* Its first line, or "": within REACH_MS. */
-static void read_answer(int fd, char *out, size_t capacity)
-{
-    const int64_t until = clock_mono_ms(clock_system()) + REACH_MS;
-    size_t used = 0;
-    ssize_t size = 1;
-    for (int64_t left = REACH_MS; size > 0 && left > 0 && used + 1 < capacity;
-         left = until - clock_mono_ms(clock_system())) {
-        struct pollfd wait = { .fd = fd, .events = POLLIN };
-        size = poll(&wait, 1, (int)left) > 0 ? read(fd, out + used, capacity - 1 - used) : 0;
-        used += size > 0 ? (size_t)size : 0;
-    }
-    out[used] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-}
-
 /* `cairn reach STORE` with somebody's variables; -1: it can't be started. */
 static pid_t start_reach(const char *store, char **environment, int out)
 {
@@ -286,7 +269,7 @@ static bool ask_reach(const char *store, char **environment, char *out, size_t c
     const pid_t pid = start_reach(store, environment, ends[1]);
     (void)close(ends[1]);
     if (pid > 0)
-        read_answer(ends[0], out, capacity);
+        answer_read(ends[0], REACH_MS, out, capacity);
     (void)close(ends[0]);
     if (pid <= 0)
         return true;

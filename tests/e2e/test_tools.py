@@ -360,7 +360,7 @@ def test_a_job_starts_from_weights_whatever_its_workers(home, gpt):
 
 def test_weights_of_another_model_are_the_user_s_mistake(home, gpt):
     home.cairn("ckpt", "export", gpt, "other.safetensors")
-    job = home.submit(GPT, model__weights="other.safetensors", model__width=32)
+    job = home.submit_unseen(GPT, model__weights="other.safetensors", model__width=32)
     shown = home.wait_state(job, "FAILED")
     assert "model.weights" in shown["reason"] and "[256, 64]" in shown["reason"] and shown["restarts"] == 0
     for sets, words in ((["model.layers=3"], "there is no tensor transformer.h.2."),
@@ -381,7 +381,7 @@ def test_heads_are_those_of_the_config_beside_the_weights(home, gpt, alone):
     (home.dir / "tuned").mkdir()
     home.cairn("ckpt", "export", gpt, "tuned/model.safetensors")
     (home.dir / "tuned/config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4}))
-    job = home.submit(GPT, model__weights="tuned/model.safetensors")
+    job = home.submit_unseen(GPT, model__weights="tuned/model.safetensors")
     shown = home.wait_state(job, "FAILED")
     assert "set model.heads to 4" in shown["reason"] and shown["restarts"] == 0
     sets = ["--set", "model.weights=tuned/model.safetensors"]

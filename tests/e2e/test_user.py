@@ -47,8 +47,18 @@ def test_a_missing_file_fails_the_job_at_once_with_its_name(home):
     assert shown["restarts"] == 0
 
 
+def test_a_label_out_of_range_is_told_before_anything_is_queued(home):
+    (home.dir / "bad.yaml").write_text(idx_job(home, [1, 2, 3, 99] * 12), encoding="utf-8")
+    before = home.cairn("ps").stdout
+    done = home.cairn("submit", "bad.yaml", check=False)
+    assert done.returncode == 2 and "label 99 of sample 3" in done.stderr and "nothing was submitted" in done.stderr
+    again = home.cairn("submit", "bad.yaml", "--set", "data.train.images=labels.gz", "--set", "model.classes=100", check=False)
+    assert again.returncode == 2 and "swapped" in again.stderr
+    assert home.cairn("ps").stdout.count("\n") == before.count("\n")
+
+
 def test_a_label_out_of_range_fails_the_job_at_once(home):
-    job = home.submit(idx_job(home, [1, 2, 3, 99] * 12))
+    job = home.submit_unseen(idx_job(home, [1, 2, 3, 99] * 12))
     shown = home.wait_state(job, "FAILED", seconds=20)
     assert "99" in shown["reason"] and "label" in shown["reason"]
     assert shown["restarts"] == 0
@@ -144,8 +154,9 @@ def test_exit_codes_of_wait(home):
     assert done.returncode == 2
     assert "broken.yaml:2:" in done.stderr and "mlp" in done.stderr and "lanes" in done.stderr
     failing = home.dir / "failing.yaml"
-    failing.write_text(idx_job(home, [1, 2, 3, 99] * 12), encoding="utf-8")
-    assert home.cairn("submit", failing, "--wait", check=False).returncode == 10
+    failing.write_text(TINY, encoding="utf-8")
+    diverges = ["--set", "train.optimizer.lr=1000", "--set", "train.optimizer.weight_decay=1", "--set", "train.duration=400 steps"]
+    assert home.cairn("submit", failing, *diverges, "--wait", timeout=60, check=False).returncode == 10
     assert home.cairn("show", "j-nothing", check=False).returncode == 3
     assert home.cairn("frobnicate", check=False).returncode == 2
 

@@ -107,6 +107,14 @@ static int show_preview(const struct job *job)
     return exit_code(st, &reason);
 }
 
+static int check_inputs(const struct job *job)
+{
+    struct reason reason = { .text = "" };
+    const enum status st = preview_check(job, &reason);
+    const int code = exit_code(st, &reason);
+    return st == ST_CONFIG ? LOCAL_FITS_NOT : code;
+}
+
 static int import_weights(const struct local_options *options, struct job *job)
 {
     struct import_options import = { .job = job,
@@ -125,6 +133,8 @@ int local_run(const struct local_options *options)
     enum status st = read_job_file(options, job);
     if (st != ST_OK)
         return 2;
+    if (options->inputs_only)
+        return check_inputs(job);
     if (options->preview_only)
         return show_preview(job);
     if (options->import_file != NULL)

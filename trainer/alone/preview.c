@@ -521,7 +521,7 @@ static enum status print_tape(const struct preview *p)
     return st;
 }
 
-static enum status print_all(struct preview *p)
+static enum status open_inputs(struct preview *p)
 {
     enum status st = open_splits(p);
     if (st == ST_OK) {
@@ -531,6 +531,12 @@ static enum status print_all(struct preview *p)
         st = build_tape(p->job, p->train, &p->tape, p->reason);
     if (st == ST_OK)
         st = initial_state_check(p->job, io_system(), p->tape, p->reason);
+    return st;
+}
+
+static enum status print_all(struct preview *p)
+{
+    enum status st = open_inputs(p);
     if (st != ST_OK)
         return st;
     open_preview_device(p);
@@ -553,13 +559,26 @@ static enum status print_all(struct preview *p)
     return st == ST_OK ? print_plan(p) : st;
 }
 
+static void close_preview(struct preview *p)
+{
+    tape_free(p->tape);
+    dataset_close(p->train);
+    dataset_close(p->eval);
+    device_close(&p->device);
+}
+
+enum status preview_check(const struct job *job, struct reason *reason)
+{
+    struct preview p = { .job = job, .reason = reason };
+    const enum status st = open_inputs(&p);
+    close_preview(&p);
+    return st;
+}
+
 enum status preview_print(const struct job *job, struct buf *out, struct reason *reason)
 {
     struct preview p = { .job = job, .out = out, .reason = reason };
     enum status st = print_all(&p);
-    tape_free(p.tape);
-    dataset_close(p.train);
-    dataset_close(p.eval);
-    device_close(&p.device);
+    close_preview(&p);
     return st;
 }

@@ -12,5 +12,9 @@
 #include "common/status.h"
 #include "job/job.h"
 
+/* Whether the data and the weights fit the job: what preview_print looks at before the device.
+ * Errors: as that */
+MUST_CHECK enum status preview_check(const struct job *job, struct reason *reason);
+
 /* Appends lines for people. Errors: ST_CONFIG  reason is one line "place: cause; way out" */
 MUST_CHECK enum status preview_print(const struct job *job, struct buf *out, struct reason *reason);

@@ -25,6 +25,7 @@ static const char usage[] =
     "                     [--peaks DIR] [--ports A-B] [--tls-ca FILE]\n"
     "       cairn-trainer --local JOBFILE [--set KEY=VALUE]... [--steps N] [--digest]\n"
     "       cairn-trainer --plan JOBFILE [--set KEY=VALUE]...\n"
+    "       cairn-trainer --inputs JOBFILE [--set KEY=VALUE]...\n"
     "       cairn-trainer --check cpu|cuda [--ranks N] [--json]\n"
     "       cairn-trainer --import FILE --job-file JOBFILE --to DIR [--set KEY=VALUE]... [--json]\n"
     "       cairn-trainer --replay DIR [--from DIR] [--json] [--quiet]\n"
@@ -33,6 +34,8 @@ static const char usage[] =
     "descriptor N. --local trains the whole job in this process, without a coordinator, saves\n"
     "nothing and prints a line per step and the digest of the final state; --digest prints\n"
     "the digest alone. --plan prints the model as it would run, and its memory.\n"
+    "--inputs looks whether the job's data and weights fit it; if not it says why, and ends\n"
+    "with exit code 3.\n"
     "--check measures the devices of this machine and the paths between them.\n"
     "--import makes a checkpoint's folder of a safetensors file's weights. --replay trains\n"
     "from one checkpoint to another once more, and compares the digests.\n";
@@ -129,6 +132,10 @@ static enum status take_option(struct arguments *a, int option, const char *text
         a->local.preview_only = true;
         a->local.job_path = text;
         break;
+    case 'I':
+        a->local.inputs_only = true;
+        a->local.job_path = text;
+        break;
     case 'l':
         a->local.job_path = text;
         break;
@@ -187,6 +194,7 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
         { "ports", required_argument, NULL, 'z' },
         { "local", required_argument, NULL, 'l' },
         { "plan", required_argument, NULL, 'p' },
+        { "inputs", required_argument, NULL, 'I' },
         { "set", required_argument, NULL, 's' },
         { "steps", required_argument, NULL, 'n' },
         { "digest", no_argument, NULL, 'd' },
