@@ -17,7 +17,7 @@ struct coordinator {
     Cairn__V1__Training_Service service; /* first: handlers are given it */
     struct rpc_descdb *descdb;
     struct rpc_server *server;
-    char target[96], path[64];
+    char target[96], path[64], folder[32];
     _Atomic int finished; /* messages Finished that came */
 };
 
@@ -87,7 +87,9 @@ static int set_up(void **state)
 {
     struct coordinator *c = calloc(1, sizeof(*c));
     assert_non_null(c);
-    (void)snprintf(c->path, sizeof(c->path), "/tmp/test_link_%d.sock", (int)getpid());
+    (void)snprintf(c->folder, sizeof(c->folder), "/tmp/test_link_XXXXXX");
+    assert_non_null(mkdtemp(c->folder));
+    (void)snprintf(c->path, sizeof(c->path), "%s/sock", c->folder);
     (void)snprintf(c->target, sizeof(c->target), "unix:%s", c->path);
     serve(c);
     *state = c;
@@ -98,10 +100,7 @@ static int tear_down(void **state)
 {
     struct coordinator *c = *state;
     unserve(c);
-    (void)unlink(c->path);
-    char lock[80];
-    (void)snprintf(lock, sizeof(lock), "%s.lock", c->path);
-    (void)unlink(lock);
+    assert_int_equal(rmdir(c->folder), 0); /* nothing stays in it */
     free(c);
     return 0;
 }
