@@ -178,20 +178,29 @@ static void run_job(struct core_world *w, const struct plan *plan, int n)
     char name[32], boot[32];
     (void)snprintf(name, sizeof name, "pod-%05d", n % plan->names);
     (void)snprintf(boot, sizeof boot, "boot-%d", n);
+    w->open = false; /* what is decided is said at once */
     far_join(w, &agent, name, boot);
     struct core_job *job = core_submit_one(w, "short");
-    commit(w);
     assert_false(agent.finished);
     assert_string_equal(job->m.ranks[0].node, name);
     far_open(&trainer, job->m.token);
     far_attach(w, &trainer, job, 0);
+    w->open = true;
+    assert_false(trainer.finished);
     for (uint64_t step = 1; step < plan->rows; step += AT_ONCE)
         say_rows(w, &trainer, step);
+    assert_int_equal(job->rows.count, plan->rows);
     assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
     for (uint32_t rank = 0; rank < 2; rank++)
         far_say_killed(w, &agent, job->id, job->m.generation, rank);
-    job->tasks = 0; /* the bench's store answers none */
     commit(w);
+    struct store_task *swept = store_task_new(MACHINE_TASK_SWEEP);
+    assert_non_null(swept);
+    (void)snprintf(swept->job, sizeof swept->job, "%s", job->id);
+    swept->generation = job->m.sweep_asked;
+    core_store_done(w->core, swept);
+    commit(w);
+    assert_int_equal(job->tasks, 0);
     assert_int_equal(job->ended, JOURNAL_OVER);
     far_close_trainer(w, &trainer);
     say_left(w, &agent);
