@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -297,6 +298,30 @@ def test_sigterm_to_up_in_the_foreground_saves_the_jobs(service):
 
 def test_ctrl_c_of_up_in_the_foreground_saves_the_jobs(service):
     ends_without_losing_a_step(service, lambda process: process.send_signal(signal.SIGINT))
+
+
+def test_sigterm_to_process_1_ends_in_peace():
+    """As a container's first process, which has the number 1."""
+    home = Home()
+    call = ["unshare", "-pf", "--mount-proc", "--kill-child"]
+    allowed = subprocess.run([*call, "true"], capture_output=True, text=True, check=False)
+    if allowed.returncode != 0:
+        pytest.skip(f"no namespace of processes: {allowed.stderr.strip()}")
+    with subprocess.Popen([*call, BIN / "cairn", "up", "--foreground", "--slots", "2", "--grace", "20s"], env=home.env, cwd=home.dir,
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            until((home.home / "page").exists, 20, "it is up")
+            first, = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+            os.kill(first, signal.SIGTERM)
+            said = process.communicate(timeout=60)[0]
+        finally:
+            process.kill()
+            home.end_everything()
+            shutil.rmtree(home.dir, ignore_errors=True)
+    ended = [json.loads(line)["msg"] for line in said.splitlines() if line.startswith("{")]
+    for program in ("cairnd", "cairn-agent", "cairn-observer"):
+        assert [one for one in ended if one == f"{program} ended: exit code 0"], (program, ended)
+    assert process.returncode == 0 and not [one for one in ended if "signal 9" in one or "starts again" in one], ended
 
 
 def test_sigterm_to_every_process_loses_no_step(service):
