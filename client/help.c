@@ -78,7 +78,9 @@ static void print_options(const struct option *options)
 
 void help_all(const struct command_table *table)
 {
-    (void)printf("cairn: train neural networks on machines that fail\n\n");
+    static const char title[] = "cairn: train neural networks on machines that fail";
+    print_words(title, strlen(title), 0, 2);
+    (void)putchar('\n');
     print_row("cairn up", "start a coordinator and an agent here");
     print_row("cairn submit job.yaml --watch", "train, and look on");
     (void)printf("\ncommands\n");

@@ -454,15 +454,16 @@ void machine_resize_tick(struct machine_turn *t)
     const uint32_t next = there < m->config.ranks ? there : m->config.ranks;
     const char *why = why_save(m, next);
     if (why != NULL) {
-        machine_tell(t, "resizing", "from %u workers to %u, %s: all save, and start anew", m->size,
-                     next, why);
+        machine_tell(t, "resizing", "from %u worker%s to %u, %s: all save, and start anew", m->size,
+                     m->size == 1 ? "" : "s", next, why);
         machine_announce(t, true);
         return;
     }
     if (machine_park_waits(t))
         return;
-    machine_tell(t, "resizing", "from %u workers to %u", m->size, next);
-    machine_set_reason(m, "goes on with %u workers instead of %u", next, m->size);
+    machine_tell(t, "resizing", "from %u worker%s to %u", m->size, m->size == 1 ? "" : "s", next);
+    machine_set_reason(m, "goes on with %u worker%s instead of %u", next, next == 1 ? "" : "s",
+                       m->size);
     machine_park_all(t);
 }
 
