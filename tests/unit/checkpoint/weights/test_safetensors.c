@@ -166,7 +166,9 @@ static void a_file_that_is_none_is_refused(void **state)
         { "\2\0\0\0\0\0\0", 7, "no safetensors file" },
         { "\2\0\0\0\0\0\0\0{", 9, "it ends within its header of 2 bytes" },
         { "\2\0\0\0\0\0\0\0{}x", 11, "1 bytes behind the last tensor" },
-        { "PK\3\4 not it", 12, "over the limit" },
+        { "something else", 14, "over the limit" },
+        { "PK\3\4 not it", 12, "torch.save" },
+        { "version https://git-lfs", 23, "git lfs pull" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(write_bytes(path, cases[i].bytes, cases[i].size), ST_OK);
