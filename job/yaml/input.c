@@ -21,6 +21,13 @@ static enum status refuse(const char *name, const char *what, struct reason *why
     return ST_CONFIG;
 }
 
+static const char *said(int error)
+{
+    return error == ENOENT   ? "no such file"
+           : error == EACCES ? "permission denied"
+                             : strerror(error);
+}
+
 static enum status read_all(int fd, const char *name, struct job_input *out, struct reason *why)
 {
     char piece[PIECE_BYTES];
@@ -67,7 +74,7 @@ enum status job_input_read(const char *name, struct job_input *out, struct reaso
     auto_close int file = input ? -1 : open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     const int fd = input ? STDIN_FILENO : file;
     if (fd < 0 || fstat(fd, &info) != 0)
-        return refuse(name, errno == ENOENT ? "no such file" : strerror(errno), why);
+        return refuse(name, said(errno), why);
     if (S_ISDIR(info.st_mode))
         return refuse(name, "is a folder; name the job file in it", why);
     if (!find_base(name, !input && S_ISREG(info.st_mode), out->base_dir))
