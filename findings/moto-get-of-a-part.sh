@@ -6,7 +6,7 @@
 # Seen, moto 5.2.5 by boto3 1.44.5:
 #   HEAD of part 2: 5242880 bytes
 #   GET of part 2: HTTP 200, 11534336 bytes
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib/s3.sh"
 moto
 look <<'P'
 part = 5 << 20

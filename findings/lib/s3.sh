@@ -1,4 +1,4 @@
-# Sourced by each script here: PACKAGES from PyPI in an environment of their own, which goes in the end
+# Sourced by the scripts beside this folder: PACKAGES from PyPI in an environment of their own, which goes in the end
 # (FINDINGS_PYTHON: one that is there already), and moto's server on a port of its own. Nothing of Cairn is run.
 set -eu
 work=$(mktemp -d)

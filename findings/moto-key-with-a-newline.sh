@@ -8,7 +8,7 @@
 #   'a?b': HTTP 200
 #   'ä': HTTP 200
 #   'a\nb': HTTP 404
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib/s3.sh"
 moto
 look <<'P'
 import botocore.exceptions

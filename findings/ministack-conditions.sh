@@ -9,7 +9,7 @@
 #   GET, If-None-Match of its ETag: HTTP 200
 #   DELETE, If-Match of another ETag: HTTP 204
 #   then HEAD: HTTP 404
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib/s3.sh"
 ministack
 look <<'P'
 import botocore.exceptions

@@ -8,7 +8,7 @@
 #   MaxUploads=2: 5 uploads, IsTruncated False, MaxUploads 1000
 #   ListObjects, MaxKeys=2: 5 prefixes, IsTruncated False, MaxKeys 2
 #   ListObjectsV2, MaxKeys=2: 2 prefixes, IsTruncated True
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib/s3.sh"
 moto
 look <<'P'
 for n in range(5):
