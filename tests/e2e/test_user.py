@@ -1,12 +1,15 @@
 """What a user meets: exit codes, messages, queueing, and mistakes that no retry can mend."""
 import gzip
 import json
+import os
 import re
+import signal
 import struct
 from contextlib import contextmanager
 
 import pytest
 
+from elastic import workers
 from home import TINY, Home, until
 
 
@@ -87,6 +90,26 @@ def test_a_job_that_needs_more_slots_waits_with_the_reason_and_then_runs(home):
     home.cairn("kill", long)
     home.wait_state(long, "KILLED")
     assert home.digest(waiting) == home.digest(behind)
+
+
+def test_a_worker_that_dies_costs_its_job_no_place(home):
+    """Another job, which was submitted before, waits for more slots than are free."""
+    wide = {"train__duration": "100000 steps", "workers__count": 3, "train__lanes": 3}
+    first = home.submit(**wide)
+    home.wait_state(first, "RUNNING")
+    home.cairn("pause", first, "--wait")
+    second = home.submit(**wide)
+    shown = home.wait_state(second, "RUNNING")
+    until(lambda: home.show(second)["step"] > 0, 30, "a step")
+    home.cairn("resume", first)
+    until(lambda: "needs 3 slots" in home.show(first)["reason"], 30, "the first one waits")
+    os.kill(workers(home.show(second))[1], signal.SIGKILL)
+    until(lambda: home.show(second)["generation"] > shown["generation"], 30, "another generation")
+    home.wait_state(second, "RUNNING")
+    assert home.show(first)["state"] == "QUEUED"
+    for job in (first, second):
+        home.cairn("kill", job)
+        home.wait_state(job, "KILLED")
 
 
 def test_a_job_wider_than_the_fleet_waits_with_the_reason(home):
