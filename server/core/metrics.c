@@ -163,14 +163,15 @@ void core_keep_rows(struct core *core, struct core_job *job)
 {
     struct core_rows *rows = &job->rows;
     size_t kept = 0;
-    for (size_t i = 0; i < rows->count && rows->count > CORE_ROWS_MAX / 2; i++) {
+    const bool many = rows->count >= CORE_ROWS_MAX;
+    for (size_t i = 0; many && i < rows->count; i++) {
         if (i % 2 == 0 && i + 1 < rows->count) {
             free(rows->list[i].data);
         } else {
             rows->list[kept++] = rows->list[i];
         }
     }
-    if (rows->count > CORE_ROWS_MAX / 2)
+    if (many)
         rows->count = kept;
     rows->since = core_now(core);
     core_job_moved(core, job);
