@@ -259,17 +259,19 @@ def test_an_invite_names_what_others_can_dial(tmp_path):
                                   stderr=subprocess.DEVNULL)
         try:
             until(lambda: cairn("ps", check=False).returncode == 0, 20, "it serves")
-            return cairn("node", "invite", "-o", tmp_path / "x.invite", check=False)
+            ports.append((tmp_path / "home" / "cairnd.addr").read_text().rsplit(":", 1)[1])
+            return cairn("node", "invite", "--to", tmp_path / "x.invite", check=False)
         finally:
             daemon.terminate()
             daemon.wait()
 
+    ports = []
     told = invite()
     assert told.returncode != 0 and "--hosts" in told.stderr, told.stderr
     (tmp_path / "home" / "tls" / "coordinator.crt").unlink()
     (tmp_path / "home" / "tls" / "coordinator.key").unlink()
     assert invite("--hosts", "cairn.example.org,10.0.0.1,fd00::1").returncode == 0
-    port = (tmp_path / "home" / "cairnd.addr").read_text().rsplit(":", 1)[1]
+    port = ports[-1]
     lines = (tmp_path / "x.invite").read_text().splitlines()
     assert [line.split()[1] for line in lines if line.startswith("address ")] == [
         f"cairn.example.org:{port}", f"10.0.0.1:{port}", f"[fd00::1]:{port}"]
@@ -279,7 +281,7 @@ def test_who_may_invite_and_what_it_takes(home):
     for stem in ("viewer-bob", "node-n1"):
         done = home.by(stem, "node", "invite", "-o", home.dir / "no.invite")
         assert done.returncode != 0 and not (home.dir / "no.invite").exists(), done.stderr
-    assert "-o FILE" in home.cairn("node", "invite", check=False).stderr
+    assert "--to FILE" in home.cairn("node", "invite", check=False).stderr
     assert home.cairn("node", "invite", "--valid", "30d", "-o", home.dir / "no.invite", check=False).returncode == 2
     for _ in range(64):
         home.cairn("node", "invite", "-o", home.dir / "many.invite")
