@@ -160,9 +160,10 @@ static void log_turned(uv_work_t *work, int status)
     over->busy = false;
     if (over->turned)
         LOG_INFO(&agent->log, "%s was too long, and begins anew", over->path);
-    if (over->status != ST_OK)
+    if (over->status != ST_OK) {
         LOG_WARN(&agent->log, "%s is too long: it can't be turned over: %s", over->path,
                  status_string(over->status));
+    }
 }
 
 /* One at a time: the first that is too long. */

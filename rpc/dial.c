@@ -19,6 +19,7 @@
 #define SOCKET_PATH_MAX 100 /* of the 108 bytes of sockaddr_un */
 #define TOKEN_BYTES_MAX 4096
 #define WAIT_MS         50
+#define HEX_DIGITS      "0123456789abcdefABCDEF"
 #define LISTENS         0x0A /* TCP_LISTEN, as /proc/net/tcp writes it */
 
 /* ---- a socket of the file system ---- */
@@ -140,45 +141,59 @@ static bool reaches(const struct wanted *wanted, const uint8_t address[16], bool
     return memcmp(address, wanted->address, 16) == 0 || (wildcard && (six || wants_four));
 }
 
-/* The words of /proc/net/tcp6 are as the machine has them. */
-static bool read_address(const char *text, bool six, uint8_t out[16])
+/* Of 8 or 32 digits: words as the machine has them. */
+static bool read_address(const char *text, uint8_t out[16])
 {
-    uint32_t words[4];
-    if (six) {
-        if (sscanf(text, "%8X%8X%8X%8X", &words[0], &words[1], &words[2], &words[3]) != 4)
-            return false;
-        memcpy(out, words, 16);
-        return true;
-    }
+    const size_t digits = strlen(text);
     memcpy(out, mapped, sizeof(mapped));
-    if (sscanf(text, "%8X", &words[0]) != 1)
+    if ((digits != 8 && digits != 32) || text[strspn(text, HEX_DIGITS)] != '\0')
         return false;
-    memcpy(out + 12, words, 4);
+    for (size_t at = 0; at < digits; at += 8) {
+        char word_text[9];
+        memcpy(word_text, text + at, 8);
+        word_text[8] = '\0';
+        const uint32_t word = (uint32_t)strtoul(word_text, NULL, 16);
+        memcpy(out + (digits == 8 ? 12 : at / 2), &word, sizeof(word));
+    }
     return true;
+}
+
+/* A line of /proc/net/tcp or tcp6 (proc_net(5)) that tells of somebody who listens there. */
+static bool is_listener(char *line, bool six, const struct wanted *wanted, uid_t *out_uid)
+{
+    enum { NUMBER, LOCAL, REMOTE, STATE, QUEUES, TIMER, RESENT, UID, WORDS };
+    char *words[WORDS], *rest = NULL;
+    uint8_t address[16];
+    size_t count = 0;
+    for (char *word = strtok_r(line, " \n", &rest); word != NULL && count < WORDS;
+         word = strtok_r(NULL, " \n", &rest))
+        words[count++] = word;
+    char *colon = count == WORDS ? strchr(words[LOCAL], ':') : NULL;
+    if (colon == NULL || strtoul(words[STATE], NULL, 16) != LISTENS ||
+        strtoul(colon + 1, NULL, 16) != wanted->port)
+        return false;
+    *colon = '\0';
+    *out_uid = (uid_t)strtoul(words[UID], NULL, 10);
+    return read_address(words[LOCAL], address) && reaches(wanted, address, six);
 }
 
 static void look_through(const char *file, bool six, const struct wanted *wanted,
                          struct listeners *out)
 {
-    char line[512], local[64];
+    char line[512];
+    uid_t uid = 0;
     FILE *rows = fopen(file, "re");
     if (rows == NULL)
         return;
     out->known = true;
     while (fgets(line, sizeof(line), rows) != NULL) {
-        unsigned port = 0, state = 0;
-        unsigned long uid = 0;
-        uint8_t address[16];
-        if (sscanf(line, " %*u: %63[0-9A-Fa-f]:%4X %*[0-9A-Fa-f]:%*4X %2X %*[^ ] %*[^ ] %*X %lu",
-                   local, &port, &state, &uid) != 4 ||
-            state != LISTENS || port != wanted->port || !read_address(local, six, address) ||
-            !reaches(wanted, address, six))
+        if (!is_listener(line, six, wanted, &uid))
             continue;
         if (uid == geteuid() || uid == 0) {
             out->ours++;
         } else {
             out->others++;
-            out->other = (uid_t)uid;
+            out->other = uid;
         }
     }
     (void)fclose(rows);

@@ -28,11 +28,15 @@ void ckpt_shard_name(uint32_t rank, uint32_t size, char out[64])
 
 static bool is_shard(const char *name)
 {
-    char made[64];
-    unsigned rank = 0, size = 0;
-    if (sscanf(name, "shard-%9u-of-%9u.cairn", &rank, &size) != 2)
+    static const char head[] = "shard-", middle[] = "-of-";
+    char made[64], *end;
+    if (strncmp(name, head, sizeof(head) - 1) != 0)
         return false;
-    ckpt_shard_name(rank, size, made);
+    const unsigned long rank = strtoul(name + sizeof(head) - 1, &end, 10);
+    if (strncmp(end, middle, sizeof(middle) - 1) != 0)
+        return false;
+    const unsigned long size = strtoul(end + sizeof(middle) - 1, &end, 10);
+    ckpt_shard_name((uint32_t)rank, (uint32_t)size, made);
     return strcmp(made, name) == 0;
 }
 

@@ -310,9 +310,10 @@ static bool is_unknown(const struct s3_http_answer *answer, const struct judgeme
 static struct judgement judge_answer(const struct s3_call *call, struct s3_http_answer *answer)
 {
     struct judgement j = judge_request(call, answer);
-    if (j.hint[0] != '\0' && j.hint[strlen(j.hint) - 1] == ' ' && answer->region[0] == '\0')
+    if (j.hint[0] != '\0' && j.hint[strlen(j.hint) - 1] == ' ' && answer->region[0] == '\0') {
         j.hint = "; the bucket is in another region, which the store doesn't name: see AWS_REGION "
                  "and AWS_ENDPOINT_URL_S3";
+    }
     if (call->spare && is_unknown(answer, &j)) {
         j.verdict = VERDICT_OVER;
         j.st = ST_INVALID;

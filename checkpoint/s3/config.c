@@ -108,10 +108,11 @@ static void take_line(struct wanted_settings *wanted, char *line, bool *ours)
     *value++ = '\0';
     trim_blanks(&line);
     trim_blanks(&value);
-    if (wanted->in_services)
+    if (wanted->in_services) {
         take_service(wanted, line, value, nested);
-    else if (value[0] != '\0')
+    } else if (value[0] != '\0') {
         take_value(wanted, line, value);
+    }
 }
 
 /* A file that isn't there has nothing to say. */
@@ -177,6 +178,7 @@ static void take_services(struct wanted_settings *wanted, const char *path)
         wanted->services[0] = '\0'; /* what stays is of no section */
     wanted->found = found;
     wanted->in_services = false;
+    wanted->section[0] = NULL; /* it is of this function */
 }
 
 /* Both files of a profile. */
@@ -195,9 +197,10 @@ static void take_profile(const char *profile, struct wanted_settings *wanted)
         wanted->services[0] = '\0'; /* the environment says it */
     if (wanted->services[0] != '\0')
         take_services(wanted, path);
-    if (wanted->config != NULL)
+    if (wanted->config != NULL) {
         set_once(wanted, wanted->config->endpoint, sizeof(wanted->config->endpoint),
                  wanted->endpoint);
+    }
     wanted->section[0] = wanted->section[1] = NULL;
 }
 

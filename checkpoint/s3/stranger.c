@@ -82,8 +82,9 @@ const char *s3_stranger_hint(const char *endpoint, const struct s3_http_answer *
     if (plain && ((body->size > 0 && memmem(body->data, body->size, "HTTPS", 5) != NULL) ||
                   (answer->status / 100 == 3 && strncmp(answer->location, "https://", 8) == 0)))
         return "; write https:// in AWS_ENDPOINT_URL_S3";
-    if (endpoint[0] == '\0')
+    if (endpoint[0] == '\0') {
         return "; a proxy between here and the store, or a network that wants a login, answers "
                "instead";
+    }
     return "; is AWS_ENDPOINT_URL_S3 right, and no proxy between here and the store?";
 }

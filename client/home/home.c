@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -86,6 +87,27 @@ static int64_t read_number(int fd)
     return pid > 0 && pid <= INT32_MAX ? pid : 0;
 }
 
+/* Who holds a lock by flock on that file, of a line of /proc/locks as
+ * "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF" (proc_locks(5)); 0: it is of another one. */
+static int64_t holder_in(char *line, const struct stat *info)
+{
+    char *words[6], *rest = NULL;
+    char *word = strtok_r(line, " \n", &rest);
+    size_t count = 0;
+    for (; word != NULL && count < 6; word = strtok_r(NULL, " \n", &rest))
+        words[count++] = word;
+    if (count < 6 || strcmp(words[1], "FLOCK") != 0)
+        return 0;
+    char *end = words[5];
+    const unsigned long major_number = strtoul(end, &end, 16);
+    const unsigned long minor_number = *end == ':' ? strtoul(end + 1, &end, 16) : ULONG_MAX;
+    const unsigned long inode = *end == ':' ? strtoul(end + 1, &end, 10) : 0;
+    const long long pid = strtoll(words[4], NULL, 10);
+    const bool same = major_number == major(info->st_dev) && minor_number == minor(info->st_dev) &&
+                      inode == info->st_ino && *end == '\0';
+    return same && pid > 0 ? pid : 0;
+}
+
 /* Who holds a lock on the file, as the system knows it; 0: nobody, or nobody who can be seen. */
 static int64_t holder_of(int fd)
 {
@@ -93,16 +115,8 @@ static int64_t holder_of(int fd)
     struct stat info;
     int64_t holder = 0;
     FILE *rows = fstat(fd, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
-    while (rows != NULL && holder == 0 && fgets(line, sizeof(line), rows) != NULL) {
-        unsigned major_number = 0, minor_number = 0;
-        unsigned long inode = 0;
-        long long pid = 0;
-        if (sscanf(line, "%*u: FLOCK %*s %*s %lld %x:%x:%lu", &pid, &major_number, &minor_number,
-                   &inode) == 4 &&
-            major_number == major(info.st_dev) && minor_number == minor(info.st_dev) &&
-            inode == info.st_ino && pid > 0)
-            holder = pid;
-    }
+    while (rows != NULL && holder == 0 && fgets(line, sizeof(line), rows) != NULL)
+        holder = holder_in(line, &info);
     if (rows != NULL)
         (void)fclose(rows);
     return holder;

@@ -69,13 +69,14 @@ unsigned process_program(pid_t pid)
 bool process_owner(pid_t pid, uid_t *out)
 {
     size_t size = 0;
-    unsigned long uid = 0;
     auto_free char *text = process_read(pid, "status", &size);
     const char *line = text != NULL ? strstr(text, "\nUid:") : NULL;
-    if (line == NULL || sscanf(line, "\nUid: %*u %lu", &uid) != 1) /* the effective one */
+    if (line == NULL)
         return false;
-    *out = (uid_t)uid;
-    return true;
+    char *real = NULL, *effective = NULL;
+    (void)strtoul(line + strlen("\nUid:"), &real, 10);
+    *out = (uid_t)strtoul(real, &effective, 10);
+    return effective != real;
 }
 
 static bool is_ours(pid_t pid)

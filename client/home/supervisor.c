@@ -282,9 +282,10 @@ static void turn_logs(const struct supervisor *supervisor)
             paths_join(supervisor->options->paths, path, sizeof(path), "log/%s", names[i]);
         if (st == ST_OK)
             st = log_turn(path, log_turn_bytes(LOG_TURN_BYTES), NULL, &turned);
-        if (turned && st != ST_OK)
+        if (turned && st != ST_OK) {
             LOG_WARN(&supervisor->log, "%s is emptied, but what it had could not be kept: %s", path,
                      status_string(st));
+        }
     }
 }
 

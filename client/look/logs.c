@@ -120,9 +120,10 @@ static bool print_entry(const struct logs *logs, const json_t *entry)
     const char *level = json_string_value(json_object_get(entry, "level"));
     char clock[MOMENT_BYTES];
     int64_t ms = 0;
-    if (format_read_time(time, &ms))
+    if (format_read_time(time, &ms)) {
         time = moment_text(ms, moment_form_of(logs->client), true, clock_wall_ms(clock_system()),
                            clock);
+    }
     bool shown = level != NULL && strcmp(level, "info") != 0;
     return output_printf(logs->client, "%s  %s%s%s\n", time, shown ? level : "", shown ? ": " : "",
                          json_string_value(json_object_get(entry, "msg"))) >= 0;

@@ -123,7 +123,7 @@ enum status private_folder(int at, const char *path, unsigned flags, int *out_fd
     const enum status st = look_at(fd, path, flags, found, reason);
     if (st == ST_OK) {
         *out_fd = fd;
-        fd = -1;
+        fd = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): its end looks at it */
     }
     return st;
 }
@@ -144,7 +144,7 @@ enum status private_file(int at, const char *path, int how, unsigned flags, int 
     const enum status st = look_at(fd, path, flags, found, reason);
     if (st == ST_OK) {
         *out_fd = fd;
-        fd = -1;
+        fd = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): its end looks at it */
     }
     return st;
 }

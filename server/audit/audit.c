@@ -235,12 +235,14 @@ void audit_refusal(struct audit *audit, const struct audit_call *call)
     }
     pthread_mutex_unlock(&to->mutex);
     free(line);
-    if (unlogged > 0)
+    if (unlogged > 0) {
         (void)snprintf(more, sizeof more, " (%llu more refusals were not told here)",
                        (unsigned long long)unlogged);
-    if (logs)
+    }
+    if (logs) {
         LOG_WARN(&audit->log, "%s at %s may not call %s: %.*s%s", call->actor, call->peer,
                  call->method, TEXT_MAX, call->why, more);
+    }
 }
 
 /* ---- the file; on the thread ---- */

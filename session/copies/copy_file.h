@@ -46,7 +46,8 @@
 #define COPY_PAGE      4096u
 /* For skip list and blobs together: job file and pins. */
 #define COPY_ROOM ((size_t)2 * 1024 * 1024)
-_Static_assert(CKPT_SKIPS_MAX * sizeof(uint64_t) + LIMIT_JOB_FILE_BYTES + (size_t)1024 * 1024 <=
+_Static_assert(CKPT_SKIPS_MAX * sizeof(uint64_t) + (size_t)(LIMIT_JOB_FILE_BYTES) +
+                       (size_t)1024 * 1024 <=
                    COPY_ROOM,
                "a list that is full, the longest job file, and 1 MiB of pins");
 

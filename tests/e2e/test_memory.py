@@ -193,7 +193,7 @@ def quiet_digest_of_large():
 
 
 @pytest.mark.parametrize("sets, fewer, lack", [
-    ({"checkpoint__memory": "29 MiB", "checkpoint__memory_every": "1 step"}, 1, NO_COPIES),
+    ({"checkpoint__memory": "31 MiB", "checkpoint__memory_every": "1 step"}, 1, NO_COPIES),
     ({"checkpoint__memory": "22 MiB"}, 1, NO_BOUND),
     # The largest of two stages is left with one worker.
     ({"checkpoint__memory": "22 MiB", "workers__count": 3, "parallel__stages": "[{workers: 2}, {workers: 1}]"}, 2,

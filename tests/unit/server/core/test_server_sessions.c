@@ -207,8 +207,8 @@ static void an_agent_of_another_version_is_refused(void **state)
     static const struct {
         const char *version;
         bool fits;
-    } cases[] = { { "", false },      { "0.3", true },  { "0.3.0", true }, { "0.3.77-dev", true },
-                  { "0.2.0", false }, { "1.3", false }, { "0.30", false }, { "00.3", false },
+    } cases[] = { { "", false },      { "0.4", true },  { "0.4.0", true }, { "0.4.77-dev", true },
+                  { "0.3.1", false }, { "1.4", false }, { "0.40", false }, { "00.4", false },
                   { "0", false },     { "dev", false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct far_end agent;
