@@ -253,7 +253,7 @@ static void a_trainer_of_another_version_ends_its_generation_with_that_reason(vo
 static void trainers_of_two_versions_are_no_generation(void **state)
 {
     struct core_world *w = *state;
-    static const char *const versions[] = { CAIRN_VERSION, "0.3.77" };
+    static const char *const versions[] = { CAIRN_VERSION, "0.4.77" };
     for (int first = 0; first < 2; first++) {
         struct far_end agent, trainer[2];
         struct core_job *job = form(w, &agent);
@@ -270,7 +270,7 @@ static void trainers_of_two_versions_are_no_generation(void **state)
         assert_int_equal(job->m.cause.kind, MACHINE_FAULT_FORMATION);
         assert_int_equal(job->m.cause.rank, 1 - first); /* whoever isn't of the coordinator's */
         assert_true(job->m.cause.of_node);
-        assert_non_null(strstr(job->m.cause.message, "0.3.77 on node n"));
+        assert_non_null(strstr(job->m.cause.message, "0.4.77 on node n"));
         assert_non_null(strstr(job->m.cause.message, CAIRN_VERSION " on node n"));
         assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
         core_end_group(w);
@@ -336,10 +336,10 @@ static void a_job_waits_for_the_end_of_a_rolling_upgrade(void **state)
         pass_heard(w, agent, job, MACHINE_FORMING);
         assert_string_equal(machine_state_name(job->m.state), "FORMING");
         assert_int_equal(job->m.generation, generation);
-        hello_of_both(w, job, trainer, "0.3.77");
+        hello_of_both(w, job, trainer, "0.4.77");
         pass_heard(w, agent, job, MACHINE_RECOVERING);
         assert_string_equal(machine_state_name(job->m.state), "RECOVERING");
-        assert_non_null(strstr(job->m.reason, "0.3.77 on node m"));
+        assert_non_null(strstr(job->m.reason, "0.4.77 on node m"));
         for (uint32_t i = 0; i < 2; i++) {
             say_ended(w, &agent[strcmp(job->m.ranks[i].node, "m") == 0], job, i);
             far_close_trainer(w, &trainer[i]);
