@@ -41,7 +41,7 @@
 #define JOURNAL_BARE_BYTES (INT64_C(256) * 1024)
 /* Behind the ends of the file and of its WAL, on the disk: what there is still room for when others
  * have filled it up. Some thousand decisions. */
-#define JOURNAL_RESERVE_BYTES (16 * 1024 * 1024)
+#define JOURNAL_RESERVE_BYTES ((int64_t)16 * 1024 * 1024)
 #define JOURNAL_METRIC_BYTES  (INT64_C(32) * 1024 * 1024) /* of one job; more are thinned */
 #define JOURNAL_ROW_BYTES     ((size_t)16 * 1024) /* of a row of metrics: a larger one isn't kept */
 #define JOURNAL_TIDY_ROWS     500 /* that journal_tidy deletes at a time, or a block of metrics */

@@ -24,7 +24,7 @@ static enum status look_at_disk(int fd)
     if (fstatvfs(fd, &disk) != 0)
         return status_from_errno(errno);
     const uint64_t bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
-    return bytes < JOURNAL_RESERVE_BYTES ? ST_FULL : ST_OK;
+    return bytes < (uint64_t)JOURNAL_RESERVE_BYTES ? ST_FULL : ST_OK;
 }
 
 static enum status reserve(int fd, off_t from)

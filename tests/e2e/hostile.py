@@ -1,4 +1,6 @@
 """A coordinator that answers every call, with words of the worst kind in every text of its answers."""
+import contextlib
+import json
 import subprocess
 import sys
 from concurrent import futures
@@ -77,3 +79,28 @@ class Hostile(grpc.GenericRpcHandler):
 
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         return make(answers if method.server_streaming else answer, asked.FromString, kind.SerializeToString)
+
+
+@contextlib.contextmanager
+def served(folder, socket, lines, words=WORDS):
+    """In a process of its own: tests fork, and gRPC's threads don't bear that."""
+    ask = json.dumps({"folder": str(folder), "socket": str(socket), "lines": lines, "words": words})
+    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.stdin.write(ask + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "serves\n"
+            yield
+        finally:
+            process.kill()
+
+
+def main():
+    ask = json.loads(sys.stdin.readline())
+    hostile = Hostile(messages(ask["folder"]), ask["socket"], ask["lines"], ask["words"])
+    print("serves", flush=True)
+    hostile.server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

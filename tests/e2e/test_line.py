@@ -108,25 +108,23 @@ REFUSED = [f"{verb} refused" for verb in ("show", "watch", "why", "logs", "metri
 
 
 def test_no_words_of_others_steer_a_terminal(line, monkeypatch):
-    control = hostile.messages(line.dir)
     (line.dir / "home").mkdir(mode=0o700)
     (line.dir / "job.yaml").write_text(TINY)
     monkeypatch.chdir(line.dir)
-    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock", LINES)
-    for words in READERS + CHANGERS + REFUSED:
-        with Terminal(line, *words.split(), columns=4000, rows=200, env={"NO_COLOR": "1"}) as terminal:
-            terminal.wait()
-            left = OWN.sub("", terminal.raw.decode())  # all of it is UTF-8
-            found = [mark for mark in hostile.CONTROLS + hostile.MARKS if mark in left and mark != "\r"]  # which ends lines
-            assert not found, (words, found, left)
-            if words not in CHANGERS and words.split()[0] not in ("metrics", "version"):
-                assert "end" in left, (words, left)
-    shown = line("show", "j", "-o", "json").stdout
-    assert json.loads(shown)["reason"] == hostile.WORDS  # for programs it is as it was
-    assert json.loads(line("logs", "j", "-o", "jsonl").stdout.split("\n")[1])["msg"] == hostile.WORDS
-    assert "\x1b[6n" in line("why", "j").stdout
-    assert "\x1b" not in line("show", "refused", code=3).stderr
-    served.server.stop(0)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock", LINES):
+        for words in READERS + CHANGERS + REFUSED:
+            with Terminal(line, *words.split(), columns=4000, rows=200, env={"NO_COLOR": "1"}) as terminal:
+                terminal.wait()
+                left = OWN.sub("", terminal.raw.decode())  # all of it is UTF-8
+                found = [mark for mark in hostile.CONTROLS + hostile.MARKS if mark in left and mark != "\r"]  # which ends lines
+                assert not found, (words, found, left)
+                if words not in CHANGERS and words.split()[0] not in ("metrics", "version"):
+                    assert "end" in left, (words, left)
+        shown = line("show", "j", "-o", "json").stdout
+        assert json.loads(shown)["reason"] == hostile.WORDS  # for programs it is as it was
+        assert json.loads(line("logs", "j", "-o", "jsonl").stdout.split("\n")[1])["msg"] == hostile.WORDS
+        assert "\x1b[6n" in line("why", "j").stdout
+        assert "\x1b" not in line("show", "refused", code=3).stderr
 
 
 # ---- what is printed, and where to ----
@@ -135,24 +133,22 @@ def test_no_words_of_others_steer_a_terminal(line, monkeypatch):
                                    "logs j", "logs j -o jsonl", "ckpt ls j"])
 def test_a_full_disk_is_said(line, words):
     (line.dir / "home").mkdir(mode=0o700)
-    served = hostile.Hostile(hostile.messages(line.dir), line.dir / "home" / "cairnd.sock", LINES, words="some words")
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        said = line(*words.split(), code=1, capture_output=False, stdout=full, stderr=subprocess.PIPE).stderr
-    assert said == "cairn: can't write to standard output: No space left on device\n", said
-    served.server.stop(0)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock", LINES, words="some words"):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            said = line(*words.split(), code=1, capture_output=False, stdout=full, stderr=subprocess.PIPE).stderr
+        assert said == "cairn: can't write to standard output: No space left on device\n", said
 
 
 def test_a_table_fits_its_terminal(line, monkeypatch):
     (line.dir / "home").mkdir(mode=0o700)
     monkeypatch.chdir(line.dir)
-    served = hostile.Hostile(hostile.messages(line.dir), line.dir / "home" / "cairnd.sock", LINES, words="many words of a reason")
-    for words in ("ps", "node ls", "ckpt ls j"):
-        for columns in (40, 80):
-            with Terminal(line, *words.split(), columns=columns, env={"NO_COLOR": "1"}) as terminal:
-                terminal.wait()
-                assert terminal.screen.widest <= columns and terminal.screen.row == 2, (words, columns)
-    assert len(line("ps").stdout.splitlines()[0]) > 80  # a pipe gets all of it
-    served.server.stop(0)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock", LINES, words="many words of a reason"):
+        for words in ("ps", "node ls", "ckpt ls j"):
+            for columns in (40, 80):
+                with Terminal(line, *words.split(), columns=columns, env={"NO_COLOR": "1"}) as terminal:
+                    terminal.wait()
+                    assert terminal.screen.widest <= columns and terminal.screen.row == 2, (words, columns)
+        assert len(line("ps").stdout.splitlines()[0]) > 80  # a pipe gets all of it
 
 
 def test_help_fits_its_terminal(line, monkeypatch):
@@ -219,13 +215,11 @@ def test_tab_runs_nothing_of_what_a_name_says(line, shell):
 
 
 def test_names_that_none_is_are_not_offered(line):
-    control = hostile.messages(line.dir)
     (line.dir / "home").mkdir(mode=0o700)
-    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock", [])
-    for kind in ("jobs", "nodes", "checkpoints"):
-        assert line("complete", kind, "--", "").stdout == ""
-    assert line("complete", "checkpoints", "--", "job@").stdout.split() == ["job@1", "job@all"]
-    served.server.stop(0)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock", []):
+        for kind in ("jobs", "nodes", "checkpoints"):
+            assert line("complete", kind, "--", "").stdout == ""
+        assert line("complete", "checkpoints", "--", "job@").stdout.split() == ["job@1", "job@all"]
 
 
 # ---- job files ----
@@ -252,15 +246,13 @@ def test_what_is_no_job_file_is_named(line):
 # ---- times ----
 
 def test_times_are_local_on_a_terminal_and_utc_elsewhere(line, monkeypatch):
-    control = hostile.messages(line.dir)
     (line.dir / "home").mkdir(mode=0o700)
     monkeypatch.chdir(line.dir)
     text = f"from {hostile.TIME} on"
-    served = hostile.Hostile(control, line.dir / "home" / "cairnd.sock",
-                             [json.dumps({"ts": hostile.TIME, "level": "info", "msg": "m"})], words=text)
-    for verb in ("show", "why", "logs"):
-        with Terminal(line, verb, "j", columns=400, rows=100, env={"NO_COLOR": "1", "TZ": "EST5"}) as terminal:
-            terminal.wait()
-            assert "2026-01-01 22:04:05.678-05:00" in terminal.screen.text() and hostile.TIME not in terminal.screen.text()
-        assert hostile.TIME in line(verb, "j").stdout
-    served.server.stop(0)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock",
+                        [json.dumps({"ts": hostile.TIME, "level": "info", "msg": "m"})], words=text):
+        for verb in ("show", "why", "logs"):
+            with Terminal(line, verb, "j", columns=400, rows=100, env={"NO_COLOR": "1", "TZ": "EST5"}) as terminal:
+                terminal.wait()
+                assert "2026-01-01 22:04:05.678-05:00" in terminal.screen.text() and hostile.TIME not in terminal.screen.text()
+            assert hostile.TIME in line(verb, "j").stdout
