@@ -194,9 +194,9 @@ def quiet_digest_of_large():
 
 @pytest.mark.parametrize("sets, fewer, lack", [
     ({"checkpoint__memory": "31 MiB", "checkpoint__memory_every": "1 step"}, 1, NO_COPIES),
-    ({"checkpoint__memory": "22 MiB"}, 1, NO_BOUND),
+    ({"checkpoint__memory": "23 MiB"}, 1, NO_BOUND),
     # The largest of two stages is left with one worker.
-    ({"checkpoint__memory": "22 MiB", "workers__count": 3, "parallel__stages": "[{workers: 2}, {workers: 1}]"}, 2,
+    ({"checkpoint__memory": "23 MiB", "workers__count": 3, "parallel__stages": "[{workers: 2}, {workers: 1}]"}, 2,
      NO_BOUND)])
 def test_with_fewer_workers_the_bound_is_too_small_and_the_job_goes_on(quiet_large, sets, fewer, lack):
     with Home(faults=stop_at(5) + ";trainer.update,generation=2:wait", slots=3) as home:
@@ -469,7 +469,7 @@ def test_a_lost_node_takes_no_step_with_it_though_nobody_comes_in_its_place(sets
 def test_a_lost_worker_leaves_no_memory_for_peers_copies_and_the_job_goes_on(quiet_large):
     """Of three on two nodes one has two wards, and all have larger shares than four had."""
     faults = "trainer.backward,rank=3,step=7,generation=1:kill;trainer.update,generation=2:wait"
-    sets = {**LARGE, **AT_A_PEER, "workers__count": 4, "workers__min": 3, "checkpoint__memory": "50 MiB"}
+    sets = {**LARGE, **AT_A_PEER, "workers__count": 4, "workers__min": 3, "checkpoint__memory": "52 MiB"}
     with Home(faults=faults, slots=2) as home, node(home, 2):
         until(lambda: both_ready(home), 20, "two nodes")
         job = home.submit(**sets)
