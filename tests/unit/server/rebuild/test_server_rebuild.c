@@ -201,6 +201,7 @@ static void steps_that_a_loss_scale_left_out_are_not_the_coordinators(void **sta
     read_back(w, &seen);
     assert_int_equal(seen.m.state, MACHINE_PAUSED);
     assert_int_equal(seen.m.numeric.skip_count, 0);
+    machine_release(&seen.m);
 }
 
 static void its_last_step_saved_it_has_succeeded(void **state)
