@@ -36,7 +36,7 @@ struct world {
     struct chat chat;
     struct rpc_server *server;
     struct rpc_channel *channel;
-    const char *wanted; /* token of each call; NULL: any */
+    _Atomic(const char *) wanted; /* token of each call; NULL: any; the server looks at it */
 };
 
 static const ProtobufCServiceDescriptor *const chat_service = &cairn__test__chat__descriptor;
