@@ -9,8 +9,10 @@
 #   GET, If-None-Match of its ETag: HTTP 200
 #   DELETE, If-Match of another ETag: HTTP 204
 #   then HEAD: HTTP 404
+set -eu
+work=$(mktemp -d)
 . "$(dirname "$0")/lib/s3.sh"
-ministack
+ministack ministack==1.4.0 boto3==1.44.5
 look <<'P'
 import botocore.exceptions
 def status(call, **more):

@@ -8,8 +8,10 @@
 #   MaxUploads=2: 5 uploads, IsTruncated False, MaxUploads 1000
 #   ListObjects, MaxKeys=2: 5 prefixes, IsTruncated False, MaxKeys 2
 #   ListObjectsV2, MaxKeys=2: 2 prefixes, IsTruncated True
+set -eu
+work=$(mktemp -d)
 . "$(dirname "$0")/lib/s3.sh"
-moto
+moto "moto[server]==5.2.5" boto3==1.44.5
 look <<'P'
 for n in range(5):
     s3.create_multipart_upload(Bucket="bkt", Key=f"upload {n}")

@@ -6,8 +6,10 @@
 # Seen, moto 5.2.5 by boto3 1.44.5:
 #   HEAD of part 2: 5242880 bytes
 #   GET of part 2: HTTP 200, 11534336 bytes
+set -eu
+work=$(mktemp -d)
 . "$(dirname "$0")/lib/s3.sh"
-moto
+moto "moto[server]==5.2.5" boto3==1.44.5
 look <<'P'
 part = 5 << 20
 upload = s3.create_multipart_upload(Bucket="bkt", Key="a")["UploadId"]

@@ -8,8 +8,10 @@
 #   'a?b': HTTP 200
 #   'ä': HTTP 200
 #   'a\nb': HTTP 404
+set -eu
+work=$(mktemp -d)
 . "$(dirname "$0")/lib/s3.sh"
-moto
+moto "moto[server]==5.2.5" boto3==1.44.5
 look <<'P'
 import botocore.exceptions
 def put(key):

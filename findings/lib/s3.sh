@@ -1,7 +1,6 @@
-# Sourced by the scripts beside this folder: PACKAGES from PyPI in an environment of their own, which goes in the end
-# (FINDINGS_PYTHON: one that is there already), and moto's server on a port of its own. Nothing of Cairn is run.
-set -eu
-work=$(mktemp -d)
+# Sourced by the scripts beside this folder, which set `work`, a folder of their own that goes in the end: the packages that they
+# pin, from PyPI, in an environment there (FINDINGS_PYTHON: one that is there already), and a server on a port of its own. Nothing
+# of Cairn is run.
 server=
 end() {
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
@@ -39,12 +38,12 @@ free_port() {
     port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 }
 moto() {
-    packages "moto[server]==5.2.5" boto3==1.44.5
+    packages "$@"
     free_port
     serve /moto-api/ "$python" -m moto.server -H 127.0.0.1 -p "$port"
 }
 ministack() {
-    packages ministack==1.4.0 boto3==1.44.5
+    packages "$@"
     free_port
     serve /_localstack/health env BIND_HOST=127.0.0.1 GATEWAY_PORT="$port" SERVICES=s3 "${python%/*}/ministack"
 }
