@@ -70,7 +70,8 @@ struct state_beside {
 };
 #define STATE_BLOBS     3
 #define STATE_PINS_BLOB "pins.json"
-_Static_assert(WORKER_PINS_MAX + LIMIT_JOB_FILE_BYTES < COPY_ROOM, "a copy has room for blobs");
+_Static_assert(WORKER_PINS_MAX + (size_t)LIMIT_JOB_FILE_BYTES < COPY_ROOM,
+               "a copy has room for blobs");
 
 /* A description of the state after `step` finished steps. Its buffers are the worker's live ones;
  * on a device, after state_allow_saves, those of trainer/device/staging.h: this rank's share. What
