@@ -2,6 +2,7 @@
 """Random faults on real processes, by a seed, while three jobs train: everything ends as in a quiet run.
 
     chaos.py --minutes M --seed S --rate R   R faults a minute for so long
+    chaos.py --crowd N ...                   N more jobs at a time, on half of the slots: some always wait
     chaos.py --short                         what CTest runs: a minute; the seed is by the commit
     chaos.py --list ...                      the schedule, and nothing else
 
@@ -34,7 +35,7 @@ from kinds import KINDS
 from memory import Memory
 from report import Report
 from schedule import schedule
-from world import BIN, DAEMONS, ROOT, Machines, OneMachine, descendants, quiet_for
+from world import BIN, CROWDED_SLOTS, DAEMONS, ROOT, SLOTS, Machines, OneMachine, descendants, quiet_for
 import rooms
 
 SHORT = {"minutes": 0.6, "rate": 24, "scale": 0.1}
@@ -133,9 +134,11 @@ class Run:
 
     # the parts of a run
 
-    def train(self, files, over, prefix=""):
+    def train(self, files, over, prefix="", crowd=0):
         """Jobs of these files, by slot, until over(); then the last ones end, or time is up."""
         self.keepers = [Keeper(self.world, arch, files[arch], self.quiet, self.report, prefix) for arch in files]
+        for number, (arch, row) in zip(range(crowd), itertools.cycle(files.items())):
+            self.keepers.append(Keeper(self.world, arch, row[1:] + row[:1], self.quiet, self.report, f"crowd{number}-"))
         for keeper in self.keepers:
             keeper.start()
         try:
@@ -200,7 +203,7 @@ class Run:
         self.memory = Memory()
         turn = self.args.seed
         turned = {arch: row[turn % len(row):] + row[:turn % len(row)] for arch, row in files.items()}
-        jobs = self.train(turned, lambda: self.report.now() >= start + self.args.minutes * 60)
+        jobs = self.train(turned, lambda: self.report.now() >= start + self.args.minutes * 60, crowd=self.args.crowd)
         jobs = [job for job in jobs if job is not None]
         jobs = list({job.id: job for job in jobs}.values())
         self.nothing_left([*quiet, *jobs], before)
@@ -215,6 +218,7 @@ def arguments():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=6, help="faults a minute")
+    parser.add_argument("--crowd", type=int, default=0, help="more jobs at a time, on half of the slots")
     parser.add_argument("--scale", type=float, default=1, help="of the jobs' numbers of steps")
     parser.add_argument("--world", choices=("rooms", "home", "auto"), default="auto")
     parser.add_argument("--patience", type=float, default=900, help="seconds that the last jobs have to end")
@@ -234,6 +238,8 @@ def arguments():
 def command_of(args, name):
     words = ["tests/chaos/chaos.py", "--minutes", args.minutes, "--seed", args.seed, "--rate", args.rate,
              "--scale", args.scale, "--world", name]
+    if args.crowd:
+        words += ["--crowd", args.crowd]
     if args.without:
         words += ["--without", *args.without]
     return f"CAIRN_BIN={BIN} /usr/bin/python3 " + " ".join(shlex.quote(str(word)) for word in words)
@@ -282,7 +288,8 @@ def main():
         return SKIPPED
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     reason = rooms.missing() if args.world == "auto" else None
-    world = OneMachine() if args.world == "home" or reason else Machines()
+    slots = CROWDED_SLOTS if args.crowd else SLOTS
+    world = OneMachine(slots) if args.world == "home" or reason else Machines(slots)
     if args.list:
         for event in schedule(args.seed, args.minutes, args.rate, kinds_for(world, args), 3):
             print(event)

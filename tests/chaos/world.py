@@ -35,6 +35,7 @@ PROGRAMS = (*DAEMONS, "cairn-trainer", "cairn")
 ENV = {"CAIRN_HANG_MS": "20000", "CAIRN_WATCHDOG_MS": "15000"}
 STORE_MB = 1024
 MACHINES, SLOTS = 3, 4
+CROWDED_SLOTS = 2  # of a machine, where more jobs are there than workers find room
 
 
 @dataclass(frozen=True, order=True)
@@ -194,9 +195,9 @@ class OneMachine(World):
     name = "home"
     machines = (1,)
 
-    def __init__(self):
+    def __init__(self, slots=SLOTS):
         super().__init__()
-        self.base = Home(env={**ENV, "CAIRN_FAULT": self.armed()}, slots=MACHINES * SLOTS)
+        self.base = Home(env={**ENV, "CAIRN_FAULT": self.armed()}, slots=MACHINES * slots)
         self.folder = self.folder_seen = self.base.dir
         self.mount = None
         reason = no_own_mounts()
@@ -255,13 +256,13 @@ class Machines(World):
     machines = tuple(range(1, 2 + MACHINES))
     nodes = machines[1:]
 
-    def __init__(self):
+    def __init__(self, slots=SLOTS):
         super().__init__()
         self.folder_seen = "/run/shared"
         reason = no_own_mounts()
         if reason:
             self.lacks["small store"] = reason
-        self.base = Fleet(MACHINES, slots=SLOTS, begin=self.begin, env={
+        self.base = Fleet(MACHINES, slots=slots, begin=self.begin, env={
             **ENV, "CAIRN_FAULT": self.armed(), "CAIRN_FAULT_DIR": "/run/shared/faults"})
         self.folder = self.base.dir
         if net_faults.no_delay():
