@@ -5,9 +5,9 @@
     layers.py --self    plants one violation of each kind and checks that it is found
     layers.py --circles ROOT    what holds each circle together
 
- - The table in docs/architecture.md is the rule. A row is a folder; it may include itself and what its last
-   column names, and use the functions and objects that are defined there, wherever a header declares them.
-   `a/b` names that folder alone, `a` in the row of another house all of a.
+ - The table tests/tidy/layers.txt is the rule. A row is a folder; it may include itself and the folders of its
+   last column, and use the functions and objects that are defined there, wherever a header declares them.
+   `a/b` names that folder alone; `a`, in the row of another top-level folder, names all of `a`.
  - Every folder with sources has a row, a row has a folder, no chain of rows comes back to where it began.
  - A folder holds at most SOURCES_MAX compiled files.
  - Files of one stem are one node. A node leans on the headers it includes, and on where the functions and
@@ -20,6 +20,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+TABLE = "tests/tidy/layers.txt"
 SOURCES_MAX = 15
 COMPILED = (".c", ".cc", ".cpp", ".cu")
 HEADERS = (".h", ".cuh")
@@ -30,22 +31,17 @@ WORD = re.compile(r"\b[A-Za-z_]\w+\b")
 
 
 def table_of(text):
-    """{folder: (what it is, [what it may include])} of the first table with a column "may include"."""
-    rows, inside = {}, False
+    """{folder: (what it is, [what it may depend on])} of the rows "folder | what it is | may depend on"."""
+    rows = {}
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not line.startswith("|"):
-            if inside:
-                break
-        elif cells[-1] == "may include":
-            inside = True
-        elif inside and not set(cells[0]) <= set("-: "):
-            named = re.findall(r"`?([\w/]+|\*)`?", cells[-1])
-            rows[cells[0].strip("`")] = (cells[1], [] if cells[-1] in ("–", "") else named)
+        if line.strip() and not line.startswith("#"):
+            folder, what, allowed = (cell.strip() for cell in line.split(" | "))
+            rows[folder] = (what, [] if allowed == "–" else allowed.split())
     return rows
 
 
-def house(folder):
+def top_of(folder):
+    """The first folder of a path."""
     return folder.split("/")[0]
 
 
@@ -55,7 +51,7 @@ def may_include(table, folder, target):
     for allowed in table[folder][1]:
         if allowed in ("*", target):
             return True
-        if allowed == house(allowed) != house(folder) and house(target) == allowed:
+        if allowed == top_of(allowed) != top_of(folder) and top_of(target) == allowed:
             return True
     return False
 
@@ -63,13 +59,13 @@ def may_include(table, folder, target):
 def folder_of(include):
     """The folder of an included path; headers that are made at build time belong to proto."""
     folder = os.path.dirname(include)
-    return "proto" if house(folder) in ("cairn", "grpc") else folder
+    return "proto" if top_of(folder) in ("cairn", "grpc") else folder
 
 
 def read_tree(root, table):
-    """{path: text} of all sources of the houses that the table knows."""
+    """{path: text} of all sources of the top-level folders that the table knows."""
     files = {}
-    for top in sorted({house(folder) for folder in table}):
+    for top in sorted({top_of(folder) for folder in table}):
         for path in sorted(Path(root, top).rglob("*")):
             if path.suffix in COMPILED + HEADERS:
                 files[str(path.relative_to(root))] = path.read_text(encoding="utf-8")
@@ -82,17 +78,17 @@ def check_folders(root, table, files):
         count[os.path.dirname(path)] += path.endswith(COMPILED)
     free = {folder for folder in table if table[folder][1] == ["*"]}  # tests, bench: whatever lies in them
     for folder, sources in sorted(count.items()):
-        if folder not in table and house(folder) not in free:
-            yield f"{folder}: has no row in docs/architecture.md"
+        if folder not in table and top_of(folder) not in free:
+            yield f"{folder}: has no row in {TABLE}"
         if sources > SOURCES_MAX:
             yield f"{folder}: {sources} sources, more than {SOURCES_MAX}: it wants a theme of its own"
     for folder in table:
         if not Path(root, folder).is_dir():
-            yield f"docs/architecture.md: a row for {folder}, which is no folder"
+            yield f"{TABLE}: a row for {folder}, which is no folder"
     below = {folder: [other for other in table if other != folder and may_include(table, folder, other)]
              for folder in table if folder not in free}
     for circle in circles_of(below):
-        yield "docs/architecture.md: rows in a circle: " + " ".join(circle)
+        yield f"{TABLE}: rows in a circle: {' '.join(circle)}"
 
 
 def row_of(table, path):
@@ -212,7 +208,7 @@ def circles_of(graph):
 
 def product(table, files):
     free = {folder for folder in table if table[folder][1] == ["*"]}
-    return {path: text for path, text in files.items() if house(path) not in free}
+    return {path: text for path, text in files.items() if top_of(path) not in free}
 
 
 def check_uses(table, graph):
@@ -230,7 +226,7 @@ def check_circles(graph):
 
 
 def check_tree(root):
-    table = table_of(Path(root, "docs/architecture.md").read_text(encoding="utf-8"))
+    table = table_of(Path(root, TABLE).read_text(encoding="utf-8"))
     files = read_tree(root, table)
     yield from check_folders(root, table, files)
     yield from check_includes(table, files)
@@ -240,7 +236,7 @@ def check_tree(root):
 
 
 def show_circles(root):
-    table = table_of(Path(root, "docs/architecture.md").read_text(encoding="utf-8"))
+    table = table_of(Path(root, TABLE).read_text(encoding="utf-8"))
     graph = graph_of(product(table, read_tree(root, table)))
     for circle in circles_of(graph):
         print(len(circle), *circle)
@@ -251,14 +247,14 @@ def show_circles(root):
 
 def self_test():
     table = """
-| folder | what it is | may include |
-| --- | --- | --- |
-| common | the floor | – |
-| house/low | lower | common |
-| house/high | higher | house/low common |
-| other | uses | house common |
-| absent | no folder | – |
-| tests | whatever | * |
+# folder | what it is | may depend on
+
+common | the lowest | –
+house/low | lower | common
+house/high | higher | house/low common
+other | uses | house common
+absent | no folder | –
+tests | whatever | *
 """
     planted = {
         "house/low/a.c": ('#include "house/high/b.h"', "house/low may not include"),
@@ -273,7 +269,7 @@ def self_test():
         "house/high/own.c": ("int own(void)\n{\n    return 2;\n}", ""),
         "house/low/one.h": ('#include "house/low/two.h"', ""),
         "house/low/two.h": ('#include "house/low/one.h"', "files in a circle"),
-        "docs/architecture.md": (table, "a row for absent"),
+        TABLE: (table, "a row for absent"),
     } | {f"common/s{n}.c": ("int s;", "common: 17 sources") for n in range(16)}
     with tempfile.TemporaryDirectory() as root:
         for path, (text, _) in planted.items():
@@ -290,7 +286,7 @@ def self_test():
     bad = good | {"a/x.c": '#include "a/x.h"\n#include "a/y.h"\nint x_get(void)\n{\n    return y_get();\n}\n'}
     if circles_of(graph_of(good)) or circles_of(graph_of(bad)) != [["a/x", "a/y"]]:
         missed.append("a circle between files")
-    rows = table_of(table.replace("| house/low | lower | common |", "| house/low | lower | house/high |"))
+    rows = table_of(table.replace("house/low | lower | common", "house/low | lower | house/high"))
     if not any("in a circle" in f for f in check_folders("/", rows, {})):
         missed.append("a circle between rows")
     print(*(f"not found: {want}" for want in missed), sep="\n")
