@@ -7,7 +7,7 @@
  *     all of them         format/    the bytes; codec/ how a chunk becomes smaller
  *
  * A checkpoint is a folder `<store>/<job id>/step-…/` (checkpoint/format/names.h) with one shard
- * file per rank and a manifest. It exists if and only if its manifest does: docs/rules.md,
+ * file per rank and a manifest. It exists if and only if its manifest does: docs/invariants.md,
  * "Checkpoints". Bytes: docs/format.md.
  *
  * This library takes host buffers and knows neither wire nor device. It does all file work through

@@ -1,6 +1,6 @@
 /*
  * The exact reduction: the sum over lanes, with the same bits for every number of workers and every
- * spread of lanes over them (docs/rules.md, "The exact step").
+ * spread of lanes over them (docs/invariants.md, "The exact step").
  *
  * What is summed are the lane vectors, element by element, in the order of a binary tree over the
  * lanes (common/tree_sum.h). Whoever adds, it is always these pairs that are added:

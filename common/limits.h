@@ -47,7 +47,7 @@
 #define LIMIT_GENERATIONS    4096  /* of one job, by the journal: the newest */
 
 /* Elements of a piece: the unit of digests, and of the borders of buckets and chunks
- * (docs/rules.md, "The exact step"). */
+ * (docs/invariants.md, "The exact step"). */
 #define PIECE_ELEMENTS 65536
 /* Of one worker's share of the training state, 1 TiB: what its shard file's tables have room for
  * (checkpoint/format/disk.h). The report of its save then has some 256 KiB of hashes, 16 bytes for

@@ -124,7 +124,7 @@ enum op_draw { OP_DRAW_KEY, OP_DRAW_STEP = 2, OP_DRAW_SAMPLES = 3 };
  *
  * softmax_cross_entropy sums the losses of labels >= 0, in row order in double or by a fixed tree;
  * its backward gives the gradient of that sum and doesn't read dout. The division by the global
- * number of targets happens once, after the tree sum (docs/rules.md, "The exact step").
+ * number of targets happens once, after the tree sum (docs/invariants.md, "The exact step").
  */
 struct op_table {
     enum status (*prepare)(struct backend *backend, const struct op_spec *spec,

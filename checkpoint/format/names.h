@@ -1,5 +1,5 @@
 /*
- * Names of folders and files in a store: docs/rules.md ("Checkpoints") says what each is.
+ * Names of folders and files in a store: docs/invariants.md ("Checkpoints") says what each is.
  *
  *     STORE/JOB/step-000000001000.g7/     a checkpoint, of step 1000 and generation 7
  *     STORE/JOB/step-000000001000.g7.t2/  the same, of the second further try of that save

@@ -1,5 +1,5 @@
 /*
- * The coordinator's file operations around a commit (docs/rules.md, "Checkpoints").
+ * The coordinator's file operations around a commit (docs/invariants.md, "Checkpoints").
  *
  *                    ckpt_folder_create              every rank: ckpt_shard_write
  *     (nothing) ------------------------> FOLDER ---------------------------------> WRITTEN

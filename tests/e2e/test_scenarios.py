@@ -1,4 +1,4 @@
-"""Failures of docs/scenarios.md that no other file plays with real programs."""
+"""Failures of docs/guarantees.md that no other file plays with real programs."""
 import ctypes
 import os
 import random

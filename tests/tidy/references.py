@@ -8,7 +8,7 @@
    it. `loops/text*.c` names those that match.
  - In a comment with a diagram ("A -> B [function]", also with longer arrows), what stands in brackets is a
    function of the same folder.
- - In docs/walks.md and in docs/hacking.md "`FILE` `name()`" means that FILE defines name.
+ - In docs/walks.md, docs/hacking.md and docs/guarantees.md "`FILE` `name()`" means that FILE defines name.
  - Nobody cites what a reader of the repository can't open ("design 8").
 """
 import os
@@ -20,6 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 SOURCES = (".c", ".h", ".cc", ".cpp", ".cu", ".cuh")
+WALKS = ("docs/walks.md", "docs/hacking.md", "docs/guarantees.md")
 FILE = re.compile(r"(?<![\w/.*$<}-])((?:[\w.*-]+/)*[\w*-]+\.(?:c|h|cc|cpp|cu|cuh|proto|py|sh|cmake|md))(?![\w/(])")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 ARROW = re.compile(r"-+>|─+▶|──")
@@ -93,7 +94,9 @@ def check_walks(root, text, files):
         for name, called in re.findall(r"`([\w/.]+\.\w+)`((?: `\w+\(\)`,?)+)", row):
             source = Path(root, name).read_text(encoding="utf-8") if name in files else ""
             for function in re.findall(r"`(\w+)\(\)`", called):
-                if not re.search(rf"^(?!#|\s)[\w *]*?\b{function}\([^;{{}}]*?\)\s*\{{", source, re.M):
+                in_python = rf"^ *def {function}\("
+                in_c = rf"^(?!#|\s)[\w *]*?\b{function}\([^;{{}}]*?\)\s*\{{"
+                if not re.search(in_python if name.endswith(".py") else in_c, source, re.M):
                     yield at, f"says that {name} defines {function}()"
 
 
@@ -114,7 +117,7 @@ def check_tree(root):
         elif name.endswith((".md", "CMakeLists.txt", ".py", ".cmake", ".proto")):
             if name.startswith("tests/tidy/"):
                 continue # these speak of files that don't exist
-            if name in ("docs/walks.md", "docs/hacking.md"):
+            if name in WALKS:
                 for at, what in check_walks(root, path.read_text(encoding="utf-8"), files):
                     yield f"{name}:{at}: {what}"
             for at, what in check_names(path.read_text(encoding="utf-8"), 1, folder, files):
@@ -130,9 +133,10 @@ def self_test():
         "docs/four.md": ("`a/five.c`", "names a/five.c"),
         "a/six.c": ("/* one*.cu */", "names one*.cu"),
         "docs/walks.md": ("1. `b/one.c` `make_it()`, `lose_it()`: makes", "b/one.c defines lose_it()"),
+        "docs/guarantees.md": ("`b/test.py` `test_it()`, `test_gone()`", "b/test.py defines test_gone()"),
     }
     good = {"b/one.c": "/* two.h, a/one.c and on*.c; A ──▶ B [make_it, no words here]; llm.c */\nint make_it(void)\n{\n}\n",
-            "b/two.h": "int x;\n"}
+            "b/two.h": "int x;\n", "b/test.py": "def test_it(tmp_path):\n"}
     with tempfile.TemporaryDirectory() as root:
         for path, text in [(path, text) for path, (text, _) in planted.items()] + list(good.items()):
             Path(root, path).parent.mkdir(parents=True, exist_ok=True)

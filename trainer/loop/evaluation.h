@@ -1,5 +1,5 @@
 /*
- * Evaluation of the whole set, the same bits however lanes are spread (docs/rules.md, "The exact
+ * Evaluation of the whole set, the same bits however lanes are spread (docs/invariants.md, "The exact
  * step"): batch i, as large as a lane, belongs to lane i mod V; losses are summed by the tree over
  * i, counts are integers.
  *

@@ -1,5 +1,5 @@
 /*
- * One step, in its two phases (docs/rules.md, "The exact step").
+ * One step, in its two phases (docs/invariants.md, "The exact step").
  *
  *   step_compute  forward and backward of the share's lanes, micro-batches in order, and the exact
  *                 sum over all lanes. Communicates; changes no state.

@@ -1,6 +1,6 @@
 /*
  * Which convolutions go by Winograd. A fixed table by shape, never a measurement at run time: the
- * choice is part of what the bits depend on (docs/rules.md, "The exact step").
+ * choice is part of what the bits depend on (docs/invariants.md, "The exact step").
  *
  * Source: both algorithms, side by side, on AVX-512; the .c has the figures.
  */
