@@ -2,7 +2,8 @@
  * Status codes, the one error type of this project.
  *
  * A code says what went wrong; its scope says how much must be thrown away before trying again.
- * Recovery switches on the scope, never on the code.
+ * A caller that asks whether a checkpoint is unusable asks for the scope. What follows from a
+ * rank's failure is decided by the code (trainer/program/rank_failure.c).
  *
  * Source: the grouping of ucs_status_t "by the largest entity permanently affected by the error"
  * in OpenUCX, src/ucs/type/status.h.

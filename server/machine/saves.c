@@ -9,7 +9,7 @@
  *
  *   OPENING, COLLECTING, CHECKING -> DROPPING [machine_save_drop]
  *   COMMITTING -> DROPPING  [machine_on_publish_done]  the folder was removed, and stays gone
- *   DROPPING   -> DROPPED   [machine_on_remove_done, give_up_on]
+ *   DROPPING   -> DROPPED   [machine_on_drop_done, give_up_on]
  *   FREE       -> DROPPED   [drop_before_begin, machine_on_save_passed]  a rank will not save it
  *
  * The journal has COLLECTING (with the reports that are in), COMMITTING and DROPPING. A save that

@@ -1,6 +1,7 @@
 /*
  * Which samples a batch holds, and its contents: pure functions of (seed, step, lane, micro-batch),
- * so that whoever computes a lane, whenever, gets the same bytes (docs/invariants.md, "The exact step").
+ * so that whoever computes a lane, whenever, gets the same bytes (docs/invariants.md, "The exact
+ * step").
  *
  * Training     step s (from 0) of E = floor(samples / global_batch) per epoch is in epoch s / E;
  *              row j of micro-batch m of lane v is the sample at position

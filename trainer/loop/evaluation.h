@@ -1,7 +1,7 @@
 /*
- * Evaluation of the whole set, the same bits however lanes are spread (docs/invariants.md, "The exact
- * step"): batch i, as large as a lane, belongs to lane i mod V; losses are summed by the tree over
- * i, counts are integers.
+ * Evaluation of the whole set, the same bits however lanes are spread (docs/invariants.md,
+ * "The exact step"): batch i, as large as a lane, belongs to lane i mod V; losses are summed by the
+ * tree over i, counts are integers.
  *
  * Changes no state. All ranks get the result. Thread: the step thread.
  * Errors: ST_CONFIG          the data are wrong: feed_reason of worker->eval_batches

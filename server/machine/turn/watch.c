@@ -405,7 +405,7 @@ void machine_watch(struct machine_turn *t, bool looks)
         machine_window_tick(t);
         return;
     }
-    if (machine_all_gone(m)) { /* all left by themselves; settle looks at what they saved */
+    if (machine_all_gone(m)) { /* all left by themselves: close_generation decides by their saves */
         machine_end_generation(t, MACHINE_RECOVERING, false);
         return;
     }
