@@ -10,20 +10,22 @@
 #include "common/buf.h"
 #include "server/machine/machine.h"
 
-/* Appends it to out. */
+/* Appends the JSON object of m to out. */
 MUST_CHECK enum status machine_encode(const struct machine *m, struct buf *out);
-/* Of how many ranks a text of an older journal speaks; 0: of none. */
+/* Returns how many ranks a text of an older journal describes; 0: none. */
 size_t machine_encoded_ranks(const char *text);
-/* m was made by machine_init with the job's config. Errors: ST_CORRUPT; then m is half read */
+/* Reads the object into m, which machine_init made with the job's config. Errors: ST_CORRUPT; then
+ * m is half read */
 MUST_CHECK enum status machine_decode(struct machine *m, const char *text);
 
-/* The same of one recovery, which is in its generation's row, too. Errors: ST_NO_MEMORY, ST_FULL;
- * ST_CORRUPT */
+/* Encode and decode one recovery, which is in its generation's row, too. Errors: ST_NO_MEMORY,
+ * ST_FULL; ST_CORRUPT */
 MUST_CHECK enum status machine_encode_recovery(const struct recovery *r, struct buf *out);
 MUST_CHECK enum status machine_decode_recovery(struct recovery *r, const char *text);
 
-/* A rank as its row has it. One that never had a place needs none: machine_init makes the same. */
+/* Returns the row of a rank. A rank that never had a place needs none: machine_init makes the
+ * same. */
 struct machine_rank_row machine_rank_row(const struct machine *m, uint32_t rank);
 bool machine_rank_row_same(const struct machine_rank_row *a, const struct machine_rank_row *b);
-/* rank: of m. */
+/* Fills rank `rank` of m from its row. */
 void machine_load_rank(struct machine *m, uint32_t rank, const struct machine_rank_row *row);

@@ -1,8 +1,8 @@
 /*
- * What a job's state machine is told (events), and what it wants done (actions).
+ * Events, which a job's state machine takes, and actions, which it wants carried out.
  *
- * An event is its kind, the time, who says it, and the member of the union that stands beside its
- * kind below. Who says it decides what is checked first: what agents and trainers of an older
+ * An event is its kind, the time, its sender, and the member of the union that stands beside its
+ * kind below. The sender decides what is checked first: what agents and trainers of an older
  * generation say changes nothing.
  *
  * Memory: pointers in an event are borrowed for the call.
@@ -59,8 +59,8 @@ enum machine_event_kind {
 
 #define MACHINE_EV_FIRST_ASK MACHINE_EV_PAUSE
 
-/* As many slots as machine_vacant says, or fewer, but machine_least of them; and the token of the
- * generation to come, or of spares. */
+/* The slots that were found: as many as machine_vacant says, or fewer, but machine_least of them.
+ * The token is that of the generation to come, or of spares. */
 struct machine_placed {
     const char *const *nodes;
     const uint32_t *slots;
@@ -126,13 +126,13 @@ struct machine_read_state {
     const char *message; /* one line */
 };
 
-/* What came of an action that asked the store. */
+/* The answer to an action that asked the store. */
 struct machine_answer {
     enum machine_task task;
     uint32_t shard;      /* VERIFY: 1 + the only file that was read; 0: all */
     uint64_t step;       /* of the save or checkpoint */
-    uint32_t generation; /* of the same; SWEEP: those before it were swept */
-    uint32_t retry;      /* of the same; the answer to an earlier try changes nothing */
+    uint32_t generation; /* of the save or checkpoint; SWEEP: those before it were swept */
+    uint32_t retry;      /* try of the save; the answer to an earlier try changes nothing */
     enum status status;
     const char *message; /* one line, if status is not ST_OK */
     bool away;           /* with ST_UNREACHABLE: at the store's place is another one, or nothing */
@@ -147,7 +147,7 @@ struct machine_event {
     int64_t now;         /* monotonic ms */
     int64_t wall;        /* Unix ms */
     uint32_t generation; /* STARTED to PARKED: of the process that is spoken of */
-    uint32_t rank;       /* of the same */
+    uint32_t rank;       /* of that process */
     const char *by;      /* what people ask: who does, "operator/alice"; NULL: nobody knows */
     union {
         struct machine_placed placed;
@@ -217,7 +217,8 @@ struct machine_event {
 
 #define MACHINE_ACTIONS_MAX 96
 
-/* Fields that are not named: rank is MACHINE_ALL_RANKS, generation the current one. */
+/* The kinds of actions. In fields that are not named, rank is MACHINE_ALL_RANKS and generation the
+ * current one. */
 enum machine_action_kind {
     /* written to the journal, with the state */
     MACHINE_ACT_TELL, /* what, step, message: an event for people, in the job's history */
@@ -237,7 +238,7 @@ enum machine_action_kind {
     MACHINE_ACT_ASSIGN,   /* rank: what it is to do in this generation */
     MACHINE_ACT_BLAME,    /* rank: the job failed by the fault of its node */
     MACHINE_ACT_ACCUSE,   /* rank, message: its node computes wrongly, and gets no more work */
-    MACHINE_ACT_CLEAR,    /* ... of none of those that were blamed: it was the job */
+    MACHINE_ACT_CLEAR,    /* no node is blamed any more: the fault was the job's */
     MACHINE_ACT_SUSPECT,  /* paths between the nodes of the generation may be broken */
     MACHINE_ACT_FORGET,   /* the job's copies in memory, on nodes that need none of them */
     MACHINE_ACT_SAVE_AT,  /* step, exit; rank */

@@ -1,9 +1,9 @@
 /*
- * What the files of the state machine share.
+ * Declarations that the files of the state machine share.
  *
- * The sections stand from floor to roof: a file calls what stands above its own section, never what
- * stands below. The machine changes only within a turn: one event taken, with the actions that it
- * leads to.
+ * The sections stand in the order of their layers, the lowest first: a file calls what stands above
+ * its own section, never what stands below. The machine changes only within a turn: one event
+ * taken, with the actions that it leads to.
  */
 #pragma once
 
@@ -42,15 +42,16 @@
 #define MACHINE_BARREN_MAX     10    /* without progress; all by the job's own fault: FAILED */
 #define MACHINE_LACKING_MAX    16    /* nodes that lack what it needs; then it is the job's fault */
 #define MACHINE_LIVE_TRIES     3     /* generations in a row without progress; then none is kept */
-/* How much a disagreement of workers counts while what is computed again isn't right, either: once
- * more where nobody tells who is wrong; thrice more where it is known, as its node may be the only
- * one and so stays in use. */
+/* How much a disagreement of workers counts while what is computed again isn't right, either. One
+ * more try follows where nobody can tell who is wrong, three more where that is known: the node may
+ * be the only one, and so stay in use. */
 #define MACHINE_WRONG_KNOWN    1
 #define MACHINE_WRONG_UNKNOWN  2
 #define MACHINE_WRONG_MAX      4 /* FAILED */
 #define MACHINE_BUDGET         3 /* failures at the same place; then FAILED */
 #define MACHINE_BACKOFF_MAX_MS 60000
-/* After MACHINE_BARREN_MAX of them: a failure costs a row of the journal, and there is no end. */
+/* The wait after MACHINE_BARREN_MAX generations without progress: each failure costs a row of the
+ * journal, and there is no end. */
 #define MACHINE_BACKOFF_BARREN_MS 300000
 #define MACHINE_DATA_MS           15000 /* until data that differed are looked at again */
 #define MACHINE_STORE_TRIES       5
@@ -61,7 +62,7 @@
 #define MACHINE_READ_TRIES        2      /* in vain in a row; then the coordinator reads */
 #define MACHINE_READ_PACE         1000   /* bytes a rank and ms: it is never spread thinner */
 
-/* One event taken: what its handlers get. */
+/* What the handlers of one event get. */
 struct machine_turn {
     struct machine *m;
     const struct machine_event *ev; /* NULL: the job is resumed */
@@ -72,53 +73,57 @@ struct machine_turn {
 /* ---- catalog.c: checkpoints and saves of the job; lists and questions ---- */
 
 struct machine_ckpt *machine_ckpt_at(struct machine *m, uint64_t step, uint32_t generation);
-/* The checkpoint of the job's last step is there. */
+/* True if the checkpoint of the job's last step is committed. */
 bool machine_final_committed(const struct machine *m);
-/* What the next generation would restore is still to be read after a report of damage, or is read
- * through one that is set aside. */
+/* True if what the next generation would restore is still to be read after a report of damage, or
+ * is read through a checkpoint that is set aside. */
 bool machine_damage_pending(struct machine *m);
-/* It holds what was computed wrongly; some does. */
+/* True if the checkpoint may hold what was computed wrongly; machine_distrusts: if any does. */
 bool machine_is_distrusted(const struct machine *m, const struct machine_ckpt *ckpt);
 bool machine_distrusts(const struct machine *m);
-/* The one that ckpt holds differences to, or NULL. */
+/* Returns the checkpoint that ckpt holds differences to, or NULL. */
 struct machine_ckpt *machine_chain_next(struct machine *m, const struct machine_ckpt *ckpt);
-/* ckpt is `of`, or one that `of` is read through. */
+/* True if ckpt is `of`, or one that `of` is read through. */
 bool machine_in_chain(struct machine *m, const struct machine_ckpt *of,
                       const struct machine_ckpt *ckpt);
-/* Another one holds differences to ckpt. */
+/* True if another checkpoint holds differences to ckpt. */
 bool machine_is_parent(const struct machine *m, const struct machine_ckpt *ckpt);
-/* A save under way may write differences to ckpt. */
+/* True if a save under way may write differences to ckpt. */
 bool machine_is_base(const struct machine *m, const struct machine_ckpt *ckpt);
-/* Its place in m->saves, or -1. */
+/* Returns the save's place in m->saves, or -1. */
 int machine_save_index(const struct machine *m, uint64_t step, uint32_t generation);
-/* The place of the save that the store's answer is about, or -1: it is another try by now. */
+/* Returns the place of the save that the store's answer is about; -1: there is no such save, or
+ * another try of it is under way by now. */
 int machine_answered_save(const struct machine_turn *t);
-/* All ranks have that flag for the save. */
+/* True if all ranks have that flag for the save. */
 bool machine_every_rank(const struct machine *m, int index, uint8_t flag);
-/* It may still commit, or is still to be removed; the same of any of them. */
+/* True while the save can still commit, or is still to be removed; machine_saves_busy: while any
+ * can. */
 bool machine_save_busy(const struct machine_save *save);
 bool machine_saves_busy(const struct machine *m);
 
 /* ---- fault.c: what the kinds of failures mean, and waits after them ---- */
 
-/* How much a report says about the cause. Within the window (MACHINE_WINDOW_MS) a better one
- * replaces a worse one; one of weight 3 needs no window. */
+/* Returns how much a report says about the cause. Within the window (MACHINE_WINDOW_MS) a better
+ * one replaces a worse one; one of weight 3 or more needs no window. */
 int machine_fault_weight(const struct machine_fault *fault);
-/* MACHINE_BUDGET of them at one step or phase end the job. */
+/* True if the fault uses the job's budget: MACHINE_BUDGET such faults at one step or phase end the
+ * job. */
 bool machine_fault_counts(const struct machine_fault *fault);
-/* Of what was computed wrongly: up to which step nothing was. What is beyond doubt stays so. States
- * that differ were equal when they were compared last, whichever generation did it; of lanes a
- * generation knows its own audits only. */
+/* Returns the last step known to be correct, m->audit.sure or later. States that differ were equal
+ * when they were compared last (good_step), whichever generation did it. Lanes that differ say
+ * nothing beyond m->audit.sure, as a generation knows only its own audits of lanes. */
 uint64_t machine_fault_good_step(const struct machine *m, const struct machine_fault *fault);
-/* So a broken path between two of its nodes shows. */
+/* True if a broken path between two nodes of the generation shows as such a fault. */
 bool machine_fault_of_paths(const struct machine_fault *fault);
-/* Workers that are not to blame may go on after it. */
+/* True if workers that are not to blame may go on after the fault. */
 bool machine_fault_outlived(const struct machine_fault *fault);
-/* It may be what the job asks for, and not what happened to it. */
+/* True if the fault may come from what the job asks for, and not from what happened to it. */
 bool machine_fault_is_own(const struct machine_fault *fault);
-/* So many generations in a row made no progress that a person may want to know. */
+/* True if more than MACHINE_BARREN_MAX generations in a row made no progress: a person may want to
+ * know. */
 bool machine_is_barren(const struct machine *m);
-/* From a failure until the next generation. */
+/* Returns the time from a failure until the next generation; 0 after the first failure in a row. */
 int64_t machine_backoff_ms(const struct machine *m);
 
 /* ---- life.c: actions, the reason, what a state means, accounts, endings ---- */
@@ -128,40 +133,42 @@ struct machine_action *machine_act_on(struct machine_turn *t, enum machine_actio
                                       uint64_t step, uint32_t generation);
 void machine_ask_store(struct machine_turn *t, enum machine_task task, uint64_t step,
                        uint32_t generation);
-/* An event for people, in the job's history. */
+/* Adds an event for people to the job's history, at the current step. */
 void machine_tell(struct machine_turn *t, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same of a step that is not that of now. */
+/* Like machine_tell, for an explicit step. */
 void machine_tell_of(struct machine_turn *t, uint64_t step, const char *what, const char *format,
                      ...) __attribute__((format(printf, 4, 5)));
 void machine_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
 void machine_set_reason(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-bool machine_alive(const struct machine *m);  /* a generation of it has, or may have, trainers */
+bool machine_alive(const struct machine *m);  /* the job has, or may have, trainers */
 bool machine_spans(const struct machine *m);  /* its ranks are on two nodes or more */
 bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
 bool machine_all_gone(const struct machine *m);
-/* Every worker of the generation is gone, or has parked where it parks. */
+/* True if every worker of the generation is gone or, in a generation that parks, has parked. */
 bool machine_all_left(const struct machine *m);
-/* Workers of the generation before are on their way into the next one, with what they trained. */
+/* True if workers of the generation before are on their way into the next one, with what they
+ * trained. */
 bool machine_goes_on(const struct machine *m);
-void machine_rank_gone(struct machine *m, uint32_t rank); /* it has no process any more */
-/* Where a job goes whose generation saved and left as it was intended. */
+void machine_rank_gone(struct machine *m, uint32_t rank); /* the rank has no process any more */
+/* Returns where a job goes whose generation saved and left as it was intended. */
 enum machine_state machine_intended(enum machine_intent intent);
-/* Of a session without a word: longer than its agent may be silent. */
+/* How long a session may be open without a message: longer than its agent may be silent. */
 int64_t machine_mute_ms(const struct machine *m);
-/* For a lost session to come back: where there are thousands, each waits for its turn. */
+/* How long a lost session has to come back: where there are thousands, each waits for its turn. */
 int64_t machine_session_ms(const struct machine *m);
 bool machine_is_silent(const struct machine_turn *t, const struct machine_rank *rank);
-/* Without having been seen to be gone: no other trainer gets its slot until it was. */
+/* Counts a rank as gone that nobody has seen to be gone: no other trainer gets its slot until
+ * somebody has. */
 void machine_count_as_gone(struct machine_turn *t, uint32_t rank);
-int64_t machine_lost_total(const struct machine *m); /* but for stalls, which are of training */
+int64_t machine_lost_total(const struct machine *m); /* without stalls: these are training */
 /* Books the time since the last turn as training or as lost. */
 void machine_account(struct machine *m, int64_t now);
-/* The record of a recovery (server/recovery/recovery.h): time is booked before machine_account;
- * a generation failed, with m->cause; the cause is another one; the generation is gone, before
- * GEN_END; the next one is formed, before m->cause is cleared; after every event; the coordinator
- * is back. */
+/* Functions that keep the record of a recovery (server/recovery/recovery.h). Callers: book, before
+ * machine_account; fail, when a generation failed, with m->cause; mend, when the cause is another
+ * one. Also end, when the generation is gone, before GEN_END; form, when the next one is formed,
+ * before m->cause is cleared; tick, after every event; resume, when the coordinator is back. */
 void machine_recovery_book(struct machine_turn *t);
 void machine_recovery_fail(struct machine_turn *t, int64_t detect_ms);
 void machine_recovery_mend(struct machine *m);
@@ -169,99 +176,111 @@ void machine_recovery_end(struct machine_turn *t, enum machine_state to);
 void machine_recovery_form(struct machine_turn *t);
 void machine_recovery_tick(struct machine_turn *t);
 void machine_recovery_resume(struct machine_turn *t);
-/* PLACING: the slots are given back, and the scheduler places the job again. */
+/* Leaves PLACING: the slots are given back, and the scheduler places the job again. */
 void machine_unplace(struct machine_turn *t);
-/* Spares that live; of them, those that are ready to take a seat. */
+/* Counts the spares that live, and those of them that are ready to take a seat. */
 uint32_t machine_spares_live(const struct machine *m);
 uint32_t machine_spares_ready(const struct machine *m);
-/* Trainers are to go and the job to end up in `to`; gently: they leave by themselves first. */
+/* Ends the trainers; then the job goes to `to`. gently: they have MACHINE_LEAVE_MS to leave by
+ * themselves. */
 void machine_end_ranks(struct machine_turn *t, enum machine_state to, bool gently);
 /* The job comes to rest, without trainers: QUEUED, PAUSED, or a final state. */
 void machine_rest(struct machine_turn *t, enum machine_state to);
 
 /* ---- park.c: workers that outlive their generation ---- */
 
-/* Ends the generation for that fault; where it may be outlived, workers of it are kept. */
+/* Ends the generation for that fault. If workers may outlive the fault, those that are not to blame
+ * are kept. */
 void machine_end_or_park(struct machine_turn *t, enum machine_state to,
                          const struct machine_fault *fault);
-/* Without a failure it is planned, and waits for saves that are under way; asked until it may. */
+/* True while a planned change (one without a failure) has to wait for saves that are under way. The
+ * caller asks again until it is false. */
 bool machine_park_waits(struct machine_turn *t);
-/* The same without a failure: all are kept; all but one. */
+/* Parks the generation without a failure, and keeps all workers; machine_park_but: all but one. */
 void machine_park_all(struct machine_turn *t);
 void machine_park_but(struct machine_turn *t, uint32_t rank);
-/* Those that are not to go on are ended again, as an order may be lost. */
+/* Ends the workers that are not to go on once more, as an order may have been lost. */
 void machine_park_again(struct machine_turn *t);
 void machine_on_parked(struct machine_turn *t);
-/* It said so, in whatever way, and what it has. */
+/* Records that the worker has parked (it said so by Parked, or by a hello) and which state it
+ * has. */
 void machine_note_parked(struct machine_turn *t, uint32_t index, const struct machine_kept *kept);
-/* All have left, and some are kept: from now on they wait. */
+/* Begins the time in which kept workers wait for the next generation: all workers have left this
+ * one. */
 void machine_keep(struct machine_turn *t);
-/* After a restart of the coordinator: who is to go of those that are too many, and who sits where
- * in a pipeline, is decided once they have said again what they have, or are given up. */
+/* True while the job waits for kept workers to say again, after a restart of the coordinator, which
+ * state they have. Only then can it decide who goes if there are too many, and who sits where in a
+ * pipeline. */
 bool machine_awaits_word(const struct machine *m);
-/* For as many as it goes on with at least; else it waits for those that are about to be gone, or
- * ready. */
+/* True if kept workers, ready spares and free places together reach config.min. If not, the job
+ * waits for workers that are about to be gone, or ready. */
 bool machine_has_room(const struct machine *m);
-/* PLACING: a kept worker went since slots were found, and there is none for its seat. */
+/* True in PLACING if a kept worker went since slots were found, and too few workers are left to go
+ * on. */
 bool machine_is_vacated(const struct machine *m);
-/* Seats of the generation that begins: who is kept goes on there, the others are born in it. How
- * many are kept. */
+/* Prepares the ranks of the generation that begins: kept workers go on in their seats, newcomers
+ * start in the others. Returns how many are kept. */
 uint32_t machine_regroup(struct machine_turn *t);
 
 /* ---- spares.c: workers without a part in the generation ---- */
 
-/* Those that stay; how many are to: as spares, and for each worker that is missing. */
+/* Counts the spares that are not ending. machine_spares_wanted: the configured spares, one for each
+ * worker that is missing, and one to replace a worker that is slow. */
 uint32_t machine_spares_staying(const struct machine *m);
 uint32_t machine_spares_wanted(const struct machine *m);
-/* A worker has been slow for so long (turn/lanes.c) that another one is to take its seat. */
+/* True if a worker has been slow for so long (turn/lanes.c) that another one is to take its
+ * seat. */
 bool machine_replaces(const struct machine *m, int64_t now);
-/* The generation ends (life.c), and spares are to go with it. */
+/* Ends the generation (machine_end_ranks), and its spares with it. */
 void machine_end_generation(struct machine_turn *t, enum machine_state to, bool gently);
-/* A step is finished of which nobody heard before: from the first one of a generation on more
- * workers may start. */
+/* Notes that a step is finished of which nobody had heard. After the first new step of a generation
+ * more workers may start. */
 void machine_note_reached(struct machine_turn *t, uint64_t step);
-/* They are to go, all of them: the job ends, or starts anew; the same of one. */
+/* Ends all spares, as the job ends or starts anew; machine_dismiss: ends one of them. */
 void machine_dismiss_spares(struct machine_turn *t);
 void machine_dismiss(struct machine_turn *t, uint32_t index);
-/* One that had a seat, and has none in the generation that comes: it goes. */
+/* Ends a worker that had a seat and has none in the generation that comes. */
 void machine_let_go(struct machine_turn *t, uint32_t index);
-/* What it is sent so that it goes. */
+/* Adds the actions that make the spare go (OVER and END). */
 void machine_end_spare(struct machine_turn *t, uint32_t index);
-/* A number that no worker has. wanted: that one, if it is free. */
+/* Returns a number that no worker has: `wanted`, if that is free. */
 uint32_t machine_new_number(struct machine *m, uint32_t wanted);
 
 /* ---- resize.c: another number of workers ---- */
 
-/* Before a generation begins: its ranks, from those that are kept, those that have slots, and
- * spares. */
+/* Chooses the ranks of the generation that is about to begin: workers that are kept, those that
+ * have slots, and spares. */
 void machine_seat(struct machine_turn *t);
-/* Before the first generation: the stages of as many ranks as the job is to have. */
+/* Gives the ranks of a job that never ran their stages, as many ranks as the job is to have. */
 void machine_cut(struct machine *m);
-/* What a rank has kept is what it is to have: of a pipeline, its stage of as many as there are. */
+/* True if the state that the rank has kept is the one that it is to have; in a pipeline: its stage,
+ * of as many as there are. */
 bool machine_has_stage(const struct machine *m, uint32_t rank);
-/* All workers could park now, and go on in another generation, but for those that are away: after a
- * restart of the coordinator they come back first. */
+/* True if all workers could park now, and go on in another generation. It is false while some are
+ * away: after a restart of the coordinator they come back first. */
 bool machine_may_regroup(const struct machine *m);
-/* After every event: whether the generation is to be followed by one with another size. */
+/* Called after every event: ends the generation if one with another number of workers is to
+ * follow. */
 void machine_resize_tick(struct machine_turn *t);
 int64_t machine_resize_deadline(const struct machine *m);
 
 /* ---- announce.c: saves to come ---- */
 
-/* For a step beyond every one reported; exit: workers leave after it. */
+/* Announces a save for a step beyond every one reported; exit: workers leave after it. */
 void machine_announce(struct machine_turn *t, bool exit);
-/* The same, for step `from` or a later one. */
+/* Like machine_announce, for step `from` or a later one. */
 void machine_announce_from(struct machine_turn *t, uint64_t from, bool exit);
 bool machine_announced_exit(const struct machine *m, uint64_t step);
-/* Workers end with the save of that step, or after it: they do nothing but wait for it. */
+/* True if workers end with the save of that step, or after it: they do nothing but wait for it. */
 bool machine_leaves_at(const struct machine *m, uint64_t step);
-/* false: none was announced for that step. */
+/* Forgets the saves announced for that step; false: there was none. *out_exit: workers were to
+ * leave after one of them. */
 bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit);
 void machine_due_tick(struct machine_turn *t);
 int64_t machine_due_deadline(const struct machine *m);
 void machine_due_from(struct machine_turn *t); /* the next save by time is counted from now */
 void machine_due_resume(struct machine_turn *t);
-/* What a save cost: `every: auto` goes by it. */
+/* Notes what a save cost, as `every: auto` goes by it. */
 void machine_note_cost(struct machine_turn *t, const struct machine_save *save);
 void machine_note_failure(struct machine_turn *t); /* that cost steps */
 void machine_on_save_wanted(struct machine_turn *t);
@@ -273,28 +292,29 @@ void machine_ask_verify(struct machine_turn *t, struct machine_ckpt *ckpt);
 void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const char *why);
 void machine_drop_orphans(struct machine_turn *t); /* sets aside what is read through a bad one */
 void machine_remove_ckpt(struct machine_turn *t, struct machine_ckpt *ckpt);
-/* Removes what nothing keeps any more, and reads back what that needs. */
+/* Removes checkpoints that nothing keeps any more, and reads back what that requires. */
 void machine_retain(struct machine_turn *t);
-/* The ranks have read back what they were to read, or it came to nothing, for the reason why. */
+/* Ends the read-back by the ranks: they have read what they were to read, or, where `why` is not
+ * NULL, it came to nothing for that reason. */
 void machine_read_back_end(struct machine_turn *t, const char *why);
-/* Of a rank whose session is there again. */
+/* Repeats READ_BACK to a rank whose session is there again. */
 void machine_read_back_resend(struct machine_turn *t, uint32_t rank);
 void machine_read_back_tick(struct machine_turn *t); /* after every event */
-/* For a save of step to write differences to, or NULL. */
+/* Returns the checkpoint that a save of `step` may write differences to, or NULL. */
 const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step);
 
 /* ---- damage.c: checkpoints read back; a store that is away ---- */
 
-/* It isn't suspected of reading badly any more. true: it was. */
+/* Forgets the suspicion that the node reads badly; true: there was one. */
 bool machine_unsuspect(struct machine *m, const char *node);
 
-/* Whether the store is away, from an answer of it. */
+/* Notes from an answer of the store whether it is away. */
 void machine_note_away(struct machine_turn *t);
-/* A worker can't restore from the checkpoint that it was given: that is read here, with those that
- * it is read through, before anything else; of each the one file that the fault names, if it does.
- */
+/* Called when a worker can't restore from the checkpoint that it was given. The coordinator reads
+ * it, and those that it is read through, before anything else; only the one file that the fault
+ * names, if it names one. */
 void machine_suspect_damage(struct machine_turn *t, const struct machine_fault *fault);
-/* Asks again for those reads that failed on the medium. */
+/* Asks again for the reads that failed on the medium. */
 void machine_damage_tick(struct machine_turn *t);
 void machine_on_remove_done(struct machine_turn *t);
 void machine_on_verify_done(struct machine_turn *t);
@@ -304,31 +324,35 @@ void machine_catalog_resume(struct machine_turn *t);
 
 /* ---- copies.c: copies in memory ---- */
 
-void machine_copies_hear(struct machine_turn *t);   /* of MACHINE_EV_HELLO */
-void machine_copies_choose(struct machine_turn *t); /* before the first assignment */
+void machine_copies_hear(struct machine_turn *t);   /* copies that MACHINE_EV_HELLO offers */
+void machine_copies_choose(struct machine_turn *t); /* once, before the first assignment */
 void machine_copies_clear(struct machine *m);
-/* What this generation would restore from memory. */
+/* Forgets what this generation would restore from memory. */
 void machine_memory_forget(struct machine *m);
-/* Before it is counted; true: the copies were the cause, or may have been, and won't be again. */
+/* Called before a failure is counted. True if the copies in memory were its cause, or may have
+ * been; they are not tried again. */
 bool machine_copies_failed(struct machine_turn *t, const struct machine_fault *fault, bool budget);
 
 /* ---- recover.c: failures ---- */
 
-/* A sign of one. The generation fails at once, or a little later where a better sign may follow. */
+/* Reports a sign of a failure. The generation fails at once, or a little later where a better sign
+ * may follow. */
 void machine_report_fault(struct machine_turn *t, const struct machine_fault *fault);
 void machine_window_tick(struct machine_turn *t);
-/* The pins of the rank that speaks are not the job's: its node is left out, and those of the others
- * that differ, too, before the generation fails. */
+/* Notes that the pins of the event's rank are not the job's: its node is left out. The generation
+ * fails a little later, so that nodes of others whose pins differ are left out, too. */
 void machine_note_pins(struct machine_turn *t, const char *difference);
-/* Another rank said its pins. */
+/* Called when another rank said its pins: if some differ, the generation fails once all have said
+ * theirs. */
 void machine_pins_tick(struct machine_turn *t);
 #define MACHINE_NODE_LOST "neither its agent nor the worker was heard"
-/* Of a generation that is being ended: the node of the rank is gone, and what was seen first of it
- * by others (communication, a lost session) is told as that. */
+/* Called while a generation is being ended: the node of the rank is gone. A failure that others saw
+ * first (communication, a lost session) is then recorded as the loss of that node. */
 void machine_node_was_lost(struct machine_turn *t, uint32_t rank);
-/* Two nodes of the newest generation can't reach each other: that ends it, or is why it ended. */
+/* Handles a broken path between two nodes of the newest generation: it ends the generation, or is
+ * why that ended. */
 void machine_on_path(struct machine_turn *t);
-/* The generation is over; the cause decides what comes next. */
+/* Ends the generation by a failure; the cause decides what comes next. */
 void machine_fail(struct machine_turn *t, const struct machine_fault *reported);
 void machine_on_nowhere(struct machine_turn *t);
 
@@ -341,14 +365,14 @@ void machine_save_set_state(struct machine_turn *t, struct machine_save *save,
 void machine_send_done(struct machine_turn *t, uint64_t step, uint32_t rank, bool committed);
 void machine_save_drop(struct machine_turn *t, int index, const char *why, bool tell);
 void machine_save_remove(struct machine_turn *t, int index); /* once no rank can write there */
-/* true: its ranks had their time for removing their files. */
+/* Gives up a dropped save whose ranks had their time to remove their files; true: it did. */
 bool machine_drop_tick(struct machine_turn *t, int index);
 void machine_saves_end(struct machine_turn *t); /* all trainers are gone: what is whole commits */
 int64_t machine_saves_deadline(const struct machine *m);
-/* The store has no room for it. */
+/* Drops a save for which the store has no room. */
 void machine_save_refuse(struct machine_turn *t, int index, const char *why);
-/* The store fails saves: a reason and, until one commits, one event. false: nothing runs that could
- * be saved. */
+/* Notes that the store fails saves: sets the reason and, once until a save commits, tells an event.
+ * false: nothing runs that could be saved. */
 bool machine_unsaved(struct machine_turn *t, const char *why);
 void machine_room_again(struct machine_turn *t, uint64_t step); /* a save committed */
 void machine_on_save_failed(struct machine_turn *t);
@@ -363,9 +387,9 @@ void machine_on_save_begin(struct machine_turn *t);
 void machine_on_folder_done(struct machine_turn *t);
 void machine_on_save_report(struct machine_turn *t);
 void machine_on_save_passed(struct machine_turn *t);
-/* A rank has finished that step: it says that it begins a save before that, so those before it that
- * it didn't begin never come. (It said that it had passed one, and the coordinator that heard it is
- * gone, while another rank began it.) */
+/* Drops saves that a rank will never write: it has finished `step`, and begins a save before it
+ * goes beyond that save's step. (A rank may have said that it had passed a save, to a coordinator
+ * that is gone, while another rank began it.) */
 void machine_saves_beyond(struct machine_turn *t, uint32_t rank, uint64_t step);
 void machine_on_check_done(struct machine_turn *t);
 void machine_on_publish_done(struct machine_turn *t);
@@ -382,59 +406,62 @@ void machine_enter_running(struct machine_turn *t);
 
 /* ---- turn/leave.c ---- */
 
-/* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
- * ever say that they are. */
+/* Ends trainers that should have left by now, and counts those as gone of which nobody will ever
+ * say that they are. */
 void machine_watch_ending(struct machine_turn *t);
-/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
- * when it doesn't come. */
+/* Watches workers that are kept for the next generation: one that is lost is not kept any longer,
+ * and all are ended if that generation doesn't begin in time. */
 void machine_watch_kept(struct machine_turn *t);
 
 /* ---- turn/pace.c ---- */
 
-/* What the event's rank says of its progress. */
+/* Takes what the event's rank says of its progress. */
 void machine_note_progress(struct machine_turn *t, struct machine_rank *rank);
-/* No progress for so long is a hang: max(floor, 10 x median of the phase). What is known of a few
- * gaps only may be of a standstill that is over: twice the floor then, at most. */
+/* Returns for how long a phase may make no progress: max(floor, 10 x its median); after that it
+ * hangs. A few gaps may all be of a standstill that is over: from these no more than twice the
+ * floor follows. */
 int64_t machine_hang_ms(const struct machine *m, const char *phase);
 
 /* ---- turn/watch.c: silence, deadlines ---- */
 
-/* The rank of the event says something. The first of a generation that was all silent: what the
- * others say is on its way, too. */
+/* Called when the rank of an event says something. If the whole generation was silent until then,
+ * what the others say is taken to be on its way, too. */
 void machine_hear(struct machine_turn *t);
-/* Its node is heard again: the worker has all the time to be so, too. */
+/* Called when the rank's node is heard again: the worker gets its full time to be heard, too. */
 void machine_rank_heard(struct machine_turn *t, uint32_t rank);
-/* looks: at what ranks are silent about, too. */
+/* Checks deadlines and, with `looks`, the rules of silence. */
 void machine_watch(struct machine_turn *t, bool looks);
 
 /* ---- turn/lanes.c: lanes by speed ---- */
 
-/* What it said of its share with its progress. */
+/* Takes how long the rank computed for its lanes, as it said with its progress. */
 void machine_note_timed(struct machine_turn *t, struct machine_rank *rank);
-/* A generation begins: who carries how many. */
+/* Gives each rank its lanes, as a generation begins. */
 void machine_lanes_deal(struct machine_turn *t);
-/* Whether other shares would be faster; after an event with which silence is looked at, too. */
+/* Checks whether other shares would be faster, after an event at which the rules of silence are
+ * checked, too. */
 void machine_lanes_tick(struct machine_turn *t);
 
 /* ---- turn/spares.c: what becomes of spares ---- */
 
 void machine_on_spare(struct machine_turn *t);
-/* Of an event about one of them. */
+/* Handles an event about a spare. */
 void machine_on_spare_event(struct machine_turn *t);
-/* Those that are lost, hang, or were ended. */
+/* Watches spares: those that are lost or hang are ended, those that were ended are ended again. */
 void machine_watch_spares(struct machine_turn *t);
 
 /* ---- turn/audit.c: what two workers computed ---- */
 
-/* Ranks computed the same up to that step. */
+/* Notes that ranks computed the same up to that step. */
 void machine_note_audited(struct machine_turn *t, uint64_t step);
-/* A generation trains on from restore.step. */
+/* Called when a generation begins to train, from restore.step on. */
 void machine_audit_begin(struct machine *m);
-/* After every event: what was trained since somebody computed wrongly goes. */
+/* Called after every event: drops the saves, and sets aside the checkpoints, of what was trained
+ * after somebody computed wrongly. */
 void machine_audit_tick(struct machine_turn *t);
 
 /* ---- turn/asks.c: what people ask ---- */
 
 MUST_CHECK enum status machine_ask(struct machine_turn *t);
-/* Who asks, as people are told it; by: as in struct machine_event. */
+/* Returns the name of who asks, as people are told it; by: as in struct machine_event. */
 const char *machine_asker(const char *by);

@@ -37,9 +37,9 @@ struct interval_facts {
     int64_t current_ms; /* the interval so far; 0: none */
 };
 
-/* T of above, unbounded. */
+/* Returns T of the formula above, unbounded. */
 double interval_best_ms(double cost_ms, double mtbf_ms);
 double interval_mtbf_ms(const struct interval_facts *facts);
-/* The interval from now on: within the bounds, and the current one unless the facts ask for one
+/* Returns the interval from now on, within the bounds: the current one unless the facts ask for one
  * that differs from it by INTERVAL_CHANGE or more. */
 int64_t interval_choose_ms(const struct interval_facts *facts);

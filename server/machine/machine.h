@@ -51,14 +51,15 @@
 #include "server/recovery/recovery.h"
 
 /*
- * What belongs together in the state of a job. Members above a blank line are journalled, those
- * below it are of this process's life.
+ * Parts of a job's state, by subject. Members above a blank line are journalled; those below it
+ * live as long as this process.
  */
 
 /*
- * A generation that ends: its trainers leave by themselves until hard_at, else they are ended.
- * To leave is to exit; where it parks, those that are not to blame leave by saying that they have
- * parked. What it leaves is not gone then: kept_until is their time to find the next generation.
+ * A generation that ends. Its trainers leave by themselves until hard_at; those that are left then
+ * are ended. Normally a trainer leaves by exiting. If `parks` is set, ranks that are not to blame
+ * leave by saying that they have parked, and stay alive: kept_until is their time to find the next
+ * generation.
  */
 struct machine_ending {
     enum machine_state to; /* where the job goes when they have left; NONE: it doesn't end */
@@ -67,14 +68,14 @@ struct machine_ending {
     int64_t hard_at;  /* trainers that are left then are ended; 0: they were */
     int64_t ended_at; /* MACHINE_ACT_END went out first */
     int64_t again_at;
-    int64_t kept_until; /* it has ended, and workers of it are kept: those that are left then go */
+    int64_t kept_until; /* the generation has ended: workers kept from it go then */
 };
 
-/* How often it failed, and how often it may. */
+/* How often the job failed, and how often it may fail. */
 struct machine_budget {
     uint32_t streak;     /* failures since the last progress */
     uint32_t barren;     /* generations in a row without progress */
-    uint32_t own;        /* of these, how many failed by what may be the job's own */
+    uint32_t own;        /* barren ones that failed by what may be the job's own */
     uint32_t commitless; /* generations in a row without a commit */
     enum machine_fault_kind kind;
     uint64_t step;
@@ -82,27 +83,28 @@ struct machine_budget {
     uint32_t used; /* failures of that kind at that step or phase */
 };
 
-/* Steps that are not finite. */
+/* Steps whose loss or gradients were not finite. */
 struct machine_numeric {
     bool seen; /* `step` is being computed once more */
     uint64_t step;
     char node[LIMIT_NAME];            /* where its lanes alone weren't finite; "": not known */
-    uint64_t skip[MACHINE_SKIPS_MAX]; /* those that are left out */
+    uint64_t skip[MACHINE_SKIPS_MAX]; /* steps that are left out */
     uint32_t skip_count;
 };
 
-/* What this generation started from; generation 0: the seed. */
+/* The state that this generation started from; generation 0: the seed. */
 struct machine_restore {
     uint64_t step;
     uint32_t generation;
     uint32_t memory_generation; /* not 0: `step` comes from copies in memory of that one */
-    uint64_t memory_step;       /* the same, or with `live` the step of copies that are kept */
-    uint32_t memory_size;       /* shares of that; 0, of an older version: as many as ranks */
+    uint64_t memory_step;       /* their step; with `live` the step of copies that are kept */
+    uint32_t memory_size;       /* shares of those copies; 0, of an older version: as many as
+                                 * ranks */
     uint32_t *holders;          /* [memory_size] ranks on whose nodes they lie; owned. NULL: there
                                    are as many as ranks, which have it (struct machine_rank) */
     uint32_t memory_from;       /* copies of generations before it are not used any more */
     bool live;                  /* `step` is with ranks that are sources */
-    bool decided;               /* from where, by this generation */
+    bool decided;               /* this generation has chosen where it starts from */
 };
 
 /* Saves to come, and when one is due by time. */
@@ -118,7 +120,7 @@ struct machine_due {
     int64_t from;    /* the next save by time is counted from here */
 };
 
-/* The store takes no saves. */
+/* Saves that the store did not take. */
 struct machine_room {
     uint64_t refused; /* saves for which the store had no room */
     uint32_t row;     /* of them in a row, up to now */
@@ -140,7 +142,7 @@ struct machine_spares {
     uint32_t moves;    /* rises when one takes a slot, or gives one back */
 };
 
-/* What two workers computed differently (turn/audit.c). */
+/* Errors found where two workers computed the same thing differently (turn/audit.c). */
 struct machine_audit {
     uint64_t good_step;  /* checkpoints of later steps, of generations up to this one, hold what was
                             computed wrongly */
@@ -153,25 +155,25 @@ struct machine_audit {
     int64_t told_at; /* an event said so; 0: not yet */
 };
 
-/* Who is how fast (turn/lanes.c). */
+/* How fast the workers are (turn/lanes.c). */
 struct machine_balance {
     bool by_speed; /* ranks have lanes of their own */
 
-    bool due;             /* it parks for that: lanes are dealt anew */
+    bool due;             /* the generation parks for lanes to be dealt anew */
     int64_t window_at;    /* a window began; 0: none has */
     uint32_t worse;       /* windows in a row in which other shares would have been faster */
-    uint64_t worse_from;  /* ... the first began when rank 0 had timed so many steps */
+    uint64_t worse_from;  /* rank 0 had timed so many steps when the first of these began */
     int64_t moved_at;     /* lanes moved; 0: never */
     uint32_t slow;        /* windows in a row in which the same worker was slow */
-    uint32_t slow_number; /* ... which */
-    bool held_up;         /* ... and another worker in its place would gain enough */
-    int64_t slow_at;      /* ... the first ended then */
-    uint64_t slow_from;   /* ... began when rank 0 had timed so many steps */
-    uint64_t saved_from;  /* ... it goes once a checkpoint of that step is there; 0: not asked */
-    int64_t replaced_at;  /* a slow one was; 0: never */
+    uint32_t slow_number; /* the number of that worker */
+    bool held_up;         /* another worker in its place would gain enough */
+    int64_t slow_at;      /* the first of its slow windows ended */
+    uint64_t slow_from;   /* rank 0 had timed so many steps when that window began */
+    uint64_t saved_from;  /* the worker goes after a checkpoint of that step; 0: not asked */
+    int64_t replaced_at;  /* a slow worker was replaced; 0: never */
 };
 
-/* Where the time went. */
+/* The accounts of a job's time. */
 struct machine_accounts {
     int64_t lost_ms[MACHINE_LOST_COUNT], train_ms;
 
@@ -206,8 +208,8 @@ struct machine {
     struct shun_list shunned; /* nodes that it keeps away from, and why; owned */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
     uint32_t swept; /* what generations before it left in the store was looked for */
-    /* Of this generation: the highest step for which a folder was asked for, and how many further
-     * tries there were, of whatever step. Each has a number, and so a folder of its own. */
+    /* The highest step for which this generation asked for a folder, and how many further tries
+     * there were, of whatever step. Each try has a number, and so a folder of its own. */
     uint32_t tried_again;
     uint64_t tried_step;
     struct machine_due due;
@@ -248,7 +250,7 @@ struct machine {
     struct machine_copy *copies; /* offered to this generation; owned */
     size_t copy_count, copy_capacity;
     char token_next[72];  /* PLACING: of the generation that is to form */
-    uint32_t sweep_asked; /* as swept, or under way */
+    uint32_t sweep_asked; /* like swept, of a sweep that may be under way */
     bool sweep_failed;    /* it is asked again after the next commit */
     bool probed;          /* the store took a file */
     bool probing;
@@ -259,7 +261,7 @@ struct machine {
     bool store_away;       /* what is at its place is not the job's store, or not mounted */
     int64_t started_at;    /* of the generation's formation */
     int64_t awaits_saves_at; /* a planned change waits for them since then; 0: none does */
-    int64_t awaits_asked_at; /* ... and did so last */
+    int64_t awaits_asked_at; /* it was asked last whether that change may begin */
     int64_t progress_at;
     int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */
@@ -274,7 +276,7 @@ struct machine {
     int64_t paced_at;               /* when it was looked at last for the pace of steps; 0: never */
     uint64_t paced_step;            /* what it was then */
     double step_ms;                 /* moving average; 0: unknown */
-    double usual_step_ms;           /* the same, of which one long stall is no part */
+    double usual_step_ms;           /* like step_ms, but no single long stall counts in full */
     struct machine_pace pace[MACHINE_PHASES_MAX];
 };
 
@@ -289,19 +291,20 @@ MUST_CHECK enum status machine_init(struct machine *m, const char *id,
 void machine_release(struct machine *m);
 
 /*
- * One event. The verdict on what a user asked; ST_OK for everything else.
+ * Takes one event. Returns the verdict on what a user asked; ST_OK for everything else.
  * Errors: ST_REFUSED    not in this state; out is empty
  *         ST_NOT_FOUND  there is no such checkpoint; out is empty
  * After these nothing but the accounts of time has changed.
  */
 MUST_CHECK enum status machine_apply(struct machine *m, const struct machine_event *event,
                                      struct machine_actions *out);
-/* The coordinator itself did not run for that long (stopped, starved): nobody's silence of that
- * time counts. */
+/* Excuses silence: the coordinator itself did not run for that long (stopped, starved), so nobody's
+ * silence of that time counts. */
 void machine_excuse(struct machine *m, int64_t ms);
-/* The time of grace after the coordinator's start is longer by so much: workers still come back. */
+/* Makes the time of grace after the coordinator's start longer by `ms`, as workers still come
+ * back. */
 void machine_extend_grace(struct machine *m, int64_t ms);
-/* When machine_apply wants a tick at the latest; INT64_MAX: never. */
+/* Returns when machine_apply wants a tick at the latest; INT64_MAX: never. */
 int64_t machine_deadline(const struct machine *m);
 
 /*
@@ -314,87 +317,90 @@ void machine_load_save(struct machine *m, const struct machine_save *row);
 void machine_load_report(struct machine *m, uint64_t step, uint32_t generation, uint32_t rank);
 void machine_resume(struct machine *m, int64_t now, int64_t wall, struct machine_actions *out);
 /*
- * Before machine_resume, where the journal is an older copy of what it was: generations that it
- * doesn't know of have been, with trainers, copies and folders in the store. Their numbers are left
- * out: trainers of any of them are ended as of an old generation, and their checkpoints not used.
+ * Called before machine_resume where the journal is an older copy of what it was. There have been
+ * generations that it doesn't know of, with trainers, copies and folders in the store. Their
+ * numbers are left out: trainers of any of them are ended as of an old generation, and their
+ * checkpoints not used.
  */
 #define MACHINE_RESTORE_GAP 1000000 /* more generations than there were since any backup */
 void machine_restored(struct machine *m);
 /*
- * Kills a job that was not resumed, since nobody can tell what it is: KILLED at once, its trainers
- * and saves are forgotten. An agent that still has one of them ends it, as of any job that ended.
- * by: as in struct machine_event.
+ * Kills a job that was not resumed, since nobody can tell what it is: it is KILLED at once, and its
+ * trainers and saves are forgotten. An agent that still has one of them ends it, as of any job that
+ * ended. by: as in struct machine_event.
  */
 void machine_abandon(struct machine *m, int64_t wall, const char *by, struct machine_actions *out);
 
 /* ---- questions ---- */
 
-/* Its generation ends: the trainers leave, or are ended. */
+/* True while the job's generation ends: the trainers leave, or are ended. */
 static inline bool machine_ends(const struct machine *m)
 {
     return m->ending.to != MACHINE_NONE;
 }
-/* ... they are ended. */
+/* True if the generation ends and its trainers are ended, not left to leave by themselves. */
 static inline bool machine_ends_hard(const struct machine *m)
 {
     return machine_ends(m) && m->ending.hard_at == 0;
 }
-/* Nothing of the old generation is left, and the next one waits. */
+/* True if the job goes on after a failure, its old generation has ended, and the next one waits. */
 static inline bool machine_recovers(const struct machine *m)
 {
     return m->state == MACHINE_RECOVERING && !machine_ends(m);
 }
-/* Its generation has ended, and workers of it wait for the next one. */
+/* True if the generation has ended, and workers of it wait for the next one. */
 bool machine_keeps(const struct machine *m);
-/* ... or only spares do. */
+/* True if workers of the ended generation, or only spares, wait for the next one. */
 bool machine_holds(const struct machine *m);
-/* How many slots it wants for the next generation: for all, but for those who are there. 0: who is
- * there goes on, be it fewer than the job is to have. */
+/* Returns how many slots the job wants for the next generation: one for each worker that it lacks.
+ * 0: the workers that are there go on, be they fewer than the job is to have. */
 uint32_t machine_vacant(const struct machine *m);
-/* With so many of them it would form, too. */
+/* Returns with how many of these slots a generation would form, too. */
 uint32_t machine_least(const struct machine *m);
-/* How many stages the generation has; 1: no pipeline. */
+/* Returns how many stages the generation has; 1: no pipeline. */
 static inline uint32_t machine_stages(const struct machine *m)
 {
     return m->ranks[m->size - 1].stage + 1;
 }
-/* The same; out: the workers of each. */
+/* Returns the number of stages, too; out: the workers of each. */
 uint32_t machine_widths(const struct machine *m, uint32_t out[LIMIT_STAGES]);
-/* How many workers it has room for: ranks and spares. */
+/* Returns how many workers the job has room for: ranks and spares. */
 uint32_t machine_capacity(const struct machine *m);
-/* It wants a slot for one worker more, that has no part in the generation yet. */
+/* True if the job wants a slot for one worker more, which has no part in the generation yet. */
 bool machine_wants_spare(const struct machine *m, int64_t now);
-/* ... now or soon. */
+/* True if the job wants such a slot, now or once its wait after a failed spare is over. */
 bool machine_hungers(const struct machine *m);
-/* ... for one that the job is to have, and not only as a spare. */
+/* True if ranks and spares together are fewer than the workers that the job is to have: such a slot
+ * is not only for a spare. */
 bool machine_is_short(const struct machine *m);
-/* The worker that has that number and lives, below `end`; MACHINE_ALL_RANKS: there is none. */
+/* Returns the worker below `end` that has that number and lives; MACHINE_ALL_RANKS: there is
+ * none. */
 uint32_t machine_find_number(const struct machine *m, uint32_t number, uint32_t end);
 static inline bool machine_is_spare(const struct machine *m, uint32_t rank)
 {
     return rank >= m->size && rank < m->count;
 }
-/* It waits for slots: QUEUED, or RECOVERING and ready to go on. */
+/* True if the job waits for slots: QUEUED, or RECOVERING and ready to go on. */
 bool machine_wants_slots(const struct machine *m, int64_t now);
-/* The rank's slot is taken. */
+/* True if the rank holds its slot. */
 bool machine_holds_slot(const struct machine *m, uint32_t rank);
-/* The rank may have a process; MACHINE_ALL_RANKS: any of them. */
+/* True if the rank may have a process; MACHINE_ALL_RANKS: if any of them may. */
 bool machine_alive_rank(const struct machine *m, uint32_t rank);
-/* Finished steps as far as this process knows. */
+/* Returns the number of finished steps, as far as this process knows. */
 uint64_t machine_step_now(const struct machine *m);
-/* What the generation's state comes from. */
+/* Returns what the generation's state comes from. */
 enum recovery_kind machine_restored_from(const struct machine *m);
-/* Of the copies in memory that a generation is restored from: how many shares there are, and a rank
- * on whose node one lies. */
+/* Returns how many shares the copies in memory have that the generation is restored from;
+ * machine_memory_holder: a rank on whose node one lies. */
 uint32_t machine_memory_size(const struct machine *m);
 uint32_t machine_memory_holder(const struct machine *m, uint32_t share);
-/* Training of steps that counted, as a part of the time since the job ran first, without pauses;
- * 0..1, NaN: it didn't run yet. docs/why.md */
+/* Returns the part of the time since the job ran first, without pauses, in which steps were trained
+ * that counted: 0..1, or NaN if it didn't run yet. docs/why.md */
 double machine_goodput(const struct machine *m);
-/* "ok", "unsupervised", "degraded", "recovering". */
+/* Returns "ok", "unsupervised", "degraded" or "recovering". */
 const char *machine_health(const struct machine *m);
 
-/* What is still to be done for a job. */
+/* How much is still to be done for a job. */
 enum machine_rest {
     MACHINE_BUSY, /* it has not ended, or its saves may still commit */
     MACHINE_LEFT, /* the store was asked for something, or is to be after the next start */
@@ -402,16 +408,17 @@ enum machine_rest {
 };
 enum machine_rest machine_rested(const struct machine *m);
 
-/* The newest checkpoint that a generation may start from, or NULL. */
+/* Returns the newest checkpoint that a generation may start from, or NULL. */
 const struct machine_ckpt *machine_newest(const struct machine *m);
-/* These, too, are NULL where there is none. */
+/* Return the checkpoint, or the save, of that step and generation, or NULL. */
 const struct machine_ckpt *machine_find_ckpt(const struct machine *m, uint64_t step,
                                              uint32_t generation);
 const struct machine_save *machine_find_save(const struct machine *m, uint64_t step,
                                              uint32_t generation);
-/* Which try of the save the folder of a checkpoint, or of a save, is named after. */
+/* Returns the try of the save that the folder of a checkpoint, or of a save, is named after. */
 uint32_t machine_folder_try(const struct machine *m, uint64_t step, uint32_t generation);
-/* What a save will take, at most, as far as is known; 0: nothing is. whole: without differences. */
+/* Returns how many bytes a save will take at most, as far as is known; 0: nothing is known. whole:
+ * a save without differences. */
 uint64_t machine_expected_bytes(const struct machine *m, bool whole);
 /* A save that somebody waits for. */
 struct machine_awaited {
@@ -425,25 +432,27 @@ enum machine_outcome {
     MACHINE_OUTCOME_REFUSED, /* the store had no room (m->room.reason); no other save comes */
     MACHINE_OUTCOME_ENDED,   /* the workers ended before (m->reason) */
 };
-/* Asked for now, before the MACHINE_EV_SAVE that starts it. Of a job that rests, any checkpoint
- * serves. */
+/* Describes the save that is asked for now, before the MACHINE_EV_SAVE that starts it. If the job
+ * rests, any checkpoint serves. */
 struct machine_awaited machine_await_save(const struct machine *m);
 enum machine_outcome machine_save_outcome(const struct machine *m,
                                           const struct machine_awaited *awaited);
-/* The first checkpoint there is that serves; where any does, the newest. Or NULL. */
+/* Returns the first checkpoint that serves, or where any does, the newest; NULL: there is none. */
 const struct machine_ckpt *machine_saved(const struct machine *m,
                                          const struct machine_awaited *awaited);
 
-/* Between two saves; 0: they are not taken by time. */
+/* Returns the time between two saves; 0: saves are not taken by time. */
 int64_t machine_interval_ms(const struct machine *m);
-/* What `every: auto` goes by. */
+/* Returns the facts that `every: auto` goes by. */
 struct interval_facts machine_interval_facts(const struct machine *m);
 
-/* The rank that reads a shard file back. */
+/* Returns the rank that reads a shard file back. */
 uint32_t machine_reader_of(const struct machine *m, uint32_t shard);
-/* Bytes that the ranks have read of m->read_back, and that it has; false: none is under way. */
+/* Returns whether a read-back is under way (m->read_back); out: bytes that the ranks have read, and
+ * bytes that the checkpoint has. */
 bool machine_reading(const struct machine *m, uint64_t *out_read, uint64_t *out_bytes);
-/* How long the ranks are to take for reading one back; 0: no longer than it takes. */
+/* Returns how long the ranks are to take for reading a checkpoint back; 0: no longer than it
+ * takes. */
 int64_t machine_spread_ms(const struct machine *m, const struct machine_ckpt *ckpt);
 
 /* Books time that training steps waited for checkpoints or copies. */

@@ -1,5 +1,5 @@
 /*
- * What a job's state machine (machine.h) is made of: the states of jobs, saves and checkpoints, the
+ * The parts of a job's state machine (machine.h): the states of jobs, saves and checkpoints, the
  * kinds of failures, what is known of a rank.
  *
  * The numbers of most enums are journalled and, where a comment says so, sent: none changes its
@@ -28,7 +28,7 @@
 
 /* ---- the job ---- */
 
-/* The numbers are those of JobState in common.proto. */
+/* The states of a job. Their numbers are those of JobState in common.proto. */
 enum machine_state {
     MACHINE_NONE = 0,
     MACHINE_QUEUED = 1, /* waits for slots */
@@ -44,7 +44,8 @@ enum machine_state {
     MACHINE_KILLED,
 };
 const char *machine_state_name(enum machine_state state);
-/* SUCCEEDED, FAILED, STOPPED, KILLED: nothing happens by itself. Only STOPPED can be resumed. */
+/* True of SUCCEEDED, FAILED, STOPPED and KILLED: nothing happens by itself. Only a STOPPED job can
+ * be resumed. */
 bool machine_state_final(enum machine_state state);
 
 /* Why a generation is to end with a save. */
@@ -63,30 +64,30 @@ enum machine_metric {
     MACHINE_METRIC_EVAL_ACCURACY,
 };
 
-/* Who carries how many lanes. */
+/* How lanes are dealt to the workers. */
 enum machine_shares {
-    MACHINE_SHARES_EVEN, /* as many each, but for one that has become slow */
+    MACHINE_SHARES_EVEN, /* each has as many, but for one that has become slow */
     MACHINE_SHARES_FILE, /* as the job file says, always */
     MACHINE_SHARES_AUTO, /* by speed */
 };
 
-/* Fixed at submission. */
+/* A job's configuration, fixed at submission. */
 struct machine_config {
-    uint32_t ranks; /* that it is to have; the one thing that people may change */
-    uint32_t most;  /* ... as many at most: the lanes; 0: as many as ranks */
+    uint32_t ranks; /* that the job is to have; people may change this alone */
+    uint32_t most;  /* ranks at most: the lanes; 0: as many as ranks */
     uint32_t min;   /* with fewer no generation forms; 0: with fewer than ranks, however many */
     uint32_t spares;
     uint32_t lanes; /* of a step; 0: not said, and none ever move */
-    /* Of a pipeline, which the model is cut into: how many stages, and as which one wishes it how
-     * many workers each has (common/layout/widths.h). 0, 1: it isn't cut. */
+    /* The number of stages of a pipeline, into which the model is cut, and how many workers each is
+     * to have (common/layout/widths.h). 0, 1: the model isn't cut. */
     uint32_t stages;
     uint32_t widths[LIMIT_STAGES];
     bool owns;      /* a worker has parts of the state that no other has (parallel.zero) */
     bool on_device; /* the state is in a device's memory */
     enum machine_shares shares;
-    uint64_t audited;        /* what is wrong shows within so many steps; 0: nobody looks */
-    uint64_t lanes_audited;  /* ... a fault of a lane is so many steps after what it calls good */
-    uint64_t states_audited; /* ... one of states; 0: nobody looks at those */
+    uint64_t audited;        /* an error shows within so many steps; 0: nobody looks */
+    uint64_t lanes_audited;  /* steps from what a lane fault calls good to the fault */
+    uint64_t states_audited; /* the same for faults of states; 0: nobody compares them */
     uint64_t keep_last;      /* 0: all */
     enum machine_metric best_metric;
     uint64_t keep_best, keep_every; /* 0: off; every: steps */
@@ -103,7 +104,7 @@ struct machine_config {
     bool min_follows;      /* min is what ranks are, whatever is asked for (machine_init) */
 };
 
-/* Where a second went that was no training. */
+/* Kinds of time that was no training. */
 enum machine_lost {
     MACHINE_LOST_DETECT,  /* until a failure was noticed */
     MACHINE_LOST_FORM,    /* ending the old workers, starting the new */
@@ -117,7 +118,7 @@ const char *machine_lost_name(enum machine_lost lost);
 
 /* ---- failures ---- */
 
-/* The numbers are those of FaultKind in common.proto. */
+/* The kinds of failures. Their numbers are those of FaultKind in common.proto. */
 enum machine_fault_kind {
     MACHINE_FAULT_NONE = 0,
     MACHINE_FAULT_PROCESS,
@@ -142,12 +143,12 @@ struct machine_fault {
     enum machine_fault_kind kind;
     uint32_t rank; /* blamed, or MACHINE_ALL_RANKS */
     uint64_t step;
-    /* Killed from outside or for an unknown cause, a network, or a store that can't be read: the
-     * job backs off, and no budget is used. */
+    /* The cause is outside the job: a kill from outside or for an unknown cause, a network, or a
+     * store that can't be read. The job backs off, and no budget is used. */
     bool outside;
-    bool waits;     /* for people (FORMATION: programs of two versions): the job backs off, and no
-                     * generation counts as one without progress */
-    bool of_node;   /* what failed is the node's, as far as one can tell from there */
+    bool waits;     /* it waits for people (FORMATION: programs of two versions): the job backs off,
+                     * and no generation counts as one without progress */
+    bool of_node;   /* the fault is the node's, as far as one can tell from there */
     uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
     uint64_t good_step; /* WRONG: the state after it was good */
     char phase[MACHINE_PHASE_BYTES];
@@ -166,12 +167,12 @@ enum machine_exit {
 
 /* ---- ranks ---- */
 
-/* What a rank has to do with a save: bits of machine_rank.save_flags. */
+/* How far a rank is with a save: bits of machine_rank.save_flags. */
 enum machine_rank_save {
     MACHINE_RANK_BEGUN = 1,
     MACHINE_RANK_REPORTED = 2,   /* its file is durable, with size and hashes */
-    MACHINE_RANK_KNOWS_DROP = 4, /* it was told that the save is dropped */
-    MACHINE_RANK_REMOVED = 8,    /* it has no file there any more */
+    MACHINE_RANK_KNOWS_DROP = 4, /* the rank was told that the save is dropped */
+    MACHINE_RANK_REMOVED = 8,    /* the rank has no file there any more */
     MACHINE_RANK_ASSUMED = 16,   /* begun for all we know: the coordinator restarted */
 };
 
@@ -179,18 +180,19 @@ enum machine_rank_save {
 enum machine_agent {
     MACHINE_AGENT_HEARD,
     MACHINE_AGENT_DOUBTED, /* not for a while; others are asked, and it is not judged yet */
-    MACHINE_AGENT_SILENT,  /* nor does anybody else reach it, as far as is known */
-    MACHINE_AGENT_CUT_OFF, /* it is not heard here, but other nodes reach it */
+    MACHINE_AGENT_SILENT,  /* not heard, and nobody else reaches it, as far as is known */
+    MACHINE_AGENT_CUT_OFF, /* not heard here, but other nodes reach it */
 };
 
-/* What the journal has of a rank, in a row of its own: there may be a thousand. */
+/* A rank as the journal has it, in a row of its own: there may be a thousand. */
 struct machine_rank_row {
     char node[LIMIT_NAME];
     uint32_t slot, holder, birth, number, lanes, lane_us, stage;
     bool gone, parked, source;
 };
 
-/* What a rank computed in its steps of this generation, up to one that it told of. */
+/* The time that a rank computed in its steps of this generation, up to the newest that it
+ * reported. */
 struct machine_timed {
     uint64_t steps, us; /* us: of its own, without waiting for others */
 };
@@ -201,51 +203,51 @@ struct machine_rank {
     uint32_t slot;
     uint32_t birth;  /* the generation that its process was started in: it may outlive that */
     uint32_t number; /* what its process is known by, with birth: for its life */
-    bool gone;       /* it has no process any more */
+    bool gone;       /* the rank has no process any more */
     bool parked;     /* its process has left the generation, and waits for the next one; of a spare:
                      * it is ready to take a seat */
     bool source;     /* with restore.live: it has the state, and gives it to the others */
     uint32_t
         holder; /* of a restore from memory: the rank on whose node the share of this one lies */
     uint32_t lanes;   /* with balance.by_speed: that it carries */
-    uint32_t lane_us; /* ... since one takes it so long; 0: that was not known */
+    uint32_t lane_us; /* the time for a lane that this is based on; 0: not known */
     uint32_t stage;   /* of a pipeline; ranks go stage by stage */
     /* known while the coordinator lives; learnt again after its restart */
     uint32_t pid;
     bool started, session, joined, assigned, ready, finished;
     bool ended;           /* of a generation that parks, or of a spare: this one is to go */
     int64_t ended_at;     /* of a spare */
-    struct machine_kept { /* what it has: said when it parks, and with its hello */
+    struct machine_kept { /* the state it has: said when it parks, and with its hello */
         bool whole;       /* it has the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
-        /* Of what ranks own of that state it has the part of rank `part` of `parts`; 0, 0: all. Of
+        /* The rank has part `part` of `parts` of what ranks own of that state; 0, 0: all of it. In
          * a pipeline: its stage, and how many there were. */
         uint32_t part, parts;
     } kept;
-    bool differs;     /* it said its pins, and they are not the job's */
+    bool differs;     /* the rank said its pins, and they are not the job's */
     bool at_store;    /* its saver has begun what it isn't through with */
     bool save_failed; /* the newest file that it wrote, or began */
     enum machine_agent agent;
     int64_t heard_at;   /* last message of the trainer */
-    int64_t lost_at;    /* its session closed; 0: it is open or never was */
+    int64_t lost_at;    /* its session closed; 0: the session is open or never was */
     int64_t missing_at; /* its agent does not list it; 0: it does */
     uint64_t step, counter;
     int64_t counter_at; /* the counter rose */
-    uint64_t saving;    /* the same of its saver */
-    int64_t saving_at;  /* it rose, or the saver began something */
+    uint64_t saving;    /* like counter, of its saver */
+    int64_t saving_at;  /* `saving` rose, or the saver began something */
     char phase[MACHINE_PHASE_BYTES];
     struct hang_place place;               /* among the collectives of its generation */
     uint32_t carries;                      /* lanes, as it says; 0: it doesn't */
-    struct machine_timed timed;            /* as it said last */
-    struct machine_timed window, since;    /* ... when that of m->balance began */
-    uint32_t step_us;                      /* of its own for a step, in the newest window; 0: - */
+    struct machine_timed timed;            /* as the rank said last */
+    struct machine_timed window, since;    /* `timed` when the windows of m->balance began */
+    uint32_t step_us;                      /* it computes for a step, in the newest window; 0: - */
     uint64_t read_bytes;                   /* of m->read_back: read and checked */
-    bool read_done;                        /* it said what it found */
+    bool read_done;                        /* the rank said what it found */
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */
 };
 
-/* Pace of a phase: times between two rises of a counter in it. */
+/* The pace of a phase: times between two rises of a counter in it. */
 struct machine_pace {
     char phase[MACHINE_PHASE_BYTES];
     int64_t gap_ms[MACHINE_GAPS]; /* a ring */
@@ -299,7 +301,8 @@ enum machine_save_state {
     MACHINE_SAVE_DROPPED,
 };
 
-/* What a checkpoint took: the highest of the ranks; of processor time their sum. Units: us */
+/* The times that a checkpoint took: the highest of the ranks, but the sum of their processor time.
+ * Units: us */
 struct machine_save_times {
     int64_t stall_us;  /* a step waited */
     int64_t encode_us; /* processor time; 0: nothing of all this is known */
@@ -342,9 +345,10 @@ enum machine_ckpt_state {
 };
 
 /*
- * A checkpoint that is read back by the ranks, beside training: each reads what another has written
- * (machine_reader_of). It is `verified` once every one has said that its part is good; what one
- * finds damaged is disputed: that file alone is read by the coordinator, whose word counts.
+ * A checkpoint that the ranks read back while they train: each reads what another has written
+ * (machine_reader_of). The checkpoint is `verified` once every rank has said that its part is good.
+ * A file that a rank finds damaged is disputed: the coordinator reads that file alone, and its word
+ * counts.
  */
 struct machine_read_back {
     uint64_t step;
@@ -362,17 +366,17 @@ struct machine_ckpt {
     uint32_t retry; /* of its folder's name */
     uint32_t shards;
     enum machine_ckpt_state state;
-    bool verified;           /* it was read back, whole */
+    bool verified;           /* all of it was read back */
     bool verifying;          /* the coordinator reads all of it: asked, not answered */
-    bool suspected;          /* with damage_suspected: what is disputed wasn't read well since */
-    uint32_t reading;        /* 1 + its one file that is read on a suspicion; 0: none */
+    bool suspected;          /* with damage_suspected: nobody has read it well since */
+    uint32_t reading;        /* 1 + the one file of it that is read on a suspicion; 0: none */
     uint32_t reads;          /* answered, in this process's life */
     enum status read_status; /* of the last of them */
     bool removing;           /* the store was asked to remove it, or to set it aside */
     bool best, kept;         /* as retention saw it last */
     uint64_t bytes, raw_bytes;
     int64_t wall_ms;
-    uint64_t parent_step; /* it holds differences to this one; generation 0: to none */
+    uint64_t parent_step; /* of what it holds differences to; generation 0: of none */
     uint32_t parent_generation;
     double loss, eval_loss, eval_accuracy; /* at its step; NaN: not known */
     struct machine_save_times times;

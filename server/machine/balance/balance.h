@@ -15,13 +15,13 @@
 #include <stdint.h>
 
 /*
- * The optimum: no other spread has a shorter step. Where several have that one, lower ranks carry
- * what others could.
- * us: [count], of one lane, none 0. lanes: of all, count at least. out: [count].
+ * Spreads the lanes so that no other spread has a shorter step. Where several spreads have that
+ * one, lower ranks carry what others could. us: [count], of one lane, none 0. lanes: of all, count
+ * at least. out: [count].
  */
 void balance_lanes(const uint32_t *us, uint32_t count, uint32_t lanes, uint32_t *out);
-/* What the slowest takes for its share. */
+/* Returns the time that the slowest worker takes for its share. */
 uint64_t balance_step_us(const uint32_t *us, const uint32_t *lanes, uint32_t count);
-/* Of what is known (not 0), half takes no longer; 0: nothing is known. count: LIMIT_RANKS at most.
- */
+/* Returns the median of the times that are known (not 0): half of them are no longer. 0: none is
+ * known. count: LIMIT_RANKS at most. */
 uint32_t balance_median(const uint32_t *us, uint32_t count);

@@ -38,11 +38,11 @@
 #define HANG_IN_PIPE "pipe" /* phase of who waits for another stage */
 #define HANG_NAMED   4      /* of those that wait, as many are named */
 
-/* Where a rank is, as it said it (message Progress). */
+/* The place where a rank is, as it said in its message Progress. */
 struct hang_place {
     uint64_t collectives, exchanges; /* begun and ended, together: odd within one */
-    char name[HANG_NAME];            /* of the newest collective; "": it doesn't tell */
-    bool in_pipe;                    /* it waits for another stage */
+    char name[HANG_NAME];            /* of the newest collective; "": the rank doesn't tell */
+    bool in_pipe;                    /* the rank waits for another stage */
 };
 
 /* Collectives, or exchanges of a stage: numbered from 1 in the order that those ranks share. */
@@ -51,33 +51,34 @@ struct hang_order {
     char name[HANG_NAME];
     uint32_t waiting[HANG_NAMED]; /* the lowest ranks that wait in it */
     uint32_t waiting_count;       /* how many do */
-    /* Who waits in none, and has come to the fewest. */
+    /* The rank that waits in none of them, and has come to the fewest. */
     uint32_t behind;
     uint64_t behind_at;
     int64_t behind_since;
 };
 
 struct hang {
-    uint32_t ranks; /* with those that don't tell where they are */
+    uint32_t ranks; /* also those that don't tell where they are */
     struct hang_order collectives;
     struct hang_order exchanges[LIMIT_STAGES]; /* of each stage; the first's without a pipeline */
     struct hang_order pipe;                    /* to which those come that wait in it */
 };
 
 void hang_init(struct hang *hang);
-/* Ascending ranks, each once. stage: of the rank, below LIMIT_STAGES. stopped_at: when the rank got
- * on last. */
+/* Adds a rank. The caller adds ranks in ascending order, each once. stage: of the rank, below
+ * LIMIT_STAGES. stopped_at: when the rank got on last. */
 void hang_add(struct hang *hang, uint32_t rank, uint32_t stage, const struct hang_place *place,
               int64_t stopped_at);
-/* The rank that keeps the others waiting, or HANG_NOBODY. */
+/* Returns the rank that keeps the others waiting, or HANG_NOBODY. */
 uint32_t hang_culprit(const struct hang *hang);
 
-/* Of whom a text is to be made: the culprit, or, without one, who is blamed in its stead. */
+/* The rank that a text is to be made of: the culprit or, without one, the rank that is blamed
+ * instead. */
 struct hang_suspect {
     uint32_t rank;
     const char *node, *phase;
     int64_t still_ms; /* since it got on last */
 };
-/* One line: who, and the evidence. */
+/* Writes one line: the rank, and the evidence. */
 void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, char *out,
                    size_t capacity);
