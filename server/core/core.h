@@ -1,11 +1,11 @@
 /*
- * The coordinator without its sockets, threads and clock: jobs, nodes, sessions, and the one way in
- * which anything happens: events go through jobs' state machines, the outcome of as many as came
- * together is journalled, then their actions leave.
+ * The coordinator without its sockets, threads and clock: jobs, nodes, sessions. Anything happens
+ * in one way: events go through jobs' state machines, the outcome of as many as came together is
+ * journalled, then their actions leave.
  *
- * What it needs from outside are ports (struct core_options): a clock, random bytes, a journal, who
- * runs store tasks, and connections with two functions. cairnd gives it gRPC and threads,
- * tests/sim a simulated world; both run this very code.
+ * What the core needs from outside are ports (struct core_options): a clock, random bytes, a
+ * journal, a runner of store tasks, and connections with two functions. cairnd gives it gRPC and
+ * threads, tests/sim a simulated world; both run this very code.
  *
  * Thread: all of it on one.
  * Errors: a journal that can't be written makes the core fail for good (core_failed): the process
@@ -39,7 +39,7 @@ struct core;
 struct core_job;
 struct core_node;
 
-/* A connection of an agent or a trainer. Owned by whoever carries it, who says when it is over. */
+/* A connection of an agent or a trainer. Its carrier owns it, and says when it is over. */
 struct core_conn {
     const struct core_conn_ops *ops;
     char token[72]; /* bearer token of the call, "" if none */
@@ -73,24 +73,24 @@ struct core_options {
     struct store_port store;
     void (*random)(void *arg, void *out, size_t size);
     void *random_arg;
-    /* Makes of a generation's new token, 64 hexadecimal digits, one that is known at the door
+    /* Turns a generation's new token, 64 hexadecimal digits, into one that is known at the door
      * (identity/seal.h). NULL: it stays as it is. */
     void (*seal)(void *arg, char *token);
     void *seal_arg;
     int64_t hang_ms; /* floor of the hang rule; 0: 30 s */
     bool restarts;   /* no worker outlives a failure of its generation */
-    /* Of agents, where there are not thousands; 0: 1 s, 5 s. */
+    /* Times of agents, if there are not thousands of them; 0: 1 s, 5 s. */
     int64_t beat_ms, lost_ms;
     uint64_t descriptors; /* that this process may have open; 0: nobody counts them */
-    /* Called by core_new, after each job at the latest: reading thousands takes a while, and who
-     * watches this process must not take it for a hang. NULL: nobody does. */
+    /* Called by core_new, after each job at the latest: reading thousands takes a while, and a
+     * supervisor of this process must not take that for a hang. NULL: nobody watches. */
     void (*loading)(void *arg);
     void *loading_arg;
-    /* Writes what lists show of a job that ended, once, when it has; NULL: lists read it whole. */
+    /* Writes what lists show of a job, once, when it has ended; NULL: lists read all of it. */
     enum status (*summary)(void *arg, struct core_job *job, struct buf *out);
     void *summary_arg;
-    /* Whether the journal has room (journal_reserve); ST_FULL: what can wait isn't journalled.
-     * NULL: it always has. */
+    /* Returns whether the journal has room (journal_reserve); ST_FULL: what can wait isn't
+     * journalled. NULL: it always has. */
     enum status (*room)(struct journal *journal);
     uint32_t ended_max; /* jobs that ended and are in memory; 0: CORE_ENDED_MAX */
     /* Takes a piece of a log (core_log_request), on the core's thread; must not call the core back.
@@ -101,7 +101,8 @@ struct core_options {
 
 #define CORE_ENDED_MAX 64
 
-/* What a rank said last of what it can do, and did; generation: in which. */
+/* The newest report of a rank on what it can do, and on its traffic; generation: in which it
+ * came. */
 struct core_told {
     uint32_t generation; /* 0: nothing */
     double peak_flops;   /* operations a second at most; 0: it doesn't know */
@@ -109,7 +110,7 @@ struct core_told {
     uint64_t sent_bytes, received_bytes;
 };
 
-/* What a worker's process used when its agent looked last. */
+/* The resources that a worker's process used when its agent looked last. */
 struct core_usage {
     uint32_t birth, number; /* the process, as of struct machine_rank; birth 0: of none */
     Cairn__V1__WorkerUsage message;
@@ -128,7 +129,7 @@ struct core_rank {
     struct core_rank *next, **link; /* of the ranks on that node */
 };
 
-/* What a rank brought to a meeting: its common part, then its items. */
+/* The part that a rank brought to a meeting: its common part, then its items. */
 struct core_part {
     size_t common_size;
     uint8_t data[];
@@ -145,8 +146,8 @@ struct core_meeting {
     uint32_t came;    /* parts that are here */
     size_t item_size; /* of every rank's items */
     struct core_meeting_rank {
-        struct core_part *part; /* owned; NULL: it did not come yet */
-        bool answered;          /* it needs no answer */
+        struct core_part *part; /* owned; NULL: the rank did not come yet */
+        bool answered;          /* the rank needs no answer */
     } ranks[];
 };
 
@@ -176,12 +177,13 @@ struct core_job {
     struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
     struct core_conn *metrics_from; /* who hears that rows are journalled */
-    /* Not "": this version can't read its file, or its state, and why. Nothing is done with it, and
-     * nothing of it is ended or removed, until a version comes that can, or somebody kills it. */
+    /* Why this version can't read the job's file, or its state; "": it can. Nothing is done with
+     * such a job, and nothing of it is ended or removed, until a version comes that can, or
+     * somebody kills it. */
     char unreadable[LIMIT_REASON];
     enum journal_ended ended; /* as the journal has it; not LIVE: it need not be in memory */
     uint64_t used;            /* rises: somebody asked for it */
-    uint32_t tasks;           /* that the store has of it */
+    uint32_t tasks;           /* of this job that the store has */
     uint32_t held;            /* core_hold */
     bool drained;             /* it was under way when the newest drain began */
     uint64_t version;         /* rises with every change, and when it is read again */
@@ -199,7 +201,7 @@ struct core_job {
     uint32_t metric_generation; /* of the row of metric_step; 0: not known */
     struct pace pace;
     double step_flops; /* operations of a step, as workers say it; 0: not known */
-    /* Copies in memory, as the workers of that generation say it; 0: nothing was said yet. */
+    /* Copies in memory, as the workers of that generation report them; 0: nothing was said yet. */
     struct core_copies {
         uint32_t generation;
         uint64_t every, bytes; /* steps between two, 0: none between saves; of each worker */
@@ -218,7 +220,7 @@ struct core_job {
 
 #define CORE_GPU_DEVICE "cuda"
 
-/* What the newest hello or beat said of a GPU. */
+/* A GPU, as the newest hello or beat describes it. */
 struct core_gpu {
     char name[64], uuid[64], driver[32], problem[LIMIT_NAME];
     uint32_t capability, temperature;
@@ -265,21 +267,22 @@ struct core_node {
     size_t stray_count;
     struct core_conn *conn; /* or NULL */
     int64_t heard_at;
-    struct doubt doubt; /* whether others reach it, since it is not heard any more */
+    struct doubt doubt; /* whether others reach it, when it is unheard */
     bool silent;
     bool local;                 /* its agent is heard over this machine's socket */
     bool doubted;               /* jobs there were told that it is not heard */
     bool alone;                 /* no other node is heard */
     bool known;                 /* an agent said hello; else only a job's journal speaks of it */
     bool drains;                /* people keep it free; journalled, and so for whatever agent */
-    bool drain_told;            /* to the job that was the last to fail there */
-    char accused[LIMIT_REASON]; /* it computes wrongly: it is about to be drained; "": it isn't */
+    bool drain_told;            /* the last job that failed there was told so */
+    char accused[LIMIT_REASON]; /* why it is about to be drained: it computes wrongly; "": it
+                                 * isn't */
     bool drain_over;            /* jobs there were told that its drain's time is over */
     bool counted; /* slots_used, gpus_used and used are as ranks, strays and GPUs are */
     enum core_stay stay;
     char why_leaves[LIMIT_NAME]; /* LEAVES, LEFT */
     char why_drains[LIMIT_NAME];
-    char trouble[LIMIT_REASON]; /* of the machine, as its agent says it; "": none */
+    char trouble[LIMIT_REASON]; /* of the machine, as its agent reports it; "": none */
     char heir[LIMIT_NAME];      /* STAYS: its machine's agent came as this node; or "" */
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
     int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */
@@ -295,21 +298,21 @@ struct core_node {
  * Reads the journal, resumes what it holds, and commits that: a job that can't be read is kept as
  * it is.
  *
- * Jobs that ended are read when somebody asks for one (core_find), or, where something may be left
- * to do, one by one after the start. Some of them stay in memory, the others go again.
+ * Jobs that ended are read when somebody asks for one (core_find), or, if something may be left to
+ * do, one by one after the start. Some of them stay in memory, the others go again.
  */
 MUST_CHECK enum status core_new(const struct core_options *options, struct core **out);
-/* One without jobs, nodes and store, for core_look alone: on a thread of its own, beside the one
- * that has the journal. options: clock, log, and a journal of journal_open_beside. */
+/* Makes a core without jobs, nodes and store, for core_look alone: on a thread of its own, beside
+ * the one that has the journal. options: clock, log, and a journal of journal_open_beside. */
 MUST_CHECK enum status core_reader_new(const struct core_options *options, struct core **out);
 void core_free(struct core *core);
-/* Its disk has no room, but what is kept for decisions. */
+/* True if the journal's disk has no room, but for what is kept for decisions. */
 bool core_journal_full(const struct core *core);
 #define CORE_JOURNAL_FULL                                                                          \
     "the disk of the coordinator's journal is full: jobs go on, rows of metrics wait in memory, "  \
     "and "                                                                                         \
     "no job is taken; make room there, or 'cairn rm' jobs that ended"
-/* ST_OK until the journal failed. */
+/* Returns why the core failed; ST_OK: it did not. */
 enum status core_failed(const struct core *core);
 
 /*
@@ -345,7 +348,7 @@ void core_agent_closed(struct core *core, struct core_conn *conn);
 void core_trainer_message(struct core *core, struct core_conn *conn,
                           const Cairn__V1__TrainerMessage *message);
 void core_trainer_closed(struct core *core, struct core_conn *conn);
-/* The other side says no more: the stream ends after what is on its way there. */
+/* Called when the other side says no more: the stream ends after what is on its way there. */
 void core_half_closed(struct core *core, struct core_conn *conn);
 /* Takes the task over. */
 void core_store_done(struct core *core, struct store_task *task);
@@ -366,8 +369,8 @@ void core_store_done(struct core *core, struct store_task *task);
 MUST_CHECK enum status core_submit(struct core *core, const struct job *spec, const char *job_file,
                                    const char *key, const char *by, struct core_job **out,
                                    struct reason *reason);
-/* kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this state; or it can't be read,
- * then it takes MACHINE_EV_KILL only. */
+/* Applies what people ask. kind: MACHINE_EV_PAUSE to MACHINE_EV_SAVE. ST_REFUSED: not in this
+ * state. A job that can't be read takes MACHINE_EV_KILL only. */
 MUST_CHECK enum status core_ask(struct core *core, struct core_job *job,
                                 enum machine_event_kind kind, const char *by);
 /*
@@ -408,13 +411,13 @@ MUST_CHECK enum status core_remove_ckpt(struct core *core, struct core_job *job,
 MUST_CHECK enum status core_check_ckpt(struct core *core, struct core_job *job, uint64_t step,
                                        uint32_t generation);
 /*
- * An id, a unique prefix of one, or a name (the newest of it). *out is valid until this is called
- * CORE_ENDED_MAX times more, or core_wake, unless the job is held.
+ * Finds a job by an id, a unique prefix of one, or a name (the newest of it). *out is valid until
+ * this is called CORE_ENDED_MAX times more, or core_wake, unless the job is held.
  * Errors: ST_NOT_FOUND; ST_INVALID: not unique; those of the journal
  */
 MUST_CHECK enum status core_find(struct core *core, const char *name, struct core_job **out);
-/* The same, but a job that isn't in memory stays in the journal, as it has ended: then *out is
- * NULL. */
+/* Like core_find, but a job that isn't in memory stays in the journal, as it has ended: then *out
+ * is NULL. */
 MUST_CHECK enum status core_seek(struct core *core, const char *name, char id[16],
                                  struct core_job **out);
 /*
@@ -424,7 +427,7 @@ MUST_CHECK enum status core_seek(struct core *core, const char *name, char id[16
  */
 typedef void core_look_fn(void *arg, struct core_job *job);
 MUST_CHECK enum status core_look(struct core *core, const char *id, core_look_fn *fn, void *arg);
-/* The job of that id if it is in memory, else NULL. */
+/* Returns the job of that id if it is in memory, else NULL. */
 struct core_job *core_loaded(struct core *core, const char *id);
 /*
  * Writes what lists show of a job that ended, is not in memory and has no summary yet (a journal of
@@ -433,22 +436,24 @@ struct core_job *core_loaded(struct core *core, const char *id);
  * Errors: those of the journal
  */
 MUST_CHECK enum status core_summarise(struct core *core, const char *id, struct buf *out);
-/* The job stays in memory until it was released as often. Nothing, if it isn't there. */
+/* Keeps the job in memory until it was released as often as held. If it isn't in memory, nothing
+ * happens. */
 void core_hold(struct core *core, const char *id);
 void core_release(struct core *core, const char *id);
-/* Those in memory, so all that have not ended, newest first; out: at most capacity; returns how
- * many there are. */
+/* Lists the jobs in memory, so all that have not ended, newest first; core_nodes: the nodes. out:
+ * at most capacity. Returns how many there are. */
 size_t core_jobs(struct core *core, struct core_job **out, size_t capacity);
 size_t core_nodes(struct core *core, struct core_node **out, size_t capacity);
 #define CORE_CLOCK_OFF_MS 5000 /* more is told: it breaks certificates and S3's signatures */
-/* "its clock is 12 s ahead of the coordinator's: ..."; "" where it isn't. */
+/* Writes "its clock is 12 s ahead of the coordinator's: ..."; "" if its clock is right. */
 void core_node_clock(const struct core_node *node, struct reason *out);
-/* NULL: there is none of that name. */
+/* Returns the node of that name; NULL: there is none. */
 struct core_node *core_node_at(struct core *core, const char *name);
 uint32_t core_node_used(struct core *core, struct core_node *node);
-/* The same for its GPUs. */
+/* Returns how many of the node's GPUs are taken, or of no use. */
 uint32_t core_node_gpus_used(struct core *core, struct core_node *node);
-/* Jobs keep away from it, as too many different ones failed there; not the last of its kind. */
+/* True if jobs keep away from the node, as too many different ones failed there. It is false of the
+ * last node of its kind. */
 bool core_node_drained(struct core *core, const struct core_node *node);
 /*
  * Keeps a node free (`cairn node drain`) until core_undrain_node: nothing is placed there, and jobs
@@ -458,13 +463,13 @@ bool core_node_drained(struct core *core, const struct core_node *node);
  */
 MUST_CHECK enum status core_drain_node(struct core *core, const char *name, const char *reason,
                                        int64_t deadline_ms, const char *by);
-/* Errors: ST_NOT_FOUND  no such node, or it isn't drained */
+/* Lets a drained node take jobs again. Errors: ST_NOT_FOUND  no such node, or it isn't drained */
 MUST_CHECK enum status core_undrain_node(struct core *core, const char *name, const char *by);
 /*
- * Certificates of this node that were issued until now count no more (`cairn node forget`), for
- * good: it is journalled. Its agent's session ends, what ran there counts as gone, and it is
- * nobody's until an agent of that name says hello. It need not have been here.
- * out: NULL where so many other nodes are there that this one has no entry.
+ * Withdraws the certificates of this node that were issued until now (`cairn node forget`), for
+ * good: it is journalled. Its agent's session ends, what ran there counts as gone, and the name is
+ * nobody's until an agent of that name says hello. The node need not have been here.
+ * out: NULL if so many other nodes are there that this one has no entry.
  * Errors: ST_FULL  CORE_WITHDRAWN_MAX nodes were forgotten within CORE_WITHDRAWN_DAYS
  */
 MUST_CHECK enum status core_forget_node(struct core *core, const char *name, const char *by,
@@ -474,35 +479,36 @@ MUST_CHECK enum status core_forget_node(struct core *core, const char *name, con
 #define CORE_FORGOTTEN                                                                             \
     "this node was forgotten, and certificates that were issued for it until then count no "       \
     "more: a later 'cairn cert node' or 'cairn node invite' lets it in again"
-/* When it was; Unix time, 0: never. */
+/* Returns when the node was forgotten; Unix time, 0: never. */
 int64_t core_node_forgotten(struct core *core, const char *name);
-/* An agent of that name has a session, or had one so lately that it isn't lost. */
+/* True if an agent of that name has a session, or had one so lately that it isn't lost. */
 bool core_node_is_taken(struct core *core, const char *name);
-/* Slots held by trainers that were killed and don't die. */
+/* Counts slots held by trainers that were killed and don't die. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node);
-/* It is not heard, but others reach it: why it is thought so is in node->doubt.said. */
+/* True if the node is not heard, but others reach it: node->doubt.said has the evidence. */
 bool core_node_cut_off(const struct core_node *node);
-/* Since its agent said something. */
+/* Returns the time since the node's agent said something. */
 int64_t core_node_unheard_ms(const struct core *core, const struct core_node *node);
-/* All are silent, and nobody is judged; this one is among them. */
+/* True if all nodes are silent, so that none is judged, and this one is among them. */
 bool core_node_held(const struct core *core, const struct core_node *node);
-/* Trainers of the node have a live session. */
+/* True if trainers of the node have a live session. */
 bool core_node_heard(const struct core_node *node);
 
-/* `cairn down`: nothing is placed, running jobs save and leave. now: without saving. If nobody ends
- * it, it is over some time after the hold_ms that its caller waits. */
+/* Begins `cairn down`: nothing is placed, running jobs save and leave. now: without saving. If
+ * nobody ends it, it is over some time after the hold_ms that its caller waits. */
 void core_drain(struct core *core, bool now, int64_t hold_ms, const char *by);
 void core_drain_end(struct core *core);
-/* Why the job waits, or what became of it, for people; of one that waits behind others, too. core:
- * may be NULL for one that ended. */
+/* Says for people why the job waits, or what became of it; also that it waits behind others. core:
+ * may be NULL for a job that ended. */
 void core_reason(const struct core *core, const struct core_job *job, struct reason *out);
-/* Jobs that still have trainers. */
+/* Counts jobs that still have trainers. */
 size_t core_draining(struct core *core);
-/* Jobs that were under way when the drain began and lose nothing by it: saved since then, or before
- * by their own workers, which were told to leave, up to the last step that was trained. */
+/* Counts jobs that were under way when the drain began and lose nothing by it. They have saved
+ * since then, or their own workers, told to leave, saved before, up to the last step that was
+ * trained. */
 uint32_t core_drain_saved(const struct core *core);
 
-/* Asks the agent that has it for a piece of a log; the answer goes to core_options.log_chunk.
+/* Asks the node's agent for a piece of a log; the answer goes to core_options.log_chunk.
  * ST_NOT_FOUND: no such node now. */
 MUST_CHECK enum status core_log_request(struct core *core, const char *node,
                                         const Cairn__V1__LogRequest *request);
@@ -517,39 +523,41 @@ MUST_CHECK enum status core_log_request(struct core *core, const char *node,
  */
 MUST_CHECK enum status core_pairs_begin(struct core *core, const char *const *names, size_t count,
                                         bool all, struct reason *reason);
-/* NULL, or why the path to and from that node can't be tried now. */
+/* Returns why the path to and from that node can't be tried now, or NULL. */
 const char *core_pairs_hinder(const struct core *core, const struct core_node *node);
 const struct pairs *core_pairs(const struct core *core);
-/* The next pair that is done; false: none now. */
+/* Takes the next pair that is done; false: none now. */
 bool core_pairs_fetch(struct core *core, struct pairs_try *out);
 void core_pairs_end(struct core *core);
 
-/* Two nodes can't reach each other, as far as is known: no job gets both. */
+/* True if two nodes can't reach each other, as far as is known: no job gets both. */
 bool core_nodes_apart(const struct core *core, const char *a, const char *b);
 
-/* For tests: times, the queue and slots in use are as a look at everything finds them. */
+/* Checks, for tests, that times, the queue and slots in use are what a look at everything finds. */
 void core_check(struct core *core);
 
 const struct core_options *core_options(const struct core *core);
-/* What a job's pace says (server/pace); NaN: it isn't known. A plain step, and its parts, in ms. */
+/* Return what a job's pace says (server/pace); NaN: it isn't known. core_step_ms: a plain step;
+ * core_part_ms: a part of one. */
 #define CORE_PARTS 6 /* of PACE_PARTS */
 const char *core_part_name(uint32_t part);
 double core_part_ms(const struct core_job *job, uint32_t part);
 double core_step_ms(const struct core_job *job);
-/* Operations of a step, of what its workers could do meanwhile; while it trains. */
+/* Returns the operations of a step as a part of what the workers could do meanwhile; NaN unless the
+ * job trains. */
 double core_mfu(const struct core_job *job);
-/* What that rank said in this generation; NULL: nothing. */
+/* Returns what that rank said in this generation; NULL: nothing. */
 const struct core_told *core_told(const struct core_job *job, uint32_t rank);
-/* What its process, and a node's machine, use. NULL: not known now. */
+/* Return what a rank's process, and a node's machine, use; NULL: not known now. */
 const Cairn__V1__WorkerUsage *core_usage(const struct core_job *job, uint32_t rank);
 const Cairn__V1__NodeUsage *core_node_usage(const struct core_node *node);
-/* Samples a second; of text tokens. */
+/* core_throughput: returns samples a second, or tokens if core_is_text. */
 bool core_is_text(const struct core_job *job);
 double core_throughput(const struct core_job *job);
-/* Seconds from that step to the last one; while it runs. */
+/* Returns the seconds from that step to the last one; NaN unless the job runs. */
 double core_eta_s(const struct core_job *job, uint64_t step);
-/* Who computes what in its generation. Errors: those of job_layout_of. */
+/* Finds which rank computes what in the job's generation. Errors: those of job_layout_of. */
 MUST_CHECK enum status core_layout(const struct core_job *job, struct job_layout *out);
-/* Folder of a checkpoint of the job, or of a save. */
+/* Writes the folder's path of a checkpoint of the job, or of a save. */
 MUST_CHECK enum status core_ckpt_dir(const struct core_job *job, uint64_t step, uint32_t generation,
                                      char *out, size_t capacity);

@@ -1,9 +1,9 @@
 /*
- * What the files of the core share: struct core, and the functions of each file.
+ * struct core, and the functions that the files of the core share.
  *
- * The sections stand from floor to roof: a file calls what stands above its own section, never what
- * stands below. core.h, which stands beside all of them, has what others may call: the files of
- * entry/ are the ways in.
+ * The sections stand in the order of their layers, the lowest first: a file calls what stands above
+ * its own section, never what stands below. core.h has what others may call: the files of entry/
+ * are the ways in.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 #define CORE_JOBS_MAX        JOURNAL_JOBS_MAX
 #define CORE_BEAT_MS         1000 /* of an agent */
 #define CORE_LOST_MS         5000 /* without a beat: silent */
-#define CORE_BEAT_NODES      1000 /* for as many more nodes beats come that much later */
+#define CORE_BEAT_NODES      1000 /* for each so many more nodes beats come that much later */
 #define CORE_BEATS           5    /* without so many a node is silent, at the earliest */
 #define CORE_SPREAD_MS       1000 /* streams that were lost are opened again within that time */
 #define CORE_SPREAD_RATE     500  /* or no more of them a second */
@@ -30,7 +30,7 @@
 #define CORE_ROOM_MS         5000   /* between two looks at the journal's disk */
 #define CORE_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
-#define CORE_HELLO_MS        3000   /* nor within that time of another hello, */
+#define CORE_HELLO_MS        3000   /* nor is one so soon after another hello, */
 #define CORE_GRACE_MAX_MS    120000 /* for so long at most */
 #define CORE_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
@@ -53,48 +53,41 @@
 #define CORE_STATE_BYTES_MAX ((size_t)4 * 1024 * 1024)  /* of a job's machine as JSON */
 #define CORE_RECOVERY_BYTES  ((size_t)8 * 1024)         /* of a recovery */
 
-/* What is to leave when the group is committed (outbox.c). */
+/* The outbox: what is to leave when the group is committed (outbox.c). */
 struct core_outbox {
     struct core_out *list; /* in order; owned, with what is in it */
     size_t count, capacity, bytes;
-    size_t urgent; /* of them: that don't wait for more of the group */
+    size_t urgent; /* how many of them don't wait for more of the group */
 };
 
-/* Whether whoever gets a message waits for it, or for the whole group (CORE_LINGER_MS). */
+/* Whether the receiver of a message waits for it, or only for the whole group (CORE_LINGER_MS). */
 enum core_haste { CORE_AT_ONCE, CORE_WITH_GROUP };
 
 /*
- * A group: all that happens between two calls of core_commit. Its events are applied one after the
- * other, its writes are one transaction.
+ * A group is all that happens between two calls of core_commit. Its events are applied one after
+ * the other, its writes are one transaction.
  *
  * Invariants:
- *   1 Nothing leaves but out of core_commit, and that after the group's transaction: messages, ends
- *     of streams and store tasks wait in the outbox. If the commit fails, `failed` is set and
- *     nothing leaves any more.
- *   2 A job whose state differs from the journal's is in `dirty`, or its machine's turn is on.
- *   3 No turn begins within a turn (`applying`): actions don't call back.
- *   4 What is kept of jobs and nodes, so that nobody has to look at all of them, is right between
- *     two entries: whatever moves one calls core_job_moved, core_node_moved (see core_check).
  */
 struct core {
     struct core_options options;
     enum status failed;
-    struct core_job **jobs; /* those in memory, ascending by seq; owned, as nodes */
+    struct core_job **jobs; /* jobs in memory, ascending by seq; owned, as nodes */
     size_t job_count, job_capacity;
     size_t stored;      /* jobs in the journal: these, and others that ended */
     uint64_t uses;      /* the newest `used` of a job */
     uint64_t loads;     /* jobs that were read */
     bool retire_needed; /* there may be too many that ended in memory */
     int64_t left_at;    /* the next job that may have left something is read; INT64_MAX: no more */
-    int64_t left_seq;   /* of the newest of them that was */
+    int64_t left_seq;   /* of the newest of these that was read */
     int64_t tidy_at;    /* journal_tidy; INT64_MAX: nothing is to be deleted */
     struct core_node **nodes;
     size_t node_count;
     struct table jobs_by_id, nodes_by_name;
     struct table withdrawn; /* withdrawals of certificates, by name of node; owned */
     struct ordered live;    /* jobs that are not over, by seq */
-    struct ordered queue;   /* those that want slots, now or soon, by seq */
-    struct ordered hungry;  /* those that want slots for more workers, by seq */
+    struct ordered queue;   /* jobs that want slots, now or soon, by seq */
+    struct ordered hungry;  /* jobs that want slots for more workers, by seq */
     struct timers job_timers, node_timers;
     int64_t seq_last;
     int64_t started_at;
@@ -113,7 +106,7 @@ struct core {
     int64_t looked_at;        /* jobs that wait for slots were looked at */
     struct board *board;      /* queue/board.h; owned */
     int64_t room_at;          /* the next look at the journal's disk */
-    bool full;                /* it has no room */
+    bool full;                /* the journal's disk has no room */
     bool schedule_needed;
     bool drained_untold; /* a node was drained, and no job was told */
     bool accused;        /* a node is to be drained */
@@ -131,7 +124,7 @@ static inline int64_t core_now(const struct core *core)
     return clock_mono_ms(core->options.clock);
 }
 
-/* It can't be read, and waits so. */
+/* True if the job can't be read, and waits for a version that can read it. */
 static inline bool core_is_kept(const struct core_job *job)
 {
     return job->unreadable[0] && !machine_state_final(job->m.state);
@@ -150,17 +143,18 @@ static inline struct core_node *core_node_of(struct timer *timer)
 /* ---- base.c, fleet_tables.c, tables.c: giving up, nodes, jobs ---- */
 
 /*
- * Gives up: nothing leaves any more, and the process ends. For what nobody can go on without
- * (memory, the journal), and for records of our own that contradict each other. What is only one
- * job's, a path or a table that is too large, is for that job to hear: a coordinator that starts
- * again would meet it again, and end again, for all jobs.
+ * Gives up: nothing leaves any more, and the process ends. It is for what nobody can go on without
+ * (memory, the journal), and for records of our own that contradict each other.
+ *
+ * What concerns one job only (a path or a table that is too large) is for that job to hear: a
+ * coordinator that starts again would meet it again, and end again, for all jobs.
  */
 void core_fail(struct core *core, enum status st, const char *doing);
-/* Random hex digits, capacity - 1 of them: an even number, 64 at most. */
+/* Writes random hex digits, capacity - 1 of them: an even number, 64 at most. */
 void core_nonce(struct core *core, char *out, size_t capacity);
 struct core_job *core_job_at(struct core *core, const char *id); /* or NULL, as node_at */
 /*
- * A job that is in no table yet: QUEUED. Takes spec over, whatever comes back.
+ * Makes a job that is in no table yet: QUEUED. It takes spec over, whatever comes back.
  * row: all but state; borrowed.
  */
 MUST_CHECK enum status core_job_new(struct core *core, const struct journal_job *row,
@@ -169,118 +163,124 @@ void core_job_free(struct core_job *job);
 MUST_CHECK enum status core_add_job(struct core *core, struct core_job *job);
 void core_remove_job(struct core *core, struct core_job *job);
 /*
- * After anything that may have changed when the job wants its next tick, whether it wants slots or
- * is over, and which slots its ranks hold. Costs nothing that grows with jobs or nodes.
+ * Called after anything that may have changed when the job wants its next tick, whether it wants
+ * slots or is over, and which slots its ranks hold. Its cost does not grow with jobs or nodes.
  */
 void core_job_moved(struct core *core, struct core_job *job);
-/* The same of a node: when it is heard, silent, blamed. */
+/* Called after a change of a node: when it is heard, silent, blamed. */
 void core_node_moved(struct core *core, struct core_node *node);
-/* When the job wants a tick; whether it wants slots, now or soon. */
+/* Returns when the job wants a tick; core_job_queues: whether it wants slots, now or soon. */
 int64_t core_job_deadline(const struct core_job *job);
 bool core_job_queues(const struct core_job *job);
 int64_t core_node_deadline(const struct core *core, const struct core_node *node);
-/* When a node that is not heard any more is called silent. */
+/* Returns when a node that is not heard any more is called silent. */
 int64_t core_node_due(const struct core *core, const struct core_node *node);
-/* All that wait have something else to say. */
+/* Notes that all jobs that wait have something else to say. */
 void core_queue_moved(struct core *core);
-/* node->used and the numbers beside it are right from now on. false: no memory; the core failed. */
+/* Counts the slots of a node that are in use: node->used and the numbers beside it are right from
+ * now on. false: no memory; the core failed. */
 bool core_node_count(struct core *core, struct core_node *node);
-/* The ranks that hold slots there now: a copy of the list, by job and rank; free(). NULL: none, or
- * no memory, and the core failed. */
+/* Returns the ranks that hold slots on the node now: a copy of the list, by job and rank; free().
+ * NULL: there are none, or no memory, and the core failed. */
 struct core_rank **core_ranks_of(struct core *core, const struct core_node *node,
                                  size_t *out_count);
-/* Every rank that holds a slot there has that happen to its job, which may move it; why_leaving is
- * MACHINE_EV_LEAVING's. The queue is looked at again. */
+/* Applies an event to the job of every rank that holds a slot there, which may move ranks.
+ * why_leaving is MACHINE_EV_LEAVING's. The queue is looked at again. */
 void core_tell_ranks(struct core *core, struct core_node *node, enum machine_event_kind kind,
                      const char *why_leaving);
 static inline uint32_t core_rank_number(const struct core_rank *rank)
 {
     return (uint32_t)(rank - rank->job->ranks);
 }
-/* A generation begins: its sessions are where its workers are. */
+/* Called when a generation begins: sessions follow their workers to these workers' new ranks. */
 void core_reseat(struct core *core, struct core_job *job);
 /* Forgets the meetings of a generation. */
 void core_forget_meetings(struct core_job *job);
-/* Ends what the job knows of a session, where it is still this one. The stream may go on. */
+/* Ends what the job knows of a session, if it still has this one. The stream may go on. */
 void core_detach(struct core_conn *conn);
-/* Agents and trainers are of our major and minor version; "" is 0.1. */
+/* True if an agent or a trainer is of our major and minor version; "" is 0.1. */
 bool core_version_fits(const char *theirs);
-/* "" is what it counts as. */
+/* Returns the version that was said; for "" the one that it counts as. */
 const char *core_version_said(const char *theirs);
 struct core_node *core_node_make(struct core *core, const char *name); /* NULL: LIMIT_NODES */
-/* The node of that name, made where there is none: with LIMIT_NODES of them the entry of one that
- * has left, was forgotten or is unheard for long goes, if it holds nothing. Nobody may have a
+/* Returns the node of that name, made if there is none. With LIMIT_NODES of them the entry of one
+ * that has left, was forgotten or is unheard for long goes, if it holds nothing. Nobody may have a
  * pointer to such a node. NULL: none may go, or no memory. */
 struct core_node *core_node_admit(struct core *core, const char *name);
 void core_nodes_release(struct core *core);
-/* A withdrawal of certificates, in memory. ST_NO_MEMORY */
+/* Notes a withdrawal of certificates, in memory. ST_NO_MEMORY */
 MUST_CHECK enum status core_put_withdrawn(struct core *core, const char *name, int64_t time_s);
-/* Those of before that time go; how many did. */
+/* Drops the withdrawals of before that time; returns how many these were. */
 size_t core_drop_withdrawn(struct core *core, int64_t before_s);
 void core_release_withdrawn(struct core *core);
-/* A trainer that no job has, killed at `since`, holds that slot; it is seen to be gone. Nothing is
- * added twice. */
+/* Notes that a trainer that no job has, killed at `since`, holds that slot; core_stray_gone: it was
+ * seen to be gone. Nothing is added twice. */
 void core_stray_add(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref,
                     uint32_t slot, int64_t since);
 void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1__TrainerRef *ref);
-/* Its compute capability is enough, or not known. */
+/* True if the GPU's compute capability is enough, or not known. */
 bool core_gpu_serves(const struct core_gpu *gpu);
-/* Whether it has slots of this device kind, of a capability that is enough. */
+/* True if the node has slots of this device kind, of a capability that is enough. */
 bool core_node_has(const struct core_node *node, const char *device);
 
 /* ---- outbox.c: what waits for the commit ---- */
 
-/* Packs it. conn may close before it leaves. */
+/* Packs a message. conn may close before it leaves. */
 void core_post(struct core *core, struct core_conn *conn, enum core_haste haste,
                const ProtobufCMessage *message);
 void core_hang_up(struct core *core, struct core_conn *conn, enum rpc_code code,
                   const char *detail);
 void core_post_task(struct core *core, struct store_task *task); /* takes it over */
-/* A fault point between messages (tests), and its context. */
+/* Posts a fault point between messages (tests), and its context. */
 void core_post_point(struct core *core, const char *name, int64_t rank, int64_t generation,
                      int64_t step);
 bool core_outbox_full(const struct core *core);
-/* The connection is gone. */
+/* Forgets what was to leave over a connection that is gone. */
 void core_outbox_forget(struct core *core, const struct core_conn *conn);
-void core_outbox_empty(struct core *core); /* they leave */
+void core_outbox_empty(struct core *core); /* lets all of it leave */
 void core_outbox_release(struct core *core);
 
 /* ---- orders.c: what is told to agents and trainers ---- */
 
-/* To its agent; of a worker that was kept, to that: its new generation. */
+/* Orders the rank's agent to start it. A worker that was kept gets its new generation instead. */
 void core_send_start(struct core *core, struct core_job *job, uint32_t rank);
-/* To leave its generation and stay; not to one that is gone, or to be ended. */
+/* Orders the rank to leave its generation and stay; nothing is sent to one that is gone or to be
+ * ended. */
 void core_send_park(struct core *core, struct core_job *job, uint32_t rank);
-/* To one that was kept for the generation that forms, over whatever stream it has. */
+/* Tells a worker that was kept which generation forms and its rank there, over whatever stream it
+ * has. */
 void core_send_regroup(struct core *core, struct core_job *job, uint32_t rank,
                        struct core_conn *conn);
-/* Nobody saw that trainer go: no other one gets its slot until somebody did. Where it lives on, it
- * is ended: by its agent's stream as soon as that is heard, or after its next hello. */
+/* Holds the slot of a trainer that nobody saw go: no other one gets it until somebody did. If it
+ * lives on, it is ended: by its agent's stream as soon as that is heard, or after its next
+ * hello. */
 void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank);
-/* Kills the trainer, if it isn't gone; the same for one that should not run. */
+/* Kills the trainer, if it isn't gone; core_send_end_of: kills one that should not run. */
 void core_send_end(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_end_of(struct core *core, struct core_conn *conn, Cairn__V1__TrainerRef *ref);
-/* How often to beat: in a welcome, or because it has changed. */
+/* Tells an agent how often to beat: in a welcome, or because that has changed. */
 void core_send_pace(struct core *core, struct core_conn *conn, bool welcome);
-/* Asks the agent of `who` whether it reaches that of `whom`; the order's id, and what it says of a
+/* Asks the agent of `who` whether it reaches that of `whom`. The order's id, and what it says of a
  * measurement, are in `probe`. */
 void core_send_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
                      Cairn__V1__Probe *probe);
-/* ... without a measurement. */
+/* Asks for a probe without a measurement. */
 void core_ask_probe(struct core *core, const struct core_node *who, const struct core_node *whom,
                     uint64_t round);
-/* To every agent that is there and needs no copies of the job; others tell of theirs in a hello. */
+/* Tells every agent that is there and needs no copies of the job to forget them; others tell of
+ * their copies in a hello. */
 void core_send_forget(struct core *core, const struct core_job *job);
-/* Which copies on a node, of those that its hello names, nobody needs. */
+/* Tells the agent which of the copies that its hello names nobody needs. */
 void core_check_copies(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
-/* message: of the type that the body names. */
+/* Sends an order to a rank, if it has a session. message: of the type that the body names. */
 void core_send_order(struct core *core, struct core_job *job, uint32_t rank, enum core_haste haste,
                      Cairn__V1__TrainerOrder__BodyCase body, void *message);
-/* This generation is over: to one connection, which ends; to a rank, or all ranks, of the job. */
+/* Says that the generation is over: to one connection, which ends; core_send_over: to a rank, or
+ * all ranks, of the job. */
 void core_send_over_to(struct core *core, struct core_conn *conn, const char *reason);
 void core_send_over(struct core *core, struct core_job *job, uint32_t rank, const char *reason);
-/* The assignment (message Plan) of a rank. */
+/* Sends a rank its assignment (message Plan). */
 void core_send_assignment(struct core *core, struct core_job *job, uint32_t rank);
 void core_send_save_at(struct core *core, struct core_job *job, uint32_t rank, uint64_t step,
                        bool exit);
@@ -294,19 +294,19 @@ void core_send_done(struct core *core, struct core_job *job, uint32_t rank, uint
 
 /* ---- rendezvous.c: ranks find each other ---- */
 
-/* A rank brings its part; with the last one all are answered. */
+/* Takes a rank's part of a meeting; with the last one all are answered. */
 void core_meet(struct core *core, struct core_job *job, uint32_t rank, const Cairn__V1__Meet *meet);
 
 /* ---- metrics.c: rows of metrics ---- */
 
-/* Of rank 0: kept until they are journalled. */
+/* Takes rows of rank 0, and keeps them until they are journalled. */
 void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRow *const *rows,
                     size_t count);
-/* The newest loss, pace and evaluation, for people. */
+/* Notes the loss, pace and evaluation of a row, which people are shown. */
 void core_show_row(struct core_job *job, uint64_t step, const Cairn__V1__MetricRow *row);
-/* Rows that can't be journalled now: with too many of them every second goes. */
+/* Keeps rows that can't be journalled now: of too many, every second one is dropped. */
 void core_keep_rows(struct core *core, struct core_job *job);
-/* Writes them with this group; then rank 0 may forget them. */
+/* Writes the kept rows with this group; then rank 0 may forget them. */
 MUST_CHECK enum status core_record_rows(struct core *core, struct core_job *job);
 
 /* ---- tasks.c: what the store is asked ---- */
@@ -316,86 +316,91 @@ void core_submit_store(struct core *core, struct core_job *job, const struct mac
 /* ---- entry/pins.c ---- */
 
 /*
- * The job's pins are those of the formation with which it began to run. A job that began before
- * data were pinned gets those that are told first. ready: gets what differs, its text in out.
+ * Compares the pins that a worker said with the job's: those of the formation with which it began
+ * to run. A job that began before data were pinned takes those that are told first. ready: gets
+ * what differs, its text in out.
  */
 void core_compare_pins(struct core *core, struct core_job *job, const char *pins, const char *node,
                        struct machine_ready *ready, struct reason *out);
 
 /* ---- usage.c: what workers and machines use ---- */
 
-/* What a rank of this generation, no spare, says with its progress. */
+/* Takes what a rank of this generation, no spare, says of operations and traffic with its progress;
+ * core_take_usage: takes what an agent's beat says of machine and workers. */
 void core_take_told(struct core_job *job, uint32_t rank, const Cairn__V1__Progress *progress);
 void core_take_usage(struct core_node *node, const Cairn__V1__AgentBeat *beat);
 
 /* ---- verdicts.c: what is held against nodes ---- */
 
-/* What an agent's hello or beat says. */
+/* Take what an agent's hello or beat says of its GPUs, and of its clock. */
 void core_take_gpus(struct core *core, struct core_node *node, Cairn__V1__Gpu *const *gpus,
                     size_t count);
 void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms);
-/* The job failed on the node of that rank, by the node's fault. */
+/* Holds a failure of the job against the node of that rank, as it was the node's fault. */
 void core_blame_node(struct core *core, struct core_job *job, uint32_t rank);
-/* It computes wrongly; those that do are drained, where others could do its work. */
+/* Notes that the node computes wrongly, if others could do its work; core_drain_accused drains such
+ * nodes. */
 void core_accuse_node(struct core *core, const struct core_job *job,
                       const struct machine_action *act);
 void core_drain_accused(struct core *core);
-/* It failed elsewhere, too. */
+/* Takes back what this job's failures hold against nodes, as it failed elsewhere, too. */
 void core_clear_nodes(struct core *core, struct core_job *job);
 void core_verdicts_tick(struct core *core, struct core_node *node); /* forgets what is old */
-/* Nobody's silence counts for which this process didn't run since what core_deadline promised. */
+/* Excuses silence in the time for which this process didn't run, counted from what core_deadline
+ * promised. */
 void core_excuse(struct core *core);
-/* It may take jobs, now or soon: it was heard not too long ago. */
+/* True if the node was heard within CORE_REACH_MS: it may take jobs, now or soon. */
 bool core_node_in_reach(const struct core *core, const struct core_node *node);
 
-/* The job got stuck: the paths between the nodes of its generation are tried. */
+/* Suspects the paths between the nodes of the job's generation, which got stuck: they are tried. */
 void core_paths_suspect(struct core *core, const struct core_job *job);
-/* A path between nodes of its newest generation is being tried. */
+/* True while a path between nodes of the job's newest generation is being tried. */
 bool core_paths_open(const struct core *core, const struct core_job *job);
-/* Spares that can't take a seat beside the others, since their nodes don't reach each other, are
- * let go. true: some were. */
+/* Lets spares go that can't take a seat beside the others, since their nodes don't reach each
+ * other. true: there were some. */
 bool core_part_spares(struct core *core, struct core_job *job);
-/* A rank of its newest generation is, or was, there. */
+/* True if a rank of the job's newest generation is, or was, on that node. */
 bool core_has_node(const struct core_job *job, const char *node);
 
-/* How often agents beat, and when they are silent. */
+/* Sets how often agents beat, and when they are silent, by how many there are. */
 void core_pace_set(struct core *core);
-/* For so long agents and trainers spread what they do when their streams were lost: one of them is
- * told, and none is judged sooner. */
+/* Returns the time over which agents and trainers spread what they do when their streams were lost.
+ * It is about to be told to one of them, and none is judged sooner. */
 uint32_t core_tell_spread(struct core *core);
-/* All but one of a few beats were missed. */
+/* Returns how long a node is unheard when all but one of a few beats were missed. */
 int64_t core_quiet_ms(const struct core *core);
 
 /* ---- record.c: what the journal gets ---- */
 
-/* What is left to do for it may have changed without its state having. */
+/* Called when what is left to do for a job may have changed, though its state has not. */
 void core_note_ended(struct core_job *job);
-/* The rows that core->actions are; the state follows with the group. */
+/* Journals the rows of core->actions; the state follows with the group. */
 MUST_CHECK enum status core_record_turn(struct core *core, struct core_job *job,
                                         const struct machine_event *event);
 
 /* ---- apply.c: event, journal, actions ---- */
 
 struct machine_event core_event(const struct core *core, enum machine_event_kind kind);
-/* Of a rank: its agent or its trainer says it. */
+/* Makes an event of a rank: its agent or its trainer says it. */
 struct machine_event core_event_of(const struct core *core, enum machine_event_kind kind,
                                    uint32_t generation, uint32_t rank);
 enum status core_apply(struct core *core, struct core_job *job, struct machine_event *event);
-/* An event in the job's history that its machine doesn't decide. */
+/* Adds an event to the job's history that its machine doesn't decide. */
 void core_note(struct core *core, struct core_job *job, const char *what, const char *message);
 /* Ends the group as it is: writes it, and lets go what is to leave. */
 enum status core_write(struct core *core);
-/* At the end of every entry: ends a group that has grown large. */
+/* Called at the end of every entry: ends a group that has grown large. */
 void core_settle(struct core *core);
-/* Before any write: begins the group's transaction, if none of the group has. A write that fails
+/* Called before any write: begins the group's transaction, if it has not begun. A write that fails
  * makes the core fail: SQLite may have taken the whole transaction back. */
 MUST_CHECK enum status core_begin(struct core *core);
-/* The job's state is written when the group is committed; not, as the job is gone. */
+/* Marks the job's state to be written when the group is committed; core_forget_dirty: it is not
+ * written, as the job is gone. */
 void core_mark_dirty(struct core *core, struct core_job *job);
 void core_forget_dirty(struct core *core, struct core_job *job);
-/* Within a transaction: the job's state as it is now. */
+/* Writes the job's state as it is now, within a transaction. */
 MUST_CHECK enum status core_record_state(struct core *core, struct core_job *job);
-/* After it was read from the journal. */
+/* Resumes a job that was read from the journal. */
 void core_resume(struct core *core, struct core_job *job);
 /* Journals metric rows without an event. */
 void core_flush_rows(struct core *core, struct core_job *job);
@@ -407,41 +412,42 @@ static inline bool core_node_takes(const struct core_node *node)
 
 /* ---- leaving.c, queue/: who gives slots back, and who gets them ---- */
 
-/* Places jobs if slots changed: at the end of what people ask, who are told at once what came of
- * it, and of all else once for the whole group, when it is committed. */
+/* Places jobs if slots changed. It is called at the end of what people ask, as they are told at
+ * once what came of it, and once for all else in the group, when that is committed. */
 void core_schedule(struct core *core);
-/* It takes no more trainers, from now on; those that are there save and go on elsewhere. */
+/* Notes that a node leaves: it takes no more trainers; those that are there save and go on
+ * elsewhere. */
 void core_node_leaving(struct core *core, struct core_node *node,
                        const Cairn__V1__AgentLeaving *leaving);
-/* Its agent had other names: those nodes have left, or leave where workers are, once they are
- * silent. */
+/* Notes that a node's agent had other names: those nodes have left, or leave where workers are,
+ * once they are silent. */
 void core_node_renamed(struct core *core, const struct core_node *node,
                        const Cairn__V1__AgentHello *hello);
-/* Nothing of it is left; its stream ends. */
+/* Notes that nothing of a node is left; its stream ends. */
 void core_node_left(struct core *core, struct core_node *node);
-/* As the journal has it; until: mono ms, or 0. */
+/* Marks a node as drained, as the journal has it; until: mono ms, or 0. */
 void core_node_drain(struct core *core, struct core_node *node, const char *reason, int64_t until);
-/* Its drain's time is over: who is still there is ended, once a second. It is silent, and has an
- * heir: it leaves. */
+/* Handles a node whose drain's time is over: workers that are still there are ended, once a second.
+ * A silent node that has an heir leaves. */
 void core_stay_tick(struct core *core, struct core_node *node);
-/* It is silent, and its machine is another node now. */
+/* True if the node is silent, and its machine is another node now. */
 static inline bool core_node_inherited(const struct core_node *node)
 {
     return node->heir[0] && node->silent && !core_node_cut_off(node);
 }
 
-/* Of its new agent's hello. */
+/* Notes by the hello of a node's agent that the node stays. */
 void core_node_stays(struct core_node *node);
 
 /* ---- entry/answers.c: of agents, about paths between nodes (server/fleet/paths.h) ---- */
 
 void core_paths_answer(struct core *core, const struct core_node *node,
                        const Cairn__V1__ProbeResult *result);
-/* Its agent is another one, or the same anew. */
+/* Called at the hello of a node's agent: it is another one, or the same anew. */
 void core_paths_hello(struct core *core, struct core_node *node,
                       const Cairn__V1__AgentHello *hello);
-void core_paths_tick(struct core *core); /* who is asked, and who gave no answer */
-void core_pairs_tick(struct core *core); /* the same of a check that a person asked for */
+void core_paths_tick(struct core *core); /* asks agents, and gives up late answers */
+void core_pairs_tick(struct core *core); /* ... of a check that a person asked for */
 
 /* ---- entry/trainers.c ---- */
 
@@ -452,24 +458,24 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
 /* ---- entry/silence.c ---- */
 
 void core_note_heard(struct core *core, struct core_node *node);
-void core_pace_changed(struct core *core); /* another agent has come */
-/* What an agent says of a probe, for this and for entry/answers.c. */
+void core_pace_changed(struct core *core); /* by another agent that has come */
+/* Takes what an agent says of a probe, for this file and for entry/answers.c. */
 void core_take_probed(struct core *core, const struct core_node *from,
                       const Cairn__V1__ProbeResult *result);
-void core_nodes_tick(struct core *core); /* of nodes whose time has come */
-void core_grace_tick(struct core *core); /* of the time after the start */
+void core_nodes_tick(struct core *core); /* looks at nodes whose time has come */
+void core_grace_tick(struct core *core); /* ends or extends the time of grace */
 
 /* ---- load.c ---- */
 
 /* Reads the journal, and resumes what it holds. */
 MUST_CHECK enum status core_load(struct core *core);
-/* Out of memory; its streams are told why. Nobody points at it after this. */
+/* Drops a job from memory; its streams are told why. Nobody points at it after this. */
 void core_drop_job(struct core *core, struct core_job *job, const char *why);
-/* A job that ended, which the journal has and memory hasn't. Errors: those of the journal */
+/* Brings a job that ended from the journal into memory. Errors: those of the journal */
 MUST_CHECK enum status core_bring(struct core *core, const char *id, struct core_job **out);
-/* Out of memory go those that ended, nobody uses and were asked for longest ago, until there are
- * fewer than options.ended_max, less `room`. Whether there are. */
+/* Drops jobs from memory that ended, that nobody uses, and that were asked for longest ago, until
+ * there are fewer than options.ended_max, less `room`. Returns whether there are. */
 bool core_retire(struct core *core, size_t room);
-/* What is done a little at a time: jobs that may have left something, rows that are kept no longer.
- */
+/* Does a little of what is done bit by bit: jobs that may have left something, rows that are kept
+ * no longer. */
 void core_chores_tick(struct core *core);

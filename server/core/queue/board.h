@@ -1,9 +1,10 @@
 /*
- * The board: what is free and whom it is kept for, as one look at the queue sees it. place.c
- * fills it and finds slots of a job, queue.c says who is looked at.
+ * The board: slots that are free, and the jobs that they are kept for, as one look at the queue
+ * sees it. place.c fills it and finds slots of a job, queue.c chooses which job is looked at.
  *
- * A job that has to wait keeps the nodes that it may come to be on, one that goes on soon some free
- * slots: those behind get none of them. What a job keeps holds until the look is over.
+ * A job that has to wait keeps the nodes that it may come to be on; one that goes on soon keeps
+ * some free slots. The jobs behind get none of these. What a job keeps holds until the look is
+ * over.
  */
 #pragma once
 
@@ -11,7 +12,8 @@
 
 #define BOARD_KINDS (JOB_DEVICE_CUDA + 1) /* of slots: enum job_device */
 
-/* Two entries for a node with CPU shares and GPUs, as server/fleet/place.h wants it. */
+/* The nodes, with two entries for one with CPU shares and GPUs, as server/fleet/place.h wants
+ * it. */
 struct board {
     struct place_node nodes[PLACE_NODES_MAX];
     struct core_node *of[PLACE_NODES_MAX];
@@ -26,32 +28,33 @@ struct board {
     bool closed[BOARD_KINDS];                  /* all that is in reach is kept */
 };
 
-/* What came of it. */
+/* The outcome of a try to place a job. */
 enum core_tried {
     CORE_TRIED_PLACED,
     CORE_TRIED_WAITS,   /* for what others need not wait for */
-    CORE_TRIED_KEEPS,   /* ... and keeps slots */
+    CORE_TRIED_KEEPS,   /* like WAITS, and it keeps slots */
     CORE_TRIED_BEHIND,  /* there are slots, but kept for another one */
-    CORE_TRIED_CHANGED, /* something else happened to it: all is to be looked at anew */
+    CORE_TRIED_CHANGED, /* something else happened to the job: all is to be looked at anew */
 };
 
-/* Slots in use are kept node by node: only where something changed they are counted anew. false:
- * the core failed. */
+/* Fills the board. Slots in use are kept node by node, and counted anew only where something
+ * changed. false: the core failed. */
 bool core_board_fill(struct core *core);
-/* Gives it slots, or says what it waits for. */
+/* Gives the job slots, or says what it waits for. */
 enum core_tried core_try_place(struct core *core, struct core_job *job);
-/* It wants no slots yet, and goes on soon: those with which it would are kept for it. false: there
- * are none that it could wait for. */
+/* Keeps the slots for a job that wants none yet, and goes on soon, with which it would. false:
+ * there are none that it could wait for. */
 bool core_keep_place(struct core *core, struct core_job *job);
 /*
- * Slots of a job, or why there are none. A suspected node is taken where others have no room now; a
- * drained one, or one where this very job failed, only where no other could ever take the job.
+ * Finds slots of a job, or says why there are none. A suspected node is taken if others have no
+ * room now. A drained one, or one where this very job failed, is taken only if no other could ever
+ * take the job.
  * Errors: ST_AGAIN, ST_UNREACHABLE, ST_REFUSED: of place_workers
  *         ST_NOT_FOUND  it could run nowhere but where it failed
  */
 MUST_CHECK enum status core_find_slots(struct core *core, struct core_job *job, uint32_t count,
                                        struct place_slot *slots, struct reason *reason);
-/* kind: MACHINE_EV_PLACED, MACHINE_EV_SPARE */
+/* Gives the job these slots. kind: MACHINE_EV_PLACED, MACHINE_EV_SPARE */
 void core_place(struct core *core, struct core_job *job, enum machine_event_kind kind,
                 const struct place_slot *slots, uint32_t count);
 
