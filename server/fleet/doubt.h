@@ -45,25 +45,27 @@ struct doubt_witness {
 
 struct doubt {
     enum doubt_state state;
-    bool reached;     /* by the newest round that was answered, while it is ASKED again */
+    bool reached;     /* in the newest round that was answered, while it is ASKED again */
     uint64_t round;   /* number that the witnesses are asked with */
     uint32_t rounds;  /* without an answer */
     int64_t asked_at; /* the newest round began */
     struct doubt_witness witness[DOUBT_WITNESSES];
     size_t count;            /* of them; none: UNKNOWN */
-    char said[LIMIT_REASON]; /* what the newest round that was answered saw; "" : none was */
+    char said[LIMIT_REASON]; /* the evidence of the newest round that was answered; "": none */
 };
 
-/* names: of those that are asked, at most DOUBT_WITNESSES. */
+/* Begins a round of questions about the node. names: of the nodes that are asked, at most
+ * DOUBT_WITNESSES. */
 void doubt_begin(struct doubt *doubt, const char *const *names, size_t count, uint64_t round,
                  int64_t now);
-/* What the agent of `node` says of that round. true: the state changed. */
+/* Takes what the agent of `node` says in that round. true: the state changed. */
 bool doubt_answer(struct doubt *doubt, const char *node, uint64_t round, bool reached,
                   const char *saw);
-/* true: the state changed. */
+/* Ends a round whose time is over. true: the state changed. */
 bool doubt_tick(struct doubt *doubt, int64_t now);
-/* One that was REACHED may not have been asked about meanwhile: it still is. */
+/* Makes a node that was REACHED count as reached still, though nobody could be asked about it
+ * meanwhile. */
 void doubt_again(struct doubt *doubt, int64_t now);
 void doubt_end(struct doubt *doubt);
-/* When doubt_tick or doubt_begin has something to do; INT64_MAX: never. */
+/* Returns when doubt_tick or doubt_begin has something to do; INT64_MAX: never. */
 int64_t doubt_deadline(const struct doubt *doubt);

@@ -23,7 +23,7 @@ struct outage {
     bool spent;        /* the newest ran out, and nobody was heard since */
 };
 
-/* What is known of the nodes that are heard over the network and not called silent already. */
+/* The state of the nodes that are heard over the network and not called silent already. */
 struct outage_sight {
     uint32_t nodes, quiet; /* quiet: neither the agent nor a worker for OUTAGE_QUIET_MS */
     bool due;              /* one of them would be called silent now */
@@ -32,5 +32,5 @@ struct outage_sight {
 enum outage_turn { OUTAGE_NONE, OUTAGE_BEGINS, OUTAGE_HOLDS, OUTAGE_ENDS };
 
 enum outage_turn outage_look(struct outage *outage, const struct outage_sight *sight, int64_t now);
-/* A node is, or a worker there, over the network. */
+/* Notes that a node, or a worker there, was heard over the network. */
 void outage_heard(struct outage *outage);

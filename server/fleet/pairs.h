@@ -39,20 +39,20 @@
 
 enum pairs_phase { PAIRS_REACH, PAIRS_FORTH, PAIRS_BACK };
 
-/* What node[i] saw of the other one. */
+/* The things that node[i] saw of the other one. */
 struct pairs_side {
     bool reached, measured;
     uint64_t reach_us;       /* 0: not said */
-    uint64_t bytes, took_us; /* measured: that arrived there */
+    uint64_t bytes, took_us; /* if measured: bytes that arrived there, and their time */
     char saw[LIMIT_SAW];
 };
 
 struct pairs_try {
     uint32_t node[2];
     enum pairs_phase phase;
-    bool asked;       /* the agents of this phase */
-    bool answered[2]; /* in it; of who has nothing to answer: true */
-    uint64_t id;      /* of it, in its orders and their answers */
+    bool asked;       /* the agents were asked in this phase */
+    bool answered[2]; /* in this phase; true of an agent that has nothing to answer */
+    uint64_t id;      /* of this phase, in its orders and their answers */
     int64_t until;
     struct pairs_side side[2];
 };
@@ -73,7 +73,7 @@ struct pairs {
 
 #define PAIRS_IDS (UINT64_C(1) << 63)
 
-/* Names of an answer's parts, as it came. */
+/* The parts of an agent's answer. */
 struct pairs_answer {
     uint64_t id;
     bool reached;
@@ -82,35 +82,36 @@ struct pairs_answer {
 };
 
 /*
- * Begins one, of different nodes: two at least.
+ * Begins a check of different nodes: two at least.
  * Errors: ST_AGAIN      another one is on
  *         ST_FULL       all of more than PAIRS_NODES_MAX
  *         ST_NO_MEMORY
  */
 MUST_CHECK enum status pairs_open(struct pairs *pairs, const char *const *names, uint32_t count,
                                   bool all);
-/* Forgets it; what comes of it later means nothing. */
+/* Forgets the check; answers that come later mean nothing. */
 void pairs_close(struct pairs *pairs);
-/* Pair number `at` of the check, from 0 to total - 1. */
+/* Picks pair number `at` of the check, from 0 to total - 1. */
 void pairs_pick(const struct pairs *pairs, uint32_t at, uint32_t out[2]);
 
-/* Its nodes are to be asked, from this call on with its deadline; NULL: none now. Those whose
- * answered[i] is set have nothing to do. It is valid until the next call of any of these. */
+/* Returns a pair whose nodes are to be asked now, its deadline counted from this call; NULL: none
+ * now. A node whose answered[i] is set has nothing to do. The pair is valid until the next call of
+ * any of these. */
 const struct pairs_try *pairs_due(struct pairs *pairs, int64_t now);
-/* What the agent of that node says. */
+/* Takes what the agent of that node says. */
 void pairs_answered(struct pairs *pairs, const char *node, const struct pairs_answer *answer);
-/* When pairs_due or pairs_tick has something; INT64_MAX: never. */
+/* Returns when pairs_due or pairs_tick has something to do; INT64_MAX: never. */
 int64_t pairs_deadline(const struct pairs *pairs);
-/* Who gave no answer in time. */
+/* Gives up agents that gave no answer in time. */
 void pairs_tick(struct pairs *pairs, int64_t now);
 
-/* The next pair that is done; false: none now. */
+/* Takes the next pair that is done; false: none now. */
 bool pairs_fetch(struct pairs *pairs, struct pairs_try *out);
-/* Every pair was done, and fetched. */
+/* True if every pair was done, and fetched. */
 bool pairs_over(const struct pairs *pairs);
 
-/* It was reached, and what was sent arrived. */
+/* True if the other node was reached, and what was sent arrived. */
 bool pairs_side_ok(const struct pairs_side *side);
-/* What a person may do about what node[at] of it saw; "" where it is ok. */
+/* Says what a person may do about what node[at] of the pair saw; "" if that is ok. */
 void pairs_way_out(const struct pairs *pairs, const struct pairs_try *done, int at,
                    struct reason *out);

@@ -38,7 +38,7 @@
 #define PATHS_AVOID_MS     (INT64_C(1000) * 60 * 10)
 #define PATHS_AVOID_MAX_MS (16 * PATHS_AVOID_MS)
 
-/* What node[i] saw of the other one. */
+/* The things that node[i] saw of the other one. */
 struct path_side {
     bool answered, reached; /* in this round */
     bool worked;            /* in one of the rounds since it is TRIED */
@@ -49,7 +49,7 @@ struct path {
     char node[2][LIMIT_NAME];
     struct path_side side[2];
     bool cut;          /* else TRIED */
-    uint64_t round;    /* that is under way; 0: none is */
+    uint64_t round;    /* the number of the round under way; 0: none is */
     int64_t begun_at;  /* the newest round */
     uint32_t failed;   /* rounds, while TRIED */
     bool doubted;      /* CUT: a job that has both nodes got stuck: it is tried once more */
@@ -66,32 +66,34 @@ struct paths {
 
 enum paths_news {
     PATHS_NOTHING,
-    PATHS_WORKS,  /* it was suspected wrongly */
+    PATHS_WORKS,  /* the path was suspected wrongly */
     PATHS_CUT,    /* from now on */
     PATHS_HEALED, /* not any more */
     PATHS_UNKNOWN /* what was suspected can't be told */
 };
 
-/* A pair is to be tried. Of one that is CUT, by a job that had both nodes before it was: once. */
+/* Suspects a pair, which is to be tried. A CUT one is tried once more, as a job that had both nodes
+ * before it was CUT got stuck. */
 void paths_suspect(struct paths *paths, const char *a, const char *b);
-/* It is CUT. */
+/* True if the path is CUT. */
 bool paths_is_cut(const struct paths *paths, const char *a, const char *b);
-/* A job waits for CUT paths to work again. */
+/* Notes that a job waits for CUT paths to work again. */
 void paths_want(struct paths *paths, int64_t now);
-/* Nothing that was asked of this node's agent is answered any more, or means another one. */
+/* Ends the rounds of this node's paths: what was asked of its agent is not answered any more, or
+ * the answer means another agent. */
 void paths_forget_rounds(struct paths *paths, const char *node);
 
-/* When paths_due or paths_tick has something; INT64_MAX: never. */
+/* Returns when paths_due or paths_tick has something to do; INT64_MAX: never. */
 int64_t paths_deadline(const struct paths *paths);
-/* A path whose next round is due, or NULL. paths_begin starts it and gives its number, which both
- * agents are asked with; paths_give_up: one of them can't be asked. */
+/* Returns a path whose next round is due, or NULL. paths_begin starts the round and returns its
+ * number, which both agents are asked with; paths_give_up: one of them can't be asked. */
 struct path *paths_due(struct paths *paths, int64_t now);
 uint64_t paths_begin(struct paths *paths, struct path *path, int64_t now);
 enum paths_news paths_give_up(struct paths *paths, struct path *path, int64_t now);
-/* A round that got no answers in time, one with each call; `out`: the path as it was. */
+/* Ends a round that got no answers in time, one with each call; `out`: the path as it was. */
 enum paths_news paths_tick(struct paths *paths, int64_t now, struct path *out);
-/* What the agent of `node` says of that round; `out`: the path as it was after it. */
+/* Takes what the agent of `node` says in that round; `out`: the path as it was after it. */
 enum paths_news paths_answer(struct paths *paths, const char *node, uint64_t round, bool reached,
                              const char *saw, int64_t now, struct path *out);
-/* "a and b can't reach each other", and what each side saw. */
+/* Writes "a and b can't reach each other", and what each side saw. */
 void paths_describe(const struct path *path, struct reason *out);

@@ -28,14 +28,14 @@ struct place_node {
     uint32_t first; /* number of its first slot */
     uint32_t slots;
     const bool *used; /* slots of them */
-    uint32_t stuck;   /* of these: that don't come free, broken or held by who doesn't die */
-    uint32_t kept;    /* free ones that are for jobs which come first; PLACE_ALL: all */
+    uint32_t stuck;   /* slots that don't come free: broken, or held by who doesn't die */
+    uint32_t kept;    /* free slots that are for jobs which come first; PLACE_ALL: all */
     const char *host; /* its address */
     const char *net;  /* equal: they reach each other (place_net) */
     uint32_t ports;   /* where its workers may listen; 0: any */
     bool ready;
     bool reachable;   /* ready, or not away for long */
-    bool leaving;     /* it leaves, has left, or is kept free */
+    bool leaving;     /* the node leaves, has left, or is kept free */
     bool excluded;    /* its pins are not the job's */
     bool avoided;     /* the job is kept away from it, for another reason */
     uint32_t penalty; /* 0: none */
@@ -61,7 +61,7 @@ struct place_slot {
 };
 
 /*
- * out: ask->count of them, consecutive ranks side by side.
+ * Chooses slots for the workers. out: ask->count of them, consecutive ranks side by side.
  * Errors: ST_AGAIN        not now; reason says what is missing
  *         ST_UNREACHABLE  enough slots are free, but on nodes that are apart; reason names two
  *         ST_REFUSED      a registered node would have to change first: of another device
@@ -71,16 +71,19 @@ MUST_CHECK enum status place_workers(const struct place_node *nodes, size_t node
                                      struct reason *reason);
 #define PLACE_NODES_MAX ((size_t)LIMIT_NODES * 2) /* CPU shares and GPUs */
 /*
- * Whether the job could be placed if all slots were free that may come to be: of nodes in reach
- * that stay and are not apart, but for those that are stuck. Whom they are kept for doesn't matter.
- * out_kept: PLACE_ALL for each node that it may be on then, others are left as they are; or NULL.
+ * Returns whether the job could be placed if all slots were free that may come to be free. These
+ * are the slots of nodes in reach that stay and are not apart, without those that are stuck. Jobs
+ * that they are kept for don't matter.
+ * out_kept: PLACE_ALL for each node that the job may be on then, others are left as they are; or
+ * NULL.
  */
 bool place_fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
                 uint32_t *out_kept);
-/* The same, but a node that leaves is still one: whether there are others for it at all. */
+/* Like place_fits, but a node that leaves counts, too: the question is whether there are other
+ * nodes for the job at all. */
 bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
                          const struct place_ask *ask);
 
 #define PLACE_NET 64
-/* The net of an address: of its family; a loopback address is its machine's own. */
+/* Writes the net of an address: that of its family; a loopback address is its machine's own. */
 void place_net(const char *host, const char *machine, char out[PLACE_NET]);

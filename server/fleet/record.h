@@ -32,13 +32,14 @@ struct fleet_record {
     bool drained; /* set by the owner: the last node of its kind isn't */
 };
 
-/* The job failed there. true: it is due to be drained. */
+/* Notes that the job failed on the node. true: the node is due to be drained. */
 bool fleet_blame(struct fleet_record *record, const char *job, int64_t now);
-/* It was the job; undoes the drain if too few others are left. */
+/* Takes back a job's failure there, as the job was the cause; undoes the drain if too few others
+ * are left. */
 void fleet_clear(struct fleet_record *record, const char *job);
-/* A machine that was started anew, or another version of the agent: nothing is held against it. */
+/* Forgets all failures: the machine was started anew, or the agent is of another version. */
 void fleet_forgive(struct fleet_record *record);
-/* Forgets what is old. true: it was drained and isn't any more. */
+/* Forgets what is old. true: the node was drained and isn't any more. */
 bool fleet_age(struct fleet_record *record, int64_t now);
-/* The sum of the weights. */
+/* Returns the sum of the weights. */
 double fleet_penalty(const struct fleet_record *record, int64_t now);

@@ -25,7 +25,7 @@
 #define SHUN_DATA_MS   (INT64_C(1000) * 60 * 2) /* somebody is about to put them back */
 #define SHUN_SLOW_MS   (INT64_C(1000) * 60 * 10)
 
-/* The numbers are journalled. */
+/* Why a job keeps away from a node. The numbers are journalled. */
 enum shun_why { SHUN_PINS = 1, SHUN_FAILED, SHUN_DATA, SHUN_SLOW };
 
 struct shun {
@@ -33,7 +33,7 @@ struct shun {
     enum shun_why why;
     uint32_t kind; /* of the failure; the owner's */
     int64_t since;
-    uint64_t agent; /* that was there; 0: it isn't known yet */
+    uint64_t agent; /* the agent that was there; 0: it isn't known yet */
 };
 
 struct shun_list {
@@ -42,34 +42,37 @@ struct shun_list {
     bool unnamed; /* an agent isn't known yet */
 };
 
-/* From now on. true: the node was not in the list for that reason. kind: with SHUN_FAILED. */
+/* Adds the node from now on. true: the node was not in the list for that reason. kind: with
+ * SHUN_FAILED. */
 bool shun_add(struct shun_list *shuns, const char *node, enum shun_why why, uint32_t kind,
               int64_t wall);
-/* The node is in the list for that reason, and not for too long. */
+/* True if the node is in the list for that reason, and not for too long. */
 bool shun_holds(const struct shun_list *shuns, const char *node, enum shun_why why, int64_t wall);
 uint32_t shun_count(const struct shun_list *shuns, enum shun_why why);
-/* "on N nodes: a, b, c" of those in the list for that reason. */
+/* Writes "on N nodes: a, b, c": those in the list for that reason. */
 void shun_name(const struct shun_list *shuns, enum shun_why why, struct reason *out);
-/* A failure of that kind is known of another node. */
+/* True if a failure of that kind is known of another node. */
 bool shun_elsewhere(const struct shun_list *shuns, const char *node, uint32_t kind);
 void shun_drop(struct shun_list *shuns, enum shun_why why);
-/* SHUN_FAILED of that kind. true: there was some. */
+/* Drops entries of SHUN_FAILED of that kind. true: there were some. */
 bool shun_drop_kind(struct shun_list *shuns, uint32_t kind);
-/* NULL: it isn't in the list for that reason, however long ago. */
+/* Returns the entry of the node for that reason, however old it is; NULL: there is none. */
 const struct shun *shun_find(const struct shun_list *shuns, const char *node, enum shun_why why);
-/* For whatever reason, and however long ago. */
+/* True if the node is in the list, for whatever reason, and however long ago. */
 bool shun_knows(const struct shun_list *shuns, const char *node);
-/* This agent is at that node: entries about another one, or about one that isn't known, go. true:
- * there were some. */
+/* Notes that this agent is at that node: entries about another one, or about one that isn't known,
+ * go. true: there were some. */
 bool shun_renew(struct shun_list *shuns, const char *node, uint64_t agent);
-/* Of each entry whose agent isn't known: that is what `of` says, 0: it doesn't know, either. */
+/* Sets the agent of each entry whose agent isn't known to what `of` returns; 0: it doesn't know,
+ * either. */
 void shun_identify(struct shun_list *shuns, uint64_t (*of)(void *arg, const char *node), void *arg);
-/* All of them: somebody says that things are right now. */
+/* Drops all entries: somebody says that things are right now. */
 void shun_clear(struct shun_list *shuns);
-/* None begins later than now. */
+/* Makes no entry begin later than now. */
 void shun_resume(struct shun_list *shuns, int64_t wall);
-/* "n for 58 min (its pins differ), ..." of those that hold; "": none does. */
+/* Writes "n for 58 min (its pins differ), ..." of the entries that hold; "": none does. */
 void shun_tell(const struct shun_list *shuns, int64_t wall, struct reason *out);
-/* Room for `count` entries that the caller fills in. false: no memory, or too many. */
+/* Sets the number of entries to `count`; the caller fills them in. false: no memory, or too
+ * many. */
 bool shun_resize(struct shun_list *shuns, uint32_t count);
 void shun_release(struct shun_list *shuns);
