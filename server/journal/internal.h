@@ -1,6 +1,6 @@
 /*
- * What sqlite.c (statements) offers to the tables' files: an open journal, and the statements by
- * name. open.c, which stands above all of them, makes it.
+ * The interface of sqlite.c (statements) for the tables' files: an open journal, and the statements
+ * by name. open.c, which stands above all of them, makes it.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 /* application_id of a copy: "CaBK". */
 #define JOURNAL_BACKUP_ID "1130447435"
-/* Where that is in the file's header: 4 bytes, big endian. */
+/* The place of that in the file's header: 4 bytes, big endian. */
 #define JOURNAL_ID_OFFSET 68
 /* user_version, which every upgrade of open.c raises. */
 #define JOURNAL_VERSION 15
@@ -103,7 +103,7 @@ struct journal {
     int lock_fd;                /* of the lock file beside it; -1: none */
     bool frozen;                /* journal_freeze */
     int64_t bytes_max;          /* journal_bound */
-    bool shrinks;               /* what is free in it can be given back */
+    bool shrinks;               /* free pages of it can be given back */
     bool exposed;               /* its mode lets others read it, and is not ours to change */
     bool restored;              /* a copy in the journal's place */
     struct journal_watch watch; /* while it is opened */
@@ -114,30 +114,30 @@ struct journal {
 #define JOURNAL_UNUSED_PAGES 1024  /* of the file that nothing needs may stay */
 #define JOURNAL_SHRINK_PAGES "500" /* are given back at a time */
 
-/* Within a transaction: some pages that nothing needs go. */
+/* Gives some pages that nothing needs back, within a transaction. */
 enum status journal_shrink(struct journal *journal);
-/* What a code of SQLite means; keeps its message for journal_error. */
+/* Returns what a code of SQLite means; keeps its message for journal_error. */
 enum status journal_status(struct journal *journal, int rc);
 /*
- * Prepares (once) and binds: 't' const char *, 'i' int64_t, 'r' double (NaN is NULL), 'b' const
- * void * and size_t. The statement is reset by the next use of it.
+ * Prepares (once) a statement, and binds its values: 't' const char *, 'i' int64_t, 'r' double (NaN
+ * is NULL), 'b' const void * and size_t. The statement is reset by the next use of it.
  */
 enum status journal_bind(struct journal *journal, enum journal_sql sql, sqlite3_stmt **out,
                          const char *types, ...);
-/* A column's text; NULL is "". It is valid until the next step. */
+/* Returns a column's text; NULL is "". It is valid until the next step. */
 const char *journal_text_at(sqlite3_stmt *row, int column);
 /* Binds and runs a statement that has no rows. */
 enum status journal_run(struct journal *journal, enum journal_sql sql, const char *types, ...);
-/* ST_OK: there is a row; ST_NOT_FOUND: no more, reset. */
+/* Takes the next row. ST_OK: there is one; ST_NOT_FOUND: no more, the statement is reset. */
 enum status journal_next(struct journal *journal, sqlite3_stmt *statement);
-/* Of a job's metrics so many rows and bytes stay at most; of the newest steps all, unless those
- * alone take half of the bytes. */
+/* The bound of a job's metrics: so many rows and bytes stay at most. Of the newest steps all rows
+ * stay, unless those alone take half of the bytes. */
 struct journal_thin {
     int64_t rows, bytes;
     uint64_t newest;
 };
-/* out_dropped: rows. ST_NOT_FOUND: it has none. */
+/* Thins a job's metrics. out_dropped: rows. ST_NOT_FOUND: it has none. */
 enum status journal_thin_metrics(struct journal *journal, const char *id,
                                  const struct journal_thin *to, int64_t *out_dropped);
-/* Within a transaction: the rows of the table that versions before 7 had go into blocks. */
+/* Puts the rows of the table that versions before 7 had into blocks, within a transaction. */
 enum status journal_convert_metrics(struct journal *journal);
