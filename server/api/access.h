@@ -36,7 +36,7 @@
 
 struct access {
     bool tls;                       /* TCP speaks TLS */
-    char cluster[IDENTITY_CLUSTER]; /* with TLS: whose certificates count */
+    char cluster[IDENTITY_CLUSTER]; /* with TLS: the cluster whose certificates count */
     char token[IDENTITY_TOKEN];     /* without; "": no TCP */
     char seal[IDENTITY_TOKEN];      /* key of the tokens of generations */
     /* Tokens of generations that another key made, or a version without one; owned by the caller,
@@ -48,32 +48,33 @@ struct access {
 };
 
 #define ACCESS_LOCAL "local"
-#define ACCESS_PAGE  "@page" /* behind whom the page asks for: no certificate's name has an '@' */
+#define ACCESS_PAGE  "@page" /* follows the page's user: no certificate's name has an '@' */
 #define ACCESS_ACTOR (LIMIT_NAME + 24) /* bytes of "operator/alice@page", with the NUL */
 /*
- * Who calls, by what was checked: the role and name of a certificate; who acts on the page, as the
- * observer says it ("operator/alice@page", "operator/session:3f2a9c@page"); "local": somebody on
- * this machine, who came over the socket or has the token; "nobody". refused: the call wasn't let
- * through.
+ * Writes who calls, by what was checked: the role and name of a certificate. For the page it is its
+ * user, as the observer says it ("operator/alice@page", "operator/session:3f2a9c@page"). "local" is
+ * somebody on this machine, who came over the socket or has the token; "nobody" anybody else.
+ * refused: the call wasn't let through.
  */
 void access_actor(const struct rpc_call *call, bool refused, char out[ACCESS_ACTOR]);
 /*
- * The end of a call for the audit log, if it belongs there: whatever changes something or lets
+ * Notes the end of a call in the audit log, if it belongs there: whatever changes something or lets
  * somebody in, and what was refused because of who asked. about: a job or node, or "". why: what a
  * refused caller is told.
  */
 void access_note(struct audit *audit, const struct rpc_call *call, const char *about,
                  enum rpc_code code, const char *why);
 
-/* When a call that goes on has to end, in Unix time, with the detail ACCESS_EXPIRED; INT64_MAX: no
- * certificate was shown. */
+/* Returns when a call that goes on has to end, in Unix time, with the detail ACCESS_EXPIRED;
+ * INT64_MAX: no certificate was shown. */
 #define ACCESS_EXPIRED                                                                             \
     "this certificate has expired since it connected: renew it with 'cairn cert renew', and "      \
     "connect again"
 int64_t access_until_ms(const struct rpc_call *call);
-/* The node that the caller's certificate names, and when it was issued (Unix time); false: it shows
- * none. */
+/* Finds the node that the caller's certificate names, and when that was issued (Unix time); false:
+ * it shows none. */
 bool access_node(const struct rpc_call *call, char out[LIMIT_NAME], int64_t *out_issued_s);
 
-/* ctx is a struct access. A detail is one line with the way out. */
+/* Decides whether a call is let through. ctx is a struct access. A detail is one line with the way
+ * out. */
 enum rpc_code access_authorize(void *ctx, struct rpc_call *call, const char **out_detail);

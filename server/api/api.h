@@ -69,7 +69,7 @@ struct api_stream {
     struct api_stream *next;
     enum api_stream_kind kind;
     struct rpc_call *call;
-    bool over; /* the call is done: to be freed */
+    bool over; /* the call is done, and the stream to be freed */
     char job[16];
     int64_t at;       /* not looked at before */
     int64_t until_ms; /* Unix time: of the caller's certificate */
@@ -107,7 +107,7 @@ struct api {
     int64_t renew_at;                 /* the next look at the own certificate */
     const char *address;              /* HOST:PORT of TCP, with tls; borrowed */
     const char *advertise;            /* HOST:PORT by which others reach it; NULL: address */
-    const char *paths; /* that job files of who isn't local may name; NULL: any; borrowed */
+    const char *paths; /* paths that job files of remote people may name; NULL: any; borrowed */
     struct invites invites;
     struct api_service_control control;
     struct api_service_connections connections[2]; /* of agents, of trainers */
@@ -123,17 +123,17 @@ struct api {
 
 /* Adds the three services to the server, of a core that is set. */
 MUST_CHECK enum status api_open(struct api *api, struct rpc_server *server);
-/* After core_commit: Control calls of the group are answered, and noted in the audit log. Nobody is
- * told by a call, nor reads, what isn't journalled. */
+/* Called after core_commit: answers the group's calls of Control, and notes them in the audit log.
+ * Nobody is told by a call, nor reads, what isn't journalled. */
 void api_release(struct api *api);
-/* After that: sends what is new. */
+/* Called after that: sends what is new to the streams. */
 void api_pump(struct api *api);
 int64_t api_deadline(const struct api *api);
-/* Somebody called, or the next piece of a log is to be asked for: the group is to end. */
+/* True if somebody called, or the next piece of a log is to be asked for: the group is to end. */
 bool api_waits(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
-void api_free(struct api *api); /* what it holds itself */
+void api_free(struct api *api); /* what the api itself holds */
 /* core_options.summary: a packed cairn.v1.Job. */
 MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *out);
 
@@ -141,29 +141,31 @@ MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *
 
 /* ---- cork.c ---- */
 
-/* In the place of Control's invoke: every handler is called by it. */
+/* Takes the place of Control's invoke: every handler is called by it. */
 void api_invoke_corked(ProtobufCService *service, unsigned method, const ProtobufCMessage *input,
                        ProtobufCClosure closure, void *call);
-/* The call that is being handled is answered by what its handler began; NULL: there was no
+/* Has the call that is being handled answered by what its handler began; NULL: there was no
  * memory. */
 void api_later(struct api *api, struct rpc_call *call, struct later *later);
 /* ---- calls.c ---- */
 
-/* Which job or node the call of Control that is being handled is about: for the audit log. */
+/* Notes which job or node the call of Control that is being handled is about: for the audit log. */
 void api_about(struct api *api, const char *about);
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* NULL, and the call ended: there is none, or several. */
+/* Returns the job of that name; NULL, and the call ended: there is none, or several. */
 struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
-/* As api_job, to look at it: one that has ended stays in the journal. false: the call ended. */
+/* Like api_job, to look at the job: one that has ended stays in the journal. false: the call
+ * ended. */
 bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct later_of *out);
-/* As api_job, where something is to be done with it: NULL also where it can't be read. */
+/* Like api_job, if something is to be done with the job: NULL also if it can't be read. */
 struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
 /* Answers with the job as it is. */
 void api_reply_job(struct api *api, struct core_job *job, Cairn__V1__Job_Closure reply, void *call);
-/* A call with that key was about this job before: it is answered, not done again. */
+/* True if a call with that key was about this job before: it is answered, not done again. */
 bool api_is_repeated(struct api *api, const char *key, const char *job);
-/* NULL, and the call ended: there are too many, or the coordinator ends. */
+/* Makes a stream of the call. NULL, and the call ended: there are too many, or the coordinator
+ * ends. */
 struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum api_stream_kind kind,
                                   const char *job);
 
@@ -176,10 +178,11 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
 
 /* ---- list.c ---- */
 
-/* A page of jobs, to be freed by free_unpacked; NULL: no memory, or the journal failed. */
+/* Returns a page of jobs, to be freed by free_unpacked; NULL: no memory, or the journal failed. */
 Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token);
 
-/* The job of a stream; NULL, and the call ended: it was forgotten meanwhile, or can't be read. */
+/* Returns the job of a stream; NULL, and the call ended: it was forgotten meanwhile, or can't be
+ * read. */
 struct core_job *api_stream_job(struct api *api, struct api_stream *stream);
 
 /* ---- connections.c ---- */
@@ -214,10 +217,10 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
 void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job,
                     const Cairn__V1__StreamLogsRequest *request);
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now);
-/* The next piece is to be asked for, or sent. */
+/* True if the next piece is to be asked for, or sent. */
 bool api_logs_go_on(const struct api_stream *stream, int64_t now);
 void api_logs_free(struct api_logs *logs);
-/* A piece of a log came from an agent. */
+/* Takes a piece of a log that came from an agent. */
 void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk);
 
 /* ---- pairs.c ---- */
@@ -225,5 +228,5 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk);
 void api_check_paths(Cairn__V1__Control_Service *service, const Cairn__V1__CheckPathsRequest *in,
                      Cairn__V1__CheckPathsUpdate_Closure reply, void *call);
 void api_pairs_pump(struct api *api, struct api_stream *stream);
-/* The call is over: so is the check, if it is this one's. */
+/* Called when the call is over: so is the check, if it is this call's. */
 void api_pairs_over(struct api *api, const struct api_stream *stream);

@@ -1,6 +1,6 @@
 /*
- * The invites that count: of each a hash of its secret, how many may still come by it, and until
- * when. In memory only: the next cairnd knows none of them.
+ * The invites that count: for each a hash of its secret, how many may still come by it, and until
+ * when. They are kept in memory only: the next cairnd knows none of them.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 #define INVITES_VALID_S (7 * 86400) /* at most */
 #define INVITES_USUAL_S 3600
 
-/* What is said of a secret that doesn't count. */
+/* The answer about a secret that doesn't count. */
 #define INVITES_REFUSED                                                                            \
     "this invite is used up, too old, or the coordinator that made it was started anew since: "    \
     "'cairn node invite' makes another"
@@ -36,10 +36,11 @@ struct invites {
 /* Errors: ST_FULL  INVITES_MAX of them count */
 MUST_CHECK enum status invites_add(struct invites *invites, const char *secret, uint32_t uses,
                                    int64_t until_s, int64_t now_s);
-/* Valid until the next call; NULL: it is used up, too old, or none of ours, which isn't told
- * apart. */
+/* Returns the invite of that secret, valid until the next call; NULL: it is used up, too old, or
+ * none of ours, which isn't told apart. */
 struct invite *invites_find(struct invites *invites, const char *secret, int64_t now_s);
-/* Somebody came by it. */
+/* Notes that somebody came by the invite. */
 void invites_use(struct invites *invites, struct invite *invite);
-/* Whether it counts: who wants to join is asked for that before anything of him is read. */
+/* Returns whether the secret counts: a node that wants to join is asked for it before anything else
+ * of it is read. */
 bool invites_know(struct invites *invites, const char *secret, int64_t now_s);

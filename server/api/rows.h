@@ -20,7 +20,7 @@ struct rows_page {
     char job[16]; /* "": there is no page */
     uint64_t from_step, next_step;
     bool more;
-    bool told;   /* it was put into a reply: the next one is wanted */
+    bool told;   /* the page was put into a reply: the next one is wanted */
     bool failed; /* no memory */
 };
 
@@ -28,10 +28,10 @@ struct rows_page {
  * ST_NO_MEMORY */
 MUST_CHECK enum status rows_read(struct rows_page *rows, struct journal *journal, const char *job,
                                  uint64_t from_step);
-/* The page as a reply, whose rows are borrowed. */
+/* Writes the page into a reply, whose rows are borrowed. */
 void rows_put(struct rows_page *rows, Cairn__V1__ReadMetricsReply *out);
-/* The page is read anew when it is asked for. */
+/* Forgets the page: it is read anew when it is asked for. */
 void rows_forget(struct rows_page *rows);
-/* After a page that was told and isn't the last, the next one; where it can't be read, none. */
+/* Reads the next page after one that was told and isn't the last; if it can't be read, none. */
 void rows_read_ahead(struct rows_page *rows, struct journal *journal);
 void rows_release(struct rows_page *rows);
