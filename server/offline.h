@@ -1,6 +1,6 @@
 /*
- * What cairnd does without serving: the journal copied, or made anew. Both return the exit code,
- * and say on standard error what went wrong.
+ * The work of cairnd that serves nobody: the journal is copied, or made anew. Both return the exit
+ * code, and say on standard error what went wrong.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * What a coordinator needs of its home before it serves: the home itself, and its secrets. What is
- * wrong is logged, with the way out.
+ * The things of its home that a coordinator needs before it serves: the home itself, and its
+ * secrets. Errors are logged, with the way out.
  */
 #pragma once
 
@@ -8,15 +8,15 @@
 #include "common/paths.h"
 #include "identity/seal.h"
 
-/* Ours, and closed to others: whoever else could write there could be served in our name.
- * Errors: ST_REFUSED  a person has to look at it; others */
+/* Makes sure that the home is ours, and closed to others: whoever else could write there could be
+ * served in our name. Errors: ST_REFUSED  a person has to look at it; others */
 MUST_CHECK enum status place_home(struct paths *paths, const struct log *log);
 
-/* The key of the tokens of generations: HOME/state/seal. Errors: as above */
+/* Reads, or makes, the key of the tokens of generations: HOME/state/seal. Errors: as above */
 MUST_CHECK enum status place_seal(const struct paths *paths, const struct log *log,
                                   char out[IDENTITY_TOKEN]);
 
-/* HOME/token, another with each start: whoever listened in the coordinator's place meanwhile may
- * have been sent the last. */
+/* Makes HOME/token, another with each start: whoever listened in the coordinator's place meanwhile
+ * may have been sent the last. */
 MUST_CHECK enum status place_token(const struct paths *paths, const struct log *log,
                                    char out[IDENTITY_TOKEN]);

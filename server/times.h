@@ -18,7 +18,7 @@
 #define TIMES_LOST_MIN_MS 3000 /* others are asked meanwhile, which takes 1.5 s */
 #define TIMES_HANG_MS     30000
 
-/* 0: the core's own. */
+/* The times of silence; 0: the core's own. */
 struct times {
     int64_t beat_ms, lost_ms, hang_ms;
 };

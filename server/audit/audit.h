@@ -47,7 +47,8 @@
 
 struct audit;
 
-/* Texts from outside are cut to some 100 bytes, and printed as JSON whatever is in them. */
+/* One call, as it is noted. Texts from outside are cut to some 100 bytes, and printed as JSON
+ * whatever is in them. */
 struct audit_call {
     const char *actor;  /* "operator/alice", "local", "nobody" */
     const char *peer;   /* its address */
@@ -55,7 +56,7 @@ struct audit_call {
     const char *about;  /* the job or node; "": none */
     const char *code;   /* the answer's */
     const char *why;    /* of a refusal: what the caller is told */
-    bool often;         /* it changed nothing, or is done again and again: counted */
+    bool often;         /* the call changed nothing, or is done again and again: counted */
 };
 
 struct audit_options {
@@ -65,11 +66,12 @@ struct audit_options {
     int64_t file_bytes;    /* 0: AUDIT_FILE_BYTES */
 };
 
-/* A file is opened when there is a line for it. */
+/* Begins the log; a file is opened when there is a line for it. */
 MUST_CHECK enum status audit_open(const struct audit_options *options, struct audit **out);
-/* A call was answered, or taken where its answer waits. audit: NULL is fine, in all three. */
+/* Notes that a call was answered, or taken if its answer waits. audit: NULL is fine, in all
+ * three. */
 void audit_note(struct audit *audit, const struct audit_call *call);
-/* A caller may not do this. */
+/* Notes that a caller may not do this. */
 void audit_refusal(struct audit *audit, const struct audit_call *call);
-/* Writes what waits. */
+/* Writes what waits, and ends the log. */
 void audit_close(struct audit *audit);

@@ -23,10 +23,10 @@ struct ordered {
 };
 
 void ordered_release(struct ordered *ordered);
-/* Room for so many in all: adding doesn't fail before there are more. */
+/* Makes room for so many in all: adding doesn't fail before there are more. */
 MUST_CHECK enum status ordered_reserve(struct ordered *ordered, size_t capacity);
-/* value, or NULL: nothing, has that key from now on. Costs nothing where that is so already. There
- * is room for it. */
+/* Gives that key to value, from now on; NULL: to nothing. It costs nothing if that is so already.
+ * There is room for it. */
 void ordered_keep(struct ordered *ordered, int64_t key, void *value);
-/* NULL: not there. */
+/* Returns what has that key; NULL: nothing. */
 void *ordered_get(const struct ordered *ordered, int64_t key);

@@ -22,10 +22,10 @@ struct table {
 };
 
 void table_release(struct table *table);
-/* Room for so many in all: table_put doesn't fail before there are more. */
+/* Makes room for so many in all: table_put doesn't fail before there are more. */
 MUST_CHECK enum status table_reserve(struct table *table, size_t count);
-/* In the place of what had that key, if anything had. */
+/* Puts value in the place of what had that key, if anything had. */
 MUST_CHECK enum status table_put(struct table *table, const char *key, void *value);
-/* NULL: not there. */
+/* Returns what has that key; NULL: nothing. */
 void *table_get(const struct table *table, const char *key);
 void table_remove(struct table *table, const char *key);

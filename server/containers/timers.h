@@ -28,11 +28,11 @@ struct timers {
 };
 
 void timers_release(struct timers *timers);
-/* Room for so many in all. */
+/* Makes room for so many in all. */
 MUST_CHECK enum status timers_reserve(struct timers *timers, size_t capacity);
-/* In the heap at that time, wherever it was before; TIMERS_NEVER: it is taken out. */
+/* Puts the timer into the heap at that time, wherever it was before; TIMERS_NEVER: takes it out. */
 void timers_set(struct timers *timers, struct timer *timer, int64_t at);
-/* The earliest; NULL: there is none. Of equals any. */
+/* Returns the earliest; NULL: there is none. Of equals any. */
 struct timer *timers_first(const struct timers *timers);
-/* Its time, or TIMERS_NEVER. */
+/* Returns the time of the earliest, or TIMERS_NEVER. */
 int64_t timers_at(const struct timers *timers);

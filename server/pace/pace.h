@@ -63,18 +63,18 @@ struct pace {
 /* pace starts zeroed. A row that doesn't come after the newest one begins a new attempt, too. */
 void pace_add(struct pace *pace, const struct pace_row *row);
 
-/* A plain step, with its parts; NaN: not known. */
+/* Return the time of a plain step, and of a part of one; NaN: not known. */
 double pace_step_ms(const struct pace *pace);
 double pace_part_ms(const struct pace *pace, uint32_t part);
-/* A step with all that is between steps, evaluations apart; NaN: not known. */
+/* Returns the time of a step with all that is between steps, evaluations apart; NaN: not known. */
 double pace_whole_ms(const struct pace *pace);
-/* How long so many steps and evaluations will take; NaN: not known. */
+/* Returns how long so many steps and evaluations will take; NaN: not known. */
 double pace_left_ms(const struct pace *pace, uint64_t steps, uint64_t evals);
-/* step_flops, peak_flops: operations of a step, and a second at most, of that generation's workers
- * together; 0: not known. NaN: one of them, or the generation's plain step, isn't known. Above 1
- * where a step needs fewer operations than are counted (docs/metrics.md), or a peak was measured
- * too low: nothing is cut off. */
+/* Returns the MFU. step_flops, peak_flops: operations of a step, and a second at most, of that
+ * generation's workers together; 0: not known. NaN: one of them, or the generation's plain step,
+ * isn't known. It is above 1 if a step needs fewer operations than are counted (docs/metrics.md),
+ * or a peak was measured too low: nothing is cut off. */
 double pace_mfu(const struct pace *pace, uint32_t generation, double step_flops, double peak_flops);
-/* Evaluations after `step`, up to and with `total`: every so many steps (0: none between), and at
- * the end. */
+/* Counts the evaluations after `step`, up to and with `total`: every so many steps (0: none
+ * between), and at the end. */
 uint64_t pace_evals_left(uint64_t step, uint64_t total, uint64_t every);

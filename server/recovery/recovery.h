@@ -24,7 +24,7 @@
 #define RECOVERY_ALL_RANKS   UINT32_MAX /* as the blamed rank: none is */
 #define RECOVERY_PHASE_BYTES 32
 
-/* The numbers of these are journalled. */
+/* The states of a record. Their numbers, and those of the kinds below, are journalled. */
 enum recovery_state {
     RECOVERY_NONE, /* there was none yet */
     RECOVERY_ENDING,
@@ -33,7 +33,7 @@ enum recovery_state {
     RECOVERY_CUT,
 };
 
-/* Where the state came from that a generation went on from. */
+/* The source of the state that a generation went on from. */
 enum recovery_kind {
     RECOVERY_SEED, /* there was nothing else */
     RECOVERY_CHECKPOINT,
@@ -43,7 +43,7 @@ enum recovery_kind {
 #define RECOVERY_KINDS (RECOVERY_LIVE + 1)
 const char *recovery_kind_name(enum recovery_kind kind); /* "seed", "checkpoint", ... */
 
-/* In the order in which they pass. */
+/* The parts of a recovery, in the order in which they pass. */
 enum recovery_part {
     RECOVERY_DETECT,  /* from the last progress until the failure was noticed */
     RECOVERY_END,     /* until the old generation was gone */
@@ -71,24 +71,27 @@ struct recovery {
     int64_t ms[RECOVERY_PARTS];
 };
 
-/* A generation ended; wall_ms: that was noticed. detect_ms: since the last progress. */
+/* Begins the record as a generation ended; wall_ms: when that was noticed. detect_ms: since the
+ * last progress. */
 void recovery_begin(struct recovery *r, uint32_t ended, uint64_t mark, int64_t detect_ms,
                     int64_t wall_ms);
-/* ENDING: why. Whatever is known later takes the place of what was said before. Texts are cut. */
+/* Sets, while ENDING, why the generation ended. Whatever is known later takes the place of what was
+ * said before. Texts are cut. */
 void recovery_blame(struct recovery *r, uint32_t fault, uint32_t rank, const char *node,
                     const char *phase, const char *message);
 void recovery_form(struct recovery *r, uint32_t generation);
-/* FORMING: what that generation goes on from, and the mark, as far as it is known by now. */
+/* Sets, while FORMING, what that generation goes on from, and the mark, as far as it is known by
+ * now. */
 void recovery_restored(struct recovery *r, enum recovery_kind kind, uint64_t step, uint64_t mark);
-/* FORMING: DONE or CUT. late_ms: of the replay, which was none but the wait for the next failure
- * to be noticed. */
+/* Closes a record that is FORMING: DONE or CUT. late_ms: the part of the replay that was none, but
+ * the wait for the next failure to be noticed. */
 void recovery_close(struct recovery *r, bool done, int64_t late_ms);
-/* ENDING, FORMING: time of that part passed, until wall_ms. */
+/* Books, while ENDING or FORMING, time of that part that passed, until wall_ms. */
 void recovery_book(struct recovery *r, enum recovery_part part, int64_t ms, int64_t wall_ms);
-/* It is under way: time is booked for it. */
+/* True while the recovery is under way: time is booked for it. */
 bool recovery_open(const struct recovery *r);
 
-/* Finished steps that are trained again; 0: none, or not known yet. */
+/* Returns how many finished steps are trained again; 0: none, or not known yet. */
 uint64_t recovery_steps_lost(const struct recovery *r);
-/* All parts together. */
+/* Returns the time of all parts together. */
 int64_t recovery_total_ms(const struct recovery *r);

@@ -18,12 +18,12 @@
 #define RENDER_RECOVERIES 64   /* the newest recoveries, likewise */
 #define RENDER_PAGE       1000 /* jobs, checkpoints */
 
-/* "2026-01-02T03:04:05.678Z"; 0: "". */
+/* Writes "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
 char *render_time_text(int64_t wall_ms); /* the same, for a message's field */
 
-/* With its newest ckpts_max checkpoints, without its history. core: may be NULL for a job that
- * ended. */
+/* Returns a job with its newest ckpts_max checkpoints, without its history. core: may be NULL for a
+ * job that ended. */
 Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max);
 Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
 /*
@@ -34,7 +34,7 @@ MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, con
                                     Cairn__V1__ListCheckpointsReply **out);
 Cairn__V1__Node *render_node(struct core *core, struct core_node *node);
 
-/* What a job's history is told with beside the journal, as the core has it. */
+/* The facts, beside the journal's, that a job's history is told with, as the core has them. */
 struct render_history {
     char job[16];
     uint32_t generation;      /* the newest */
@@ -48,31 +48,35 @@ struct render_history render_history_of(const struct core_job *job);
  */
 MUST_CHECK enum status render_history(const struct render_history *of, struct journal *journal,
                                       Cairn__V1__Job *out);
-/* Its nodes as long as their list is short: a job of 1,024 workers has 64 of these in a reply. */
+/* Returns a generation; its nodes only if their list is short: a job of 1,024 workers has 64 of
+ * these in a reply. */
 Cairn__V1__Generation *render_generation(const struct journal_generation *row);
 int64_t render_lasted_ms(const struct journal_generation *row); /* once it has ended */
 Cairn__V1__Recovery *render_recovery(const struct recovery *r);
-/* A record as the journal has it; the job's own where it is still under way. false: it is none. */
+/* Reads a record as the journal has it; takes the job's own if it is still under way. false: it is
+ * none. */
 bool render_read_recovery(const struct render_history *of, uint32_t generation, const char *text,
                           struct recovery *out);
-/* The seconds of each part. */
+/* Lists the seconds of each part. */
 bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
                   Cairn__V1__LostSeconds ***out);
 
-/* What happened, where each second went, first cause first; also as a text for people. */
+/* The explanation of a job: what happened, where each second went, first cause first; also as a
+ * text for people. */
 struct explain;
-/* As far as the core knows it. core: as of render_job; spare_node: there are nodes beside one. */
+/* Begins the explanation with what the core knows. core: as of render_job; spare_node: there are
+ * nodes beside one. */
 struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node);
-/* With what the journal says. Ends the explanation. Errors: the journal's, ST_NO_MEMORY */
+/* Adds what the journal says, and ends the explanation. Errors: the journal's, ST_NO_MEMORY */
 MUST_CHECK enum status explain_end(struct explain *explain, struct journal *journal,
                                    Cairn__V1__ExplainJobReply **out);
 void explain_free(struct explain *explain); /* one that isn't ended; NULL is fine */
 
-/* Why a job is as it is, and where its store is full what people can do about that. core: as of
+/* Says why a job is as it is and, if its store is full, what people can do about that. core: as of
  * render_job. */
 void render_reason(const struct core *core, const struct core_job *job, struct reason *out);
-/* What makes room in a full store: "'cairn ckpt rm JOB@STEP' ..." */
+/* Says what makes room in a full store: "'cairn ckpt rm JOB@STEP' ..." */
 void render_room(const struct core_job *job, struct reason *out);
 
-/* A copy on the heap for a message's field; NULL: no memory. */
+/* Returns a copy on the heap for a message's field; NULL: no memory. */
 char *render_text(const char *value);

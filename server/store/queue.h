@@ -26,11 +26,11 @@
 #include "common/io.h"
 #include "server/store/task.h"
 
-/* Of one line. A single one may be a lost request; three, each after its whole time, are a store
- * that is gone, and a fourth would but hang with them. */
+/* Threads of one line that hang, at most. A single one may be a lost request; three, each after its
+ * whole time, are a store that is gone, and a fourth would but hang with them. */
 #define STORE_HUNG_MAX 3
-/* Of all lines. Each has a stack, and may read with three more or make sixteen calls at once
- * (checkpoint/store/each.h); beyond, lines wait for a thread. */
+/* Threads of all lines. Each has a stack, and may read with three more or make sixteen calls at
+ * once (checkpoint/store/each.h); beyond, lines wait for a thread. */
 #define STORE_THREADS_MAX 64
 
 struct store_queue;

@@ -3,7 +3,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-/* Whose. */
+/* The save whose reports are read. */
 struct store_reports {
     const char *journal; /* its path */
     const char *job;

@@ -1,6 +1,6 @@
 /*
- * What the coordinator asks of the checkpoint store, as a value: filled in by the core, run on the
- * store's thread (or by the simulator), and handed back.
+ * A task for the checkpoint store, as a value: filled in by the core, run on the store's thread (or
+ * by the simulator), and handed back.
  */
 #pragma once
 
@@ -55,19 +55,20 @@ int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as 
 struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
-/* CHECK, where it runs: has the reports, if they aren't there. Errors: of store_reports_read */
+/* Reads the reports for CHECK, where that runs, if they aren't there. Errors: of
+ * store_reports_read */
 MUST_CHECK enum status store_task_read_reports(struct store_task *task);
 
-/* The answer in place of a task that never came back: whose it is, what it was about, and
+/* Returns the answer in place of a task that never came back: its job, its subject, and
  * ST_TIMED_OUT. NULL: no memory. */
 struct store_task *store_task_late_answer(const struct store_task *task);
 
-/* Runs it: sets status and message. Blocks as long as the store does; a removal only for a while,
- * if watch.others_wait: then watch.yielded is set, and it is to be run again, after them.
- * Fault points: coordinator.* */
+/* Runs the task: sets status and message. It blocks as long as the store does; a removal only for a
+ * while if watch.others_wait. Then watch.yielded is set, and the task is to be run again, after the
+ * others. Fault points: coordinator.* */
 void store_task_run(struct store_task *task, const struct io *real);
 
-/* Who runs tasks. Takes the task over; the answer comes to core_store_done. */
+/* The runner of tasks. It takes the task over; the answer comes to core_store_done. */
 struct store_port {
     void *self;
     void (*submit)(void *self, struct store_task *task);

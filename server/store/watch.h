@@ -12,7 +12,8 @@
 
 #include "common/io.h"
 
-/* Names that a removal may take although others wait: a second or so, where each takes 13 ms. */
+/* Names that a removal may take although others wait: that is a second or so, if each takes 13
+ * ms. */
 #define STORE_TURN 64
 
 struct store_watch {
@@ -20,9 +21,10 @@ struct store_watch {
     const struct io *real;
     atomic_ulong calls; /* that came back */
     atomic_bool given_up;
-    atomic_bool others_wait; /* for the task to end */
+    atomic_bool others_wait; /* other tasks wait for this one to end */
     atomic_uint unlinked;    /* since it began */
-    atomic_bool yielded;     /* for their sake; it is to be run once more, from its beginning */
+    atomic_bool yielded;     /* it stopped for them, and is to be run once more, from its
+                              * beginning */
 };
 
 /* watch must not move afterwards. real is borrowed. yields: the task may be cut off anywhere, and

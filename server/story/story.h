@@ -1,6 +1,6 @@
 /*
- * What happened to a job, in words: its recoveries one by one, what they cost by cause, and what
- * people can do about it.
+ * The story of a job in words: its recoveries one by one, what they cost by cause, and what people
+ * can do about it.
  *
  * Pure: only records go in (server/recovery/recovery.h), only text comes out.
  * Errors: those of the buffer that is written to.
@@ -16,7 +16,7 @@
 #define STORY_NODES  32 /* blamed ones that are counted; more aren't */
 #define STORY_ADVICE (STORY_FAULTS + 2)
 
-/* What recoveries of one cause cost together. */
+/* The cost of all recoveries of one cause. */
 struct story_loss {
     uint32_t count;
     uint64_t steps; /* that were trained again */
@@ -36,18 +36,19 @@ struct story {
     int64_t stored_ms; /* of the replays those from a checkpoint, or from the beginning */
 };
 
-/* The name that people and programs know a cause by: "planned" for none. */
+/* Returns the name that people and programs know a cause by: "planned" for none. */
 const char *story_cause(uint32_t fault);
 
-/* In the order of time. */
+/* Adds a recovery; they come in the order of time. */
 void story_add(struct story *story, const struct recovery *r);
-/* One line, without its time: what failed, who is blamed and what was seen, what was done, from
- * step N, how many steps are trained again, the seconds by part. over: the job has ended. */
+/* Writes one line, without its time: what failed, who is blamed and what was seen, what was done,
+ * from which step. It ends with how many steps are trained again, and the seconds by part. over:
+ * the job has ended. */
 MUST_CHECK enum status story_recovery(const struct recovery *r, bool over, struct buf *out);
-/* A table, a row for each cause there was; nothing where there was none. */
+/* Writes a table, a row for each cause there was; nothing if there was none. */
 MUST_CHECK enum status story_losses(const struct story *story, struct buf *out);
 
-/* What the advice depends on beside the story. */
+/* The facts that the advice depends on, beside the story. */
 struct story_facts {
     const char *job; /* as commands name it */
     bool spare_node; /* there are nodes beside the one that is blamed */
@@ -57,6 +58,7 @@ struct story_advice {
     const char *about;  /* the cause, "replay", or "node" */
     struct reason text; /* one line */
 };
-/* What people can do: one for each cause where there is something. Returns how many. */
+/* Advises what people can do: one piece for each cause where there is something. Returns how
+ * many. */
 uint32_t story_advise(const struct story *story, const struct story_facts *facts,
                       struct story_advice out[STORY_ADVICE]);
