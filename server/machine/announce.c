@@ -11,9 +11,9 @@
 
 /* ---- announced saves ---- */
 
-/* How far ahead a save is announced: so far that no rank is there before it hears of it. Each
- * time that one had passed the step all the same, twice as far, so that it ends whatever a step
- * takes. */
+/* Returns how far ahead a save is announced: so far that no rank is there before it hears of it.
+ * After each save whose step a rank had passed all the same it is twice as far, so that this ends
+ * whatever a step takes. */
 static uint64_t lead_steps(const struct machine *m)
 {
     uint64_t steps = 2;
@@ -22,7 +22,7 @@ static uint64_t lead_steps(const struct machine *m)
     return steps << (m->due.passes < MACHINE_PASSES_MAX ? m->due.passes : MACHINE_PASSES_MAX);
 }
 
-/* Since this generation began, or the coordinator started. */
+/* True if a rank was heard since this generation began, or the coordinator started. */
 static bool is_anybody_heard(const struct machine *m)
 {
     bool heard = false;
@@ -31,9 +31,9 @@ static bool is_anybody_heard(const struct machine *m)
     return heard;
 }
 
-/* Where workers are by now: what they said last is up to some seconds old. Before the first word of
- * them after a start it is a low guess, which they mend: who has passed a step says so; one that is
- * beyond the steps that they repeat might come long after. */
+/* Returns where workers are by now: what they said last is up to some seconds old. Before their
+ * first word after a start it is a low guess, which they mend: a worker that has passed a step says
+ * so. A step beyond those that they repeat might come long after. */
 static uint64_t step_by_now(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -73,7 +73,8 @@ bool machine_forget_announced(struct machine *m, uint64_t step, bool *out_exit)
     return found;
 }
 
-/* The one that gives its place to an exit: of those that only save, that of the lowest step. */
+/* Returns the announced save that gives its place to an exit: of those that only save, that of the
+ * lowest step. */
 static int least_needed(const struct machine *m)
 {
     int found = -1;
@@ -133,7 +134,8 @@ int64_t machine_interval_ms(const struct machine *m)
     return m->due.interval_ms > 0 ? m->due.interval_ms : INTERVAL_FIRST_MS;
 }
 
-/* When the next one is announced: as long before its time as workers need to hear of it. */
+/* Returns when the next save is announced: as long before its time as workers need to hear of
+ * it. */
 static int64_t announce_at(const struct machine *m)
 {
     int64_t interval = machine_interval_ms(m);
@@ -141,8 +143,9 @@ static int64_t announce_at(const struct machine *m)
     return m->due.from + interval - (lead < interval / 2 ? lead : interval / 2);
 }
 
-/* From when on no save is under way; INT64_MAX: one is. Of one that is being dropped a while is
- * waited for, not until the last rank has said that its file is gone: what it said may be lost. */
+/* Returns from when on no save is under way; INT64_MAX: one is. For a save that is being dropped
+ * only a while is waited, not until the last rank has said that its file is gone: that message may
+ * be lost. */
 static int64_t free_at(const struct machine *m)
 {
     int64_t at = 0;
@@ -164,7 +167,7 @@ static bool may_announce(const struct machine *m)
            m->intent == MACHINE_INTENT_NONE && is_anybody_heard(m);
 }
 
-/* When the next one is announced, if one may be. */
+/* Returns when the next save is announced, if one may be. */
 static int64_t next_at(const struct machine *m)
 {
     const int64_t due = announce_at(m), free = free_at(m);
@@ -250,7 +253,7 @@ static void decide_interval(struct machine_turn *t)
         m->failures, (double)facts.trained_ms / 1e3, facts.nodes, interval_mtbf_ms(&facts) / 1e3);
 }
 
-/* Of moving weight: 3 in 10 for the new one. */
+/* Returns a moving average: the new value weighs 3 in 10. */
 static int64_t average(int64_t old, int64_t new)
 {
     return old == 0 ? new : old + (new - old) * 3 / 10;
@@ -347,7 +350,7 @@ struct machine_awaited machine_await_save(const struct machine *m)
     return awaited;
 }
 
-/* One is announced, or under way. */
+/* True if a save is announced, or under way. */
 static bool save_comes(const struct machine *m)
 {
     bool comes = false;

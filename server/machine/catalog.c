@@ -91,8 +91,8 @@ bool machine_in_chain(struct machine *m, const struct machine_ckpt *of,
     return false;
 }
 
-/* Its own suspicion and what is set aside are all that counts: whatever else is being read, or set
- * aside, changes nothing about what a generation would restore. */
+/* A checkpoint's own suspicion, and what is set aside, are all that counts: whatever else is being
+ * read, or set aside, changes nothing about what a generation would restore. */
 bool machine_damage_pending(struct machine *m)
 {
     struct machine_ckpt *restored = machine_ckpt_at(m, m->restore.step, m->restore.generation);

@@ -370,7 +370,7 @@ static bool decode_shunned(const json_t *root, struct machine *m)
                       COUNT(shun_fields));
 }
 
-/* Who holds copies of another number of ranks than there are. */
+/* The ranks that hold copies of another number of ranks than there are. */
 static bool decode_holders(const json_t *root, struct machine *m)
 {
     const json_t *in = json_object_get(root, "holders");

@@ -18,7 +18,7 @@
 
 #define COPIES_PER_RANK 16 /* of two generations, own ones and those kept for a peer */
 
-/* A generation starts there, and not from a folder of the store. */
+/* Has the generation start from that step, and not from a folder of the store. */
 static void start_at(struct machine *m, uint64_t step)
 {
     m->restore.step = step;
@@ -37,7 +37,7 @@ static bool same_state(const struct machine_copy *a, const struct machine_copy *
     return a->generation == b->generation && a->step == b->step && a->size == b->size;
 }
 
-/* That share of the state of which `like` is one. */
+/* Returns rank's share of the state of which `like` is one, or NULL. */
 static struct machine_copy *find_share(struct machine *m, const struct machine_copy *like,
                                        uint32_t rank)
 {
@@ -49,17 +49,19 @@ static struct machine_copy *find_share(struct machine *m, const struct machine_c
     return NULL;
 }
 
-/* Every rank of it said its pins and they are the job's. A generation whose workers began while the
- * coordinator was away may have trained on other data, and then died: nobody would know. */
+/* True if every rank of that generation said its pins and they are the job's. A generation whose
+ * workers began while the coordinator was away may have trained on other data, and then died:
+ * nobody would know. */
 static bool has_run(const struct machine *m, uint32_t generation)
 {
     uint32_t age = m->generation - generation;
     return age < 64 && (m->ran >> age & 1);
 }
 
-/* Of no use: copies of a generation that was given up, never ran or never was, and of a step that
- * is not beyond the store's checkpoint. Nor is the job's last step: it is trained again, so that it
- * is saved. How many ranks took them is all the same: each reads what it holds. */
+/* True if the copy can be used. Copies are of no use if their generation was given up, never ran or
+ * never was, or if their step is not beyond the store's checkpoint. The job's last step is of no
+ * use, either: it is trained again, so that it is saved. The number of ranks that took them doesn't
+ * matter: each reads what it holds. */
 static bool is_usable(const struct machine *m, const struct machine_copy *copy)
 {
     return copy->size <= LIMIT_RANKS && copy->rank < copy->size && copy->generation > 0 &&
@@ -68,7 +70,7 @@ static bool is_usable(const struct machine *m, const struct machine_copy *copy)
            (m->total_steps == 0 || copy->step < m->total_steps);
 }
 
-/* For those of a generation of so many ranks, or of this one. */
+/* Makes room for the copies of a generation of so many ranks, or of this one. */
 static bool has_room(struct machine *m, uint32_t size)
 {
     const size_t most = (size_t)(size > m->size ? size : m->size) * COPIES_PER_RANK;
@@ -122,7 +124,8 @@ void machine_memory_forget(struct machine *m)
     m->restore.memory_step = 0;
 }
 
-/* By step, then generation, then the number of shares, which one generation has but one of. */
+/* Compares by step, then generation, then the number of shares, which one generation has but one
+ * of. */
 static bool is_newer(const struct machine_copy *a, const struct machine_copy *b)
 {
     if (a->step != b->step)
@@ -178,8 +181,8 @@ uint32_t machine_memory_holder(const struct machine *m, uint32_t share)
     return m->restore.holders ? m->restore.holders[share] : m->ranks[share].holder;
 }
 
-/* It is the generation's before, of whose workers the pins were compared, and what the rank is to
- * have. */
+/* True if the rank's state can be gone on from. It is of an earlier generation, whose workers' pins
+ * were compared, and is what the rank is to have. */
 static bool is_live(const struct machine *m, uint32_t rank)
 {
     const struct machine_kept *kept = &m->ranks[rank].kept;
@@ -195,7 +198,8 @@ static bool has_live(const struct machine *m, uint32_t rank, uint64_t step, uint
            kept->part < (parts == 0 ? 1 : parts);
 }
 
-/* Where ranks own parts of the state, or each has its stage's, all of them are there. */
+/* True if the workers with that step have all of the state: all parts, if ranks own parts of it or
+ * each has its stage's. */
 static bool are_all_there(const struct machine *m, uint64_t step, uint32_t parts)
 {
     bool there[LIMIT_RANKS] = { false };
@@ -210,8 +214,8 @@ static bool are_all_there(const struct machine *m, uint64_t step, uint32_t parts
     return parts == 0 ? found > 0 : found == parts;
 }
 
-/* The newest step whose state workers of this generation have, alone or together; of a step in as
- * few parts as they have it. */
+/* Finds the newest step whose state workers of this generation have, alone or together, and the
+ * fewest parts in which they have it. */
 static bool find_live(const struct machine *m, uint64_t *out_step, uint32_t *out_parts)
 {
     bool found = false;
@@ -228,7 +232,8 @@ static bool find_live(const struct machine *m, uint64_t *out_step, uint32_t *out
     return found;
 }
 
-/* From workers that have it. Copies stay where they are until there are newer ones. */
+/* Goes on from the workers that have the state. Copies stay where they are until there are newer
+ * ones. */
 static void go_on_live(struct machine_turn *t, uint64_t step, uint32_t parts)
 {
     struct machine *m = t->m;

@@ -43,8 +43,8 @@ bool machine_unsuspect(struct machine *m, const char *node)
     return dropped;
 }
 
-/* Its memory or its way to the store may be bad: the next workers go elsewhere, if there is
- * room. Of too many the oldest is forgotten. */
+/* Suspects the node: its memory or its way to the store may be bad, so the next workers go
+ * elsewhere, if there is room. If there are too many, the oldest is forgotten. */
 static void suspect_node(struct machine *m, const char *node)
 {
     for (uint32_t i = 0; i < m->suspect_count; i++) {
@@ -60,7 +60,7 @@ static void suspect_node(struct machine *m, const char *node)
     m->dirty = true;
 }
 
-/* One of the suspected ones reads well; once all of them do, it was the node. */
+/* Called when a suspected checkpoint reads well; once all of them do, the node was the cause. */
 static void clear_suspicion(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -86,8 +86,8 @@ static void clear_suspicion(struct machine_turn *t)
         m->cause.kind == MACHINE_FAULT_STORE ? "could not read it" : "reported damage");
 }
 
-/* The bytes that read badly may be those of the parent: it is read, too, and is nobody's base until
- * then. */
+/* Suspects the parent: the bytes that read badly may be its own. It is read, too, and is nobody's
+ * base until then. */
 static void suspect_parent(struct machine_turn *t, const struct machine_ckpt *ckpt)
 {
     struct machine_ckpt *parent = machine_chain_next(t->m, ckpt);
@@ -135,7 +135,7 @@ static bool is_damage(enum status st)
 
 /* ---- what the ranks read back ---- */
 
-/* That it is, or NULL. */
+/* Returns the checkpoint of that step if the ranks are reading it back, or NULL. */
 static struct machine_ckpt *read_back_of(struct machine *m, uint64_t step, uint32_t generation)
 {
     const struct machine_read_back *it = &m->read_back;
@@ -144,7 +144,8 @@ static struct machine_ckpt *read_back_of(struct machine *m, uint64_t step, uint3
                : machine_ckpt_at(m, step, generation);
 }
 
-/* It is good once every rank has said so and nothing is disputed. */
+/* Marks the checkpoint as read back once every rank has said that its part is good and nothing is
+ * disputed. */
 static void count_readers(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
@@ -175,7 +176,7 @@ void machine_on_read_back(struct machine_turn *t)
         rank->read_bytes = said->bytes;
     if (!said->done)
         return;
-    /* A rank stops at the first bad file: of more than one it hasn't read the others. */
+    /* A rank stops at the first bad file: if it had more than one, it hasn't read the others. */
     bool damaged = is_damage(said->status) && said->shard < ckpt->shards &&
                    ckpt->shards <= m->size && machine_reader_of(m, said->shard) == t->ev->rank;
     if (said->status != ST_OK && !damaged) {
@@ -196,7 +197,7 @@ void machine_on_read_back(struct machine_turn *t)
     count_readers(t, ckpt);
 }
 
-/* The disputed file was read here. true: it is damaged. */
+/* Takes the coordinator's reading of the disputed file. true: it is damaged. */
 static bool settle_dispute(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -223,7 +224,7 @@ static bool settle_dispute(struct machine_turn *t)
     return false;
 }
 
-/* The answer says that it is damaged. */
+/* Sets aside a checkpoint that the answer says is damaged. */
 static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
@@ -248,7 +249,7 @@ static void set_aside_damaged(struct machine_turn *t, struct machine_ckpt *ckpt)
 
 /* ---- what the coordinator reads ---- */
 
-/* It couldn't be read, which says nothing of its bytes. */
+/* Waits after a reading that failed, which says nothing of the bytes. */
 static void wait_for_store(struct machine_turn *t)
 {
     const struct machine_answer *answer = &t->ev->answer;
@@ -264,8 +265,8 @@ static bool is_suspected(struct machine *m, const struct machine_ckpt *ckpt)
     return m->damage_suspected && machine_in_chain(m, restored_ckpt(m), ckpt);
 }
 
-/* The one file was read that a worker couldn't restore from. That it is good doesn't make the
- * checkpoint one that was read back. */
+/* Takes the reading of the one file that a worker couldn't restore from. If it is good, the
+ * checkpoint does not count as read back by that. */
 static void settle_file(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     const enum status st = t->ev->answer.status;
@@ -332,7 +333,7 @@ void machine_on_verify_done(struct machine_turn *t)
     set_aside_damaged(t, ckpt);
 }
 
-/* As many as a turn has room for; the others with the answers. */
+/* Asks for as many as a turn has room for; the others follow with the answers. */
 static void ask_to_set_aside(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -426,7 +427,7 @@ void machine_catalog_resume(struct machine_turn *t)
         }
     }
     ask_to_set_aside(t);
-    /* Whatever was read before is not what the suspicion asks for. */
+    /* What was read before is not what the suspicion asks for. */
     for (struct machine_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
          c = machine_chain_next(m, c)) {
         c->verified = false;

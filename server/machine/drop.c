@@ -64,7 +64,7 @@ void machine_send_done(struct machine_turn *t, uint64_t step, uint32_t rank, boo
     act->committed = committed;
 }
 
-/* In a free place, or in that of the one that was over first; -1: all are busy. */
+/* Puts a save in a free place, or in that of the one that was over first; -1: all are busy. */
 int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_state state)
 {
     struct machine *m = t->m;
@@ -92,7 +92,7 @@ int machine_save_new(struct machine_turn *t, uint64_t step, enum machine_save_st
 
 /* ---- dropping ---- */
 
-/* As far as is known, or may be. */
+/* True if the rank has a file there, as far as is known, or may have one. */
 static bool may_have_file(const struct machine_rank *rank, int index)
 {
     uint8_t flags = rank->save_flags[index];
@@ -100,7 +100,7 @@ static bool may_have_file(const struct machine_rank *rank, int index)
            !(flags & MACHINE_RANK_REMOVED);
 }
 
-/* The folder goes once no rank can have a file there. */
+/* Asks for the folder's removal once no rank can have a file there. */
 void machine_save_remove(struct machine_turn *t, int index)
 {
     struct machine *m = t->m;
@@ -162,13 +162,13 @@ void machine_on_drop_done(struct machine_turn *t)
         m->saves[index].retry_at = t->now + machine_retry_ms(++m->saves[index].tries);
         return;
     }
-    /* A folder that stays hinders nobody: the next try has another. What was the last step, or
-     * announced, is saved again. */
+    /* A folder that stays hinders nobody: the next try has another. The last step, or an announced
+     * one, is saved again. */
     machine_save_set_state(t, &m->saves[index], MACHINE_SAVE_DROPPED);
     m->saves[index].retry_at = t->now + machine_retry_ms(m->saves[index].tries);
 }
 
-/* The store lets none of them go on. */
+/* True if every rank holds on to its file: the store lets none of them go on. */
 static bool every_rank_holds_on(const struct machine *m, int index)
 {
     bool every = true;
@@ -179,9 +179,9 @@ static bool every_rank_holds_on(const struct machine *m, int index)
     return every;
 }
 
-/* A rank doesn't say that its file of a dropped save is gone. It may still be writing it, so this
- * generation must not save the step again. Where it has to, it ends; but where no rank says it, the
- * store hangs for all, and all wait. */
+/* Called when a rank doesn't say that its file of a dropped save is gone. It may still be writing,
+ * so this generation must not save the step again. If it has to, the generation ends; but if no
+ * rank says it, the store hangs for all, and all wait. */
 static void give_up_on(struct machine_turn *t, int index)
 {
     struct machine *m = t->m;
@@ -211,7 +211,7 @@ static void give_up_on(struct machine_turn *t, int index)
     }
 }
 
-/* How long ranks have for saying that their files are gone. */
+/* Returns how long ranks have for saying that their files are gone. */
 static int64_t patience_ms(const struct machine *m, int index)
 {
     for (uint32_t i = 0; i < m->size; i++) {
@@ -316,8 +316,8 @@ void machine_on_save_failed(struct machine_turn *t)
 
 /* ---- no room, no store ---- */
 
-/* Nothing but the checkpoint is lost: training goes on, and the next save that is due is a new try.
- * The last one of a job, or before a pause, is tried again by the workers themselves. */
+/* Only the checkpoint is lost: training goes on, and the next save that is due is a new try. The
+ * last save of a job, or before a pause, is tried again by the workers themselves. */
 void machine_save_refuse(struct machine_turn *t, int index, const char *why)
 {
     struct machine *m = t->m;
@@ -388,7 +388,7 @@ void machine_room_again(struct machine_turn *t, uint64_t step)
  *   - A worker of a generation that is over may still write, cut off somewhere: none of it counts.
  */
 
-/* Generations before it are over; 0: not now. */
+/* Returns the generation before which all are over; 0: not now. */
 static uint32_t over_before(const struct machine *m)
 {
     if (machine_state_final(m->state))
@@ -435,8 +435,8 @@ void machine_sweep_again(struct machine_turn *t)
     t->m->sweep_failed = false;
 }
 
-/* What is left, by a failure or for being too much, goes with the next commit; of a job that ended,
- * with the coordinator's next start. */
+/* Folders that are left, by a failure or for being too many, go with the next commit, or, if the
+ * job has ended, with the coordinator's next start. */
 void machine_on_sweep_done(struct machine_turn *t)
 {
     struct machine *m = t->m;

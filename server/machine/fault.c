@@ -1,4 +1,4 @@
-/* What the kinds of failures mean, and how long is waited after them. */
+/* The kinds of failures and their meaning, and how long is waited after them. */
 #include "server/machine/internal.h"
 
 const char *machine_fault_name(enum machine_fault_kind kind)
@@ -138,7 +138,7 @@ bool machine_fault_outlived(const struct machine_fault *fault)
     return false;
 }
 
-/* States differ, not lanes; false: one can't be told from the other. */
+/* True if the fault says that states differ, not lanes; false: one can't be told from the other. */
 static bool is_of_states(const struct machine *m, const struct machine_fault *fault)
 {
     const uint64_t within = m->config.states_audited;
@@ -159,7 +159,8 @@ bool machine_is_barren(const struct machine *m)
     return m->budget.barren > MACHINE_BARREN_MAX;
 }
 
-/* With up to a quarter more, by job and generation: jobs that failed together come back apart. */
+/* Adds up to a quarter, by job and generation, so that jobs that failed together come back
+ * apart. */
 int64_t machine_backoff_ms(const struct machine *m)
 {
     if (m->budget.streak <= 1)

@@ -37,7 +37,7 @@ void machine_set_aside(struct machine_turn *t, struct machine_ckpt *ckpt, const 
     machine_ask_store(t, MACHINE_TASK_QUARANTINE, ckpt->step, ckpt->generation);
 }
 
-/* Ascending: what is read through an orphan is one, too. */
+/* Looks at them in ascending order: what is read through an orphan is one, too. */
 void machine_drop_orphans(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -66,7 +66,7 @@ uint32_t machine_reader_of(const struct machine *m, uint32_t shard)
     return (uint32_t)(((uint64_t)shard + 1) % m->size);
 }
 
-/* Half of the time between the last two, so that it is over before the next. */
+/* Returns half of the time between the last two saves, so that the read is over before the next. */
 int64_t machine_spread_ms(const struct machine *m, const struct machine_ckpt *ckpt)
 {
     const struct machine_ckpt *before = ckpt > m->catalog ? ckpt - 1 : NULL;
@@ -96,8 +96,8 @@ static bool rests(const struct machine *m)
     return machine_state_final(m->state) || m->state == MACHINE_PAUSED;
 }
 
-/* Those who train read it. While they leave, and at rest, the coordinator does, as it does where
- * they could not; while they form it waits. */
+/* Has the checkpoint read: by the ranks while they train. While they leave, and at rest, the
+ * coordinator reads, as it does if the ranks could not; while they form it waits. */
 static void read_back(struct machine_turn *t, struct machine_ckpt *ckpt)
 {
     struct machine *m = t->m;
@@ -163,7 +163,7 @@ void machine_read_back_tick(struct machine_turn *t)
 
 /* ---- what stays ---- */
 
-/* Higher is better; NaN: not known, never among the best. */
+/* Returns a checkpoint's merit: higher is better; NaN: not known, never among the best. */
 static double merit(const struct machine *m, const struct machine_ckpt *ckpt)
 {
     switch (m->config.best_metric) {
@@ -179,7 +179,7 @@ static double merit(const struct machine *m, const struct machine_ckpt *ckpt)
     return (double)NAN;
 }
 
-/* The keep_best best ones; of equals the newer one is better. */
+/* Marks the keep_best best ones; of equals the newer one is better. */
 static void mark_best(struct machine *m)
 {
     for (uint64_t n = 0; n < m->config.keep_best; n++) {
@@ -198,8 +198,8 @@ static void mark_best(struct machine *m)
 }
 
 /*
- * What is wrong in later ones, and not seen yet, is not in the newest one that is beyond doubt:
- * that stays, and the first one after it, to be the next. A job's last step ends with an audit.
+ * Keeps the newest checkpoint that is beyond doubt, as errors not seen yet may be in later ones,
+ * and the first one after it, to be the next. A job's last step ends with an audit.
  */
 static void keep_audited(struct machine *m)
 {
@@ -224,7 +224,7 @@ static void keep_audited(struct machine *m)
         next->kept = true;
 }
 
-/* Sets `kept` of those that a rule names; not yet of those that they are read through. */
+/* Sets `kept` of the checkpoints that a rule names; not yet of those that they are read through. */
 static void mark_kept(struct machine *m, uint64_t last)
 {
     uint64_t good = 0;
@@ -245,7 +245,7 @@ static void mark_kept(struct machine *m, uint64_t last)
     keep_audited(m);
 }
 
-/* What ckpt is read through stays as long as ckpt does. */
+/* Keeps what ckpt is read through as long as ckpt. */
 static void keep_parent(struct machine *m, const struct machine_ckpt *ckpt)
 {
     struct machine_ckpt *parent = machine_chain_next(m, ckpt);
@@ -283,8 +283,8 @@ static bool remove_unkept(struct machine_turn *t, const struct machine_ckpt *rea
     return left;
 }
 
-/* How many of the last stay. Where the store has no room for the next save, the one that it would
- * push out goes beforehand. */
+/* Returns how many of the last stay. If the store has no room for the next save, the one that it
+ * would push out goes beforehand. */
 static uint64_t count_last(const struct machine *m)
 {
     uint64_t good = 0;
@@ -322,8 +322,8 @@ void machine_retain(struct machine_turn *t)
 
 /* ---- the next one ---- */
 
-/* The newest that was read back. None, so that the next is whole, where that one is read through
- * too many already, and for a job's last one. */
+/* Returns the newest one that was read back. NULL, so that the next save is whole: that one is read
+ * through too many already, or this is the job's last save. */
 const struct machine_ckpt *machine_choose_base(struct machine *m, uint64_t step)
 {
     if (!m->config.delta || m->base_refused || (m->total_steps > 0 && step >= m->total_steps))

@@ -1,6 +1,7 @@
 /*
- * The floor of the machine, which all its files stand on: actions, the reason that people see, what
- * a state means, where the seconds went, and how a generation or the job ends.
+ * The lowest layer of the machine, which all its files use: actions, the reason that people see,
+ * what a state means. It also accounts for where the seconds went, and ends a generation or the
+ * job.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -266,14 +267,14 @@ enum machine_state machine_intended(enum machine_intent intent)
 
 /* ---- silence ---- */
 
-/* Of a session without a word: longer than its agent may be silent. */
+/* How long a session may be open without a message: longer than its agent may be silent. */
 int64_t machine_mute_ms(const struct machine *m)
 {
     const int64_t twice = 2 * m->config.silent_ms;
     return twice > MACHINE_SESSION_MS ? twice : MACHINE_SESSION_MS;
 }
 
-/* For a lost session to come back: where there are thousands, each waits for its turn. */
+/* How long a lost session has to come back: where there are thousands, each waits for its turn. */
 int64_t machine_session_ms(const struct machine *m)
 {
     return machine_mute_ms(m) + m->config.spread_ms;
@@ -284,7 +285,7 @@ bool machine_is_silent(const struct machine_turn *t, const struct machine_rank *
     return rank->agent >= MACHINE_AGENT_SILENT && t->now - rank->heard_at >= t->m->config.silent_ms;
 }
 
-/* Without having been seen to be: no other trainer gets its slot until it was. */
+/* Counts a rank as gone that nobody saw go: no other trainer gets its slot until somebody did. */
 void machine_count_as_gone(struct machine_turn *t, uint32_t rank)
 {
     machine_rank_gone(t->m, rank);
@@ -375,7 +376,7 @@ static enum recovery_part part_of_now(const struct machine *m)
     return machine_alive(m) ? RECOVERY_END : RECOVERY_WAIT;
 }
 
-/* Nobody waits for a job that is paused, or over. */
+/* True while time is booked for the recovery: nobody waits for a job that is paused, or over. */
 static bool is_booked(const struct machine *m)
 {
     return recovery_open(&m->recovery) && m->state != MACHINE_PAUSED &&
@@ -410,7 +411,7 @@ void machine_recovery_mend(struct machine *m)
                    blamed ? m->ranks[cause->rank].node : "", cause->phase, cause->message);
 }
 
-/* Steps of which nobody heard before the workers' last words. */
+/* Takes the steps into account of which nobody heard before the workers' last words. */
 static void hear_last_words(struct machine *m)
 {
     for (uint32_t i = 0; i < m->size; i++) {
@@ -433,7 +434,7 @@ void machine_recovery_fail(struct machine_turn *t, int64_t detect_ms)
     machine_recovery_mend(m);
 }
 
-/* One that failed has its record. */
+/* Ends a generation's record, or begins one; a generation that failed has its own already. */
 void machine_recovery_end(struct machine_turn *t, enum machine_state to)
 {
     struct machine *m = t->m;
@@ -454,7 +455,7 @@ void machine_recovery_form(struct machine_turn *t)
     m->recoveries++;
 }
 
-/* A rank has finished what had been finished before. */
+/* True if a rank has finished what had been finished before. */
 static bool is_caught_up(const struct machine *m)
 {
     bool caught_up = false;
@@ -492,8 +493,8 @@ void machine_recovery_tick(struct machine_turn *t)
     }
 }
 
-/* The time without a coordinator is of what was going on. Only of steps that are repeated nobody
- * knows until a worker says where it is. */
+/* Books the time without a coordinator for what was going on. Whether steps were repeated in it,
+ * nobody knows until a worker says where it is. */
 void machine_recovery_resume(struct machine_turn *t)
 {
     struct machine *m = t->m;

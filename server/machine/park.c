@@ -32,15 +32,16 @@
 
 /* ---- whether ---- */
 
-/* It named itself, or its silence did. One that others accuse of a broken connection only may be as
- * good as they are. */
+/* True if the rank is to blame by its own report, or by its silence. A rank that others accuse of a
+ * broken connection only may be as good as they are. */
 static bool is_culprit(const struct machine_fault *fault, uint32_t rank)
 {
     return fault->rank == rank && fault->kind != MACHINE_FAULT_COMMUNICATION &&
            fault->kind != MACHINE_FAULT_NONE;
 }
 
-/* A newcomer that doesn't fit (its pins, its data, what it lacks): that is not the survivors'. */
+/* True if a newcomer doesn't fit (its pins, its data, what it lacks): the survivors are not to
+ * blame. */
 static bool is_of_newcomer(const struct machine *m, const struct machine_fault *fault)
 {
     const bool unfit = fault->kind == MACHINE_FAULT_PINS || fault->kind == MACHINE_FAULT_DATA ||
@@ -48,7 +49,7 @@ static bool is_of_newcomer(const struct machine *m, const struct machine_fault *
     return unfit && fault->rank < m->size && m->ranks[fault->rank].birth == m->generation;
 }
 
-/* Not to be kept. */
+/* True if the rank is not to be kept. */
 static bool is_to_go(const struct machine *m, const struct machine_fault *fault, uint32_t rank)
 {
     return is_culprit(fault, rank) || m->ranks[rank].differs;
@@ -69,7 +70,8 @@ static bool may_park(const struct machine *m, const struct machine_fault *fault)
     return false;
 }
 
-/* For the step thread to come to where it looks: some steps, where they take long. */
+/* Returns the time for the step thread to come to where it looks: that of some steps, if they take
+ * long. */
 static int64_t park_ms(const struct machine *m)
 {
     const double steps = MACHINE_PARK_STEPS * m->usual_step_ms;
@@ -77,7 +79,7 @@ static int64_t park_ms(const struct machine *m)
     return ms > MACHINE_PARK_MS ? ms : MACHINE_PARK_MS;
 }
 
-/* Its node leaves, so all were to save and leave: those that go on still are. */
+/* True if a node leaves, so that all were to save and leave: those that go on are still to. */
 static bool is_moving(const struct machine *m)
 {
     bool moves = m->due.moves;
@@ -113,7 +115,7 @@ static void park(struct machine_turn *t, const struct machine_fault *fault)
     machine_act(t, MACHINE_ACT_PARK);
 }
 
-/* Nobody of the generation goes on, but spares may take their places. */
+/* True if nobody of the generation goes on, but spares may take their places. */
 static bool spares_stay(const struct machine *m, enum machine_state to,
                         const struct machine_fault *fault)
 {
@@ -135,7 +137,8 @@ void machine_end_or_park(struct machine_turn *t, enum machine_state to,
     }
 }
 
-/* The store has it: its folder, what is to be checked or published, what is to be removed. */
+/* True if the store is working on the save: its folder, what is to be checked or published, what is
+ * to be removed. */
 static bool is_at_store(const struct machine_save *save)
 {
     return save->state != MACHINE_SAVE_COLLECTING && machine_save_busy(save);
@@ -169,7 +172,7 @@ void machine_park_all(struct machine_turn *t)
 
 void machine_park_but(struct machine_turn *t, uint32_t rank)
 {
-    /* As who is to blame goes; there is no other use of it. */
+    /* The rank goes like one that is to blame; the fault has no other use. */
     const struct machine_fault goes = { .kind = MACHINE_FAULT_PROCESS, .rank = rank };
     park(t, &goes);
 }
@@ -214,14 +217,14 @@ void machine_keep(struct machine_turn *t)
         CHECK(m->ranks[i].gone || m->ranks[i].parked);
 }
 
-/* Those that go on, and spares that can take a seat. */
+/* Counts the workers that go on, and spares that can take a seat. */
 static uint32_t count_there(const struct machine *m)
 {
     return (machine_keeps(m) ? m->size - m->gone_count : 0) + machine_spares_ready(m);
 }
 
-/* Places for newcomers. Spares that start, and workers that were ended and are not gone, have
- * theirs for a while. */
+/* Counts places for newcomers. Spares that start, and workers that were ended and are not gone,
+ * have theirs for a while. */
 static uint32_t count_room(const struct machine *m)
 {
     uint32_t taken = 0;
@@ -274,7 +277,8 @@ bool machine_is_vacated(const struct machine *m)
     return m->state == MACHINE_PLACING && there < m->config.min;
 }
 
-/* Its seat is as it was, its part in the generation that comes has not begun. */
+/* Resets a kept rank: its seat is as it was, its part in the generation that comes has not
+ * begun. */
 static void regroup(struct machine_turn *t, struct machine_rank *rank)
 {
     struct machine_rank kept = { .slot = rank->slot,

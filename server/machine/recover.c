@@ -41,7 +41,7 @@
 
 /* ---- the first cause ---- */
 
-/* It lacks what the job needs (files, a device's module). */
+/* True if the rank lacks what the job needs (files, a device's module). */
 static bool is_lacking(const struct machine *m, const struct machine_fault *fault)
 {
     return fault->kind == MACHINE_FAULT_USER && fault->of_node && fault->rank < m->size;
@@ -83,7 +83,7 @@ void machine_window_tick(struct machine_turn *t)
 
 /* ---- policy ---- */
 
-/* What failed before the last progress counts no more. */
+/* Starts counts anew if there was progress: failures before it count no more. */
 static void begin_count(struct machine *m, const struct machine_fault *fault)
 {
     if (m->progressed || m->committed) {
@@ -101,7 +101,7 @@ static void begin_count(struct machine *m, const struct machine_fault *fault)
         m->first_cause = *fault;
 }
 
-/* In the job's counters: failures in a row, at the same place, and since the last progress. */
+/* Counts the failure: in a row, at the same place, and since the last progress. */
 static void count_failure(struct machine *m, const struct machine_fault *fault)
 {
     bool waits = fault->waits || fault->kind == MACHINE_FAULT_PINS ||
@@ -141,7 +141,7 @@ static void give_up(struct machine_turn *t, const struct machine_fault *cause, c
     machine_end_generation(t, MACHINE_FAILED, false);
 }
 
-/* How many steps right before this one are left out. */
+/* Counts the steps right before this one that are left out. */
 static uint32_t skips_before(const struct machine *m, uint64_t step)
 {
     uint32_t row = 0;
@@ -156,8 +156,8 @@ static uint32_t skips_before(const struct machine *m, uint64_t step)
     return row;
 }
 
-/* Other samples don't help: it is the weights, or the learning rate. So it is the user's to mend,
- * whatever was tried. */
+/* Gives up: other samples don't help, as the weights or the learning rate are the cause. So it is
+ * the user's to mend, whatever was tried. */
 static void give_up_diverged(struct machine_turn *t, const struct machine_fault *fault,
                              uint32_t row)
 {
@@ -172,7 +172,7 @@ static void give_up_diverged(struct machine_turn *t, const struct machine_fault 
     give_up(t, cause, "");
 }
 
-/* true: the job was given up. */
+/* Has the step computed once more, or left out. true: the job was given up. */
 static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
@@ -205,8 +205,8 @@ static bool recompute_or_skip(struct machine_turn *t, const struct machine_fault
     return false;
 }
 
-/* Two ranks computed different bits: from before that, without who is known to be wrong. true: the
- * job was given up. */
+/* Goes back, as two ranks computed different bits: to before that, without the rank that is known
+ * to be wrong. true: the job was given up. */
 static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
@@ -240,13 +240,14 @@ static bool go_back(struct machine_turn *t, const struct machine_fault *fault)
 /* ---- nodes ---- */
 
 enum verdict {
-    VERDICT_OPEN,     /* nothing says that it is the node's */
-    VERDICT_NODE,     /* the node's, until the job fails elsewhere, too: it isn't counted */
+    VERDICT_OPEN,     /* nothing says that the fault is the node's */
+    VERDICT_NODE,     /* the node is at fault until the job fails elsewhere, too: it isn't
+                       * counted */
     VERDICT_AGAIN,    /* on the same node again, as there was no other */
-    VERDICT_REPEATED, /* the same elsewhere before: it is the job's */
+    VERDICT_REPEATED, /* it failed so elsewhere before: the fault is the job's */
 };
 
-/* Whose fault it is; the job keeps away from the node, whatever comes out. */
+/* Judges whether the node is at fault; the job keeps away from it, whatever comes out. */
 static enum verdict judge_node(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
@@ -265,7 +266,7 @@ static enum verdict judge_node(struct machine_turn *t, const struct machine_faul
     return added ? VERDICT_NODE : VERDICT_AGAIN;
 }
 
-/* The nodes whose pins differ, each once. */
+/* Names the nodes whose pins differ, each once. */
 static void name_differing(const struct machine *m, char *out, size_t capacity)
 {
     size_t used = 0;
@@ -316,7 +317,7 @@ void machine_pins_tick(struct machine_turn *t)
     machine_fail(t, &best);
 }
 
-/* The time since the last progress was no training: it went until somebody noticed. How long. */
+/* Books the time since the last progress as lost until the failure was noticed; returns it. */
 static int64_t account_detection(struct machine *m, int64_t now)
 {
     int64_t detect = now - (m->progress_at > m->started_at ? m->progress_at : m->started_at);
@@ -330,8 +331,8 @@ static int64_t account_detection(struct machine *m, int64_t now)
     return moved;
 }
 
-/* What people asked of it holds. But a job that ends for good, or whose time is over, has to save
- * first what it trained: it recovers for that. */
+/* Returns where the job goes: where people asked it to. But a job that ends for good, or whose time
+ * is over, recovers, to save first what it trained. */
 static enum machine_state state_after(const struct machine *m)
 {
     bool saves_first = m->intent == MACHINE_INTENT_FINISH || m->intent == MACHINE_INTENT_STOP;
@@ -352,7 +353,7 @@ static void tell_recovering(struct machine_turn *t, int64_t delay_ms)
     }
 }
 
-/* What it counts, and for whom. */
+/* Weighs the failure: what it counts, and against whom. */
 static void weigh_failure(struct machine_turn *t, const struct machine_fault *fault)
 {
     struct machine *m = t->m;
@@ -373,8 +374,8 @@ static void weigh_failure(struct machine_turn *t, const struct machine_fault *fa
     }
 }
 
-/* Other nodes are taken where there is room; else the data are looked at again after the delay that
- * this returns, for somebody is about to put them back. */
+/* Leaves the node whose data differ, if there is room elsewhere. Else the data are looked at again
+ * after the delay that this returns, for somebody is about to put them back. */
 static int64_t leave_data(struct machine_turn *t, const struct machine_fault *fault, int64_t delay)
 {
     struct machine *m = t->m;
@@ -407,10 +408,10 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     bool forming = m->state == MACHINE_FORMING;
     if (forming && copy.kind == MACHINE_FAULT_COMMUNICATION)
         copy.kind = MACHINE_FAULT_FORMATION;
-    /* The store is waited for, however long it is away; so is a node that doesn't see it. */
+    /* The job waits for a store that is away, or that only this node doesn't see, without end. */
     bool restoring =
         forming && copy.kind == MACHINE_FAULT_STORE && strcmp(copy.phase, "restore") == 0;
-    /* On one machine it isn't the network. */
+    /* If all ranks are on one machine, the network is not the cause. */
     const bool between = (copy.kind == MACHINE_FAULT_FORMATION && !copy.waits) ||
                          copy.kind == MACHINE_FAULT_COMMUNICATION;
     copy.outside = copy.outside || restoring || (between && machine_spans(m));
@@ -469,7 +470,8 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     machine_end_or_park(t, to, fault);
 }
 
-/* It is no failure of the job, by which it may have been given up. */
+/* Gives back what the failure took of the budget, by which the job may have been given up: it
+ * wasn't the job's. */
 static void give_budget_back(struct machine_turn *t, const struct machine_fault *was)
 {
     struct machine *m = t->m;
@@ -484,7 +486,7 @@ static void give_budget_back(struct machine_turn *t, const struct machine_fault 
     m->retry_at = t->now + machine_backoff_ms(m);
 }
 
-/* The cause of the generation's end is another one than was seen first. */
+/* Replaces the cause of the generation's end by another one than was seen first. */
 static void mend_cause(struct machine_turn *t, const struct machine_fault *cause)
 {
     struct machine *m = t->m;
@@ -515,7 +517,7 @@ void machine_node_was_lost(struct machine_turn *t, uint32_t rank)
     mend_cause(t, &cause);
 }
 
-/* It was seen as something else: that wasn't the job's. */
+/* Explains a failure, seen as something else at first, by a broken path: it wasn't the job's. */
 static void explain_by_path(struct machine_turn *t, const char *message)
 {
     struct machine *m = t->m;
@@ -534,7 +536,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
     m->retry_at = t->now;
 }
 
-/* What stands still across it gets nowhere any more; what gets on is left alone. */
+/* Ends a generation that stands still across the path; one that gets on is left alone. */
 void machine_on_path(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -558,7 +560,7 @@ void machine_on_path(struct machine_turn *t)
     machine_fail(t, &fault);
 }
 
-/* No other node could take the job, so what failed is the job's, too, for all that can be known. */
+/* Called when no other node could take the job: as far as can be known, the job is at fault. */
 void machine_on_nowhere(struct machine_turn *t)
 {
     struct machine *m = t->m;

@@ -30,7 +30,7 @@
 
 /* ---- seats ---- */
 
-/* To be started for the generation that comes: it has a slot. */
+/* True if the worker is to be started for the generation that comes: it has a slot. */
 static bool is_born(const struct machine *m, const struct machine_rank *rank)
 {
     return rank->gone && rank->birth > m->generation;
@@ -49,7 +49,7 @@ static bool can_sit(const struct machine *m, uint32_t index)
     return is_born(m, rank) || (!rank->gone && rank->parked && !rank->ended);
 }
 
-/* Of those that have no seat yet; MACHINE_ALL_RANKS: none is left. */
+/* Returns the next one that could sit and has no seat yet; MACHINE_ALL_RANKS: none is left. */
 static uint32_t find_next(const struct machine *m)
 {
     for (uint32_t i = m->size; i < m->count; i++) {
@@ -64,7 +64,7 @@ static bool is_vacant(const struct machine *m, uint32_t index)
     return m->ranks[index].gone && !is_born(m, &m->ranks[index]);
 }
 
-/* Whoever is kept stays in its seat, and so do those that are born into one. */
+/* Fills vacant seats. Whoever is kept stays in its seat, and so do those that are born into one. */
 static void fill_vacant(struct machine *m)
 {
     uint32_t taken = 0;
@@ -79,14 +79,14 @@ static void fill_vacant(struct machine *m)
     }
 }
 
-/* It is there, with a whole state, and that of the other is older, or none. */
+/* True if `one` is there with a whole state, and that of `other` is older, or none. */
 static bool has_more(const struct machine_rank *one, const struct machine_rank *other)
 {
     const uint64_t theirs = !other->gone && other->kept.whole ? other->kept.step + 1 : 0;
     return !one->gone && one->kept.whole && one->kept.step + 1 > theirs;
 }
 
-/* What nobody has taken is no seat any more; the order stays. */
+/* Drops the seats that nobody has taken; the order stays. */
 static void close_up(struct machine *m)
 {
     uint32_t taken = 0;
@@ -100,7 +100,8 @@ static void close_up(struct machine *m)
     m->size = taken;
 }
 
-/* Of those that are too many one may have what none of the others has: it stays for another one. */
+/* When workers are too many, keeps the one with the newest whole state: it is swapped with one that
+ * stays and has an older state. */
 static void keep_newest(struct machine *m)
 {
     uint32_t newest = 0, least = 0;
@@ -144,8 +145,8 @@ static void seat_in_order(struct machine_turn *t)
 struct seating {
     uint32_t stages, widths[LIMIT_STAGES];
     uint32_t stage[PLACES_MAX]; /* that the worker of a place has the state of; NO_STAGE: none */
-    bool kept[PLACES_MAX];      /* it had a seat */
-    bool taken[PLACES_MAX];     /* it has one now: */
+    bool kept[PLACES_MAX];      /* the worker had a seat */
+    bool taken[PLACES_MAX];     /* the worker has one now: */
     uint32_t seated, place[LIMIT_RANKS], seat_stage[LIMIT_RANKS];
     uint64_t step; /* the newest that is there of every stage; 0: none is */
 };
@@ -195,7 +196,8 @@ bool machine_has_stage(const struct machine *m, uint32_t rank)
     return parts_of(kept) == machine_stages(m) && kept->part == m->ranks[rank].stage;
 }
 
-/* As it said; else, as it was to have. before: stages of the generation that ended. */
+/* Returns the stage whose state the worker has, as it said; else the one that it was to have.
+ * before: stages of the generation that ended. */
 static uint32_t stage_of(const struct machine_rank *rank, uint32_t before, uint32_t stages)
 {
     if (rank->gone)
@@ -205,7 +207,8 @@ static uint32_t stage_of(const struct machine_rank *rank, uint32_t before, uint3
     return parts == stages && part < stages ? part : NO_STAGE;
 }
 
-/* Who could sit, what they have, and how wide the stages are with as many of them as are wanted. */
+/* Counts who could sit and what they have, and finds how wide the stages are with as many as are
+ * wanted. */
 static void count_comers(const struct machine *m, struct seating *out)
 {
     uint32_t there[LIMIT_STAGES] = { 0 }, comers = 0;
@@ -257,8 +260,8 @@ static void find_step(const struct machine *m, struct seating *s)
     }
 }
 
-/* Of those that have that stage's state one that has it of the step that all have, else the newest;
- * MACHINE_ALL_RANKS: none is left. */
+/* Finds a worker with that stage's state: one that has it of the step that all have, else the
+ * newest; MACHINE_ALL_RANKS: none is left. */
 static uint32_t find_of_stage(const struct machine *m, const struct seating *s, uint32_t stage)
 {
     uint32_t best = MACHINE_ALL_RANKS;
@@ -273,7 +276,7 @@ static uint32_t find_of_stage(const struct machine *m, const struct seating *s, 
     return best;
 }
 
-/* Whoever is left: those that run first. */
+/* Finds one of those that are left; those that run come first. */
 static uint32_t find_any(const struct machine *m, const struct seating *s)
 {
     uint32_t any = MACHINE_ALL_RANKS;
@@ -285,7 +288,7 @@ static uint32_t find_any(const struct machine *m, const struct seating *s)
     return any;
 }
 
-/* Those that stay in their stages, then the others into what is left of the seats. */
+/* Seats those that stay in their stages, then the others in what is left of the seats. */
 static void choose_seats(const struct machine *m, struct seating *s)
 {
     uint32_t first[LIMIT_STAGES], filled[LIMIT_STAGES] = { 0 };
@@ -371,14 +374,14 @@ static bool may_resize(const struct machine *m)
            m->intent == MACHINE_INTENT_NONE && m->window_until == 0 && !leaves(m);
 }
 
-/* A spare that was never ready: none waits for it to take a seat. */
+/* True of a spare that was never ready: nobody waits for it to take a seat. */
 static bool is_starting(const struct machine *m, uint32_t index)
 {
     return index >= m->size && !m->ranks[index].parked;
 }
 
-/* Nobody who is to park, or to take a seat, is away: after a restart of the coordinator they come
- * back first. */
+/* True if nobody who is to park, or to take a seat, is away: after a restart of the coordinator
+ * they come back first. */
 static bool are_all_heard(const struct machine *m)
 {
     const uint32_t end = m->size < m->config.ranks ? m->count : m->size;
@@ -395,14 +398,15 @@ bool machine_may_regroup(const struct machine *m)
     return may_resize(m) && are_all_heard(m);
 }
 
-/* Some are ready, none is on its way, and with so many the job may go on. */
+/* True if some spares are ready, none is on its way, and with so many the job may go on. */
 static bool is_none_awaited(const struct machine *m)
 {
     const uint32_t ready = machine_spares_ready(m);
     return ready > 0 && ready == machine_spares_live(m) && m->size + ready >= m->config.min;
 }
 
-/* Those that are missing are all ready, or those are that find a slot. */
+/* True if all missing workers are ready; or no more slots are free, and the job may go on with the
+ * ready ones. */
 static bool has_enough(const struct machine *m, int64_t now)
 {
     if (m->size + machine_spares_ready(m) >= m->config.ranks)
@@ -410,15 +414,15 @@ static bool has_enough(const struct machine *m, int64_t now)
     return is_none_awaited(m) && now - m->spares.ready_at >= RESIZE_WAIT_MS;
 }
 
-/* With so many workers there are other stages than now. */
+/* True if the model is cut into other stages with so many workers than now. */
 static bool is_cut_anew(const struct machine *m, uint32_t workers)
 {
     const struct layout_wish wish = wish_of(m);
     return m->config.stages > 1 && layout_wish_stages(&wish, workers) != machine_stages(m);
 }
 
-/* With so many workers those who stay don't have all of the state: the part of one who leaves is
- * its own, and what workers of a stage have then goes to no other one (rank_may_keep in
+/* True if those who stay, with so many workers, don't have all of the state. The part of one who
+ * leaves is its own, and what workers of a stage have then goes to no other one (rank_may_keep in
  * trainer/program). */
 static bool is_left_behind(const struct machine *m, uint32_t workers)
 {
@@ -427,7 +431,7 @@ static bool is_left_behind(const struct machine *m, uint32_t workers)
     return m->config.owns && workers < m->size;
 }
 
-/* Why all save first; NULL: they needn't. */
+/* Returns why all save first; NULL: they needn't. */
 static const char *why_save(const struct machine *m, uint32_t workers)
 {
     if (is_cut_anew(m, workers))

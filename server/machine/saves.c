@@ -32,8 +32,8 @@ static void send_folder(struct machine_turn *t, int index, uint32_t rank, bool t
     act->there = there;
 }
 
-/* The number of this try, journalled before the folder that is named after it is asked for. What
- * was asked of the store before may happen as late as it likes: in other folders. */
+/* Takes the number of this try, journalled before the folder that is named after it is asked for.
+ * What was asked of the store before may happen as late as it likes: in other folders. */
 static uint32_t take_try(struct machine *m, uint64_t step)
 {
     m->dirty = true;
@@ -43,7 +43,7 @@ static uint32_t take_try(struct machine *m, uint64_t step)
     return 0;
 }
 
-/* It begins: from now on it has a base, and the next one by time is counted. */
+/* Opens a save: from now on it has a base, and the next one by time is counted. */
 static void open_save(struct machine_turn *t, struct machine_save *save)
 {
     const struct machine_ckpt *base = machine_choose_base(t->m, save->step);
@@ -107,7 +107,8 @@ static void drop_outdated(struct machine_turn *t, uint32_t rank, uint64_t step)
     }
 }
 
-/* The save of that step, perhaps a new one; -1: there is none for this rank, which was answered. */
+/* Finds the save of that step, perhaps a new one; -1: there is none for this rank, which was
+ * answered. */
 static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
 {
     struct machine *m = t->m;
@@ -135,7 +136,7 @@ static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
     return index;
 }
 
-/* A rank begins a save that is dropped. */
+/* Handles a rank that begins a save which is dropped. */
 static void begin_dropped(struct machine_turn *t, int index, uint32_t rank)
 {
     struct machine_save *save = &t->m->saves[index];
@@ -229,7 +230,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Of the slowest rank; of processor time the sum. */
+/* Notes the times of the slowest rank, and the sum of processor time. */
 static void note_times(struct machine_save *save, const struct machine_report *report)
 {
     struct machine_save_times *times = &save->times;
@@ -241,7 +242,8 @@ static void note_times(struct machine_save *save, const struct machine_report *r
     times->sync_us = larger(times->sync_us, report->times.sync_us);
 }
 
-/* It comes again until its rank hears what became of the save, and once more with last words. */
+/* A report comes again until its rank hears what became of the save, and once more with last
+ * words. */
 void machine_on_save_report(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -265,7 +267,7 @@ void machine_on_save_report(struct machine_turn *t)
         check_save(t, index);
 }
 
-/* Some rank was beyond that step before it heard that it was to be saved. */
+/* Drops the save of a step that some rank had passed before it heard that it was to be saved. */
 static void drop_passed(struct machine_turn *t, uint64_t step, bool exit)
 {
     struct machine *m = t->m;
@@ -345,7 +347,7 @@ void machine_on_check_done(struct machine_turn *t)
     machine_save_drop(t, index, t->ev->answer.message, !reported);
 }
 
-/* A commit may be what the job's end waits for, or the end of this generation. */
+/* Called after a commit, which the job's end, or the end of this generation, may wait for. */
 static void after_commit(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
@@ -367,7 +369,8 @@ static void after_commit(struct machine_turn *t, uint64_t step)
     machine_end_generation(t, machine_intended(m->intent), true);
 }
 
-/* What it took; of one that another coordinator began, not all of that is known. */
+/* Returns the times that the save took; of a save that another coordinator began, not all of that
+ * is known. */
 static struct machine_save_times times_of(const struct machine_turn *t,
                                           const struct machine_save *save)
 {
@@ -509,7 +512,7 @@ void machine_load_save(struct machine *m, const struct machine_save *row)
         if (m->saves[i].state != MACHINE_SAVE_FREE)
             continue;
         m->saves[i] = *row;
-        /* Who began it is not journalled: everybody may have a file there. */
+        /* The journal doesn't have which ranks began it: each may have a file there. */
         for (uint32_t r = 0; r < m->size; r++)
             m->ranks[r].save_flags[i] = MACHINE_RANK_BEGUN | MACHINE_RANK_ASSUMED;
         return;

@@ -1,13 +1,13 @@
 /*
- * Spares: workers that have no part in the generation, and are there to take one. How many, which
- * numbers, and how they go; what becomes of one is in turn/spares.c.
+ * Spares: workers that have no part in the generation, and are there to take one. This file has how
+ * many there are, their numbers, and how they go; turn/spares.c has what becomes of one.
  */
 #include "common/check.h"
 #include "server/machine/internal.h"
 
 /* ---- how many ---- */
 
-/* Those that stay. */
+/* Counts the spares that are not ending. */
 uint32_t machine_spares_staying(const struct machine *m)
 {
     uint32_t staying = 0;
@@ -73,7 +73,7 @@ uint32_t machine_find_number(const struct machine *m, uint32_t number, uint32_t 
     return MACHINE_ALL_RANKS;
 }
 
-/* Those that are to be started have one, too. */
+/* True if no worker has that number; workers that are to be started have one, too. */
 static bool is_free(const struct machine *m, uint32_t number)
 {
     bool taken = false;
@@ -84,7 +84,7 @@ static bool is_free(const struct machine *m, uint32_t number)
     return !taken;
 }
 
-/* Of one that is free: of one generation none is given twice before all were. */
+/* Returns a free number; none is given twice in one generation before all were. */
 uint32_t machine_new_number(struct machine *m, uint32_t wanted)
 {
     if (wanted != MACHINE_ALL_RANKS && is_free(m, wanted))
@@ -133,7 +133,7 @@ void machine_end_generation(struct machine_turn *t, enum machine_state to, bool 
     machine_dismiss_spares(t);
 }
 
-/* Told so at the end of the turn, when who was moved is known to be where it is. */
+/* The worker is told so at the end of the turn, when who was moved is known to be where it is. */
 void machine_let_go(struct machine_turn *t, uint32_t index)
 {
     struct machine_rank *rank = &t->m->ranks[index];

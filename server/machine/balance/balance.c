@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 
-/* That one is through with in step_us; none carries less than one. */
+/* Returns the lanes that one worker is through with in step_us; none carries less than one. */
 static uint64_t lanes_within(uint32_t us, uint64_t step_us)
 {
     const uint64_t lanes = step_us / us;

@@ -63,7 +63,7 @@ static uint32_t order_culprit(const struct hang_order *order)
     return holds_up ? order->behind : HANG_NOBODY;
 }
 
-/* The one by which there is a culprit; NULL: none. */
+/* Returns the order by which there is a culprit; NULL: none. */
 static const struct hang_order *find_order(const struct hang *hang)
 {
     if (order_culprit(&hang->collectives) != HANG_NOBODY)
@@ -83,7 +83,7 @@ uint32_t hang_culprit(const struct hang *hang)
     return order != NULL ? order_culprit(order) : HANG_NOBODY;
 }
 
-/* "rank 3 waits", "ranks 0, 1 and 3 wait", "ranks 0, 1, 2, 3 and 996 more wait". */
+/* Writes "rank 3 waits", "ranks 0, 1 and 3 wait", "ranks 0, 1, 2, 3 and 996 more wait". */
 static void name_waiting(const struct hang_order *order, char *out, size_t capacity)
 {
     const uint32_t count = order->waiting_count;

@@ -1,6 +1,6 @@
 /*
- * The roof of the machine: one event, past the fence to its handler, and what is looked at after
- * every event; a new job, and one that was read from the journal.
+ * The top layer of the machine: one event, past the fence to its handler, and the checks that
+ * follow every event. It also makes new jobs, and resumes those that were read from the journal.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -75,10 +75,11 @@ static void close_generation(struct machine_turn *t)
     if (waits && machine_saves_busy(m))
         return;
     enum machine_state to = m->ending.to;
-    /* What was committed while the generation ended may have been the last step. */
+    /* A save that was committed while the generation ended may have been of the last step. */
     if (to != MACHINE_KILLED && machine_final_committed(m))
         to = MACHINE_SUCCEEDED;
-    /* Or it was, but was read back meanwhile, and is damaged: on from the one before. */
+    /* The last step's checkpoint may have been read back meanwhile and found damaged: the job goes
+     * on from the one before. */
     bool lost =
         m->total_steps > 0 && m->intent != MACHINE_INTENT_FINISH && !machine_final_committed(m);
     if (to == MACHINE_SUCCEEDED && lost)
@@ -103,7 +104,7 @@ static void close_generation(struct machine_turn *t)
     machine_rest(t, to);
 }
 
-/* After every event. */
+/* Called after every event. */
 static void end_turn(struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -142,9 +143,9 @@ static void on_note(struct machine_turn *t)
     machine_tell(t, t->ev->note.what, "%s", t->ev->note.message);
 }
 
-/* A fault that blames nobody is its reporter's; but who reports that communication failed says that
- * it was another one, who computes something else than another one doesn't know, and a sum that
- * isn't finite is everybody's. */
+/* Reports a fault. If it names no rank, its reporter is blamed. Three kinds blame nobody: failed
+ * communication (another rank failed), different bits (either rank may be wrong), and a sum that
+ * isn't finite (all ranks share it). */
 static void report_fault(struct machine_turn *t, const struct machine_fault *reported)
 {
     struct machine_fault fault = *reported;
@@ -155,7 +156,8 @@ static void report_fault(struct machine_turn *t, const struct machine_fault *rep
     machine_report_fault(t, &fault);
 }
 
-/* SIGKILL and its like, which we didn't send: somebody or something outside did. */
+/* True if the process was killed by SIGKILL or its like, which we didn't send: somebody or
+ * something outside did. */
 static bool is_outside(const struct machine_exited *exited)
 {
     bool killed =
@@ -204,8 +206,8 @@ static void on_exited(struct machine_turn *t)
     machine_report_fault(t, &fault);
 }
 
-/* Ranks of a job without a known end leave by themselves once it is over; the job is done when
- * all of them did. (Others end by their last commit.) */
+/* Ranks of a job without a known end leave by themselves once it is over; the job is done when all
+ * of them did. (Other jobs end by their last commit.) */
 static void on_finished(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -283,7 +285,8 @@ static void on_progress(struct machine_turn *t)
     machine_note_progress(t, &t->m->ranks[t->ev->rank]);
 }
 
-/* The path of a save, or of a checkpoint, has no room: the job can't save what it trains. */
+/* Fails the job, as the path of a save, or of a checkpoint, is too long: the job can't save what it
+ * trains. */
 static void fail_by_path(struct machine_turn *t)
 {
     struct machine_fault fault = { .kind = MACHINE_FAULT_USER,
@@ -314,8 +317,8 @@ static void on_store(struct machine_turn *t)
 
 /* ---- dispatch ---- */
 
-/* Who sends it decides what is checked first: agents and trainers may be of an older generation,
- * and a trainer that sends anything is not silent. */
+/* The sender of an event, which decides what is checked first: agents and trainers may be of an
+ * older generation, and a trainer that sends anything is not silent. */
 enum sender { CORE, FLEET, TRAINER };
 
 static const struct {
@@ -351,8 +354,9 @@ static const struct {
     [MACHINE_EV_PARKED] = { TRAINER, machine_on_parked },
 };
 
-/* What agents and trainers of another generation say changes nothing (invariant 2); nor does what
- * was under way from those that are gone, once the generation is over and others are kept. */
+/* True if an event changes nothing: agents and trainers of another generation said it (invariant
+ * 2). The same holds for what was under way from workers that are gone, once the generation is over
+ * and others are kept. */
 static bool is_fenced(const struct machine *m, const struct machine_event *ev)
 {
     if (ev->kind >= MACHINE_EV_FIRST_ASK || events[ev->kind].sender == CORE)
@@ -361,8 +365,9 @@ static bool is_fenced(const struct machine *m, const struct machine_event *ev)
            (machine_holds(m) && m->ranks[ev->rank].gone);
 }
 
-/* The rules of silence are about all ranks. What a trainer says is a sign of life and makes none of
- * them true, and thousands of these come in a second: they are looked at now and then. */
+/* True if the rules of silence, which are about all ranks, are to be checked. A trainer's message
+ * is a sign of life and makes none of them true, and thousands of these come in a second: they are
+ * checked now and then. */
 static bool looks_at_all(const struct machine *m, const struct machine_event *event)
 {
     return event->kind >= MACHINE_EV_FIRST_ASK || events[event->kind].sender != TRAINER ||

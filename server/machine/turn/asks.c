@@ -1,5 +1,5 @@
-/* What people ask: of a job to pause, resume, stop, be killed, save; of all jobs to drain; of a
- * checkpoint to be removed or read. */
+/* The requests of people: to a job to pause, resume, stop, be killed, save; to all jobs to drain;
+ * to a checkpoint to be removed or read. */
 #include "common/check.h"
 #include "server/machine/internal.h"
 
@@ -8,21 +8,21 @@ const char *machine_asker(const char *by)
     return by ? by : "the user";
 }
 
-/* What is asked goes into the job's history before what comes of it. */
+/* Adds the request to the job's history, before what comes of it. */
 static void tell_asked(struct machine_turn *t, const char *what)
 {
     machine_tell(t, what, "asked by %s", machine_asker(t->ev->by));
 }
 
-/* It changes where the job goes: repeating it is not worth telling. */
+/* True if the request changes where the job goes: repeating it is not worth telling. */
 static bool is_news(const struct machine *m, enum machine_intent intent, enum machine_state to)
 {
     const bool ends = machine_state_final(m->state) || machine_state_final(m->ending.to);
     return !ends && m->state != to && m->ending.to != to && m->intent != intent;
 }
 
-/* A job that waits for its next generation comes to rest: at once, or when those are gone that were
- * kept for it. */
+/* Brings a job to rest that waits for its next generation: at once, or when those are gone that
+ * were kept for it. */
 static void end_or_rest(struct machine_turn *t, enum machine_state to)
 {
     if (machine_holds(t->m)) {
@@ -32,7 +32,7 @@ static void end_or_rest(struct machine_turn *t, enum machine_state to)
     }
 }
 
-/* Its trainers are to save and leave, if there are any, and the job to go to `to`. */
+/* Has the job's trainers, if there are any, save and leave, and the job go to `to`. */
 static enum status ask_to_leave(struct machine_turn *t, enum machine_intent intent,
                                 enum machine_state to)
 {
@@ -152,8 +152,8 @@ static enum status ask_stop(struct machine_turn *t)
     return ask_to_leave(t, MACHINE_INTENT_STOP, MACHINE_STOPPED);
 }
 
-/* Where a drained job goes. What was asked of it before holds, also where the coordinator goes down
- * before that is done. */
+/* Returns where a drained job goes. A request that came before holds, also if the coordinator goes
+ * down before that is done. */
 static enum machine_state drained_state(const struct machine *m)
 {
     bool goes_on = m->ending.to == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_STOP;
@@ -175,7 +175,8 @@ static enum status ask_drain(struct machine_turn *t)
     return ask_to_leave(t, MACHINE_INTENT_DRAIN, MACHINE_QUEUED);
 }
 
-/* A stop that has not saved yet is to save first what was trained, as after a crash. */
+/* Ends the trainers. A stop that has not saved yet is to save first what was trained, as after a
+ * crash. */
 static enum status ask_drain_now(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -191,8 +192,8 @@ static enum status ask_drain_now(struct machine_turn *t)
     return ST_OK;
 }
 
-/* Refused: the one that the job would go on from, unless its store is away; and one that others are
- * read through, or may be. */
+/* Removes a checkpoint. Refused is the one that the job would go on from, unless its store is away,
+ * and one that others are read through, or may be. */
 static enum status ask_remove_ckpt(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -221,7 +222,8 @@ static enum status ask_remove_ckpt(struct machine_turn *t)
     return ST_NOT_FOUND;
 }
 
-/* What is damaged is set aside already; what is being removed is none any more. */
+/* Has a checkpoint read. A damaged one is set aside already; one that is being removed is none any
+ * more. */
 static enum status ask_check_ckpt(struct machine_turn *t)
 {
     struct machine_ckpt *ckpt =

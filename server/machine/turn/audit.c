@@ -15,7 +15,7 @@
 #define TELL_MS 600000 /* between two events that say that audits passed */
 #define STEPS   8      /* sure grows by so many parts of what audits need: each is journalled */
 
-/* Lanes of the worker that has the most. */
+/* Returns the lanes of the worker that has the most. */
 static uint64_t largest_share(const struct machine *m)
 {
     CHECK(m->size > 0);
@@ -25,15 +25,16 @@ static uint64_t largest_share(const struct machine *m)
     return m->config.shares == MACHINE_SHARES_FILE ? m->config.lanes : most; /* as the file says */
 }
 
-/* A round of audits takes a step for each lane of a worker, at least. */
+/* Returns within how many steps an error shows: a round of audits takes a step for each lane of a
+ * worker, at least. */
 static uint64_t audited_within(const struct machine *m)
 {
     const uint64_t rounds = m->config.lanes_audited > 0 ? 2 * largest_share(m) : 0;
     return m->config.audited == 0 || m->config.audited > rounds ? m->config.audited : rounds;
 }
 
-/* In this generation each lane of each worker was looked at after that step. One that ended before
- * that leaves its steps in doubt, whoever goes on with them. */
+/* Notes that each lane of each worker was audited in this generation after that step. A generation
+ * that ended before that leaves its steps in doubt, whoever goes on with them. */
 static void note_sure(struct machine *m, uint64_t step)
 {
     const uint64_t within = audited_within(m);

@@ -10,7 +10,7 @@
 
 #define STAGES_BYTES 160
 
-/* " in 2 stages of 2, 1"; "": of a job that is no pipeline. */
+/* Prints " in 2 stages of 2, 1"; "": the job is no pipeline. */
 static void print_stages(const struct machine *m, char out[STAGES_BYTES])
 {
     uint32_t widths[LIMIT_STAGES];
@@ -104,7 +104,8 @@ static void form_generation(struct machine_turn *t)
     machine_act(t, MACHINE_ACT_START);
 }
 
-/* A seat stays in its stage until all are dealt anew: a spare that comes before gets its plan. */
+/* Gives a slot to a rank. The rank keeps its pipeline stage until all are dealt anew: a spare that
+ * starts earlier is prepared for it. */
 static void give_slot(struct machine_turn *t, uint32_t index, uint32_t slot)
 {
     struct machine *m = t->m;
@@ -118,7 +119,8 @@ static void give_slot(struct machine_turn *t, uint32_t index, uint32_t slot)
     machine_text(m->ranks[index].node, sizeof m->ranks[index].node, t->ev->placed.nodes[slot]);
 }
 
-/* To those whose seats are vacant, then to more; those of an earlier placing were given back. */
+/* Gives slots to ranks that are vacant, then to more; slots of an earlier placing were given
+ * back. */
 static void give_slots(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -154,7 +156,7 @@ void machine_on_placed(struct machine_turn *t)
     machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
-/* Nothing can be written there, now or later. */
+/* Fails the job, as nothing can be written to its store, now or later. */
 static void give_up_store(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -189,7 +191,7 @@ void machine_on_probed(struct machine_turn *t)
     }
     machine_note_away(t);
     machine_unplace(t);
-    /* Of a store that was good before, anything may pass. */
+    /* If the store was good before, any of these may pass. */
     const enum status st = t->ev->answer.status;
     const bool refused = st == ST_REFUSED || st == ST_INVALID;
     if ((refused && m->generation == 0) || st == ST_TOO_LONG) {
@@ -200,7 +202,7 @@ void machine_on_probed(struct machine_turn *t)
     machine_set_reason(m, "waits for the checkpoint store: %s", t->ev->answer.message);
 }
 
-/* Once all ranks said hello. */
+/* Sends the assignments once all ranks said hello. */
 static void send_assignments(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -224,7 +226,8 @@ static void send_assignments(struct machine_turn *t)
     }
 }
 
-/* What became of saves while the rank, or the coordinator, was away; and what is announced. */
+/* Tells a rank what became of saves while it, or the coordinator, was away, and which are
+ * announced. */
 static void tell_saves(struct machine_turn *t, uint32_t rank)
 {
     struct machine *m = t->m;
@@ -254,7 +257,7 @@ static void tell_saves(struct machine_turn *t, uint32_t rank)
     }
 }
 
-/* Its session was lost while it parks, or waits. */
+/* Handles the hello of a worker whose session was lost while it parks, or waits. */
 static void meet_parked(struct machine_turn *t)
 {
     if (t->ev->hello.attached && t->ev->hello.parked) {
@@ -288,7 +291,7 @@ void machine_on_hello(struct machine_turn *t)
     if (!t->ev->hello.attached) {
         machine_copies_hear(t);
         if (again && rank->assigned) {
-            /* Its assignment was lost with the session. */
+            /* The assignment was lost with the session. */
             machine_act(t, MACHINE_ACT_ASSIGN)->rank = t->ev->rank;
         } else if (m->state == MACHINE_FORMING) {
             send_assignments(t);
@@ -342,7 +345,7 @@ void machine_enter_running(struct machine_turn *t)
         machine_announce(t, false); /* two attempts without a commit: save early */
 }
 
-/* It would train on for another number of steps than the others, or than before. */
+/* True if the rank would train for another number of steps than the others, or than before. */
 static bool steps_differ(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -354,7 +357,7 @@ static bool steps_differ(const struct machine_turn *t)
            (m->total_steps != ready->total_steps || m->steps_per_epoch != ready->steps_per_epoch);
 }
 
-/* The rank's data are not the job's. */
+/* Refuses a rank whose data are not the job's. */
 static void refuse_data(struct machine_turn *t, const char *difference)
 {
     struct machine_fault fault = { .kind = MACHINE_FAULT_DATA, .rank = t->ev->rank };

@@ -47,7 +47,7 @@
 
 /* ---- windows ---- */
 
-/* What each rank takes for a lane; 0: it isn't known. */
+/* The time that each rank takes for a lane; 0: it isn't known. */
 struct speeds {
     uint32_t us[LIMIT_RANKS], lanes[LIMIT_RANKS];
     uint32_t count;
@@ -88,7 +88,7 @@ void machine_note_timed(struct machine_turn *t, struct machine_rank *rank)
     rank->timed = said->timed;
 }
 
-/* All have told of it. */
+/* True if all have reported on the whole window. */
 static bool is_whole(const struct machine *m, int64_t now)
 {
     if (now - m->balance.window_at < WINDOW_MS)
@@ -112,7 +112,7 @@ static uint32_t each(uint64_t us, uint64_t n)
     return one > 0 ? (uint32_t)one : 1;
 }
 
-/* since: over the worse ones but the first; else over this one. */
+/* Measures the speeds over this window; since: over the worse windows but the first. */
 static void measure(const struct machine *m, bool since, struct speeds *out)
 {
     out->count = m->size;
@@ -125,7 +125,7 @@ static void measure(const struct machine *m, bool since, struct speeds *out)
     }
 }
 
-/* So it was for long enough, in steps and in time. */
+/* True if it was so for long enough, in steps and in time. */
 static bool lasts(const struct machine *m, uint32_t windows, uint64_t from, bool first)
 {
     const uint64_t steps = m->ranks[0].timed.steps - from;
@@ -133,7 +133,7 @@ static bool lasts(const struct machine *m, uint32_t windows, uint64_t from, bool
                  : windows >= SLOW_WINDOWS && steps >= SLOW_STEPS;
 }
 
-/* MACHINE_ALL_RANKS: none is. */
+/* Returns the slow rank; MACHINE_ALL_RANKS: none is. */
 static uint32_t find_slow(const struct speeds *speeds)
 {
     const uint64_t median = balance_median(speeds->us, speeds->count);
@@ -143,13 +143,13 @@ static uint32_t find_slow(const struct speeds *speeds)
     return speeds->us[slow] * 100ULL > median * (100 + SLOW_PERCENT) ? slow : MACHINE_ALL_RANKS;
 }
 
-/* Of a step, by more than noise. */
+/* True if a step that takes `us` is faster than one of now_us, by more than noise. */
 static bool is_faster(uint64_t us, uint64_t now_us)
 {
     return us * 100 <= now_us * (100 - GAIN_PERCENT);
 }
 
-/* Of a step, in microseconds; 0: not worth it. */
+/* Returns what a step would gain by the best spread, in microseconds; 0: it isn't worth it. */
 static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
 {
     uint32_t best[LIMIT_RANKS];
@@ -159,8 +159,8 @@ static uint64_t gain_us(const struct machine *m, const struct speeds *speeds)
     return is_faster(best_us, now_us) ? now_us - best_us : 0;
 }
 
-/* What was measured since the first of the worse windows would lead to other lanes than this one
- * does. */
+/* True if the speeds measured since the first of the worse windows would lead to other lanes than
+ * those of this window. */
 static bool has_changed(const struct machine *m, const struct speeds *now)
 {
     uint32_t us[LIMIT_RANKS], by_then[LIMIT_RANKS], best[LIMIT_RANKS];
@@ -204,7 +204,7 @@ static void describe_slow(const struct machine *m, const struct speeds *speeds, 
         balance_median(speeds->us, speeds->count) / 1e3);
 }
 
-/* Decided; they park once no save is under way. */
+/* Moves lanes, as was decided: all park once no save is under way. */
 static void move(struct machine_turn *t)
 {
     if (!machine_park_waits(t))
@@ -231,7 +231,7 @@ static void consider(struct machine_turn *t)
 
 /* ---- who stays slow ---- */
 
-/* The others would be faster without it, with all lanes among them. */
+/* True if the others would be faster without the slow one, with all lanes among them. */
 static bool is_useless(const struct machine *m, const struct speeds *speeds, uint32_t slow)
 {
     if (m->size - 1 < m->config.min || m->size - 1 < 1)
@@ -249,7 +249,7 @@ static bool is_useless(const struct machine *m, const struct speeds *speeds, uin
     return is_faster(without_us, with_us) && is_worth(m, with_us - without_us);
 }
 
-/* As fast as half of the others, another one in its seat would be worth it. */
+/* True if another worker in its seat, as fast as half of the others, would be worth the change. */
 static bool is_held_up(const struct machine *m, const struct speeds *speeds, uint32_t slow)
 {
     struct speeds replaced = *speeds;
@@ -275,7 +275,7 @@ static void replace(struct machine_turn *t, const struct speeds *speeds, uint32_
     machine_park_but(t, slow);
 }
 
-/* The others could go on without computing again what only it has all of. */
+/* True if the others could go on without computing again what only the slow one has all of. */
 static bool may_go(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -289,7 +289,7 @@ static bool may_go(struct machine_turn *t)
     return newest != NULL && newest->step >= m->balance.saved_from;
 }
 
-/* true: it was, or is left out, or that waits for a save. */
+/* Watches a worker that stays slow. true: it was replaced or left out, or that waits for a save. */
 static bool watch_slow(struct machine_turn *t, const struct speeds *speeds)
 {
     struct machine *m = t->m;

@@ -2,8 +2,9 @@
 #include "common/check.h"
 #include "server/machine/internal.h"
 
-/* SIGKILL was ordered long ago, the agent is there, and so is the process: it is in the kernel,
- * which waits for a device. It won't run a single instruction of its own any more. */
+/* Tells of a process that SIGKILL, ordered long ago, doesn't end though its agent is there: it is
+ * in the kernel, which waits for a device. It won't run a single instruction of its own any
+ * more. */
 static void tell_undying(struct machine_turn *t, uint32_t index)
 {
     const struct machine_rank *rank = &t->m->ranks[index];
@@ -16,8 +17,8 @@ static void tell_undying(struct machine_turn *t, uint32_t index)
     machine_text(act->message, LIMIT_REASON, "this generation has ended");
 }
 
-/* Trainers that should be leaving are ended when it is time, and counted as gone when nobody will
- * ever say that they are. */
+/* Ends trainers that should have left by now, and counts those as gone of which nobody will ever
+ * say that they are. */
 void machine_watch_ending(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -63,7 +64,7 @@ void machine_watch_ending(struct machine_turn *t)
     }
 }
 
-/* Its session is lost, or silent, for longer than one may be. */
+/* True if the rank's session is lost, or silent, for longer than one may be. */
 static bool is_unheard(const struct machine_turn *t, const struct machine_rank *rank)
 {
     const struct machine *m = t->m;
@@ -73,8 +74,8 @@ static bool is_unheard(const struct machine_turn *t, const struct machine_rank *
     return t->now - since >= machine_session_ms(m);
 }
 
-/* Workers that are kept for the next generation: who is lost is none of them any more, and none is
- * when it doesn't come. */
+/* Watches workers that are kept for the next generation: one that is lost is not kept any longer,
+ * and all are ended if that generation doesn't begin in time. */
 void machine_watch_kept(struct machine_turn *t)
 {
     struct machine *m = t->m;

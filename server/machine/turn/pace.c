@@ -12,7 +12,7 @@
 #define GAPS_FEW  3
 #define STEP_RISE 4 /* a step counts as so many times as long as usual, at most */
 
-/* That of the phase, perhaps a new one; NULL: there are too many phases. */
+/* Finds the pace of the phase, perhaps a new one; NULL: there are too many phases. */
 static struct machine_pace *find_pace(struct machine *m, const char *phase)
 {
     for (int i = 0; i < MACHINE_PHASES_MAX; i++) {
@@ -50,7 +50,7 @@ int64_t machine_hang_ms(const struct machine *m, const char *phase)
     return m->config.hang_ms;
 }
 
-/* All ranks stand still together: that is one observation, not one of each. */
+/* Notes a gap. All ranks stand still together: that is one observation, not one of each. */
 static void note_gap(struct machine *m, const char *phase, int64_t gap_ms, int64_t now)
 {
     struct machine_pace *pace = find_pace(m, phase);
@@ -64,14 +64,15 @@ static void note_gap(struct machine *m, const char *phase, int64_t gap_ms, int64
         pace->count++;
 }
 
-/* The first time there is may be a stall: what is waited for by it is no longer than a hang. */
+/* Returns the most that the first step time counts, as it may be a stall: what is waited for by it
+ * is no longer than a hang. */
 static double first_most(const struct machine *m)
 {
     return (double)m->config.hang_ms / MACHINE_PARK_STEPS;
 }
 
-/* How long steps take, from times that are PACE_MS apart at least: two ranks that tell of two steps
- * a millisecond apart say nothing of it. */
+/* Notes how long steps take, from times that are PACE_MS apart at least: two ranks that report two
+ * steps a millisecond apart say nothing about it. */
 static void note_pace(struct machine *m, int64_t now, uint64_t step)
 {
     if (m->paced_at != 0 && now - m->paced_at < PACE_MS)
@@ -87,8 +88,8 @@ static void note_pace(struct machine *m, int64_t now, uint64_t step)
     m->paced_step = step;
 }
 
-/* The same step, from the same bits, was finite when it was computed again: that was no number's
- * fault but a machine's. */
+/* Notes that a step was finite when it was computed again from the same bits: a machine was at
+ * fault, not the numbers. */
 static void note_finite(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;
@@ -107,7 +108,7 @@ static void note_finite(struct machine_turn *t, uint64_t step)
         machine_act(t, MACHINE_ACT_BLAME)->rank = there;
 }
 
-/* The first rank that finished this step. */
+/* Called for the first rank that finished this step. */
 static void note_step(struct machine_turn *t, uint64_t step)
 {
     struct machine *m = t->m;

@@ -21,7 +21,7 @@
 #include "server/machine/internal.h"
 
 #define BACKOFF_IDLE_MAX_MS 600000 /* two events each time: 300 a day */
-/* One that was ready for so long failed by no fault in starting. */
+/* A spare that was ready for so long failed by no fault in starting. */
 #define READY_STREAK_MS 60000
 
 /* ---- starting ---- */
@@ -62,8 +62,8 @@ void machine_on_spare(struct machine_turn *t)
 
 /* ---- failing ---- */
 
-/* As failures of the job: the second in a row waits 1 s, and so on. Where no seat waits for one,
- * until it is rare in the job's history. */
+/* Sets the wait for the next spare, as for failures of the job: the second in a row waits 1 s, and
+ * so on. If no seat waits for one, the wait grows until the event is rare in the job's history. */
 static void back_off(struct machine_turn *t)
 {
     struct machine_spares *spares = &t->m->spares;
@@ -107,7 +107,8 @@ static void give_up(struct machine_turn *t, uint32_t index, const char *why)
     machine_dismiss(t, index);
 }
 
-/* By the fault of its node: the next one starts elsewhere, if another node could take it. */
+/* Keeps away from a node at fault: the next spare starts elsewhere, if another node could take
+ * it. */
 static void leave_node(struct machine_turn *t, const struct machine_rank *spare,
                        enum machine_fault_kind kind)
 {
@@ -124,7 +125,7 @@ static void on_exited(struct machine_turn *t, const struct machine_rank *spare)
     spare_gone(t, t->ev->rank, t->ev->exited.message);
 }
 
-/* It is not one that the job could go on with: another node may have one. */
+/* Gives up a spare that the job could not go on with: another node may have a better one. */
 static void on_ready(struct machine_turn *t, struct machine_rank *spare)
 {
     struct machine *m = t->m;
@@ -242,7 +243,7 @@ void machine_on_spare_event(struct machine_turn *t)
 
 /* ---- silence ---- */
 
-/* NULL: nothing is wrong with it. */
+/* Returns what is wrong with a spare; NULL: nothing. */
 static const char *trouble_of(const struct machine_turn *t, const struct machine_rank *spare)
 {
     const struct machine *m = t->m;
@@ -277,7 +278,8 @@ static void watch_spare(struct machine_turn *t, uint32_t index)
     }
 }
 
-/* More than there are to be, as fewer workers were asked for: first those that are not ready. */
+/* Ends spares that are too many, as fewer workers were asked for: first those that are not
+ * ready. */
 static void trim(struct machine_turn *t)
 {
     struct machine *m = t->m;

@@ -49,7 +49,8 @@ static void blame(struct machine_turn *t, enum machine_fault_kind kind, uint32_t
     blame_for(t, kind, index, kind != MACHINE_FAULT_HANG, what);
 }
 
-/* A rank of the generation is heard, or is about to be missed: its steps tell of the others. */
+/* True if a rank of the generation is heard, or is about to be missed: its steps tell of the
+ * others. */
 static bool is_one_heard(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -59,8 +60,8 @@ static bool is_one_heard(const struct machine_turn *t)
     return heard;
 }
 
-/* The newest step of any rank, or sign of progress of one that is heard: an evaluation, or a part
- * of a step that takes long. */
+/* Returns when any rank finished its newest step, or when one that is heard made progress: in an
+ * evaluation, or in a part of a step that takes long. */
 static int64_t got_on_at(const struct machine_turn *t)
 {
     const struct machine *m = t->m;
@@ -74,10 +75,11 @@ static int64_t got_on_at(const struct machine_turn *t)
 }
 
 /*
- * Of a rank that is silent with its agent: it lives, and is cut off from us alone. No step is
- * finished without it, so one that others finished just now tells (they say so twice a beat). Where
- * others reach its node, the next step may take its time, the first one as long as a hang; and
- * where nobody else is heard there are no steps to see.
+ * True if a rank that is silent with its agent lives, and is cut off from us alone.
+ *
+ * No step is finished without it, so one that others finished just now tells (they say so twice a
+ * beat). If others reach its node, the next step may take its time, the first one as long as a
+ * hang. If nobody else is heard there are no steps to see.
  */
 static bool is_cut_off(const struct machine_turn *t, const struct machine_rank *rank)
 {
@@ -124,7 +126,8 @@ static void blame_silence(struct machine_turn *t, uint32_t index)
     blame(t, MACHINE_FAULT_NODE, index, what);
 }
 
-/* true: the generation failed. out_held: nothing is known of it, and it isn't judged. */
+/* Watches one rank. true: the generation failed. out_held: nothing is known of the rank, and it
+ * isn't judged. */
 static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
 {
     struct machine *m = t->m;
@@ -186,8 +189,8 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
     return false;
 }
 
-/* It waits for the store: with the save that it leaves after. Of any other save nobody waits for
- * us, nor while ranks write by themselves (COLLECTING). */
+/* True if the rank waits for the store, with the save that it leaves after. With any other save
+ * nobody waits for us, nor while ranks write by themselves (COLLECTING). */
 static bool is_held(const struct machine *m, uint32_t rank)
 {
     for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
@@ -201,8 +204,8 @@ static bool is_held(const struct machine *m, uint32_t rank)
     return false;
 }
 
-/* No rank gets on: the one that hasn't come to where others wait holds them up; where none can be
- * told so, the one that stopped first. */
+/* Called when no rank gets on. The rank that hasn't come to where others wait holds them up; if
+ * none can be named so, the one that stopped first is blamed. */
 static void watch_hang(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -236,7 +239,8 @@ static void watch_hang(struct machine_turn *t)
     blame_for(t, MACHINE_FAULT_HANG, blamed, culprit == HANG_NOBODY && machine_spans(m), why);
 }
 
-/* Once until it gets on. Paths that work change nothing; of a broken one machine_on_path hears. */
+/* Has the paths tried, once until the generation gets on. Paths that work change nothing; of a
+ * broken one machine_on_path hears. */
 static void watch_paths(struct machine_turn *t)
 {
     struct machine *m = t->m;
@@ -249,8 +253,9 @@ static void watch_paths(struct machine_turn *t)
 
 /* ---- saves that collect ---- */
 
-/* So long without a sign of its saver, and a rank counts as stuck at the store: four times the
- * floor of a hang, ten times what saves took, and an fsync of all that it wrote gives no sign. */
+/* Returns for how long a rank's saver may give no sign before the rank counts as stuck at the
+ * store. It is four times the floor of a hang, ten times what saves took, and the time of an fsync
+ * of all that it wrote, which gives no sign. */
 static int64_t stuck_ms(const struct machine *m)
 {
     CHECK(m->size > 0);
@@ -261,8 +266,8 @@ static int64_t stuck_ms(const struct machine *m)
     return limit + share / MACHINE_SLOW_BYTES_MS;
 }
 
-/* The first rank that has no report in, though it came to that step, and gave no sign for `ms`;
- * MACHINE_ALL_RANKS: there is none. */
+/* Returns the first rank that has no report in, though it came to that step, and gave no sign for
+ * `ms`; MACHINE_ALL_RANKS: there is none. */
 static uint32_t find_late(const struct machine_turn *t, int index, int64_t ms)
 {
     const struct machine *m = t->m;
@@ -296,10 +301,12 @@ static void describe_late(const struct machine *m, uint32_t late, int64_t ms,
 }
 
 /*
- * A save of which a rank writes nothing any more can't become a checkpoint. It is dropped, and the
- * next one is a new try: training goes on. Where ranks wait for it, to leave, it depends: if others
- * could write theirs, that rank's node doesn't reach the store, and the generation ends; if nobody
- * could, the store hangs for all, and another generation would be no better: they wait.
+ * Drops a save of which a rank writes nothing any more, as it can't become a checkpoint. The next
+ * one is a new try: training goes on.
+ *
+ * If ranks wait for the save, to leave, it depends. If others could write theirs, that rank's node
+ * doesn't reach the store, and the generation ends. If nobody could, the store hangs for all, and
+ * another generation would be no better: they wait.
  */
 static void watch_collecting(struct machine_turn *t, int index)
 {
@@ -327,9 +334,10 @@ static void watch_collecting(struct machine_turn *t, int index)
 
 /* ---- ranks that don't reach the store ---- */
 
-/* Something is begun there, it gives no sign for that long, and it isn't the store's that hangs for
- * all workers: another one is through with its own, and that didn't fail. Or there is nothing to do
- * but wait for it: then it makes no difference to the others. */
+/* True if a rank is stuck: it has begun something at the store and gives no sign for that long,
+ * while the store doesn't hang for all. Another worker is through with its own, and that didn't
+ * fail. It is stuck, too, if there is nothing to do but wait for it: then it makes no difference to
+ * the others. */
 static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
 {
     const struct machine *m = t->m;
@@ -345,10 +353,11 @@ static bool is_stuck(const struct machine_turn *t, uint32_t index, int64_t ms)
 }
 
 /*
- * A saver that hangs for good lets its rank save nothing any more: the longer the job trains on,
- * the more is lost in the end, and at its last step it would wait for ever. So the rank is ended as
- * one that hangs is, and the next workers go elsewhere. But where the store doesn't answer us
- * either, no other generation would do better: all wait.
+ * Ends a rank whose saver hangs for good, as one that hangs is ended; the next workers go
+ * elsewhere. Its rank would save nothing any more: the longer the job trains on, the more is lost
+ * in the end, and at its last step it would wait for ever.
+ *
+ * But if the store doesn't answer us, either, no other generation would do better: all wait.
  */
 static void watch_stuck(struct machine_turn *t)
 {
@@ -377,7 +386,7 @@ static void watch_stuck(struct machine_turn *t)
     machine_ask_store(t, MACHINE_TASK_PROBE, 0, m->generation);
 }
 
-/* Waits for retry_at; a tick at or after it ends that, however late it comes. */
+/* True if the job waits for retry_at; a tick at or after it ends that, however late it comes. */
 static bool backs_off(const struct machine *m)
 {
     return m->retry_at != 0 && !machine_ends(m) &&
@@ -405,7 +414,8 @@ void machine_watch(struct machine_turn *t, bool looks)
         machine_window_tick(t);
         return;
     }
-    if (machine_all_gone(m)) { /* all left by themselves: close_generation decides by their saves */
+    if (machine_all_gone(m)) { /* all left by themselves; close_generation looks at what they
+                                * saved */
         machine_end_generation(t, MACHINE_RECOVERING, false);
         return;
     }
