@@ -154,7 +154,7 @@ void core_flush_rows(struct core *core, struct core_job *job)
 
 /* ---- actions ---- */
 
-/* One rank, or all. */
+/* Calls fn for one rank, or all. */
 static void for_ranks(struct core *core, struct core_job *job, uint32_t rank,
                       void (*fn)(struct core *core, struct core_job *job, uint32_t rank))
 {
@@ -167,7 +167,7 @@ static void for_ranks(struct core *core, struct core_job *job, uint32_t rank,
         fn(core, job, i);
 }
 
-/* What a rank is sent about a save, or a checkpoint. */
+/* Sends a rank what the action says about a save, or a checkpoint. */
 static void send_about_save_to(struct core *core, struct core_job *job, uint32_t rank,
                                const struct machine_action *act)
 {
@@ -199,7 +199,7 @@ static void send_about_save(struct core *core, struct core_job *job,
     }
 }
 
-/* Whoever has parked stays. */
+/* Ends a rank, unless it has parked: that one stays. */
 static void end_rank(struct core *core, struct core_job *job, uint32_t rank)
 {
     if (!job->m.ranks[rank].parked)
@@ -299,7 +299,8 @@ static void carry_out(struct core *core, struct core_job *job, const struct mach
     job->version++;
 }
 
-/* Agents say hello again, and are told to end what they have of it. */
+/* Kills a job that can't be read. Agents are told to say hello again, and then to end what they
+ * have of it. */
 static enum status kill_unreadable(struct core *core, struct core_job *job,
                                    const struct machine_event *event)
 {

@@ -1,4 +1,4 @@
-/* The floor of the core: its options, random names, and giving up. */
+/* The lowest layer of the core: its options, random names, and giving up. */
 #include <stdio.h>
 
 #include "common/check.h"

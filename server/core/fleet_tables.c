@@ -1,5 +1,5 @@
-/* The core's tables of nodes: how one is found, its times, and which of its slots are taken; whose
- * certificates count no more. */
+/* The core's tables of nodes: how one is found, its times, and which of its slots are taken;
+ * certificates that were withdrawn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,8 @@ static void free_node(struct core_node *node)
     free(node);
 }
 
-/* Nothing depends on it: no agent, worker or drain, and it is away for good as far as is known. */
+/* True if nothing depends on the node: no agent, worker or drain, and it is away for good as far as
+ * is known. */
 static bool may_go(const struct core *core, const struct core_node *node)
 {
     if (node->conn || node->ranks || node->drains || node->accused[0])
@@ -50,7 +51,7 @@ static bool may_go(const struct core *core, const struct core_node *node)
            (node->silent && core_node_unheard_ms(core, node) >= CORE_AWAY_MS);
 }
 
-/* The one that was heard longest ago, and rather one that no failure is held against. */
+/* Drops the node that was heard longest ago, and rather one that no failure is held against. */
 static bool drop_one(struct core *core)
 {
     size_t best = core->node_count;
@@ -106,7 +107,8 @@ bool core_node_cut_off(const struct core_node *node)
     return node->silent && node->doubt.reached;
 }
 
-/* Its stream was closed, so that something lives there: it opens another one in its turn. */
+/* Returns how much longer a node is waited for whose stream was closed: something lives there, and
+ * opens another one in its turn. */
 static int64_t node_spread_ms(const struct core *core, const struct core_node *node)
 {
     return node->conn ? 0 : core->spread_ms;
@@ -193,7 +195,7 @@ void core_stray_gone(struct core *core, struct core_node *node, const Cairn__V1_
     core->schedule_needed = true;
 }
 
-/* Of a node that is lost nobody knows. */
+/* Nobody knows of the trainers of a node that is lost: they don't count. */
 uint32_t core_node_undying(struct core *core, const struct core_node *node)
 {
     uint32_t count = 0;
@@ -221,7 +223,7 @@ static void take_slot(struct core_node *node, uint32_t slot)
     node->gpus_used += slot >= node->slots;
 }
 
-/* As core_node_count; used: room for all slots, free. */
+/* Counts the slots in use, for core_node_count. used: room for all slots, free. */
 static void count_slots(struct core_node *node)
 {
     node->slots_used = node->gpus_used = 0;

@@ -49,7 +49,7 @@ void core_node_leaving(struct core *core, struct core_node *node,
     core_tell_ranks(core, node, MACHINE_EV_LEAVING, why.text);
 }
 
-/* What was not seen to go there has gone with it. */
+/* Trainers that were not seen to go there have gone with the node. */
 void core_node_left(struct core *core, struct core_node *node)
 {
     struct core_conn *conn = node->conn;
@@ -78,11 +78,12 @@ void core_node_left(struct core *core, struct core_node *node)
 }
 
 /*
- * A machine that got another name: under the old one it would be lost for good, and its slots be
- * waited for. It is one machine if the home and the address are the same. The old name's agent may
- * be back in a moment (both were stopped for an upgrade), or its stream look open though its
- * machine went down: so its silence decides, and a hello under that name ends it. Workers of the
- * old name's agent that run on are heard: they save and go elsewhere.
+ * Lets a node leave whose machine got another name: under the old one it would be lost for good,
+ * and its slots be waited for. It is one machine if the home and the address are the same.
+ *
+ * The old name's agent may be back in a moment (both were stopped for an upgrade), or its stream
+ * look open though its machine went down. So its silence decides, and a hello under that name ends
+ * it. Workers of the old name's agent that run on are heard: they save and go elsewhere.
  */
 static void give_to_heir(struct core *core, struct core_node *old)
 {
@@ -123,8 +124,8 @@ void core_node_drain(struct core *core, struct core_node *node, const char *reas
     core_node_moved(core, node);
 }
 
-/* Said once; ended again and again, as an order may be lost with its stream. The number of those
- * who are still there. */
+/* Ends workers that are there after the drain's deadline, again and again, as an order may be lost
+ * with its stream; their jobs are told once. Returns how many are still there. */
 static size_t end_overdue(struct core *core, struct core_node *node)
 {
     const struct core_job *told = NULL;
@@ -186,7 +187,7 @@ enum status core_drain_node(struct core *core, const char *name, const char *rea
     return core->failed;
 }
 
-/* Not within the turn that found it out. */
+/* Called after the turn that found it out, not within it. */
 void core_drain_accused(struct core *core)
 {
     if (!core->accused)

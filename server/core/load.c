@@ -7,8 +7,8 @@
 #include "server/core/internal.h"
 #include "server/machine/codec.h"
 
-/* Newest rows that tell the pace (server/pace/pace.h): of a job that goes on all that may count, of
- * one that has ended what its last pace is told by. */
+/* The number of newest rows that tell the pace (server/pace/pace.h). Of a job that goes on, all
+ * that may count are read; of one that has ended, those that its last pace is told by. */
 #define ROWS_LIVE 1000
 #define ROWS_OVER (2 * PACE_WINDOW)
 
@@ -24,14 +24,14 @@ static void say_loading(const struct core *core)
         core->options.loading(core->options.loading_arg);
 }
 
-/* The first line of what the parser has to say. */
+/* Says the first line of what the parser has to say. */
 static void say_unparsed(const struct buf *errors, struct reason *out)
 {
     const char *text = errors->size > 0 ? errors->data : "";
     reason_set(out, "its job file: %.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* The normalised job file parses to the same job. ST_CONFIG: it doesn't any more. */
+/* Parses the normalised job file to the same job. ST_CONFIG: it doesn't parse any more. */
 static enum status parse_spec(const char *id, const char *text, struct job **out,
                               struct reason *reason)
 {
@@ -88,7 +88,7 @@ static enum status read_job(struct core *core, const struct journal_job *row, st
     return st;
 }
 
-/* Of a job whose file says nothing: as many ranks as there are. */
+/* Makes a job whose file says nothing, with so many ranks. */
 static enum status make_unread(struct core *core, const struct journal_job *row, size_t ranks,
                                struct core_job **out)
 {
@@ -107,8 +107,8 @@ static bool count_rank(void *arg, uint32_t rank, const struct machine_rank_row *
     return true;
 }
 
-/* As far as the journal says it, in rows and in the state, which may have places that nobody ever
- * had; 0: none had a place, or it isn't known any more. */
+/* Counts a job's ranks as far as the journal has them, in rows and in the state, which may have
+ * places that nobody ever had. 0: none had a place, or it isn't known any more. */
 static size_t count_ranks(struct core *core, const struct journal_job *row)
 {
     size_t count = 0;
@@ -118,7 +118,7 @@ static size_t count_ranks(struct core *core, const struct journal_job *row)
     return count > encoded ? count : encoded;
 }
 
-/* What is known of a job without its file: its row, and, where the state can be read, who runs
+/* Makes what is known of a job without its file: its row and, if the state can be read, who runs
  * where. Without that, nobody is known to hold a slot. */
 static enum status keep_job(struct core *core, const struct journal_job *row,
                             const struct reason *why, struct core_job **out)
@@ -273,7 +273,7 @@ static enum status record_restored(struct core *core, struct core_job *job)
     return st;
 }
 
-/* Of the journal, not of a job: it is an older one that was put in place. */
+/* Called when the journal is an older one that was put in place. */
 static enum status take_restored(struct core *core)
 {
     LOG_WARN(core->options.log, "the journal is a backup that was put in place: attempts of before "
@@ -299,7 +299,7 @@ void core_drop_job(struct core *core, struct core_job *job, const char *why)
     core_job_free(job);
 }
 
-/* Nobody points at it, and nothing of it is only in memory. */
+/* True if nobody points at the job, and nothing of it is only in memory. */
 static bool may_go(const struct core_job *job)
 {
     bool used = job->ended == JOURNAL_LIVE || job->dirty || job->tasks > 0 || job->held > 0 ||
@@ -328,7 +328,7 @@ bool core_retire(struct core *core, size_t room)
     }
 }
 
-/* Into memory as it is, not resumed. */
+/* Reads a job that ended into memory as it is, not resumed. */
 static enum status read_ended(struct core *core, const char *id, struct core_job **out)
 {
     struct load load = { .core = core, .status = ST_OK };
@@ -391,7 +391,8 @@ enum status core_summarise(struct core *core, const char *id, struct buf *out)
     return st;
 }
 
-/* Where all that may be in memory are in use, later. */
+/* Looks at the next job that may have left something; later, if all that may be in memory are in
+ * use. */
 static void look_at_left(struct core *core)
 {
     char id[16];
@@ -413,7 +414,7 @@ static void look_at_left(struct core *core)
     }
 }
 
-/* Of a job that ended and gave room in the journal. */
+/* Tells of a job that ended and gave room in the journal. */
 static enum status tell_tidied(struct core *core, const struct journal_tidied *done)
 {
     struct core_job *job = core_job_at(core, done->id);
@@ -465,7 +466,8 @@ void core_chores_tick(struct core *core)
 
 /* ---- the start ---- */
 
-/* With an entry of its own, which lists show, as long as there is room for one. */
+/* Takes a forgotten node, with an entry of its own, which lists show, as long as there is room for
+ * one. */
 static bool load_forgotten(void *arg, const char *name, int64_t time_s)
 {
     struct load *load = arg;
@@ -498,7 +500,8 @@ static bool load_drain(void *arg, const char *name, const char *reason, int64_t 
     return node != NULL;
 }
 
-/* All of it, or nothing is begun: half of what people withdrew or keep free is worse than none. */
+/* Reads all that the journal has of nodes, or nothing is begun: half of what people withdrew or
+ * keep free is worse than none. */
 static enum status load_nodes(struct core *core)
 {
     struct load load = { .core = core, .status = ST_OK };

@@ -22,7 +22,7 @@ static void note_copy_stall(struct core_job *job, const Cairn__V1__MetricRow *ro
     }
 }
 
-/* As rows name them. */
+/* The parts of a step, as rows name them. */
 static const char *const parts[CORE_PARTS] = { "data",          "forward",   "backward",
                                                "communication", "optimizer", "snapshot" };
 
@@ -149,7 +149,7 @@ void core_take_rows(struct core *core, struct core_job *job, Cairn__V1__MetricRo
     core_job_moved(core, job);
 }
 
-/* Rank 0 may forget them, once the group is journalled. */
+/* Tells rank 0, once the group is journalled, that it may forget these rows. */
 static void acknowledge(struct core *core, struct core_job *job, uint64_t through)
 {
     if (!job->metrics_from || job->ranks[0].conn != job->metrics_from)

@@ -1,6 +1,6 @@
 /*
- * What is told to agents and trainers. Nothing in here changes what is journalled: an order that is
- * lost with its connection is made again when the other side says hello.
+ * Orders to agents and trainers. Nothing in here changes what is journalled: an order that is lost
+ * with its connection is made again when the other side says hello.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 /* ---- to agents: trainers ---- */
 
-/* NULL: the agent isn't there now; it gets what it misses when it says hello. */
+/* Returns the agent's connection; NULL: the agent isn't there now, and gets what it misses when it
+ * says hello. */
 static struct core_conn *agent_of(struct core *core, const char *node_name)
 {
     struct core_node *node = core_node_at(core, node_name);
@@ -144,7 +145,7 @@ static void send_forget(struct core *core, const struct core_node *node, const c
         core_post(core, node->conn, CORE_AT_ONCE, &order.base);
 }
 
-/* Copies are made there, or a generation that comes may start from those that are there. */
+/* True if copies are made there, or a generation that comes may start from those that are there. */
 static bool needs_copies(const struct core_job *job, const struct core_node *node)
 {
     const struct machine *m = &job->m;
@@ -243,7 +244,7 @@ void core_send_over(struct core *core, struct core_job *job, uint32_t rank, cons
 
 /* ---- to trainers: assignments ---- */
 
-/* Address for the data plane: loopback where all ranks share a machine. */
+/* Returns the address for the data plane: loopback if all ranks share a machine. */
 static const char *host_of(struct core *core, const struct core_job *job, uint32_t rank)
 {
     const struct machine *m = &job->m;
@@ -262,7 +263,7 @@ static Cairn__V1__SaveAt save_at_of(uint64_t step, bool exit)
     return at;
 }
 
-/* The announced saves: their number. */
+/* Lists the announced saves; returns how many. */
 static size_t list_saves(const struct machine *m, Cairn__V1__SaveAt *saves,
                          Cairn__V1__SaveAt **list)
 {
@@ -277,7 +278,8 @@ static size_t list_saves(const struct machine *m, Cairn__V1__SaveAt *saves,
     return count;
 }
 
-/* Where ranks run, whose node has the share of each in memory, and who has the state. */
+/* The places of a generation: the nodes of its ranks, the holder of each share in memory, and the
+ * ranks that have the state. */
 struct places {
     char **nodes; /* names: the machine's */
     uint32_t *holders;
@@ -315,7 +317,8 @@ static enum status list_stages(const struct job_layout *layout, struct places *o
     return ST_OK;
 }
 
-/* Between two generations seats that are given anew have no lanes: spares rehearse with any. */
+/* Takes the lanes that were dealt by speed. Between two generations seats that are given anew have
+ * none: spares rehearse with any. */
 static void deal_by_speed(const struct machine *m, struct job_layout *out)
 {
     uint64_t dealt = 0;
@@ -336,7 +339,7 @@ enum status core_layout(const struct core_job *job, struct job_layout *out)
     return st;
 }
 
-/* Found once for all ranks of a generation. */
+/* Finds the layout, once for all ranks of a generation. */
 static bool find_layout(struct core_job *job)
 {
     const uint32_t generation = job->m.balance.by_speed ? 0 : job->m.generation;
@@ -391,7 +394,7 @@ static Cairn__V1__LiveRestore live_of(const struct machine *m, const struct plac
     return live;
 }
 
-/* What all get alike. */
+/* Fills in what all ranks get alike. */
 static void fill_plan(struct core *core, struct core_job *job, const struct places *places,
                       Cairn__V1__Plan *plan)
 {
@@ -411,8 +414,8 @@ static void fill_plan(struct core *core, struct core_job *job, const struct plac
     plan->spread_ms = core_tell_spread(core);
 }
 
-/* It makes ready for a seat like the last one. A checkpoint tells it which algorithms a device's
- * libraries chose; a spare loads no state. */
+/* Sends a spare a plan by which it makes ready for a seat like the last one. A checkpoint tells it
+ * which algorithms a device's libraries chose; a spare loads no state. */
 static void send_spare_plan(struct core *core, struct core_job *job, uint32_t rank)
 {
     const struct machine_ckpt *newest = machine_newest(&job->m);
@@ -516,7 +519,7 @@ void core_send_folder(struct core *core, struct core_job *job, uint32_t rank,
     if (based && core_ckpt_dir(job, save->base_step, save->base_generation, base_dir,
                                sizeof base_dir) != ST_OK)
         return;
-    /* Who begins later than others saves beside training, as all do. */
+    /* A rank that begins later than others saves beside training, as all do. */
     const enum core_haste haste = act->rank == MACHINE_ALL_RANKS ? CORE_AT_ONCE : CORE_WITH_GROUP;
     Cairn__V1__SaveFolder folder = CAIRN__V1__SAVE_FOLDER__INIT;
     folder.step = act->step;

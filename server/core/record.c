@@ -1,4 +1,4 @@
-/* What the journal gets of a job: the rows that a turn's actions are, its state, its ranks. */
+/* The records of a job for the journal: the rows of a turn's actions, its state, its ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,8 +39,8 @@ static enum status record_generation(struct core *core, struct core_job *job, in
     return journal_put_generation(core->options.journal, job->id, &row);
 }
 
-/* On the clock by which it began, which may have been set since then; of one that began before
- * this coordinator did, on that of now. */
+/* Returns the end of a generation on the clock by which it began, which may have been set since
+ * then. If it began before this coordinator did, the clock is that of now. */
 static int64_t end_of(const struct core *core, const struct core_job *job, int64_t wall)
 {
     const struct core_began *began = &job->began;
@@ -140,7 +140,7 @@ static enum status record_tell(struct core *core, struct core_job *job,
     return journal_put_event(core->options.journal, job->id, &row);
 }
 
-/* As the catalog has it; what isn't there any more is deleted. */
+/* Journals a checkpoint as the catalog has it; one that isn't there any more is deleted. */
 static enum status record_ckpt(struct core *core, struct core_job *job,
                                const struct machine_action *act)
 {
@@ -205,8 +205,8 @@ static enum journal_ended ended_of(const struct machine *m)
     return JOURNAL_LIVE;
 }
 
-/* What is left to do for it is not what the journal has: that may change by what is none of the
- * machine's journalled fields. */
+/* Called when what is left to do for a job may not be what the journal has: that may change without
+ * any of the machine's journalled fields. */
 void core_note_ended(struct core_job *job)
 {
     const enum journal_ended ended = ended_of(&job->m);
@@ -214,7 +214,8 @@ void core_note_ended(struct core_job *job)
         job->m.dirty = true;
 }
 
-/* What lists show of it is written anew with every change of a job that ended. */
+/* Journals how far the job has ended. What lists show of it is written anew with every change of a
+ * job that ended. */
 static enum status record_ended(struct core *core, struct core_job *job)
 {
     const struct core_options *options = &core->options;
@@ -236,7 +237,7 @@ static enum status record_ended(struct core *core, struct core_job *job)
     return st;
 }
 
-/* The rows of ranks that are not as the journal has them. */
+/* Journals the rows of ranks that are not as the journal has them. */
 static enum status record_ranks(struct core *core, struct core_job *job)
 {
     enum status st = ST_OK;
@@ -267,7 +268,7 @@ enum status core_record_state(struct core *core, struct core_job *job)
     return st == ST_OK ? record_ended(core, job) : st;
 }
 
-/* The rows that the actions of an event are; the state follows with the group. */
+/* Journals the rows of an event's actions; the state follows with the group. */
 enum status core_record_turn(struct core *core, struct core_job *job,
                              const struct machine_event *event)
 {

@@ -25,7 +25,7 @@ static struct core_meeting *find_meeting(const struct core_job *job, const char 
     return found;
 }
 
-/* The meeting that a sound message is about, begun if it is the first. */
+/* Finds the meeting that a sound message is about, or begins it. */
 static enum status meeting_of(struct core_job *job, const Cairn__V1__Meet *meet,
                               struct core_meeting **out)
 {
@@ -55,7 +55,7 @@ static enum status meeting_of(struct core_job *job, const Cairn__V1__Meet *meet,
     return ST_OK;
 }
 
-/* What is said again is the same. */
+/* Takes a rank's part; one that is said again is the same. */
 static enum status take_part(struct core_meeting *meeting, uint32_t rank,
                              const Cairn__V1__Meet *meet)
 {

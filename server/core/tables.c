@@ -1,4 +1,4 @@
-/* The core's tables of jobs: how one is found, what is kept of it, who sits where. */
+/* The core's tables of jobs: how one is found, what is kept of it, which worker has which rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static enum machine_metric metric_of(enum job_metric metric)
     return MACHINE_METRIC_NONE;
 }
 
-/* Of a pipeline none move: what a worker takes for a lane says nothing of another stage's. */
+/* Returns how lanes are dealt. In a pipeline none move: the time that a worker takes for a lane
+ * says nothing of another stage's. */
 static enum machine_shares shares_of(const struct job *spec)
 {
     if (spec->parallel.pipeline.stages > 1)
@@ -32,14 +33,15 @@ static enum machine_shares shares_of(const struct job *spec)
     return job_shares_even(spec) ? MACHINE_SHARES_EVEN : MACHINE_SHARES_FILE;
 }
 
-/* From a snapshot to the comparison of the replicas that follows it: it is made after that of its
- * own step. */
+/* Returns the steps from a snapshot to the comparison of the replicas that follows it, which is
+ * made after that of its own step. */
 static uint64_t states_audited(const struct job *spec)
 {
     return spec->audit.checksum > 0 ? (uint64_t)spec->audit.checksum + 1 : 0;
 }
 
-/* Two rounds of audits of lanes, or that. */
+/* Returns within how many steps an error shows: two rounds of audits of lanes, or
+ * states_audited. */
 static uint64_t audited_within(const struct job *spec)
 {
     const uint64_t lanes = 2 * (uint64_t)spec->audit.every, states = states_audited(spec);
@@ -48,8 +50,9 @@ static uint64_t audited_within(const struct job *spec)
     return lanes > states ? lanes : states;
 }
 
-/* Pins and data that differ. Not in a pipeline: unlike machines lay out differently what one stage
- * gives the next, and what the first one computes with is labelled in the last. */
+/* True if pins and data that differ are accepted. In a pipeline they are not: unlike machines lay
+ * out differently what one stage gives the next, and what the first one computes with is labelled
+ * in the last. */
 static bool accepts_others(const struct job *spec)
 {
     return spec->recovery.exactness == JOB_EXACTNESS_RELAXED && spec->parallel.pipeline.stages <= 1;
@@ -96,7 +99,7 @@ struct core_job *core_job_at(struct core *core, const char *id)
     return table_get(&core->jobs_by_id, id);
 }
 
-/* Room for one job more, wherever it may come to be: nothing of that fails afterwards. */
+/* Makes room for one job more, wherever it may come to be: nothing of that fails afterwards. */
 static enum status reserve_jobs(struct core *core)
 {
     enum status st = table_reserve(&core->jobs_by_id, core->job_count + 1);
@@ -170,7 +173,7 @@ bool core_job_queues(const struct core_job *job)
     return !job->unreadable[0] && (m->state == MACHINE_QUEUED || goes_on);
 }
 
-/* What is due for longer than its last tick is due again in the next ms, not at once. */
+/* A job that is due for longer than its last tick is due again in the next ms, not at once. */
 int64_t core_job_deadline(const struct core_job *job)
 {
     if (job->unreadable[0])
@@ -192,7 +195,8 @@ static void leave_seat(struct core_rank *rank)
     rank->node = NULL;
 }
 
-/* A node that nobody heard of yet is made: its slots are taken when its agent comes. */
+/* Takes the rank's slot on its node. A node that nobody heard of yet is made: its slots are taken
+ * when its agent comes. */
 static void take_seat_of(struct core *core, struct core_job *job, uint32_t index)
 {
     struct core_rank *rank = &job->ranks[index];
@@ -213,7 +217,8 @@ static void take_seat_of(struct core *core, struct core_job *job, uint32_t index
     node->counted = false;
 }
 
-/* While a generation lives, ranks only leave, and spares come and go. */
+/* Takes and leaves the ranks' slots. While a generation lives, ranks only leave, and spares come
+ * and go. */
 static void seat_ranks(struct core *core, struct core_job *job)
 {
     const struct machine *m = &job->m;
@@ -240,7 +245,7 @@ static bool is_moved(const struct core_rank *rank, const struct machine *m, uint
     return rank->conn && (of->gone || rank->conn->number != of->number);
 }
 
-/* Their places are others than they were: each connection is that of the worker it was of. */
+/* Ranks were renumbered: each connection is given to its worker's new rank. */
 void core_reseat(struct core *core, struct core_job *job)
 {
     const struct machine *m = &job->m;
@@ -406,7 +411,7 @@ const char *core_version_said(const char *theirs)
     return theirs[0] ? theirs : "0.1"; /* the last one that didn't say it */
 }
 
-/* Characters of "MAJOR.MINOR". */
+/* Returns the number of characters of "MAJOR.MINOR". */
 static size_t minor_end(const char *version)
 {
     static const char digits[] = "0123456789";

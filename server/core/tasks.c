@@ -1,5 +1,4 @@
-/* What the checkpoint store is asked: tasks made from actions, with what the journal holds for
- * them. */
+/* Tasks for the checkpoint store, made from actions, with what the journal holds for them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,7 @@ static enum status load_decision(struct core *core, struct core_job *job, struct
 
 /* ---- tasks ---- */
 
-/* What a sweep leaves alone, whatever became of its manifest. */
+/* Lists the folders that a sweep leaves alone, whatever became of their manifests. */
 static enum status list_kept(const struct core_job *job, struct store_task *task)
 {
     const struct machine *m = &job->m;
@@ -50,7 +49,8 @@ static enum status list_kept(const struct core_job *job, struct store_task *task
     return ST_OK;
 }
 
-/* Of a job of before stores had to leave room for what is made in them. */
+/* Refuses a task whose store has too long a path: the job was submitted before stores had to leave
+ * room for what is made in them. */
 static void refuse_long(const struct core_job *job, struct store_task *task)
 {
     struct reason reason;

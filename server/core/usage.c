@@ -1,4 +1,5 @@
-/* What workers and machines use, as agents see it, and how much of what they could do they do. */
+/* The resources that workers and machines use, as agents see it, and how much of what they could do
+ * they do. */
 #include <math.h>
 #include <string.h>
 

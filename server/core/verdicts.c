@@ -1,6 +1,6 @@
-/* What is held against nodes: what they say of their GPUs and clocks; failures of jobs by their
- * fault (server/fleet/record.h); which of them are not judged; which paths between them are
- * suspected (server/fleet/paths.h). */
+/* Verdicts on nodes: what they say of their GPUs and clocks, and failures of jobs by their fault
+ * (server/fleet/record.h). It also decides which nodes are not judged, and which paths between them
+ * are suspected (server/fleet/paths.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +76,8 @@ void core_node_clock(const struct core_node *node, struct reason *out)
     }
 }
 
-/* Of a message that travelled for a moment, so that a second or two are nothing. Said once, and
- * once more when it is right again. */
+/* Takes the clock of a message that travelled for a moment, so that a second or two are nothing. It
+ * is said once, and once more when the clock is right again. */
 void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms)
 {
     const int64_t off = (int64_t)wall_ms - clock_wall_ms(core->options.clock);
@@ -101,7 +101,8 @@ bool core_node_in_reach(const struct core *core, const struct core_node *node)
     return node->known && core_now(core) - node->heard_at < CORE_REACH_MS;
 }
 
-/* Another node of a device that this one has takes jobs: this one isn't the last of its kind. */
+/* True if another node of a device that this one has takes jobs: this one isn't the last of its
+ * kind. */
 static bool has_another(const struct core *core, const struct core_node *node)
 {
     for (size_t i = 0; i < core->node_count; i++) {
@@ -180,7 +181,8 @@ static void suspect(struct core *core, const char *a, const char *b)
         paths_suspect(&core->paths, a, b);
 }
 
-/* The different nodes of its ranks: at most ALL_PAIRS_MAX, and one more if there are more. */
+/* Lists the different nodes of the job's ranks: at most ALL_PAIRS_MAX, and one more if there are
+ * more. */
 static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_MAX + 1])
 {
     size_t count = 0;
@@ -195,8 +197,8 @@ static size_t list_nodes(const struct core_job *job, const char *out[ALL_PAIRS_M
     return count;
 }
 
-/* Whoever is blamed with each, then a ring of all, from another begin each time: of so many not all
- * have room. */
+/* Suspects the paths of the blamed rank to each, then a ring of all, from another begin each time:
+ * of so many not all have room. */
 static void suspect_some(struct core *core, const struct core_job *job)
 {
     const struct machine *m = &job->m;
@@ -249,8 +251,8 @@ bool core_nodes_apart(const struct core *core, const char *a, const char *b)
 
 /* ---- time in which this process did not run ---- */
 
-/* SIGSTOP, a starved machine, a suspended laptop, a disk that holds a commit up: what happened
- * meanwhile waits in the mailbox. */
+/* Reasons may be SIGSTOP, a starved machine, a suspended laptop, or a disk that holds a commit up:
+ * what happened meanwhile waits in the mailbox. */
 void core_excuse(struct core *core)
 {
     int64_t now = core_now(core);
@@ -324,8 +326,8 @@ static uint32_t spread_ms(const struct core *core)
     return ms < CORE_SPREAD_MAX_MS ? (uint32_t)ms : CORE_SPREAD_MAX_MS;
 }
 
-/* core->spread_ms grows with the fleet, by whole seconds, and never shrinks: who was told once goes
- * by that. */
+/* core->spread_ms grows with the fleet, by whole seconds, and never shrinks: agents and trainers go
+ * by what they were told once. */
 uint32_t core_tell_spread(struct core *core)
 {
     const uint32_t ms = spread_ms(core);

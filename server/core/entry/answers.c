@@ -1,4 +1,4 @@
-/* What others answer: the checkpoint store, about tasks that are done; agents, about paths between
+/* Answers: of the checkpoint store, about tasks that are done; of agents, about paths between
  * nodes. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size
     return false;
 }
 
-/* What is known of its step: rank 0 sent its row before it began to save. */
+/* Adds the metrics of the checkpoint's step: rank 0 sent its row before it began to save. */
 static void note_metrics(struct core *core, struct core_job *job, struct machine_ckpt *ckpt)
 {
     struct journal *journal = core->options.journal;
@@ -102,7 +102,8 @@ static bool can_probe(const struct core *core, const struct core_node *node)
     return node && !core_pairs_hinder(core, node);
 }
 
-/* Those that run across it, or failed across it, and those that wait. */
+/* Tells jobs what became of a path: those that run across it, or failed across it; jobs that wait
+ * are looked at again. */
 static void take_news(struct core *core, enum paths_news news, const struct path *path)
 {
     struct reason text;
@@ -187,7 +188,7 @@ void core_paths_hello(struct core *core, struct core_node *node, const Cairn__V1
 
 /* ---- a check of pairs that a person asked for ---- */
 
-/* In the order of the list; false: reason says what is wrong with them. */
+/* Picks the nodes, in the order of the list. Errors: reason says what is wrong with them. */
 static enum status pick_nodes(struct core *core, const char *const *names, size_t count,
                               const char **out, uint32_t *out_count, struct reason *reason)
 {
@@ -238,7 +239,7 @@ enum status core_pairs_begin(struct core *core, const char *const *names, size_t
     return st;
 }
 
-/* Who is gone meanwhile gives no answer. */
+/* Orders the pair's agents to probe. An agent that is gone meanwhile gives no answer. */
 static void order_pair(struct core *core, const struct pairs_try *due)
 {
     const struct core_node *node[2] = { core_node_at(core, core->pairs.names[due->node[0]]),

@@ -1,4 +1,4 @@
-/* What people ask of the coordinator: new jobs, changes to jobs, lists, and going down. */
+/* The requests of people to the coordinator: new jobs, changes to jobs, lists, and going down. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,7 +235,7 @@ void core_remember(struct core *core, const char *key, const char *what)
         core_fail(core, st, "journalling a call's key");
 }
 
-/* What a call with that key waits for already. */
+/* True if a call with that key waits for a save already; out: for which. */
 static bool is_awaited(struct core *core, const struct core_job *job, const char *key,
                        struct machine_awaited *out)
 {
@@ -300,7 +300,7 @@ enum status core_remove_ckpt(struct core *core, struct core_job *job, uint64_t s
     return st;
 }
 
-/* Whether a job can have so many workers, by what its file says. */
+/* Returns whether a job can have so many workers, by what its file says. */
 static enum status could_set(const struct job *spec, uint32_t count, struct reason *reason)
 {
     const long long lanes = spec->train.lanes, spares = spec->workers.spares;
@@ -428,7 +428,7 @@ uint32_t core_drain_saved(const struct core *core)
 
 /* ---- lists ---- */
 
-/* Until when it keeps away from which nodes, and how that ends before. */
+/* Adds from which nodes the job keeps away, until when, and how that ends before. */
 static void add_shunned(const struct core *core, const struct core_job *job, struct reason *out)
 {
     struct reason told = { "" }, before = *out;
@@ -547,8 +547,8 @@ static void tell_forgotten(struct core *core, struct core_node *node, const char
     }
 }
 
-/* With as many as there may be, those go whose certificates have expired: they are refused for
- * that. */
+/* Withdraws a node's certificates. If there are as many withdrawals as there may be, those go whose
+ * certificates have expired: they are refused for that. */
 static enum status withdraw(struct core *core, const char *name, int64_t now_s)
 {
     const int64_t expired_s = now_s - INT64_C(86400) * CORE_WITHDRAWN_DAYS;

@@ -10,8 +10,8 @@
 
 /* ---- reconciliation ---- */
 
-/* The job, if the trainer is one of its current workers on that node, and its place there; else
- * NULL. */
+/* Returns the job if the trainer is one of its current workers on that node, with its place there;
+ * else NULL. */
 static struct core_job *job_of_trainer(struct core *core, const struct core_node *node,
                                        const Cairn__V1__TrainerRef *ref, uint32_t *out_rank)
 {
@@ -26,8 +26,8 @@ static struct core_job *job_of_trainer(struct core *core, const struct core_node
     return found ? job : NULL;
 }
 
-/* The agent says that it runs there. Whom no job has any more is ended, and holds its slot until it
- * is gone. */
+/* Takes a trainer that the agent says runs there. One that no job has any more is ended, and holds
+ * its slot until it is gone. */
 static void take_running(struct core *core, struct core_node *node, Cairn__V1__TrainerRef *ref,
                          uint32_t pid, uint32_t slot)
 {
@@ -63,7 +63,8 @@ static bool is_listed(const Cairn__V1__AgentHello *hello, const char *job, uint3
     return false;
 }
 
-/* What should run there and isn't listed: never started (again), or gone. */
+/* Handles trainers that should run there and aren't listed: they never started (again), or are
+ * gone. */
 static void take_absent(struct core *core, struct core_node *node,
                         const Cairn__V1__AgentHello *hello)
 {
@@ -87,8 +88,8 @@ static void take_absent(struct core *core, struct core_node *node,
     }
 }
 
-/* What is held against a node is so against the agent that was there, with its settings. renewed:
- * its machine was started anew, or its agent is another one. */
+/* Forgives a node: what is held against it is held against the agent that was there, with its
+ * settings. renewed: its machine was started anew, or its agent is another one. */
 static void forgive_node(struct core *core, struct core_node *node, bool renewed)
 {
     if (renewed) {
@@ -107,7 +108,8 @@ static void forgive_node(struct core *core, struct core_node *node, bool renewed
     }
 }
 
-/* The agent that has the name lives: on another machine, or as a younger process of this one. */
+/* True if the agent that has the name lives: on another machine, or as a younger process of this
+ * one. */
 static bool is_taken(const struct core *core, const struct core_node *node,
                      const Cairn__V1__AgentHello *hello)
 {
@@ -117,7 +119,8 @@ static bool is_taken(const struct core *core, const struct core_node *node,
     return strcmp(node->boot_id, hello->boot_id) != 0 || hello->started_ms < node->started_ms;
 }
 
-/* Says so to both, to the one that is there once per rival. */
+/* Refuses a second agent of that name, and says so to both, to the one that is there once per
+ * rival. */
 static void refuse_rival(struct core *core, struct core_conn *conn, struct core_node *node,
                          const Cairn__V1__AgentHello *hello)
 {
@@ -148,7 +151,8 @@ static void refuse_rival(struct core *core, struct core_conn *conn, struct core_
     core_hang_up(core, conn, RPC_ALREADY_EXISTS, reason.text);
 }
 
-/* The node that this hello speaks of, with room for its agent; NULL, and the stream ended. */
+/* Returns the node that this hello speaks of, with room for its agent; NULL, and the stream
+ * ended. */
 static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
                                      const Cairn__V1__AgentHello *hello)
 {
@@ -179,7 +183,7 @@ static struct core_node *admit_agent(struct core *core, struct core_conn *conn,
     return node;
 }
 
-/* FNV-1a; never 0. */
+/* Returns the agent's number: FNV-1a; never 0. */
 static uint64_t number_agent(const struct core_node *node)
 {
     char text[sizeof node->boot_id + sizeof node->version + 32];
@@ -191,7 +195,7 @@ static uint64_t number_agent(const struct core_node *node)
     return hash | 1;
 }
 
-/* What an agent says of its machine: logged when it changes. */
+/* Takes what an agent says of its machine; it is logged when it changes. */
 static void take_trouble(const struct core *core, struct core_node *node, const char *trouble)
 {
     struct reason now;
@@ -203,8 +207,8 @@ static void take_trouble(const struct core *core, struct core_node *node, const 
         LOG_WARN(core->options.log, "node %s: %s", node->name, now.text);
 }
 
-/* Of an agent that has the name now; an older one loses its stream. true: it is another agent than
- * was known, or of a machine that was started anew. */
+/* Gives the name to the agent of this hello; an older agent loses its stream. true: it is another
+ * agent than was known, or of a machine that was started anew. */
 static bool take_seat(struct core *core, struct core_conn *conn, struct core_node *node,
                       const Cairn__V1__AgentHello *hello)
 {
@@ -281,7 +285,8 @@ static void agent_hello(struct core *core, struct core_conn *conn,
 
 /* ---- exits ---- */
 
-/* The last line of its log, which is JSON (common/log.h), in words; other lines as they are. */
+/* Writes the last line of the trainer's log, which is JSON (common/log.h), in words; other lines as
+ * they are. */
 static void last_words(const Cairn__V1__TrainerExited *exited, struct reason *out)
 {
     const char *line = exited->n_last_lines > 0 ? exited->last_lines[exited->n_last_lines - 1] : "";

@@ -1,4 +1,4 @@
-/* What bits depend on: of the job, and of a worker that is ready. */
+/* Pins, which are what bits depend on: those of the job, and those of a worker that is ready. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 #include "server/core/internal.h"
 
-/* Where the pins' last member, what the data are known by, begins; its end, where there is none. No
- * other member has this text: in strings its quotes are escaped. */
+/* Returns where the pins' last member begins, which is what the data are known by; without one,
+ * where the pins end. No other member has this text: in strings its quotes are escaped. */
 static size_t data_at(const char *pins)
 {
     const char *data = strstr(pins, ",\"data\":{");
@@ -17,7 +17,7 @@ static size_t data_at(const char *pins)
     return size > 0 && pins[size - 1] == '}' ? size - 1 : size;
 }
 
-/* From now on these are the job's. */
+/* Makes these the job's pins from now on. */
 static void keep_pins(struct core *core, struct core_job *job, const char *pins)
 {
     char *copy = strdup(pins);
@@ -73,7 +73,7 @@ static void print_value(const json_t *value, char out[96])
     free(text);
 }
 
-/* The first member, by its key, that is another one: its whole key, and both values. */
+/* Finds the first member, by its key, that differs: its whole key, and both values. */
 static bool find_difference(const json_t *is, const json_t *was, char key[KEY_BYTES], int depth,
                             struct reason *out)
 {
@@ -115,8 +115,8 @@ static void name_difference(const char *pins, const char *known, struct reason *
     json_decref(was);
 }
 
-/* Nothing was computed yet, and these pins are the first of the formation: what an earlier one was
- * told doesn't bind. */
+/* True if nothing was computed yet, and these pins are the first of the formation: pins that an
+ * earlier one was told don't bind. */
 static bool is_first(const struct core_job *job)
 {
     if (!job->pins[0])

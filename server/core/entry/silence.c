@@ -1,6 +1,7 @@
 /*
- * Nodes that fall silent: all of them, and rather the coordinator does (server/fleet/outage.h); or
- * some, and the others are asked whether they reach them (server/fleet/doubt.h).
+ * Nodes that fall silent: if all of them do, rather the coordinator is cut off
+ * (server/fleet/outage.h); if some do, the others are asked whether they reach them
+ * (server/fleet/doubt.h).
  *
  * What that leads to for a job with workers there is its machine's to decide
  * (server/machine/turn/watch.c): it knows what the workers say.
@@ -14,7 +15,7 @@
 
 /* ---- nodes ---- */
 
-/* Tells every job with a worker there. */
+/* Tells every job with a worker on the node about its agent. */
 static void tell_agent(struct core *core, struct core_node *node, enum machine_agent state)
 {
     size_t count;
@@ -68,7 +69,7 @@ static void set_silent(struct core *core, struct core_node *node)
 
 /* ---- beats ---- */
 
-/* Its agent has come: there may be so many now that they are to beat less often. */
+/* Called when an agent has come: there may be so many now that they are to beat less often. */
 void core_pace_changed(struct core *core)
 {
     const int64_t was = core->beat_ms;
@@ -90,14 +91,15 @@ void core_pace_changed(struct core *core)
 
 /* ---- after the start ---- */
 
-/* Nobody is judged any more, or everybody again. */
+/* Sets the times of all nodes anew: none is judged any more, or all are again. */
 static void move_nodes(struct core *core)
 {
     for (size_t i = 0; i < core->node_count; i++)
         core_node_moved(core, core->nodes[i]);
 }
 
-/* Who has not been heard yet counts as heard at its end. */
+/* Makes the time of grace longer. A node or rank that has not been heard yet counts as heard at its
+ * end. */
 static void extend_grace(struct core *core, int64_t until)
 {
     const int64_t by = until - core->grace_until, was = core->grace_until;
@@ -135,8 +137,8 @@ void core_grace_tick(struct core *core)
 
 /* ---- some of them silent ---- */
 
-/* It may say whether it reaches that node. Its own silence is not long yet: if all fell silent, not
- * all notice at once. */
+/* True if the node may say whether it reaches `of`. Its own silence is not long yet: if all fell
+ * silent, not all notice at once. */
 static bool can_tell(const struct core *core, const struct core_node *node,
                      const struct core_node *of)
 {
@@ -145,8 +147,8 @@ static bool can_tell(const struct core *core, const struct core_node *node,
            strcmp(node->net, of->net) == 0 && !paths_is_cut(&core->paths, node->name, of->name);
 }
 
-/* Those that were heard lately first; another begin, anywhere, for each round: else those beside a
- * rack that is silent would be asked of all of it. Their number. */
+/* Picks witnesses, those that were heard lately first. Each round begins at another node, anywhere:
+ * else the neighbours of a silent rack would be asked about all of it. Returns how many. */
 static size_t choose_witnesses(const struct core *core, const struct core_node *of, uint64_t round,
                                const struct core_node *out[DOUBT_WITNESSES])
 {
@@ -166,7 +168,7 @@ static size_t choose_witnesses(const struct core *core, const struct core_node *
     return count;
 }
 
-/* Nobody else is left to run anything, so there is no hurry. */
+/* True if no other node is heard: nobody else is left to run anything, so there is no hurry. */
 static bool is_alone(const struct core *core, const struct core_node *node)
 {
     bool alone = !node->local;
@@ -200,7 +202,7 @@ static void begin_doubt(struct core *core, struct core_node *node)
     tell_agent(core, node, MACHINE_AGENT_DOUBTED);
 }
 
-/* It was heard until lately. */
+/* Watches a node that was heard until lately. */
 static void watch_heard(struct core *core, struct core_node *node, int64_t now)
 {
     struct doubt *doubt = &node->doubt;
@@ -213,7 +215,7 @@ static void watch_heard(struct core *core, struct core_node *node, int64_t now)
         set_silent(core, node);
 }
 
-/* Others reached it: for how long? */
+/* Watches a node that others reach, and asks them again. */
 static void watch_cut_off(struct core *core, struct core_node *node, int64_t now)
 {
     struct doubt *doubt = &node->doubt;
@@ -251,7 +253,7 @@ void core_take_probed(struct core *core, const struct core_node *from,
 
 /* ---- all of them silent at once ---- */
 
-/* Its agent, or a worker there. */
+/* Returns when the node's agent, or a worker there, was heard last. */
 static int64_t node_heard_at(const struct core_node *node)
 {
     int64_t at = node->heard_at;
@@ -264,7 +266,8 @@ static int64_t node_heard_at(const struct core_node *node)
     return at;
 }
 
-/* Of a node whose agent is gone already, the workers tell whether it can be heard. */
+/* Counts the nodes that can be heard. If a node's agent is gone already, the workers tell whether
+ * it can be. */
 static struct outage_sight see_nodes(struct core *core, int64_t now)
 {
     struct outage_sight sight = { .nodes = 0 };
@@ -281,7 +284,7 @@ static struct outage_sight see_nodes(struct core *core, int64_t now)
     return sight;
 }
 
-/* A worker of the job is on a node that is heard over the network. */
+/* True if a worker of the job is on a node that is heard over the network. */
 static bool is_remote(const struct core_job *job)
 {
     bool found = false;
@@ -292,7 +295,8 @@ static bool is_remote(const struct core_job *job)
     return found;
 }
 
-/* Jobs there are told, if there is something to tell; no silence of these ms counts. */
+/* Excuses these ms of silence to jobs with workers on nodes that are heard over the network, and
+ * tells them the message, if there is one. */
 static void excuse_remote(struct core *core, int64_t ms, const char *message)
 {
     const int64_t latest = core_now(core) + core->lost_ms;
@@ -302,7 +306,7 @@ static void excuse_remote(struct core *core, int64_t ms, const char *message)
             continue;
         machine_excuse(&job->m, ms);
         for (uint32_t r = 0; r < job->m.count; r++) {
-            /* Those that were heard nevertheless are not ahead of the time. */
+            /* Ranks that were heard nevertheless are not ahead of the time. */
             struct machine_rank *rank = &job->m.ranks[r];
             rank->heard_at = rank->heard_at < latest ? rank->heard_at : latest;
             rank->counter_at = rank->counter_at < latest ? rank->counter_at : latest;

@@ -25,8 +25,8 @@ struct machine_fault core_fault(const Cairn__V1__Fault *in)
     return out;
 }
 
-/* Its file has a name of its own in the folder, its hashes are complete: else it isn't
- * journalled. */
+/* True if the report's file has a name of its own in the folder, and its hashes are complete: else
+ * it isn't journalled. */
 static bool is_sound(const Cairn__V1__SaveReport *report)
 {
     if (!report->file[0] || strlen(report->file) >= 64 || strchr(report->file, '/') ||
@@ -64,7 +64,7 @@ void core_take_report(struct core *core, struct core_job *job, uint32_t rank,
     int64_t stall_us = sane_time(report->stall_us), encode_us = sane_time(report->encode_us);
     event.save_report = (struct machine_report){
         .step = report->step,
-        /* Where no core is free, encoding takes its processor time from that of the mathematics. */
+        /* If no core is free, encoding takes its processor time from that of the mathematics. */
         .cost_us = stall_us + encode_us / job->spec->workers.threads,
         .write_ms = sane_time(report->write_ms),
         .times = { .stall_us = stall_us,
@@ -97,7 +97,7 @@ static bool same_token(const char *a, const char *b)
     return difference == 0;
 }
 
-/* NULL: none; else free(). */
+/* Lists the copies that the hello offers; free(). NULL: none. */
 static struct machine_copy *copies_offered(const Cairn__V1__TrainerHello *hello, size_t *out_count)
 {
     const size_t count = hello->n_copies < COPIES_MAX ? hello->n_copies : COPIES_MAX;
@@ -123,8 +123,8 @@ static struct machine_kept kept_of(const Cairn__V1__Parked *parked)
 }
 
 /*
- * Its rank in the generation that forms, if it has one and has not heard of it, or lost what it
- * heard: it was kept, or was a spare. Else MACHINE_ALL_RANKS.
+ * Returns the worker's rank in the generation that forms, if it was kept, or was a spare, and has
+ * not heard of its rank, or lost what it heard. Else MACHINE_ALL_RANKS.
  */
 static uint32_t find_regrouping(const struct core_job *job, const struct core_conn *conn,
                                 const Cairn__V1__TrainerHello *hello)
@@ -140,7 +140,7 @@ static uint32_t find_regrouping(const struct core_job *job, const struct core_co
     return (kept || spare) && of->birth < m->generation && !of->joined ? at : MACHINE_ALL_RANKS;
 }
 
-/* Its place among the spares; MACHINE_ALL_RANKS: it is none, or none any more. */
+/* Returns the worker's place among the spares; MACHINE_ALL_RANKS: it is none, or none any more. */
 static uint32_t find_spare(const struct core_job *job, const struct core_conn *conn,
                            const Cairn__V1__TrainerHello *hello)
 {
@@ -151,7 +151,7 @@ static uint32_t find_spare(const struct core_job *job, const struct core_conn *c
     return is_one && same_token(conn->token, m->spares.token) ? at : MACHINE_ALL_RANKS;
 }
 
-/* A worker of the generation; false: it was told why it may have no session. */
+/* Admits a worker of the generation; false: it was told why it may have no session. */
 static bool admit_member(struct core *core, struct core_conn *conn, const struct core_job *job,
                          const Cairn__V1__TrainerHello *hello)
 {
@@ -176,7 +176,8 @@ static bool admit_member(struct core *core, struct core_conn *conn, const struct
     return true;
 }
 
-/* The job of the worker at conn->rank, which may have a session; NULL: it was told why not. */
+/* Returns the job of the worker at conn->rank, which may have a session; NULL: it was told why
+ * not. */
 static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
                                       const Cairn__V1__TrainerHello *hello)
 {
@@ -299,7 +300,8 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
 
 /* ---- the stream ---- */
 
-/* All ranks take copies of the same steps; why there are none says who has no room for them. */
+/* Notes what a rank says of its copies. All ranks take copies of the same steps; one that has no
+ * room for them says why there are none. */
 static void note_copies(struct core_conn *conn, const Cairn__V1__Ready *ready)
 {
     struct core_copies *copies = &conn->job->copies;
@@ -329,8 +331,8 @@ static void trainer_ready(struct core *core, struct core_conn *conn, const Cairn
     (void)core_apply(core, conn->job, &event);
 }
 
-/* Of messages that are an event of the job's machine and nothing else; false: it is none of them.
- * fault: where that of the event lies. */
+/* Reads a message that is an event of the job's machine and nothing else; false: it is another one.
+ * fault: the place for that of the event. */
 static bool read_event(const Cairn__V1__TrainerMessage *message, struct machine_event *event,
                        struct machine_fault *fault)
 {
@@ -422,7 +424,7 @@ static void note_heard(struct core *core, const struct core_conn *conn)
         outage_heard(&core->outage);
 }
 
-/* Its rank goes on in a generation that forms, and has not come there yet. */
+/* True if the worker's rank goes on in a generation that forms, and has not come there yet. */
 static bool regroups(const struct core_conn *conn)
 {
     const struct machine *m = &conn->job->m;
@@ -431,7 +433,7 @@ static bool regroups(const struct core_conn *conn)
            m->ranks[conn->rank].birth < m->generation && !m->ranks[conn->rank].joined;
 }
 
-/* Its worker is a spare; not one of before, that had this place. */
+/* True if the connection's worker is a spare, and not an earlier one that had this place. */
 static bool is_of_spare(const struct core_conn *conn)
 {
     const struct machine *m = &conn->job->m;
@@ -440,7 +442,7 @@ static bool is_of_spare(const struct core_conn *conn)
            of->number == conn->number && of->birth == conn->generation;
 }
 
-/* Of a worker without a part in the generation: what is of a generation it doesn't say. */
+/* Takes a message of a worker without a part in the generation, which says nothing about one. */
 static void hear_spare(struct core *core, struct core_conn *conn,
                        const Cairn__V1__TrainerMessage *message)
 {
@@ -451,7 +453,8 @@ static void hear_spare(struct core *core, struct core_conn *conn,
     }
 }
 
-/* Said before it heard of its new generation: only rows count, as nobody trains them again. */
+/* Takes a message that a worker sent before it heard of its new generation: only rows count, as
+ * nobody trains them again. */
 static void hear_before_regroup(struct core *core, struct core_conn *conn,
                                 const Cairn__V1__TrainerMessage *message)
 {

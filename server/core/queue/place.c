@@ -1,6 +1,6 @@
 /*
- * Slots for one job: what is free, from which nodes it keeps away, and what becomes of it where
- * there are none. Which job comes first, queue.c says.
+ * Slots for one job: which are free, from which nodes it keeps away, and what becomes of it if
+ * there are none. queue.c says which job comes first.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +10,14 @@
 #include "common/cleanup.h"
 #include "server/core/queue/board.h"
 
-/* Whole failures that weigh: old ones make no difference between nodes. */
+/* Returns how many failures weigh, as a whole number: old ones make no difference between nodes. */
 static uint32_t level_of(const struct core *core, const struct core_node *node)
 {
     return (uint32_t)(fleet_penalty(&node->record, core_now(core)) + 0.5);
 }
 
-/* Slots first to end - 1 that nobody gives back: of broken GPUs, or held by who doesn't die. */
+/* Counts the slots from first to end - 1 that nobody gives back: of broken GPUs, or held by a
+ * process that doesn't die. */
 static uint32_t count_stuck(const struct core *core, const struct core_node *node, uint32_t first,
                             uint32_t end)
 {
@@ -33,7 +34,7 @@ static uint32_t count_stuck(const struct core *core, const struct core_node *nod
     return count < end - first ? count : end - first; /* both of one slot, it may be */
 }
 
-/* The node's CPU shares and its GPUs. */
+/* Adds the node's CPU shares and its GPUs. */
 static void add_pools(const struct core *core, struct board *board, struct core_node *node)
 {
     struct place_node pool = { .name = node->name,
@@ -65,7 +66,8 @@ static void add_pools(const struct core *core, struct board *board, struct core_
     board->nodes[board->count++] = pool;
 }
 
-/* CPU shares of the one with those of the other, GPUs with GPUs: a job has slots of one kind. */
+/* Adds the pairs of two nodes' pools, CPU shares with CPU shares and GPUs with GPUs: a job has
+ * slots of one kind. */
 static void add_apart(struct board *board, const struct path *path)
 {
     for (uint32_t i = 0; path->cut && i < board->count; i++) {
@@ -80,7 +82,7 @@ static void add_apart(struct board *board, const struct path *path)
     }
 }
 
-/* Slots in use are kept node by node: only where something changed they are counted anew. */
+/* Slots in use are kept node by node, and counted anew only where something changed. */
 bool core_board_fill(struct core *core)
 {
     if (core->board->filled)
@@ -134,10 +136,10 @@ static void keep_waiting(struct core *core, struct core_job *job, const char *re
     (void)core_apply(core, job, &event);
 }
 
-/* From which nodes a job is kept away. */
+/* The kinds of nodes that a job is kept away from. */
 enum avoid {
-    AVOID_FAILED = 1,  /* it failed there */
-    AVOID_DRAINED = 2, /* others did */
+    AVOID_FAILED = 1,  /* the job failed there */
+    AVOID_DRAINED = 2, /* other jobs failed there */
     AVOID_SUSPECT = 4, /* reads damage where there is none, or other data than the job began with */
 };
 
@@ -161,13 +163,13 @@ static bool are_apart(const struct board *board, const struct core_node *a,
     return apart;
 }
 
-/* It has a slot, or is to start there: the others join it. */
+/* True if the worker has a slot, or is to start there: the others join it. */
 static bool is_there(const struct machine *m, uint32_t rank)
 {
     return machine_holds_slot(m, rank) && !(machine_is_spare(m, rank) && m->ranks[rank].ended);
 }
 
-/* That is there, and that the spare can't reach; NULL: there is none. */
+/* Returns a node where a worker is that the spare can't reach; NULL: there is none. */
 static const char *far_from(const struct core *core, const struct machine *m, uint32_t spare)
 {
     const char *found = NULL;
@@ -204,8 +206,8 @@ static bool keeps_on(const struct machine *m, const char *node)
     return keeps;
 }
 
-/* The path broke while they got on, or was mended since: nobody knows. In another generation they
- * would meet it again. */
+/* Parts kept workers across a broken path. It broke while they got on, or was mended since: nobody
+ * knows. In another generation they would meet it again. */
 static bool part_kept(struct core *core, struct core_job *job)
 {
     struct reason why;
@@ -222,7 +224,7 @@ static bool part_kept(struct core *core, struct core_job *job)
     return false;
 }
 
-/* Workers there and those that were kept reach each other, as far as is known. */
+/* True if workers on that node and those that were kept reach each other, as far as is known. */
 static bool joins_kept(struct core *core, const struct core_job *job, const struct board *board,
                        const struct core_node *node)
 {
@@ -271,7 +273,7 @@ static struct place_ask ask_of(const struct core *core, const struct core_job *j
                                .apart_count = core->board->apart_count };
 }
 
-/* Nodes in reach could take it, if they reached each other. */
+/* True if nodes in reach could take the job, if they reached each other. */
 static bool fits_but_for_paths(const struct board *board, const struct place_ask *ask)
 {
     struct place_ask any = *ask;
@@ -299,14 +301,16 @@ enum status core_find_slots(struct core *core, struct core_job *job, uint32_t co
     mark_board(core, job, board, 0);
     bool there = place_fits_in_reach(board->nodes, board->count, &ask);
     mark_board(core, job, board, AVOID_FAILED);
-    /* What would end the job there waits for the path that keeps it from other nodes. */
+    /* If a failure there would end the job, it waits for the path that keeps it from other
+     * nodes. */
     if (job->m.cause.kind == MACHINE_FAULT_USER && fits_but_for_paths(board, &ask))
         there = false;
     return there ? ST_NOT_FOUND : st;
 }
 
-/* For how many slots it waits where there are none: rather for few than for some where it failed.
- * While workers are kept, which isn't long, for all: their own slots seem to be free for it. */
+/* Returns for how many slots the job waits if there are none: rather few than some on nodes where
+ * it failed. While workers are kept, which isn't long, it waits for all, as their own slots seem to
+ * be free for it. */
 static uint32_t count_awaited(const struct machine *m)
 {
     const uint32_t need = machine_least(m);
@@ -315,7 +319,8 @@ static uint32_t count_awaited(const struct machine *m)
     return need > 1 ? need : 1;
 }
 
-/* For all that it is to have, or with which it would go on: rather fewer than where it failed. */
+/* Finds slots for all workers that the job is to have, or for those with which it would go on:
+ * rather fewer than on nodes where it failed. */
 static enum status find_enough(struct core *core, struct core_job *job, struct place_slot *slots,
                                uint32_t *out_count, struct reason *reason)
 {
@@ -348,8 +353,8 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
                : st;
 }
 
-/* Nodes that it may be on, once slots are free there, are kept for it. false: for now there are
- * none that it could wait for. */
+/* Keeps the nodes for the job that it may be on, once slots are free there. false: for now there
+ * are none that it could wait for. */
 static bool keep_nodes(struct core *core, const struct core_job *job, uint32_t count)
 {
     struct board *board = core->board;
@@ -363,7 +368,7 @@ static bool keep_nodes(struct core *core, const struct core_job *job, uint32_t c
     return true;
 }
 
-/* Workers of its next generation that hold no slot. */
+/* Counts the workers of the job's next generation that hold no slot. */
 static uint32_t count_lacking(const struct machine *m)
 {
     uint32_t alive = 0;
@@ -392,7 +397,7 @@ bool core_keep_place(struct core *core, struct core_job *job)
     return true;
 }
 
-/* Slots are free, but kept for others: that is what it waits for. */
+/* True if slots are free, but kept for others: that is what the job waits for. */
 static bool is_behind(struct core *core, struct core_job *job, struct place_slot *slots,
                       enum status *st, struct reason *reason)
 {
@@ -404,7 +409,7 @@ static bool is_behind(struct core *core, struct core_job *job, struct place_slot
     return *st == ST_OK;
 }
 
-/* It waits for slots that aren't free; whoever comes later waits for this one. */
+/* Lets the job wait for slots that aren't free; jobs that come later wait for this one. */
 static enum core_tried wait_for_slots(struct core *core, struct core_job *job,
                                       struct reason *reason)
 {

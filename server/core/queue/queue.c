@@ -1,13 +1,15 @@
 /*
- * Who gets slots next.
+ * The order in which jobs get slots.
  *
- * First who has some, or needs none: its workers wait for the others. Then who has just lost all:
- * its slots were its own a moment ago. Then who ran, then the rest, each in order of submission. So
- * nothing that happens to a running job gives its slots to one that waits; and as nobody gets to
+ * First come jobs that have some slots, or need none: their workers wait for the others. Then jobs
+ * that have just lost all: their slots were their own a moment ago. Then those that ran, then the
+ * rest, each in order of submission.
+ *
+ * So nothing that happens to a running job gives its slots to one that waits. And as no job gets to
  * run past one that waits and could run later, those that ran are ever fewer.
  *
  * A job that has to wait keeps slots that may come free for itself (board.h), so that large jobs
- * don't starve; what can't come free, on nodes that are lost or in broken GPUs, it keeps from
+ * don't starve. Slots that can't come free, on nodes that are lost or in broken GPUs, it keeps from
  * nobody.
  */
 #include <stdlib.h>
@@ -16,10 +18,10 @@
 #include "server/core/queue/board.h"
 
 enum standing {
-    STANDING_HOLDS, /* it has workers, or it needs none */
-    STANDING_ENDS,  /* it still has some, that leave or can't go on yet */
-    STANDING_RAN,   /* until a moment ago */
-    STANDING_RUNS,  /* it is to go on */
+    STANDING_HOLDS, /* the job has workers, or needs none */
+    STANDING_ENDS,  /* it still has workers, which leave or can't go on yet */
+    STANDING_RAN,   /* it ran until a moment ago */
+    STANDING_RUNS,  /* it ran, and is to go on */
     STANDING_WAITS,
     STANDINGS,
 };
@@ -39,7 +41,8 @@ static enum standing standing_of(const struct core *core, const struct core_job 
     return ran_lately(core, job) ? STANDING_RAN : STANDING_RUNS;
 }
 
-/* All that is in reach is kept: nobody behind gets anything, and needs no look. */
+/* Notes that the job keeps slots. If all in reach are kept, jobs behind get nothing, and need no
+ * look. */
 static void keeps(struct core *core, const struct core_job *job)
 {
     struct board *board = core->board;
@@ -63,7 +66,7 @@ static void set_behind(struct core_job *job, const struct core_job *other)
     job->behind = seq;
 }
 
-/* false: all is to be looked at anew. */
+/* Looks at one job. false: all is to be looked at anew. */
 static bool look_at(struct core *core, struct core_job *job, enum standing standing)
 {
     struct board *board = core->board;
@@ -86,7 +89,7 @@ static bool look_at(struct core *core, struct core_job *job, enum standing stand
     return tried != CORE_TRIED_CHANGED;
 }
 
-/* Those of one standing. */
+/* Looks at all jobs of one standing. */
 static bool look_at_all(struct core *core, enum standing standing)
 {
     bool goes_on = true;
@@ -100,8 +103,9 @@ static bool look_at_all(struct core *core, enum standing standing)
 }
 
 /*
- * One worker more for each job that wants some, where a slot is left: what a job is short of before
- * the jobs that were submitted later, spares after all that wait for that kind of slots.
+ * Places one worker more for each job that wants some, if a slot is left. What a job is short of
+ * comes before the jobs that were submitted later, spares after all that wait for that kind of
+ * slots.
  */
 static void place_spares(struct core *core)
 {
@@ -129,7 +133,7 @@ static void place_spares(struct core *core)
     }
 }
 
-/* After a start until the grace is over, or all are back that jobs ran on. */
+/* Called after a start, until the grace is over, or all nodes are back that jobs ran on. */
 static void look_for_nodes(struct core *core)
 {
     bool all = true;

@@ -1,9 +1,9 @@
-/* What a job waits for, beside the slots that place_workers counted. */
+/* The things that a job waits for, beside the slots that place_workers counted. */
 #include <string.h>
 
 #include "server/core/queue/board.h"
 
-/* What is told of nodes that could take the job, but for what happened there. */
+/* Adds the nodes that could take the job, had it not failed on them. */
 static void add_failed(const struct core_job *job, struct reason *reason)
 {
     const struct machine_fault *cause = &job->m.cause;
@@ -16,7 +16,8 @@ static void add_failed(const struct core_job *job, struct reason *reason)
                where.text, told ? ": " : "", told ? cause->message : "");
 }
 
-/* What there is not enough of: some may be held by processes that were killed and don't die. */
+/* Adds slots that are held by processes that were killed and don't die: these may be what is
+ * missing. */
 static void note_strays(const struct core *core, struct reason *reason)
 {
     size_t count = 0;
@@ -30,7 +31,7 @@ static void note_strays(const struct core *core, struct reason *reason)
     *reason = all;
 }
 
-/* Nor do nodes count that leave, have just left, or are kept free. */
+/* Adds the nodes that don't count, as they leave, have just left, or are kept free. */
 static void note_leaving(const struct core *core, struct reason *reason)
 {
     size_t count = 0;
@@ -43,7 +44,7 @@ static void note_leaving(const struct core *core, struct reason *reason)
                count == 1 ? "node is" : "nodes are", count == 1 ? "has" : "have");
 }
 
-/* Slots of that kind on a node. */
+/* Returns the slots of that kind on a node. */
 static uint32_t slots_of(const struct core_node *node, const char *device)
 {
     const bool gpus = strcmp(device, CORE_GPU_DEVICE) == 0;
@@ -55,7 +56,7 @@ static bool is_lost(const struct core_node *node)
     return node->known && node->silent && core_node_takes(node) && !core_node_cut_off(node);
 }
 
-/* They count until they come back, or are drained. */
+/* Adds the nodes that are lost: they count until they come back, or are drained. */
 static void note_lost(const struct core *core, const char *device, struct reason *reason)
 {
     const struct core_node *one = NULL;
@@ -78,7 +79,7 @@ static void note_lost(const struct core *core, const char *device, struct reason
     }
 }
 
-/* Of its last generation, as the journal has it. */
+/* Adds a node of the job's last generation, as the journal has it, that has not come back. */
 static void note_missing(struct core *core, const struct core_job *job, struct reason *reason)
 {
     const char *name = NULL;
