@@ -72,7 +72,8 @@ static bool is_busy(const struct pairs *pairs, const uint32_t node[2])
     return false;
 }
 
-/* In order: a pair whose nodes are busy holds back those after it. */
+/* True if the next pair can begin. Pairs begin in order: one whose nodes are busy holds back those
+ * after it. */
 static bool can_begin(const struct pairs *pairs, uint32_t node[2])
 {
     if (!pairs->on || pairs->begun == pairs->total || pairs->try_count == PAIRS_AT_ONCE ||
@@ -103,7 +104,7 @@ static struct pairs_try *begin_next(struct pairs *pairs)
     return try;
 }
 
-/* The phase is over: the next one that has something to measure, or none is left. */
+/* Ends a phase: the next one that has something to measure begins, or the pair is done. */
 static void move_on(struct pairs *pairs, struct pairs_try *try)
 {
     if (try->phase == PAIRS_REACH && try->side[0].reached) {

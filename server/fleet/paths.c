@@ -64,7 +64,7 @@ void paths_forget_rounds(struct paths *paths, const char *node)
     }
 }
 
-/* When a path without a round under way gets one. */
+/* Returns when a path without a round under way gets one. */
 static int64_t next_round_at(const struct paths *paths, const struct path *path)
 {
     if (!path->cut || path->doubted)
@@ -131,7 +131,7 @@ enum paths_news paths_tick(struct paths *paths, int64_t now, struct path *out)
     return PATHS_NOTHING;
 }
 
-/* Both have answered. */
+/* Settles a round in which both agents have answered. */
 static enum paths_news settle_round(struct paths *paths, struct path *path, int64_t now)
 {
     const bool reached = path->side[0].reached && path->side[1].reached;

@@ -10,7 +10,7 @@ static bool node_fits(const struct place_node *node, const struct place_ask *ask
     return strcmp(node->device, ask->device) == 0 && !node->excluded && !node->avoided;
 }
 
-/* That are kept for nobody else. */
+/* Counts the free slots that are kept for nobody else. */
 static uint32_t free_slots(const struct place_node *node)
 {
     uint32_t count = 0;
@@ -32,21 +32,22 @@ void place_net(const char *host, const char *machine, char out[PLACE_NET])
                                                : "ipv4");
 }
 
-/* Where a job may go, of the slots that count. */
+/* The slots, of those that count, where a job may go. */
 struct room {
     uint32_t alone[PLACE_NODES_MAX];  /* of each node: enough for all of the job, or none */
     uint32_t shared[PLACE_NODES_MAX]; /* as one of several nodes */
     bool any;
 };
 
-/* Where a worker listens for the others: Gloo's at one port, for all. NCCL says nothing of it: a
- * port for each of the others was enough so far. */
+/* Returns at how many ports a worker listens for the others: with Gloo at one, for all. NCCL says
+ * nothing of it: a port for each of the others was enough so far. */
 static uint32_t ports_of_worker(const struct place_ask *ask)
 {
     return strcmp(ask->device, "cpu") == 0 ? 1 : ask->count - 1;
 }
 
-/* Of the workers of a job that other nodes have a share in, this node's ports allow so many. */
+/* Returns how many workers this node's ports allow of a job in which other nodes have a share,
+ * `slots` at most. */
 static uint32_t limit_by_ports(const struct place_node *node, const struct place_ask *ask,
                                uint32_t slots)
 {
@@ -55,7 +56,7 @@ static uint32_t limit_by_ports(const struct place_node *node, const struct place
     return most < slots ? most : slots;
 }
 
-/* Shares of nodes whose net has too few in all are none. */
+/* Takes away the shares of nodes whose net has too few in all. */
 static void join_nets(const struct place_node *nodes, size_t node_count, uint32_t wanted,
                       uint32_t *shared)
 {
@@ -93,7 +94,7 @@ static void find_room(const struct place_node *nodes, size_t node_count,
         out->any = out->any || out->alone[i] > 0 || out->shared[i] > 0;
 }
 
-/* free_only: else those that are in use, too. */
+/* Takes slots of a node; without free_only also those that are in use. */
 static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32_t count,
                            bool free_only, struct place_slot *out)
 {
@@ -105,8 +106,8 @@ static uint32_t take_slots(const struct place_node *node, uint32_t index, uint32
     return taken;
 }
 
-/* The node to fill next, of those with the least penalty: one that takes all that is left, as
- * tightly as possible; else the emptiest of those not taken from yet. */
+/* Chooses the node to fill next, of those with the least penalty. It is one that takes all that is
+ * left, as tightly as possible; else the emptiest of those not taken from yet. */
 static size_t choose_node(const struct place_node *nodes, size_t node_count, const uint32_t *room,
                           uint32_t left)
 {
@@ -132,7 +133,7 @@ static size_t choose_node(const struct place_node *nodes, size_t node_count, con
     return best;
 }
 
-/* So many slots of each, the best node first; false: there is no room. */
+/* Fills so many slots of each node, the best node first; false: there is no room. */
 static bool fill_slots(const struct place_node *nodes, size_t node_count,
                        const struct place_ask *ask, const uint32_t *slots, bool free_only,
                        struct place_slot *out)
@@ -173,7 +174,7 @@ struct tally {
     uint32_t excluded, avoided, leaving;
 };
 
-/* room: free slots of those that may be taken from. */
+/* Counts slots and nodes. room: free slots of nodes that may be taken from. */
 static struct tally count_room(const struct place_node *nodes, size_t node_count,
                                const struct place_ask *ask, uint32_t *room)
 {
@@ -197,7 +198,7 @@ static struct tally count_room(const struct place_node *nodes, size_t node_count
     return tally;
 }
 
-/* Of a job for which no node counts. */
+/* Explains why a job waits for which no node counts. */
 static enum status explain_none(const struct tally *tally, size_t node_count,
                                 const struct place_ask *ask, struct reason *reason)
 {
@@ -228,14 +229,15 @@ static enum status explain_none(const struct tally *tally, size_t node_count,
 #define DROPS_MAX 32  /* nodes that are left out at a time */
 #define TRIES_MAX 256 /* fillings of one call: a job waits where none of so many will do */
 
-/* Of a pair: the node that is left out first, then, where that leaves too few slots, the other. */
+/* A choice between the two nodes of a pair: node[0] is left out first; if that leaves too few
+ * slots, node[1]. */
 struct drop {
     uint32_t node[2];
     uint32_t room; /* of the one that is left out */
     bool second;
 };
 
-/* Of those that were taken two that are apart, or NULL. */
+/* Finds two nodes that are apart among those that were taken, or NULL. */
 static const struct place_pair *find_apart(const struct place_ask *ask,
                                            const struct place_slot *out)
 {
@@ -250,7 +252,7 @@ static const struct place_pair *find_apart(const struct place_ask *ask,
     return NULL;
 }
 
-/* From how many nodes with room that one is apart. */
+/* Counts the nodes with room that this one is apart from. */
 static uint32_t count_apart(const struct place_ask *ask, const uint32_t *room, uint32_t node)
 {
     uint32_t count = 0;
@@ -282,8 +284,8 @@ static void take_back(struct drop *drop, uint32_t *room)
     room[drop->node[drop->second]] = drop->room;
 }
 
-/* Without both of any pair. false: there is no such choice; out_pair: the first that stood against
- * it, or NULL. */
+/* Fills slots without taking both nodes of any pair. false: there is no such choice; out_pair: the
+ * first that stood against it, or NULL. */
 static bool fill_apart(const struct place_node *nodes, size_t node_count,
                        const struct place_ask *ask, uint32_t *room, bool free_only,
                        struct place_slot *out, const struct place_pair **out_pair)
@@ -316,7 +318,8 @@ static bool fill_apart(const struct place_node *nodes, size_t node_count,
 
 /* ---- whether a job fits at all ---- */
 
-/* Which slots count: of all nodes that don't leave; of those in reach; those that may come free. */
+/* The slots that count: those of all nodes that don't leave; of those in reach; those that may come
+ * free. */
 enum counts { COUNTS_REGISTERED, COUNTS_IN_REACH, COUNTS_SOON };
 
 static uint32_t count_slots(const struct place_node *node, const struct place_ask *ask,
@@ -329,8 +332,8 @@ static uint32_t count_slots(const struct place_node *node, const struct place_as
     return counts == COUNTS_REGISTERED ? node->slots : node->slots - node->stuck;
 }
 
-/* Whether there is room if all slots of these nodes are free. any_way: whatever ports and paths
- * there are. */
+/* Returns whether there is room if all slots of these nodes are free. any_way: whatever ports and
+ * paths there are. */
 static bool fits(const struct place_node *nodes, size_t node_count, const struct place_ask *ask,
                  enum counts counts, bool any_way, struct room *room)
 {
@@ -365,7 +368,7 @@ bool place_fits_in_reach(const struct place_node *nodes, size_t node_count,
     return fits(nodes, node_count, ask, COUNTS_IN_REACH, false, &room);
 }
 
-/* Why nodes that have slots enough between them can't share the job. */
+/* Explains why nodes that have slots enough between them can't share the job. */
 static void explain_apart(const struct place_node *nodes, size_t node_count,
                           const struct place_ask *ask, struct reason *reason)
 {

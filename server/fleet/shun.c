@@ -68,7 +68,7 @@ bool shun_knows(const struct shun_list *shuns, const char *node)
     return known;
 }
 
-/* How long it still holds; 0: not any more. */
+/* Returns how long the entry still holds; 0: not any more. */
 static int64_t time_left(const struct shun *shun, int64_t wall)
 {
     static const int64_t times[] = {
