@@ -43,7 +43,7 @@ static bool is_whole(sqlite3 *db)
     return whole;
 }
 
-/* In one step: one read transaction, which holds up no writer. */
+/* Copies all pages in one step: one read transaction, which holds up no writer. */
 static int copy_pages(sqlite3 *from, sqlite3 *to)
 {
     sqlite3_backup *backup = sqlite3_backup_init(to, "main", from, "main");

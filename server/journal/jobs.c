@@ -43,7 +43,8 @@ enum status journal_forget_job(struct journal *journal, const char *id)
     return st == ST_OK ? journal_run(journal, SQL_FORGET_LATER, "t", id) : st;
 }
 
-/* By each statement as many rows of the job as there is room for; *room: what is left of it. */
+/* Deletes by each statement as many rows of the job as there is room for; *room: what is left of
+ * it. */
 static enum status delete_some(struct journal *journal, const char *id,
                                const enum journal_sql *statements, size_t count, int64_t *room)
 {
@@ -99,7 +100,7 @@ static enum status forget_some(struct journal *journal, const char *id, int64_t 
     return st == ST_OK ? journal_run(journal, SQL_FORGET_DONE, "t", id) : st;
 }
 
-/* Its checkpoints' and metrics' rows stay. */
+/* Deletes old rows of the job; those of its checkpoints and metrics stay. */
 static enum status thin_some(struct journal *journal, const char *id, int64_t *room)
 {
     static const enum journal_sql all[] = { SQL_THIN_EVENTS, SQL_THIN_GENERATIONS, SQL_FORGET_SAVES,
@@ -112,7 +113,7 @@ static enum status thin_some(struct journal *journal, const char *id, int64_t *r
 
 /* ---- the file as a whole ---- */
 
-/* What a pragma answers. */
+/* Asks a pragma that answers with a number. */
 static enum status ask_number(struct journal *journal, enum journal_sql sql, int64_t *out)
 {
     sqlite3_stmt *row;

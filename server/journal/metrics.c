@@ -23,7 +23,7 @@
 
 /* ---- blocks as bytes ---- */
 
-/* Before the bytes of a row. */
+/* The head before the bytes of a row. */
 struct row_head {
     uint64_t step;
     uint32_t size; /* and EVAL_BIT */
@@ -56,7 +56,7 @@ static struct reader reader_of(const struct buf *bytes)
     return (struct reader){ data, data + bytes->size };
 }
 
-/* false: there are no more; *out points into what is read. */
+/* Reads the next row. false: there are no more; *out points into what is read. */
 static bool read_row(struct reader *reader, struct journal_metric *out)
 {
     struct row_head head;
@@ -74,7 +74,7 @@ static bool read_row(struct reader *reader, struct journal_metric *out)
     return true;
 }
 
-/* Of rows, as they lie in blocks. */
+/* The number of rows, and their bytes as they lie in blocks. */
 struct sum {
     int64_t rows, bytes;
 };
@@ -240,7 +240,7 @@ static enum status join(struct journal *journal, const char *id, struct sum *sum
     return st;
 }
 
-/* Of the step that is highest: a job that went back has rows beyond those that came last. */
+/* Finds the highest step: a job that went back has rows beyond those that came last. */
 static enum status newest_of(struct journal *journal, const char *id, uint64_t *out)
 {
     sqlite3_stmt *row;
@@ -317,7 +317,7 @@ static enum status each_old(struct journal *journal, const char *id, struct thin
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
-/* Of those of a kind, with that stride. */
+/* Sums the rows of a kind that a stride leaves. */
 static struct sum with_stride(const struct thinning *t, int kind, int stride)
 {
     struct sum sum = { 0 };

@@ -38,7 +38,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS events(seq INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT, wall_ms "
     "INTEGER, generation INTEGER, step INTEGER, kind TEXT, message TEXT);"
     "CREATE INDEX IF NOT EXISTS events_of ON events(job, seq);"
-    /* Of metrics. With a rowid: else who looks for one reads those that it is compared with. */
+    /* Blocks of metrics. They have a rowid: else a search for one reads those that it is compared
+     * with. */
     "CREATE TABLE IF NOT EXISTS blocks(number INTEGER PRIMARY KEY, job TEXT, first INTEGER, last "
     "INTEGER, count INTEGER, evals INTEGER, rows BLOB);"
     "CREATE UNIQUE INDEX IF NOT EXISTS blocks_of ON blocks(job, first);"
@@ -60,7 +61,7 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS forgotten_nodes(node TEXT PRIMARY KEY, time_s INTEGER) WITHOUT "
     "ROWID;";
 
-/* What a save or checkpoint holds differences to; metrics of a checkpoint. */
+/* Adds what a save or checkpoint holds differences to, and the metrics of a checkpoint. */
 static const char upgrade_to_2[] =
     "BEGIN;"
     "ALTER TABLE saves ADD COLUMN base_step INTEGER NOT NULL DEFAULT 0;"
@@ -75,7 +76,7 @@ static const char upgrade_to_2[] =
     "PRAGMA user_version=2;"
     "COMMIT;";
 
-/* What a checkpoint took. */
+/* Adds the times that a checkpoint took. */
 static const char upgrade_to_3[] =
     "BEGIN;"
     "ALTER TABLE checkpoints ADD COLUMN stall_us INTEGER NOT NULL DEFAULT 0;"
@@ -87,7 +88,7 @@ static const char upgrade_to_3[] =
     "PRAGMA user_version=3;"
     "COMMIT;";
 
-/* Which try of a save its folder is named after. */
+/* Adds the try of a save that its folder is named after. */
 static const char upgrade_to_4[] =
     "BEGIN;"
     "ALTER TABLE saves ADD COLUMN retry INTEGER NOT NULL DEFAULT 0;"
@@ -95,8 +96,8 @@ static const char upgrade_to_4[] =
     "PRAGMA user_version=4;"
     "COMMIT;";
 
-/* Which jobs are over (enum journal_ended). Whether anything is left of those that an older version
- * ended is looked at one by one, later. */
+/* Adds which jobs are over (enum journal_ended). Whether anything is left of those that an older
+ * version ended is looked at one by one, later. */
 static const char upgrade_to_5[] =
     "BEGIN;"
     "ALTER TABLE jobs ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;"
@@ -133,7 +134,7 @@ static const char upgrade_to_9[] = "BEGIN;"
                                    "PRAGMA user_version=9;"
                                    "COMMIT;";
 
-/* How a generation's job came to it from the one before. */
+/* Adds how a generation's job came to it from the one before. */
 static const char upgrade_to_10[] =
     "BEGIN;"
     "ALTER TABLE generations ADD COLUMN recovery TEXT NOT NULL DEFAULT '';"
@@ -168,8 +169,8 @@ static const char upgrade_to_13[] = "BEGIN;"
 /* Metrics' blocks got another table: move_blocks. */
 static const char upgrade_to_14[] = "PRAGMA user_version=14;";
 
-/* Which job ended last, as far as its events tell; how many bytes metrics take. After move_blocks,
- * so that it counts those, too. */
+/* Adds which job ended last, as far as its events tell, and how many bytes metrics take. It runs
+ * after move_blocks, so that it counts those, too. */
 static const char upgrade_to_15[] =
     "BEGIN;"
     "ALTER TABLE jobs ADD COLUMN ended_no INTEGER NOT NULL DEFAULT 0;"
@@ -184,7 +185,7 @@ static const char upgrade_to_15[] =
     "PRAGMA user_version=15;"
     "COMMIT;";
 
-/* Of the table of before, those that come first. */
+/* The first blocks of the older table. */
 #define FIRST_BLOCKS "FROM metric_blocks ORDER BY job, first LIMIT 500"
 static const char move_some[] =
     "BEGIN;"
@@ -216,14 +217,14 @@ enum status journal_lock(const char *path, int *out_fd)
     return st;
 }
 
-/* true: only its owner may read it, as its mode says now. */
+/* True if only its owner may read the file, as its mode says now. */
 static bool is_private(int fd)
 {
     struct stat stat_of;
     return fstat(fd, &stat_of) == 0 && (stat_of.st_mode & 077) == 0;
 }
 
-/* Only its owner may read it: it holds the tokens of generations. A link to another disk is
+/* Lets only its owner read the file: it holds the tokens of generations. A link to another disk is
  * followed; what is beside the file there is ours. */
 static enum status make_private(struct journal *journal, const char *path)
 {
@@ -280,7 +281,7 @@ static enum status upgrade_metrics(struct journal *journal)
     return st == ST_OK ? run_sql(journal, upgraded_to_7) : st;
 }
 
-/* From that version to the one before JOURNAL_VERSION, one by one. */
+/* Upgrades from that version to the one before JOURNAL_VERSION, one by one. */
 static enum status upgrade(struct journal *journal, int version)
 {
     static const char *const upgrades[JOURNAL_VERSION] = {
@@ -294,8 +295,8 @@ static enum status upgrade(struct journal *journal, int version)
     return st;
 }
 
-/* Some at a time, so that the WAL stays small and the file has room for them; whoever ends in the
- * middle goes on when it opens the file again. */
+/* Moves some blocks at a time, so that the WAL stays small and the file has room for them. A
+ * process that ends in the middle goes on when it opens the file again. */
 static enum status move_blocks(struct journal *journal)
 {
     enum status st = ST_OK;
@@ -372,7 +373,8 @@ static enum status open_db(struct journal *journal, const char *path)
 
 /* ---- a copy in the journal's place ---- */
 
-/* Before the file is opened: whether it is a copy. A WAL is then another file's, and removed. */
+/* Finds out, before the file is opened, whether it is a copy. A WAL is then another file's, and
+ * removed. */
 static enum status take_restored(struct journal *journal, const char *path)
 {
     unsigned char id[4] = { 0 };

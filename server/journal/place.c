@@ -93,7 +93,7 @@ static void encode_uri(const char *path, bool fixed, char out[URI_BYTES])
     (void)snprintf(out + at, 32, fixed ? "?immutable=1" : "?mode=ro");
 }
 
-/* Beside the file, wherever a link leads to. */
+/* True if there is a WAL beside the file, wherever a link leads to. */
 static bool has_wal(const char *path)
 {
     char wal[PATH_BYTES];
@@ -102,7 +102,7 @@ static bool has_wal(const char *path)
     return access(wal, F_OK) == 0;
 }
 
-/* What a statement of one row says. ST_CORRUPT, with SQLite's words: it can't be read. */
+/* Reads what a statement of one row says. ST_CORRUPT, with SQLite's words: it can't be read. */
 static enum status ask(sqlite3 *db, const char *sql, int64_t *number, struct reason *text)
 {
     sqlite3_stmt *row = NULL;

@@ -17,7 +17,7 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-/* Where blocks can't be had beforehand there must be as many free ones. */
+/* If blocks can't be had beforehand, there must be as many free ones. */
 static enum status look_at_disk(int fd)
 {
     struct statvfs disk;
