@@ -86,7 +86,7 @@ static enum status take_signals(struct daemon *d)
     return d->signal_fd < 0 ? status_from_errno(errno) : ST_OK;
 }
 
-/* Whose certificates count is said by the own one. */
+/* Takes the cluster whose certificates count from the coordinator's own certificate. */
 static enum status take_identity(struct daemon *d)
 {
     struct identity_cert own;
@@ -128,8 +128,8 @@ static enum status open_audit(struct daemon *d)
     return st;
 }
 
-/* What callers over TCP have to show. Tokens of generations outlive this process, and may be shown
- * to one that listens. */
+/* Takes what callers over TCP have to show. Tokens of generations outlive this process, and may be
+ * shown to one that listens. */
 static enum status take_access(struct daemon *d)
 {
     d->access.invites = &d->api.invites;
@@ -371,8 +371,8 @@ static enum status listen_unix(struct daemon *d)
     return ST_OK;
 }
 
-/* Nothing that trying again mends; but a coordinator that served there, and was killed, tries on:
- * whoever took its port meanwhile may leave it. */
+/* Refuses to listen there: trying again mends nothing. But a coordinator that served there, and was
+ * killed, tries on: another program that took its port meanwhile may leave it. */
 static enum status refuse_listen(struct daemon *d, const char *served, enum status st)
 {
     const char *why = st == ST_EXISTS      ? "the address is in use by another program"
@@ -472,14 +472,15 @@ static bool asked_to_end(struct daemon *d)
     return true;
 }
 
-/* What was applied is journalled, and only then told to anybody. */
+/* Ends the group: what was applied is journalled, and only then told to anybody. */
 static void end_group(struct daemon *d)
 {
     if (core_commit(d->core) == ST_OK)
         api_release(&d->api);
 }
 
-/* As soon as anybody waits for it. Until then people are told nothing of what it did, either. */
+/* Ends the group as soon as anybody waits for it. Until then people are told nothing of what it
+ * did, either. */
 static void end_group_in_time(struct daemon *d)
 {
     if (core_commit_by(d->core) > clock_mono_ms(clock_system()) && !api_waits(&d->api))

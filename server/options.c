@@ -71,7 +71,7 @@ static int check_listen(const struct options *o)
     return -1;
 }
 
-/* How jobs recover: for tests, and to compare. */
+/* Takes how jobs recover: for tests, and to compare. */
 static bool take_recovery(struct options *o)
 {
     const char *how = getenv("CAIRN_RECOVERY");
@@ -130,7 +130,7 @@ static int read_arguments(struct options *o, const char **beat, const char **los
     return o->listen && !strchr(o->listen, ':') ? EXIT_USAGE : -1;
 }
 
-/* What doesn't go with the rest. -1: it will do. */
+/* Checks the options of --recover, which goes with few others. -1: they will do. */
 static int check_recover(const struct options *o)
 {
     if (o->state && !o->recover) {

@@ -22,7 +22,8 @@ static const char *method_of(const char *path)
     return strrchr(path, '/') + 1;
 }
 
-/* By role. Services that aren't ours (health, reflection) tell nothing that matters. */
+/* Judges a call by the caller's role. Services that aren't ours (health, reflection) tell nothing
+ * that matters. */
 static enum rpc_code judge(enum identity_role role, const char *path, const char **out_detail)
 {
     const bool control = is_service(path, "cairn.v1.Control");
@@ -36,8 +37,8 @@ static enum rpc_code judge(enum identity_role role, const char *path, const char
     return RPC_PERMISSION_DENIED;
 }
 
-/* Whether the caller says for whom it asks, in words that will do. The page alone does: it has the
- * rights of the home's owner, and whom it asks for has fewer. */
+/* Whether the caller says for whom it asks, in words that will do. Only the page does: it has the
+ * rights of the home's owner, and the people that it asks for have fewer. */
 enum behalf { BEHALF_NONE, BEHALF_GOOD, BEHALF_BAD };
 
 static enum behalf read_behalf(const struct rpc_call *call, struct identity_behalf *out)
@@ -170,7 +171,7 @@ static bool changes(const char *path)
            strcmp(path, "/cairn.v1.Fleet/Join") == 0 || strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
 }
 
-/* Its address, and behind the page that of who asked there. */
+/* Writes the caller's address and, for a caller behind the page, the address of the page's user. */
 static void describe_peer(const struct rpc_call *call, char out[PEER_BYTES])
 {
     struct identity_behalf behalf;

@@ -91,8 +91,8 @@ static void add_address(struct identity_invite *invite, const char *host, const 
     invite->address_count += length > 0 && length < IDENTITY_ADDRESS;
 }
 
-/* What people said, else the one that is listened on, if it is one; then what else the
- * coordinator's certificate names. */
+/* Adds the coordinator's addresses: the one that people gave, else the one that is listened on, if
+ * it is one; then the others that its certificate names. */
 static enum status add_addresses(const struct api *api, struct identity_invite *invite,
                                  struct reason *reason)
 {
@@ -198,7 +198,7 @@ static void answer(struct rpc_call *call, const char *cert, Cairn__V1__JoinReply
     reply(&out, call);
 }
 
-/* After the secret was found good: whether that node may join. False: the call ended. */
+/* Returns whether that node may join, after the secret was found good. False: the call ended. */
 static bool may_join(struct api *api, struct rpc_call *call, const Cairn__V1__JoinRequest *in)
 {
     if (!identity_name_valid(in->node) || strlen(in->request) > REQUEST_BYTES) {

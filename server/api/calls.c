@@ -1,5 +1,5 @@
-/* What all handlers use: refusing a call, the job that it names, a job as the answer, calls that
- * are answered later. */
+/* Functions that all handlers use: refusing a call, the job that it names, a job as the answer,
+ * calls that are answered later. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@ struct api_connection {
 static void send_message(struct core_conn *conn, const struct core_message *message)
 {
     struct api_connection *connection = (struct api_connection *)conn;
-    /* Who doesn't read loses the connection. */
+    /* A peer that doesn't read loses the connection. */
     (void)rpc_call_send_packed(connection->call, message->data, message->size);
 }
 
@@ -81,8 +81,8 @@ static void half_close(struct api *api, struct rpc_call *call)
     }
 }
 
-/* Whether the agent may say this: its certificate hasn't expired, its node wasn't forgotten since,
- * and its hello is that of the node that the certificate names. False: the call ended. */
+/* Returns whether the agent may say this: its certificate hasn't expired, its node wasn't forgotten
+ * since, and its hello is that of the node that the certificate names. False: the call ended. */
 static bool is_own(struct api_connection *connection, const Cairn__V1__AgentMessage *in)
 {
     struct core_conn *conn = &connection->conn;

@@ -94,7 +94,7 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         api_later(api, call, later_job(&of));
 }
 
-/* What to do with a job that can't be asked this in its state. */
+/* Returns what to do with a job that can't be asked this in its state. */
 static const char *way_out(const struct core_job *job, char out[96])
 {
     if (job->m.state == MACHINE_STOPPED) {

@@ -18,7 +18,8 @@ static bool keep_corked(struct api *api, struct rpc_call *call)
     return true;
 }
 
-/* As the caller names it; a handler that finds out more says so (api_about). */
+/* Notes the job or node as the caller names it; a handler that finds out more says so
+ * (api_about). */
 static void note_about(struct api *api, const ProtobufCMessage *input)
 {
     static const char *const fields[] = { "job", "node", "file_name" };

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* All under the mutex. */
+/* Drops invites that don't count any more. The caller holds the mutex, here and in find(). */
 static void drop_old(struct invites *invites, int64_t now_s)
 {
     size_t kept = 0;
@@ -18,7 +18,7 @@ static struct invite *find(struct invites *invites, const uint8_t hash[IDENTITY_
 {
     for (size_t i = 0; i < invites->count; i++) {
         struct invite *invite = &invites->list[i];
-        /* What the time it takes tells is of the hash, not of the secret. */
+        /* The time that this takes tells of the hash, not of the secret. */
         if (invite->uses > 0 && invite->until_s > now_s &&
             memcmp(invite->hash, hash, IDENTITY_SECRET_HASH) == 0)
             return invite;

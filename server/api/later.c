@@ -56,7 +56,7 @@ static void release(struct later *later)
     free(later);
 }
 
-/* NULL: no memory. */
+/* Begins an answer; NULL: no memory. */
 static struct later *begin(const struct later_of *of, struct later with)
 {
     struct core_node *nodes[2];

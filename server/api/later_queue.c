@@ -27,7 +27,7 @@ static void free_queue(struct later_queue *queue)
     free(queue);
 }
 
-/* NULL: none comes any more. */
+/* Takes the next one that waits; NULL: none comes any more. */
 static struct later *take(struct later_queue *queue)
 {
     CHECK(pthread_mutex_lock(&queue->mutex) == 0);

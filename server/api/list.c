@@ -57,7 +57,8 @@ static bool add_listed(void *arg, const char *id, const void *row, size_t size)
     return !listing->cut;
 }
 
-/* NULL: it is to be left out (forgotten meanwhile, or the journal failed), or no memory. */
+/* Returns a listed job. NULL: it is to be left out (forgotten meanwhile, or the journal failed), or
+ * no memory. */
 static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, size_t *loads)
 {
     struct core_job *job = core_loaded(api->core, one->id);

@@ -147,7 +147,7 @@ static void send_line(struct api_stream *stream, uint32_t rank, const char *text
     (void)rpc_call_send(stream->call, &out.base);
 }
 
-/* true: all of the piece went; false: the reader lags. */
+/* Sends the piece. true: all of it went; false: the reader lags. */
 static bool send_piece(struct api_stream *stream)
 {
     struct api_logs *logs = stream->logs;
@@ -223,7 +223,7 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
 
 /* ---- rounds ---- */
 
-/* To the next attempt. A worker that goes on in it has one log: that is read on. */
+/* Goes to the next attempt. A worker that goes on in it has one log: that is read on. */
 static void follow_on(struct api_stream *stream, const struct machine *m)
 {
     struct api_logs *logs = stream->logs;

@@ -34,7 +34,7 @@ static void free_rows(struct rows *rows)
     free(rows);
 }
 
-/* From step `from` on. NULL: no memory, or the journal failed. */
+/* Loads rows from step `from` on. NULL: no memory, or the journal failed. */
 static struct rows *load_rows(struct api *api, const char *job, uint64_t from, uint32_t count_max)
 {
     struct rows *rows = calloc(1, sizeof *rows);

@@ -23,14 +23,14 @@
 #define TEXT_MAX     300 /* bytes of a text in a line */
 #define SOURCE_BYTES 160
 
-/* So many calls of somebody, in so long. */
+/* The number of somebody's calls in the current period. */
 struct source {
     char key[SOURCE_BYTES];
     int64_t since_ms;
     uint32_t count; /* 0: nobody's */
 };
 
-/* One file with its thread: that of calls has the one of refusals. */
+/* One file with its thread; the log of calls has the one of refusals. */
 struct audit {
     struct log log;
     struct audit *refused; /* NULL in that one */
@@ -85,7 +85,7 @@ static json_t *time_text(void)
     return json_string(text);
 }
 
-/* On the heap, with its newline; NULL: no memory. */
+/* Returns the line of a call, on the heap, with its newline; NULL: no memory. */
 static char *line_of(const struct audit_call *call)
 {
     json_t *object = json_object();
@@ -169,7 +169,8 @@ static bool is_early(struct audit *audit, const char *key, int64_t now)
     return ++at->count <= most;
 }
 
-/* Its address without what changes from one connection to the next, and who it is. */
+/* Writes the caller's address, without what changes from one connection to the next, and its
+ * name. */
 static void key_of(const struct audit_call *call, char out[SOURCE_BYTES])
 {
     const char *end =
@@ -403,7 +404,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Of one file. */
+/* Opens the log of one file. */
 static enum status open_one(const struct audit_options *options, const char *path,
                             struct audit **out)
 {

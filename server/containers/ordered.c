@@ -25,7 +25,7 @@ enum status ordered_reserve(struct ordered *ordered, size_t capacity)
     return ST_OK;
 }
 
-/* Where that key is, or would be. */
+/* Returns the place where that key is, or would be. */
 static size_t place_of(const struct ordered *ordered, int64_t key)
 {
     size_t low = 0, high = ordered->count;

@@ -17,7 +17,7 @@ static size_t home_of(const char *key, size_t capacity)
     return (size_t)(hash ^ hash >> 32) & (capacity - 1);
 }
 
-/* Where key is, or would be: there is always a free place. */
+/* Returns the place where the key is, or would be: there is always a free one. */
 static size_t place_of(const struct table *table, const char *key)
 {
     size_t at = home_of(key, table->capacity);
@@ -68,7 +68,8 @@ void *table_get(const struct table *table, const char *key)
     return table->capacity > 0 ? table->entries[place_of(table, key)].value : NULL;
 }
 
-/* Those behind it that could not have its place before move up: no search ends too early. */
+/* Entries behind the removed one that could not have its place before move up: no search ends too
+ * early. */
 void table_remove(struct table *table, const char *key)
 {
     if (table->capacity == 0)

@@ -30,7 +30,7 @@ static void put(struct timers *timers, size_t index, struct timer *timer)
     timer->place = index + 1;
 }
 
-/* Its place is index, or one above: parents that are later come down. */
+/* Puts the timer at index, or above it: parents that are later come down. */
 static void rise(struct timers *timers, size_t index, struct timer *timer)
 {
     while (index > 0 && timers->list[(index - 1) / 2]->at > timer->at) {
@@ -40,7 +40,7 @@ static void rise(struct timers *timers, size_t index, struct timer *timer)
     put(timers, index, timer);
 }
 
-/* Its place is index, or one below: children that are earlier come up. */
+/* Puts the timer at index, or below it: children that are earlier come up. */
 static void sink(struct timers *timers, size_t index, struct timer *timer)
 {
     for (;;) {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a row's wall time: of shorter steps most take none, and some a whole one. */
+/* The unit of a row's wall time: most steps that are shorter take none of it, and some a whole
+ * one. */
 #define TICK_MS 1.0
 
 static int compare(const void *left, const void *right)
@@ -26,7 +27,7 @@ static void fold(double *mean, uint32_t *count, uint32_t most, double value)
     *mean += (value - *mean) / *count;
 }
 
-/* Its steps may be faster or slower: other workers, other lanes. */
+/* Begins an attempt, whose steps may be faster or slower: other workers, other lanes. */
 static void begin_attempt(struct pace *pace, uint32_t generation)
 {
     if (pace->count >= PACE_LEAST)

@@ -1,11 +1,12 @@
-/* Whether there was a journal: what else lies in a home. */
+/* Signs in a home that there was a journal: other things that lie there. */
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/format/names.h"
 #include "server/rebuild/rebuild.h"
 
-/* What a start leaves that was cut off before it had a journal, and what comes and goes. */
+/* True of names that a start leaves which was cut off before it had a journal, and of those that
+ * come and go. */
 static bool is_of_any_start(const char *name)
 {
     static const char *const ends[] = { "",          ".lock",    "-shm",    ".new",
@@ -30,7 +31,7 @@ static bool take_sign(void *arg, const char *name)
     return sign[0] == '\0';
 }
 
-/* Of one folder; one that isn't there has none. */
+/* Finds a sign in one folder; one that isn't there has none. */
 static enum status find_sign(const char *folder, char sign[LIMIT_NAME])
 {
     const struct io *io = io_system();

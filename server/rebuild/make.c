@@ -120,7 +120,7 @@ static void print_all(const struct rebuild *r)
 
 /* ---- all jobs ---- */
 
-/* Where two folders have the id, nobody can tell which of them is the job's. */
+/* Counts the folders with one id: if there are two, nobody can tell which of them is the job's. */
 static size_t count_claims(const struct rebuild *r, size_t at)
 {
     size_t end = at + 1;
@@ -201,7 +201,7 @@ static enum status name_files(struct rebuild *r, struct reason *reason)
     return st;
 }
 
-/* Nobody has it, and it is of no use. */
+/* Checks that nobody has the journal that is there open, and that it is of no use. */
 static enum status check_place(struct rebuild *r, struct reason *reason)
 {
     const struct journal_watch watch = { NULL, NULL };

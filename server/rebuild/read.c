@@ -41,7 +41,7 @@ static bool is_bad(enum status st)
     return ckpt_is_finding(st) || st == ST_NOT_FOUND || st == ST_INVALID;
 }
 
-/* It can't be read now. */
+/* Says that the path can't be read now. */
 static enum status say_away(struct reading *r, const char *path, enum status st)
 {
     struct reason why = { "" };
@@ -84,7 +84,7 @@ static enum status check_file(void *arg, uint32_t item)
     return st;
 }
 
-/* Of a manifest's time, whose fractions don't count. 0: it says none. */
+/* Returns a manifest's time in ms, whose fractions don't count. 0: it says none. */
 static int64_t wall_of(const char *created_at)
 {
     struct tm tm = { 0 };
@@ -231,7 +231,7 @@ static void take_finding(void *arg, const char *line)
         reason_set(why, "%s", line);
 }
 
-/* From the newest one that opens; those newer than it are bad. */
+/* Takes the newest checkpoint that opens; those newer than it are bad. */
 static enum status take_newest(struct reading *r)
 {
     const struct rebuild_found *found = r->job->found;
@@ -278,7 +278,7 @@ static bool same_folder(const char *a, const char *b)
     return real && strcmp(real, b) == 0;
 }
 
-/* Where the job goes on saving is where its checkpoints were found. */
+/* Has the job go on saving where its checkpoints were found. */
 static enum status move_store(struct reading *r)
 {
     struct rebuild_job *job = r->job;
@@ -327,7 +327,8 @@ static enum status take_file(struct reading *r)
 
 /* ---- the state ---- */
 
-/* As the checkpoint tells them: epochs have no length before the first is over. */
+/* Counts the job's steps as the checkpoint tells them: epochs have no length before the first is
+ * over. */
 static void count_steps(const struct reading *r, uint64_t *total, uint64_t *per_epoch)
 {
     const struct ckpt_scalars *at = &r->newest;
@@ -351,7 +352,7 @@ static void count_steps(const struct reading *r, uint64_t *total, uint64_t *per_
         *total = 1;
 }
 
-/* That it did start is what holds it to its pins. */
+/* Sets the job's times. A job is held to its pins by having started. */
 static void take_walls(struct machine *m, int64_t seq, bool pinned)
 {
     m->submitted_wall = (seq >> 9) + ID_EPOCH_MS;

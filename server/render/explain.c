@@ -118,7 +118,7 @@ static void seconds(struct explain *page, const struct machine *m)
     }
 }
 
-/* When the next checkpoint is taken, and why then. */
+/* Writes when the next checkpoint is taken, and why then. */
 static void checkpoints(struct explain *page, const struct core_job *job)
 {
     const struct machine *m = &job->m;
@@ -179,7 +179,7 @@ static bool render_cause(const struct machine_fault *cause, Cairn__V1__ExplainJo
     return one->kind && one->phase && one->message;
 }
 
-/* What of the message the core knows. */
+/* Fills in the part of the message that the core knows. */
 static bool render_known(struct explain *page, const struct core *core, struct core_job *job)
 {
     const struct machine *m = &job->m;
@@ -290,7 +290,7 @@ static void advice(struct explain *page)
     }
 }
 
-/* What is known of how the job came to a generation; the line stands where it began. */
+/* Writes what is known of how the job came to a generation; the line stands where it began. */
 static void write_recovery(struct explain *page, const struct recovery *r)
 {
     char at[32];
@@ -428,7 +428,7 @@ static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply 
     return out->lost_by_cause != NULL;
 }
 
-/* In this order, whatever is read first. */
+/* Writes the rest, in this order, whatever is read first. */
 static void write_rest(struct explain *page, struct journal *journal)
 {
     page->to = &page->times;

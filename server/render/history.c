@@ -37,7 +37,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-/* Of a list with commas; ends its names. */
+/* Counts the nodes of a list with commas; ends its names. */
 static void count_nodes(char *list, Cairn__V1__Generation *out)
 {
     const char *names[LIMIT_RANKS];

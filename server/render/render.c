@@ -157,7 +157,7 @@ static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
     return out;
 }
 
-/* What is measured of it. false: no memory. */
+/* Adds what is measured of a worker. false: no memory. */
 static bool add_measured(const struct core_job *job, uint32_t index, Cairn__V1__Worker *out)
 {
     const struct core_told *told = core_told(job, index);
@@ -320,7 +320,8 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
 
 /* ---- the job ---- */
 
-/* At most `max` of the first *end of the catalog, the last of them first; *end: what is left. */
+/* Adds at most `max` of the first *end of the catalog, the last of them first; *end: what is
+ * left. */
 static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end, size_t *out_count,
                             Cairn__V1__Checkpoint ***out)
 {
@@ -478,7 +479,7 @@ static bool add_phase(const struct core_job *job, uint32_t part, Cairn__V1__Job 
     return true;
 }
 
-/* After add_scalars. */
+/* Adds the pace, after add_scalars. */
 static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
 {
     out->step_ms = core_step_ms(job);
@@ -501,7 +502,7 @@ static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
     return ok;
 }
 
-/* Of the workers that there are. */
+/* Adds the copies of the workers that there are. */
 static void add_copies(const struct core_job *job, Cairn__V1__Job *out)
 {
     const struct core_copies *copies = &job->copies;

@@ -181,8 +181,8 @@ static void start_lines(struct store_queue *queue)
         start_line(queue, line);
 }
 
-/* With the mutex, which it gives back; the last thread after store_queue_free cleans up. Until all
- * is told it counts as a thread: the queue stays for it. */
+/* Ends a runner, with the mutex, which it gives back; the last thread after store_queue_free cleans
+ * up. Until all is told it counts as a thread: the queue stays for it. */
 static void end_runner(struct runner *runner)
 {
     struct store_queue *queue = runner->queue;
@@ -252,7 +252,8 @@ static void *run_line(void *arg)
 
 /* ---- the watchdog ---- */
 
-/* One that gets on is slow, perhaps, but does not hang. */
+/* Returns when the runner's task is given up. One that gets on is slow, perhaps, but does not
+ * hang. */
 static int64_t deadline_of(const struct store_queue *queue, struct runner *runner, int64_t now)
 {
     int64_t ms = queue->options.deadline_ms;
@@ -264,7 +265,8 @@ static int64_t deadline_of(const struct store_queue *queue, struct runner *runne
     return runner->moved_at + (ms > 0 ? ms : store_task_deadline_ms(runner->task->kind));
 }
 
-/* Its line goes on without it. Answers are added to *answers. false: no memory; later. */
+/* Gives a runner up: its line goes on without it. Answers are added to *answers. false: no memory;
+ * later. */
 static bool give_up(struct store_queue *queue, struct runner *runner, struct store_task **answers)
 {
     struct line *line = runner->line;

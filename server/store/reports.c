@@ -73,7 +73,7 @@ static enum status unpack_one(const void *data, size_t size, uint32_t rank, stru
     return st;
 }
 
-/* By rank: one that is missing leaves its place to the next. */
+/* Takes a report. They come by rank: one that is missing leaves its place to the next. */
 static bool take_row(void *arg, uint32_t rank, const void *data, size_t size)
 {
     struct reading *reading = arg;

@@ -64,8 +64,8 @@ void store_task_free(struct store_task *task)
 
 /* ---- whose store it is ---- */
 
-/* Where the job's checkpoints should be there is nothing of it, or something else: nobody may take
- * that for damage, nor begin anew there. */
+/* Answers that the place of the job's checkpoints has nothing of the job, or something else: nobody
+ * may take that for damage, nor begin anew there. */
 static enum status answer_away(struct store_task *task)
 {
     task->away = true;
@@ -120,7 +120,7 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
     return st;
 }
 
-/* Before another call takes the explanation's place. */
+/* Notes the explanation before another call takes its place. */
 static void note_cause(struct store_task *task, const struct io *io, enum status st)
 {
     struct reason why;
@@ -128,7 +128,7 @@ static void note_cause(struct store_task *task, const struct io *io, enum status
     (void)snprintf(task->message, sizeof task->message, "%.300s: %.160s", why.text, task->store);
 }
 
-/* It is the job's store, and a file comes and goes: it takes what we write. */
+/* Checks that the store is the job's, and that a file comes and goes: it takes what we write. */
 static enum status probe_store(struct store_task *task, const struct io *io)
 {
     char dir[LIMIT_PATH], base[LIMIT_PATH], probe[LIMIT_PATH];
@@ -228,8 +228,9 @@ static void note_finding(void *arg, const char *line)
         (void)snprintf(task->message, sizeof task->message, "%s", line);
 }
 
-/* On a machine with few cores training needs them all: there the task reads alone. Others have the
- * priority of this thread, which is low where trainers may run (store_queue_options). */
+/* Reads a checkpoint back. On a machine with few cores training needs them all: there the task
+ * reads alone. Otherwise its readers have the priority of this thread, which is low (run_line in
+ * queue.c). */
 static enum status read_back(struct store_task *task, const struct io *io)
 {
     long readers = sysconf(_SC_NPROCESSORS_ONLN) / CORES_PER_READER;
@@ -304,7 +305,7 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
     return st == ST_OK && tried == SWEEP_MAX ? ST_AGAIN : st;
 }
 
-/* What makes, decides or removes something. */
+/* True of a task that makes, decides or removes something. */
 static bool needs_mark(const struct store_task *task)
 {
     return task->kind == MACHINE_TASK_FOLDER || task->kind == MACHINE_TASK_PUBLISH ||
@@ -313,7 +314,7 @@ static bool needs_mark(const struct store_task *task)
             !task->given_up);
 }
 
-/* What may take long without being waited for. */
+/* True of a task that may take long without being waited for. */
 static bool yields(enum machine_task kind)
 {
     return kind == MACHINE_TASK_REMOVE || kind == MACHINE_TASK_DROP || kind == MACHINE_TASK_SWEEP;

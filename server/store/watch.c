@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-/* What a call came to; it is back. */
+/* Counts a call that came back; returns what it came to. */
 static enum status watch_count(struct store_watch *watch, enum status st)
 {
     atomic_fetch_add(&watch->calls, 1);
@@ -94,7 +94,7 @@ static enum status watch_unlink(void *self, const char *path)
     return watch_count(watch, real->unlink(real->self, path));
 }
 
-/* Of a task that yields. */
+/* Unlinks for a task that yields. */
 static enum status watch_unlink_in_turn(void *self, const char *path)
 {
     struct store_watch *watch = self;

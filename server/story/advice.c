@@ -1,11 +1,11 @@
-/* What people can do, by cause. */
+/* Advice on what people can do, by cause. */
 #include "server/machine/machine.h"
 #include "server/story/story.h"
 
 #define REPEATED  2    /* failures for which the same node is blamed */
 #define REPLAY_MS 1000 /* of less it isn't worth speaking */
 
-/* Where to look first. */
+/* Says where to look first. */
 static void say_logs(const struct story_loss *loss, const char *job, const char *then,
                      struct reason *out)
 {
@@ -26,7 +26,7 @@ static void say_node(const struct story_loss *loss, struct reason *out)
                loss->node[0] ? "node " : "the nodes", loss->node);
 }
 
-/* false: there is nothing to be done about it. */
+/* Advises on a cause. false: there is nothing to be done about it. */
 static bool advise_on(enum machine_fault_kind kind, const struct story_loss *loss, const char *job,
                       struct reason *out)
 {

@@ -45,7 +45,8 @@ void story_add(struct story *story, const struct recovery *r)
 
 /* ---- one recovery ---- */
 
-/* What an agent saw of a process says it, and knows better than what the worker said last. */
+/* True if the message names the phase: an agent that saw the process knows better than what the
+ * worker said last. */
 static bool says_phase(const struct recovery *r)
 {
     return strstr(r->message, "in phase ") || strstr(r->message, r->phase);
@@ -63,7 +64,7 @@ static enum status tell_cause(const struct recovery *r, struct buf *out)
     return st == ST_OK ? buf_printf(out, ": %s", r->message) : st;
 }
 
-/* From where, in words. */
+/* Returns from where a generation went on, in words. */
 static const char *from(enum recovery_kind kind)
 {
     switch (kind) {
