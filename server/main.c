@@ -113,7 +113,7 @@ static enum status take_identity(struct daemon *d)
     return ST_OK;
 }
 
-/* From here on lines of the audit log are written. */
+/* Opens the audit log; from here on lines of it are written. */
 static enum status open_audit(struct daemon *d)
 {
     char path[LIMIT_PATH], refused[LIMIT_PATH];

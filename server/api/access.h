@@ -1,5 +1,5 @@
 /*
- * Who may call what.
+ * The rights of callers: who may call what.
  *
  *     over                  is                 may call
  *     the Unix socket       its owner, or root everything; what it says it asks for another

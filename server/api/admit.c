@@ -1,6 +1,6 @@
 /*
- * Who is let in: nodes that are forgotten, invites, machines that join by one, agents that renew
- * their certificate.
+ * Admission to the cluster: nodes that are forgotten, invites, machines that join by one, agents
+ * that renew their certificate.
  *
  * The authority's key, ca.key beside the file of --tls-ca, is read when something is to be signed
  * and not kept. Without it nobody joins and nothing is renewed here: `cairn cert` does that.

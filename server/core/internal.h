@@ -447,7 +447,7 @@ void core_paths_answer(struct core *core, const struct core_node *node,
 void core_paths_hello(struct core *core, struct core_node *node,
                       const Cairn__V1__AgentHello *hello);
 void core_paths_tick(struct core *core); /* asks agents, and gives up late answers */
-void core_pairs_tick(struct core *core); /* ... of a check that a person asked for */
+void core_pairs_tick(struct core *core); /* like that, of a check that a person asked for */
 
 /* ---- entry/trainers.c ---- */
 

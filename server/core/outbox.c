@@ -1,6 +1,7 @@
 /*
- * What has left the core's decisions and not yet the process: messages, ends of streams and store
- * tasks of this group, in the order in which they were made. core_commit lets them go.
+ * The outbox: messages, ends of streams and store tasks of this group, in the order in which they
+ * were made. The core has decided them, and they have not left the process yet: core_commit lets
+ * them go.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
- * What the coordinator remembers of a node on which jobs failed by the node's fault: a process that
- * can't be started, no hello, a GPU that is gone, data that isn't there.
+ * The record of a node on which jobs failed by the node's fault: a process that can't be started,
+ * no hello, a GPU that is gone, data that isn't there.
  *
  * A job that fails there again counts once. Each of them weighs 1, half of it FLEET_HALF_LIFE_MS
- * later, and is forgotten after FLEET_FORGET_MS: a node gets its next chance by itself. Where
- * FLEET_DRAIN_JOBS different jobs failed, the node is drained: it takes a job only where no other
- * node ever could. What a job fails at elsewhere, too, is the job's fault, and is taken back.
+ * later, and is forgotten after FLEET_FORGET_MS: a node gets its next chance by itself. If
+ * FLEET_DRAIN_JOBS different jobs failed, the node is drained: it takes a job only if no other node
+ * ever could. A failure that the job repeats elsewhere is the job's fault, and is taken back.
  *
  * Pure: the time comes as an argument (monotonic ms). Kept in memory only: after a restart of the
  * coordinator a bad node shows again.

@@ -198,7 +198,7 @@ static const char move_some[] =
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
 #define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
 
-/* One coordinator per journal, whatever the sockets say. */
+/* Allows one coordinator per journal, whatever the sockets say. */
 enum status journal_lock(const char *path, int *out_fd)
 {
     char lock[LIMIT_PATH];

@@ -1,6 +1,6 @@
 /*
- * What lies in the journal's place: looked at before anything is opened, set aside by name, and
- * taken by a file that was made beside it.
+ * The journal's place: what lies there is looked at before anything is opened, set aside by name,
+ * and replaced by a file that was made beside it.
  *
  * A look changes no byte of the file or of its WAL (SQLite may make its index of that, the -shm).
  * Where there is no WAL, and nobody has the file open therefore, it is looked at as one that can't

@@ -1,6 +1,6 @@
 /*
- * What a job has in its store: checkpoints that were committed, and saves under way. Lists and
- * questions only: nothing in here decides.
+ * The contents of a job's store: checkpoints that were committed, and saves under way. These are
+ * lists and questions only: nothing in here decides.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -427,7 +427,7 @@ void machine_catalog_resume(struct machine_turn *t)
         }
     }
     ask_to_set_aside(t);
-    /* What was read before is not what the suspicion asks for. */
+    /* Reads from before the restart don't answer the suspicion. */
     for (struct machine_ckpt *c = m->damage_suspected ? restored_ckpt(m) : NULL; c;
          c = machine_chain_next(m, c)) {
         c->verified = false;

@@ -23,8 +23,8 @@
 #define MACHINE_LEAVE_MS       10000  /* for trainers to leave after the last commit */
 #define MACHINE_END_AGAIN_MS   2000   /* between two MACHINE_ACT_END */
 #define MACHINE_PARK_MS        5000   /* for workers to say that they have parked, at least */
-#define MACHINE_PARK_STEPS     3      /* ... or so many steps */
-#define MACHINE_PARK_MAX_MS    60000  /* ... but no longer */
+#define MACHINE_PARK_STEPS     3      /* or so many steps, if these take longer */
+#define MACHINE_PARK_MAX_MS    60000  /* and this at most */
 #define MACHINE_AWAIT_SAVES_MS 10000  /* at most, for what workers write, if the end is planned */
 #define MACHINE_KEEP_MS        30000  /* for kept workers to find the next generation */
 #define MACHINE_REPLACE_MS     60000  /* slow for so long, a worker is replaced */
@@ -38,7 +38,7 @@
 #define MACHINE_STUCK_TIMES    4 /* so often the time in which a save is dropped: then a rank is */
 #define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
 #define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
-#define MACHINE_LOOK_MS        20    /* ... and at what messages of trainers, at most */
+#define MACHINE_LOOK_MS        20    /* the same after messages of trainers, at most */
 #define MACHINE_BARREN_MAX     10    /* without progress; all by the job's own fault: FAILED */
 #define MACHINE_LACKING_MAX    16    /* nodes that lack what it needs; then it is the job's fault */
 #define MACHINE_LIVE_TRIES     3     /* generations in a row without progress; then none is kept */
@@ -62,7 +62,7 @@
 #define MACHINE_READ_TRIES        2      /* in vain in a row; then the coordinator reads */
 #define MACHINE_READ_PACE         1000   /* bytes a rank and ms: it is never spread thinner */
 
-/* What the handlers of one event get. */
+/* The context of one event, which its handlers get. */
 struct machine_turn {
     struct machine *m;
     const struct machine_event *ev; /* NULL: the job is resumed */

@@ -315,7 +315,7 @@ void machine_retain(struct machine_turn *t)
     }
     mark_kept(m, count_last(m));
     bool left = remove_unkept(t, good);
-    /* One at a time, always the newest: reading must not fall behind saving. */
+    /* Reads one at a time, always the newest: reading must not fall behind saving. */
     if (newest && !newest->verified && !reading && (left || m->config.delta))
         read_back(t, newest);
 }

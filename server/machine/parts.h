@@ -176,7 +176,7 @@ enum machine_rank_save {
     MACHINE_RANK_ASSUMED = 16,   /* begun for all we know: the coordinator restarted */
 };
 
-/* What is known of the agent of a rank's node. */
+/* The state of the agent of a rank's node. */
 enum machine_agent {
     MACHINE_AGENT_HEARD,
     MACHINE_AGENT_DOUBTED, /* not for a while; others are asked, and it is not judged yet */
@@ -258,7 +258,7 @@ struct machine_pace {
 /* One rank's share of a training state, in a copy file on the node of `holder`. */
 struct machine_copy {
     uint64_t step;
-    uint32_t generation, rank, size; /* of whom took it; size: ranks of that generation */
+    uint32_t generation, rank, size; /* of the rank that took it; size: ranks of that generation */
     uint32_t holder;
 };
 

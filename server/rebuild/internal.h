@@ -1,6 +1,6 @@
 /*
- * What the files of this folder share. Jobs are found (find.c), read one by one (read.c), and
- * written (make.c).
+ * The declarations that the files of this folder share. Jobs are found (find.c), read one by one
+ * (read.c), and written (make.c).
  */
 #pragma once
 

@@ -27,7 +27,7 @@ char *render_time_text(int64_t wall_ms); /* the same, for a message's field */
 Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max);
 Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
 /*
- * Those after the token, newest first; size 0: RENDER_PAGE of them.
+ * Renders the checkpoints after the token, newest first; size 0: RENDER_PAGE of them.
  * Errors: ST_INVALID  no token of ours; ST_NO_MEMORY
  */
 MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, const char *token,

@@ -69,7 +69,7 @@ int64_t core_deadline(struct core *core)
     int64_t look_at = core->looked_at + CORE_LOOK_MS;
     if (look_at < now)
         look_at = now; /* nothing that was promised before */
-    /* What keeps a job from a node passes with time, too. */
+    /* A reason that keeps a job from a node passes with time, too. */
     if (core->queue.count + core->hungry.count > 0 && look_at < at)
         at = look_at;
     if (timers_at(&core->node_timers) < at)

@@ -82,7 +82,7 @@ static bool look_at(struct core *core, struct core_job *job, enum standing stand
     } else if (standing != STANDING_WAITS && ran_lately(core, job) && core_keep_place(core, job)) {
         tried = CORE_TRIED_KEEPS;
     }
-    /* That it waits may have been the end of its waiting. */
+    /* The try may have ended the job's waiting: it must still be queued. */
     if (tried == CORE_TRIED_KEEPS && core_job_queues(job))
         keeps(core, job);
     set_behind(job, tried == CORE_TRIED_BEHIND ? first : NULL);

@@ -1,5 +1,5 @@
 /*
- * Who is at fault when no rank of a generation gets on.
+ * Finds the rank that is at fault when no rank of a generation gets on.
  *
  * All ranks take part in the same collectives in the same order, and none ends without all of them.
  * So one that hasn't come to a collective keeps those waiting that are in it, and nobody else is to
