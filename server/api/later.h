@@ -1,7 +1,8 @@
 /*
- * Answers that need the journal: begun in the call's handler, with what the core knows, and ended
- * once the group is committed, by a thread that reads the journal beside the core. So neither what
- * a job went through nor one that has ended and isn't in memory costs the core's thread anything.
+ * Answers that need the journal. Each is begun in the call's handler, with what the core knows, and
+ * ended once the group is committed, by a thread that reads the journal beside the core. So neither
+ * what a job went through nor one that has ended and isn't in memory costs the core's thread
+ * anything.
  *
  * LATER_MAX of them wait at most; what is beyond that is ended by the core's thread itself. An
  * answer may tell of more than was known when it was begun, never of less.

@@ -316,9 +316,9 @@ bool core_journal_full(const struct core *core);
 enum status core_failed(const struct core *core);
 
 /*
- * Time. The caller asks for the deadline, waits until then or until something comes, calls
- * core_wake first of all, passes on what came, calls core_tick if that deadline has passed, and
- * then core_commit.
+ * Time. The caller asks for the deadline, and waits until then or until something comes. Then it
+ * calls core_wake first of all, passes on what came, calls core_tick if that deadline has passed,
+ * and then core_commit.
  *
  * core_deadline: mono ms; INT64_MAX: never. core_wake notices that this process did not run for a
  * while, so that nobody else's silence of that time counts.
@@ -328,15 +328,15 @@ void core_wake(struct core *core);
 void core_tick(struct core *core);
 
 /*
- * Ends a group: jobs that wait are placed if slots changed, all that the functions below did since
- * the last call is journalled in one transaction, then what they had to say leaves, in order. The
- * caller passes on what came, as much as it likes, then commits; what it tells people itself waits
- * for that, too. If it fails nothing leaves, and core_failed says why. Nothing to do: costs
- * nothing.
+ * Ends a group: jobs that wait are placed if slots changed, and all that the functions below did
+ * since the last call is journalled in one transaction. Then what they had to say leaves, in order.
+ * The caller passes on what came, as much as it likes, then commits; what it tells people itself
+ * waits for that, too. If the commit fails nothing leaves, and core_failed says why. If there is
+ * nothing to do, it costs nothing.
  *
- * core_commit_by: when that is due, mono ms: 0 is at once. Of a group that holds only what nobody
- * waits for (a report of a save, rows of metrics) it is a while after its first write: a thousand
- * ranks that say such things one by one are not worth an fsync each.
+ * core_commit_by: returns when that is due, mono ms: 0 is at once. If the group holds only what
+ * nobody waits for (a report of a save, rows of metrics), it is a while after its first write. A
+ * thousand ranks that say such things one by one are not worth an fsync each.
  */
 enum status core_commit(struct core *core);
 int64_t core_commit_by(const struct core *core);
@@ -430,10 +430,9 @@ MUST_CHECK enum status core_look(struct core *core, const char *id, core_look_fn
 /* Returns the job of that id if it is in memory, else NULL. */
 struct core_job *core_loaded(struct core *core, const char *id);
 /*
- * Writes what lists show of a job that ended, is not in memory and has no summary yet (a journal of
- * before), and gives it; "": it is too large for one. The job is not resumed for that: lists have
- * the store do nothing.
- * Errors: those of the journal
+ * Writes, and returns, what lists show of a job that ended and is not in memory. It has no summary
+ * yet, as in an older journal. "": the job is too large for one. The job is not resumed for that:
+ * lists have the store do nothing.
  */
 MUST_CHECK enum status core_summarise(struct core *core, const char *id, struct buf *out);
 /* Keeps the job in memory until it was released as often as held. If it isn't in memory, nothing

@@ -146,8 +146,8 @@ static inline struct core_node *core_node_of(struct timer *timer)
  * Gives up: nothing leaves any more, and the process ends. It is for what nobody can go on without
  * (memory, the journal), and for records of our own that contradict each other.
  *
- * What concerns one job only (a path or a table that is too large) is for that job to hear: a
- * coordinator that starts again would meet it again, and end again, for all jobs.
+ * A failure that concerns one job only (a path or a table that is too large) is for that job to
+ * hear. A coordinator that starts again would meet it again, and end again, for all jobs.
  */
 void core_fail(struct core *core, enum status st, const char *doing);
 /* Writes random hex digits, capacity - 1 of them: an even number, 64 at most. */
@@ -413,7 +413,7 @@ static inline bool core_node_takes(const struct core_node *node)
 /* ---- leaving.c, queue/: who gives slots back, and who gets them ---- */
 
 /* Places jobs if slots changed. It is called at the end of what people ask, as they are told at
- * once what came of it, and once for all else in the group, when that is committed. */
+ * once what came of it. For all else in the group it is called once, when that is committed. */
 void core_schedule(struct core *core);
 /* Notes that a node leaves: it takes no more trainers; those that are there save and go on
  * elsewhere. */

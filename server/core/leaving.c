@@ -1,9 +1,10 @@
 /*
- * Nodes that give their slots back: an agent that is told to end where its end is the end of
- * its trainers (a pod, a job of Slurm) says so first. Nothing is placed there any more, jobs with
- * workers there save and go on elsewhere, and the node is not lost but has left. Known in memory
- * only, as nodes are: an agent that leaves says it in each hello. What people keep free (`drains`)
- * is emptied in the same way, and journalled.
+ * Nodes that give their slots back. An agent that is told to end, where its end is the end of its
+ * trainers (a pod, a job of Slurm), says so first. Nothing is placed there any more, jobs with
+ * workers there save and go on elsewhere, and the node is not lost but has left.
+ *
+ * This is known in memory only, as nodes are: an agent that leaves says it in each hello. A node
+ * that people keep free (`drains`) is emptied in the same way, and that is journalled.
  */
 #include <stdio.h>
 #include <string.h>

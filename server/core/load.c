@@ -108,7 +108,7 @@ static bool count_rank(void *arg, uint32_t rank, const struct machine_rank_row *
 }
 
 /* Counts a job's ranks as far as the journal has them, in rows and in the state, which may have
- * places that nobody ever had. 0: none had a place, or it isn't known any more. */
+ * places that nobody ever had. It returns 0 if none had a place, or it isn't known any more. */
 static size_t count_ranks(struct core *core, const struct journal_job *row)
 {
     size_t count = 0;

@@ -1,9 +1,10 @@
 /*
- * All nodes silent at once: it is rather the coordinator's own network than all of them. Nobody is
- * judged (the hold) until one is heard again, or for OUTAGE_MAX_MS: who never comes back is not
- * waited for without end. After a hold that ran out there is no other one before one is heard.
+ * All nodes silent at once: then the coordinator's own network rather than all of them is at fault.
+ * Nobody is judged (the hold) until one is heard again, or for OUTAGE_MAX_MS: nodes that never come
+ * back are not waited for without end. After a hold that ran out there is no other one before one
+ * is heard.
  *
- * Only nodes that are heard over the network count, and only where there are two or more: of one
+ * Only nodes that are heard over the network count, and only if there are two or more. From one
  * alone nothing can be told, and an agent on this machine's socket is heard through any outage.
  *
  * Pure; monotonic ms.

@@ -1,18 +1,19 @@
 /*
- * A check of the paths between nodes, asked for by a person: for each pair, whether its agents
- * reach each other, then how much gets from one to the other in a moment, and back.
+ * A check of the paths between nodes, asked for by a person. For each pair it finds whether its
+ * agents reach each other, then how much gets from one to the other in a moment, and back.
  *
  *   waiting -> REACH  [pairs_due]   both nodes are free, and what is known was fetched
  *   REACH   -> FORTH  [move_on]     both have answered, or the time is over
  *   FORTH   -> BACK   [move_on]     the same of the first node, which sends
  *   BACK    -> done   [move_on]     the same of the second one
  *
- * What can't be measured, as it wasn't reached, is passed over. A node is in one pair at a time: it
- * sends or takes PAIRS_MEASURE_MS of data, PAIRS_MEASURE_BYTES at most, then again the other way.
+ * A direction that wasn't reached can't be measured, and is passed over. A node is in one pair at a
+ * time: it sends or takes PAIRS_MEASURE_MS of data, PAIRS_MEASURE_BYTES at most, then again the
+ * other way.
  *
- * Which pairs: all of PAIRS_ALL_NODES nodes or fewer. Of more each node with the next one, which
- * finds the node that is wrong with 1/n-th of the work; or all that a person insists on, of
- * PAIRS_NODES_MAX at most.
+ * Of PAIRS_ALL_NODES nodes or fewer all pairs are tried. Of more, each node is tried with the next
+ * one, which finds the node that is wrong with 1/n-th of the work. A person may insist on all
+ * pairs, of PAIRS_NODES_MAX nodes at most.
  *
  * Bounds: PAIRS_AT_ONCE pairs under way, PAIRS_DONE_MAX results that nobody fetched yet.
  *

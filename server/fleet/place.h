@@ -8,8 +8,8 @@
  * Nodes share a job only where their workers reach each other: in one net, and with a port for each
  * of the other workers to each worker. On one node none of that matters.
  *
- * Of two nodes that are apart (they were seen not to reach each other) only one is taken: of a pair
- * that would both be, the one that is apart from more others is left out first.
+ * Only one is taken of two nodes that are apart (they were seen not to reach each other). If both
+ * would be taken, the one that is apart from more others is left out first.
  */
 #pragma once
 

@@ -3,12 +3,19 @@
  * it is used, and put in its place (backup.c). A commit is durable when
  * journal_commit returned ST_OK; the caller lets no action leave before.
  *
- * Tables: jobs (the state machine as JSON, rewritten with every change), ranks (where each is, of
- * those that had a place), generations, saves (those under way; a row with a manifest decides),
- * reports, checkpoints, events and metrics (bounded; metrics in blocks of rows), keys (idempotency;
- * bounded), drains (nodes that people keep free), summaries (jobs that ended, as lists show them),
- * forgotten (jobs whose rows are still to be deleted), forgotten_nodes (when the certificates of
- * which were withdrawn).
+ * Tables:
+ *   jobs             the state machine as JSON, rewritten with every change
+ *   ranks            where each rank is, of those that had a place
+ *   generations
+ *   saves            those under way; a row with a manifest decides
+ *   reports
+ *   checkpoints
+ *   events, metrics  bounded; metrics in blocks of rows
+ *   keys             idempotency; bounded
+ *   drains           nodes that people keep free
+ *   summaries        jobs that ended, as lists show them
+ *   forgotten        jobs whose rows are still to be deleted
+ *   forgotten_nodes  when certificates of nodes were withdrawn
  *
  * Thread: the one that opened it; journal_open_beside and journal_read_reports any.
  * Errors: ST_IO, ST_FULL, ST_CORRUPT from SQLite; after one of them the caller must give up and be

@@ -3,8 +3,8 @@
  *
  * A block holds rows ascending by step, from `first` to `last`. Blocks of a job don't overlap: rows
  * that come again, after a restart, split those that have their steps, so that no block grows by
- * it. How many rows a job has is counted as they are written; with each BLOCK_ROWS more, the newest
- * so many become one block: a small one takes as much of the file as one of twice its bytes.
+ * it. A job's rows are counted as they are written. With each BLOCK_ROWS more, the newest so many
+ * become one block: a small one takes as much of the file as one of twice its bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,10 +257,10 @@ static enum status newest_of(struct journal *journal, const char *id, uint64_t *
 /*
  * ---- thinning ----
  *
- * Of the rows before the newest ones those stay whose step is a multiple of a power of two. It is
- * the smallest with which there is room for them; evaluations have one of their own, with which
- * they take half of the room, or more where the others leave it. Rows are read twice, block by
- * block: first to count, then to keep.
+ * Of the rows before the newest ones those stay whose step is a multiple of a power of two, the
+ * smallest with which there is room for them. Evaluations have a power of their own, with which
+ * they take half of the room, or more if the others leave it. Rows are read twice, block by block:
+ * first to count, then to keep.
  */
 
 struct thinning {

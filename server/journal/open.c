@@ -321,9 +321,9 @@ static int64_t ask(struct journal *journal, const char *sql)
     return answer;
 }
 
-/* A file of a version that couldn't give back what is free in it is written anew for that, unless
- * it is large, the disk has no room, or it is a copy that isn't taken yet: then its free pages are
- * used again only. */
+/* Writes a file anew if its version couldn't give back what is free in it. It does not if the file
+ * is large, the disk has no room, or it is a copy that isn't taken yet: then free pages are used
+ * again only. */
 static enum status learn_to_shrink(struct journal *journal)
 {
     static const char sql[] = "PRAGMA auto_vacuum=INCREMENTAL; VACUUM;";

@@ -3,9 +3,8 @@
  * and replaced by a file that was made beside it.
  *
  * A look changes no byte of the file or of its WAL (SQLite may make its index of that, the -shm).
- * Where there is no WAL, and nobody has the file open therefore, it is looked at as one that can't
- * change, or SQLite would make one; so is a copy that was put in place: none belongs to it
- * (backup.c).
+ * If there is no WAL, nobody has the file open: it is looked at as one that can't change, or SQLite
+ * would make a WAL. So is a copy that was put in place: no WAL belongs to it (backup.c).
  */
 #include <errno.h>
 #include <fcntl.h>

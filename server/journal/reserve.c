@@ -1,10 +1,10 @@
 /*
- * Room that the journal has on its disk before it needs it, in both of its files: so that a disk
- * that others fill up is noticed while the journal can still be written.
+ * Room that the journal has on its disk before it needs it, in both of its files. So a disk that
+ * others fill up is noticed while the journal can still be written.
  *
- * It lies behind the files' ends (FALLOC_FL_KEEP_SIZE). The main file's descriptor is opened before
- * SQLite opens it and closed after SQLite has closed it: with any close of a descriptor of that
- * file a process loses the locks that SQLite has on it. It has none on the WAL.
+ * The room lies behind the files' ends (FALLOC_FL_KEEP_SIZE). The main file's descriptor is opened
+ * before SQLite opens it and closed after SQLite has closed it. With any close of a descriptor of
+ * that file a process loses the locks that SQLite has on it. SQLite has none on the WAL.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /*
- * Saves to come: how one is announced for a step, when one is due by time (checkpoint.every in
- * seconds, or auto), and what happens when a worker is told to leave, or leaves with its node.
+ * Saves to come: how one is announced for a step, and when one is due by time (checkpoint.every in
+ * seconds, or auto). It also handles a worker that is told to leave, or leaves with its node.
  */
 #include <stdlib.h>
 #include <string.h>

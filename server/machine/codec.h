@@ -2,8 +2,8 @@
  * The journalled part of a job's state machine, and back: one JSON object, and a row for each rank.
  *
  * Every scalar field is one line of a table, so that what is written is what is read. Old journals
- * stay readable: a key that isn't known is ignored, a field whose key is missing keeps its value;
- * up to version 7 of the journal the ranks were in the object.
+ * stay readable: a key that isn't known is ignored, a field whose key is missing keeps its value.
+ * Up to version 7 of the journal the ranks were in the object.
  */
 #pragma once
 

@@ -7,9 +7,9 @@
  * copies there are is not journalled, since they are offered anew; memory_from is: copies that
  * failed once are not tried again.
  *
- * Where workers of the generation before go on (park.c), theirs is the state that counts, if none
- * of the copies is newer, and if they have all of it: where ranks own parts of the state, each is
- * the only one that has its own; in a pipeline all of a stage have that stage's.
+ * If workers of the generation before go on (park.c), theirs is the state that counts, provided
+ * that none of the copies is newer, and that they have all of it. If ranks own parts of the state,
+ * each is the only one that has its own; in a pipeline all of a stage have that stage's.
  */
 #include <stdlib.h>
 

@@ -1,16 +1,19 @@
 /*
  * Checkpoints read back, found damaged, and set aside; and a store that is away.
  *
- * After its commit, where retention needs that, a checkpoint is read back by the ranks, beside
- * training (keep.c); here only the files that one of them found damaged. All of it is read here
- * where no rank can, where somebody asks for it (`cairn ckpt scrub`), and where a worker reported
- * that it can't restore it; only one file of it where the report names that. The last is
- * `damage_suspected`: no generation that would restore it forms until it, and all that it is read
- * through, were read here. As soon as one of them is found damaged it is set aside, and the job
- * goes on from an older one; if all read well, the worker's node is suspected.
+ * After its commit, if retention needs that, a checkpoint is read back by the ranks, beside
+ * training (keep.c). The coordinator reads only the files that one of them found damaged.
  *
- * What the medium fails (EIO, a deadline, a store that is away) is no damage: it is tried again. So
- * is what another version wrote (ST_VERSION): after a change of this program the job waits.
+ * The coordinator reads all of it if no rank can, if somebody asks for it (`cairn ckpt scrub`), and
+ * if a worker reported that it can't restore it. If the report names one file of it, only that is
+ * read. The last case is `damage_suspected`: no generation that would restore the checkpoint forms
+ * until it, and all that it is read through, were read here. If one of them is found damaged it is
+ * set aside at once, and the job goes on from an older one. If all read well, the worker's node is
+ * suspected.
+ *
+ * A failure of the medium (EIO, a deadline, a store that is away) is no damage: the read is tried
+ * again. So it is with what another version wrote (ST_VERSION): after a change of this program the
+ * job waits.
  */
 #include <string.h>
 

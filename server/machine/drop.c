@@ -373,8 +373,8 @@ void machine_room_again(struct machine_turn *t, uint64_t step)
 /* ---- leftovers ---- */
 
 /*
- * Dropped saves may leave things in the store: a folder whose removal failed when nobody was left
- * to repeat it, files that a rank held on to, a folder that was made while the coordinator died.
+ * Dropped saves may leave things in the store: files that a rank held on to, or a folder. That was
+ * made while the coordinator died, or its removal failed when nobody was left to repeat it.
  *
  * Only folders of generations that are over are looked at: once in each generation, with its first
  * commit, and at the job's end. The store's task gets the catalog along and takes away what has no

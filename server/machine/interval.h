@@ -4,11 +4,12 @@
  *
  * A checkpoint that is taken often costs training time, one that is taken rarely costs the steps
  * since the last one when something fails. For failures that come as a Poisson process the sum is
- * least at about sqrt(2 C M) (C: time that a checkpoint takes from training, M: mean time between
- * failures); with the next terms of the series, where C is no longer small against M, at
+ * least at about sqrt(2 C M). C is the time that a checkpoint takes from training, M the mean time
+ * between failures. With the next terms of the series, if C is no longer small against M, it is
+ * least at
  *     T = sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + (C / 2M) / 9) - C        for C < 2 M, else M
- * M is estimated as with one failure seen in advance in a node's day of training, so that a job
- * without failures has an estimate, too, and few of them don't decide everything:
+ * M is estimated as with one failure seen in advance in a node's day of training. So a job without
+ * failures has an estimate, too, and few of them don't decide everything:
  *     M = (time trained + 24 h / nodes) / (failures + 1)
  *
  * Source: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9),

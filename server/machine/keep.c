@@ -5,8 +5,8 @@
  *   1 A checkpoint goes only after one of a later step was read back from the store: by the ranks,
  *     or by the coordinator.
  *   2 What keep.last, keep.best or keep.every names stays, and the newest one of before any error
- *     that audits may still find; so does what a generation that is being
- *     formed restores, and the base of a save under way.
+ *     that audits may still find. So does what a generation that is being formed restores, and the
+ *     base of a save under way.
  *   3 A checkpoint outlives every one that holds differences to it.
  */
 #include <math.h>

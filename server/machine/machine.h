@@ -17,8 +17,9 @@
  *   5 A job in a final state has no trainer.
  *   6 A worker has one place in `ranks`, and no two that live have one number.
  *
- * Gone is a trainer whose process ended, or was lost with its node, or was killed and can't die
- * (it waits in the kernel): of the latter two the slot stays held until they were seen to be gone.
+ * A trainer is gone if its process ended, or was lost with its node, or was killed and can't die
+ * (it waits in the kernel). In the latter two cases the slot stays held until the trainer was seen
+ * to be gone.
  *
  * States, and the function that makes each transition:
  *
@@ -228,8 +229,8 @@ struct machine {
     char final_digest[33];
     char store_mark[33]; /* what the store that the checkpoints are in is known by; "": not yet */
     /*
-     * [0, size): the ranks of the generation, or of the one that ended last; of a job that never
-     * ran, as many as it is to have. [size, count): spares, and places of some that are gone.
+     * [0, size): the ranks of the generation, or of the one that ended last; if the job never ran,
+     * as many as it is to have. [size, count): spares, and places of some that are gone. There are
      * machine_capacity at most; owned.
      */
     struct machine_rank *ranks;
@@ -308,9 +309,9 @@ void machine_extend_grace(struct machine *m, int64_t ms);
 int64_t machine_deadline(const struct machine *m);
 
 /*
- * A job that the journal holds: machine_init, machine_decode (codec.h), its checkpoints and its
- * saves (state, step, generation, base), the reports of these; then machine_resume, which
- * does again what must be done again, and starts the time of grace.
+ * Loads a job that the journal holds: machine_init, machine_decode (codec.h), its checkpoints and
+ * its saves (state, step, generation, base), the reports of these. Then machine_resume does again
+ * what must be done again, and starts the time of grace.
  */
 MUST_CHECK enum status machine_add_ckpt(struct machine *m, const struct machine_ckpt *ckpt);
 void machine_load_save(struct machine *m, const struct machine_save *row);
@@ -353,7 +354,7 @@ bool machine_keeps(const struct machine *m);
 /* True if workers of the ended generation, or only spares, wait for the next one. */
 bool machine_holds(const struct machine *m);
 /* Returns how many slots the job wants for the next generation: one for each worker that it lacks.
- * 0: the workers that are there go on, be they fewer than the job is to have. */
+ * 0: the workers that are there go on, even if they are fewer than the job is to have. */
 uint32_t machine_vacant(const struct machine *m);
 /* Returns with how many of these slots a generation would form, too. */
 uint32_t machine_least(const struct machine *m);

@@ -13,17 +13,17 @@
  *   FORMING                       newcomers are started, the kept ones are told to regroup
  *
  * A kept worker has a process, a slot, its session of the generation that ended, and no part in any
- * generation. What it brings along it says with its hello to the next one: from which state that
- * goes on is decided when all have come (copies.c).
+ * generation. It says what it brings along with its hello to the next one, which decides from which
+ * state that goes on when all have come (copies.c).
  *
- * Not every failure is one that workers may outlive: where what is wrong may be in all of them
- * (numbers, data, checkpoints, pins), or they would meet it again where they are (a broken path),
- * all are started anew. So it is, too, after MACHINE_LIVE_TRIES generations without progress.
+ * Workers may not outlive every failure. All are started anew if what is wrong may be in all of
+ * them: numbers, data, checkpoints, pins. So they are if they would meet it again where they are (a
+ * broken path), and after MACHINE_LIVE_TRIES generations without progress.
  *
- * A change that is planned (another number of workers, other lanes) goes the same way, once no
- * save is under way: what isn't whole when workers park is dropped, and for what the store has they
- * would wait. That takes 10 s at most where one save follows the other; a store that hangs is
- * waited for.
+ * A planned change (another number of workers, other lanes) goes the same way, once no save is
+ * under way. A save that isn't whole when workers park is dropped, and they would wait for what the
+ * store has. This takes 10 s at most if one save follows the other; a store that hangs is waited
+ * for.
  */
 #include "common/check.h"
 #include "server/machine/internal.h"

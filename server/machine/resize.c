@@ -1,10 +1,10 @@
 /*
  * How many workers a generation has.
  *
- * A job is to have config.ranks, and goes on with no fewer than config.min of them. What a
- * generation lacks it gets later, as spares that are started for it: once they are ready, or as
- * many of them as there is room for, all workers park between two steps, and the next generation
- * has them as ranks. So it is, too, when people ask for another number.
+ * A job is to have config.ranks, and goes on with no fewer than config.min of them. A generation
+ * gets what it lacks later, as spares that are started for it. Once they are ready, or as many of
+ * them as there is room for, all workers park between two steps, and the next generation has them
+ * as ranks. It goes the same way when people ask for another number.
  *
  *   RUNNING with too few, too many
  *     | [machine_resize_tick]  enough spares are ready, or there are too many
@@ -14,13 +14,14 @@
  *     v                        what is missing; of too many the last ones are ended
  *   FORMING
  *
- * In a pipeline who is kept stays in its stage, whose state it has. How wide stages are follows
- * from how many come (common/layout/widths.h), and as far as that leaves it open from who is kept:
- * then nobody changes its stage. Who has to is as a newcomer there, and so is everybody where there
- * are more or fewer stages than before: what workers have doesn't fit then.
+ * In a pipeline a worker that is kept stays in its stage, whose state it has. The width of the
+ * stages follows from how many come (common/layout/widths.h), and as far as that leaves it open
+ * from who is kept: then nobody changes its stage. A worker that has to change is like a newcomer
+ * there. So is everybody if there are more or fewer stages than before: what workers have doesn't
+ * fit then.
  *
- * Where what those who stay have is not all of the state, or can't be gone on from, a change that
- * is planned saves first, and starts all anew.
+ * If those who stay don't have all of the state, or it can't be gone on from, a planned change
+ * saves first, and starts all anew.
  */
 #include "common/check.h"
 #include "common/layout/widths.h"

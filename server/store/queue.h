@@ -9,8 +9,8 @@
  * A removal of many files that others wait for stops after STORE_TURN of them (watch.h) and goes on
  * behind those others: no commit waits for all of a thousand.
  *
- * A task takes as long as it is large. One of whose calls to the store none came back within its
- * time (MACHINE_TASKS; seen after twice that at the latest) is given up: it is answered with
+ * A task takes as long as it is large. A task is given up if none of its calls to the store came
+ * back within its time (MACHINE_TASKS; seen after twice that at the latest). It is answered with
  * ST_TIMED_OUT, the next call that its thread makes is refused (watch.h), and another thread goes
  * on with the line. What the call that hangs still does is harmless: it works on names that nobody
  * else uses (checkpoint/format/names.h), or does what will be done again anyway.

@@ -1,7 +1,7 @@
 /*
  * A table of file calls that counts those that came back, so that a task that takes long is told
- * from one that hangs; and that, once its task is given up, calls nothing any more. A task that
- * takes many names out of folders lets others go first: it is ST_AGAIN in between.
+ * from one that hangs. Once its task is given up it calls nothing any more. A task that takes many
+ * names out of folders lets others go first: it is ST_AGAIN in between.
  *
  * Thread: any.
  */

@@ -83,9 +83,9 @@ void core_store_done(struct core *core, struct store_task *task)
 /*
  * ---- paths between nodes ----
  *
- * One is suspected where a generation of two or more nodes got stuck or failed without another
- * cause (MACHINE_ACT_SUSPECT). Until that is decided its job gets no slots; then either the path is
- * known to be cut, and no job gets both nodes, or what failed is judged as ever.
+ * A path is suspected if a generation of two or more nodes got stuck or failed without another
+ * cause (MACHINE_ACT_SUSPECT). Until that is decided its job gets no slots. Then either the path is
+ * known to be cut, and no job gets both nodes, or the failure is judged as ever.
  */
 
 const char *core_pairs_hinder(const struct core *core, const struct core_node *node)

@@ -1,8 +1,8 @@
 /*
  * How lanes are spread over workers of different speeds.
  *
- * A worker that takes us[r] for a lane takes lanes[r] * us[r] for its share of a step, and a step
- * as long as the worker that is through with its share last: that time is to be the least there is,
+ * A worker that takes us[r] for a lane takes lanes[r] * us[r] for its share of a step. A step takes
+ * as long as the worker that is through with its share last. That time is to be the least there is,
  * with whole lanes, and one for each worker at least.
  *
  *     us      10  10  16          lanes  8 8 8  -> 128 us a step

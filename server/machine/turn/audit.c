@@ -1,11 +1,11 @@
 /*
  * Audits: two workers computed the same bits, or one of them was wrong.
  *
- * Within config.audited steps of one generation what is wrong shows. So the state of a step is
- * beyond doubt once a generation has trained for so long after it (sure); of several that were too
- * short for that none is.
+ * Within config.audited steps of one generation an error shows. So the state of a step is beyond
+ * doubt once a generation has trained for so long after it (sure). Several generations that were
+ * too short for that leave it in doubt.
  *
- * Where they differ the generation fails (server/machine/recover.c), and what was trained after the
+ * If they differ, the generation fails (server/machine/recover.c). What was trained after the
  * newest step that is beyond doubt goes, in as many turns as it takes: saves under way, then
  * checkpoints. Until they are set aside no generation forms.
  */

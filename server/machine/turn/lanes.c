@@ -1,10 +1,10 @@
 /*
  * Lanes by speed: who is slow gets fewer of them, and at last gives up its place.
  *
- * Each worker tells how long it computes for its share of a step, without what it waits for others.
- * What all have told is looked at in windows. A window in which another spread of the lanes
- * (machine/balance) would have been faster by GAIN_PERCENT is worse; where one is not, it begins
- * anew, and so it does where speeds are no longer those of the worse windows before:
+ * Each worker reports how long it computes for its share of a step, without what it waits for
+ * others. These reports are looked at in windows. A window is worse if another spread of the lanes
+ * (machine/balance) would have been faster by GAIN_PERCENT. The count of worse windows begins anew
+ * after one that is not worse, or if speeds are no longer those of the worse windows before:
  *
  *   EVEN   worse, and one takes SLOW_PERCENT more for a lane than the median, SLOW_STEPS in a row;
  *          once lanes were dealt by speed, as AUTO
@@ -19,9 +19,9 @@
  *
  * A worker that is still slow a minute after that is replaced: a spare is asked for, and takes its
  * seat once it is ready. One that takes longer for a single lane than the others do for all goes
- * after 20 s, if the job may train with fewer; its node is no place for what is then missing
- * (SHUN_SLOW). Either has to gain as much as a move. Where it has parts of the state that no other
- * has, all save first, and it goes once that is committed: what is lost are the steps since then.
+ * after 20 s, if the job may train with fewer. Its node is no place for what is then missing
+ * (SHUN_SLOW). Either has to gain as much as a move. If it has parts of the state that no other
+ * has, all save first, and it goes once that is committed: the steps since then are lost.
  *
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
  * with them.

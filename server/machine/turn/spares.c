@@ -6,16 +6,16 @@
  *   STARTING, READY   -> GOING     [give_up]           lost, unfit, stuck
  *   any               -> (gone)    [spare_gone]        its process ended, or counts as gone
  *
- * One that is READY takes a seat of the next generation (server/machine/resize.c). With the job, or
- * where all start anew, they go, too (server/machine/spares.c).
+ * A spare that is READY takes a seat of the next generation (server/machine/resize.c). Spares go,
+ * too, with the job, or if all start anew (server/machine/spares.c).
  *
  * There are as many as the job wants beside those that it trains with, and one for each worker that
- * a generation is short of. A spare is no part of anything: that one dies ends nothing,
- * and what is wrong with it is not held against the job. After failures in a row the next one
- * waits, as those of the job do.
+ * a generation is short of. A spare is no part of anything: its death ends nothing, and what is
+ * wrong with it is not held against the job. After failures in a row the next one waits, as those
+ * of the job do.
  *
- * Its session is of no generation, and has a token that is the spares' alone: it outlives
- * generations until it takes a seat, by an order to regroup, as workers do that were kept.
+ * A spare's session is of no generation, and has a token that is the spares' alone. The session
+ * outlives generations until the spare takes a seat, by an order to regroup, as kept workers do.
  */
 #include "common/check.h"
 #include "server/machine/internal.h"
