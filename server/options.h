@@ -18,7 +18,7 @@ struct options {
     struct identity_files tls; /* all NULL: plaintext */
     struct times times;        /* of silence */
     bool restarts;             /* CAIRN_RECOVERY=restart: after a failure all workers start anew */
-    const char *paths;         /* that job files of remote people may name; NULL: any */
+    const char *paths;         /* paths that job files of remote people may name; NULL: any */
 };
 
 /* Texts are those of argv. -1, or the exit code of a program that has said all it has to. */

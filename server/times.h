@@ -14,7 +14,7 @@
 
 #define TIMES_BEAT_MIN_MS 1000
 #define TIMES_BEAT_MAX_MS 60000
-#define TIMES_BEATS_MIN   4    /* that may get lost */
+#define TIMES_BEATS_MIN   4    /* beats that may get lost */
 #define TIMES_LOST_MIN_MS 3000 /* others are asked meanwhile, which takes 1.5 s */
 #define TIMES_HANG_MS     30000
 

@@ -49,7 +49,7 @@ struct api_service_connections {
 struct api_corked {
     struct rpc_call *call;  /* a reference */
     char about[LIMIT_NAME]; /* the job or node, as far as it is known: for the audit log */
-    struct later *later;    /* that answers it; owned; NULL: it is answered */
+    struct later *later;    /* the answer that is begun; owned; NULL: the call is answered */
 };
 
 enum api_stream_kind {
@@ -103,7 +103,7 @@ struct api_stream {
 struct api {
     struct core *core;
     const struct log *log;
-    const struct identity_files *tls; /* that TCP is served with; NULL: no TLS */
+    const struct identity_files *tls; /* files that TCP is served with; NULL: no TLS */
     int64_t renew_at;                 /* the next look at the own certificate */
     const char *address;              /* HOST:PORT of TCP, with tls; borrowed */
     const char *advertise;            /* HOST:PORT by which others reach it; NULL: address */

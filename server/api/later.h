@@ -36,7 +36,7 @@ struct later *later_ckpts(const struct later_of *of, size_t size, const char *to
 
 /* The things with which a thread ends answers. */
 struct later_reader {
-    struct core *core; /* its own (core_reader_new), with its own journal */
+    struct core *core; /* the thread's own (core_reader_new), with its own journal */
     /* The job whose rows were read last, of jobs that aren't in memory: nothing of it changes any
      * more. */
     char id[16];
@@ -44,7 +44,7 @@ struct later_reader {
     uint64_t base_step;
     struct rows_page rows;
 };
-void later_reader_release(struct later_reader *reader); /* but for the core */
+void later_reader_release(struct later_reader *reader); /* all but the core */
 /* Called while nothing waits: reads the next page of rows of a job that isn't in memory, as its
  * reader will ask for it. */
 void later_read_ahead(struct later_reader *reader);

@@ -32,7 +32,7 @@
 
 #define AUDIT_FILE_BYTES  (16 << 20) /* some 80,000 lines */
 #define AUDIT_FILES       8          /* PATH and those of before */
-#define AUDIT_QUEUE_BYTES (1 << 20)  /* that wait for the disk */
+#define AUDIT_QUEUE_BYTES (1 << 20)  /* lines that wait for the disk */
 #define AUDIT_SYNC_MS     1000
 #define AUDIT_REFUSALS    50
 #define AUDIT_REFUSALS_MS 10000
@@ -41,7 +41,7 @@
 #define AUDIT_EACH_MS     3600000
 #define AUDIT_LOGGED      10
 #define AUDIT_LOGGED_MS   60000
-#define AUDIT_SOURCES     256   /* whose calls are counted; the one counted longest makes room */
+#define AUDIT_SOURCES     256   /* callers that are counted; the one counted longest makes room */
 #define AUDIT_WARN_MS     60000 /* between two lines of the log about the disk */
 #define AUDIT_CLOSE_MS    1000  /* audit_close waits so long for the disk */
 
@@ -61,7 +61,7 @@ struct audit_call {
 
 struct audit_options {
     const char *path;      /* copied */
-    const char *refused;   /* that of refusals; copied */
+    const char *refused;   /* the file of refusals; copied */
     const struct log *log; /* borrowed */
     int64_t file_bytes;    /* 0: AUDIT_FILE_BYTES */
 };

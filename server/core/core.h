@@ -81,7 +81,7 @@ struct core_options {
     bool restarts;   /* no worker outlives a failure of its generation */
     /* Times of agents, if there are not thousands of them; 0: 1 s, 5 s. */
     int64_t beat_ms, lost_ms;
-    uint64_t descriptors; /* that this process may have open; 0: nobody counts them */
+    uint64_t descriptors; /* files that this process may have open; 0: nobody counts them */
     /* Called by core_new, after each job at the latest: reading thousands takes a while, and a
      * supervisor of this process must not take that for a hang. NULL: nobody watches. */
     void (*loading)(void *arg);
@@ -176,7 +176,7 @@ struct core_job {
     uint32_t layout_of;            /* 0: it wasn't asked for yet, or goes by speed */
     struct core_meeting *meetings; /* of this generation; owned */
     struct core_rows rows;
-    struct core_conn *metrics_from; /* who hears that rows are journalled */
+    struct core_conn *metrics_from; /* the session that hears that rows are journalled */
     /* Why this version can't read the job's file, or its state; "": it can. Nothing is done with
      * such a job, and nothing of it is ended or removed, until a version comes that can, or
      * somebody kills it. */
@@ -185,13 +185,13 @@ struct core_job {
     uint64_t used;            /* rises: somebody asked for it */
     uint32_t tasks;           /* of this job that the store has */
     uint32_t held;            /* core_hold */
-    bool drained;             /* it was under way when the newest drain began */
+    bool drained;             /* the job was under way when the newest drain began */
     uint64_t version;         /* rises with every change, and when it is read again */
     uint64_t rows_version;    /* rises when rows are journalled */
-    bool dirty, deciding;     /* this group changed its state; decided on a save of it */
+    bool dirty, deciding;     /* this group changed its state; it decided on a save */
     struct core_job *dirty_next;
     char *recorded; /* the state as the journal has it; owned; NULL: not known */
-    struct machine_rank_row *recorded_ranks; /* the same of each rank; owned */
+    struct machine_rank_row *recorded_ranks; /* of each rank, as the journal has it; owned */
     struct core_began {
         uint32_t generation;          /* 0: none since the start */
         int64_t wall, at;             /* Unix ms, monotonic ms */
@@ -285,11 +285,11 @@ struct core_node {
     char trouble[LIMIT_REASON]; /* of the machine, as its agent reports it; "": none */
     char heir[LIMIT_NAME];      /* STAYS: its machine's agent came as this node; or "" */
     int64_t drain_until;        /* mono ms: workers that are there then are killed; 0: never */
-    int64_t clock_off_ms;       /* so far its machine's clock is ahead of ours, if that is much */
+    int64_t clock_off_ms;       /* how far its machine's clock is ahead of ours, if that is much */
     struct fleet_record record; /* of jobs that failed there by its fault */
     /* kept by tables.c */
-    struct timer timer;      /* it is silent, or a failure there is forgotten */
-    struct core_rank *ranks; /* that hold slots there */
+    struct timer timer;      /* for when it is silent, or a failure there is forgotten */
+    struct core_rank *ranks; /* ranks that hold slots there */
     bool *used;              /* slots + gpu_count: taken, or of no use; owned */
     uint32_t slots_used, gpus_used;
 };

@@ -19,7 +19,7 @@
 #define CORE_BEAT_NODES      1000 /* for each so many more nodes beats come that much later */
 #define CORE_BEATS           5    /* without so many a node is silent, at the earliest */
 #define CORE_SPREAD_MS       1000 /* streams that were lost are opened again within that time */
-#define CORE_SPREAD_RATE     500  /* or no more of them a second */
+#define CORE_SPREAD_RATE     500  /* or streams a second, at most */
 #define CORE_SPREAD_MAX_MS   60000
 #define CORE_ALONE           3      /* times that, where no other node is heard */
 #define CORE_REACH_MS        120000 /* unheard for so long: no job is kept waiting for it */
@@ -30,12 +30,12 @@
 #define CORE_ROOM_MS         5000   /* between two looks at the journal's disk */
 #define CORE_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define CORE_GRACE_MS        10000  /* after the start: no node is called silent */
-#define CORE_HELLO_MS        3000   /* nor is one so soon after another hello, */
+#define CORE_HELLO_MS        3000   /* none so soon after another hello, either, */
 #define CORE_GRACE_MAX_MS    120000 /* for so long at most */
 #define CORE_ROWS_MS         1000   /* metric rows of that time are journalled together */
 #define CORE_ROWS_MAX        4096
 #define CORE_LINGER_TURNS    256 /* with more a group lingers no longer */
-#define CORE_LINGER_MS       20  /* what nobody waits for is journalled so late at the latest */
+#define CORE_LINGER_MS       20  /* how late a write that nobody waits for may be */
 #define CORE_STRAYS_MAX      ((size_t)4 * LIMIT_SLOTS) /* of a node: what an agent answers for */
 #define CORE_AWAY_MS         600000 /* unheard for so long, a node's entry may be another's */
 #define CORE_UNDYING_MS      15000  /* killed so long ago, a process is called undying */
@@ -152,7 +152,7 @@ static inline struct core_node *core_node_of(struct timer *timer)
 void core_fail(struct core *core, enum status st, const char *doing);
 /* Writes random hex digits, capacity - 1 of them: an even number, 64 at most. */
 void core_nonce(struct core *core, char *out, size_t capacity);
-struct core_job *core_job_at(struct core *core, const char *id); /* or NULL, as node_at */
+struct core_job *core_job_at(struct core *core, const char *id); /* NULL: there is none */
 /*
  * Makes a job that is in no table yet: QUEUED. It takes spec over, whatever comes back.
  * row: all but state; borrowed.

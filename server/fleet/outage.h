@@ -27,7 +27,7 @@ struct outage {
 /* The state of the nodes that are heard over the network and not called silent already. */
 struct outage_sight {
     uint32_t nodes, quiet; /* quiet: neither the agent nor a worker for OUTAGE_QUIET_MS */
-    bool due;              /* one of them would be called silent now */
+    bool due;              /* a node would be called silent now */
 };
 
 enum outage_turn { OUTAGE_NONE, OUTAGE_BEGINS, OUTAGE_HOLDS, OUTAGE_ENDS };

@@ -34,7 +34,7 @@
 #define PATHS_GAP_MS       1000 /* from the begin of one round to that of the next */
 #define PATHS_ROUND_MS     3000 /* for both answers: a probe takes 1 s, and they travel */
 #define PATHS_AGAIN_MS     2000
-#define PATHS_WANTED_MS    10000 /* so long after the last job that waited */
+#define PATHS_WANTED_MS    10000 /* from the last job that waited */
 #define PATHS_AVOID_MS     (INT64_C(1000) * 60 * 10)
 #define PATHS_AVOID_MAX_MS (16 * PATHS_AVOID_MS)
 
@@ -54,7 +54,7 @@ struct path {
     uint32_t failed;   /* rounds, while TRIED */
     bool doubted;      /* CUT: a job that has both nodes got stuck: it is tried once more */
     int64_t cut_until; /* CUT: tried again then */
-    int64_t avoid_ms;  /* that time, as it was chosen last */
+    int64_t avoid_ms;  /* the time until then, as it was chosen last */
 };
 
 struct paths {
@@ -69,7 +69,7 @@ enum paths_news {
     PATHS_WORKS,  /* the path was suspected wrongly */
     PATHS_CUT,    /* from now on */
     PATHS_HEALED, /* not any more */
-    PATHS_UNKNOWN /* what was suspected can't be told */
+    PATHS_UNKNOWN /* nobody can tell whether the path is broken */
 };
 
 /* Suspects a pair, which is to be tried. A CUT one is tried once more, as a job that had both nodes

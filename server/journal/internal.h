@@ -104,7 +104,7 @@ struct journal {
     bool frozen;                /* journal_freeze */
     int64_t bytes_max;          /* journal_bound */
     bool shrinks;               /* free pages of it can be given back */
-    bool exposed;               /* its mode lets others read it, and is not ours to change */
+    bool exposed;               /* the file's mode lets others read it, and is not ours to change */
     bool restored;              /* a copy in the journal's place */
     struct journal_watch watch; /* while it is opened */
     char error[256];            /* what failed last */

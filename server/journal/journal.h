@@ -32,7 +32,7 @@
 #include "server/machine/machine.h"
 
 #define JOURNAL_KEYS_MAX 10000
-#define JOURNAL_JOBS_MAX 10000 /* those that ended first are forgotten */
+#define JOURNAL_JOBS_MAX 10000 /* of more, those that ended first are forgotten */
 /* The rows that jobs which ended keep. Those that ended last keep everything; others all but their
  * oldest events and generations, and where their ranks were. Checkpoints stay with all; so do
  * metrics, as long as the file doesn't grow beyond JOURNAL_BYTES_MAX. */
@@ -125,10 +125,10 @@ MUST_CHECK enum status journal_commit(struct journal *journal);
 
 /* How far a job has ended. The numbers are journalled. */
 enum journal_ended {
-    JOURNAL_LIVE = 0, /* it goes on, or saves of it may still commit */
+    JOURNAL_LIVE = 0, /* the job goes on, or saves of it may still commit */
     JOURNAL_LEFT = 1, /* the store may hold what it is to remove */
     JOURNAL_OVER = 2, /* nothing is left to do */
-    JOURNAL_THIN = 3, /* and its old rows are gone */
+    JOURNAL_THIN = 3, /* nothing is left to do, and its old rows are gone */
 };
 
 struct journal_job {
@@ -154,7 +154,7 @@ struct journal_tidied {
     bool more;      /* there is more to do */
     char id[16];    /* of a job that gave room, as the journal had grown too large; or "" */
     bool forgotten; /* the job as a whole; else of its metrics: */
-    int64_t rows;   /* so many, all but JOURNAL_BARE_ROWS or fewer */
+    int64_t rows;   /* rows that went, all but JOURNAL_BARE_ROWS or fewer */
 };
 /* Deletes some of what is kept no longer, and gives what has become free back to the disk. */
 MUST_CHECK enum status journal_tidy(struct journal *journal, struct journal_tidied *out);
@@ -206,7 +206,7 @@ struct journal_save {
     const char *digest;
     uint64_t bytes, raw_bytes;
     uint32_t shards;
-    uint64_t base_step; /* what ranks were told to write differences to; generation 0: nothing */
+    uint64_t base_step; /* ranks were told to write differences to it; generation 0: to none */
     uint32_t base_generation;
     uint64_t parent_step; /* COMMITTING: what they did */
     uint32_t parent_generation;

@@ -81,9 +81,9 @@ struct machine_exited {
 
 struct machine_hello {
     uint32_t pid;
-    bool attached; /* it has its assignment already: the session was lost, or the coordinator */
+    bool attached; /* it has an assignment: the session was lost, or the coordinator */
     uint64_t step; /* attached: finished steps */
-    bool parked;   /* it was of the generation before; attached: of this one, and has left it */
+    bool parked;   /* the worker was of the generation before; attached: it has left this one */
     struct machine_kept kept;          /* parked */
     const struct machine_copy *copies; /* found on its node; holder is not set */
     size_t copy_count;
@@ -101,11 +101,11 @@ struct machine_progress {
     const char *phase;
     uint64_t counter;                /* rises with whatever gets on */
     uint64_t saving;                 /* rises with what its saver gets done at the store */
-    bool at_store;                   /* its saver has begun what it isn't through with */
+    bool at_store;                   /* its saver has begun something and isn't through with it */
     uint64_t collectives, exchanges; /* as in struct hang_place */
     const char *collective;
     uint64_t audited; /* ranks computed the same up to that step */
-    uint32_t lanes;   /* its share, with which it computed the steps that were timed; 0: not said */
+    uint32_t lanes;   /* the share with which it computed the steps that were timed; 0: not said */
     struct machine_timed timed;
 };
 
@@ -148,7 +148,7 @@ struct machine_event {
     int64_t wall;        /* Unix ms */
     uint32_t generation; /* STARTED to PARKED: of the process that is spoken of */
     uint32_t rank;       /* of that process */
-    const char *by;      /* what people ask: who does, "operator/alice"; NULL: nobody knows */
+    const char *by;      /* who asks, if people do, "operator/alice"; NULL: nobody knows */
     union {
         struct machine_placed placed;
         struct {
@@ -157,7 +157,7 @@ struct machine_event {
         struct {
             const char *name;
             uint64_t agent;
-            bool renewed; /* it is another one than before, as far as is known */
+            bool renewed; /* the agent is another one than before, as far as is known */
         } node;
         struct {
             const char *why; /* with the node's name, and how long it waits */
@@ -187,11 +187,11 @@ struct machine_event {
         struct {
             uint64_t step;
             bool full;    /* the store has no room */
-            bool removed; /* it has no file there (any more) */
+            bool removed; /* the rank has no file there (any more) */
             const char *message;
         } save_failed;
         struct {
-            uint64_t step; /* that was announced */
+            uint64_t step; /* the announced one */
             uint64_t at;   /* where the rank is */
         } save_passed;
         struct {

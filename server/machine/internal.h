@@ -24,7 +24,7 @@
 #define MACHINE_END_AGAIN_MS   2000   /* between two MACHINE_ACT_END */
 #define MACHINE_PARK_MS        5000   /* for workers to say that they have parked, at least */
 #define MACHINE_PARK_STEPS     3      /* or so many steps, if these take longer */
-#define MACHINE_PARK_MAX_MS    60000  /* and this at most */
+#define MACHINE_PARK_MAX_MS    60000  /* but no longer than this */
 #define MACHINE_AWAIT_SAVES_MS 10000  /* at most, for what workers write, if the end is planned */
 #define MACHINE_KEEP_MS        30000  /* for kept workers to find the next generation */
 #define MACHINE_REPLACE_MS     60000  /* slow for so long, a worker is replaced */
@@ -35,13 +35,13 @@
 #define MACHINE_ASSUMED_MS     10000  /* for ranks that may have nothing to unlink */
 #define MACHINE_REMOVE_MS      60000  /* for ranks to unlink their files of a dropped save */
 #define MACHINE_PROBE_MS       60000  /* between two questions whether the store answers us */
-#define MACHINE_STUCK_TIMES    4 /* so often the time in which a save is dropped: then a rank is */
-#define MACHINE_SLOW_BYTES_MS  10000 /* a store that takes less in a ms, in an fsync, is stuck */
-#define MACHINE_WATCH_MS       500   /* how often the rules of silence are looked at */
-#define MACHINE_LOOK_MS        20    /* the same after messages of trainers, at most */
-#define MACHINE_BARREN_MAX     10    /* without progress; all by the job's own fault: FAILED */
-#define MACHINE_LACKING_MAX    16    /* nodes that lack what it needs; then it is the job's fault */
-#define MACHINE_LIVE_TRIES     3     /* generations in a row without progress; then none is kept */
+#define MACHINE_STUCK_TIMES    4      /* times the wait before a save is dropped, a rank is ended */
+#define MACHINE_SLOW_BYTES_MS  10000  /* a store that takes less in a ms, in an fsync, is stuck */
+#define MACHINE_WATCH_MS       500    /* how often the rules of silence are looked at */
+#define MACHINE_LOOK_MS        20     /* so often after messages of trainers, at most */
+#define MACHINE_BARREN_MAX     10     /* without progress; all by the job's own fault: FAILED */
+#define MACHINE_LACKING_MAX    16 /* nodes that lack what it needs; then it is the job's fault */
+#define MACHINE_LIVE_TRIES     3  /* generations in a row without progress; then none is kept */
 /* How much a disagreement of workers counts while what is computed again isn't right, either. One
  * more try follows where nobody can tell who is wrong, three more where that is known: the node may
  * be the only one, and so stay in use. */
@@ -143,8 +143,8 @@ void machine_text(char *out, size_t capacity, const char *text); /* copies, cuts
 void machine_set_reason(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 bool machine_alive(const struct machine *m);  /* the job has, or may have, trainers */
-bool machine_spans(const struct machine *m);  /* its ranks are on two nodes or more */
-bool machine_trains(const struct machine *m); /* its workers train: RUNNING, SAVING */
+bool machine_spans(const struct machine *m);  /* the ranks are on two nodes or more */
+bool machine_trains(const struct machine *m); /* the workers train: RUNNING, SAVING */
 bool machine_all_gone(const struct machine *m);
 /* True if every worker of the generation is gone or, in a generation that parks, has parked. */
 bool machine_all_left(const struct machine *m);
@@ -282,7 +282,7 @@ void machine_due_from(struct machine_turn *t); /* the next save by time is count
 void machine_due_resume(struct machine_turn *t);
 /* Notes what a save cost, as `every: auto` goes by it. */
 void machine_note_cost(struct machine_turn *t, const struct machine_save *save);
-void machine_note_failure(struct machine_turn *t); /* that cost steps */
+void machine_note_failure(struct machine_turn *t); /* of a failure that cost steps */
 void machine_on_save_wanted(struct machine_turn *t);
 void machine_on_leaving(struct machine_turn *t);
 

@@ -30,10 +30,10 @@
 #define INTERVAL_DAY_MS   86400000.0
 
 struct interval_facts {
-    int64_t cost_us;    /* that a checkpoint takes from training; 0: none was measured */
+    int64_t cost_us;    /* time that a checkpoint takes from training; 0: none was measured */
     int64_t write_ms;   /* from its begin until it is stored: they don't overlap */
     int64_t trained_ms; /* by this job, in all */
-    uint32_t failures;  /* that cost steps */
+    uint32_t failures;  /* failures that cost steps */
     uint32_t nodes;     /* at least 1 */
     int64_t current_ms; /* the interval so far; 0: none */
 };

@@ -63,7 +63,7 @@
  * generation.
  */
 struct machine_ending {
-    enum machine_state to; /* where the job goes when they have left; NONE: it doesn't end */
+    enum machine_state to; /* where the job goes when all have left; NONE: nothing ends */
     bool parks;
 
     int64_t hard_at;  /* trainers that are left then are ended; 0: they were */
@@ -88,7 +88,7 @@ struct machine_budget {
 struct machine_numeric {
     bool seen; /* `step` is being computed once more */
     uint64_t step;
-    char node[LIMIT_NAME];            /* where its lanes alone weren't finite; "": not known */
+    char node[LIMIT_NAME];            /* the node whose lanes alone weren't finite; "": not known */
     uint64_t skip[MACHINE_SKIPS_MAX]; /* steps that are left out */
     uint32_t skip_count;
 };
@@ -98,7 +98,7 @@ struct machine_restore {
     uint64_t step;
     uint32_t generation;
     uint32_t memory_generation; /* not 0: `step` comes from copies in memory of that one */
-    uint64_t memory_step;       /* their step; with `live` the step of copies that are kept */
+    uint64_t memory_step;       /* the step of the copies; with `live` of those that are kept */
     uint32_t memory_size;       /* shares of those copies; 0, of an older version: as many as
                                  * ranks */
     uint32_t *holders;          /* [memory_size] ranks on whose nodes they lie; owned. NULL: there
@@ -138,7 +138,7 @@ struct machine_spares {
 
     uint32_t failures; /* in a row: that ended before they could take a seat */
     int64_t retry_at;  /* none is started before */
-    int64_t again_at;  /* those that are to go are ended again */
+    int64_t again_at;  /* spares that are to go are ended again */
     int64_t ready_at;  /* the newest is ready since then */
     uint32_t moves;    /* rises when one takes a slot, or gives one back */
 };
@@ -148,9 +148,9 @@ struct machine_audit {
     uint64_t good_step;  /* checkpoints of later steps, of generations up to this one, hold what was
                             computed wrongly */
     uint32_t generation; /* 0: there was none */
-    uint32_t row;        /* what disagreements in a row count, up to MACHINE_WRONG_MAX */
+    uint32_t row;        /* the weight of disagreements in a row, up to MACHINE_WRONG_MAX */
     uint64_t found;      /* the last step where one of these was found */
-    uint64_t sure;       /* what is wrong in the state of that step would have been found */
+    uint64_t sure;       /* an error in the state of that step would have been found */
 
     uint64_t passed; /* ranks computed the same up to that step */
     int64_t told_at; /* an event said so; 0: not yet */
@@ -192,7 +192,7 @@ struct machine {
     struct machine_ending ending;
     enum machine_intent intent;
     uint32_t generation, restarts;
-    uint32_t failures; /* that cost steps */
+    uint32_t failures; /* failures that cost steps */
     uint64_t step_max; /* high-water mark of finished steps */
     uint64_t total_steps, steps_per_epoch;
     uint64_t ran; /* bit i: generation - i was RUNNING: the pins of all its ranks were compared */
@@ -208,7 +208,7 @@ struct machine {
     struct machine_numeric numeric;
     struct shun_list shunned; /* nodes that it keeps away from, and why; owned */
     char suspects[MACHINE_SUSPECTS_MAX][LIMIT_NAME]; /* taken only where others have no room */
-    uint32_t swept; /* what generations before it left in the store was looked for */
+    uint32_t swept; /* leftovers of generations before this one were looked for in the store */
     /* The highest step for which this generation asked for a folder, and how many further tries
      * there were, of whatever step. Each try has a number, and so a folder of its own. */
     uint32_t tried_again;
@@ -227,7 +227,7 @@ struct machine {
     char token_before[72]; /* of the one before: its workers that are parked have it */
     char reason[LIMIT_REASON];
     char final_digest[33];
-    char store_mark[33]; /* what the store that the checkpoints are in is known by; "": not yet */
+    char store_mark[33]; /* the mark of the store that has the checkpoints; "": not known yet */
     /*
      * [0, size): the ranks of the generation, or of the one that ended last; if the job never ran,
      * as many as it is to have. [size, count): spares, and places of some that are gone. There are
@@ -252,17 +252,17 @@ struct machine {
     size_t copy_count, copy_capacity;
     char token_next[72];  /* PLACING: of the generation that is to form */
     uint32_t sweep_asked; /* like swept, of a sweep that may be under way */
-    bool sweep_failed;    /* it is asked again after the next commit */
+    bool sweep_failed;    /* the store is asked again after the next commit */
     bool probed;          /* the store took a file */
     bool probing;
     uint32_t damage_shard; /* damage_suspected: 1 + the only file that is disputed; 0: all are */
     uint32_t gone_count;   /* ranks below size that are gone */
     bool damage_waited;    /* the read that was asked for failed on the medium, here too */
     bool base_refused;     /* files of a save with a base didn't fit together: the next has none */
-    bool store_away;       /* what is at its place is not the job's store, or not mounted */
+    bool store_away;       /* at the store's place is another one, or nothing is mounted */
     int64_t started_at;    /* of the generation's formation */
     int64_t awaits_saves_at; /* a planned change waits for them since then; 0: none does */
-    int64_t awaits_asked_at; /* it was asked last whether that change may begin */
+    int64_t awaits_asked_at; /* the caller asked last whether that change may begin */
     int64_t progress_at;
     int64_t stepped_at;   /* a rank of this generation finished a step; 0: none did */
     int64_t suspected_at; /* MACHINE_ACT_SUSPECT; before progress_at: not in this standstill */
@@ -275,7 +275,7 @@ struct machine {
     uint64_t replay_until;          /* finished steps that are being repeated */
     int64_t step_at;                /* when step_max rose last */
     int64_t paced_at;               /* when it was looked at last for the pace of steps; 0: never */
-    uint64_t paced_step;            /* what it was then */
+    uint64_t paced_step;            /* step_max at that time */
     double step_ms;                 /* moving average; 0: unknown */
     double usual_step_ms;           /* like step_ms, but no single long stall counts in full */
     struct machine_pace pace[MACHINE_PHASES_MAX];
@@ -403,7 +403,7 @@ const char *machine_health(const struct machine *m);
 
 /* How much is still to be done for a job. */
 enum machine_rest {
-    MACHINE_BUSY, /* it has not ended, or its saves may still commit */
+    MACHINE_BUSY, /* the job has not ended, or its saves may still commit */
     MACHINE_LEFT, /* the store was asked for something, or is to be after the next start */
     MACHINE_OVER, /* nothing, unless somebody asks */
 };
@@ -424,7 +424,7 @@ uint64_t machine_expected_bytes(const struct machine *m, bool whole);
 /* A save that somebody waits for. */
 struct machine_awaited {
     uint64_t step;       /* a checkpoint of this step or a later one serves */
-    uint32_t generation; /* whose workers are to save it; 0: whatever there is serves */
+    uint32_t generation; /* the workers that are to save it; 0: whatever there is serves */
     uint64_t refused;    /* m->room.refused when it was asked for */
 };
 enum machine_outcome {

@@ -146,7 +146,7 @@ struct machine_fault {
     /* The cause is outside the job: a kill from outside or for an unknown cause, a network, or a
      * store that can't be read. The job backs off, and no budget is used. */
     bool outside;
-    bool waits;     /* it waits for people (FORMATION: programs of two versions): the job backs off,
+    bool waits;     /* the job waits for people (FORMATION: programs of two versions): it backs off,
                      * and no generation counts as one without progress */
     bool of_node;   /* the fault is the node's, as far as one can tell from there */
     uint32_t shard; /* DAMAGE: 1 + the file that a rank can't read; 0: not said */
@@ -202,7 +202,7 @@ struct machine_rank {
     char node[LIMIT_NAME];
     uint32_t slot;
     uint32_t birth;  /* the generation that its process was started in: it may outlive that */
-    uint32_t number; /* what its process is known by, with birth: for its life */
+    uint32_t number; /* with birth, the name of its process for its life */
     bool gone;       /* the rank has no process any more */
     bool parked;     /* its process has left the generation, and waits for the next one; of a spare:
                      * it is ready to take a seat */
@@ -218,7 +218,7 @@ struct machine_rank {
     bool ended;           /* of a generation that parks, or of a spare: this one is to go */
     int64_t ended_at;     /* of a spare */
     struct machine_kept { /* the state it has: said when it parks, and with its hello */
-        bool whole;       /* it has the state after `step` */
+        bool whole;       /* the rank has all of the state after `step` */
         uint64_t step;
         uint32_t computed_by; /* the generation that computed that step */
         /* The rank has part `part` of `parts` of what ranks own of that state; 0, 0: all of it. In
@@ -226,7 +226,7 @@ struct machine_rank {
         uint32_t part, parts;
     } kept;
     bool differs;     /* the rank said its pins, and they are not the job's */
-    bool at_store;    /* its saver has begun what it isn't through with */
+    bool at_store;    /* its saver has begun something and isn't through with it */
     bool save_failed; /* the newest file that it wrote, or began */
     enum machine_agent agent;
     int64_t heard_at;   /* last message of the trainer */
@@ -241,7 +241,7 @@ struct machine_rank {
     uint32_t carries;                      /* lanes, as it says; 0: it doesn't */
     struct machine_timed timed;            /* as the rank said last */
     struct machine_timed window, since;    /* `timed` when the windows of m->balance began */
-    uint32_t step_us;                      /* it computes for a step, in the newest window; 0: - */
+    uint32_t step_us;                      /* of computing for a step, in the newest window; 0: - */
     uint64_t read_bytes;                   /* of m->read_back: read and checked */
     bool read_done;                        /* the rank said what it found */
     uint8_t save_flags[MACHINE_SAVES_MAX]; /* of m->saves[i] */
@@ -332,7 +332,7 @@ struct machine_save {
 /* A save that is to come: all ranks save after this step. */
 struct machine_announced {
     uint64_t step; /* 0: free */
-    bool exit;     /* and leave then */
+    bool exit;     /* workers leave then */
 };
 
 /* ---- checkpoints ---- */

@@ -39,7 +39,7 @@
 struct pace_row {
     uint32_t generation;
     uint64_t step;
-    int64_t wall_ms; /* it was made then */
+    int64_t wall_ms; /* when the row was made */
     double step_ms;  /* of this step alone */
     double part_ms[PACE_PARTS];
     bool evaluated;
@@ -57,7 +57,7 @@ struct pace {
     double before_ms;              /* of the attempts before; 0: not known */
     double eval_ms;                /* beyond a plain step */
     double else_ms;                /* beyond a plain step, each */
-    uint32_t evals, elses;         /* that these are the mean of, at most PACE_EVALS, PACE_FADE */
+    uint32_t evals, elses;         /* rows in these means, at most PACE_EVALS, PACE_FADE */
 };
 
 /* pace starts zeroed. A row that doesn't come after the newest one begins a new attempt, too. */

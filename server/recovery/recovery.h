@@ -21,14 +21,14 @@
 
 #include "common/limits.h"
 
-#define RECOVERY_ALL_RANKS   UINT32_MAX /* as the blamed rank: none is */
+#define RECOVERY_ALL_RANKS   UINT32_MAX /* as the blamed rank: none is blamed */
 #define RECOVERY_PHASE_BYTES 32
 
 /* The states of a record. Their numbers, and those of the kinds below, are journalled. */
 enum recovery_state {
     RECOVERY_NONE, /* there was none yet */
     RECOVERY_ENDING,
-    RECOVERY_FORMING, /* also while it trains again what had been trained */
+    RECOVERY_FORMING, /* also while steps are trained again */
     RECOVERY_DONE,
     RECOVERY_CUT,
 };

@@ -20,7 +20,7 @@
 
 /* Writes "2026-01-02T03:04:05.678Z"; 0: "". */
 void render_time(int64_t wall_ms, char out[32]);
-char *render_time_text(int64_t wall_ms); /* the same, for a message's field */
+char *render_time_text(int64_t wall_ms); /* that time as a copy, for a message's field */
 
 /* Returns a job with its newest ckpts_max checkpoints, without its history. core: may be NULL for a
  * job that ended. */

@@ -17,14 +17,13 @@
 #define STORE_TURN 64
 
 struct store_watch {
-    struct io io; /* what the task calls */
+    struct io io; /* the table that the task calls */
     const struct io *real;
-    atomic_ulong calls; /* that came back */
+    atomic_ulong calls; /* calls that came back */
     atomic_bool given_up;
     atomic_bool others_wait; /* other tasks wait for this one to end */
     atomic_uint unlinked;    /* since it began */
-    atomic_bool yielded;     /* it stopped for them, and is to be run once more, from its
-                              * beginning */
+    atomic_bool yielded;     /* the task stopped for them, and is to be run once more */
 };
 
 /* watch must not move afterwards. real is borrowed. yields: the task may be cut off anywhere, and

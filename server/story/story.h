@@ -19,7 +19,7 @@
 /* The cost of all recoveries of one cause. */
 struct story_loss {
     uint32_t count;
-    uint64_t steps; /* that were trained again */
+    uint64_t steps; /* steps that were trained again */
     int64_t ms[RECOVERY_PARTS];
     /* of the newest of them */
     uint32_t rank, ended;
@@ -52,7 +52,7 @@ MUST_CHECK enum status story_losses(const struct story *story, struct buf *out);
 struct story_facts {
     const char *job; /* as commands name it */
     bool spare_node; /* there are nodes beside the one that is blamed */
-    bool copies;     /* it keeps copies in memory */
+    bool copies;     /* the job keeps copies in memory */
 };
 struct story_advice {
     const char *about;  /* the cause, "replay", or "node" */

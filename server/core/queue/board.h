@@ -20,10 +20,10 @@ struct board {
     uint32_t kept[PLACE_NODES_MAX]; /* free slots, or PLACE_ALL */
     size_t count;
     struct place_pair
-        apart[4 * PATHS_MAX]; /* that can't reach each other; two pools of a node at most */
+        apart[4 * PATHS_MAX]; /* nodes that can't reach each other; two pools of a node at most */
     size_t apart_count;
     bool filled; /* as slots are now */
-    bool heeds;  /* what is kept for others isn't for the job that is looked at */
+    bool heeds;  /* slots kept for others are not for the job that is looked at */
     const struct core_job *keeps[BOARD_KINDS]; /* the first that keeps some of that kind, or NULL */
     bool closed[BOARD_KINDS];                  /* all that is in reach is kept */
 };
