@@ -392,7 +392,7 @@ static enum status listen_tcp(struct daemon *d)
     if (st != ST_OK)
         return st;
     if (!d->options.listen) {
-        (void)unlink(path); /* of one that listened before */
+        (void)unlink(path); /* the file of a coordinator that listened before */
         return ST_OK;
     }
     st = rpc_server_listen(d->server, d->options.listen,
@@ -530,7 +530,7 @@ static void daemon_stop(struct daemon *d)
     char path[LIMIT_PATH];
     if (paths_join(&d->paths, path, sizeof path, "cairnd.addr") == ST_OK)
         (void)unlink(path);
-    end_group(d); /* one may linger */
+    end_group(d); /* a group may linger */
     rpc_health_drain(d->health);
     api_close(&d->api);
     rpc_server_stop_begin(d->server, STOP_GRACE_MS);

@@ -11,7 +11,7 @@ struct api_connection {
     struct rpc_call *call;
     struct api *api;
     bool agent;
-    char node[LIMIT_NAME]; /* that its certificate names; "": it shows none */
+    char node[LIMIT_NAME]; /* the node that its certificate names; "": it shows none */
     int64_t issued_s;      /* of the certificate; Unix time */
     int64_t until_ms;
 };

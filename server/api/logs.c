@@ -33,7 +33,7 @@ struct api_logs {
     uint64_t request; /* id; 0: none under way */
     int64_t asked_at, lost_since;
     struct buf piece;           /* what came, not sent yet */
-    size_t sent;                /* of it */
+    size_t sent;                /* bytes of the piece that went */
     struct api_cursor *cursors; /* by rank */
 };
 
@@ -207,7 +207,7 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
         stream->at = 0;
         cursor->missing = chunk->missing;
         logs->any = logs->any || !chunk->missing;
-        if (chunk->offset < cursor->offset && chunk->data.len > 0) { /* it began anew */
+        if (chunk->offset < cursor->offset && chunk->data.len > 0) { /* the log began anew */
             send_rest(stream, logs->at);
             cursor->offset = chunk->offset;
         }
@@ -233,7 +233,7 @@ static void follow_on(struct api_stream *stream, const struct machine *m)
         const uint32_t r = logs->first + i;
         const bool same = r >= m->size || (m->ranks[r].birth <= before &&
                                            m->ranks[r].number == logs->cursors[i].number);
-        if (same) /* it goes on in its log, or there is no such rank now */
+        if (same) /* the worker goes on in its log, or there is no such rank now */
             continue;
         send_rest(stream, i);
         logs->cursors[i].offset = 0;
@@ -274,7 +274,7 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     if (journal_get_generation(core_options(api->core)->journal, job->id, logs->generation,
                                find_node, &find) != ST_OK)
         find.known = false;
-    if (find.known && !find.name[0]) { /* it had fewer workers than the job has had at most */
+    if (find.known && !find.name[0]) { /* that attempt had fewer workers than another one */
         logs->at = logs->count;
         stream->at = now;
         return;

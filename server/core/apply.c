@@ -123,7 +123,7 @@ enum status core_write(struct core *core)
 void core_settle(struct core *core)
 {
     if (core_outbox_full(core))
-        (void)core_write(core); /* that it failed, core_failed says */
+        (void)core_write(core); /* core_failed says whether it failed */
 }
 
 int64_t core_commit_by(const struct core *core)

@@ -207,5 +207,5 @@ enum status core_record_rows(struct core *core, struct core_job *job)
         return st;
     LOG_ERROR(core->options.log, "%s: its metrics have no room; rows up to step %llu are not kept",
               job->id, (unsigned long long)through);
-    return ST_OK; /* it trains on, and so do others */
+    return ST_OK; /* the job trains on, and so do others */
 }

@@ -78,7 +78,7 @@ void core_hold_slot(struct core *core, struct core_job *job, uint32_t rank)
         return;
     const int64_t ended_at = job->m.ending.ended_at;
     core_stray_add(core, node, &ref, of->slot, ended_at > 0 ? ended_at : core_now(core));
-    if (node->conn) /* it counts as gone, and MACHINE_ACT_END leaves it out */
+    if (node->conn) /* the rank counts as gone, and MACHINE_ACT_END leaves it out */
         core_send_end_of(core, node->conn, &ref);
 }
 

@@ -131,7 +131,7 @@ enum status core_add_job(struct core *core, struct core_job *job)
         return st;
     CHECK(core->job_count < core->job_capacity);
     size_t at = core->job_count++;
-    for (; at > 0 && core->jobs[at - 1]->seq > job->seq; at--) /* it ended, and is read again */
+    for (; at > 0 && core->jobs[at - 1]->seq > job->seq; at--) /* a job that ended is read */
         core->jobs[at] = core->jobs[at - 1];
     core->jobs[at] = job;
     job->used = ++core->uses;
@@ -205,7 +205,7 @@ static void take_seat_of(struct core *core, struct core_job *job, uint32_t index
     if (!node)
         node = core_node_make(core, of->node);
     if (!node)
-        return; /* of so many nodes none more is placed on either */
+        return; /* with LIMIT_NODES of them none more is placed on */
     rank->node = node;
     rank->slot = of->slot;
     rank->job = job;

@@ -85,7 +85,7 @@ void core_take_clock(struct core *core, struct core_node *node, uint64_t wall_ms
     const bool is_off = off > CORE_CLOCK_OFF_MS || off < -CORE_CLOCK_OFF_MS;
     struct reason text;
     if (wall_ms == 0 || wall_ms > INT64_MAX)
-        return; /* it isn't said */
+        return; /* the clock isn't said */
     node->clock_off_ms = is_off ? off : 0;
     core_node_clock(node, &text);
     if (is_off && !was_off)
@@ -148,7 +148,7 @@ void core_accuse_node(struct core *core, const struct core_job *job,
         return;
     LOG_WARN(core->options.log, "node %s computes wrongly: %.400s", node->name, act->message);
     if (!has_another(core, node))
-        return; /* who else should compute? */
+        return; /* there is no other node to compute */
     (void)snprintf(node->accused, sizeof node->accused, "it computes wrongly: %.440s",
                    act->message);
     core->accused = true;
@@ -267,7 +267,7 @@ void core_excuse(struct core *core)
     if (core->expects_until < now + CORE_GRACE_MS)
         core->expects_until = now + CORE_GRACE_MS;
     core->grace_until += core->grace_until != 0 ? late : 0;
-    if (core->outage.since != 0) { /* else what was held is counted with it, once more */
+    if (core->outage.since != 0) { /* else held time would be counted once more */
         core->outage.since += late;
         core->outage.looked_at += late;
     }

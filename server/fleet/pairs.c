@@ -50,7 +50,7 @@ void pairs_pick(const struct pairs *pairs, uint32_t at, uint32_t out[2])
         return;
     }
     const uint32_t per_round = n / 2;
-    const uint32_t circle = n % 2 == 0 ? n - 1 : n; /* that go round */
+    const uint32_t circle = n % 2 == 0 ? n - 1 : n; /* nodes that go round */
     const uint32_t round = at / per_round, place = at % per_round;
     if (n % 2 == 0 && place == 0) {
         out[0] = round;
@@ -179,7 +179,7 @@ int64_t pairs_deadline(const struct pairs *pairs)
 
 void pairs_tick(struct pairs *pairs, int64_t now)
 {
-    for (uint32_t i = pairs->try_count; i > 0; i--) { /* whose place is taken was looked at */
+    for (uint32_t i = pairs->try_count; i > 0; i--) { /* a pair that fills a place was looked at */
         struct pairs_try *try = &pairs->tries[i - 1];
         if (!try->asked || now < try->until)
             continue;

@@ -34,7 +34,7 @@ void place_net(const char *host, const char *machine, char out[PLACE_NET])
 
 /* The slots, of those that count, where a job may go. */
 struct room {
-    uint32_t alone[PLACE_NODES_MAX];  /* of each node: enough for all of the job, or none */
+    uint32_t alone[PLACE_NODES_MAX];  /* slots of each node: enough for all of the job, or none */
     uint32_t shared[PLACE_NODES_MAX]; /* as one of several nodes */
     bool any;
 };

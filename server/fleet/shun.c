@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOLD_BYTES 150 /* of names, times and reasons, before the last one that is told */
+#define TOLD_BYTES 150 /* bytes of names, times and reasons before the last one that is told */
 
 static struct shun *find(const struct shun_list *shuns, const char *node, enum shun_why why)
 {

@@ -243,7 +243,7 @@ static enum status find_prefix(struct journal *journal, const char *prefix, char
     enum status st = journal_bind(journal, SQL_FIND_PREFIX, &row, "tt", prefix, end);
     if (st == ST_OK)
         st = take_id(journal, row, out);
-    if (st == ST_OK && strcmp(out, prefix) != 0) { /* else it is that one, whatever follows */
+    if (st == ST_OK && strcmp(out, prefix) != 0) { /* else the name is that id, whatever follows */
         const enum status next = take_id(journal, row, second);
         st = next == ST_OK ? ST_INVALID : next == ST_NOT_FOUND ? ST_OK : next;
     }

@@ -15,10 +15,10 @@
 #include "common/limits.h"
 #include "server/journal/internal.h"
 
-#define BLOCK_ROWS 256 /* of one that is written anew, at least */
+#define BLOCK_ROWS 256 /* rows of a block that is written anew, at least */
 #define BYTES_MAX  ((size_t)256 * 1024 * 1024)
 #define EVAL_BIT   0x80000000u
-#define SLICE_ROWS 1024 /* that are put at a time */
+#define SLICE_ROWS 1024 /* rows that are put at a time */
 #define STRIDES    65   /* powers of two that a step can be a multiple of; 0: of all */
 
 /* ---- blocks as bytes ---- */

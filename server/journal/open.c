@@ -196,7 +196,7 @@ static const char move_some[] =
 
 #define VACUUM_MAX (INT64_C(256) * 1024 * 1024)
 #define BEAT_STEPS 1000 /* of SQLite's machine, between two beats of an upgrade */
-#define BUSY_MS    2000 /* who reads beside may have a lock for an instant */
+#define BUSY_MS    2000 /* a reader beside may have a lock for an instant */
 
 /* Allows one coordinator per journal, whatever the sockets say. */
 enum status journal_lock(const char *path, int *out_fd)
@@ -242,7 +242,7 @@ static enum status make_private(struct journal *journal, const char *path)
             return status_from_errno(errno);
         if (is_private(fd) || fchmod(fd, 0600) == 0)
             continue;
-        if (errno != EPERM) /* else it is another user's, who let us write it */
+        if (errno != EPERM) /* else another user owns it, and lets us write it */
             return status_from_errno(errno);
         journal->exposed = true;
     }

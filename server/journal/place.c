@@ -21,7 +21,7 @@
 
 #define PATH_BYTES  (LIMIT_PATH + 64)
 #define URI_BYTES   (3 * LIMIT_PATH + 64)
-#define BUSY_MS     2000                 /* who has it open may have a lock for an instant */
+#define BUSY_MS     2000                 /* its owner may have a lock for an instant */
 #define BEAT_STEPS  1000                 /* of SQLite's machine, between two beats */
 #define WHOLE_BYTES ((int64_t)256 << 20) /* a larger one isn't read through: that takes seconds */
 

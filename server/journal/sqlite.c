@@ -9,7 +9,7 @@
 #include "server/journal/internal.h"
 #include "server/journal/journal.h"
 
-#define BESIDE_MS 10000 /* who reads beside waits for who empties the WAL */
+#define BESIDE_MS 10000 /* a reader beside waits while the WAL is emptied */
 
 /* Blocks of metrics with steps from ?2 to ?3: they don't overlap each other. */
 #define OVER                                                                                       \
@@ -194,7 +194,7 @@ enum status journal_open_beside(const char *path, struct journal **out)
     struct journal *journal = calloc(1, sizeof *journal);
     if (!journal)
         return ST_NO_MEMORY;
-    journal->lock_fd = journal->file_fd = -1; /* who writes to it has the lock */
+    journal->lock_fd = journal->file_fd = -1;                      /* the writer has the lock */
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX; /* of a WAL readers keep notes */
     int rc = sqlite3_open_v2(path, &journal->db, flags, NULL);
     if (rc == SQLITE_OK)

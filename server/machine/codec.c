@@ -376,7 +376,7 @@ static bool decode_holders(const json_t *root, struct machine *m)
     const json_t *in = json_object_get(root, "holders");
     struct machine_restore *restore = &m->restore;
     if (!in)
-        return restore->memory_size <= machine_capacity(m); /* they are with the ranks */
+        return restore->memory_size <= machine_capacity(m); /* the holders are with the ranks */
     if (restore->memory_size > LIMIT_RANKS || restore->memory_size == 0 ||
         json_array_size(in) != restore->memory_size)
         return false;

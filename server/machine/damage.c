@@ -209,7 +209,7 @@ static bool settle_dispute(struct machine_turn *t)
     if (is_damage(answer->status))
         return true;
     if (!ckpt || m->read_back.disputed == 0)
-        return false; /* it came to an end meanwhile */
+        return false; /* the read-back came to an end meanwhile */
     m->read_back.disputed--;
     if (answer->status != ST_OK) {
         machine_note_away(t);

@@ -204,7 +204,7 @@ static void mark_best(struct machine *m)
 static void keep_audited(struct machine *m)
 {
     struct machine_ckpt *sure = NULL, *next = NULL;
-    const bool audits = m->config.audited > 0 && m->config.ranks > 1; /* one alone has nobody */
+    const bool audits = m->config.audited > 0 && m->config.ranks > 1; /* one worker has nobody */
     if (!audits || machine_final_committed(m) || machine_state_final(m->state))
         return;
     for (size_t i = 0; i < m->catalog_count; i++) {
@@ -265,7 +265,7 @@ static bool remove_unkept(struct machine_turn *t, const struct machine_ckpt *rea
         struct machine_ckpt *ckpt = &m->catalog[i - 1];
         bool room = t->out->count < MACHINE_ACTIONS_MAX / 2; /* the rest with the next commit */
         if (ckpt->state == MACHINE_CKPT_REMOVING) {
-            if (!ckpt->removing && room) { /* it failed in the store: again */
+            if (!ckpt->removing && room) { /* the removal failed in the store: again */
                 ckpt->removing = true;
                 machine_ask_store(t, MACHINE_TASK_REMOVE, ckpt->step, ckpt->generation);
             }

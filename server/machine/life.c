@@ -243,7 +243,7 @@ const char *machine_health(const struct machine *m)
                 return "unsupervised";
         }
         if (m->window_until || m->room.unsaved || m->room.row > 0)
-            return "degraded"; /* it trains, and what it trains is not saved */
+            return "degraded"; /* the job trains, and what it trains is not saved */
     }
     return m->state == MACHINE_FAILED ? "degraded" : "ok";
 }
@@ -525,7 +525,7 @@ void machine_end_ranks(struct machine_turn *t, enum machine_state to, bool gentl
     CHECK(machine_alive(m));
     const bool parked = m->ending.parks || machine_holds(m);
     for (uint32_t i = 0; i < m->size; i++)
-        m->ranks[i].parked = false; /* they are ended with the others */
+        m->ranks[i].parked = false; /* parked ranks are ended with the others */
     m->ending.parks = false;
     m->ending.to = to;
     m->dirty = true;
@@ -572,7 +572,7 @@ void machine_rest(struct machine_turn *t, enum machine_state to)
     if (to == MACHINE_SUCCEEDED && newest)
         machine_text(m->final_digest, sizeof m->final_digest, newest->digest);
     if (to == MACHINE_SUCCEEDED || to == MACHINE_KILLED || to == MACHINE_STOPPED)
-        machine_set_reason(m, "%s", ""); /* it waits for nothing any more */
+        machine_set_reason(m, "%s", ""); /* the job waits for nothing any more */
     if (to == MACHINE_FAILED) {
         machine_tell(t, events[to], "%s", m->reason);
     } else if (newest) {

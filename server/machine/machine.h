@@ -84,7 +84,7 @@ struct machine_budget {
     uint32_t used; /* failures of that kind at that step or phase */
 };
 
-/* Steps whose loss or gradients were not finite. */
+/* Steps that turned out not to be finite. */
 struct machine_numeric {
     bool seen; /* `step` is being computed once more */
     uint64_t step;

@@ -301,7 +301,7 @@ uint32_t machine_regroup(struct machine_turn *t)
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
         if (rank->gone) {
-            CHECK(rank->birth == m->generation); /* it has slots of this placing */
+            CHECK(rank->birth == m->generation); /* the newcomer has a slot of this placing */
             continue;
         }
         CHECK(rank->parked);

@@ -540,7 +540,7 @@ static void explain_by_path(struct machine_turn *t, const char *message)
 void machine_on_path(struct machine_turn *t)
 {
     struct machine *m = t->m;
-    if (m->ending.parks || machine_holds(m)) { /* they would meet it again where they are */
+    if (m->ending.parks || machine_holds(m)) { /* kept workers would meet it again */
         machine_end_generation(t, MACHINE_RECOVERING, false);
     } else if (m->state == MACHINE_PLACING) {
         machine_unplace(t);

@@ -145,7 +145,7 @@ static void seat_in_order(struct machine_turn *t)
  * they are before that. */
 struct seating {
     uint32_t stages, widths[LIMIT_STAGES];
-    uint32_t stage[PLACES_MAX]; /* that the worker of a place has the state of; NO_STAGE: none */
+    uint32_t stage[PLACES_MAX]; /* the stage whose state a place's worker has; NO_STAGE: none */
     bool kept[PLACES_MAX];      /* the worker had a seat */
     bool taken[PLACES_MAX];     /* the worker has one now: */
     uint32_t seated, place[LIMIT_RANKS], seat_stage[LIMIT_RANKS];
@@ -346,14 +346,14 @@ void machine_seat(struct machine_turn *t)
 {
     struct machine *m = t->m;
     CHECK(m->state == MACHINE_PLACING);
-    m->resizes = false; /* it has as many as there was room for */
+    m->resizes = false; /* the job has as many as there was room for */
     if (m->config.stages > 1) {
         seat_stages(t);
     } else {
         seat_in_order(t);
     }
     for (uint32_t i = m->size; i < m->count; i++)
-        m->ranks[i].birth = m->ranks[i].gone ? 0 : m->ranks[i].birth; /* it isn't started */
+        m->ranks[i].birth = m->ranks[i].gone ? 0 : m->ranks[i].birth; /* none of these is started */
     while (m->count > m->size && m->ranks[m->count - 1].gone)
         m->count--;
     CHECK(m->size >= 1);

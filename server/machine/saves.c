@@ -122,7 +122,7 @@ static int find_or_open(struct machine_turn *t, uint32_t rank, uint64_t step)
     if (machine_trains(m) && !machine_ends(m))
         index = machine_save_new(t, step, MACHINE_SAVE_OPENING);
     if (index < 0) {
-        m->ranks[rank].counter_at = t->now; /* who waits for it is not hanging */
+        m->ranks[rank].counter_at = t->now; /* a rank that waits for it is not hanging */
         if (!m->room.unsaved)
             (void)machine_unsaved(t, "the saves before wait for the store, one more has no place");
         machine_act_on(t, MACHINE_ACT_SEND_FOLDER, step, m->generation)->rank = rank;
@@ -141,7 +141,7 @@ static void begin_dropped(struct machine_turn *t, int index, uint32_t rank)
 {
     struct machine_save *save = &t->m->saves[index];
     uint8_t *flags = &t->m->ranks[rank].save_flags[index];
-    if (*flags & MACHINE_RANK_KNOWS_DROP) { /* it tries again */
+    if (*flags & MACHINE_RANK_KNOWS_DROP) { /* the rank tries again */
         *flags = MACHINE_RANK_BEGUN | MACHINE_RANK_REMOVED;
         save->wanted = true;
         if (save->state == MACHINE_SAVE_DROPPING) {
@@ -168,7 +168,7 @@ void machine_on_save_begin(struct machine_turn *t)
         return;
     uint8_t *flags = &m->ranks[rank].save_flags[index];
     if ((*flags & MACHINE_RANK_ASSUMED) && m->saves[index].state == MACHINE_SAVE_DROPPING)
-        *flags = 0; /* it begins: so it has no file there */
+        *flags = 0; /* the rank begins: so it has no file there */
     *flags &= (uint8_t)~MACHINE_RANK_ASSUMED;
     switch (m->saves[index].state) {
     case MACHINE_SAVE_OPENING:
@@ -294,7 +294,7 @@ void machine_on_save_passed(struct machine_turn *t)
     if (!machine_forget_announced(m, t->ev->save_passed.step, &exit))
         return;
     drop_passed(t, t->ev->save_passed.step, exit);
-    m->due.passes++; /* they are faster than we thought: further ahead next time */
+    m->due.passes++; /* the ranks are faster than we thought: further ahead next time */
     machine_announce(t, exit);
 }
 

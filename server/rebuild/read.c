@@ -206,7 +206,7 @@ static enum status take_blobs(struct reading *r, struct ckpt_reader *reader)
     if (st == ST_OK)
         st = ckpt_read_blob(reader, "pins.json", &job->pins, &size);
     if (st == ST_NOT_FOUND && job->job_file) {
-        job->pins = strdup(""); /* of before there were pins */
+        job->pins = strdup(""); /* the checkpoint is of before there were pins */
         st = job->pins ? ST_OK : ST_NO_MEMORY;
     }
     if (st != ST_OK)
@@ -372,9 +372,9 @@ static enum status take_state(struct reading *r, uint32_t used)
     count_steps(r, &total, &per_epoch);
     take_walls(m, job->found->seq, job->pins[0] != '\0');
     m->step_max = newest->step;
-    m->config.ranks = (uint32_t)r->spec->workers.count; /* else it stays a job of one */
+    m->config.ranks = (uint32_t)r->spec->workers.count; /* the machine was made with one */
     const bool over = total > 0 && newest->step >= total;
-    if (over || per_epoch > 0) { /* else the workers say it; half of it would contradict them */
+    if (over || per_epoch > 0) { /* else the workers say it; half of that would contradict them */
         m->total_steps = total;
         m->steps_per_epoch = per_epoch;
     }

@@ -9,7 +9,7 @@
 #include "server/story/story.h"
 
 #define TEXT_MAX    ((size_t)512 * 1024)
-#define EVENTS_MAX  200 /* that are listed: the newest */
+#define EVENTS_MAX  200 /* events that are listed: the newest */
 #define NODES_SHOWN 200 /* bytes of a list of nodes in a line; longer ones as numbers */
 #define SHOWN_MAX   64  /* generations that are listed: the newest */
 
@@ -21,7 +21,7 @@ struct explain {
     struct buf text;  /* the head, and in the end all of it */
     struct buf plan;  /* about checkpoints */
     struct buf times; /* the time line */
-    struct buf *to;   /* one of them: where lines go */
+    struct buf *to;   /* the buffer where lines go */
     struct story story;
     enum status status;
     struct render_history of;

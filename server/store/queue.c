@@ -18,11 +18,11 @@
 
 /* A thread and the task that it runs. */
 struct runner {
-    struct runner *next; /* of the queue's */
+    struct runner *next; /* the next runner of the queue */
     struct store_queue *queue;
     struct line *line;
     struct store_task *task;
-    unsigned long calls; /* of the task, that had come back when the watchdog looked last */
+    unsigned long calls; /* calls of the task that had come back when the watchdog looked last */
     int64_t moved_at;    /* when it saw that, or when the task began */
     bool given_up;       /* its task was answered; the line doesn't wait for it */
 };
@@ -280,7 +280,7 @@ static bool give_up(struct store_queue *queue, struct runner *runner, struct sto
     queue->hung++;
     answer->next = *answers;
     *answers = answer;
-    for (line = queue->lines; line; line = line->next) { /* who can't be served waits no longer */
+    for (line = queue->lines; line; line = line->next) { /* no line waits for these */
         while (is_hung(queue, line) && !line->runner && line->first) {
             struct store_task *task = take_task(line);
             refuse_task(task, line->hung);

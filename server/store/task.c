@@ -239,7 +239,7 @@ static enum status read_back(struct store_task *task, const struct io *io)
     struct ckpt_read_options options = {
         .threads = readers < READERS_MAX ? (uint32_t)readers : READERS_MAX,
     };
-    ckpt_await(io, task->dir); /* it may be of a coordinator on another machine */
+    ckpt_await(io, task->dir); /* the file may be of a coordinator on another machine */
     if (task->shard > 0)
         return ckpt_verify_file(io, task->dir, task->shard - 1, &options, note_finding, task);
     return ckpt_verify(io, task->dir, &options, note_finding, task);
@@ -296,7 +296,7 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
         enum status removed = ckpt_folder_drop(io, entries[i].dir);
         if (removed == ST_AGAIN && !atomic_load(&task->watch.yielded))
             removed = ST_OK; /* open on an NFS client: for another sweep */
-        tried++;             /* one with somebody else's files stays */
+        tried++;             /* a folder with somebody else's files stays */
         task->swept +=
             removed == ST_OK && io->stat(io->self, entries[i].dir, &info) == ST_NOT_FOUND;
         st = st == ST_OK ? removed : st;

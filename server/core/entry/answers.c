@@ -34,7 +34,7 @@ static void note_metrics(struct core *core, struct core_job *job, struct machine
         st = journal_last_eval(journal, job->id, ckpt->step, take_metrics, ckpt);
     if (st != ST_OK)
         core_fail(core, st, "reading the metrics of a checkpoint");
-    for (size_t i = 0; i < job->rows.count; i++) { /* that can't be journalled now */
+    for (size_t i = 0; i < job->rows.count; i++) { /* rows that can't be journalled now */
         const struct core_row *row = &job->rows.list[i];
         if (row->step == ckpt->step || (row->eval && row->step < ckpt->step))
             (void)take_metrics(ckpt, row->step, row->data, row->size);

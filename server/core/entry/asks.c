@@ -179,7 +179,7 @@ enum status core_submit(struct core *core, const struct job *spec, const char *j
         st = journal_get_key(core->options.journal, key, known, sizeof known);
     if (st == ST_OK)
         st = core_find(core, known, out);
-    if (st != ST_NOT_FOUND) /* it is that one; or nobody can tell, and it is not submitted twice */
+    if (st != ST_NOT_FOUND) /* the job is there, or nobody can tell: then none is made */
         return st;
     if (core->full) {
         reason_set(reason, "%s", CORE_JOURNAL_FULL);

@@ -33,7 +33,7 @@ static void take_running(struct core *core, struct core_node *node, Cairn__V1__T
 {
     const struct core_job *named = ref ? core_job_at(core, ref->job) : NULL;
     if (named && core_is_kept(named))
-        return; /* it may be one of this generation */
+        return; /* the trainer may be one of this generation */
     uint32_t at = 0;
     struct core_job *job = job_of_trainer(core, node, ref, &at);
     if (!job || !machine_alive_rank(&job->m, at)) {
@@ -79,7 +79,7 @@ static void take_absent(struct core *core, struct core_node *node,
         const bool born = job->m.ranks[r].birth == job->m.generation; /* else it was there */
         const bool forms = job->m.state == MACHINE_FORMING || machine_is_spare(&job->m, r);
         if (forms && !job->m.ranks[r].started && born && !job->m.ranks[r].ended &&
-            node->stay == CORE_STAYS) { /* one that leaves starts nothing more */
+            node->stay == CORE_STAYS) { /* a node that leaves starts nothing more */
             core_send_start(core, job, r);
             continue;
         }
@@ -272,7 +272,7 @@ static void agent_hello(struct core *core, struct core_conn *conn,
     if (hello->leaving)
         core_node_leaving(core, node, hello->leaving);
     core_node_renamed(core, node, hello);
-    node->stray_count = 0; /* those that are there are listed */
+    node->stray_count = 0; /* the hello lists those that are there */
     node->counted = false;
     for (size_t i = 0; i < hello->n_running; i++) {
         const Cairn__V1__RunningTrainer *one = hello->running[i];
@@ -349,7 +349,7 @@ static void apply_exit(struct core *core, struct core_job *job, uint32_t rank,
     const Cairn__V1__LastWords *words =
         exited->words__case == CAIRN__V1__TRAINER_EXITED__WORDS__WORDS ? exited->words : NULL;
     if (words && words->generation != job->m.generation)
-        words = NULL; /* of a generation that it has outlived */
+        words = NULL; /* they are of a generation that the worker has outlived */
     if (words && machine_is_spare(&job->m, rank))
         words = NULL;
     if (words && rank == 0)

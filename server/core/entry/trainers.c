@@ -187,7 +187,7 @@ static struct core_job *admit_trainer(struct core *core, struct core_conn *conn,
     }
     conn->greeted = true;
     struct core_job *job = core_job_at(core, hello->job);
-    if (job && core_is_kept(job)) { /* it trains on, and asks again */
+    if (job && core_is_kept(job)) { /* the worker trains on, and asks again */
         core_hang_up(core, conn, RPC_UNAVAILABLE, job->unreadable);
         return NULL;
     }
@@ -270,7 +270,7 @@ static void trainer_hello(struct core *core, struct core_conn *conn,
     }
     struct core_rank *rank = &job->ranks[conn->rank];
     if (hello->attached && rank->version_of != hello->generation)
-        core->hello_at = core_now(core); /* it is back: there was no hello of it since the start */
+        core->hello_at = core_now(core); /* the worker is back: its first hello since the start */
     rank->version_of = hello->generation;
     (void)snprintf(rank->version, sizeof rank->version, "%.31s", core_version_said(hello->version));
     struct core_conn *old = rank->conn;
@@ -470,7 +470,7 @@ void core_trainer_message(struct core *core, struct core_conn *conn,
     note_heard(core, conn);
     if (message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO) {
         trainer_hello(core, conn, message->hello);
-    } else if (!conn->job && !conn->regroups) { /* else it goes, and comes again */
+    } else if (!conn->job && !conn->regroups) { /* else the worker goes, and comes again */
         core_send_over_to(core, conn, "no hello came before, or this generation is over");
     } else if (!conn->job || regroups(conn)) {
         hear_before_regroup(core, conn, message);

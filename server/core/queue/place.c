@@ -347,7 +347,7 @@ static enum status find_enough(struct core *core, struct core_job *job, struct p
     *out_count = fit;
     if (fit > 0)
         return core_find_slots(core, job, fit, slots, &unsaid);
-    const uint32_t awaited = count_awaited(&job->m); /* they may fit elsewhere later */
+    const uint32_t awaited = count_awaited(&job->m); /* these may fit elsewhere later */
     return st == ST_NOT_FOUND && awaited < vacant
                ? core_find_slots(core, job, awaited, slots, reason)
                : st;
@@ -361,7 +361,7 @@ static bool keep_nodes(struct core *core, const struct core_job *job, uint32_t c
     const struct place_ask ask = ask_of(core, job, count);
     if (!core->awaits_nodes)
         return place_fits(board->nodes, board->count, &ask, board->kept);
-    for (size_t i = 0; i < board->count; i++) { /* it may fit with those that aren't back */
+    for (size_t i = 0; i < board->count; i++) { /* the job may fit with nodes that aren't back */
         if (strcmp(board->nodes[i].device, ask.device) == 0)
             board->kept[i] = PLACE_ALL;
     }

@@ -62,7 +62,7 @@ static void keeps(struct core *core, const struct core_job *job)
 static void set_behind(struct core_job *job, const struct core_job *other)
 {
     const int64_t seq = other ? other->seq : 0;
-    job->version += job->behind != seq; /* it says something else to those that look at it */
+    job->version += job->behind != seq; /* the job says something else to people that look at it */
     job->behind = seq;
 }
 
@@ -97,7 +97,7 @@ static bool look_at_all(struct core *core, enum standing standing)
         struct core_job *job = core->queue.list[i].value;
         if (standing_of(core, job) == standing)
             goes_on = look_at(core, job, standing) && core->failed == ST_OK;
-        i += i < core->queue.count && core->queue.list[i].value == job; /* else it is placed */
+        i += i < core->queue.count && core->queue.list[i].value == job; /* else the job is placed */
     }
     return goes_on;
 }
@@ -127,7 +127,7 @@ static void place_spares(struct core *core)
         board->heeds = false;
         if (core_find_slots(core, job, 1, &slot, &unsaid) == ST_OK) {
             core_place(core, job, MACHINE_EV_SPARE, &slot, 1);
-            core->schedule_needed = true; /* it may want another one */
+            core->schedule_needed = true; /* the job may want another one */
         }
         i += i < core->hungry.count && core->hungry.list[i].value == job;
     }

@@ -43,7 +43,7 @@ static enum status ask_to_leave(struct machine_turn *t, enum machine_intent inte
         end_or_rest(t, to);
         return ST_OK;
     case MACHINE_FORMING:
-        if (machine_goes_on(m)) { /* they save first what they trained */
+        if (machine_goes_on(m)) { /* the workers save first what they trained */
             m->intent = intent;
             m->dirty = true;
         } else {
@@ -131,7 +131,7 @@ static enum status ask_resume(struct machine_turn *t)
     shun_clear(&m->shunned); /* whoever asks may have put them right */
     m->suspect_count = 0;
     m->retry_at = 0;
-    m->probed = false; /* who knows what was done to the store meanwhile */
+    m->probed = false; /* the store may have been changed meanwhile */
     machine_set_reason(m, "%s", "");
     tell_asked(t, "resumed");
     machine_act(t, MACHINE_ACT_SCHEDULE);
@@ -202,7 +202,7 @@ static enum status ask_remove_ckpt(struct machine_turn *t)
         struct machine_ckpt *ckpt = &m->catalog[i - 1];
         if (ckpt->step != t->ev->remove_ckpt.step)
             continue;
-        if (ckpt->state == MACHINE_CKPT_REMOVING && !ckpt->removing) { /* it failed in the store */
+        if (ckpt->state == MACHINE_CKPT_REMOVING && !ckpt->removing) { /* the removal failed */
             machine_remove_ckpt(t, ckpt);
             return ST_OK;
         }

@@ -47,7 +47,7 @@ static void note_sure(struct machine *m, uint64_t step)
 
 void machine_audit_begin(struct machine *m)
 {
-    const uint64_t from = m->restore.step; /* who computes it again may be wrong */
+    const uint64_t from = m->restore.step; /* the worker that computes it again may be wrong */
     m->audit.sure = m->audit.sure < from ? m->audit.sure : from;
     m->audit.passed = m->audit.passed < from ? m->audit.passed : from;
 }

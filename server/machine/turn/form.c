@@ -60,7 +60,7 @@ static void form_generation(struct machine_turn *t)
     m->reason[0] = '\0';
     m->restore.step = ckpt ? ckpt->step : 0;
     m->restore.generation = ckpt ? ckpt->generation : 0;
-    m->damage_suspected = false; /* of what this one doesn't restore */
+    m->damage_suspected = false; /* this generation doesn't restore what was suspected */
     machine_memory_forget(m);
     m->restore.live = false;
     m->restore.decided = false;

@@ -35,14 +35,14 @@
 #define WINDOW_STEPS  10   /* at least: beats come in the middle of steps */
 #define WINDOW_MS     1000 /* at least: shorter ones see what else the machine does */
 #define GAIN_PERCENT  3    /* of a step */
-#define OTHER_PERCENT 10   /* of a step that lanes by speeds of before would lose: they changed */
+#define OTHER_PERCENT 10   /* of a step that lanes by earlier speeds would lose: they changed */
 #define SLOW_PERCENT  30   /* more than the median for a lane: a worker is slow */
 #define SLOW_STEPS    50
 #define SLOW_WINDOWS  3
 #define FIRST_STEPS   20
 #define FIRST_WINDOWS 2
 #define BETWEEN_MS    60000 /* two moves */
-#define WORTH_MS      3000  /* that the rest of the job gains: ten times what a move takes */
+#define WORTH_MS      3000  /* gain of the rest of the job: ten times what a move takes */
 #define NAMED_MAX     16    /* shares that are told */
 
 /* ---- windows ---- */
@@ -83,7 +83,7 @@ void machine_note_timed(struct machine_turn *t, struct machine_rank *rank)
         return;
     if (said->lanes != rank->carries || said->timed.steps < rank->timed.steps ||
         said->timed.us < rank->timed.us)
-        forget(m); /* it began to count anew */
+        forget(m); /* the worker began to count anew */
     rank->carries = said->lanes;
     rank->timed = said->timed;
 }

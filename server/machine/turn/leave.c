@@ -34,7 +34,7 @@ void machine_watch_ending(struct machine_turn *t)
     const bool hard = m->ending.hard_at == 0;
     for (uint32_t i = 0; i < m->size; i++) {
         struct machine_rank *rank = &m->ranks[i];
-        bool killed = hard && !rank->parked; /* who has parked is left alone */
+        bool killed = hard && !rank->parked; /* a rank that has parked is left alone */
         bool never = killed && !rank->started && t->now - m->ending.ended_at >= MACHINE_NEVER_MS;
         bool missing = rank->missing_at != 0 && t->now - rank->missing_at >= MACHINE_MISSING_MS;
         bool lost = machine_is_silent(t, rank);

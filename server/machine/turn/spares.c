@@ -154,7 +154,7 @@ static void on_parked(struct machine_turn *t, struct machine_rank *spare)
     t->m->dirty = true;
     machine_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
                  spare->node);
-    if (machine_recovers(t->m)) /* it may have waited for this one */
+    if (machine_recovers(t->m)) /* the job may have waited for this one */
         machine_act(t, MACHINE_ACT_SCHEDULE);
 }
 
@@ -197,7 +197,7 @@ void machine_on_spare_event(struct machine_turn *t)
             machine_unplace(t);
         return;
     }
-    switch ((int)t->ev->kind) { /* of the others none is about a spare */
+    switch ((int)t->ev->kind) { /* no other event is about a spare */
     case MACHINE_EV_STARTED:
         spare->started = true;
         spare->missing_at = 0;

@@ -156,14 +156,14 @@ static bool watch_rank(struct machine_turn *t, uint32_t index, bool *out_held)
             return true;
         }
         if (m->state == MACHINE_FORMING && rank->birth < m->generation &&
-            silent >= machine_session_ms(m)) { /* it was there: nothing of it has to start */
+            silent >= machine_session_ms(m)) { /* a worker that was there need not start */
             blame(t, MACHINE_FAULT_SESSION, index, "the worker did not go on in this generation");
             return true;
         }
         if (m->state == MACHINE_FORMING)
             return false;
         if (silent < machine_session_ms(m)) {
-            *out_held = true; /* it may be who the others wait for */
+            *out_held = true; /* the others may wait for this one */
             return false;
         }
         blame(t, MACHINE_FAULT_SESSION, index, "the worker did not come back to the coordinator");
