@@ -14,12 +14,12 @@
  *                           anybody with a generation's token   Training
  *                           anybody with the secret of an invite   Fleet.Join
  *
- * Who may not is told so before anything that he sends is read: a stranger costs a connection and a
- * refusal. A trainer shows no certificate, as a node's key stays with the agent: the token of its
- * generation, in the call's metadata, is what it is known by. Here it only has to be one that this
- * coordinator made (identity/seal.h); of which generation it is, its hello is asked for. An
- * invite's secret comes the same way. The bearer token of loopback isn't taken over TLS: it tells
- * nobody apart.
+ * A caller that may not is told so before anything that it sends is read: a stranger costs a
+ * connection and a refusal. A trainer shows no certificate, as a node's key stays with the agent:
+ * it is known by the token of its generation, in the call's metadata. Here the token only has to be
+ * one that this coordinator made (identity/seal.h); the trainer's hello says which generation it is
+ * of. An invite's secret comes the same way. The bearer token of loopback isn't taken over TLS: it
+ * tells nobody apart.
  *
  * Thread: access_authorize on gRPC's; it reads what doesn't change after the start.
  */

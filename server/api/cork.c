@@ -53,7 +53,7 @@ void api_later(struct api *api, struct rpc_call *call, struct later *later)
     }
 }
 
-/* The group is committed: whoever reads the journal beside the core finds it there. */
+/* The group is committed: a thread that reads the journal beside the core finds it there. */
 static void end_later(struct api *api, struct later *later)
 {
     struct later_reader reader = { .core = api->core };

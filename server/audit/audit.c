@@ -62,7 +62,7 @@ static int64_t now_ms(void)
 
 /* ---- lines ---- */
 
-/* Bytes beyond ASCII may be no UTF-8, from who wants to spoil this file. */
+/* Bytes beyond ASCII may be no UTF-8, from somebody who wants to spoil this file. */
 static json_t *text_of(const char *text)
 {
     char copy[TEXT_MAX + 1];

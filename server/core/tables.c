@@ -205,7 +205,7 @@ static void take_seat_of(struct core *core, struct core_job *job, uint32_t index
     if (!node)
         node = core_node_make(core, of->node);
     if (!node)
-        return; /* with LIMIT_NODES of them none more is placed on */
+        return; /* with LIMIT_NODES nodes no other one gets jobs */
     rank->node = node;
     rank->slot = of->slot;
     rank->job = job;

@@ -94,7 +94,7 @@ static void begin_count(struct machine *m, const struct machine_fault *fault)
         m->first_cause = (struct machine_fault){ 0 };
         shun_drop(&m->shunned, SHUN_FAILED);
     }
-    shun_drop(&m->shunned, SHUN_SLOW); /* with fewer others who was slow may be of use */
+    shun_drop(&m->shunned, SHUN_SLOW); /* a slow one may be of use to fewer others */
     m->budget.commitless = m->committed ? 0 : m->budget.commitless + 1;
     if (m->first_cause.kind == MACHINE_FAULT_NONE ||
         (m->budget.own == 0 && machine_fault_is_own(fault)))
@@ -419,7 +419,7 @@ void machine_fail(struct machine_turn *t, const struct machine_fault *reported)
     m->dirty = true;
     tell_fault(t, fault);
     const int64_t detect = account_detection(m, t->now);
-    if (machine_final_committed(m)) { /* the work is done; who is left has nothing to do */
+    if (machine_final_committed(m)) { /* the work is done; nobody has anything to do */
         machine_end_generation(t, MACHINE_SUCCEEDED, false);
         return;
     }

@@ -271,7 +271,7 @@ void machine_on_save_report(struct machine_turn *t)
 static void drop_passed(struct machine_turn *t, uint64_t step, bool exit)
 {
     struct machine *m = t->m;
-    if (exit) { /* said first: who waits for that save, to leave, is not to begin it again */
+    if (exit) { /* said first: ranks that wait for that save, to leave, don't begin it again */
         m->due.stay_step = step;
         machine_act_on(t, MACHINE_ACT_STAY, step, m->generation);
     }

@@ -133,7 +133,7 @@ void machine_end_generation(struct machine_turn *t, enum machine_state to, bool 
     machine_dismiss_spares(t);
 }
 
-/* The worker is told so at the end of the turn, when who was moved is known to be where it is. */
+/* The worker is told so at the end of the turn, when all that moved have their places. */
 void machine_let_go(struct machine_turn *t, uint32_t index)
 {
     struct machine_rank *rank = &t->m->ranks[index];

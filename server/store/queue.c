@@ -280,7 +280,7 @@ static bool give_up(struct store_queue *queue, struct runner *runner, struct sto
     queue->hung++;
     answer->next = *answers;
     *answers = answer;
-    for (line = queue->lines; line; line = line->next) { /* no line waits for these */
+    for (line = queue->lines; line; line = line->next) { /* tasks of hung lines are refused */
         while (is_hung(queue, line) && !line->runner && line->first) {
             struct store_task *task = take_task(line);
             refuse_task(task, line->hung);

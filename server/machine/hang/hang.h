@@ -35,7 +35,7 @@
 
 #define HANG_NOBODY  UINT32_MAX
 #define HANG_NAME    24     /* bytes of a collective's name, with the NUL */
-#define HANG_IN_PIPE "pipe" /* phase of who waits for another stage */
+#define HANG_IN_PIPE "pipe" /* phase of a rank that waits for another stage */
 #define HANG_NAMED   4      /* of those that wait, as many are named */
 
 /* The place where a rank is, as it said in its message Progress. */

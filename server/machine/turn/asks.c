@@ -128,7 +128,7 @@ static enum status ask_resume(struct machine_turn *t)
     m->budget.barren = 0;
     m->budget.own = 0;
     m->budget.used = 0;
-    shun_clear(&m->shunned); /* whoever asks may have put them right */
+    shun_clear(&m->shunned); /* the person may have put them right */
     m->suspect_count = 0;
     m->retry_at = 0;
     m->probed = false; /* the store may have been changed meanwhile */

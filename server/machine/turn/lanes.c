@@ -1,5 +1,5 @@
 /*
- * Lanes by speed: who is slow gets fewer of them, and at last gives up its place.
+ * Lanes by speed: a slow worker gets fewer of them, and at last gives up its place.
  *
  * Each worker reports how long it computes for its share of a step, without what it waits for
  * others. These reports are looked at in windows. A window is worse if another spread of the lanes

@@ -1,7 +1,8 @@
 /*
  * The rules of silence, and deadlines.
  *
- * Who is silent, and for how long, decides what is assumed (times in server/machine/internal.h):
+ * Silence decides what is assumed: whose it is, and how long it lasts (times in
+ * server/machine/internal.h):
  *
  *   agent silent, trainer heard           nothing: the job runs on, "unsupervised"
  *   agent and trainer silent              the node is lost
