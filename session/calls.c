@@ -1,4 +1,4 @@
-/* What the step thread calls, from session_open to session_close; snapshots are in snapshot.c. */
+/* Calls of the step thread, from session_open to session_close; snapshots are in snapshot.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -317,8 +317,8 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 
 /* ---- the end ---- */
 
-/* What the core was just given goes into the last words and to the coordinator. Waits until it was
- * sent, which *said, under the mutex, shows. */
+/* Writes the core's latest change into the last words and sends it to the coordinator. Waits until
+ * *said, under the mutex, shows that it was sent. */
 static void say_now(struct session *session, const bool *said, int64_t deadline_ms)
 {
     session_write_last_words(session);

@@ -40,19 +40,21 @@ void session_core_order(struct session_core *core, Cairn__V1__TrainerOrder *orde
 
 /* ---- local calls ---- */
 
-/* What the hello offers; before session_core_hello. */
+/* Sets the copies that hello offers; call before session_core_hello. */
 MUST_CHECK enum status session_core_offer(struct session_core *core,
                                           const struct session_copy *copies, size_t count);
-/* What this process kept of a generation before; before session_core_hello. */
+/* Sets the state that this process kept of an earlier generation; call before
+ * session_core_hello. */
 void session_core_offer_state(struct session_core *core, const struct session_parked *parked);
 MUST_CHECK enum status session_core_hello(struct session_core *core, const char *pins);
-/* What the coordinator says, once it came (message Plan). ST_INVALID: it makes no sense. */
+/* Returns the coordinator's assignment (message Plan); call once it came. ST_INVALID: it makes no
+ * sense. */
 MUST_CHECK enum status session_core_assignment(const struct session_core *core,
                                                struct session_assignment *out);
 MUST_CHECK enum status session_core_ready(struct session_core *core,
                                           const struct session_ready *ready);
 void session_core_row(struct session_core *core, const struct session_row *row, int64_t wall_ms);
-/* Of one step more. */
+/* Adds one more step to the time of this rank's lanes. */
 void session_core_note_lanes(struct session_core *core, uint32_t lanes, int64_t us);
 void session_core_fault(struct session_core *core, const struct session_fault_record *fault);
 void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_ms,
@@ -78,17 +80,18 @@ MUST_CHECK enum status session_core_met(const struct session_meeting *meeting,
 
 /* ---- parking (its states are in core_state.h) ---- */
 
-/* To an order Park, once nothing of the step thread's reads or writes the state any more. The first
- * call counts. */
+/* Answers an order Park, once the step thread neither reads nor writes the state any more. Only the
+ * first call counts. */
 void session_core_parked(struct session_core *core, const struct session_parked *kept);
-/* Where this process goes on; token: [SESSION_TOKEN]. false: it is not known yet, or over. */
+/* Returns the generation in which this process goes on; token: [SESSION_TOKEN]. false: unknown yet,
+ * or over. */
 bool session_core_regrouped(const struct session_core *core, uint32_t *out_generation,
                             uint32_t *out_number, char *out_token);
 
 /* ---- saves ---- */
 
 enum session_due session_core_due(struct session_core *core, uint64_t step);
-/* The same of a step that may be to come, without what was announced. */
+/* Like session_core_due, for any step, which may lie ahead; announced saves don't count. */
 enum session_due session_core_due_by_rule(const struct session_core *core, uint64_t step);
 /* There are file_count copy files, of which saves may hold saves_max. Before the first save. */
 void session_core_files(struct session_core *core, int file_count, int saves_max);
@@ -110,12 +113,12 @@ int session_core_whole(const struct session_core *core, uint64_t step);
  */
 MUST_CHECK enum status session_core_save_begin(struct session_core *core, uint64_t step, bool last,
                                                int *out_index);
-/* That step's save is given up, which the coordinator will hear. */
+/* Gives up that step's save; the coordinator will hear of it. */
 void session_core_save_late(struct session_core *core, uint64_t step);
 /* ok false: the copy failed, there is no such save. */
 void session_core_save_copied(struct session_core *core, int index, bool ok);
-/* Something for the saver: WRITING (write the snapshot into dir) or REMOVING (unlink the file in
- * dir); -1: nothing. */
+/* Returns the record that the saver must work on, or -1. WRITING: write the snapshot into dir.
+ * REMOVING: unlink the file in dir. */
 int session_core_saver_work(struct session_core *core);
 /* Takes ownership of report. */
 void session_core_save_written(struct session_core *core, int index, Cairn__V1__SaveReport *report);
@@ -123,14 +126,16 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
 void session_core_save_failed(struct session_core *core, int index, enum status st, const char *why,
                               bool removed);
 void session_core_save_removed(struct session_core *core, int index);
-/* The saver writes or removes a shard: whoever waits for a save waits for the store. */
+/* True if the saver writes or removes a shard: a wait for a save is then a wait for the store. */
 bool session_core_at_store(const struct session_core *core);
-/* No save is under way. What gave way to a newer save and only lacks an answer doesn't count. */
+/* True if no save is under way. A save that gave way to a newer one and only lacks an answer
+ * doesn't count. */
 bool session_core_settled(const struct session_core *core);
 
 /* ---- what outlives a message ---- */
 
-/* What the writer says of a shard, as a message; NULL: no memory. Freed as an unpacked one is. */
+/* Returns the writer's report of a shard as a message; NULL: no memory. Free it as an unpacked
+ * one. */
 Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms);
 /* The last words, packed; *out: free(). */
 MUST_CHECK enum status session_core_last_words(const struct session_core *core,

@@ -1,4 +1,4 @@
-/* What the state machine hears: the link, calls of the step thread, announced saves, orders. */
+/* Inputs of the state machine: the link, calls of the step thread, announced saves, orders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

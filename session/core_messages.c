@@ -1,4 +1,4 @@
-/* What the state machine says, as messages; and the two records that outlive a message. */
+/* Outputs of the state machine as messages, and the two records that outlive a message. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,7 +229,8 @@ static bool out_finished(const struct session_core *core, struct session_out *ou
     return true;
 }
 
-/* As the plan says it: fewer where there are many. */
+/* Returns the report interval of the plan, or the default; plans make it longer for many
+ * workers. */
 static int64_t heartbeat_ms(const struct session_core *core)
 {
     const uint32_t ms = core->assigned != NULL ? core->assigned->plan->heartbeat_ms : 0;
@@ -414,14 +415,14 @@ Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int6
         cairn__v1__save_report__free_unpacked(made, NULL);
         return NULL;
     }
-    /* Of a share with more hashes there is no file: ckpt_share_of. */
+    /* A share with more hashes than fit has no file: ckpt_share_of refuses it. */
     CHECK(cairn__v1__save_report__get_packed_size(made) <= LIMIT_REPORT_BYTES);
     return made;
 }
 
 /* ---- last words ---- */
 
-/* Below that order; NULL: there is none. */
+/* Returns the newest reported save whose order is below `below`; NULL: none. */
 static const struct session_save_record *newest_reported(const struct session_core *core,
                                                          uint64_t below)
 {
@@ -451,8 +452,8 @@ static void add_saves(const struct session_core *core, Cairn__V1__LastWords *wor
     }
 }
 
-/* What is known of the steps whose saves are in it: a checkpoint's metrics decide whether it stays.
- */
+/* Adds the metric rows of the steps whose saves are in the last words: a checkpoint's metrics
+ * decide whether it is kept. */
 static void add_rows(const struct session_core *core, struct session_out *out,
                      Cairn__V1__LastWords *words)
 {

@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "session/core.h"
 
-/* Of ranks from `from` on; 0: one has none, or they are too many. */
+/* Returns the lanes of `count` ranks from `from` on; 0: a rank has none, or they are too many. */
 static uint32_t sum_shares(const Cairn__V1__Plan *plan, size_t from, uint32_t count)
 {
     uint64_t lanes = 0;
@@ -17,7 +17,7 @@ static uint32_t sum_shares(const Cairn__V1__Plan *plan, size_t from, uint32_t co
     return lanes <= LIMIT_LANES ? (uint32_t)lanes : 0;
 }
 
-/* The one stage that it names is the model, with all ranks. */
+/* True if the plan's only stage is the whole model, with all ranks. */
 static bool is_whole(const Cairn__V1__Plan *plan)
 {
     return plan->stages[0]->workers == plan->size && plan->stages[0]->first_node == 0;

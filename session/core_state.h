@@ -75,8 +75,8 @@
 #define SESSION_PHASES_MAX    8
 #define SESSION_BLAMED_MAX    16
 
-/* Of progress: between two reports at most, unless the plan says it; half of it between two of what
- * changed, at least. */
+/* Longest time between two progress reports, unless the plan sets it. Reports of changes are at
+ * least half of it apart. */
 #define SESSION_HEARTBEAT_MS     1000
 #define SESSION_HEARTBEAT_MAX_MS 60000
 
@@ -98,13 +98,13 @@ struct session_progress {
     const char *collective; /* name of the newest, static text; NULL: these aren't told */
 };
 
-/* Of the share of lanes that this rank computes, in all steps of this session. */
+/* Time that this rank needed for its share of the lanes, over all steps of this session. */
 struct session_timed {
     uint32_t lanes; /* of each of these steps; 0: it isn't told */
     uint64_t steps, us;
 };
 
-/* Between the ranks, in this generation. */
+/* Bytes exchanged with other ranks in this generation. */
 struct session_traffic {
     bool known;
     uint64_t sent_bytes, received_bytes;
@@ -144,7 +144,7 @@ struct session_save_record {
     Cairn__V1__SaveReport *report; /* owned */
 };
 
-/* One copy file, and what is in it. */
+/* One copy file and its contents. */
 struct session_file_record {
     uint64_t step;
     bool whole; /* the copy of that step can be read */
@@ -328,20 +328,20 @@ struct session_core {
     uint64_t last_words_version; /* rises with every change of what they would say */
 };
 
-/* Nothing of the generation is left to do for the step thread: it is over, or this rank is to
- * park, or a spare. Calls that begin something return ST_STALE, and nothing is due. */
+/* True if the step thread has nothing left to do in the generation: it is over, or this rank is to
+ * park or is a spare. Calls that begin something then return ST_STALE, and nothing is due. */
 static inline bool session_core_ended(const struct session_core *core)
 {
     return core->over || core->park.state != SESSION_PARK_NONE;
 }
 
-/* Its plan is a spare's. */
+/* True if the plan is that of a spare. */
 static inline bool session_core_is_spare(const struct session_core *core)
 {
     return core->assigned != NULL && core->assigned->plan->spare;
 }
 
-/* Park was ordered, or it is a spare, and it is not over. */
+/* True if Park was ordered or this rank is a spare, and the generation isn't over. */
 static inline bool session_core_parks(const struct session_core *core)
 {
     return !core->over && core->park.state != SESSION_PARK_NONE;
@@ -407,10 +407,10 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
 void session_order_folder(struct session_core *core, const Cairn__V1__SaveFolder *folder);
 void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *done);
 void session_saves_link_up(struct session_core *core);
-/* No save is wanted any more; what a thread copies or writes now ends with that. */
+/* Gives up all saves; a copy or write that a thread has begun ends its save when it ends. */
 void session_saves_give_up(struct session_core *core);
 void session_order_park(struct session_core *core, const Cairn__V1__Park *park);
 void session_order_regroup(struct session_core *core, const Cairn__V1__Regroup *regroup);
 bool session_out_parked(const struct session_core *core, struct session_out *out);
-/* What hello says of the state that this process has; false: nothing. */
+/* Fills in the state that this process has, for hello or Parked; false: there is nothing to say. */
 bool session_fill_parked(const struct session_core *core, Cairn__V1__Parked *out);

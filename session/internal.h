@@ -45,7 +45,7 @@ struct session_copies {
     int64_t stall_ns;         /* the step thread spent on it, so far */
     struct session_pace pace; /* what snapshots cost */
 
-    /* What lies in the folder beside them. */
+    /* What lies in the folder beside these files. */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
     uint64_t first_step;          /* of the first copy; 0: none yet */
     bool cleaned;                 /* what older generations left is gone */
@@ -83,15 +83,15 @@ struct session {
 
 int64_t session_now(const struct session *session);
 struct session_progress session_progress_of(struct session *session);
-/* The saver got something done at the store. */
+/* Counts one more piece of work of the saver at the store. */
 void session_tick_saving(struct session *session);
 
 /* Under mutex: waits for changed, until deadline_ms of the machine's monotonic clock at most.
  * false: the deadline has passed. */
 bool session_wait(struct session *session, int64_t deadline_ms);
 int64_t session_deadline(int64_t timeout_ms);
-/* The same for the step thread, where it may be a store that it waits for: that is no hang of this
- * process, however long it takes, and counts as progress. */
+/* Like session_wait, for the step thread where it may wait for a store: such a wait is no hang of
+ * this process, however long it takes, and counts as progress. */
 bool session_wait_at_store(struct session *session, int64_t deadline_ms);
 /* Under mutex: something is to be sent; wakes everybody. */
 void session_wake(struct session *session);

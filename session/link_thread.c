@@ -173,7 +173,8 @@ static bool wait_to_open(struct session *session, int64_t backoff_ms)
     return on;
 }
 
-/* Of a retired one everything was heard, or the coordinator would not have told it to go on. */
+/* Returns how long closing the link may wait. A retired session doesn't wait: the coordinator told
+ * it to go on only after it had heard everything. */
 static int64_t close_patience_ms(struct session *session)
 {
     (void)pthread_mutex_lock(&session->last_words_mutex);

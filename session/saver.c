@@ -23,7 +23,7 @@ struct saver {
     uint32_t threads;
 };
 
-/* What the saver works on, copied from its record. */
+/* A copy of the record that the saver works on. */
 struct saver_task {
     int index;
     bool writes;
@@ -37,7 +37,7 @@ static void chunk_stored(void *arg, uint64_t done)
     session_tick_saving(arg);
 }
 
-/* NULL: there is none, or it can't be read: the file then stands for itself. */
+/* Opens the base checkpoint; NULL: none, or unreadable: the file then stands for itself. */
 static struct ckpt_reader *open_base(const struct session_options *o, const char *dir)
 {
     struct ckpt_reader *base = NULL;

@@ -46,17 +46,19 @@ struct session;
 
 #define SESSION_TOKEN 128 /* bytes of a generation's token, with the NUL */
 
-/* What a process keeps of a generation that it has left (message Parked). */
+/* The state that a process keeps of a generation that it has left (message Parked). */
 struct session_parked {
     uint64_t step;        /* finished */
     bool whole;           /* it has the state after that step, as far as it is its to have: */
     uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
-    /* ... of what ranks own the part of rank `part` of `parts`; 0, 0: all. In a pipeline: its
-     * stage, and how many there are. */
+    /* The part of the state that this process has: that of the ranks that own part `part` of
+     * `parts`. 0, 0: the whole state. In a pipeline: the process's stage, and the number of
+     * stages. */
     uint32_t part, parts;
 };
 
-/* What carries messages. All but interrupt are called by the link thread only. */
+/* The link that carries messages. All functions but interrupt are called by the link thread
+ * only. */
 struct session_link {
     void *self;
     enum status (*open)(void *self, int64_t timeout_ms); /* a new stream; ends the old one */
@@ -65,8 +67,8 @@ struct session_link {
     enum status (*send)(void *self, const Cairn__V1__TrainerMessage *message);
     /* ST_TIMED_OUT: nothing came; ST_CLOSED: lost, open again; ST_STALE: refused for good. */
     enum status (*recv)(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out);
-    /* Any thread: recv returns soon, with ST_AGAIN or ST_TIMED_OUT. One that comes while nothing is
-     * received makes the next recv return at once. */
+    /* Any thread: makes recv return soon, with ST_AGAIN or ST_TIMED_OUT. An interrupt that comes
+     * while nothing is received makes the next recv return at once. */
     void (*interrupt)(void *self);
     /* Waits patience_ms at most until the coordinator has all that was sent. */
     void (*close)(void *self, int64_t patience_ms);
@@ -87,25 +89,26 @@ struct session_options {
     int64_t orphan_ms; /* after this time without a link the generation is over; 0: 10 minutes */
     void (*over)(void *arg, const char *reason); /* link thread; must not call the session */
     void *over_arg;
-    /* The same for Park: aborts communication. NULL: Park is as Over. Its argument is over_arg. */
+    /* Called by the link thread when an order Park comes, with over_arg: aborts communication.
+     * NULL: Park is treated as Over. */
     void (*park)(void *arg, const char *reason);
-    /* Work that is done is counted here as well, by threads that outlive a generation; may be NULL.
-     * Its changes are progress as session_tick is. */
+    /* Counter of finished work of threads that outlive a generation; may be NULL. A change of it
+     * counts as progress, as session_tick does. */
     const _Atomic uint64_t *ticks;
-    /* What this process kept of a generation before; NULL: it is new. Until session_open returns.
-     */
+    /* The state that this process kept of an earlier generation; NULL: the process is new. Borrowed
+     * until session_open returns. */
     const struct session_parked *kept;
 };
 
-/* Of a pipeline. */
+/* One stage of a pipeline. */
 struct session_stage {
     uint32_t workers;    /* ranks, those after the stage before */
     uint32_t first_node; /* 0, but of the first stage: cut where stages cost alike; so all are, or
                           * none */
 };
 
-/* What a generation tells a rank; on the wire it is message Plan. All pointers are borrowed until
- * session_close. */
+/* The assignment of a rank in a generation (on the wire: message Plan). All pointers are borrowed
+ * until session_close. */
 struct session_assignment {
     char job[LIMIT_NAME];
     uint32_t generation, size;
@@ -118,8 +121,8 @@ struct session_assignment {
     uint64_t restore_step;
     struct session_copy memory; /* the copies to begin with: generation, size, step; 0: none */
     const uint32_t *holders;    /* per share of memory: a rank on whose node it lies */
-    /* Ranks of this generation whose state is that after live_step, ascending: the others get it
-     * from them, and nothing is loaded from elsewhere. Count 0: none. */
+    /* Ascending ranks of this generation that have the state after live_step. The other ranks get
+     * the state from them and load nothing. Count 0: none. */
     uint64_t live_step;
     const uint32_t *live_sources;
     size_t live_source_count;
@@ -129,8 +132,8 @@ struct session_assignment {
     size_t skip_count;
     const char *host; /* address to bind for talking to the other ranks */
     bool data_known;  /* the job trained on its data before */
-    /* It has no part in this generation: rank, size, shares and nodes are those of a seat that it
-     * may get in a later one. */
+    /* This worker is a spare and has no part in this generation: rank, size, shares and nodes are
+     * those of a rank that it may become in a later generation. */
     bool spare;
     const char *store_mark; /* of the checkpoint store, as the coordinator sees it; "": unknown */
 };
@@ -146,17 +149,18 @@ struct session_regroup {
     char token[SESSION_TOKEN];
 };
 
-/* Park came, or it is a spare; session_park is to be called. */
+/* True if Park came or this process is a spare: the step thread must call session_park. */
 bool session_parks(const struct session *session);
 /*
- * Of the step thread, which has a failure to tell of that others will hear of, too: waits until the
- * generation has ended here, by Park or Over. Only time with a link counts for timeout_ms.
- * ST_TIMED_OUT
+ * For a step thread whose failure the other ranks will hear of, too: waits until the generation has
+ * ended here, by Park or Over. Only time with a link counts for timeout_ms.
+ * Errors: ST_TIMED_OUT
  */
 MUST_CHECK enum status session_await_end(struct session *session, int64_t timeout_ms);
 /*
- * Says what was kept, and waits, for as long as it takes, for the order to go on. Returns once no
- * thread of the session reads the state any more. ST_STALE: over
+ * Reports the state that was kept, and waits without a limit for the order to go on. Returns once
+ * no thread of the session reads the state any more.
+ * Errors: ST_STALE  over
  */
 MUST_CHECK enum status session_park(struct session *session, const struct session_parked *kept,
                                     struct session_regroup *out);
@@ -167,7 +171,7 @@ MUST_CHECK enum status session_park(struct session *session, const struct sessio
  */
 struct session_retired;
 MUST_CHECK enum status session_retire(struct session *session, struct session_retired **out);
-/* That thread is through: session_retired_join doesn't wait. NULL is. */
+/* True if that thread has ended, so that session_retired_join doesn't wait; true for NULL. */
 bool session_retired_done(const struct session_retired *retired);
 /* Waits for that thread, for as long as its store takes. NULL is fine. */
 void session_retired_join(struct session_retired *retired);
@@ -180,7 +184,7 @@ MUST_CHECK enum status session_join(struct session *session, const char *pins, i
 /* The generation's rendezvous, for comm; after session_join. Borrowed until close. */
 const struct rendezvous *session_rendezvous(struct session *session);
 
-/* What is known once the state is there: for the coordinator, and for saving. */
+/* Facts that are known once the state is loaded: for the coordinator, and for saving. */
 struct session_ready {
     uint64_t total_steps, steps_per_epoch, parameters, state_bytes;
     uint64_t step;         /* the restored one */
@@ -201,38 +205,42 @@ struct session_ready {
     double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
 };
-/* What that asks of host memory. */
+/* Returns what `ready` asks of host memory. */
 struct session_wish session_wish_of(const struct session_ready *ready);
 /* ST_FULL: memory_bytes_max is below the least that session_budget says. */
 MUST_CHECK enum status session_set_ready(struct session *session,
                                          const struct session_ready *ready);
 
-/* The same of a spare, which saves nothing: only totals, sizes and pins are looked at. ST_STALE */
+/* Like session_set_ready, for a spare, which saves nothing: only totals, sizes and pins are used.
+ * ST_STALE: over. */
 MUST_CHECK enum status session_set_warm(struct session *session, const struct session_ready *ready);
 
-/* Where the step thread is: stores into atomics, a few nanoseconds. phase is static text. */
+/* Notes the step and phase of the step thread: stores into atomics, a few nanoseconds. phase is
+ * static text. */
 void session_mark(struct session *session, uint64_t step, const char *phase);
-/* How long a step took, with what its snapshot cost. */
+/* Notes the duration of a step, including the cost of its snapshot. */
 void session_note_step(struct session *session, double step_ms);
-/* A step's lanes were computed, so many, in that time without what was waited for others. Step
- * thread only. */
+/* Notes how many lanes this rank computed in a step, and the time that took without waiting for
+ * other ranks. Step thread only. */
 void session_note_lanes(struct session *session, uint32_t lanes, int64_t us);
-/* What went to other ranks, and came from them, in this generation. Step thread only. */
+/* Notes the bytes sent to and received from other ranks in this generation. Step thread only. */
 void session_note_traffic(struct session *session, uint64_t sent_bytes, uint64_t received_bytes);
-/* Ranks computed the same up to there, as far as audits tell. Step thread only. */
+/* Notes the newest step up to which audits found that all ranks computed the same. Step thread
+ * only. */
 void session_note_audited(struct session *session, uint64_t step);
-/* What was measured of copies and steps, with what session_set_ready was told. */
+/* Returns the measured cost of copies and steps, which begins with that given to
+ * session_set_ready. */
 struct session_pace session_pace(struct session *session);
-/* Copies at multiples of `every` from now on, on all ranks. Only where there are some, with an
- * `every` that isn't 0. */
+/* Sets the interval of copies in memory, which must be the same on all ranks. Only where there are
+ * copies; `every` must not be 0. */
 void session_set_memory_every(struct session *session, uint64_t every);
-/* A collective of all ranks begins, or has ended (a session begins outside of any): with it the
- * coordinator tells who keeps the others waiting. Its ranks begin the same ones in the same order.
- * Step thread only; stores into atomics. name is static text. */
+/* Notes that a collective of all ranks begins or has ended; a session begins outside of any. The
+ * coordinator finds from it which rank keeps the others waiting. All ranks begin the same
+ * collectives in the same order. Step thread only; stores into atomics. name is static text. */
 void session_mark_collective(struct session *session, const char *name, bool inside);
-/* The same of an exchange of the reduction; one thread. */
+/* Like session_mark_collective, for an exchange of the reduction; a single thread calls it. */
 void session_mark_exchange(struct session *session, bool inside);
-/* One more unit of work (tape node, chunk, MiB) is done. */
+/* Counts one more unit of work (tape node, chunk, MiB). */
 void session_tick(struct session *session);
 
 struct session_row {
@@ -261,8 +269,8 @@ enum session_due {
     SESSION_DUE_SAVE,
     SESSION_DUE_SAVE_AND_EXIT,
 };
-/* What is due after the finished step `step`. Also tells the coordinator of an announced save for
- * which this rank is too late. */
+/* Returns what is due after the finished step `step`. Also tells the coordinator of an announced
+ * save for which this rank is too late. */
 enum session_due session_due_at(struct session *session, uint64_t step);
 
 /*
@@ -295,8 +303,8 @@ struct session_snapshot {
  */
 MUST_CHECK enum status session_snapshot_begin(struct session *session,
                                               const struct session_snapshot *snapshot);
-/* Waits until what was begun is copied; of a state on a device, until its memory was read. Returns
- * at once if there is nothing to wait for. Errors: those of the copy. */
+/* Waits until the snapshot that was begun is copied; of a state on a device, until its memory was
+ * read. Returns at once if there is nothing to wait for. Errors: those of the copy. */
 MUST_CHECK enum status session_snapshot_wait(struct session *session);
 
 /*
@@ -312,7 +320,8 @@ MUST_CHECK enum status session_keep(struct session *session, uint64_t step,
                                     const struct copy_file **out);
 /* NULL is fine. */
 void session_unkeep(struct session *session, const struct copy_file *file);
-/* From now on session_keep_newest returns ST_STALE, also where it waits already. Thread: any. */
+/* Makes session_keep_newest return ST_STALE from now on, also a call that waits already. Thread:
+ * any. */
 void session_keep_end(struct session *session);
 /* Every rank's copy of some step is at another node, or will never be: what this generation was
  * restored from is no longer needed. */
@@ -345,8 +354,8 @@ struct session_fault {
 /* Tells the coordinator, and the last words, what went wrong. Waits 200 ms at most for it to leave.
  */
 void session_fault(struct session *session, const struct session_fault *said);
-/* The job is done here, or a save was due that ends this process. Waits until it was sent, 1 s at
- * most. */
+/* Reports that the job is done on this rank, or that a save was due that ends this process. Waits
+ * until the message was sent, 1 s at most. */
 void session_finished(struct session *session, uint64_t step);
-/* Over, or to be parked: nothing of the generation is left to do. */
+/* True if nothing of the generation is left to do: it is over, or the process is to be parked. */
 bool session_is_over(const struct session *session);

@@ -216,8 +216,8 @@ static enum status make_file(struct session *session, int number, struct copy_fi
     return copy_file_open(NULL, bytes, out);
 }
 
-/* What no assignment can name any more is used again or goes. What this generation was restored
- * from stays until it has copies of its own on every rank. */
+/* Makes the next copy file. Copies that no assignment can name any more are used again or removed.
+ * The copy from which this generation was restored stays until every rank has copies of its own. */
 static void make_next_file(struct session *session)
 {
     const struct session_options *o = &session->options;

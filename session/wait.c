@@ -1,4 +1,4 @@
-/* Where the step thread is, what time it is, and waiting under the session's mutex. */
+/* Position of the step thread, the time, and waiting under the session's mutex. */
 #include "session/internal.h"
 
 #define STORE_TICK_MS 1000

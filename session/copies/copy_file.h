@@ -154,7 +154,8 @@ size_t copy_file_bytes(size_t share_bytes);
  * Errors: ST_FULL  tmpfs has no room; ST_NO_MEMORY; ST_IO, ST_REFUSED, …
  */
 MUST_CHECK enum status copy_file_open(const char *path, size_t share_bytes, struct copy_file *out);
-/* The same by the file's own size: to receive what another node's file of that size holds. */
+/* Like copy_file_open, by the file's own size: to receive a copy from another node's file of that
+ * size. */
 MUST_CHECK enum status copy_file_open_size(const char *path, size_t size, struct copy_file *out);
 /* Unmaps it; the file itself stays. A struct that is all zero is fine. */
 void copy_file_close(struct copy_file *file);
@@ -169,7 +170,7 @@ MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt
                                        uint32_t rank, uint32_t size);
 /* Copies the share and takes the hashes of it. */
 void copy_file_fill(struct copy_file *file);
-/* Now it is whole. */
+/* Seals the file: the copy is whole from now on. */
 void copy_file_seal(struct copy_file *file);
 /* The copy, to be written or read: its share, buffers with data, packed, and pieces. Valid until
  * copy_file_begin. */
@@ -190,7 +191,8 @@ struct copy_view {
  * Errors: ST_INCOMPLETE  no seal; ST_CORRUPT, ST_VERSION; ST_NOT_FOUND, ST_IO
  */
 MUST_CHECK enum status copy_view_map(const char *path, struct copy_view *out);
-/* The same of memory that came from elsewhere: size bytes of the front, of a file of file_size. */
+/* Like copy_view_map, for memory that came from elsewhere: the first `size` bytes of a file of
+ * file_size bytes. */
 MUST_CHECK enum status copy_view_parse(const void *memory, size_t size, size_t file_size,
                                        struct copy_view *out);
 void copy_view_unmap(struct copy_view *view);
@@ -216,7 +218,7 @@ void copy_file_break(struct copy_file *file);
  */
 MUST_CHECK enum status copy_file_check(const struct copy_file *file, const struct copy_seal *seal,
                                        struct copy_view *out);
-/* After copy_file_check: now it is whole. */
+/* Seals the file after copy_file_check: the copy is whole from now on. */
 void copy_file_accept(struct copy_file *file, const struct copy_seal *seal);
 
 /* Scalars, with the skip list in the view. */

@@ -29,7 +29,8 @@ struct session_copy {
 MUST_CHECK enum status copy_folder_list(const char *dir, const char *job, struct session_copy **out,
                                         size_t *out_count);
 
-/* That copy; bytes is not looked at. Errors: ST_INCOMPLETE  it is not there, or not whole */
+/* Maps that copy; copy->bytes is not looked at. Errors: ST_INCOMPLETE  it is not there, or not
+ * whole */
 MUST_CHECK enum status copy_folder_find(const char *dir, const char *job,
                                         const struct session_copy *copy, struct copy_view *out);
 
@@ -45,7 +46,7 @@ void copy_folder_clean(const char *dir, uint32_t generation, uint32_t rank,
 bool copy_folder_reuse(const char *dir, uint32_t generation, uint32_t rank,
                        const struct session_copy *kept, size_t size, const char *path);
 
-/* What the copy files there take. dir NULL, or not there: 0. */
+/* Returns the bytes that the copy files in dir take. dir NULL, or not there: 0. */
 uint64_t copy_folder_bytes(const char *dir);
 
 /* Removes the files of one rank of one generation: it saved and leaves. */

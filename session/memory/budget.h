@@ -43,7 +43,7 @@ struct session_budget {
     size_t least;           /* the bound below which nothing can be saved */
 };
 
-/* What copy files take of a worker's node. */
+/* Returns the bytes that a worker's copy files take on its node. */
 static inline uint64_t session_budget_copies(const struct session_budget *budget)
 {
     return (uint64_t)budget->files * (uint64_t)budget->file_bytes +
@@ -79,11 +79,12 @@ enum session_lack {
 };
 
 enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count);
-/* Makes the wish one that does without. */
+/* Changes the wish to one that does without `lack`. */
 void session_do_without(enum session_lack lack, struct session_wish *wish);
-/* The bound that would do for what is left of their wishes, whatever they have. */
+/* Returns the bound that suffices for the wishes without `lack`, whatever their own bound is. */
 size_t session_least(const struct session_wish *wishes, uint32_t count, enum session_lack lack);
-/* What was given up last (not NOTHING), and how much it takes: least, of the lack before. */
+/* Writes a sentence about `lack` (not NOTHING), given up last. least: what the wishes of the lack
+ * before it need. */
 void session_lack_tell(enum session_lack lack, size_t least, uint32_t workers, struct reason *out);
 
 /* Whether a job can begin. Copies at other nodes refuse nothing.

@@ -25,7 +25,7 @@
 #define SESSION_PACE_SHARE 0.005
 #define SESSION_EVERY_MAX  1024
 
-/* What was measured: moving averages, in milliseconds; 0: nothing yet. */
+/* Measured costs of copies and steps: moving averages in milliseconds; 0: nothing yet. */
 struct session_pace {
     bool core_free;  /* the copier runs beside what computes, not instead of it */
     double step_ms;  /* of a step */
@@ -34,7 +34,7 @@ struct session_pace {
     double busy_ms;  /* from when the copier has a copy until it is whole */
 };
 
-/* One more value of an average. */
+/* Adds one more value to a moving average. */
 void session_pace_note(double *average, double value_ms);
 
 /* Steps from one copy to the next. */
@@ -44,5 +44,6 @@ uint32_t session_pace_every(const struct session_pace *pace);
  * `first`: 16 and 64 steps later, and at every multiple of SESSION_EVERY_MAX. */
 bool session_pace_revises(uint64_t first, uint64_t step);
 
-/* What all ranks take, of what each wants: the most steps; 0, no copies, if any can take none. */
+/* Returns the interval that all ranks take, given what each wants: the longest; 0 (no copies) if
+ * any rank can take none. */
 uint32_t session_pace_agree(const uint32_t *wanted, size_t ranks);

@@ -39,7 +39,8 @@ static uint64_t number_in(const char *path, const char *name)
     return found;
 }
 
-/* Of the folder, or of what it will lie in; 0: nothing can be written there. */
+/* Returns the free bytes of the folder's file system, or that of its nearest existing parent; 0: it
+ * can't be written to. */
 static uint64_t free_in_folder(const char *folder)
 {
     char path[LIMIT_PATH];

@@ -32,7 +32,7 @@ struct readback {
     bool closing;
 };
 
-/* One order being carried out; the thread's own. */
+/* One order that is being carried out; only the thread uses it. */
 struct reading {
     struct readback *readback;
     struct io io;
@@ -48,13 +48,13 @@ static int64_t now_ms(void)
     return clock_mono_ms(clock_system());
 }
 
-/* Under mutex. */
+/* True if the order is over: closing, or another order came. Under mutex. */
 static bool is_over(const struct reading *r)
 {
     return r->readback->closing || r->readback->number != r->number;
 }
 
-/* false: it is over. */
+/* Waits; returns false if the order is over. */
 static bool wait_ms(const struct reading *r, int64_t ms)
 {
     struct readback *readback = r->readback;
@@ -75,14 +75,15 @@ static void tell(struct reading *r)
     r->readback->options.news(r->readback->options.arg, &r->news);
 }
 
-/* Of struct io: while a file is looked for. */
+/* Callback of struct io while a file is looked for: false if the order is over. */
 static bool goes_on(void *arg)
 {
     const struct reading *r = arg;
     return wait_ms(r, 0);
 }
 
-/* Of ckpt_read_options: sleeps until as much of the time is over as was read of the bytes. */
+/* Callback of ckpt_read_options: sleeps until the elapsed part of spread_ms equals the part of the
+ * bytes that was read. */
 static bool keep_pace(void *arg, uint64_t bytes)
 {
     struct reading *r = arg;
