@@ -65,14 +65,14 @@
 struct comm;
 struct log;
 
-/* What only nccl needs. Borrowed for the communicator's life. */
+/* Settings that only nccl needs. Borrowed for the communicator's life. */
 struct comm_device {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream; /* all calls are enqueued here */
-    /* Where buffers of posts are written and read, by the thread that communicates: each bundle
-     * comes after what was enqueued here before its post_end, and what is enqueued here after
-     * wait_one comes after the post. NULL: their order is that of `stream` alone. */
+    /* The stream on which the communicating thread writes and reads buffers of posts. Each bundle
+     * comes after what was enqueued here before its post_end. What is enqueued here after wait_one
+     * comes after the post. NULL: their order is that of `stream` alone. */
     struct stream *compute;
     const char *const *settings; /* "NCCL_SOCKET_IFNAME=eth0", … */
     size_t setting_count;
@@ -84,13 +84,13 @@ struct comm_options {
     const struct rendezvous *rendezvous; /* borrowed until open returns */
     const char *meeting;                 /* its name: of this communicator in its generation */
     int rank, size;                      /* in the generation: all its ranks come to the meeting */
-    /* The ranks that the communicator is of, ascending, this one among them. One meeting serves
-     * several groups: every rank is in one, if only with itself. NULL: all. Borrowed until open
-     * returns, as the next. */
+    /* The communicator's ranks, ascending, this one among them. One meeting serves several groups:
+     * every rank is in one, if only with itself. NULL: all. Borrowed until open returns, as is
+     * `connected`. */
     const int *members;
     int member_count;
-    /* [member_count] whom of them this one sends to or receives from, alike on both sides; with
-     * the others there is no connection. NULL: all. nccl connects as calls want it. */
+    /* [member_count] the members with which this rank exchanges messages, alike on both sides; with
+     * the others there is no connection. NULL: all. nccl connects when a call needs it. */
     const bool *connected;
     const char *host;      /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
     const char *secret;    /* the generation's: gloo lets in who proves that he knows it */
@@ -115,7 +115,7 @@ struct comm_segment {
  */
 #define COMM_POSTS_MAX 1280
 
-/* Of posts to one peer: two for each border of a pipeline with two chunks in LIMIT_STAGES. */
+/* Channels to one peer: two for each border of a pipeline with two chunks in LIMIT_STAGES. */
 #define COMM_CHANNELS_MAX 256
 
 /* Names a post until it was waited for; of zeros: none. */
@@ -145,17 +145,17 @@ struct comm_table {
     /* nccl: returns when the bundle is enqueued, for which a first message to a peer waits for
      * that peer. */
     enum status (*post_end)(struct comm *comm, int64_t timeout_ms);
-    /* The post, of a bundle that was ended, is through: gloo waits for that. nccl doesn't wait for
-     * the device, but sees to the order of comm_device.compute; a peer that died may be noticed
-     * only by `wait`, or by a later call. */
+    /* Waits for a post of a bundle that was ended. gloo waits until its transfer is complete. nccl
+     * doesn't wait for the device, but keeps the order that comm_device.compute asks for. There, a
+     * dead peer may be noticed only by `wait`, or by a later call. */
     enum status (*wait_one)(struct comm *comm, const struct comm_post *post, int64_t timeout_ms);
     /* Fast sum, not exact over sizes: for `reduction: fast` and benches. */
     enum status (*all_reduce_f32)(struct comm *comm, float *data, size_t count, int64_t timeout_ms);
-    /* Everything that was enqueued on the stream before is done. gloo: nothing to wait for. */
+    /* Waits until everything enqueued on the stream before is done. gloo: nothing to wait for. */
     enum status (*wait)(struct comm *comm, int64_t timeout_ms);
     int (*blamed)(const struct comm *comm);      /* after ST_PEER: the generation's rank, or -1 */
     const char *(*why)(const struct comm *comm); /* after an error: one line, never NULL */
-    /* Since open; what failed counts as well. Any thread. NULL: it isn't counted. */
+    /* Counts bytes since open, failed calls included. Any thread. NULL: they aren't counted. */
     void (*traffic)(const struct comm *comm, struct comm_traffic *out);
     void (*abort)(struct comm *comm);
     /* All members close after the same calls; waits 2 s at most for the others to do so, unless an

@@ -106,24 +106,28 @@ struct exact_options {
     int rank, size;
     const uint32_t *shares; /* lanes per rank; copied */
     size_t count;           /* float32 elements of the vector */
-    /* What of the vector the communicator's ranks have, the same of it all: ascending runs, none
+    /* The runs of the vector that the communicator's ranks have, all the same: ascending, none
      * empty. Elsewhere the buffers have addresses and no memory. Copied. NULL: all of it. */
     const struct exact_run *runs;
     size_t run_count;
-    /* Ascending; copied. They cover the runs: one ends where the next begins, or with its run. */
+    /* Begins of the buckets, ascending; copied. Buckets cover the runs: one ends where the next
+     * begins, or with its run. */
     const size_t *bucket_begin;
     size_t bucket_count;
-    /* Who owns what: [bucket_count][size + 1] ascending borders of chunks, from each bucket's begin
-     * to its end; a chunk may be empty. Copied. NULL: evenly, see exact_chunk (exact_order.h). */
+    /* Owners of the elements: [bucket_count][size + 1] ascending borders of chunks, from each
+     * bucket's begin to its end; a chunk may be empty. Copied. NULL: evenly, see exact_chunk
+     * (exact_order.h). */
     const size_t *borders;
-    /* Buckets [0, kept) stay with their owners: after exact_wait their sum lies in the own chunks
-     * alone, and elsewhere what doesn't matter. The others are gathered. `fast` ignores it. */
+    /* Buckets [0, kept) stay with their owners: after exact_wait each rank has the sum in its own
+     * chunks only; elsewhere their contents are undefined. The other buckets are gathered. `fast`
+     * ignores it. */
     size_t kept;
     int64_t timeout_ms; /* of one exchange; a bucket needs a few */
     struct exact_watch watch;
-    /* Instead: each rank's lanes are summed, then all-reduced. The bits differ with the spread. */
+    /* Sums each rank's lanes, then all-reduces, instead of the exact tree: the bits depend on how
+     * lanes are spread over ranks. */
     bool fast;
-    /* Where the vectors lie; NULL or host memory: on the host. Borrowed for life. */
+    /* The device of the vectors; NULL or host memory: they are on the host. Borrowed for life. */
     const struct backend_table *device;
     struct backend *backend;
     struct stream *compute;

@@ -1,4 +1,4 @@
-/* What the files of the exact reduction share: the object. */
+/* The object that the files of the exact reduction share. */
 #pragma once
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ struct exact {
     size_t chunk_max;       /* elements of this rank's chunk of the largest bucket */
     struct comm_segment *send, *recv; /* [size] */
 
-    /* Own lanes done in this step, of each section, and which there are; step thread only. */
+    /* Own lanes done in this step, per section, and the sections that exist; step thread only. */
     uint32_t lane[EXACT_SECTIONS_MAX];
     bool has_section[EXACT_SECTIONS_MAX];
 

@@ -9,7 +9,7 @@
 
 _Static_assert(LIMIT_LANES < 1 << EXACT_NODES_MAX, "a node per level");
 
-/* Where a bucket has fewer pieces than owners, chunks are cut at multiples of a cache line. */
+/* Granularity of chunks in a bucket with fewer pieces than owners: a cache line. */
 #define FINE_ELEMENTS 16
 
 void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds)

@@ -23,7 +23,7 @@
 
 #include "common/status.h"
 
-/* One per level: of a share, and of what a counter holds. */
+/* Most nodes of a share, or of a counter: one per level. */
 #define EXACT_NODES_MAX 16
 
 struct exact_node {
@@ -54,7 +54,7 @@ void exact_counter_push(struct exact_counter *counter, struct exact_node node);
 /* order: [sum of shares] all lanes, those of rank 0 first, of each rank ascending. */
 void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
 
-/* What one rank does with its own n lanes. */
+/* The additions of one rank over its own n lanes. */
 struct exact_local {
     uint32_t n;
     uint32_t *buffer_of; /* [n] the buffer that its i-th lane is written into */

@@ -316,7 +316,7 @@ void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *
     chunk_of(exact, bucket, exact->rank, begin, end);
 }
 
-/* What is enqueued on `stream` from now on waits for what is on `before` now. */
+/* Makes all later work on `stream` wait for the work that is on `before` now. */
 static enum status follow(struct exact *exact, struct stream *stream, struct stream *before)
 {
     enum status st = exact->device->event_record(exact->backend, exact->turn, before);

@@ -379,7 +379,7 @@ static enum status gloo_wait_one(struct comm *comm, const struct comm_post *post
     return st;
 }
 
-/* One round: block has at most size · ALL_REDUCE_FLOATS elements. */
+/* Does one round: the block has at most size · ALL_REDUCE_FLOATS elements. */
 static enum status all_reduce_block(struct comm *comm, float *data, size_t count,
                                     int64_t timeout_ms)
 {

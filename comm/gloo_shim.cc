@@ -120,8 +120,8 @@ bool is_connected(struct gloo_mesh *mesh, int peer)
     return peer != mesh->rank && mesh->context->getPair(peer) != nullptr;
 }
 
-/* Whose pair failed: probing a healthy one closes it, so this is done only when all is over anyway.
- */
+/* Finds the peer whose pair failed. Probing a healthy pair closes it, so this is done only when the
+ * mesh has failed anyway. */
 void find_lost_peer(struct gloo_mesh *mesh, int *out_peer, std::string *out_why)
 {
     int found = 0;

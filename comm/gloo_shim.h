@@ -33,7 +33,7 @@ struct gloo_mesh;
 /* names: [size] what blamed and why call the peers. host: of an interface of this machine. */
 MUST_CHECK enum status gloo_mesh_new(int rank, int size, const int *names, const char *host,
                                      int64_t pair_timeout_ms, struct gloo_mesh **out);
-/* Gives the pair with peer its connection, which stays the caller's to close. */
+/* Gives the pair with peer its connection, which the caller still closes. */
 MUST_CHECK enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer, int connection);
 /* All peers that are wanted are connected: starts the watcher. */
 MUST_CHECK enum status gloo_mesh_start(struct gloo_mesh *mesh);
@@ -56,11 +56,11 @@ struct gloo_flight; /* a transfer that was posted */
  */
 MUST_CHECK enum status gloo_mesh_post(struct gloo_mesh *mesh, const struct gloo_transfer *transfer,
                                       uint64_t tag, struct gloo_flight **out);
-/* Waits until it is through; flights may be waited for in any order, each once. */
+/* Waits until the transfer is complete; flights may be waited for in any order, each once. */
 MUST_CHECK enum status gloo_mesh_wait(struct gloo_mesh *mesh, struct gloo_flight *flight,
                                       int64_t timeout_ms);
 
-/* ST_OK, or what a call would fail with by now. */
+/* Returns ST_OK, or the error with which a call would fail by now. */
 MUST_CHECK enum status gloo_mesh_look(struct gloo_mesh *mesh);
 
 /* After an error: the peer that is to blame, or -1; one line that says what happened. */
@@ -68,7 +68,7 @@ int gloo_mesh_blamed(const struct gloo_mesh *mesh);
 const char *gloo_mesh_why(const struct gloo_mesh *mesh);
 
 void gloo_mesh_abort(struct gloo_mesh *mesh);
-/* What was sent is still delivered, unless an error came before. */
+/* Closes the mesh. Data that was sent is still delivered, unless an error came before. */
 void gloo_mesh_close(struct gloo_mesh *mesh);
 
 #ifdef __cplusplus

@@ -165,7 +165,7 @@ static enum status nccl_open(const struct comm_options *options, struct comm **o
     comm->device = *d;
     comm->stream = d->table->stream_native(d->stream);
     (void)pthread_mutex_init(&comm->inside, NULL);
-    /* Also makes the device this thread's current one, which NCCL takes. */
+    /* This call also makes the device the thread's current one, which NCCL uses. */
     enum status st = d->table->event_new(d->backend, false, &comm->done);
     if (st == ST_OK && d->compute != NULL)
         st = d->table->event_new(d->backend, false, &comm->computed);

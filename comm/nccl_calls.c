@@ -47,7 +47,7 @@ enum status nccl_all_to_all_v(struct comm *comm, const struct comm_segment *send
     return nccl_leave(comm, st);
 }
 
-/* One array of equal parts: NCCL's own all-gather, in place. */
+/* True if the segments are equal parts of one array, for NCCL's own all-gather in place. */
 static bool is_even(const struct comm *comm, const struct comm_segment *segments)
 {
     for (int r = 1; r < comm->size; r++) {
@@ -206,7 +206,7 @@ enum status nccl_post_recv(struct comm *comm, int peer, uint32_t channel, void *
     return nccl_post(comm, &message, out);
 }
 
-/* What comes on `then` comes after what is on `first`. */
+/* Makes later work on `then` wait for the work that is on `first` now. */
 static enum status put_in_order(struct comm *comm, struct event *event, struct stream *first,
                                 struct stream *then)
 {

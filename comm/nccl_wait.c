@@ -205,7 +205,7 @@ enum status nccl_leave(struct comm *comm, enum status st)
     return st;
 }
 
-/* One look at all that can end a wait. */
+/* Checks once for all that can end a wait. */
 enum status nccl_look(struct comm *comm, int64_t deadline_ns)
 {
     if (nccl_ends_as_told(comm))
@@ -255,7 +255,7 @@ enum status nccl_wait_inside(struct comm *comm, int64_t timeout_ms)
     }
     if (st != ST_OK)
         return nccl_fail(comm, st, "the device failed");
-    /* What went wrong without holding up the stream. */
+    /* Reports errors that didn't hold up the stream. */
     st = comm->nccl == NULL ? ST_OK : nccl_look(comm, INT64_MAX);
     return st == ST_AGAIN ? ST_OK : st;
 }

@@ -54,7 +54,7 @@ enum status nccl_leave(struct comm *comm, enum status st);
 /* All below: inside. A failure ends the communicator; returned is what it failed with first. */
 enum status nccl_fail(struct comm *comm, enum status st, const char *why);
 enum status nccl_fail_of(struct comm *comm, ncclResult_t result);
-/* One look at all that can end a wait; ST_AGAIN: NCCL is in progress. */
+/* Checks once for all that can end a wait; ST_AGAIN: NCCL is in progress. */
 enum status nccl_look(struct comm *comm, int64_t deadline_ns);
 /* Waits until what was asked of NCCL is enqueued. */
 enum status nccl_settle(struct comm *comm, ncclResult_t result, int64_t timeout_ms);

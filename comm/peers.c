@@ -75,7 +75,7 @@ static bool is_wanted(const struct peers *peers, uint32_t rank)
            (options->wanted == NULL || options->wanted[rank]);
 }
 
-/* Its connection is still to come. */
+/* True if the connection with that rank is still to come. */
 static bool is_missing(const struct peers *peers, int rank)
 {
     return is_wanted(peers, (uint32_t)rank) && peers->out[rank] < 0;
@@ -213,7 +213,7 @@ static enum moved line_send(struct line *line)
     return MOVED_ON;
 }
 
-/* As far as it gets without waiting; *out_end: what its proof came to. */
+/* Advances the proof as far as it gets without waiting; *out_end: the outcome of the proof. */
 static enum moved line_move(struct line *line, enum identity_proof_end *out_end)
 {
     uint8_t bytes[IDENTITY_PROOF_BYTES];
@@ -309,7 +309,7 @@ static bool guest_accept(struct peers *peers, enum status *st)
     return true;
 }
 
-/* As many as there is room for in one turn, so that those who are here are attended to. */
+/* Accepts at most PEERS_STRANGERS guests at a time, so that those connected already are served. */
 static enum status guests_accept(struct peers *peers)
 {
     enum status st = ST_OK;

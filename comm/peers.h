@@ -45,7 +45,7 @@ struct peers;
  *         machine's, no port is free.
  */
 MUST_CHECK enum status peers_new(const struct peers_options *options, struct peers **out);
-/* Where, as the other ranks have to be told; returns how many bytes. */
+/* Writes this rank's address, for the other ranks; returns its number of bytes. */
 size_t peers_address(const struct peers *peers, uint8_t out[PEERS_ADDRESS_MAX]);
 /*
  * got: of all ranks, [size]. out: for each a connection, the caller's to close; -1 for the own and

@@ -27,7 +27,7 @@ static atomic_bool range_taken;
 static _Thread_local bool on_stage;
 static _Thread_local int stage_end; /* -1: none */
 
-/* Of IPv4 or IPv6: the port lies at the same place in both. */
+/* An address of IPv4 or IPv6: the port lies at the same place in both. */
 union name {
     struct sockaddr any;
     struct sockaddr_in in;
@@ -89,9 +89,8 @@ static bool wants_a_port(int fd, const struct sockaddr *name, socklen_t size, un
     return out->in.sin_port == 0 && !is_loopback(out);
 }
 
-/* What was bound once stays so, though it can't listen: a new socket takes its place, with the
- * flags and the option that a port needs; of others, that a library may have set, nothing is known.
- */
+/* Replaces a bound socket that can't listen, since it can't be unbound. The new one gets its flags
+ * and the option that a port needs; other options, which a library may have set, are lost. */
 static int renew_socket(int fd, int family)
 {
     const int flags = fcntl(fd, F_GETFL), close_flags = fcntl(fd, F_GETFD);
@@ -167,7 +166,7 @@ int sockets_stage_end(void)
     return stage_end;
 }
 
-/* One end takes the place of the listener, under its number. */
+/* Replaces the listener by one end of a socket pair, under the listener's number. */
 static int listen_on_stage(int fd)
 {
     int ends[2];
@@ -249,7 +248,7 @@ static int take_handed_in(int fd)
 
 /* ---- connections that are gone ---- */
 
-/* It has a port, so it was bound or connected. */
+/* True if the socket has a port, so it was bound or connected. */
 static bool had_a_peer(int fd, union name *out)
 {
     socklen_t size = sizeof(*out);
