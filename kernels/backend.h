@@ -49,7 +49,7 @@ struct backend_options {
     struct reason *why; /* of an open that fails, where there is more to say; or NULL */
 };
 
-/* What prepare decided. Sizes in bytes; the caller aligns each region to 64. */
+/* Decisions of prepare. Sizes in bytes; the caller aligns each region to 64. */
 struct kernel_info {
     struct tensor out;    /* format and bytes filled in */
     size_t saved_bytes;   /* lives from forward to backward */
@@ -65,8 +65,8 @@ struct kernel_info {
     } cached[OP_PARAM_MAX];
     bool backward_needs_in[OP_IN_MAX]; /* in[i] must live until backward */
     bool backward_needs_out;           /* out must */
-    /* Backward writes no din[i]: its bytes are those of din[din_alias[i]], or of dout[0] where
-     * din_alias[i] is -1. */
+    /* Backward writes no din[i]: the gradient is in the bytes of din[din_alias[i]], or of dout[0]
+     * where din_alias[i] is -1. */
     bool din_aliases_dout[OP_IN_MAX];
     int din_alias[OP_IN_MAX];
     /* Backward takes two gradients of out and adds them itself. Never with an alias of dout[0]. */
@@ -144,8 +144,9 @@ struct decay_map {
     size_t count;
 };
 
-/* What an update writes beside the parameters: out[i - first] = element i, rounded, for the runs of
- * elements that kernels keep copies of. Only where kernels say so (caches_copies). */
+/* The copies of parameters that an update writes as well: out[i - first] = element i, rounded, for
+ * each run of elements that a kernel keeps a copy of. Only for kernels that allow it
+ * (caches_copies). */
 struct param_copy {
     uint64_t first, count; /* elements, from param[0] */
     void *out;
@@ -225,14 +226,14 @@ struct backend_table {
     enum status (*event_wait)(struct backend *backend, struct event *e, struct stream *stream);
     /* ST_AGAIN: not yet. */
     enum status (*event_query)(struct backend *backend, struct event *e);
-    /* What the stream took from the one timed event to the other, both recorded on it. ST_AGAIN: it
-     * has not come to them. */
+    /* Time of the stream between two timed events, both recorded on it. ST_AGAIN: the stream hasn't
+     * reached them. */
     enum status (*event_elapsed)(struct backend *backend, struct event *begin, struct event *end,
                                  int64_t *out_us);
     enum status (*stream_sync)(struct backend *backend, struct stream *stream);
     /* The stream as the device's other libraries take it (cudaStream_t); NULL: no such thing. */
     void *(*stream_native)(struct stream *stream);
-    /* Record what follows on the stream as a graph, and play it again. A backend that can't
+    /* Records the following work of the stream as a graph, and plays it again. A backend that can't
      * returns ST_INVALID. */
     enum status (*capture_begin)(struct backend *backend, struct stream *stream);
     enum status (*capture_end)(struct backend *backend, struct stream *stream, int *out_graph);
@@ -253,7 +254,8 @@ struct backend_table {
     struct vector_table vector;
     /* Appends what bits depend on as members of a JSON object: "cpu":…, no braces. */
     enum status (*pins)(struct backend *backend, struct buf *out);
-    /* One line about the last error, never NULL. The member is NULL where a status says it all. */
+    /* Describes the last error in one line, never NULL. The member is NULL where a status says it
+     * all. */
     const char *(*why)(const struct backend *backend);
     /* Named ranges for profilers around what this thread issues; they nest. NULL: none. */
     void (*range_push)(const char *name);
@@ -272,5 +274,6 @@ static inline void backend_range_pop(const struct backend_table *table)
         table->range_pop();
 }
 
-/* The CPU's, static. A thread that computes with it flushes denormals to zero from then on. */
+/* The table of the CPU, static. A thread that computes with it flushes denormals to zero from then
+ * on. */
 const struct backend_table *backend_cpu(void);

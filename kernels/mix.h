@@ -29,7 +29,7 @@ static inline uint32_t mix_word(float value, uint32_t place)
     return word;
 }
 
-/* Of the checksums of pieces, one after the other. */
+/* Joins the checksums of pieces, in order, to one. */
 static inline uint64_t mix_sums(const uint64_t *sums, uint64_t count)
 {
     uint64_t all = count;

@@ -26,7 +26,7 @@ struct comm_table; /* comm/comm.h; kernels doesn't know it */
 
 #define MODULE_CAPABILITY_MIN LIMIT_CUDA_CAPABILITY
 
-/* One device as its driver describes it. */
+/* A device as its driver describes it. */
 struct module_device {
     char name[LIMIT_NAME];
     int capability;      /* major · 10 + minor */
@@ -35,7 +35,7 @@ struct module_device {
     uint64_t memory_bytes, free_bytes;
 };
 
-/* What the shared object exports, const for its life. */
+/* The table that the shared object exports, const for its life. */
 struct module {
     uint32_t abi;                     /* stays the first member for ever */
     uint32_t size_bytes, table_bytes; /* of this struct and of struct backend_table */

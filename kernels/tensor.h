@@ -41,7 +41,7 @@ const char *dtype_name(enum dtype dtype); /* "f32", … */
 
 /* A plain tensor with its bytes filled in. */
 struct tensor tensor_plain(enum dtype dtype, int ndim, const int64_t *dims);
-/* The same, FORMAT_PITCHED. */
+/* A tensor in FORMAT_PITCHED with its bytes filled in. */
 struct tensor tensor_pitched(enum dtype dtype, int ndim, const int64_t *dims);
 int64_t tensor_elements(const struct tensor *tensor); /* without padding */
 /* Elements from one row of the last dim to the next, of a plain or pitched tensor. */

@@ -127,8 +127,8 @@ static void turn_images(struct dweights_work *w, const uint16_t *x, int64_t chan
     }
 }
 
-/* Where the sums of 32 input × 32 output channels lie, and how far it is to those of the next place
- * and of the next 16 input channels. */
+/* Address of the sums of 32 input × 32 output channels, and the distances to the next place and to
+ * the next 16 input channels. */
 struct dweights_sums {
     float *at;
     int64_t place, below;
@@ -169,7 +169,7 @@ static void add_block(const struct dweights_work *w, const uint16_t *turned, int
     _tile_stored(3, low + SUMS_TILE, 64);
 }
 
-/* One tile of sums [c][k] as [k][c]. */
+/* Transposes one tile of sums from [c][k] to [k][c]. */
 static void turn_sums(const float *sums, float *to, int64_t line)
 {
     __m512i r[16];

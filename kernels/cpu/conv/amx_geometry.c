@@ -87,7 +87,7 @@ static void images_init(struct amx_images *images, const int64_t dims[4], int st
     }
 }
 
-/* What no tap reaches of the input counts as beyond the image. */
+/* Clips the images: input that no tap reaches counts as beyond the image. */
 static void images_clip(struct amx_images *images, int64_t h, int64_t w)
 {
     for (int i = 0; i < images->count; i++) {

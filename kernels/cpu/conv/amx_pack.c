@@ -53,7 +53,8 @@ static void put_data(const __m512i rows[AMX_BLOCK], uint16_t *to)
     }
 }
 
-/* Where the two tiles of a place begin: of channels [in, in + 32) and [out, out + 32) of a pass. */
+/* Returns the offset of a place's two tiles, for channels [in, in + 32) and [out, out + 32) of a
+ * pass. */
 static int64_t pack_tile_at(const struct amx_pass *pass, int64_t in, int64_t out, int64_t place)
 {
     return out * pass->places * pass->in.channels + place * pass->in.channels * AMX_BLOCK +

@@ -55,7 +55,7 @@ AMX_INLINE __m512i pixels(const float *plane, __mmask16 there)
     return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, plane)));
 }
 
-/* One row of an image to the copy, its channels side by side. */
+/* Copies one row of an image, its channels side by side. */
 static void copy_row(const struct amx_stem *stem, const float *image, int64_t row, uint16_t *to)
 {
     const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -160,7 +160,7 @@ static void turn_row(const float *row, int64_t w, int64_t column, int64_t stride
     }
 }
 
-/* One column of the matrix of columns, for `count` neighbours of output row p from q on. */
+/* Fills one column of the matrix of columns, for `count` neighbours of output row p from q on. */
 static void turn_column(const struct amx_stem *stem, const float *image, int64_t column, int64_t p,
                         int64_t q, int64_t count, uint16_t *to)
 {

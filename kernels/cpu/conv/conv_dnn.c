@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* One way to ask for a primitive. */
+/* A request for one primitive. */
 struct conv_request {
     struct dnn *dnn;
     const struct conv_shape *shape;

@@ -23,7 +23,7 @@
 
 enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS };
 
-/* What the directions of one convolution have in common. */
+/* Properties that all directions of a convolution share. */
 struct conv_shape {
     const struct op_attr *attr;
     dnnl_memory_desc_t x, y, bias;
@@ -36,7 +36,7 @@ struct conv_copy {
     size_t at; /* in scratch */
 };
 
-/* One direction. All zero: there is none. */
+/* The primitive of one direction, with its copies. All zero: there is none. */
 struct conv_dnn {
     struct dnn_op op;
     size_t scratch_bytes;

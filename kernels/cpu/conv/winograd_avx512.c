@@ -175,7 +175,8 @@ static void product_rows(int64_t rows, const float *v, const float *u, int64_t c
 #undef PRODUCT_CASE
 }
 
-/* One place: all tiles of a block, in groups of at most ROWS, as equal as they can be. */
+/* Computes one place's products for all tiles of a block, in groups of at most ROWS, as equal as
+ * they can be. */
 static void place_products(const struct winograd *w, const float *v, const float *u, int64_t count,
                            float *m)
 {

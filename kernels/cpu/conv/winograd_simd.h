@@ -77,7 +77,7 @@ INLINE int64_t plane_floats(int64_t tile_block, int64_t channels)
     return channels * tile_block + LANES;
 }
 
-/* Where a tile lies. */
+/* Position of a tile. */
 struct tile_place {
     int64_t n, h, w; /* sample; first output row and column */
 };

@@ -77,14 +77,15 @@ int cpu_block(const struct backend *backend, const struct tensor *tensor);
 /* A float32 tensor of 4 dims in the given format, bytes filled in. */
 struct tensor cpu_tensor(const struct backend *backend, enum format format, const int64_t dims[4]);
 
-/* What most ops ask of in[0]: float32, plain, `ndim` dims that are all >= 1; or blocked, of 4. */
+/* Returns whether in[0] is what most ops need: float32, plain, `ndim` dims that are all >= 1; or
+ * blocked, with 4 dims. */
 bool cpu_input_is_valid(const struct op_spec *spec, int ndim);
 
 /* bfloat16 tensors with the channels innermost: one of these dims, and whether `tensor` is one. */
 struct tensor cpu_nhwc(const int64_t dims[4]);
 bool cpu_is_nhwc(const struct tensor *tensor);
 
-/* in[0] is an image: such a tensor, or what cpu_input_is_valid takes with 4 dims. */
+/* True if in[0] is an image: such a tensor, or one that cpu_input_is_valid takes with 4 dims. */
 bool cpu_image_is_valid(const struct op_spec *spec);
 
 /* The loops for a tensor's format: as wide as its blocks, or one channel at a time. */

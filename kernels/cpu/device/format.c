@@ -107,7 +107,7 @@ static int64_t channel_at(const struct strides *s, int64_t c)
     return c / s->per_block * s->block + c % s->per_block;
 }
 
-/* One side of a copy. */
+/* Source or target of a copy. */
 struct format_side {
     struct strides at;
     bool half;
@@ -143,7 +143,7 @@ static void copy_run(const struct half_loops *loops, const struct format_side *f
     }
 }
 
-/* One channel of a sample, position by position. */
+/* Copies one channel of a sample, position by position. */
 static void copy_plane(const struct format_side *from, int64_t from_at,
                        const struct format_side *to, int64_t to_at, int64_t hw)
 {

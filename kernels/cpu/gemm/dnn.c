@@ -27,7 +27,7 @@ enum status dnn_new(struct dnn **out_dnn)
     struct dnn *dnn = calloc(1, sizeof(*dnn));
     if (dnn == NULL)
         return ST_NO_MEMORY;
-    /* Its usual value is a variable of the environment (ONEDNN_DEFAULT_FPMATH_MODE). */
+    /* An environment variable (ONEDNN_DEFAULT_FPMATH_MODE) could change the mode's usual value. */
     dnnl_status_t st = dnnl_set_default_fpmath_mode(dnnl_fpmath_mode_strict);
     if (st == dnnl_success)
         st = dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);

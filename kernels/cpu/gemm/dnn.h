@@ -27,7 +27,7 @@ struct dnn {
     dnnl_stream_t stream;
 };
 
-/* One primitive; all zero: there is none. */
+/* A primitive with its arguments; all zero: there is none. */
 struct dnn_op {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[DNN_ARGS_MAX];

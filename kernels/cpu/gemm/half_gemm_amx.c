@@ -30,7 +30,7 @@
 #define READS  4  /* lines that are fetched to be read, per tile of k */
 #define WRITES 8  /* and to be written */
 
-/* Where in the loops above; each loop's first, and how many. */
+/* Position in the loops above: the first index of each loop, and its count. */
 struct gemm_place {
     int64_t row, rows;
     int64_t depth, deep;

@@ -17,7 +17,7 @@
 #define HALF_PADDED(channels)                                                                      \
     (((channels) + LOOPS_WIDTH_MAX - 1) / LOOPS_WIDTH_MAX * LOOPS_WIDTH_MAX)
 
-/* As struct norm_gradient. */
+/* The bfloat16 counterpart of struct norm_gradient. */
 struct half_gradient {
     const uint16_t *x;
     const uint16_t *dout[2]; /* dout[1] may be NULL */
@@ -48,11 +48,11 @@ struct half_norm_loops {
 };
 
 struct half_loops {
-    /* One sample, as pool_loops'; shape->pitch is the number of channels. */
+    /* Pool one sample, like struct pool_loops; shape->pitch is the number of channels. */
     void (*max)(const struct pool_shape *shape, const uint16_t *x, uint16_t *y, uint8_t *index);
     void (*max_backward)(const struct pool_shape *shape, const uint16_t *dy, const uint8_t *index,
                          uint16_t *dx);
-    /* One sample: y[c] = mean over the rows; dx = dy[c] / rows in all of them. */
+    /* Pool one sample: y[c] = mean over the rows; dx = dy[c] / rows in all of them. */
     void (*average)(const struct half_shape *shape, const uint16_t *x, float *y);
     void (*average_backward)(const struct half_shape *shape, const float *dy, uint16_t *dx);
     /* Flat arrays of n. out may be x or y. */

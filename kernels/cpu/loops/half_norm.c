@@ -104,7 +104,7 @@ static void half_norm_stats(const struct half_shape *shape, const uint16_t *x, f
 
 /* --- y -------------------------------------------------------------------------------------- */
 
-/* What apply reads and writes, from some row on. */
+/* Arrays that apply reads and writes, from some row on. */
 struct apply_to {
     const uint16_t *x, *residual;
     uint16_t *y;
@@ -180,7 +180,7 @@ static void half_norm_apply(const struct half_shape *shape, const uint16_t *x,
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-/* What backward's two passes read and write, from some row on. */
+/* Arrays that backward's two passes read and write, from some row on. */
 struct half_back {
     const uint16_t *x, *dout[2], *out;
     uint16_t *to; /* the masked sum, or dx; may be NULL */
@@ -190,7 +190,7 @@ struct half_back {
     int64_t channels;
 };
 
-/* What is constant in a loop, so that the compiler makes one for each. */
+/* Constants of a loop: the compiler makes a copy of the loop for each combination. */
 struct half_variant {
     enum norm_mask mask;
     bool two, store, stream;

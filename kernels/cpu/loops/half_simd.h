@@ -85,7 +85,8 @@ LOOPS_INLINE void half_put(uint16_t *p, vec v, int64_t n)
     half_put_bits(p, half_of_vec(v), n);
 }
 
-/* As vec_put, and returns what was written. With `stream` n is W, and p aligned to the vector. */
+/* Writes v as vec_put does, and returns the written halves. With `stream` n is W, and p aligned to
+ * the vector. */
 LOOPS_INLINE half_vec half_put_to(uint16_t *p, vec v, int64_t n, bool stream)
 {
     const half_vec h = half_of_vec(v);

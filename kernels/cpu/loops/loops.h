@@ -33,19 +33,19 @@ struct strip {
     bool stream;   /* results go past the caches; they are aligned to the vector */
 };
 
-/* Where relu's derivative comes from. */
+/* Source of relu's derivative. */
 enum norm_mask {
     NORM_MASK_NONE,
     NORM_MASK_INPUT,  /* (x - mean)·scale + shift > 0, recomputed */
     NORM_MASK_OUTPUT, /* out > 0 */
 };
 
-/* Of each channel, `width` floats; kernels/cpu/ops/batch_norm.c has the formulas. */
+/* Values of each channel, `width` floats; kernels/cpu/ops/batch_norm.c has the formulas. */
 struct norm_affine {
     const float *mean, *scale, *shift;
 };
 
-/* What backward's two passes read. g = dout[0] (+ dout[1]), or 0 where the mask says so. */
+/* Inputs of backward's two passes. g = dout[0] (+ dout[1]), or 0 where the mask says so. */
 struct norm_gradient {
     const float *x;
     const float *dout[2]; /* dout[1] may be NULL */
@@ -77,8 +77,8 @@ struct pool_shape {
 
 struct pool_loops {
     int width;
-    /* One strip of a sample: y, and for each element the place in its window that won (row by row
-     * from 0; laid out like y). index may be NULL. */
+    /* Pools one strip of a sample: writes y and, for each element of y, the place in its window
+     * that won (row by row from 0; laid out like y). index may be NULL. */
     void (*max)(const struct pool_shape *shape, const float *x, float *y, uint8_t *index);
     void (*max_backward)(const struct pool_shape *shape, const float *dy, const uint8_t *index,
                          float *dx);
@@ -101,7 +101,7 @@ struct flat_loops {
     void (*bias_relu)(float *out, const float *bias, size_t rows, size_t columns, bool relu);
     /* out[c] (+)= Σ over rows in order, in double. */
     void (*column_sums)(float *out, const float *x, size_t rows, size_t columns, bool accumulate);
-    /* As torch.optim.SGD and torch.optim.AdamW; the arrays do not overlap. */
+    /* Update as torch.optim.SGD and torch.optim.AdamW do; the arrays do not overlap. */
     void (*sgd)(float *param, float *momentum, const float *grad, size_t n,
                 const struct sgd_args *args);
     void (*adamw)(float *param, float *m, float *v, const float *grad, size_t n,

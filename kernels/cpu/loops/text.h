@@ -23,14 +23,14 @@ struct text_target {
     bool half;
 };
 
-/* What the random words of one sample's dropout depend on (enum op_draw). */
+/* Inputs of the random words of one sample's dropout (enum op_draw). */
 struct dropout_draw {
     uint32_t key[2];
     uint32_t layer, sample, step;
     float drop;
 };
 
-/* One row of layer_norm. */
+/* A row of layer_norm. */
 struct layer_row {
     struct text_source x;
     const float *gamma, *beta;
@@ -38,7 +38,7 @@ struct layer_row {
     float eps, mean, rstd; /* mean and rstd: written by forward, read by backward */
 };
 
-/* One row of softmax_cross_entropy. */
+/* A row of softmax_cross_entropy. */
 struct softmax_row {
     struct text_source x;
     int64_t count;
@@ -89,8 +89,8 @@ struct text_loops {
     /* out[c] (+)= Σ over rows r, in order, of x[r][c]. */
     void (*column_sums)(float *out, struct text_source x, size_t rows, size_t columns,
                         bool accumulate);
-    /* One sample: out = keep ? x / (1 - drop) : 0, + residual (of out's dtype) unless that has no
-     * data. */
+    /* Drops elements of one sample: out = keep ? x / (1 - drop) : 0, + residual (of out's dtype)
+     * unless that has no data. */
     void (*dropout)(struct text_target out, struct text_source x, struct text_source residual,
                     size_t n, const struct dropout_draw *draw);
     void (*layer_norm)(struct layer_row *row, struct text_target out);

@@ -87,7 +87,7 @@ LOOPS_INLINE vec vec_exp(vec x)
     const vec log2e = vec_set(1.44269504f);
     const vec high = vec_set(-0.693359375f), low = vec_set(2.12194440e-4f); /* -ln 2 */
 #if LOOPS_WIDTH == 16
-    /* These give the second operand where one is NaN. */
+    /* Minimum and maximum return the second operand where one is NaN. */
     const __m512 bounded =
         _mm512_min_ps(_mm512_set1_ps(104.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), (__m512)x));
     const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(bounded, (__m512)log2e),

@@ -217,7 +217,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
                            3 * head.width, row, head.tokens);
 }
 
-/* What a warp of the queries' kernel holds. [m][0] is of row g, [1] of row g + 8. */
+/* Values that a warp of the queries' kernel holds: [m][0] of row g, [1] of row g + 8. */
 template <int D> struct queries {
     static constexpr int M = backward<D>::M;
     uint32_t q[D / 16][M][4], dout[D / 16][M][4];

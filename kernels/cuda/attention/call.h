@@ -10,7 +10,8 @@
 #define CUDA_ATTENTION_HEADS_MAX   65535
 #define CUDA_ATTENTION_TOKENS_MAX  (1 << 24)
 
-/* One call. Device pointers; void: of the shape's type. What a call does not use is NULL. */
+/* Arguments of one call. Device pointers; void: of the shape's type. Pointers that a call does not
+ * use are NULL. */
 struct attention_call {
     const void *qkv, *out, *dout;
     void *result; /* out, or dqkv */
@@ -20,8 +21,8 @@ struct attention_call {
     float scale; /* 1 / √D */
 };
 
-/* What a block of the tensor cores' kernels has at most: of each GPU since 8.0 (CUDA programming
- * guide, compute capabilities). */
+/* Most shared memory of a block of the tensor cores' kernels: on each GPU since 8.0 (CUDA
+ * programming guide, compute capabilities). */
 #define ATTENTION_MMA_SHARED_MAX (99 * 1024)
 
 /* Tensor cores: D of 32, 64, 96, 128; bfloat16 or float16. */

@@ -37,7 +37,7 @@ template <int D> struct forward {
     static_assert(BYTES <= ATTENTION_MMA_SHARED_MAX, "each GPU has room for a block");
 };
 
-/* Of a warp's rows, by the keys so far. [m][0] is of row g, [1] of row g + 8. */
+/* Running values of a warp's rows over the keys so far: [m][0] of row g, [1] of row g + 8. */
 template <int D> struct running {
     float out[M][D / 8][4]; /* Σ exp(scale·score - scale·max)·v */
     float max[M][2];        /* of the scores, not scaled */

@@ -64,7 +64,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_add
                  : "memory");
 }
 
-/* The same with each matrix transposed: out[i] becomes rows 2t and 2t+1, column g. */
+/* Like load_matrices, with each matrix transposed: out[i] becomes rows 2t and 2t+1, column g. */
 static __device__ __forceinline__ void load_matrices_transposed(uint32_t out[4], shared_address row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void copy_16(shared_address to, const void *fr
                  : "memory");
 }
 
-/* The same for 4 bytes. */
+/* Like copy_16, for 4 bytes. */
 static __device__ __forceinline__ void copy_4(shared_address to, const void *from, bool there)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from),

@@ -35,7 +35,7 @@ template <int WIDTH> struct result {
     float at[plain<WIDTH>::EACH][plain<WIDTH>::SIXTYFOURS][4];
 };
 
-/* One head's matrix: element (row, column) is at first + (row·stride + column). */
+/* Matrix of one head: element (row, column) is at first + (row·stride + column). */
 struct matrix {
     int64_t first;
     int stride;

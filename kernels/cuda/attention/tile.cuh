@@ -135,7 +135,8 @@ product_held(float (&c)[M][N][4], const uint32_t (&a)[D / 16][M][4], shared_addr
     }
 }
 
-/* The same with a in shared memory. own: the first of its M·16 rows, with lane_down added. */
+/* Like product_held, with a in shared memory. own: the first of its M·16 rows, with lane_down
+ * added. */
 template <enum dtype TYPE, int D, int M, int N>
 static __device__ __forceinline__ void product_read(float (&c)[M][N][4], shared_address own,
                                                     shared_address rows)

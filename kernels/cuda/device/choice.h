@@ -33,11 +33,12 @@ struct choices {
 
 MUST_CHECK enum status choices_init(struct choices *choices, const char *stored);
 void choices_release(struct choices *choices);
-/* One that was added. NULL: none. */
+/* Returns the choice that was added for key. NULL: none. */
 const struct choice *choices_find(const struct choices *choices, const char *key);
-/* One of the pins that were given to choices_init. False: none, or it can't be read. */
+/* Finds key in the pins that were given to choices_init. False: it isn't there, or can't be
+ * read. */
 bool choices_stored(const struct choices *choices, const char *key, struct choice *out);
 /* Errors: ST_FULL. */
 MUST_CHECK enum status choices_add(struct choices *choices, const struct choice *choice);
-/* All that were added, as a JSON object. */
+/* Prints all choices that were added, as a JSON object. */
 MUST_CHECK enum status choices_print(const struct choices *choices, struct buf *out);

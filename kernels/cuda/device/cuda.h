@@ -149,13 +149,13 @@ cudaDataType_t cuda_type(enum dtype dtype);
 cudnnDataType_t cudnn_type(enum dtype dtype);
 /* The dtype of a product's operands in memory. */
 enum dtype cuda_math_dtype(enum math math);
-/* As keys of choices have it: "f32", … */
+/* Returns the name of `math` in keys of choices: "f32", … */
 const char *cuda_math_name(enum math math);
 
 /* A tensor with the channels innermost, its bytes filled in. dims: N, C, H, W. */
 struct tensor cuda_nhwc(enum dtype dtype, const int64_t dims[4]);
 
-/* What the backend's table (kernels/cuda/backend_cuda.c) has from other files. */
+/* Functions of other files for the backend's table (kernels/cuda/backend_cuda.c). */
 enum status cuda_alloc(struct backend *backend, size_t bytes, void **out);
 enum status cuda_alloc_parts(struct backend *backend, size_t bytes, const struct memory_part *parts,
                              size_t count, void **out);

@@ -39,7 +39,8 @@ enum status cuda_status_at(struct backend *backend, cudaError_t error, const cha
     return st;
 }
 
-/* What is the library's own error: refused: its arguments. */
+/* Keeps an error of a library and returns its status. refused: the library refused the
+ * arguments. */
 static enum status library_status(struct backend *backend, bool refused, bool memory,
                                   const char *what, const char *place, const char *text)
 {

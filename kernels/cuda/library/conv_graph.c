@@ -305,8 +305,8 @@ static bool make_plan(struct maker *m, cudnnBackendDescriptor_t graph, struct ba
     return false;
 }
 
-/* What the heuristic of a mode names, in its order: the first that can be made is. m->st: as
- * make_plan leaves it. */
+/* Tries the configurations that the heuristic of a mode names, in its order, and takes the first
+ * for which a plan can be made. m->st: as make_plan leaves it. */
 static bool ask(struct maker *m, cudnnBackendDescriptor_t graph, struct backend *backend,
                 enum math math, cudnnBackendHeurMode_t mode, struct choice *choice,
                 int64_t *out_workspace)
@@ -389,7 +389,8 @@ void conv_graph_release(struct conv_graph *graph)
     *graph = (struct conv_graph){ .plan = NULL };
 }
 
-/* Its operands, as cuDNN takes them: those of the call before, if they lie where those did. */
+/* Packs the operands for cuDNN; those of the call before are used again if their addresses are the
+ * same. */
 static cudnnStatus_t pack_operands(struct conv_graph *graph,
                                    const struct cuda_conv_operands *operands)
 {

@@ -38,7 +38,7 @@ struct conv_graph {
     struct cuda_conv_operands packed;
 };
 
-/* Its older one. */
+/* cuDNN's older interface. */
 struct conv_legacy {
     enum conv_direction direction;
     cudnnTensorDescriptor_t x, y;

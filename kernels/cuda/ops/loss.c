@@ -3,7 +3,8 @@
  */
 #include "kernels/cuda/ops/rows.h"
 
-/* Where the rows' results are in scratch: behind lse, unless that is saved (training). */
+/* Returns the offset of the rows' results in scratch: behind lse, unless that is saved
+ * (training). */
 static size_t loss_results_at(const struct op_spec *spec)
 {
     return spec->training ? 0 : cuda_align((size_t)rows_count(&spec->in[0]) * sizeof(float));

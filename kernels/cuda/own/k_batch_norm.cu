@@ -49,7 +49,7 @@ template <typename T, int WIDTH> struct statistics_columns {
     }
 };
 
-/* Of some rows: number (n), mean (m), sum of squared differences from it (s). */
+/* Moments of some rows: number (n), mean (m), sum of squared differences from it (s). */
 struct moments {
     double count, mean, squares;
 };
@@ -65,7 +65,7 @@ DEVICE_INLINE struct moments moments_joined(const struct moments &a, const struc
              a.squares + b.squares + d * d * (a.count * b.count / count) };
 }
 
-/* What is in memory of a slice; beyond the last, of the first. */
+/* Values of a slice in memory; beyond the last slice, those of the first. */
 struct slice_read {
     float shift, sum, squares;
 };
@@ -79,7 +79,7 @@ DEVICE_INLINE struct slice_read slice_read_of(const struct k_batch_norm &a, cons
              partials[(i * 2 + 1) * s.c + column] };
 }
 
-/* None beyond the last. */
+/* Returns the moments of a slice; beyond the last slice, those of no rows. */
 DEVICE_INLINE struct moments slice_moments(const struct slice_read &read, const struct columns &s,
                                            int64_t slice)
 {
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
     }
 }
 
-/* What a thread keeps of its columns. aligned: all the flat arrays are. */
+/* Values of a thread's columns. aligned: all the flat arrays are. */
 template <int WIDTH> struct norm_affine {
     float mean[WIDTH], scale[WIDTH], beta[WIDTH];
 
@@ -245,7 +245,7 @@ enum status k_batch_norm_apply(const struct k_batch_norm *args, void *stream)
     });
 }
 
-/* Where g comes from. */
+/* Source of the gradient g. */
 template <typename T, int WIDTH> struct gradient_source {
     struct k_batch_norm_grad a;
     bool aligned;

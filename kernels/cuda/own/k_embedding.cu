@@ -62,7 +62,7 @@ enum status k_embedding_forward(const struct k_embedding *args, void *stream)
     });
 }
 
-/* What the kernels of the weight's gradient read and write. */
+/* Arguments of the kernels of the weight's gradient. */
 struct token_sums {
     const uint32_t *keys;
     const int32_t *places;

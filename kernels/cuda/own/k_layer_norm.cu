@@ -27,7 +27,7 @@
 #define NORM_BLOCKS     256 /* with a warp per row */
 #define NORM_BLOCKS_ROW 512 /* with a block per row */
 
-/* What a lane holds of a row: v[k][i] is column (k·GROUP + lane)·WIDTH + i. */
+/* A lane's part of a row: v[k][i] is column (k·GROUP + lane)·WIDTH + i. */
 template <int WIDTH, int CHUNKS, int GROUP> struct norm_row {
     float v[CHUNKS][WIDTH];
 
@@ -172,12 +172,13 @@ static struct norm_cut norm_cut_of(int64_t rows, int64_t c)
     return cut;
 }
 
-/* What a lane adds up of its columns. */
+/* A lane's sums over rows, for its columns. */
 template <int WIDTH, int CHUNKS> struct norm_sums {
     float gamma[CHUNKS][WIDTH], beta[CHUNKS][WIDTH];
 };
 
-/* One row: x becomes xhat, g (which is dy) becomes dy·gamma. Returns the row's Σ g and Σ g·xhat. */
+/* Handles one row: x becomes xhat, g (which is dy) becomes dy·gamma. Returns the row's Σ g and Σ
+ * g·xhat. */
 template <int WARPS, int WIDTH, int CHUNKS, int GROUP>
 DEVICE_INLINE float2 layer_norm_gradient_sums(const struct k_layer_norm_grad &a, int64_t row,
                                               int lane, struct norm_row<WIDTH, CHUNKS, GROUP> &x,

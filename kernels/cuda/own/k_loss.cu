@@ -24,7 +24,7 @@
 #define LOSS_FOLD    1024               /* threads that add up the rows */
 #define LOSS_UNSEEN  (-3.402823466e38f) /* "none yet"; only -inf is less, and it adds nothing */
 
-/* What a row leaves for the sums over rows. */
+/* Result of a row, for the sums over rows. */
 struct row_result {
     float loss;
     int32_t counted, right;
@@ -151,7 +151,7 @@ DEVICE_INLINE void see_row(const struct k_loss &a, T *kept, struct logits_seen *
     __syncthreads();
 }
 
-/* What the block's row leaves; by one thread. Returns its lse. */
+/* Writes the result of the block's row; called by one thread. Returns the row's lse. */
 template <typename T>
 DEVICE_INLINE float finish_row(const struct k_loss &a, const struct logits_seen *of_warps,
                                struct row_result *results)
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
         (void)finish_row<T>(a, of_warps, results);
 }
 
-/* One block: thread t adds the rows t, t + LOSS_FOLD, …; then a tree. */
+/* Sums the results in one block: thread t adds the rows t, t + LOSS_FOLD, …; then a tree. */
 static __global__ void __launch_bounds__(LOSS_FOLD)
     loss_fold_kernel(const struct row_result *results, int64_t rows, float *out)
 {

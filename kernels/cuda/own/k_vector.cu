@@ -171,7 +171,7 @@ struct copies {
     size_t count;
 };
 
-/* Of those that begin at or before i the last one may have it. */
+/* Counts the runs that begin at or before element i: only the last of them can contain it. */
 DEVICE_INLINE size_t copies_before(const struct copies &c, uint64_t i)
 {
     return count_up_to(i, c.count, [&](size_t k) { return c.at[k].first; });
@@ -246,7 +246,7 @@ DEVICE_INLINE void look_up_block(const struct decay &d, const struct copies &c, 
     __syncthreads();
 }
 
-/* What an element gets where it decays, and otherwise. */
+/* The values of an update for elements that decay, and for the others. */
 struct decay_values {
     float where, otherwise;
 };

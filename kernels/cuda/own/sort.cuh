@@ -16,7 +16,7 @@
 
 #include "common/status.h"
 
-/* Where things lie in scratch. A pass reads one pair of keys and places and writes the other. */
+/* Addresses in scratch. A pass reads one pair of keys and places and writes the other. */
 struct sorted {
     uint32_t *keys[2]; /* [count] each */
     int32_t *places[2];

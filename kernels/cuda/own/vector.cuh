@@ -300,7 +300,7 @@ template <typename F> static inline enum status with_types(enum dtype x, enum dt
     return ST_INVALID;
 }
 
-/* The same, or x half and y float32. */
+/* Like with_types; x half and y float32 are allowed, too. */
 template <typename F>
 static inline enum status with_any_types(enum dtype x, enum dtype y, const F &f)
 {
