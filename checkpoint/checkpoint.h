@@ -43,8 +43,8 @@ enum ckpt_dtype {
 
 #define CKPT_BUFFERS_MAX 16
 
-/* A flat buffer: an element that two ranks hold has the same bytes on both. No two buffers of a
- * state have one name; so with tensors, and with blobs. */
+/* A flat buffer. Ranks that hold the same element have the same bytes of it. No two buffers of a
+ * state have the same name, nor do two tensors, or two blobs. */
 struct ckpt_buffer {
     char name[LIMIT_NAME]; /* "parameters", "momentum", "adam.m", "adam.v", "statistics" */
     enum ckpt_dtype dtype;
@@ -53,9 +53,9 @@ struct ckpt_buffer {
     bool packed;
     uint64_t count;   /* elements */
     const void *data; /* borrowed; NULL when only described */
-    /* Hashes of the pieces of data, packed as data is, taken when the snapshot was; borrowed. What
-     * is stored is checked against them: a difference is ST_CORRUPT. NULL: they are made while
-     * writing. */
+    /* Hashes of the pieces of data, packed as data is, made when the snapshot was taken; borrowed.
+     * Data that is stored is checked against them: a difference is ST_CORRUPT. NULL: they are made
+     * while writing. */
     const struct ckpt_hash *pieces;
 };
 
@@ -65,12 +65,13 @@ struct ckpt_run {
     uint64_t first, count;
 };
 
-/* AdamW's two moments in up to 500 buckets, of which a rank has one run each, and what all have:
- * larger models take larger buckets (lane_wanted in trainer/tape/lane.h). */
+/* Enough for AdamW's two moments in up to 500 buckets, of which a rank has one run each, and for
+ * the runs that all ranks have. Larger models use larger buckets (lane_wanted in
+ * trainer/tape/lane.h). */
 #define CKPT_RUNS_MAX 1024
 
-/* What one rank has of a state: not empty runs, ascending by buffer, then first; none begins where
- * the one before ends. ckpt_share_add keeps it so; all zero is the empty one. */
+/* The part of a state that one rank has: runs that aren't empty, ascending by buffer, then first.
+ * None begins where the one before ends; ckpt_share_add keeps it so. All zero: the empty share. */
 struct ckpt_share {
     struct ckpt_run run[CKPT_RUNS_MAX];
     uint32_t count;
@@ -85,15 +86,16 @@ struct ckpt_tensor {
     uint64_t dims[4];
 };
 
-/* Beside the state, not in the digest: pins, settings history, metric cursor, job file. */
+/* Data that is saved with the state, but isn't in the digest: pins, settings history, metric
+ * cursor, job file. */
 struct ckpt_blob {
     char name[LIMIT_NAME];
     const void *data; /* borrowed */
     uint64_t size;
 };
 
-/* Steps that a skip list has. Of more than that the oldest are forgotten: then the first entry is
- * CKPT_SKIPS_OLDER and how many they were. */
+/* Most steps of a skip list. Of more steps the oldest are forgotten; the first entry is then
+ * CKPT_SKIPS_OLDER plus their number. */
 #define CKPT_SKIPS_MAX   65536u
 #define CKPT_SKIPS_OLDER (UINT64_C(1) << 63)
 
@@ -108,7 +110,7 @@ struct ckpt_scalars {
     const uint64_t *skip; /* steps not trained on; borrowed */
     uint64_t skip_count;  /* entries */
 };
-/* How many steps that were left out the skip list doesn't have; out: those that it has. */
+/* Returns the number of skipped steps that the list has forgotten; out: the steps that it has. */
 uint64_t ckpt_skips_older(const struct ckpt_scalars *scalars, const uint64_t **out_steps,
                           uint64_t *out_count);
 
@@ -122,10 +124,11 @@ struct ckpt_state {
     const struct ckpt_blob *blobs; /* rank 0 writes them */
     uint32_t blob_count;
     struct ckpt_scalars scalars;
-    /* What this rank writes: the shares of all ranks together hold every element once. NULL: the
-     * even share of all buffers (ckpt_share_even). */
+    /* The share that this rank writes: the shares of all ranks together hold every element once.
+     * NULL: the even share of all buffers (ckpt_share_even). */
     const struct ckpt_share *share;
-    /* What this rank has in its buffers at all, and wants of a stored state. NULL: everything. */
+    /* The elements that this rank's buffers have, and that it wants of a stored state. NULL:
+     * all. */
     const struct ckpt_share *held;
 };
 
@@ -151,13 +154,14 @@ struct ckpt_parent {
     uint64_t step, generation; /* generation 0: none, it stands for itself */
 };
 
-/* Of a report: of each run of the share pieces, branches and pieces again; an end per buffer. */
+/* Most runs of a report: pieces, branches and pieces again for each run of the share, and an end
+ * per buffer. */
 #define CKPT_REPORT_RUNS_MAX (3 * CKPT_RUNS_MAX + CKPT_BUFFERS_MAX)
 /* Hashes of a report. With its runs, each below 40 bytes besides, it has to fit a message. */
 #define CKPT_REPORT_HASHES_MAX                                                                     \
     ((LIMIT_REPORT_BYTES - CKPT_REPORT_RUNS_MAX * 40 - 1024) / sizeof(struct ckpt_hash))
 
-/* What a rank says of its shard file. ckpt_report_release frees it. */
+/* A rank's report of its shard file. ckpt_report_release frees it. */
 struct ckpt_report {
     uint64_t step, generation;
     struct ckpt_parent parent;
@@ -185,7 +189,7 @@ enum ckpt_level {
 
 struct ckpt_reader;
 
-/* Of one file; all may be 0. */
+/* Options of one file; all may be 0. */
 struct ckpt_write_options {
     struct ckpt_reader *base; /* committed, of the same buffers: write differences to it; or NULL */
     void (*progress)(void *arg, uint64_t done); /* per chunk stored; may be NULL */
@@ -195,15 +199,15 @@ struct ckpt_write_options {
 #define CKPT_THREADS_MAX 64
 
 /*
- * What writing needs, made once and used for one file after the other: encoder threads, a ring of
- * chunks between them and the caller, who appends them in order, and a block that is written when
- * it is full. The file's bytes don't depend on the number of threads.
+ * A writer of shard files, made once and used for one file after the other. It has encoder threads,
+ * a block that is written when it is full, and a ring of chunks between the threads and the caller,
+ * which appends them in order. The file's bytes don't depend on the number of threads.
  *
- * Thread: one at a time. Its threads inherit the priority of the one that makes it.
+ * Thread: one at a time. Its threads inherit the priority of the thread that makes it.
  */
 struct ckpt_writer;
-/* threads: that encode beside the caller's; 0: the caller encodes. ST_INVALID: no such level, too
- * many threads. */
+/* threads: encoder threads beside the caller's; 0: the caller encodes. ST_INVALID: no such level,
+ * too many threads. */
 MUST_CHECK enum status ckpt_writer_new(enum ckpt_level level, uint32_t threads,
                                        struct ckpt_writer **out);
 void ckpt_writer_free(struct ckpt_writer *writer);
@@ -213,8 +217,8 @@ struct ckpt_writer_use {
     uint64_t base_bytes;  /* of buffers of a base, of all ranks, which it reads; 0: without one */
     bool object;          /* to and from an object store */
 };
-/* Host memory that it takes at most, with tables, with what it reads of a base, and with what is on
- * its way to or from an object store. */
+/* Returns the most host memory that a writer takes. It includes tables, the data read of a base,
+ * and the data on its way to or from an object store. */
 size_t ckpt_writer_bytes(const struct ckpt_writer_use *use);
 
 /*
@@ -233,7 +237,7 @@ MUST_CHECK enum status ckpt_writer_write(struct ckpt_writer *writer, const struc
                                          const struct ckpt_write_options *options,
                                          struct ckpt_report *out);
 
-/* The same with a writer of its own, of level default and without threads. */
+/* Like ckpt_writer_write, with a new writer of level default and without threads. */
 MUST_CHECK enum status ckpt_shard_write(const struct io *io, const char *dir,
                                         const struct ckpt_state *state, uint32_t rank,
                                         uint32_t size, const struct ckpt_write_options *options,
@@ -253,7 +257,7 @@ MUST_CHECK enum status ckpt_folder_create(const struct io *io, const char *dir);
  * another fsync would prove nothing. */
 MUST_CHECK enum status ckpt_commit_check(const struct io *io, const char *dir,
                                          const struct ckpt_report *reports, uint32_t count);
-/* The manifest's bytes, appended to out; the same reports, in order of rank, and wall_time give the
+/* Appends the manifest's bytes to out. The same reports, in order of rank, and wall_time give the
  * same bytes. wall_time is copied into created_at. out_digest is the digest of the state.
  * ST_INVALID: the reports contradict each other, or their pieces don't cover every buffer exactly.
  */
@@ -300,15 +304,15 @@ struct ckpt_manifest {
     uint32_t file_count;
 };
 void ckpt_manifest_release(struct ckpt_manifest *manifest);
-/* ST_NOT_FOUND: there is none. ST_CORRUPT: *what says what is wrong with it. ST_VERSION: another
- * version wrote it; *what names both. what: or NULL. */
+/* Reads and checks the manifest in dir. ST_NOT_FOUND: there is none. ST_CORRUPT: *what says what is
+ * wrong with it. ST_VERSION: another version wrote it; *what names both. what: or NULL. */
 MUST_CHECK enum status ckpt_manifest_read(const struct io *io, const char *dir,
                                           struct ckpt_manifest *out, struct reason *what);
-/* The same of a manifest's bytes; what isn't NULL. */
+/* Like ckpt_manifest_read, from a manifest's bytes; `what` must not be NULL. */
 MUST_CHECK enum status ckpt_manifest_parse(const char *bytes, size_t size,
                                            struct ckpt_manifest *out, struct reason *what);
-/* Before another machine's checkpoint is read that is known to be there: waits until its manifest
- * is seen here, too (io_find). What it waits for in vain the next call tells. */
+/* Waits until the manifest of a checkpoint of another machine, which is known to exist, is visible
+ * here (io_find). If it waits in vain, the next call on the checkpoint fails. */
 void ckpt_await(const struct io *io, const char *dir);
 
 struct ckpt_entry {
@@ -318,8 +322,8 @@ struct ckpt_entry {
     uint32_t retry;
     bool committed; /* has a readable manifest of this job, step and generation; not bad-… */
     bool damaged;   /* has a manifest that isn't one */
-    /* Of reading the manifest: ST_OK; damage; ST_NOT_FOUND: there is none; others: it couldn't be
-     * read now. */
+    /* Outcome of reading the manifest: ST_OK; damage; ST_NOT_FOUND: there is none; others: it
+     * couldn't be read now. */
     enum status manifest;
     bool quarantined; /* bad-… */
     uint64_t bytes;
@@ -335,20 +339,20 @@ MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const c
 
 struct ckpt_read_options {
     uint32_t threads; /* that decode beside the caller's */
-    /* Of ckpt_read_state only: what is wanted; chunks of which it has nothing aren't read. NULL:
+    /* The wanted elements, for ckpt_read_state only; chunks without any of them aren't read. NULL:
      * everything. */
     const struct ckpt_share *held;
-    /* Per chunk, by the thread that has read it, never two at once; may be NULL. */
+    /* Called for each chunk by the thread that has read it, never by two at once; may be NULL. */
     void (*progress)(void *arg, uint64_t done);
     void *progress_arg;
-    /* Of verifying only, per stretch of a file that was read and checked, by the thread that did,
-     * which may sleep in it: how many bytes that were. false: no more is read, the call is
-     * ST_CLOSED. May be NULL. */
+    /* Called while verifying, for each stretch of a file that was read and checked, with its bytes,
+     * by the thread that did. It may sleep. false: no more is read, and the call returns ST_CLOSED.
+     * May be NULL. */
     bool (*pace)(void *arg, uint64_t bytes);
     void *pace_arg;
 };
 
-/* One line per finding, with file and place. */
+/* Gets one line per finding, with file and place. */
 typedef void (*ckpt_finding_fn)(void *arg, const char *line);
 /*
  * Reads every byte: hashes of files, frames, chunks, zero gaps, entry table, digest. Changes
@@ -360,15 +364,15 @@ typedef void (*ckpt_finding_fn)(void *arg, const char *line);
 MUST_CHECK enum status ckpt_verify(const struct io *io, const char *dir,
                                    const struct ckpt_read_options *options, ckpt_finding_fn fn,
                                    void *arg);
-/* The same of one file, the one of that number in the manifest, with the chunks that it is read
- * through; of all other files only the tables are read. All files read so are all bytes read; only
- * the digest of the whole state is then not compared. ST_INVALID: there is no such file */
+/* Like ckpt_verify for one file, by its number in the manifest, with the chunks of parents that it
+ * needs; of all other files only the tables are read. Calls for all files together read all bytes;
+ * only the digest of the whole state isn't compared. ST_INVALID: there is no such file */
 MUST_CHECK enum status ckpt_verify_file(const struct io *io, const char *dir, uint32_t file,
                                         const struct ckpt_read_options *options, ckpt_finding_fn fn,
                                         void *arg);
-/* The digest, computed from the stored bytes (not copied from the manifest). */
+/* Computes the digest from the stored bytes (not copied from the manifest). */
 MUST_CHECK enum status ckpt_digest(const struct io *io, const char *dir, struct ckpt_hash *out);
-/* The digest of a state in memory. ST_INVALID: not all of it is there */
+/* Computes the digest of a state in memory. ST_INVALID: not all of it is there */
 MUST_CHECK enum status ckpt_state_digest(const struct ckpt_state *state, struct ckpt_hash *out);
 
 /* Reads the tables of all shard files, and checks headers, footers and sizes against the manifest.
@@ -384,8 +388,9 @@ uint32_t ckpt_reader_tensors(const struct ckpt_reader *reader, const struct ckpt
 /* Blob number i: its name (borrowed) and size. false: there are fewer. */
 bool ckpt_reader_blob(const struct ckpt_reader *reader, uint32_t i, const char **out_name,
                       uint64_t *out_size);
-/* Elements [first, first + count) of a buffer, every chunk checked by its hashes. ST_NOT_FOUND: no
- * such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT. options: or NULL */
+/* Reads elements [first, first + count) of a buffer; every chunk is checked by its hashes.
+ * ST_NOT_FOUND: no such buffer; ST_INVALID: no such elements; ST_CORRUPT, ST_IO, ST_TIMED_OUT.
+ * options: or NULL */
 MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *buffer,
                                         uint64_t first, uint64_t count, void *out,
                                         const struct ckpt_read_options *options);
@@ -407,11 +412,11 @@ MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *
  */
 MUST_CHECK enum status ckpt_read_state(struct ckpt_reader *reader, void *const *out,
                                        const struct ckpt_read_options *options);
-/* 1 + the file in which the chunk lies that read damaged last: for ckpt_verify_file, which finds it
- * there also where the bad bytes are those of a checkpoint that it is a difference to. 0: none did;
- * what is wrong is no chunk, as with a digest that differs. */
+/* Returns 1 + the number of the file with the chunk that a read found damaged last, for
+ * ckpt_verify_file. That finds the damage also where the bad bytes are those of a parent. 0: no
+ * chunk was damaged; an error like a digest that differs belongs to no chunk. */
 uint32_t ckpt_reader_damaged(const struct ckpt_reader *reader);
-/* Owned by the caller, NUL-terminated. */
+/* Reads a blob. *out: owned by the caller, NUL-terminated. */
 MUST_CHECK enum status ckpt_read_blob(struct ckpt_reader *reader, const char *name, char **out,
                                       size_t *out_size);
 
@@ -430,7 +435,7 @@ void ckpt_share_chunks(uint64_t chunks, uint32_t rank, uint32_t size, uint64_t *
 
 /* ---- shares ---- */
 
-/* Whether it is what struct ckpt_share says, of the state's buffers: else ST_INVALID. */
+/* Checks that the share is as struct ckpt_share says, for the state's buffers: else ST_INVALID. */
 MUST_CHECK enum status ckpt_share_check(const struct ckpt_state *state,
                                         const struct ckpt_share *share);
 /* Adds a run, of which nothing is in the share yet; neighbours become one. No elements: nothing.
@@ -438,28 +443,29 @@ MUST_CHECK enum status ckpt_share_check(const struct ckpt_state *state,
  *         ST_FULL     CKPT_RUNS_MAX */
 MUST_CHECK enum status ckpt_share_add(const struct ckpt_state *state, uint32_t buffer,
                                       uint64_t first, uint64_t count, struct ckpt_share *share);
-/* Adds what rank, one of size, has of the buffers whose bits are set (bit i: buffer i): their
- * chunks, one buffer after the other, are one list that is dealt out evenly. Errors: as
+/* Adds the even share of rank, one of size, in the buffers whose bits are set (bit i: buffer i):
+ * their chunks, one buffer after the other, are one list that is dealt out evenly. Errors: as
  * ckpt_share_add */
 #define CKPT_ALL_BUFFERS UINT32_MAX
 MUST_CHECK enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers,
                                        uint32_t rank, uint32_t size, struct ckpt_share *share);
-/* What rank writes of a state: its share, else the even one.
+/* Returns the share that rank writes of a state: state->share, else the even one.
  * Errors: ST_INVALID  it isn't sound, or some of it isn't held
  *         ST_FULL     a report of its hashes wouldn't fit a message */
 MUST_CHECK enum status ckpt_share_of(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                                      struct ckpt_share *out);
-/* What this rank has of a state: what is held, else all. ST_INVALID: it isn't sound */
+/* Returns the share that this rank has of a state: state->held, else all. ST_INVALID: it isn't
+ * sound */
 MUST_CHECK enum status ckpt_share_held(const struct ckpt_state *state, struct ckpt_share *out);
 uint64_t ckpt_share_bytes(const struct ckpt_state *state, const struct ckpt_share *share);
-/* The first run that ends behind that element of a buffer, or is of a later one; share->count:
- * there is none. With element 0: the buffer's first run. */
+/* Returns the first run that ends behind that element of a buffer, or is of a later buffer;
+ * share->count: there is none. With element 0: the buffer's first run. */
 uint32_t ckpt_share_find(const struct ckpt_share *share, uint32_t buffer, uint64_t element);
-/* What the share has of elements [first, first + count) of a buffer: the first stretch of them;
- * false: nothing. */
+/* Returns the first stretch of elements [first, first + count) of a buffer that the share has;
+ * false: it has none of them. */
 bool ckpt_share_part(const struct ckpt_share *share, uint32_t buffer, uint64_t first,
                      uint64_t count, uint64_t *out_first, uint64_t *out_count);
-/* Where a run of the share begins in the data of its buffer, in elements; its pieces' hashes begin
- * at that piece. */
+/* Returns the index of a run's first element in the data of its buffer; the hashes of its pieces
+ * begin at that element's piece. */
 uint64_t ckpt_share_offset(const struct ckpt_state *state, const struct ckpt_share *share,
                            uint32_t run);

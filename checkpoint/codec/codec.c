@@ -128,7 +128,7 @@ static size_t sample_entropy(struct ckpt_codec *codec, const struct change *chan
     return taken;
 }
 
-/* What is known before the words are split. */
+/* Decisions that are made before the words are split. */
 struct choice {
     struct change change;
     size_t terms_size;

@@ -106,7 +106,7 @@ size_t huffman_frame(struct huffman *huffman, const uint8_t *bytes, size_t count
 {
     if (count < COUNT_MIN || count > UINT32_MAX || room < FRAME_HEAD)
         return 0;
-    /* One segment, four bytes of content size; no checksum, no dictionary. */
+    /* The frame's head: one segment, four bytes of content size; no checksum, no dictionary. */
     const uint8_t head[5] = { 0x28, 0xb5, 0x2f, 0xfd, 0xa0 };
     const uint32_t size = (uint32_t)count;
     memcpy(out, head, sizeof(head));

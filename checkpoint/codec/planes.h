@@ -26,7 +26,7 @@
 #define HUFFMAN_SPAN         128u
 #define HUFFMAN_LENGTH_SHIFT 12
 #define HUFFMAN_BLOCK        32768u /* bytes that are coded at once, at most */
-/* Of one of the four streams of a block. */
+/* Room for one of the four streams of a block. */
 #define HUFFMAN_STREAM_ROOM ((size_t)HUFFMAN_BLOCK / 4 * 11 / 8 + 64)
 
 struct huffman_code {

@@ -24,7 +24,7 @@ const struct plane_loops *ckpt_loops_avx2(void);
 const struct plane_loops *ckpt_loops_avx512bw(void);   /* F, BW, DQ, VL */
 const struct plane_loops *ckpt_loops_avx512vbmi(void); /* likewise, VBMI, VBMI2 */
 
-/* Of AVX2's table; that of avx512bw has them, too. As in struct plane_loops. */
+/* Loops of AVX2's table that avx512bw's table has as well, as in struct plane_loops. */
 void ckpt_pack7_avx2(const uint8_t *plane, size_t count, uint8_t *out);
 void ckpt_unpack7_avx2(const uint8_t *packed, size_t count, uint8_t *out);
 size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_t *codes,
@@ -32,7 +32,8 @@ size_t ckpt_nibbles_avx2(const uint8_t *bytes, size_t count, uint8_t top, uint8_
 bool ckpt_unnibbles_avx2(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
                          size_t count, uint8_t top, uint8_t *bytes);
 
-/* Of AVX-512's tables, in a file of their own. The first needs VBMI2: one of the tables has it. */
+/* Loops of AVX-512's tables, in a file of their own. ckpt_count_avx512 needs VBMI2, so only one
+ * table has it. */
 void ckpt_count_avx512(const uint8_t *bytes, size_t count, uint32_t seen[256]);
 void ckpt_put_codes_avx512(const struct huffman_code *code, const uint8_t *bytes, size_t count,
                            uint8_t *out, size_t size[4]);

@@ -18,11 +18,11 @@
 
 #define INCOMPRESSIBLE 7.85f /* bits a byte; the estimate for random bytes is 7.955 */
 
-/* Where the runs of a sample lie: run r begins at word r * stride of the chunk. */
+/* Positions of the runs of a sample: run r begins at word r * stride of the chunk. */
 struct probe_places {
     size_t runs, run, stride;
 };
-/* For at most that many words of a chunk of count words. */
+/* Returns the positions for at most `words` words of a chunk of count words. */
 struct probe_places probe_places(size_t count, size_t words);
 
 struct probe_weights {
@@ -33,7 +33,8 @@ void probe_weights(struct probe_weights *out);
 /* Estimated bits a byte of every plane of the words. width: planes, 4 at most. */
 void probe_entropy(const struct probe_weights *weights, const uint32_t *words, size_t count,
                    size_t width, float entropy[4]);
-/* Bits a word, of planes that are stored raw when that is about as small. */
+/* Estimated bits a word; planes count as raw where they are stored raw because that is about as
+ * small. */
 float probe_bits(const float entropy[4], size_t width);
 
 /* Whether the lowest bit of a word is set. */

@@ -130,7 +130,7 @@ static void mean_columns(struct table_maker *maker, size_t count, uint32_t colum
     }
 }
 
-/* Where a row begins: what is left of the words without their columns' means changes most there. */
+/* Finds where a row begins: there the words without their columns' means change most. */
 static uint32_t find_phase(struct table_maker *maker, const word32 *words, size_t count,
                            uint32_t columns)
 {

@@ -39,7 +39,7 @@ MUST_CHECK enum status ckpt_scalars_record(const struct ckpt_scalars *scalars, s
 /* The record's hash. Errors: likewise */
 MUST_CHECK enum status ckpt_scalars_hash(const struct ckpt_scalars *scalars, struct ckpt_hash *out);
 
-/* Of count hashes of pieces. */
+/* Returns the hash of a branch of count pieces. */
 struct ckpt_hash ckpt_branch_of(const struct ckpt_hash *pieces, uint64_t count);
 uint64_t ckpt_branches(uint64_t pieces);
 
@@ -63,7 +63,7 @@ void ckpt_digester_end(struct ckpt_digester *digest);
 struct ckpt_hash ckpt_digester_finish(struct ckpt_digester *digest,
                                       const struct ckpt_hash *scalars);
 
-/* The same of the hashes of all pieces, buffer after buffer, pieces[b] of each. They are
- * overwritten; there is room for one more. */
+/* Computes the digest from the hashes of all pieces, buffer after buffer, pieces[b] of each. The
+ * list is overwritten; it needs room for one more hash. */
 struct ckpt_hash ckpt_digest_of(struct ckpt_hash *list, const uint64_t *pieces, uint32_t buffers,
                                 const struct ckpt_hash *scalars);

@@ -58,7 +58,7 @@ static int compare_runs(const void *a, const void *b)
     return x->count != 0 && y->count == 0 ? -1 : x->count == 0 && y->count != 0;
 }
 
-/* Of pieces, or of branches where one begins. */
+/* True if the run has hashes of pieces, or of branches and begins at one. */
 static bool run_is_good(const struct ckpt_piece_run *run)
 {
     if (run->count == 0)

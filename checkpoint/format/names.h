@@ -72,7 +72,7 @@ MUST_CHECK enum status ckpt_basename(const char *dir, char out[LIMIT_PATH]);
  * folder has. */
 MUST_CHECK enum status ckpt_folder_name(uint64_t step, uint64_t generation, uint32_t retry,
                                         char out[LIMIT_NAME]);
-/* What a folder's name says; false: it is none of ours. */
+/* The parts of a folder's name; false: it is none of ours. */
 struct ckpt_folder_name {
     uint64_t step, generation;
     uint32_t retry;      /* 0: the first try */

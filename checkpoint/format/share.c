@@ -72,7 +72,7 @@ static bool run_is_sound(const struct ckpt_state *state, const struct ckpt_run *
            run->first % chunk == 0 && (run->count % chunk == 0 || end_of(run) == buffer->count);
 }
 
-/* Of a later buffer than `before`, or with something between them. */
+/* True if the run is of a later buffer than `before`, or elements lie between the two. */
 static bool is_behind(const struct ckpt_run *run, const struct ckpt_run *before)
 {
     return run->buffer != before->buffer ? run->buffer > before->buffer
@@ -185,7 +185,8 @@ enum status ckpt_share_even(const struct ckpt_state *state, uint32_t buffers, ui
     return st;
 }
 
-/* What a report says of a run: whole branches, and pieces before and after them. */
+/* Counts the hashes that a report has of a run: whole branches, and pieces before and after
+ * them. */
 static uint64_t hashes_of(const struct ckpt_run *run)
 {
     const uint64_t piece = run->first / PIECE_ELEMENTS, pieces = ckpt_pieces(run->count);

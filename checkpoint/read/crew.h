@@ -25,7 +25,7 @@ typedef void (*ckpt_crew_fn)(void *arg, uint32_t number);
  */
 void ckpt_crew_run(uint32_t threads, ckpt_crew_fn fn, void *arg);
 
-/* One task more is done: says so to the options' progress, if there is one. lock: of *done, and
- * around the call, so that there are never two at once. */
+/* Counts one more finished task, and calls the options' progress, if there is one. lock: protects
+ * *done, and is held during the call, so that there are never two calls at once. */
 void ckpt_crew_progress(const struct ckpt_read_options *options, pthread_mutex_t *lock,
                         uint64_t *done);

@@ -13,7 +13,7 @@
 #define AHEAD_MAX  (UINT64_C(64) << 20) /* bytes of a file that are announced */
 #define AHEAD_LEFT (UINT64_C(32) << 20) /* with less than that, more of them are */
 
-/* One checkpoint of the chain: the file of it that is open, and what was read of it last. */
+/* A checkpoint of the chain: its open file, and the chunk that was read of it last. */
 struct chain_level {
     const struct ckpt_reader *reader;
     uint32_t file; /* whose descriptor is open, or NO_FILE */
@@ -121,7 +121,7 @@ void ckpt_cursor_expect(struct ckpt_cursor *cursor, const struct ckpt_upcoming *
         cursor->levels[i].expected = 0;
 }
 
-/* Where the level has the chunk of that number; NULL: it hasn't. */
+/* Returns the place of that chunk in the level; NULL: the level doesn't have it. */
 static const struct ckpt_place *upcoming_at(const struct ckpt_cursor *cursor,
                                             const struct chain_level *level, size_t number)
 {

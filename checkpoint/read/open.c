@@ -22,7 +22,8 @@
 #include "checkpoint/read/cursor.h"
 #include "common/check.h"
 
-/* What the reader says of the state, from the first file's tables: all files have the same. */
+/* Fills in the reader's description of the state from the first file's tables: all files have the
+ * same. */
 static void describe_state(struct ckpt_reader *reader)
 {
     const struct ckpt_footer *footer = &reader->set.shards[0].footer;
@@ -122,7 +123,7 @@ void ckpt_close(struct ckpt_reader *reader)
 
 /* ---- the parent ---- */
 
-/* What is wrong with a parent is reported as what is wrong with the child, with its folder. */
+/* Reports findings of a parent as findings of the child, with the parent's folder. */
 struct parent_findings {
     struct ckpt_findings *of_child;
     const char *folder; /* of the parent */

@@ -106,7 +106,7 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
     return ST_OK;
 }
 
-/* Where chunk task number `number` lies: of struct ckpt_upcoming. */
+/* Callback of struct ckpt_upcoming: the place of chunk task number `number`. */
 static const struct ckpt_place *task_place(const void *arg, size_t number)
 {
     const struct reading *reading = arg;

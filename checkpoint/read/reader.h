@@ -36,6 +36,6 @@ struct ckpt_reader {
 MUST_CHECK enum status ckpt_reader_compare(struct ckpt_reader *reader,
                                            const struct ckpt_hash *digest);
 
-/* Where a chunk of a buffer lies: buffer and index are in range. */
+/* Returns the place of a chunk of a buffer; buffer and index must be in range. */
 const struct ckpt_place *ckpt_reader_place(const struct ckpt_reader *reader, uint32_t buffer,
                                            uint64_t index);

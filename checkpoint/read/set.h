@@ -7,7 +7,7 @@
 
 #include "checkpoint/read/shard.h"
 
-/* Where a chunk lies. */
+/* Place of a chunk in the files of a checkpoint. */
 struct ckpt_place {
     struct disk_reference reference; /* buffer: a blob's number is that in its file */
     uint32_t file;

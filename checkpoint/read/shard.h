@@ -26,9 +26,9 @@ MUST_CHECK enum status ckpt_shard_open(const struct io *io, const char *dir,
                                        int64_t until_ms, struct ckpt_findings *findings,
                                        struct ckpt_shard *out);
 
-/* What the chunk of a reference must hold. */
+/* Returns what the chunk of a reference must hold. */
 struct ckpt_chunk_place ckpt_shard_place(const struct ckpt_footer *footer,
                                          const struct disk_reference *reference);
-/* "chunk 3 of momentum" */
+/* Writes a description, like "chunk 3 of momentum". */
 void ckpt_shard_describe(const struct ckpt_footer *footer, const struct disk_reference *reference,
                          char out[256]);

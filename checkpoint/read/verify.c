@@ -220,7 +220,7 @@ static void keep_finding(struct verifier *v, size_t part, enum status st, const 
     (void)snprintf(it->what, sizeof(it->what), "%s", what);
 }
 
-/* What the cursor has found in the part. Under the lock, as the above. */
+/* Keeps the damage that the cursor found in the part. Under the lock, like keep_finding. */
 static void keep_damage(struct verifier *v, size_t part, enum status st,
                         const struct ckpt_cursor *cursor)
 {
@@ -307,7 +307,7 @@ static void decode_part(struct verifier *v, size_t number, struct ckpt_cursor *c
     (void)pthread_mutex_unlock(&v->lock);
 }
 
-/* Where a part lies: of struct ckpt_upcoming. */
+/* Callback of struct ckpt_upcoming: the place of a part. */
 static const struct ckpt_place *part_place(const void *arg, size_t number)
 {
     const struct verifier *v = arg;
@@ -315,7 +315,7 @@ static const struct ckpt_place *part_place(const void *arg, size_t number)
     return place->reference.size > 0 ? place : NULL;
 }
 
-/* Tells whoever called what was read. False: all stop. */
+/* Tells the caller's options that bytes were read. False: all threads stop. */
 static bool keep_pace(struct verifier *v, uint64_t bytes)
 {
     if (v->options == NULL || v->options->pace == NULL ||

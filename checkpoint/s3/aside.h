@@ -17,7 +17,7 @@
 
 #include "checkpoint/s3/url.h"
 
-/* What a path's last two parts mean. */
+/* Meaning of a path's last two parts. */
 enum s3_meaning {
     S3_PLAIN,         /* an object, or any folder */
     S3_STEP,          /* a checkpoint's folder X */

@@ -42,7 +42,7 @@ struct s3_client {
     struct reason why;   /* it came to nothing */
 };
 
-/* What to do about an answer. */
+/* The action that an answer asks for. */
 enum verdict { VERDICT_DONE, VERDICT_AGAIN, VERDICT_RENEW, VERDICT_OVER };
 
 struct judgement {
@@ -323,7 +323,7 @@ static struct judgement judge_answer(const struct s3_call *call, struct s3_http_
 
 /* ---- credentials ---- */
 
-/* What files and roles say now, without the mutex: it may take a while. */
+/* Reads the credentials of files and roles, without the mutex, since that may take a while. */
 static enum status read_credentials(struct s3_client *client, struct s3_credentials *out,
                                     struct reason *why)
 {
@@ -339,8 +339,8 @@ static bool is_same(const struct s3_credentials *a, const struct s3_credentials 
            strcmp(a->token, b->token) == 0;
 }
 
-/* Reads them anew, for all who want that; under the mutex, which is given up meanwhile. The old
- * ones stay if nobody says anything. */
+/* Reads the credentials anew, for all callers that want that; under the mutex, which is given up
+ * meanwhile. The old ones stay if no source answers. */
 static enum status renew_credentials(struct s3_client *client)
 {
     struct s3_credentials *next = calloc(1, sizeof(*next));
@@ -362,7 +362,7 @@ static enum status renew_credentials(struct s3_client *client)
     return st;
 }
 
-/* Until somebody's renewal has ended; under the mutex. */
+/* Waits until another thread's renewal has ended; under the mutex. */
 static enum status wait_for_renewal(struct s3_client *client)
 {
     const uint64_t renewals = client->renewals;
@@ -377,9 +377,10 @@ static enum status wait_for_renewal(struct s3_client *client)
 }
 
 /*
- * Those to use now, renewed if they are about to expire. refused: the store doesn't take these; it
- * gets others, or ST_NOT_FOUND. NULL: nothing was refused. One thread renews; whoever has some that
- * are good goes on meanwhile, the others wait. why: of an error
+ * Returns the credentials to use now, renewed if they are about to expire. refused: credentials
+ * that the store doesn't take; the caller gets others, or ST_NOT_FOUND. NULL: nothing was refused.
+ * One thread renews; threads whose credentials are good go on meanwhile, the others wait. why: of
+ * an error
  */
 static enum status current_credentials(struct s3_client *client,
                                        const struct s3_credentials *refused,

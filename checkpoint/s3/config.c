@@ -12,7 +12,7 @@
 
 /* ---- ini files ---- */
 
-/* What is wanted of a profile: each value at most once, the first file that has it wins. */
+/* Settings that are wanted of a profile: each at most once, the first file that has it wins. */
 struct wanted_settings {
     const char *section[2]; /* names that the profile goes by in this file */
     struct s3_credentials *credentials;
@@ -83,7 +83,7 @@ static void take_service(struct wanted_settings *wanted, const char *name, const
     }
 }
 
-/* One line, changed in place; *ours: whether the section that it is in is the profile's. */
+/* Takes one line, changing it in place; *ours: whether its section is the profile's. */
 static void take_line(struct wanted_settings *wanted, char *line, bool *ours)
 {
     bool nested = line[0] == ' ' || line[0] == '\t'; /* belongs to the value above it */

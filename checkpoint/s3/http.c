@@ -28,7 +28,7 @@ struct s3_http {
     size_t idle_count;
 };
 
-/* One request on its way. */
+/* A request under way. */
 struct transfer {
     struct s3_http *http;
     const struct s3_http_request *request;

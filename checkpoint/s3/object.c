@@ -126,7 +126,7 @@ struct list_page {
     uint64_t size;
 };
 
-/* What a list says of a file's size. */
+/* Parses the size of a file in a list. */
 static uint64_t size_of(const char *text)
 {
     char *end = NULL;

@@ -18,7 +18,7 @@
 
 #define POOL_THREADS 8
 
-/* One open file: exactly one of the two is not NULL. */
+/* An open file: exactly one of the two is not NULL. */
 struct open_file {
     struct s3_upload *upload;
     struct s3_download *download;
@@ -316,7 +316,7 @@ static enum status s3_stat(void *self, const char *name, struct io_stat *out)
     return st;
 }
 
-/* What a list calls, of its names or of its files. */
+/* Receiver of a list: of its names or of its files. */
 struct taker {
     io_name_fn name;
     io_size_fn size;
@@ -362,7 +362,8 @@ static enum status s3_list_sizes(void *self, const char *name, io_size_fn fn, vo
     return list_folder(self, name, take_size, &to);
 }
 
-/* Of a folder of an earlier generation: its workers are dead, or not listened to any more. */
+/* True if the key is in a folder of an earlier generation, whose workers are dead or no longer
+ * listened to. */
 static bool is_left_over(void *arg, const char *key)
 {
     const uint64_t *generation = arg;

@@ -45,5 +45,5 @@ void s3_close(struct s3 *s3);
 /* No call may be in progress. */
 void s3_free(struct s3 *s3);
 const struct io *s3_io(struct s3 *s3);
-/* As s3_client_ready. */
+/* Like s3_client_ready. */
 MUST_CHECK enum status s3_ready(struct s3 *s3);

@@ -15,7 +15,7 @@
  */
 bool s3_is_stranger(const char *method, const struct s3_http_answer *answer,
                     const struct s3_error *error);
-/* What it is: ": 'Please log in'", with where it leads to. */
+/* Describes the answer: ": 'Please log in'", with the address that it leads to. */
 void s3_stranger_say(const struct s3_http_answer *answer, char out[S3_STRANGER_TEXT]);
-/* What can be done about it: "; ...". */
+/* Returns advice to the user: "; ...". */
 const char *s3_stranger_hint(const char *endpoint, const struct s3_http_answer *answer);

@@ -27,18 +27,18 @@ struct s3_upload_options {
     uint32_t parts_max; /* 1 to S3_PARTS_IN_FLIGHT_MAX */
 };
 
-/* Of a part of a file that gets no longer than file_bytes; part_bytes: at least. */
+/* Returns the size of a part of a file of at most file_bytes; not less than part_bytes. */
 size_t s3_upload_part_bytes(size_t part_bytes, uint64_t file_bytes);
 
 MUST_CHECK enum status s3_upload_new(const struct s3_upload_options *options,
                                      const struct s3_place *place, struct s3_upload **out);
-/* It gets no longer than size: before the first write. */
+/* Announces before the first write that the file gets no longer than size. */
 void s3_upload_expect(struct s3_upload *upload, uint64_t size);
 /* Copies; waits while all buffers are on their way. An error stays. */
 MUST_CHECK enum status s3_upload_write(struct s3_upload *upload, const void *data, size_t size);
 uint64_t s3_upload_size(const struct s3_upload *upload);
-/* The object is there, whole. Durable: on ST_OK. ST_EXISTS: its key is taken. ST_AGAIN: the store
- * wants all of it sent anew. Nothing can be written afterwards. */
+/* Completes the object. Durable: on ST_OK. ST_EXISTS: its key is taken. ST_AGAIN: the store wants
+ * all of it sent anew. Nothing can be written afterwards. */
 MUST_CHECK enum status s3_upload_finish(struct s3_upload *upload);
-/* Unfinished: what was sent is given up. */
+/* Frees the upload; an unfinished one is given up. */
 void s3_upload_free(struct s3_upload *upload);

@@ -10,7 +10,7 @@
 #define S3_KEY_MAX    1025 /* 1024 bytes */
 #define S3_URL_MAX    (512 + 3 * S3_KEY_MAX + 8192)
 
-/* Where a path "s3://bucket/key" points. */
+/* Bucket and key of a path "s3://bucket/key". */
 struct s3_place {
     char bucket[S3_BUCKET_MAX];
     char key[S3_KEY_MAX]; /* without a slash at either end; "" for the bucket */

@@ -101,7 +101,7 @@ enum status s3_xml_walk(const char *bytes, size_t size, s3_xml_fn fn, void *arg)
     return good ? ST_OK : ST_IO;
 }
 
-/* One line of what may be shown to people. */
+/* Copies one line of text that may be shown to people. */
 static void copy_line(char *out, size_t capacity, const char *text)
 {
     size_t at = 0;

@@ -22,7 +22,7 @@ typedef bool (*s3_xml_fn)(void *arg, const char *path, const char *text);
 /* ST_IO: this is no such XML, or it passes a bound. */
 MUST_CHECK enum status s3_xml_walk(const char *bytes, size_t size, s3_xml_fn fn, void *arg);
 
-/* What <Error> says; all "" when bytes are something else. */
+/* Contents of <Error>; all "" if the bytes are something else. */
 struct s3_error {
     char code[64];
     char message[256];

@@ -117,7 +117,7 @@ static enum status measure_folder(const struct io *io, struct ckpt_entry *entry)
     return st;
 }
 
-/* What the manifest says, if it is there, whole and of this folder. */
+/* Fills in the entry from the manifest, if there is one that is whole and of this folder. */
 static enum status fill_entry(const struct io *io, const char *job, struct ckpt_entry *entry)
 {
     struct io_stat info;

@@ -110,7 +110,7 @@ static enum status unlink_names(const struct io *io, const char *dir, struct nam
     return st;
 }
 
-/* What is left in a folder that was emptied. */
+/* Files left in a folder that was emptied. */
 struct rest {
     bool foreign; /* other files than ours */
     bool held;    /* those that are still open: to be waited for */

@@ -43,7 +43,7 @@ enum status ckpt_each(uint32_t count, ckpt_each_fn fn, void *arg)
     for (uint32_t i = 0; i < CKPT_AT_ONCE; i++)
         each.failed[i] = NO_ITEM;
     ckpt_crew_run(threads > 0 ? threads - 1 : 0, take_items, &each);
-    /* What failed elsewhere is made again here; if it works now, so is all that was left for it. */
+    /* Items that failed in other threads are done again here. If they work now, so is the rest. */
     for (uint32_t i = 1; i < CKPT_AT_ONCE && each.st == ST_OK; i++) {
         if (each.failed[i] != NO_ITEM)
             each.st = fn(arg, each.failed[i]);

@@ -202,7 +202,7 @@ static enum status store_unlink_many(void *self, const char *dir, const char *co
                        : st;
 }
 
-/* Of folders; a bucket has no end. */
+/* Returns the free space of a folder; a bucket has no bound. */
 static enum status store_space(void *self, const char *path, uint64_t *out_bytes)
 {
     (void)self;

@@ -13,7 +13,7 @@
 #define BATCH_COUNTER ".num_batches_tracked"
 #define TEXT_BYTES    64
 
-/* One tensor of the file. */
+/* A tensor of the file. */
 struct export_item {
     const struct ckpt_tensor *tensor; /* NULL: a batch counter */
     struct weights_name name;
@@ -58,7 +58,7 @@ static enum safetensors_dtype file_dtype(enum ckpt_dtype dtype)
     return SAFETENSORS_U8;
 }
 
-/* What a buffer's values become. */
+/* Returns the dtype that a buffer's values are written in. */
 static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stored)
 {
     return e->options->dtype != 0 && floats_known(stored) ? e->options->dtype : stored;

@@ -14,7 +14,7 @@
 #define HEAD          "lm_head.weight"
 #define TOKEN_TABLE   "transformer.wte.weight"
 
-/* Where a tensor of the model comes from. */
+/* Source of a tensor of the model. */
 struct source {
     const struct safetensors_tensor *from; /* NULL: kept as it is */
     bool transposed;
@@ -56,7 +56,8 @@ static bool all_go_on_with(const struct safetensors_tensor *tensors, uint32_t co
     return all;
 }
 
-/* What torch.compile, DDP and Lightning put before each name, also one around the other. */
+/* Notes the prefix that torch.compile, DDP and Lightning put before each name; prefixes may be
+ * nested. */
 static void note_wrap(struct load *load)
 {
     static const char *const parts[] = { "_orig_mod.", "module.", "model." };
@@ -94,7 +95,7 @@ static bool known_dtype(enum safetensors_dtype dtype, enum ckpt_dtype *out)
     return true;
 }
 
-/* As transformers names the files of a model that is saved in several. */
+/* True if the path is one of several files of a model, as transformers names them. */
 static bool is_one_of_several(const char *path)
 {
     const char *of = strstr(path, "-of-");

@@ -95,7 +95,7 @@ struct weights_name {
     bool transposed;
 };
 
-/* What a tensor is in a file with the names of arch's library. */
+/* Returns how a tensor is named and stored in a file with the names of arch's library. */
 void weights_name(const char *arch, const struct ckpt_tensor *tensor, struct weights_name *out);
 /* Whether a file's tensor of this name carries nothing of the model. */
 bool weights_pass_over(const char *arch, const char *name);

@@ -8,8 +8,8 @@
 #include "common/clock.h"
 #include "common/pages.h"
 
-/* One entry is the taker's and every thread has one in work; more are room for chunks that take
- * longer, and for a write that doesn't return. */
+/* Entries beside two per thread. Each thread has one in work and one is the taker's; the others are
+ * for chunks that take longer, and for a write that doesn't return. */
 #define ENTRIES_BESIDE 4
 #define ENTRY_BYTES    ((DISK_CHUNK_MAX + 4095) / 4096 * 4096)
 

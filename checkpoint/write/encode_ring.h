@@ -29,14 +29,14 @@
 
 #define CKPT_CODEC_BYTES ((size_t)5 << 20) /* of one codec, at most, of any level */
 
-/* One chunk on its way. */
+/* An encoded chunk on its way to the file. */
 struct ckpt_encoded {
     struct ckpt_chunk_place place;
     uint8_t *bytes; /* DISK_CHUNK_MAX: the chunk as made for offset 0 */
     uint32_t size;
 };
 
-/* What a thread has for itself. */
+/* Private data of an encoding thread. */
 struct ckpt_encoder {
     uint32_t number; /* below the number of threads; 0 without any */
     struct ckpt_codec *codec;

@@ -31,7 +31,7 @@ MUST_CHECK enum status ckpt_shard_file_create(struct ckpt_shard_file *file, cons
                                               const char *path, uint64_t size_max);
 MUST_CHECK enum status ckpt_shard_file_put(struct ckpt_shard_file *file, const void *data,
                                            size_t size);
-/* What is left in the block, of a file whose size is a multiple of IO_DIRECT_ALIGN; fsync.
- * ST_AGAIN: the file is to be written anew. */
+/* Writes the rest of the block and calls fsync. The file's size must be a multiple of
+ * IO_DIRECT_ALIGN. ST_AGAIN: the file is to be written anew. */
 MUST_CHECK enum status ckpt_shard_file_sync(struct ckpt_shard_file *file);
 MUST_CHECK enum status ckpt_shard_file_close(struct ckpt_shard_file *file);

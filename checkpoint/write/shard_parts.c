@@ -33,7 +33,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Of count entries, stride bytes each, that begin with their name. Without memory for it: false. */
+/* True if count entries, stride bytes each, begin with different names. False also without
+ * memory. */
 static bool names_differ(const void *entries, size_t stride, uint32_t count)
 {
     if (count < 2)

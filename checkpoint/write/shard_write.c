@@ -81,7 +81,7 @@ static uint32_t encoders_of(const struct ckpt_writer *writer)
     return writer->threads == 0 ? 1 : writer->threads;
 }
 
-/* Where the base has chunk `number` of this file: of struct ckpt_upcoming. */
+/* Callback of struct ckpt_upcoming: the base's place of chunk `number` of this file. */
 static const struct ckpt_place *base_place(const void *arg, size_t number)
 {
     const struct ckpt_writer *writer = arg;
@@ -93,7 +93,7 @@ static const struct ckpt_place *base_place(const void *arg, size_t number)
                : ckpt_reader_place(writer->base, place.buffer, place.index);
 }
 
-/* The same chunk of the base, or NULL: without it the chunk stands for itself. */
+/* Reads the same chunk of the base; NULL: the chunk stands for itself. */
 static const uint8_t *read_base(const struct ckpt_writer *writer,
                                 const struct ckpt_encoder *encoder,
                                 const struct ckpt_chunk_place *place, uint64_t number)
@@ -239,7 +239,8 @@ static uint64_t pieces_of(const struct ckpt_part *part)
     return ckpt_pieces(part->bytes / ckpt_dtype_size(part->dtype));
 }
 
-/* What the report says of pieces [begin, end) of a part: each hash, or one of all of a branch. */
+/* Adds the hashes of pieces [begin, end) of a part to the report: of each piece, or of each
+ * branch. */
 static enum status add_run(struct ckpt_report *report, const struct ckpt_part *part, uint64_t begin,
                            uint64_t end, uint64_t each)
 {
@@ -319,7 +320,7 @@ static enum status write_file(struct ckpt_writer *writer, const struct ckpt_writ
     return st == ST_OK ? ckpt_shard_file_sync(&writer->file) : st;
 }
 
-/* Of a file with so many chunks, whatever is in them. */
+/* Returns the most bytes of a file with so many chunks. */
 static uint64_t size_max_of(uint64_t chunks)
 {
     return DISK_HEADER_SIZE + chunks * DISK_CHUNK_MAX + DISK_FOOTER_MAX;
@@ -366,7 +367,8 @@ static enum status write_until_taken(struct ckpt_writer *writer, const struct io
 
 /* ---- before the file is made ---- */
 
-/* Of the same job, an earlier step and the same buffers, and not at the end of its chain. */
+/* True if the base is of the same job, an earlier step and the same buffers, and its chain has
+ * room. */
 static bool base_fits(const struct ckpt_state *state, const struct ckpt_reader *base)
 {
     const struct ckpt_buffer *buffers = NULL;
@@ -498,14 +500,14 @@ void ckpt_writer_free(struct ckpt_writer *writer)
     free(writer);
 }
 
-/* That many bytes of buffers have, at most. */
+/* Returns the most chunks that buffers of so many bytes have. */
 static uint64_t chunks_of(uint64_t bytes)
 {
     return bytes / DISK_CHUNK_BYTES + CKPT_BUFFERS_MAX;
 }
 
-/* A reference in the writer's table and in the footer that is made of it, hashes of pieces of the
- * smallest elements. */
+/* Bytes of tables: of references, in the writer's table and in the footer made of it, and of hashes
+ * of pieces of the smallest elements. */
 static size_t table_bytes(uint64_t share_bytes)
 {
     const uint64_t chunks = chunks_of(share_bytes);
@@ -514,7 +516,8 @@ static size_t table_bytes(uint64_t share_bytes)
            (size_t)(3 * chunks * sizeof(struct disk_reference) + pieces * sizeof(struct ckpt_hash));
 }
 
-/* A base and its parents: tables of all files; for each encoder a file of each, with a chunk. */
+/* Bytes of a base and its parents: tables of all files, and for each encoder a file of each, with a
+ * chunk. */
 static size_t base_bytes(const struct ckpt_writer_use *use)
 {
     const size_t levels = DISK_CHAIN_MAX + 1, cursors = use->threads == 0 ? 1 : use->threads;
@@ -561,7 +564,7 @@ enum status ckpt_writer_write(struct ckpt_writer *writer, const struct io *io, c
     return st;
 }
 
-/* No larger a block than such a file fills. */
+/* Returns the size of a block, which is smaller where the file wouldn't fill a large one. */
 static size_t block_for(const struct ckpt_state *state)
 {
     uint64_t bytes = 0;
