@@ -25,7 +25,7 @@
 
 enum { JOB_BYTES = 2 * LIMIT_JOB_FILE_BYTES, MANIFEST_BYTES = LIMIT_MANIFEST_BYTES };
 
-/* As the client's. */
+/* Exit codes, the same as the client's. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOT_FOUND = 3, EXIT_REFUSED = 4 };
 
 struct import {

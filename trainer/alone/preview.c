@@ -136,7 +136,7 @@ static enum status print_workers(const struct preview *p)
     return st == ST_OK ? buf_printf(p->out, ": %lld slot%s\n", slots, slots == 1 ? "" : "s") : st;
 }
 
-/* What each node takes, where there is a device to ask; else NULL. */
+/* Returns the cost of each node, if there is a device to ask; else NULL. */
 static enum status measure_nodes(const struct preview *p, double **out)
 {
     struct plan *plan = NULL;
@@ -183,7 +183,7 @@ static enum status print_shares(const struct preview *p)
                       lanes, 100 * count / lanes, SPREAD_LANES * count);
 }
 
-/* What they add to a step, on average. */
+/* Prints what audits add to a step, on average. */
 static enum status print_audits(const struct preview *p)
 {
     const double state = (double)p->tape->param_elements * sizeof(float) / MIB;
@@ -254,15 +254,15 @@ static size_t share_bytes(const struct preview *p, uint32_t ranks)
     return (size_t)ckpt_share_bytes(&state, &share);
 }
 
-/* Where copies in memory would lie on a node of this home. */
+/* Returns the folder for copies in memory on a node of this home; NULL: none. */
 static const char *copies_folder(char *out, size_t capacity)
 {
     struct paths paths;
     return paths_open(&paths) == ST_OK && paths_copies(&paths, out, capacity) == ST_OK ? out : NULL;
 }
 
-/* Copies between saves: how often, what they take, where; or why there are none. As if all workers
- * were on this machine. */
+/* Prints how often copies between saves are taken, what memory they need and where; or why there
+ * are none. Assumes that all workers are on this machine. */
 static enum status print_copies(const struct preview *p, struct session_wish *wish)
 {
     const int64_t every = p->job->checkpoint.memory_every;
@@ -296,8 +296,8 @@ static enum status print_copies(const struct preview *p, struct session_wish *wi
                       often, each, each * workers, dir != NULL ? dir : "the workers alone");
 }
 
-/* Of one worker among so many. Where copies go to other nodes they are as on two that had half of
- * all workers each, before some of one's were lost. */
+/* Returns the wish of one of `workers` workers. Where copies go to other nodes, it assumes two
+ * nodes with half of all workers each, one of which has lost some. */
 static struct session_wish wish_of(const struct preview *p, uint32_t workers)
 {
     const struct job *job = p->job;
@@ -340,8 +340,8 @@ static enum status print_budget(const struct preview *p, const struct session_wi
     return st == ST_OK ? buf_append_text(p->out, "\n") : st;
 }
 
-/* Of all numbers of workers that the job may train with: where most is given up, and what a worker
- * then has where it takes most. */
+/* Worst cases over all numbers of workers that the job may train with: that in which most is given
+ * up, and that in which a worker then takes the most memory. */
 struct worst {
     struct session_wish largest;
     size_t bytes; /* that it takes */

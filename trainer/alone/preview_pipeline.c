@@ -79,7 +79,8 @@ static enum status check_cuts(const struct cut *c, struct reason *reason)
     return ST_OK;
 }
 
-/* Where stages cost alike; where the costs aren't known, each node is as good as another. */
+/* Cuts the model so that stages cost alike; where the costs aren't known, all nodes count the
+ * same. */
 static enum status choose_cuts(struct cut *c, struct reason *reason)
 {
     const struct tape *tape = c->of->tape;
@@ -229,7 +230,8 @@ static enum status measure(const struct cut *c, const struct variant *v, struct 
 
 /* ---- what would do ---- */
 
-/* The lowest number of micro-batches of a lane with which workers wait little enough; 0: none. */
+/* Returns the lowest number of micro-batches of a lane with which workers wait little enough; 0:
+ * none. */
 static uint32_t more_micros(const struct cut *c, const struct variant *now, struct bubble *out)
 {
     struct variant other = *now;
@@ -247,7 +249,7 @@ static uint32_t more_micros(const struct cut *c, const struct variant *now, stru
     return 0;
 }
 
-/* The same of lanes, spread evenly. */
+/* Like more_micros, for the number of lanes, spread evenly. */
 static uint32_t more_lanes(const struct cut *c, const struct variant *now, struct bubble *out)
 {
     struct variant other = { .accumulate = now->accumulate };

@@ -23,7 +23,7 @@
 
 #define AUDIT_NOBODY UINT32_MAX /* nobody is known to be wrong */
 
-/* What each rank says in an agreement (trainer/worker/agree.h). */
+/* The words of one rank in an agreement (trainer/worker/agree.h). */
 #define RANK_WORDS 2
 struct rank_words {
     uint64_t word[RANK_WORDS];
@@ -37,20 +37,22 @@ struct audit_verdict {
     struct reason reason; /* one line; the judges leave it empty */
 };
 
-/* words: [size] of each rank its checksum, and 0. wrong is AUDIT_NOBODY without a majority. */
+/* Judges replicas. words: [size] of each rank its checksum, and 0. wrong is AUDIT_NOBODY without a
+ * majority. */
 void audit_judge_replicas(const struct rank_words *words, uint32_t size, struct audit_verdict *out);
-/* The same within each of some groups, one after the other: the first that differs. words: of all
- * their ranks. One with a single rank is compared with nobody. */
+/* Like audit_judge_replicas, within each of `count` groups, one after the other, up to the first
+ * that differs. words: of all their ranks. A group of one rank isn't compared. */
 void audit_judge_groups(const struct rank_words *words, const uint32_t *sizes, uint32_t count,
                         struct audit_verdict *out);
-/* words: of each rank its own lane's and the foreign one's. The first pair that differs: ranks[0]
- * is the owner of the lane, ranks[1] who computed it, too. */
+/* Judges lanes that two ranks computed, up to the first pair that differs: ranks[0] is the owner of
+ * the lane, ranks[1] the other rank. words: of each rank its own lane's and the foreign one's. */
 void audit_judge_lanes(const struct audit_rule *rule, uint64_t step, const struct rank_words *words,
                        struct audit_verdict *out);
-/* Who is asked then: another rank than these two; AUDIT_NOBODY: there is none, and both are. */
+/* Returns the rank that computes a disputed lane again, other than the two; AUDIT_NOBODY: there is
+ * none, and both compute it. */
 uint32_t audit_third(const struct audit_verdict *of, uint32_t size);
-/* What the two said of that lane, first the owner; what was computed again: by the third, or by
- * both of them. Which of the two is wrong. */
+/* Return which of two ranks is wrong. said: their words about that lane, the owner's first. third,
+ * again: the word computed again, by a third rank, or by both of them. */
 uint32_t audit_judge_third(const struct audit_verdict *of, const uint64_t said[2], uint64_t third);
 uint32_t audit_judge_again(const struct audit_verdict *of, const uint64_t said[2],
                            const uint64_t again[2]);

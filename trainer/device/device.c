@@ -10,7 +10,8 @@
 #include "common/limits.h"
 #include "kernels/module.h"
 
-/* One device per process: the agent shows a worker no other (CUDA_VISIBLE_DEVICES). */
+/* Number of the only device that a process sees: the agent hides the others
+ * (CUDA_VISIBLE_DEVICES). */
 #define ORDINAL 0
 
 /* known: what was said of it already, or "". */

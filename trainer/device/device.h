@@ -32,7 +32,7 @@ struct device {
 
 struct device_options {
     const struct job *job;
-    /* Both, for tests; NULL: what workers.device names. */
+    /* Backend and communication for tests; NULL: those that workers.device names. */
     const struct backend_table *table;
     const struct comm_table *comm;
     const char *choices; /* struct backend_options */
@@ -46,11 +46,12 @@ void device_close(struct device *device);
 /* Waits until the event has happened, without blocking in the driver. Errors: the backend's. */
 MUST_CHECK enum status device_wait(const struct device *device, struct event *event);
 
-/* What it is, as a line: its make and what it runs with; not what was chosen for a job. ST_FULL,
- * ST_NOT_FOUND: it can't tell. */
+/* Describes the device in a line: its make and what it runs with, but not what was chosen for a
+ * job. ST_FULL, ST_NOT_FOUND: it can't tell. */
 MUST_CHECK enum status device_text(const struct device *device, char *out, size_t capacity);
 
-/* Bytes that the device has free now, where it can tell. ST_NOT_FOUND: it can't. */
+/* Returns the bytes that the device has free now. ST_NOT_FOUND: it can't tell. */
 MUST_CHECK enum status device_free_bytes(const struct device *device, uint64_t *out);
-/* Bytes that it has in all; the same on all devices of its kind. ST_NOT_FOUND: it can't tell. */
+/* Returns the bytes that the device has in all: as many on all devices of its kind. ST_NOT_FOUND:
+ * it can't tell. */
 MUST_CHECK enum status device_total_bytes(const struct device *device, uint64_t *out);

@@ -21,10 +21,10 @@ struct lane_sums;
 MUST_CHECK enum status lane_sums_open(const struct device *device, const size_t *begin,
                                       size_t buckets, size_t count, struct lane_sums **out);
 void lane_sums_close(struct lane_sums *sums);
-/* Of one bucket of the vector, and of all; enqueued on the compute stream. */
+/* Make the checksum of one bucket of the vector, or of all; enqueued on the compute stream. */
 MUST_CHECK enum status lane_sums_bucket(struct lane_sums *sums, enum lane_sum which,
                                         const float *lane, size_t bucket);
 MUST_CHECK enum status lane_sums_all(struct lane_sums *sums, enum lane_sum which,
                                      const float *lane);
-/* Waits for the compute stream. Of what was made since: one number of all buckets. */
+/* Waits for the compute stream and returns one number of all buckets made since the last call. */
 MUST_CHECK enum status lane_sums_read(struct lane_sums *sums, uint64_t out[LANE_SUM_COUNT]);

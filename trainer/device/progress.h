@@ -42,38 +42,39 @@ struct progress {
     int64_t spent_ns[PHASE_COUNT];
     uint64_t collective; /* number of the last one; from 1 on */
 
-    /* Of all generations: these may change at any time. */
+    /* Members of all generations, which may change at any time. */
     _Atomic uint64_t ticks;
     atomic_bool stopped; /* this generation is over */
 };
 
-/* At the beginning, all zero, and of each generation: ticks go on. rank: for fault points, until
- * progress_rank says another. */
+/* Begins the process, with *progress all zero, or another generation; ticks go on. rank: for fault
+ * points, until progress_rank sets another. */
 void progress_init(struct progress *progress, struct session *session, struct flight *flight,
                    uint32_t rank, uint32_t generation);
 void progress_rank(struct progress *progress, uint32_t rank);
-/* The next phase begins; the time since the last call counts for the one before. */
+/* Begins the next phase; the time since the last call counts for the phase before. */
 void progress_phase(struct progress *progress, enum phase phase);
-/* The step thread begins to wait for another stage of a pipeline, or no longer does. Told in the
- * phase's stead; its time is the phase's. */
+/* Notes that the step thread begins to wait for another stage of a pipeline, or no longer does. It
+ * is reported instead of the phase; its time counts for the phase. */
 void progress_pipe(struct progress *progress, bool inside);
-/* `step` steps are finished now. Fault points compare with it, too. */
+/* Sets the number of finished steps. Fault points compare with it, too. */
 void progress_step(struct progress *progress, uint64_t step);
 /* Forgets the times spent so far. */
 void progress_clear(struct progress *progress);
 double progress_ms(const struct progress *progress, enum phase phase);
-/* In all phases of a share of lanes (data, forward, backward), since they were cleared. */
+/* Returns the time in all phases of a share of lanes (data, forward, backward) since
+ * progress_clear. */
 int64_t progress_lanes_us(const struct progress *progress);
-/* One unit of work is done: a node, a chunk, a MiB. progress: a struct progress. Thread: any; the
- * session hears of it by its option `ticks`. */
+/* Counts one more unit of work: a node, a chunk, a MiB. progress: a struct progress. Thread: any;
+ * the session hears of it by its option `ticks`. */
 void progress_tick(void *progress);
-/* The generation is over: what the step thread computes for it is worth nothing. Until
- * progress_init. Thread: any */
+/* Marks the generation as over, until progress_init: the step thread's work for it is worthless.
+ * Thread: any */
 void progress_stop(struct progress *progress);
 bool progress_stopped(const struct progress *progress);
-/* A collective begins or ended (flight recorder, session). name is static text. */
+/* Note that a collective begins or ended (flight recorder, session). name is static text. */
 void progress_collective_begin(struct progress *progress, const char *name);
 void progress_collective_end(struct progress *progress, const char *name);
-/* An exchange of the reduction begins or ended; progress: a struct progress. From the reduction's
- * thread only. */
+/* Notes that an exchange of the reduction begins or ended; progress: a struct progress. From the
+ * reduction's thread only. */
 void progress_exchange(void *progress, bool inside);

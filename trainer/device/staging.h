@@ -17,19 +17,19 @@
 
 struct staging;
 
-/* Of the share that ckpt_share_of says. state describes the device's buffers, whose elements
- * outside of it aren't touched; it and device are borrowed for the call and for life. Errors
+/* Makes copies for the share of ckpt_share_of. state describes the device's buffers; elements
+ * outside of the share aren't touched. state is borrowed for the call, device for life. Errors
  * besides: as ckpt_share_of */
 MUST_CHECK enum status staging_open(const struct device *device, const struct ckpt_state *state,
                                     uint32_t rank, uint32_t size, struct staging **out);
 /* NULL is fine. Waits for copies under way. */
 void staging_close(struct staging *staging);
 
-/* Starts to copy what the compute stream will have written by now. */
+/* Starts to copy the state as the work that is on the compute stream now will leave it. */
 MUST_CHECK enum status staging_begin(struct staging *staging);
 /* Waits for the copies; where none are under way, returns at once. */
 MUST_CHECK enum status staging_wait(struct staging *staging);
-/* The buffers as described at open, with the copies as data, packed by that share. Valid until
- * close. */
+/* Returns the buffers as described at open, with the copies as data, packed by that share. Valid
+ * until close. */
 const struct ckpt_buffer *staging_buffers(const struct staging *staging);
 const struct ckpt_share *staging_share(const struct staging *staging);

@@ -9,10 +9,10 @@
 #include "trainer/loop/step.h"
 #include "trainer/worker/agree.h"
 
-/* Of the audit of a step that was computed and not updated yet. Where lanes differ, the generation
- * is over: step.h, step_recompute. */
+/* Audits the lanes of a step that was computed and not updated yet. Where lanes differ, the
+ * generation is over: step.h, step_recompute. */
 MUST_CHECK enum status audit_lanes(struct worker *worker, uint64_t step,
                                    const struct step_audit *mine, struct audit_verdict *out);
-/* After `step` finished steps. */
+/* Audits the state after `step` finished steps. */
 MUST_CHECK enum status audit_replicas(struct worker *worker, uint64_t step,
                                       struct audit_verdict *out);

@@ -42,7 +42,7 @@ static bool is_of_data(enum status st)
     return st == ST_CONFIG || st == ST_CHANGED;
 }
 
-/* Who read the data knows what is wrong with them. */
+/* Fails with the reason of the feed, which has read the data. */
 static enum status loop_fail_data(const struct loop *l, enum status st, const struct feed *batches)
 {
     *l->reason = *feed_reason(batches);
@@ -429,7 +429,7 @@ static enum status one_step(struct loop *l)
     return st == ST_OK ? save_if_due(l) : st;
 }
 
-/* What a generation before left of its last step. */
+/* Does what an earlier generation left of its last step. */
 static enum status go_on(struct loop *l)
 {
     const struct loop_rest *rest = &l->rest;

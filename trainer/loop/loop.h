@@ -47,8 +47,8 @@
 #include "trainer/state/state.h"
 #include "trainer/worker/worker.h"
 
-/* What there is of the last finished step. Goes to other workers as it is: a note of
- * trainer/state/live_sync.h. */
+/* The last finished step, and the work that is left of it. Sent to other workers as it is: a note
+ * of trainer/state/live_sync.h. */
 struct loop_rest {
     uint64_t step;  /* finished */
     uint32_t whole; /* the state is that after it */
@@ -57,7 +57,7 @@ struct loop_rest {
     uint32_t reserved;
     double epoch, samples_per_s, step_ms;
 };
-/* Of those of several workers that have the same step: what is left if any of them lacks it. */
+/* Merges the notes of workers that have the same step: work is left if any of them lacks it. */
 void loop_rest_merge(struct loop_rest *rest, const struct loop_rest *other);
 
 struct loop_options {
@@ -67,13 +67,13 @@ struct loop_options {
     const struct state_beside *beside; /* with a session; what goes into its saves */
     uint64_t step;                     /* finished already */
     uint64_t stop_at;                  /* finished steps to stop at; 0: the job's end */
-    /* In: what is left of `step`, if it goes on from a generation before (goes_on). Out: what was
-     * finished, whatever is returned. NULL: nobody wants to know. */
+    /* In: the work left of `step`, if the loop goes on from an earlier generation (goes_on). Out:
+     * what was finished, whatever is returned. May be NULL. */
     struct loop_rest *rest;
     bool goes_on;
     uint64_t committed; /* with goes_on: the newest checkpoint's step */
-    /* Set with ST_WRONG: 1 + the rank that computed wrongly, with ST_NUMERIC: 1 + the rank whose
-     * lanes alone weren't finite; 0: nobody knows. */
+    /* With ST_WRONG: 1 + the rank that computed wrongly. With ST_NUMERIC: 1 + the rank whose lanes
+     * alone weren't finite. 0: unknown. */
     uint32_t *wrong;
     uint64_t *good; /* ... and the step up to which nothing was wrong; both or neither */
     /* Gets every row on every rank; may be NULL. */

@@ -19,7 +19,8 @@ struct bucket_handover {
     enum status st; /* of that */
 };
 
-/* Of one bucket, the last; not the loss and the counts behind it. For tests, where the host may. */
+/* Flips a bit of the last bucket's gradients, but not of the loss and the counts behind them. For
+ * tests, where the host may. */
 static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
 {
     const size_t begin = w->bucket_begin[bucket];
@@ -28,7 +29,7 @@ static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
         fault_flip("trainer.gradient", lane + begin, end - begin);
 }
 
-/* Whose lane it was, if the step's loss isn't finite. The loss lies in the last bucket. */
+/* Notes whether the loss of this lane isn't finite. The loss lies in the last bucket. */
 static void note_loss(struct worker *w, float *lane)
 {
     if (!w->device.table->host_memory)
@@ -54,7 +55,8 @@ static void hand_over(void *arg, size_t first, size_t count)
             lane_clock_end(&h->worker->clock, &h->worker->device);
         if (h->left == 0)
             h->gate->st = h->gate->before_last_bucket(h->gate->arg);
-        /* Also after an error of the gate: the others' reduction ends, and this rank fails. */
+        /* The bucket leaves even after an error of the gate: the others' reduction ends, and this
+         * rank fails. */
         exact_bucket_done(h->worker->exact, h->left);
     }
 }
@@ -222,7 +224,7 @@ static enum status compute_own(struct worker *w, uint64_t step, uint32_t audited
     return st;
 }
 
-/* Its part of all lanes, with the other stages. */
+/* Computes this stage's part of all lanes, with the other stages. */
 static enum status compute_stage(struct worker *w, uint64_t step, struct bucket_handover *handover)
 {
     const struct stage_step options = { .step = step,
@@ -239,9 +241,9 @@ static enum status compute_stage(struct worker *w, uint64_t step, struct bucket_
 }
 
 /*
- * Waits for the own device before waiting for the others: who waits in a collective has come to it,
- * and a device that hangs hasn't, though its host has. In a pipeline a device may wait for other
- * stages'.
+ * Waits for the local device before entering the collective. Otherwise a hung device looks as if
+ * its rank had reached the collective, and the wrong rank is blamed. Doesn't wait in a pipeline,
+ * where a device may wait for other stages' devices.
  */
 static enum status wait_computed(struct worker *w)
 {

@@ -29,17 +29,17 @@ struct step_gate {
     enum status st; /* out: what the call returned; ST_OK before */
 };
 
-/* Of a step that is audited (trainer/audit/audit_rule.h): checksums of the gradients of two lanes.
- * Where `own` and another rank's `foreign` are of one lane, they are equal. */
+/* Result of an audit of a step (trainer/audit/audit_rule.h): checksums of the gradients of two
+ * lanes. Where `own` and another rank's `foreign` are of one lane, they must be equal. */
 struct step_audit {
     uint32_t own_lane, foreign_lane; /* AUDIT_NO_LANE: this step is not audited */
     uint64_t own, foreign;
 };
 
 /*
- * A spare's: the forward and backward passes of the share's lanes on a state of zeros, whatever was
- * in it, so that the first step of a seat finds memory, kernels and recordings as later ones do.
- * Errors: as step_compute
+ * Runs the forward and backward passes of the share's lanes on a state of zeros, whatever it was
+ * before; for a spare. Its first real step then finds memory, kernels and recordings as later steps
+ * do. Errors: as step_compute
  */
 MUST_CHECK enum status step_rehearse(struct worker *worker);
 
@@ -53,8 +53,8 @@ MUST_CHECK enum status step_rehearse(struct worker *worker);
 MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct step_gate *gate,
                                     struct step_audit *out_audit);
 /*
- * Computes one lane of the step again, whoever's it is; what was reduced is lost, so that nothing
- * follows in this generation. Errors: as step_compute
+ * Computes one lane of the step again, whichever rank's it is. The reduced sum is lost, so this
+ * generation can't go on. Errors: as step_compute
  */
 MUST_CHECK enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane,
                                       uint64_t *out_sum);

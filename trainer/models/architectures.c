@@ -9,7 +9,7 @@ struct architecture {
     int (*logits)(struct tape *tape, int x, const struct model_options *options);
 };
 
-/* One row per architecture. */
+/* Each row is an architecture. */
 static const struct architecture architectures[] = {
     { "mlp", MODEL_IMAGES, model_mlp },
     { "lenet", MODEL_IMAGES, model_lenet },

@@ -32,7 +32,7 @@ struct model_options {
     float dropout; /* after the embedding and before each residual addition */
 };
 
-/* What an architecture reads. ST_NOT_FOUND: no such model. */
+/* Returns the kind of input of an architecture. ST_NOT_FOUND: no such model. */
 MUST_CHECK enum status model_input(const char *arch, enum model_input *out);
 
 /* Fills in layers, heads, embed, context and vocab where they are 0: with the smallest GPT-2's. */

@@ -22,7 +22,7 @@ static enum status name_of(const struct peak_place *place, char out[LIMIT_PATH])
     return size < 0 || size >= LIMIT_PATH ? ST_FULL : ST_OK;
 }
 
-/* What the file must begin with: up to the peak. */
+/* Prints the head of the file, up to the peak, and returns its size. */
 static size_t head_of(const struct peak_place *place, char out[BYTES_MAX])
 {
     return (size_t)snprintf(out, BYTES_MAX, HEAD "%s\n", place->key);

@@ -11,7 +11,7 @@
 #define WORK_OF_TWICE 8 /* the side */
 #define LOST_SHARE    8 /* of a part's time, that waiting for the stream may leave unmeasured */
 
-/* One thread: what it has open, and what it came to. */
+/* State of one thread: its open device, and its result. */
 struct peak {
     const struct peak_options *options;
     const struct backend_table *table;
@@ -21,7 +21,7 @@ struct peak {
     enum status st;
 };
 
-/* One product, prepared: out [side, side] = in [side, side] · weightᵀ. */
+/* A prepared product: out [side, side] = in [side, side] · weightᵀ. */
 struct product {
     int64_t side;
     struct kernel *kernel;
@@ -42,7 +42,7 @@ static void free_product(const struct peak *peak, struct product *p)
     *p = (struct product){ 0 };
 }
 
-/* Of what the job's linear nodes read and write. */
+/* Returns the dtype that the job's linear nodes read and write. */
 static enum dtype dtype_of(enum math math)
 {
     switch (math) {
@@ -119,7 +119,7 @@ static struct spent now(const struct peak *peak)
     return out;
 }
 
-/* So many, from a stream that has nothing to do to one that has nothing left. */
+/* Runs the product `count` times, from an idle stream to an idle stream. */
 static enum status run(const struct peak *peak, const struct product *p, int64_t count,
                        struct spent *out)
 {
@@ -135,7 +135,8 @@ static enum status run(const struct peak *peak, const struct product *p, int64_t
     return st;
 }
 
-/* Twice: the first one finds code and caches cold. */
+/* Prepares a product and times it; runs it twice, since the first run finds code and caches
+ * cold. */
 static enum status try_product(const struct peak *peak, int64_t side, struct product *p)
 {
     struct spent spent = { 0 };

@@ -140,7 +140,7 @@ static void interleave(struct order *order, const struct rounds *rounds)
     }
 }
 
-/* Where sends are met, only one group after the other comes to its end. */
+/* Orders interleaved chunks. Where sends are met, one group must end before the next begins. */
 static void order_interleaved(struct order *order)
 {
     const bool all = order->sends == PIPELINE_SENDS_ARE_STARTED;
@@ -152,10 +152,10 @@ static void order_interleaved(struct order *order)
     }
 }
 
-/* As 1f1b, but stage s puts its weight gradients off by s micro-batches: where it would wait for
- * the first backward of the next step's it has them to do. The first stage puts none off, and
- * nobody waits for its inputs' gradients: it has whole backwards. Source: Qi et al., "Zero bubble
- * pipeline parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
+/* Orders as 1f1b does, but stage s delays its weight gradients by s micro-batches. It computes them
+ * where it would otherwise wait for the first backward of the next step. The first stage delays
+ * none, and nobody waits for its inputs' gradients: it has whole backwards. Source: Qi et al.,
+ * "Zero bubble pipeline parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
 static void order_zb_h1(struct order *order)
 {
     const uint32_t ahead = count_ahead(order);

@@ -39,7 +39,7 @@
 #include "common/status.h"
 
 #define PIPELINE_CHUNKS_MAX 16
-/* Of a table, 64 MiB: 8 stages of 4096 lanes with 64 micro-batches each. */
+/* Most actions of a table, 64 MiB: 8 stages of 4096 lanes with 64 micro-batches each. */
 #define PIPELINE_ACTIONS_MAX (UINT32_C(1) << 22)
 
 enum pipeline_schedule {
@@ -50,7 +50,7 @@ enum pipeline_schedule {
 };
 #define PIPELINE_SCHEDULES 4
 
-/* "gpipe", "1f1b", "interleaved", "zb-h1"; static. */
+/* Returns "gpipe", "1f1b", "interleaved" or "zb-h1"; static. */
 const char *pipeline_schedule_word(enum pipeline_schedule schedule);
 /* false: no such word. */
 bool pipeline_schedule_parse(const char *word, enum pipeline_schedule *out);
@@ -69,7 +69,8 @@ struct pipeline_action {
     uint32_t stash; /* taken by F, given back after B or W */
 };
 
-/* One worker's; with several tensor ranges, that of each rank that has the stage and the share. */
+/* Row of one worker; with several tensor ranges, the row of each rank that has the stage and the
+ * share. */
 struct pipeline_row {
     uint32_t stage, data;
     uint32_t stashes; /* how many it needs */
@@ -77,7 +78,7 @@ struct pipeline_row {
     struct pipeline_action *actions; /* [count] borrowed of the table */
 };
 
-/* Its backwards are split: it has I and W instead of B. */
+/* True if the row's backwards are split: it has I and W instead of B. */
 static inline bool pipeline_row_splits(const struct pipeline_row *row)
 {
     return row->count > 0 && row->actions[row->count - 1].kind == PIPELINE_W;
@@ -92,12 +93,13 @@ struct pipeline_table {
     struct pipeline_action *actions; /* of all rows, one after the other */
 };
 
-/* What a send is to the worker that sends. */
+/* Meaning of a send for the worker that sends. */
 enum pipeline_sends {
-    /* Started, and not waited for: a receive is posted as soon as its stash is free (Gloo). */
+    /* Sends are started, and not waited for: a receive is posted as soon as its stash is free
+     * (Gloo). */
     PIPELINE_SENDS_ARE_STARTED,
-    /* All that is sent and received between two actions is one call, which ends when all who take
-     * part in it have come to theirs; nothing is kept on the way (NCCL, at its strictest). */
+    /* Sends and receives between two actions are one call, which ends when all peers have come to
+     * theirs; nothing is buffered on the way (NCCL, at its strictest). */
     PIPELINE_SENDS_ARE_MET,
 };
 
@@ -122,23 +124,24 @@ MUST_CHECK enum status pipeline_table_init(struct pipeline_table *table,
                                            struct reason *reason);
 void pipeline_table_release(struct pipeline_table *table);
 
-/* Of the model, counted from its first node: chunk c of stage s is the part c * stages + s. */
+/* Returns the part of the model, counted from its first node: chunk c of stage s is the part c *
+ * stages + s. */
 static inline uint32_t pipeline_part(const struct pipeline_table *table, uint32_t stage,
                                      uint32_t chunk)
 {
     return chunk * table->stages + stage;
 }
 
-/* The part whose result for this micro-batch an action needs, and the one that waits for what it
- * gives: forwards go on to the next part, gradients of inputs back. PIPELINE_NOWHERE: none, at the
- * ends of the model, and for weight gradients. */
+/* Return the part whose result for this micro-batch an action needs, and the part that waits for
+ * the action's result. Forwards go on to the next part, gradients of inputs back. PIPELINE_NOWHERE:
+ * none, at the ends of the model, and for weight gradients. */
 #define PIPELINE_NOWHERE UINT32_MAX
 uint32_t pipeline_input(const struct pipeline_table *table, uint32_t stage,
                         const struct pipeline_action *action);
 uint32_t pipeline_output(const struct pipeline_table *table, uint32_t stage,
                          const struct pipeline_action *action);
 
-/* The row that has a micro-batch in a part of the model. */
+/* Returns the row that has a micro-batch in a part of the model. */
 static inline uint32_t pipeline_owner(const struct pipeline_table *table, uint32_t part,
                                       uint32_t micro)
 {

@@ -85,7 +85,8 @@ static bool check_range(struct check *c, const struct pipeline_action *a)
     return false;
 }
 
-/* What must stand before it, and what it is instead of. */
+/* Checks that an action comes once: not beside one that it stands for, and after the one it
+ * needs. */
 static bool check_once(struct check *c, const struct pipeline_action *a, uint32_t part)
 {
     static const uint8_t needs[PIPELINE_KINDS] = { 0, BIT(PIPELINE_F), BIT(PIPELINE_F),

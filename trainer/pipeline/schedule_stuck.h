@@ -5,7 +5,7 @@
 
 #include "trainer/pipeline/schedule.h"
 
-/* Where each row ends up. */
+/* The end of a row, or the action where it is stuck. */
 struct pipeline_reach {
     uint32_t at;    /* the action that it doesn't get to; `count`: none, it ends */
     uint32_t waits; /* for which row; PIPELINE_NOWHERE: it ends */

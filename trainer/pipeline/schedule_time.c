@@ -33,7 +33,8 @@ static double *time_of(const struct run *run, const struct times *times, bool fo
     return (forth ? times->forth : times->back) + (size_t)part * run->table->micros + micro;
 }
 
-/* What an action needs of its own row and of another one: since when it is there; < 0: it isn't. */
+/* Returns since when the inputs of an action, of its own row and of another one, are there; < 0:
+ * they aren't. */
 static double inputs_since(const struct run *run, uint32_t stage,
                            const struct pipeline_action *action)
 {
@@ -50,7 +51,7 @@ static double inputs_since(const struct run *run, uint32_t stage,
     return own > other ? own : other;
 }
 
-/* Since when the worker that receives what the action gives is there; < 0: it isn't. */
+/* Returns since when the worker that receives the action's result is there; < 0: it isn't. */
 static double receiver_since(const struct run *run, uint32_t row,
                              const struct pipeline_action *action)
 {

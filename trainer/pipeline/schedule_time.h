@@ -15,7 +15,7 @@
 #include "common/status.h"
 #include "trainer/pipeline/schedule.h"
 
-/* Of one micro-batch in one chunk, in any unit, by pipeline_kind; 0 or more. */
+/* Costs of one micro-batch in one chunk, in any unit, by pipeline_kind; 0 or more. */
 struct pipeline_cost {
     double of[PIPELINE_KINDS];
 };

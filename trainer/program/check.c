@@ -31,7 +31,7 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_REFUSED = 4 };
 
-/* What was measured of one size: rank 0's times, which differ from the others' by one exchange at
+/* Measurements of one size: rank 0's times, which differ from the others' by one exchange at
  * most. */
 struct exchange {
     size_t bytes;
@@ -52,7 +52,7 @@ struct check {
     double copy_bytes_per_s[RANKS_MAX];
 };
 
-/* One thread: a device and its communicator. */
+/* A rank of the check: a thread with a device and its communicator. */
 struct check_rank {
     struct check *check;
     pthread_t thread;

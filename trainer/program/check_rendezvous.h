@@ -9,7 +9,7 @@ struct check_rendezvous;
 
 MUST_CHECK enum status check_rendezvous_new(int ranks, struct check_rendezvous **out);
 void check_rendezvous_free(struct check_rendezvous *rendezvous);
-/* As that rank sees it. */
+/* Returns the rendezvous as that rank sees it. */
 struct rendezvous check_rendezvous_of(struct check_rendezvous *rendezvous, int rank);
-/* Whoever waits in it, or comes later, is told that the generation is over. */
+/* Ends the generation for all ranks that wait in the rendezvous, or come later. */
 void check_rendezvous_go_stale(struct check_rendezvous *rendezvous);

@@ -69,7 +69,7 @@ static enum status take_set(struct arguments *a, const char *text)
     return ST_OK;
 }
 
-/* Of a rank under a coordinator; false: none of those. */
+/* Takes an option of a rank under a coordinator; false: it is none of those. */
 static bool take_path(struct arguments *a, int option, const char *text)
 {
     switch (option) {

@@ -81,13 +81,14 @@ static void note_not_met(struct rank *r, enum status st)
                st == ST_FULL ? "no port of --ports is free there" : status_string(st));
 }
 
-/* A socket that can't be had is no store's failure: again, later or elsewhere. */
+/* Maps a failed socket to ST_PEER, since it is no failure of the store: the job tries again, later
+ * or elsewhere. */
 static enum status met_later(enum status st)
 {
     return st == ST_FULL || st == ST_IO ? ST_PEER : st;
 }
 
-/* Those of the worker's communicator that is used so; NULL: all ranks. */
+/* Opens one of the worker's communicators. members: its ranks; NULL: all. */
 static enum status open_comm(struct rank *r, enum rank_comm_use use, const char *meeting,
                              const int *members, uint32_t count, const bool *connected,
                              struct comm **out)
@@ -109,7 +110,7 @@ static enum status open_comm(struct rank *r, enum rank_comm_use use, const char 
     return ST_OK;
 }
 
-/* Those of a pipeline besides: all ranks come to each meeting. */
+/* Opens the other communicators of a pipeline: all ranks come to each meeting. */
 static enum status open_stage_comms(struct rank *r, struct worker_comms *comms)
 {
     const struct worker_group *group = &r->worker->group;

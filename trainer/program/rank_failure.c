@@ -1,10 +1,10 @@
-/* What a failure is to the coordinator and to this process. */
+/* Failures of a rank, as the coordinator and the exit code report them. */
 #include "common/check.h"
 #include "trainer/program/rank_parts.h"
 
 #define OVER_MS INT64_C(10000) /* until the coordinator has said that all is over, or to park */
 
-/* What a failure is to the coordinator and to this process. */
+/* Report of a failure: to the coordinator, and as the exit code. */
 struct failure {
     Cairn__V1__FaultKind kind;
     enum rank_exit code;

@@ -75,8 +75,8 @@ enum status rank_join(struct rank *r)
     return st;
 }
 
-/* Of a process that goes on the job may have changed where a running job's may; what the worker was
- * built with is not read again. */
+/* Parses the job again if its text has changed. It may differ where a running job's may; settings
+ * that the worker was built with are not read again. */
 static enum status parse_job(struct rank *r)
 {
     const char *text = r->assignment.job_file;
@@ -106,8 +106,8 @@ static enum status parse_job(struct rank *r)
     return st;
 }
 
-/* What was chosen for a state on a device must be chosen again. What is damaged shows again, and is
- * reported, when the state is restored. */
+/* Reads the algorithms that were chosen for a state on a device, to choose the same again. Errors
+ * are ignored: damage shows again, and is reported, when the state is restored. */
 static void read_choices(const struct rank *r, char **out)
 {
     if (r->job->workers.device == JOB_DEVICE_CPU)
@@ -200,7 +200,8 @@ static enum ckpt_level level_of(enum job_level level)
     return CKPT_DEFAULT;
 }
 
-/* Who holds whose copies, if the job wants them at another node and there is one. */
+/* Chooses the node that holds each rank's copies, if the job wants them elsewhere and there is
+ * one. */
 static enum status choose_partners(struct rank *r)
 {
     if (r->job->checkpoint.peers == 0 || r->assignment.nodes == NULL)
@@ -223,9 +224,9 @@ static enum status choose_partners(struct rank *r)
     return st;
 }
 
-/* What each rank keeps in memory. Stages of a pipeline differ in size, and who has whose copy
- * changes with every generation: so each expects a ward's as large as the largest. With all ranks.
- */
+/* Gathers what each rank keeps in memory, with all ranks. Stages of a pipeline differ in size, and
+ * the ranks that hold copies change with every generation, so each expects wards of the largest
+ * size. */
 static enum status gather_wishes(struct rank *r, const struct session_ready *ready,
                                  struct session_wish *out)
 {
@@ -249,7 +250,7 @@ static enum status gather_wishes(struct rank *r, const struct session_ready *rea
     return ST_OK;
 }
 
-/* What checkpoint.memory holds of that, for all ranks (session/memory/budget.h). */
+/* Fits the wishes of all ranks into checkpoint.memory (session/memory/budget.h). */
 static enum status fit_memory(struct rank *r, struct session_ready *ready)
 {
     const uint32_t size = r->assignment.size;
@@ -279,7 +280,7 @@ static enum status fit_memory(struct rank *r, struct session_ready *ready)
     return ST_OK;
 }
 
-/* Where it fails there are no copies at other nodes; the job goes on. */
+/* If the exchange can't start there are no copies at other nodes, and the job goes on. */
 void rank_start_exchange(struct rank *r)
 {
     const struct copy_exchange_options options = { .session = r->session,
@@ -366,7 +367,7 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
     return ST_OK;
 }
 
-/* Of all lanes, whoever computes them; none of those that are computed twice. */
+/* Returns the operations of all lanes, of all ranks; lanes that are computed twice count once. */
 static double step_flops(const struct worker *w)
 {
     return w->micro_flops * w->settings.accumulate * w->settings.lanes;

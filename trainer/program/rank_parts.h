@@ -32,7 +32,7 @@
 
 #define RANK_COMM_OPEN_MS INT64_C(60000) /* the others may still be preparing their model */
 
-/* The worker's (struct worker_comms), and one for the state. */
+/* Uses of communicators: the worker's (struct worker_comms), and one for the state. */
 enum rank_comm_use {
     RANK_COMM_WORLD,
     RANK_COMM_STATE,
@@ -47,14 +47,14 @@ struct rank_comm {
     struct comm *comm; /* NULL: there is none */
 };
 
-/* Operations a second that it could do at most. */
+/* Most operations a second that the rank could do. */
 struct rank_peak {
     char key[PEAK_KEY_BYTES]; /* what it was measured or found of; "": of nothing yet */
     double flops;
 };
 
-/* What a session borrows for its life, and the session once it was left: its saver may still be at
- * the store. */
+/* Objects that a session borrows for its life, and the session itself once it was left: its saver
+ * may still be at the store. */
 #define RANK_SEATS 5 /* a session, and those that were left */
 struct rank_seat {
     struct log log;
@@ -62,7 +62,7 @@ struct rank_seat {
 };
 
 struct rank {
-    /* Of the process. */
+    /* Members of the process. */
     const struct rank_options *options;
     struct flight *flight;
     struct ckpt_store *store;
@@ -82,7 +82,7 @@ struct rank {
     bool goes_on;    /* it was of a generation before */
     uint32_t number; /* of the worker; its rank is in the assignment */
 
-    /* Of the generation. */
+    /* Members of the generation. */
     uint32_t generation;
     char token[SESSION_TOKEN];
     struct rank_seat seats[RANK_SEATS];
@@ -112,19 +112,19 @@ struct rank {
     bool aborted;                       /* likewise: Park came */
 };
 
-/* The state comes from workers of this generation. */
+/* True if the state comes from workers of this generation. */
 static inline bool rank_is_live(const struct rank *r)
 {
     return r->assignment.live_source_count > 0;
 }
 
-/* Finished steps to begin with; 0: the seed. */
+/* Returns the finished steps to begin with; 0: the seed. */
 static inline uint64_t rank_first_step(const struct rank *r)
 {
     return rank_is_live(r) ? r->assignment.live_step : r->assignment.restore_step;
 }
 
-/* NULL: there is none. */
+/* Returns the generation's token; NULL: there is none. */
 static inline const char *rank_token(const struct rank *r)
 {
     return r->token[0] != '\0' ? r->token : NULL;
@@ -132,16 +132,16 @@ static inline const char *rank_token(const struct rank *r)
 
 /* ---- rank_comm.c ---- */
 
-/* The worker's communicator and its reduction. */
+/* Opens the worker's communicators and its reduction. */
 MUST_CHECK enum status rank_connect(struct rank *r);
-/* Lets go of them, and of what the worker was doing. */
+/* Lets go of the communicators, and of the worker's unfinished work. */
 void rank_disconnect(struct rank *r);
-/* Over host memory, for what is not of a step; one at a time. */
+/* Opens a communicator over host memory, for anything but steps; one at a time. */
 MUST_CHECK enum status rank_open_host_comm(struct rank *r, const char *meeting, struct comm **out);
-/* st: how its use ended; after a failure nobody waits for the others, and who failed is blamed.
- * Nothing where there is none. */
+/* Closes that communicator, if there is one. st: how its use ended; after a failure it doesn't wait
+ * for the others, and the rank that failed is blamed. */
 void rank_close_host_comm(struct rank *r, enum status st);
-/* options.park of the session. Thread: the link's. */
+/* Function `park` of the session's options. Thread: the link's. */
 void rank_abort_communication(void *arg, const char *reason);
 
 /* ---- rank_form.c ---- */
@@ -149,27 +149,29 @@ void rank_abort_communication(void *arg, const char *reason);
 MUST_CHECK enum status rank_join(struct rank *r);
 MUST_CHECK enum status rank_form(struct rank *r);
 MUST_CHECK enum status rank_get_ready(struct rank *r);
-/* The same of a spare, after rank_form. */
+/* Like rank_get_ready, for a spare; after rank_form. */
 MUST_CHECK enum status rank_get_warm(struct rank *r);
-/* Copies to other nodes. */
+/* Start and stop the exchange of copies with other nodes. */
 void rank_start_exchange(struct rank *r);
 void rank_stop_exchange(struct rank *r, bool waits);
 
 /* ---- rank_state.c ---- */
 
 MUST_CHECK enum status rank_fill_state(struct rank *r);
-/* The state that it has can be gone on from in another generation. */
+/* True if another generation can go on from this rank's state. */
 bool rank_may_keep(const struct rank *r);
 
 /* ---- rank_peak.c ---- */
 
-/* Operations a second that this rank could do at most; 0: not known. Measured where a job begins
- * (trainer/peak/measure.h); else what was, so that no recovery waits for it. */
+/* Returns the most operations a second that this rank could do; 0: not known. They are measured
+ * when a job begins (trainer/peak/measure.h); later the number is kept, so that no recovery waits
+ * for it. */
 double rank_peak_flops(struct rank *r);
 
 /* ---- rank_failure.c ---- */
 
-/* It is what those see whose generation ends elsewhere: the process can go on. */
+/* True if the failure is one that ranks see whose generation ends elsewhere: the process can go
+ * on. */
 bool rank_can_park(const struct rank *r, enum status st);
 /* Tells the coordinator what went wrong; returns the exit code. */
 int rank_report_failure(struct rank *r, enum status st);

@@ -42,8 +42,9 @@ static uint32_t workers_here(const struct session_assignment *a)
     return count;
 }
 
-/* What it depends on, as a line. *share: of it that this worker can have, where the workers that
- * are there have more threads than it has processors. false: it can't be told. */
+/* Writes what the peak depends on, as a line. *share: the part of the peak that this worker can
+ * have where workers on the machine have more threads than there are processors. false: it can't
+ * tell. */
 static bool describe(const struct rank *r, char key[PEAK_KEY_BYTES], double *share)
 {
     static const char *const maths[] = { "fp32", "tf32", "bf16", "fp16" };

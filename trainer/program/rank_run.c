@@ -12,7 +12,7 @@
 
 /* ---- a generation ---- */
 
-/* This rank's own copies, and those of others that it received. */
+/* Removes this rank's own copies, and those of others that it received. */
 static void forget_copies(const struct rank *r)
 {
     const char *dir = r->options->copies;
@@ -184,8 +184,8 @@ static _Noreturn void exit_beside_savers(int code)
     _exit(code);
 }
 
-/* What the process keeps stays as it is; all that is of the generation goes. Returns once this
- * process is told where it goes on. */
+/* Ends the generation; the state that the process keeps stays as it is. Returns once this process
+ * is told where it goes on. */
 static enum status leave_generation(struct rank *r)
 {
     struct session_regroup next;
@@ -256,7 +256,7 @@ static int run_rank(struct rank *r)
 
 /* ---- the process ---- */
 
-/* Of struct io: to look for a file for a minute is no hang. */
+/* Callback of struct io: looking for a file for a minute is no hang. */
 static bool still_waits(void *progress)
 {
     progress_tick(progress);

@@ -12,7 +12,8 @@
 #include "trainer/state/live_sync.h"
 #include "trainer/state/state.h"
 
-/* What moves a state is of host memory: the worker's communicator, if it is one. */
+/* Opens a communicator of host memory for moving a state, unless the worker's communicator is
+ * one. */
 static enum status open_state_comm(struct rank *r, const char *meeting,
                                    const struct comm_table **out_table, struct comm **out)
 {
@@ -41,7 +42,7 @@ static enum status restore_copies(struct rank *r)
 
 /* ---- from other workers ---- */
 
-/* It has the state of that step now. */
+/* Notes that this rank has the state of that step now. */
 static void note_kept(struct rank *r, uint64_t step)
 {
     const struct worker *w = r->worker;
@@ -57,14 +58,15 @@ static void note_kept(struct rank *r, uint64_t step)
     }
 }
 
-/* Of a stage whose ranks own parts nobody has all, and from a device there is no way within it. */
+/* False if ranks of a stage own parts: no rank has the whole stage's state. False, too, for a stage
+ * on a device, which has no way to send its state. */
 bool rank_may_keep(const struct rank *r)
 {
     const struct stage *stage = r->worker->stage;
     return stage == NULL || (!stage->options.owns && r->worker->device.table->host_memory);
 }
 
-/* What is left of the step is what any of its sources lacks. */
+/* Merges the sources' notes: work is left of the step if any of them lacks it. */
 static void merge_rests(struct rank *r, const struct loop_rest *rests)
 {
     const struct session_assignment *a = &r->assignment;

@@ -41,7 +41,7 @@ void signals_block(void)
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Of SIGTERM, as if nobody had taken it: its sender sees that. */
+/* Dies of SIGTERM as if it had not been caught, so that its sender sees that. */
 static void die(void)
 {
     const sigset_t set = signal_set();

@@ -23,17 +23,17 @@
 struct signals;
 struct session;
 
-/* Call before any other thread is started: they inherit it. */
+/* Blocks the signals. Call it before any other thread is started: threads inherit the mask. */
 void signals_block(void);
-/* log is borrowed until close, session until close or signals_tell. */
+/* Starts the thread. log is borrowed until close, session until close or signals_tell. */
 MUST_CHECK enum status signals_open(struct session *session, const struct log *log,
                                     struct signals **out);
-/* Whom it tells from now on; NULL: nobody, for a while. What nobody was told is told then, and that
- * this process is to go, again. */
+/* Sets the session that is told from now on; NULL: none, for a while. Signals that no session was
+ * told are then told, and that this process is to go, again. */
 void signals_tell(struct signals *signals, struct session *session);
-/* It has nothing to save: from now on SIGTERM ends it at once. */
+/* Sets whether SIGTERM ends the process at once from now on, since it has nothing to save. */
 void signals_leave_at_once(struct signals *signals, bool at_once);
-/* The job's time of grace, once it is known. */
+/* Sets the job's time of grace, once it is known. */
 void signals_set_grace(struct signals *signals, int64_t grace_ms);
 /* NULL is fine. */
 void signals_close(struct signals *signals);

@@ -17,7 +17,7 @@ struct store_checked {
     struct reason *reason;
 };
 
-/* It must be the same store as the coordinator's. */
+/* Checks that this node's store is the coordinator's. */
 static enum status check_mark(const struct store_checked *it)
 {
     char mark[CKPT_MARK];

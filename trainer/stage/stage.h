@@ -48,7 +48,7 @@
 #include "trainer/update/optimizer.h"
 #include "trainer/update/owners.h"
 
-/* What a generation says of its stages. */
+/* The stages of a generation. */
 struct stage_plan {
     uint32_t count;
     struct {
@@ -67,7 +67,7 @@ struct stage_options { /* borrowed for life */
     uint32_t lanes;
     bool owns;          /* each rank of a stage has the moments of its own part alone */
     int64_t timeout_ms; /* of an exchange */
-    /* This generation's. */
+    /* The plan of this generation, and this rank in it. */
     const struct stage_plan *plan;
     uint32_t rank;
     const uint32_t *shares; /* lanes of each rank */
@@ -80,11 +80,12 @@ _Static_assert(2 * STAGE_PARTS_MAX <= COMM_CHANNELS_MAX, "two channels for each 
 
 struct stage {
     struct stage_options options;
-    /* Who has which lanes. Its nodes are those of the stages' first chunks alone. */
+    /* Lanes of each rank. The layout's nodes are those of the stages' first chunks alone. */
     struct layout layout;
     struct layout_stage stages[LIMIT_STAGES];
     struct layout_box box;
-    /* The one of the options, or another where that can't be had: then why, for people. */
+    /* The schedule of the options, or another one where that isn't possible; `instead` then says
+     * why, for people. */
     enum pipeline_schedule schedule;
     struct reason instead;
     uint32_t parts;
@@ -135,32 +136,34 @@ static inline uint32_t stage_chunks(const struct stage *stage)
     return stage->table.chunks;
 }
 
-/* This rank's c-th part of the model: nodes [node_begin[part], node_begin[part + 1]). */
+/* Returns this rank's c-th part of the model: nodes [node_begin[part], node_begin[part + 1]). */
 static inline uint32_t stage_part(const struct stage *stage, uint32_t chunk)
 {
     return pipeline_part(&stage->table, stage->box.stage, chunk);
 }
 
-/* It is one of this rank's; one of them reads that value. */
+/* Return whether the node is one of this rank's, and whether one of its nodes reads that value. */
 bool stage_has_node(const struct stage *stage, int node);
 bool stage_reads(const struct stage *stage, int value);
-/* The same rank's stages before and after have the same nodes. */
+/* True if the same rank's stages before and after have the same nodes. */
 bool stage_is_same(const struct stage *stage, const struct stage *before);
 
-/* What optimizer_new is to have memory for; valid until stage_close. */
+/* Returns the parts that optimizer_new must have memory for; valid until stage_close. */
 struct optimizer_holding stage_holding(const struct stage *stage);
-/* What this rank has and saves of the optimizer's state, and the buffers of exchanges; once per
- * stage. Errors: the backend's */
+/* Notes the parts of the optimizer's state that this rank has and saves, and allocates the buffers
+ * of exchanges; once per stage. Errors: the backend's */
 MUST_CHECK enum status stage_hold(struct stage *stage, struct optimizer *optimizer);
-/* Exchanges go over the communicator of all ranks, and over that of the stage's, which exact
- * reduces over. NULL: nothing until the next call. */
+/* Sets the communicators for exchanges: of all ranks, and of the stage's ranks, over which exact
+ * reduces. NULL: none until the next call. */
 void stage_connect(struct stage *stage, struct comm *world, struct comm *group,
                    struct exact *exact);
 
-/* Before optimizer_update: sums of ties go to who has the parameter. sum: of this stage's lanes.
- * *out_ties: for struct optimizer_step. */
+/* Sends the sums of ties to the ranks that have the parameter; call it before optimizer_update.
+ * sum: of this stage's lanes. *out_ties: for struct optimizer_step. */
 MUST_CHECK enum status stage_gather_ties(struct stage *stage, float *sum, float *const **out_ties);
-/* For optimizer_update: sums of squares and scalars go to all, new values to who reads them. */
+/* Returns the peers for optimizer_update: sums of squares and scalars go to all ranks, new values
+ * to their readers. */
 const struct optimizer_peers *stage_peers(const struct stage *stage);
-/* Of a state that was filled in: what only its owner has goes to who reads and saves it. */
+/* Sends the parts of a filled-in state that only their owner has to the ranks that read and save
+ * them. */
 MUST_CHECK enum status stage_spread(struct stage *stage);

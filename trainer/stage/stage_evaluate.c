@@ -65,7 +65,7 @@ static enum status evaluate_one(struct stage_run *r, const struct pipeline_actio
     return st == ST_OK ? stage_run_bundle(r, action, NULL) : st;
 }
 
-/* As actions of a step, with the stashes in turn. */
+/* Runs a group of micro-batches as actions of a step, with the stashes in turn. */
 static enum status evaluate_group(struct stage_run *r, uint32_t count, uint32_t stash)
 {
     enum status st = ST_OK;

@@ -1,4 +1,4 @@
-/* What stages have of the state, and what they tell each other beside micro-batches. */
+/* The stages' parts of the state, and their exchanges beside micro-batches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@ static uint32_t width_of(const struct stage *s, uint32_t stage)
     return s->stages[stage].data_width;
 }
 
-/* One rank tells for all that have the same. */
+/* True if the rank sends for all ranks that have the same: one of them does. */
 static bool is_teller(const struct stage *s, uint32_t rank)
 {
     return s->options.owns || layout_box(&s->layout, rank).data == 0;
 }
 
-/* Who tells the scalars: it comes last in a gathering. */
+/* True if the rank sends the scalars: they come last in a gathering. */
 static bool tells_scalars(const struct stage *s, uint32_t rank)
 {
     const uint32_t last = layout_first_rank(&s->layout, s->layout.stage_count - 1);
@@ -170,8 +170,9 @@ struct fringe {
     uint32_t from, to; /* chunks */
 };
 
-/* Of each chunk of a checkpoint that a part's stage saves what that of a later part updates. Where
- * ranks own parts of the state, that is one rank's: those are whole chunks. false: nothing. */
+/* Routes the elements of a part's saved chunks that a later part's stage updates to the stage that
+ * saves them. Where ranks own parts of the state, one rank has them all, since it owns whole
+ * chunks. false: there is nothing to send. */
 static bool route_fringe(struct stage *s, const struct fringe *f, uint32_t from, uint32_t to)
 {
     const uint32_t stages = s->layout.stage_count;

@@ -1,16 +1,18 @@
-/* What a rank of a stage has and saves of the state. */
+/* The parts of the state that a rank of a stage has and saves. */
 #include <stdlib.h>
 
 #include "common/cleanup.h"
 #include "trainer/stage/stage_internal.h"
 #include "trainer/tape/lane_owners.h"
 
-/* With the parameters, its own and those of ties, and the statistics. */
+/* Most runs of an owner in one moment. A share also has runs of the parameters, its own and those
+ * of ties, and of the statistics. */
 #define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (STAGE_CHUNKS_MAX - 1) * LANE_LEADING)
 _Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX + TAPE_TIES_MAX + 2 * STAGE_CHUNKS_MAX <=
                    CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
-/* Each run's, and those of all whole branches with the ends of what a part has in a row. */
+/* Most hashes of a report: those of each run's loose pieces, and those of all whole branches with
+ * the ends of what a part has in a row. */
 _Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX *LANE_OWNED_LOOSE_PIECES +
                        LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
                        (TAPE_TIES_MAX + OPTIMIZER_BUFFERS_MAX * STAGE_CHUNKS_MAX) * 2 *
@@ -102,7 +104,7 @@ static enum status note_held(struct stage *s, const struct ckpt_state *state)
     return st;
 }
 
-/* Of what this rank owns the chunks whose first element is its own. */
+/* Adds the chunks that this rank saves: those whose first element it owns. */
 static enum status save_owned(struct stage *s, const struct ckpt_state *state, uint32_t buffer)
 {
     const uint64_t all = state->buffers[buffer].count;
@@ -124,7 +126,7 @@ struct dealt {
     uint64_t before; /* chunks that were looked at */
 };
 
-/* What of a part's chunks of a buffer is among them. */
+/* Adds the chunks of a part's buffer that are among the dealt ones. */
 static enum status save_part(struct stage *s, const struct ckpt_state *state, uint32_t buffer,
                              uint32_t part, struct dealt *dealt)
 {

@@ -12,18 +12,19 @@
 
 #define STAGE_LINE 16 /* elements of a cache line */
 
-/* After the extents and runs are noted. ST_FULL, ST_NO_MEMORY */
+/* Cut the buckets and note their owners, after the extents and runs are noted. ST_FULL,
+ * ST_NO_MEMORY */
 MUST_CHECK enum status stage_cut_buckets(struct stage *stage);
 MUST_CHECK enum status stage_note_owners(struct stage *stage);
-/* Which owner updates that element of the parameters. */
+/* Returns the owner that updates that element of the parameters. */
 uint32_t stage_owner_of(const struct stage *stage, size_t element);
 
-/* What the stage of a part of the model updates of it in a buffer of the optimizer's, and the
- * chunks of a checkpoint that it saves: those whose first element it updates. */
+/* Return the elements of a buffer of the optimizer's that the stage of a part updates, and those of
+ * the chunks of a checkpoint that it saves: chunks whose first element it updates. */
 struct lane_run stage_updated(const struct stage *stage, uint32_t part, uint32_t buffer);
 struct lane_run stage_saved(const struct stage *stage, uint32_t part, uint32_t buffer,
                             uint64_t count);
-/* Ranks of a stage own parts of that buffer. */
+/* True if ranks of a stage own parts of that buffer. */
 bool stage_is_owned(const struct stage *stage, uint32_t buffer);
-/* Notes what this rank has and saves. Errors: ckpt_share_add's */
+/* Notes the parts of the state that this rank has and saves. Errors: ckpt_share_add's */
 MUST_CHECK enum status stage_note_held(struct stage *stage);

@@ -1,14 +1,14 @@
-/* What goes between two actions of a pipeline. */
+/* Messages between two actions of a pipeline. */
 #include "common/check.h"
 #include "trainer/stage/stage_run_internal.h"
 
-/* What goes between two parts. */
+/* Direction, peer and channel of messages between two parts. */
 struct passage {
     bool sends;
     uint32_t peer, channel;
 };
 
-/* part: the other one's. */
+/* part: the other part. */
 static struct passage passage_of(const struct stage *s, const struct pipeline_action *action,
                                  bool sends, uint32_t part)
 {
@@ -53,7 +53,7 @@ enum status stage_run_wait(struct stage_run *run, struct message *message)
     return st;
 }
 
-/* One action's side of the borders. */
+/* Borders at which an action's input comes in and its output goes out. */
 struct side {
     enum plan_side from, to; /* where its input comes in, where its output goes out */
     enum plan_direction direction;
@@ -126,7 +126,7 @@ static enum status post_output(struct stage_run *r, const struct pipeline_action
     return post(r, &passage, &border, out);
 }
 
-/* Gradients come for it from another rank. */
+/* True if gradients for the action come from another rank. */
 static bool waits_for_gradients(const struct stage_run *r, const struct pipeline_action *action)
 {
     struct plan_border border;
@@ -136,8 +136,8 @@ static bool waits_for_gradients(const struct stage_run *r, const struct pipeline
     return border.count > 0;
 }
 
-/* Where hosts send, gradients can be asked for once their micro-batch went forward. Peers send them
- * in the order of the micro-batches: after one that has to wait all others wait, too. */
+/* Asks for a micro-batch's gradients once it went forward, if hosts send. Peers send gradients in
+ * the order of the micro-batches: if one can't be asked for yet, neither can those after it. */
 static enum status ask_early(struct stage_run *r, const struct pipeline_action *done)
 {
     struct pipeline_action backward = *done;

@@ -82,7 +82,7 @@ static enum status lay_out(struct stage *s, uint32_t chunks, struct reason *reas
 
 /* ---- the table ---- */
 
-/* Of any rank: all see the same. */
+/* Returns the most stashes of any rank: all ranks see the same. */
 static uint32_t most_stashes(const struct stage *s)
 {
     uint32_t most = 0;
@@ -235,7 +235,7 @@ static void note_param(struct stage *s, struct lane_run run)
     s->param_runs++;
 }
 
-/* Its own parameters, and those of others that its nodes read: ascending. */
+/* Notes the stage's own parameters, and those of others that its nodes read, in ascending order. */
 static void note_params(struct stage *s)
 {
     const struct tape *tape = s->options.tape;

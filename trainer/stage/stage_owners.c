@@ -1,4 +1,5 @@
-/* Who updates what: each stage its parameters, or (parallel.zero) each of its ranks a part. */
+/* Owners of the parameters: each stage updates its own, or (parallel.zero) each of its ranks a
+ * part. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,11 +34,13 @@ static void buckets_release(struct buckets *b)
     free(b->end);
 }
 
-/* Of a stage, with what isn't parameters, and what leads up to the second part's. */
+/* Most buckets of a stage's parameters: the others are for the rest of the vector, and for those
+ * that lead up to the second part's. */
 #define BUCKETS_MAX (LANE_BUCKETS_MAX - (size_t)STAGE_CHUNKS_MAX * (LANE_PARTS + LANE_LEADING))
 
-/* Of a part's parameters: as those of a whole vector, but that all but the first begin at units of
- * the buffer. Where they are owned, a stage's parts together have about as many as one vector. */
+/* Cuts a part's parameters into buckets like those of a whole vector, but all except the first
+ * begin at units of the buffer. Where they are owned, a stage's parts together have about as many
+ * as one vector. */
 static enum status cut_part(const struct stage *s, uint32_t part, struct buckets *b)
 {
     const struct lane_run *params = &s->extent[part].part[LANE_PARAMS];

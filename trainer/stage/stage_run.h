@@ -45,31 +45,31 @@ struct stage_run_options { /* borrowed for life */
     int64_t batch;           /* samples of a micro-batch */
 };
 
-/* Micro-batches whose inputs are kept at once. */
+/* Number of micro-batches whose inputs are kept at once. */
 uint32_t stage_run_kept(const struct stage *stage);
 
 MUST_CHECK enum status stage_run_open(const struct stage_run_options *options,
                                       struct stage_run **out);
 void stage_run_close(struct stage_run *run);
-/* The communicator of the pipe: of all ranks, connected between neighbouring stages. */
+/* Sets the communicator of the pipe: of all ranks, connected between neighbouring stages. */
 void stage_run_connect(struct stage_run *run, struct comm *pipe);
 
 struct stage_step {
     uint64_t step;
     struct feed *feed;   /* at the step's first micro-batch */
     struct exact *exact; /* after exact_begin */
-    /* Of the last micro-batch of the last lane: as plan_backward wants it. */
+    /* Called for the last micro-batch of the last lane, as plan_backward calls it. */
     plan_final_fn on_final;
     void *final_arg;
-    /* A lane's vector is complete, but for the last lane's. */
+    /* Called when a lane's vector is complete, except for the last lane's. */
     void (*on_lane)(void *arg, float *lane);
     void *lane_arg;
 };
-/* Forward and backward of all own micro-batches, handed to the reduction as trainer/loop/step.h
- * does. */
+/* Runs forward and backward of all own micro-batches, and hands them to the reduction as
+ * trainer/loop/step.h does. */
 MUST_CHECK enum status stage_run_step(struct stage_run *run, const struct stage_step *step);
 
-/* What an evaluation's batch gave, where the last stage is. */
+/* Places for the result of an evaluation's batch, in the last stage. */
 struct stage_result {
     double *loss;
     int64_t *correct, *counted;
@@ -81,6 +81,6 @@ struct stage_evaluation {
     struct stage_result (*result)(void *arg, const struct feed_item *item);
     void *arg;
 };
-/* Forward of all batches of the feed. */
+/* Runs forward of all batches of the feed. */
 MUST_CHECK enum status stage_run_evaluate(struct stage_run *run,
                                           const struct stage_evaluation *evaluation);

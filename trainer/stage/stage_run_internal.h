@@ -19,7 +19,7 @@ struct message {
     int count; /* under way; 0: none */
 };
 
-/* What the feed gives of a micro-batch, from its first F to its last backward. */
+/* Inputs of a micro-batch from the feed, kept from its first F to its last backward. */
 struct kept {
     uint32_t micro;
     void *inputs[TAPE_INPUTS_MAX]; /* copies, device memory; NULL: the stage reads none */
@@ -28,7 +28,7 @@ struct kept {
     struct stage_result sums; /* of an evaluation */
 };
 
-/* What a micro-batch in flight has beside the plan's stash. */
+/* Data of a micro-batch in flight beside the plan's stash. */
 struct flight {
     const struct kept *kept;
     float *lane; /* addresses of a lane vector, memory for statistics and scalars */
@@ -44,8 +44,8 @@ struct outbox {
 
 /* Gradients that are asked for at a time: tensors. A schedule that goes far ahead asks later. */
 #define ASKED_MAX 192
-/* Of each stash a value that was sent; the gradients above; what came before is being sent from an
- * outbox and what comes next was asked for. */
+/* Posts at a time: of each stash a value that was sent; the gradients above; what came before is
+ * being sent from an outbox, and what comes next was asked for. */
 _Static_assert(PLAN_STASHES_MAX + ASKED_MAX + (OUTBOXES + 1) * PLAN_GRADIENTS_MAX + 1 <=
                    COMM_POSTS_MAX,
                "posts of a pipeline");
@@ -70,19 +70,19 @@ struct stage_run {
     struct lane_run sums; /* of the lane vector: what F makes */
 };
 
-/* Copies on the compute stream. */
+/* Enqueues a copy on the compute stream. */
 MUST_CHECK enum status stage_run_copy(struct stage_run *run, void *to, const void *from,
                                       size_t bytes);
-/* The item's inputs stay where they are for the next item only. */
+/* Copies the item's inputs, which the feed leaves in place for the next item only. */
 MUST_CHECK enum status stage_run_keep(struct stage_run *run, struct kept *kept,
                                       const struct feed_item *item);
-/* What a plan is called with for an action, whose flight knows its micro-batch. */
+/* Returns the arguments of a plan for an action, whose flight knows its micro-batch. */
 struct plan_call stage_run_call(const struct stage_run *run, const struct pipeline_action *action);
 
-/* Waits for what was posted of a message, if anything. */
+/* Waits for the posts of a message, if there are any. */
 MUST_CHECK enum status stage_run_wait(struct stage_run *run, struct message *message);
-/* ... and for all that was sent. */
+/* Waits for everything that was sent, too. */
 MUST_CHECK enum status stage_run_wait_all(struct stage_run *run);
-/* Between two actions; before, after: or NULL. */
+/* Exchanges one bundle between two actions; before, after: or NULL. */
 MUST_CHECK enum status stage_run_bundle(struct stage_run *run, const struct pipeline_action *before,
                                         const struct pipeline_action *after);

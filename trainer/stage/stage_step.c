@@ -59,7 +59,8 @@ static enum status find_item(struct stage_run *r, const struct stage_step *step,
     enum status st = ST_OK;
     struct kept *kept = r->kept;
     if (action->chunk == 0) {
-        /* As recordings go by both, one goes with the other where that can be. */
+        /* A recording is for one pair of inputs and stash: with one chunk the inputs go with the
+         * stash, so that there are fewer pairs. */
         const bool alone = stage_chunks(r->options.stage) == 1;
         kept += alone ? action->stash : r->taken++ % r->kept_count;
         st = take_item(r, step, kept);
@@ -117,7 +118,7 @@ static enum status add_sums(struct stage_run *r, const struct pipeline_action *a
     return st;
 }
 
-/* Those of what the action's micro-batch sent on. */
+/* Waits for the gradients of the output that the action's micro-batch sent. */
 static enum status take_gradients(struct stage_run *r, const struct pipeline_action *action)
 {
     struct flight *flight = &r->flights[action->stash];
@@ -125,7 +126,7 @@ static enum status take_gradients(struct stage_run *r, const struct pipeline_act
     fault_point("trainer.pipe");
     r->asked -= (uint32_t)flight->gradients_in.count;
     enum status st = stage_run_wait(r, &flight->gradients_in);
-    /* What was sent on has come, since its gradients have. */
+    /* The value that was sent has arrived, since its gradients have. */
     return st == ST_OK ? stage_run_wait(r, &flight->value_out) : st;
 }
 

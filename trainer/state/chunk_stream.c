@@ -15,7 +15,7 @@
 #define NOBODY     UINT32_MAX
 #define SLOTS      2 /* rounds in pinned memory */
 
-/* What a rank tells the others when all rounds are through. */
+/* Report of a rank to the others when all rounds are done. */
 struct damage {
     uint64_t count;
     uint64_t chunk[DAMAGE_MAX];
@@ -65,7 +65,7 @@ static bool chunk_of_round(const struct stream_state *s, uint64_t round, uint32_
     return *out < s->chunk_count;
 }
 
-/* Where the bytes of a chunk are sent from, or received to. */
+/* Returns the memory that a chunk is sent from, or received to. */
 static struct comm_segment on_host(const struct stream_state *s, uint64_t chunk)
 {
     const struct comm_segment lies = chunk_at(s, chunk);
@@ -77,7 +77,7 @@ static struct comm_segment on_host(const struct stream_state *s, uint64_t chunk)
                                   lies.size };
 }
 
-/* Between the device and pinned memory; waits. */
+/* Copies a chunk between the device and pinned memory; waits. */
 static enum status copy_chunk(const struct stream_state *s, uint64_t chunk, bool up)
 {
     const struct device *d = s->options->device;
@@ -150,7 +150,7 @@ static void note_damage(struct stream_state *s, uint64_t chunk)
     s->own.count++;
 }
 
-/* What was hashed since is compared with what its sources say, and goes to its place. */
+/* Compares the round's hashes with those of the sources, and copies good chunks to their places. */
 static enum status check_round(struct stream_state *s, uint64_t round)
 {
     enum status st = ST_OK;

@@ -45,7 +45,7 @@
 #define CHUNK     ((size_t)64 * 1024 * 1024)
 #define LEAVING   UINT64_MAX /* in place of a step: this rank closes */
 
-/* What a rank says of its copy of this round's step; goes over the network as it is. */
+/* A rank's offer of its copy of this round's step; sent over the network as it is. */
 struct offer {
     uint64_t has; /* 0: that copy is gone, so that this round has none */
     uint64_t data_offset;
@@ -424,7 +424,8 @@ static void pause_rounds(struct copy_exchange *x)
 
 /* ---- the thread ---- */
 
-/* Where no round ever counted, nobody can be restored from what came: its room is given back. */
+/* Gives the memory of received copies back: no round was complete, so nobody can be restored from
+ * them. */
 static void drop_wards(struct copy_exchange *x)
 {
     for (uint32_t i = 0; i < x->ward_count; i++) {

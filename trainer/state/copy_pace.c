@@ -22,7 +22,7 @@ enum status copy_pace_agree(struct worker *worker, uint32_t mine, uint32_t *out)
     return ST_OK;
 }
 
-/* Of this job, on this worker's node; all of them where it isn't known which run there. */
+/* Counts the workers of this job on this worker's node; all workers if nodes aren't known. */
 static uint32_t workers_here(const struct session_assignment *assignment)
 {
     const struct session_assignment *a = assignment;

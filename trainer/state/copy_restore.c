@@ -11,7 +11,7 @@
 
 #define SEND_MS  INT64_C(60000)
 #define HEAD_MAX ((uint64_t)256 * 1024 * 1024) /* holds the hashes of a share of some TB */
-/* Of a run that is taken, and sent, at once: whole chunks, on all ranks the same. */
+/* Most bytes of a run that are read and sent at once: whole chunks, on all ranks the same. */
 #define STRETCH ((size_t)16 * 1024 * 1024)
 
 struct share_restore {
@@ -73,7 +73,7 @@ static enum status send_all(const struct share_restore *r, void *data, size_t si
     return from->table->all_gather_v(from->comm, segments, SEND_MS);
 }
 
-/* It is this job's state, cut into as many shares as the assignment says. */
+/* Checks that the copy is of this job's state, cut into as many shares as the assignment says. */
 static enum status check_share(const struct share_restore *r, const struct copy_view *view)
 {
     const struct ckpt_state *state = &r->view.state;
@@ -140,7 +140,7 @@ struct stretch {
     size_t size;
 };
 
-/* What of a stretch is held, from its bytes to its place. */
+/* Copies the held elements of a stretch to their places. */
 static void place_held(const struct share_restore *r, const struct stretch *s, const uint8_t *bytes)
 {
     const size_t width = s->size / (size_t)s->count;

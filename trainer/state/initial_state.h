@@ -19,7 +19,7 @@ struct initial_state_options {
     const struct job *job;
     const struct io *io;
     const struct tape *tape;
-    /* As optimizer_describe gives them. */
+    /* Buffers and tensors as optimizer_describe gives them. */
     const struct ckpt_buffer *buffers;
     uint32_t buffer_count;
     const struct ckpt_tensor *tensors;
@@ -34,7 +34,7 @@ struct initial_state_options {
 MUST_CHECK enum status initial_state_fill(const struct initial_state_options *options,
                                           float *params, float *stats, struct reason *reason);
 
-/* Whether model.weights, if it is given, fits the model: reads only names, shapes and types, and
- * the values of an lm_head.weight. Errors: as initial_state_fill */
+/* Checks that model.weights, if it is given, fits the model: reads only names, shapes and types,
+ * and the values of an lm_head.weight. Errors: as initial_state_fill */
 MUST_CHECK enum status initial_state_check(const struct job *job, const struct io *io,
                                            const struct tape *tape, struct reason *reason);

@@ -16,7 +16,7 @@
 
 #define SEND_MS INT64_C(60000)
 
-/* What every rank tells all others first. Sent between builds of one version. */
+/* The first message of every rank to all others. Sent between builds of one version. */
 struct live_hello {
     uint64_t step; /* of a source: of the state that it has */
     uint64_t seed, good_steps, skip_count;
@@ -174,7 +174,7 @@ static enum status take_scalars(const struct live *l)
 
 /* ---- what ranks own ---- */
 
-/* Of each part the first source that has it. */
+/* Finds the first source of each part. */
 static enum status find_parts(const struct live *l, uint32_t parts, uint32_t *sources)
 {
     const struct session_assignment *a = l->options->assignment;
@@ -191,7 +191,7 @@ static enum status find_parts(const struct live *l, uint32_t parts, uint32_t *so
     return found == parts ? ST_OK : live_fail(l, ST_INCOMPLETE, "not all parts are there");
 }
 
-/* Of a pipeline: each stage's state is there, with ranks that are of that stage. */
+/* Checks that ranks of each stage of a pipeline have that stage's state. */
 static enum status check_stages(const struct live *l)
 {
     const struct stage *stage = l->worker->stage;
@@ -227,7 +227,7 @@ static enum status sync_owned(const struct live *l)
 
 /* ---- all of it ---- */
 
-/* What this rank holds, a buffer for each run of it. */
+/* Lists what this rank holds, a buffer for each run of it. */
 static uint32_t list_buffers(const struct live *l, struct chunk_buffer *out)
 {
     const struct ckpt_state *state = &l->view.state;

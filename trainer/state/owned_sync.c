@@ -22,7 +22,8 @@ static enum status copy_now(const struct worker *w, void *to, const void *from, 
     return st == ST_OK ? d->table->stream_sync(d->backend, d->compute) : st;
 }
 
-/* Of elements [first, first + count), which lie in the stretch, those that this rank owns now. */
+/* Copies the elements that this rank owns now of [first, first + count), which lie in the
+ * stretch. */
 static enum status take(const struct owned_sync *s, size_t first, size_t count, float *to)
 {
     const struct worker *w = s->worker;
@@ -41,7 +42,7 @@ static enum status take(const struct owned_sync *s, size_t first, size_t count, 
     return st;
 }
 
-/* One run of the rank that has it to all. */
+/* Sends one run from the rank that has it to all. */
 static enum status send_run(const struct owned_sync *s, uint32_t part, struct owned_run run,
                             const float *from, float *to)
 {

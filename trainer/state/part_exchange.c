@@ -91,7 +91,7 @@ static bool next_round(struct exchange_state *s)
     return some;
 }
 
-/* What came in the round before, against what was said of it. */
+/* Compares the hashes of what came in the round before with those that were sent. */
 static enum status compare(const struct exchange_state *s, uint32_t *out_blamed,
                            struct reason *reason)
 {

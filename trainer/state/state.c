@@ -54,7 +54,7 @@ static bool is_within(size_t at, const struct lane_run *runs, size_t count)
     return within;
 }
 
-/* What a stage has, drawn where it lies. */
+/* Draws the values of a stage in place. */
 static void draw_stage(struct worker *w, float *params, float *stats)
 {
     const struct stage *s = w->stage;
@@ -68,7 +68,7 @@ static void draw_stage(struct worker *w, float *params, float *stats)
     }
 }
 
-/* Of a buffer that the host has filled in whole what this rank has, to where it has it. */
+/* Copies this rank's parts of a buffer that the host has filled in as a whole to their places. */
 static enum status upload_held(struct worker *w, uint32_t buffer, float *live, const float *host,
                                size_t count)
 {

@@ -18,15 +18,15 @@
  * whole, whatever is held. Errors besides: the backend's */
 MUST_CHECK enum status state_seed(struct worker *worker, struct reason *reason);
 
-/* Zero, where it lies, what is held of it. The scaler and the skip list stay. Errors: the backend's
- */
+/* Sets the parts of the state that are held to zero, in place. The scaler and the skip list stay.
+ * Errors: the backend's */
 MUST_CHECK enum status state_clear(struct worker *worker);
 
-/* Before the first save: staging for this rank's share, where the state lies on a device. */
+/* Makes staging for this rank's share, where the state lies on a device; before the first save. */
 MUST_CHECK enum status state_allow_saves(struct worker *worker);
 
-/* The digest of the whole state after `step` finished steps. From a device all of it is fetched.
- * ST_INVALID: this rank holds a part of it only */
+/* Computes the digest of the whole state after `step` finished steps. From a device all of it is
+ * fetched. ST_INVALID: this rank holds a part of it only */
 MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct ckpt_hash *out);
 
 struct state_source {
@@ -38,8 +38,8 @@ struct state_source {
     struct comm *comm;
 };
 
-/* What failed, where it is known: 1 + the shard file that is damaged (ckpt_reader_damaged); 1 + the
- * rank whose part came damaged. 0: none */
+/* Culprit of a failed restore, where it is known: 1 + the damaged shard file (ckpt_reader_damaged),
+ * or 1 + the rank whose part came damaged. 0: none */
 struct state_blame {
     uint32_t file, rank;
 };
@@ -57,11 +57,11 @@ struct state_blame {
 MUST_CHECK enum status state_restore(struct worker *worker, const struct state_source *from,
                                      struct state_blame *out_blame, struct reason *reason);
 
-/* The pins that a checkpoint was written with, for the algorithms that a device's libraries chose
- * then; the caller frees *out. */
+/* Reads the pins that a checkpoint was written with, for the algorithms that a device's libraries
+ * chose then; the caller frees *out. */
 MUST_CHECK enum status state_read_pins(const struct io *io, const char *dir, char **out);
 
-/* What goes with a state but isn't part of it. Borrowed texts. */
+/* Data that is saved with a state but isn't part of it. Borrowed texts. */
 struct state_beside {
     const char *job; /* id */
     uint64_t generation;
@@ -81,11 +81,11 @@ struct state_view {
     struct ckpt_blob blobs[STATE_BLOBS];
     char metrics[64]; /* blob: up to which step rows of metrics were made */
 };
-/* beside may be NULL: no blobs, as for a digest. view must not move. */
+/* Fills in view. beside may be NULL: no blobs, as for a digest. view must not move. */
 void state_describe(struct worker *worker, uint64_t step, const struct state_beside *beside,
                     struct state_view *view);
 
-/* Bytes of this rank's share of the state: what a snapshot copies. ST_FULL: a report of its hashes
- * would fit no message. */
+/* Returns the bytes of this rank's share of the state, which a snapshot copies. ST_FULL: a report
+ * of its hashes would fit no message. */
 MUST_CHECK enum status state_share_bytes(struct worker *worker, size_t *out, struct reason *reason);
 uint64_t state_bytes(struct worker *worker);

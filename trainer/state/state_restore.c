@@ -53,7 +53,7 @@ static void chunk_read(void *arg, uint64_t done)
     progress_tick(arg);
 }
 
-/* What is stored is described as this job's state is, and its scalars are this job's. */
+/* Checks that the stored state is described as this job's is, and has this job's scalars. */
 static enum status check_description(const struct restore *r, struct ckpt_reader *reader)
 {
     const struct ckpt_state *state = &r->view.state;
@@ -172,7 +172,8 @@ static enum status exchange_parts(const struct restore *r, const struct circle *
 
 /* ---- all of it ---- */
 
-/* What is held; if that is all, and all of it is read here, the digest, too. */
+/* Reads what is held. If that is the whole state, and all of it is read here, its digest is
+ * checked. */
 static enum status read_buffers(const struct restore *r, struct ckpt_reader *reader)
 {
     const struct worker *w = r->worker;
@@ -199,7 +200,7 @@ static enum status restore_scalars(const struct restore *r, const struct ckpt_sc
     return ST_OK;
 }
 
-/* Where the state goes on the host, and who reads what of it. */
+/* Prepares the state's places on the host, and which rank reads what of it. */
 static enum status prepare(struct restore *r, struct ckpt_reader *reader, struct circle *circle)
 {
     enum status st = worker_hold(r->worker, NULL);

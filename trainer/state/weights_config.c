@@ -10,14 +10,15 @@
 
 #define CONFIG_BYTES ((size_t)1024 * 1024)
 
-/* One that says nothing, or the same. */
+/* True if the configuration has that value, or none. */
 static bool is_equal(const json_t *config, const char *name, int64_t value)
 {
     const json_t *said = json_object_get(config, name);
     return !json_is_integer(said) || json_integer_value(said) == value;
 }
 
-/* Sizes that shapes show, too: where they differ it belongs to something else. */
+/* True if sizes that shapes show, too, are the model's; else the configuration is of another
+ * model. */
 static bool is_of_model(const json_t *config, const struct job_model *model)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));

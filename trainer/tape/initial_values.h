@@ -18,7 +18,7 @@
 
 /* params: tape->param_elements floats. */
 void initial_values_params(const struct tape *tape, uint64_t seed, float *params);
-/* Of one parameter, or one statistic, alone: to its place. */
+/* Draw one parameter, or one statistic, alone, to its place. */
 void initial_values_param(const struct tape *tape, uint64_t seed, int param, float *params);
 void initial_values_stat(const struct tape *tape, int stat, float *stats);
 /* stats: running means 0, running variances 1. */

@@ -28,7 +28,7 @@ static int stats_before(const struct tape *tape, int node)
     return count;
 }
 
-/* Where what belongs to a node and those after it begins, part by part. */
+/* Returns where the elements of a node and those after it begin, part by part. */
 static void begins_at(const struct tape *tape, int node, size_t out[LANE_PARTS])
 {
     const struct lane_layout layout = lane_layout(tape);
@@ -70,7 +70,7 @@ static float *tie_of(const struct tape *tape, float *sum, float *const *ties, in
     return ties != NULL ? ties[tie] : sum + tape->param_elements + tape->ties[tie].offset;
 }
 
-/* Where the reader before this one has its gradient: in another tie's place, or the parameter's. */
+/* Returns the gradient of the reader before this one: another tie's, or the parameter's. */
 static float *reader_before(const struct tape *tape, float *sum, float *const *ties, int tie)
 {
     const int param = tape->ties[tie].param;

@@ -31,10 +31,10 @@
 /* A bucket is large enough that its latency hides, small enough that several overlap the backward
  * pass of a model of some million parameters. */
 #define LANE_BUCKET_ELEMENTS ((size_t)4 * 1024 * 1024)
-/* Besides those of full size: smaller ones that lead up to it, each half of the next one. */
+/* Number of smaller buckets that lead up to those of full size, each half of the next one. */
 #define LANE_LEADING 20
-/* Elements that buckets of `count` elements are to have, so that there are at most `buckets` with
- * those that lead up: LANE_BUCKET_ELEMENTS, or that times a power of two. */
+/* Returns the size of buckets of a vector of `count` elements such that there are at most `buckets`
+ * with the leading ones: LANE_BUCKET_ELEMENTS, or that times a power of two. */
 size_t lane_wanted(size_t count, size_t buckets);
 
 struct lane_layout {
@@ -47,7 +47,7 @@ struct lane_layout {
 
 struct lane_layout lane_layout(const struct tape *tape);
 
-/* What of a lane vector belongs to nodes [begin, end) of the tape: parameters that one of them
+/* Parts of a lane vector that belong to nodes [begin, end) of the tape: parameters that one of them
  * reads first, the places of further readers, statistics. One run each, maybe empty, since all lie
  * in tape order. Scalars belong to all nodes. */
 enum lane_part { LANE_PARAMS, LANE_TIES, LANE_STATS, LANE_SCALARS, LANE_PARTS };
@@ -59,7 +59,7 @@ struct lane_extent {
 };
 struct lane_extent lane_extent(const struct tape *tape, int begin, int end);
 
-/* Where the gradient of the node's i-th parameter begins. */
+/* Returns where the gradient of the node's i-th parameter begins. */
 size_t lane_gradient_at(const struct tape *tape, int node, int i);
 
 /* Completes the gradients of tied parameters in a sum of lane vectors, in the backend's memory, as
@@ -77,6 +77,6 @@ MUST_CHECK enum status lane_add_ties(const struct tape *tape, const struct backe
  */
 MUST_CHECK enum status lane_cut(size_t end, size_t unit, size_t wanted, size_t *out_begin,
                                 size_t capacity, size_t *out_count);
-/* The vector's buckets where every rank has the whole state: lane_cut in pieces. */
+/* Cuts the vector's buckets where every rank has the whole state: lane_cut in pieces. */
 MUST_CHECK enum status lane_buckets(const struct lane_layout *layout, size_t wanted,
                                     size_t *out_begin, size_t capacity, size_t *out_count);

@@ -115,7 +115,7 @@ void lane_owners(const struct tape *tape, size_t unit, const size_t *begin,
         const size_t end = b + 1 < buckets->params ? begin[b + 1] : tape->param_elements;
         units += units_within(begin[b], end, lane_owned_unit(unit, end - begin[b], size));
     }
-    /* So the last one more goes to the last rank: its last unit is a short one. */
+    /* With this turn the last extra unit goes to the last rank: its last unit is a short one. */
     size_t turn = (size - units % size) % size;
     for (size_t b = 0; b < buckets->params; b++) {
         const size_t end = b + 1 < buckets->params ? begin[b + 1] : tape->param_elements;

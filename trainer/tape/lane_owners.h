@@ -42,11 +42,12 @@ struct lane_owned {
 
 /* Elements of a branch: CKPT_BRANCH_PIECES pieces. */
 #define LANE_OWNED_BRANCH ((size_t)256 * PIECE_ELEMENTS)
-/* Pieces that a run has at most that isn't of whole branches, with its last unit. */
+/* Most pieces of a run that doesn't consist of whole branches, with its last unit. */
 #define LANE_OWNED_LOOSE_PIECES 200
-/* What buckets of `wanted` elements are cut at multiples of: units, or branches. */
+/* Returns the unit at whose multiples buckets of `wanted` elements are cut: unit, or a branch. */
 size_t lane_owned_cut(size_t unit, size_t wanted);
-/* What of a bucket of so many elements is dealt out to `size` ranks: units, or branches. */
+/* Returns the unit in which a bucket of so many elements is dealt out to `size` ranks: unit, or a
+ * branch. */
 size_t lane_owned_unit(size_t unit, size_t count, size_t size);
 /*
  * Deals units of elements [begin, end), counted from element 0, to the ranks in order, evenly.

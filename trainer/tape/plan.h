@@ -54,24 +54,24 @@ struct plan_options {
     bool split;     /* backward is called in its two halves: what the second one needs is kept */
     enum math math; /* products; decides the dtype of every value: precision.h */
     enum amp amp;
-    /* Where the backend can, the forward pass and the backward pass (where on_final is told, what
-     * it does between two borders of buckets) are recorded, once for every set of pointers in a
-     * plan_call, and played again. Same bits. The first time each runs as usual. The first half of
-     * a split backward is one recording, for all lanes. */
+    /* Record the forward pass and the backward pass, where the backend can, and play them again. A
+     * backward pass is recorded by stretches between two borders of buckets where on_final is told.
+     * There is a recording for every set of pointers in a plan_call. Same bits. The first time each
+     * runs as usual. The first half of a split backward is one recording, for all lanes. */
     bool graphs;
     const size_t *bucket_begin; /* with graphs: of lane_buckets (lane.h); borrowed */
     size_t bucket_count;
-    /* Its arenas are used if large enough: never run both at once, but where both have the same
-     * arena_bytes, and one only what isn't in use of the other's stashes. NULL: own. */
+    /* A plan whose arenas are used if large enough; NULL: own ones. Never run both at once, unless
+     * both have the same arena_bytes, and each uses only stashes that the other doesn't. */
     struct plan *share;
     bool poison; /* tests: memory whose life is over, or hasn't begun, is filled with NaN */
-    /* Called after each node, in both directions; after the last one of what is played again.
-     * false ends the pass with ST_STALE, wherever it is. May be NULL. */
+    /* Called after each node, in both directions; after the last node of a recording that is
+     * played. false ends the pass with ST_STALE, wherever it is. May be NULL. */
     bool (*progress)(void *arg, int node, bool backward);
     void *progress_arg;
 };
 
-/* Of the plan's nodes. */
+/* Sizes of the plan's nodes. */
 struct plan_sizes {
     size_t arena_bytes;    /* of each stash: activations, gradients, saved, scratch; reused by
                               lifetime */
@@ -87,21 +87,21 @@ MUST_CHECK enum status plan_new(const struct tape *tape, const struct plan_optio
                                 struct plan **out);
 void plan_free(struct plan *plan);
 const struct plan_sizes *plan_sizes(const struct plan *plan);
-/* What a node takes of a batch, forward and backward, in operations: where there is little to
- * compute, as many as if each word that it touches took OPS_OF_A_WORD. For tape_balance. */
+/* Returns the cost of a node for a batch, forward and backward, for tape_balance: its operations,
+ * plus OPS_OF_A_WORD for each word that it touches. */
 double plan_cost(const struct plan *plan, int node);
-/* A table of nodes for people: shape, implementation, parameters, bytes, GFLOP. */
+/* Prints a table of nodes for people: shape, implementation, parameters, bytes, GFLOP. */
 MUST_CHECK enum status plan_print(const struct plan *plan, struct buf *out);
-/* Implementations of the whole tape, in its order, as a JSON array: a pin. */
+/* Prints the implementations of the whole tape, in its order, as a JSON array: a pin. */
 MUST_CHECK enum status plan_pins(const struct plan *plan, struct buf *out);
 
-/* What of the kernels' copies of the parameters an update may write itself (struct copy_map).
- * out: room for each parameter of the tape. Returns how many there are, ascending. */
+/* Lists the kernels' copies of parameters that an update may write itself (struct copy_map). out:
+ * room for each parameter of the tape. Returns how many there are, ascending. */
 size_t plan_copies(const struct plan *plan, struct param_copy *out);
 /* Rewrites the kernels' copies of the parameters: after every update, and once the state was filled
  * in. */
 MUST_CHECK enum status plan_refresh(struct plan *plan, const float *params);
-/* The same after an update that wrote those of plan_copies: the rest, if there is any. */
+/* Rewrites the other copies, if there are any, after an update that wrote those of plan_copies. */
 MUST_CHECK enum status plan_refresh_rest(struct plan *plan, const float *params);
 
 /*

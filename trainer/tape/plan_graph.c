@@ -35,7 +35,7 @@ static struct plan_recording_key key_of(const struct plan_call *call)
     return key;
 }
 
-/* What there is of a section and key, or a new one with *out_new set; NULL: no room. */
+/* Returns the recording of a section and key, or a new one with *out_new set; NULL: no room. */
 static struct plan_recording *find_recording(struct plan *plan,
                                              const struct plan_recording_key *key,
                                              struct plan_section section, bool *out_new)

@@ -46,14 +46,14 @@
 #define NO_REGION (-1)
 #define NO_GRAPH  (-1)
 
-/* Bytes of the arena for a time. */
+/* A stretch of the arena that is in use during some times. */
 struct plan_region {
     size_t bytes; /* multiple of PLAN_ALIGN */
     size_t offset;
     int begin, end; /* times, both included */
 };
 
-/* What a gradient needs before a backward takes it: to = reformat(from), or to = from + other. */
+/* Change of a gradient before a backward takes it: to = reformat(from), or to = from + other. */
 struct plan_adaptation {
     int from, other, to; /* regions; other NO_REGION: reformat */
     struct tensor from_tensor, to_tensor;
@@ -68,8 +68,8 @@ struct plan_value {
     struct tensor tensor; /* with the batch, in the producer's format */
     bool needs_gradient;
     int region; /* NO_REGION: an input of the tape, or of other stages only */
-    /* While memory is laid out: those that readers have written and the producer hasn't taken.
-     * Afterwards only the value that enters a stage has any: they leave it. */
+    /* While memory is laid out: gradients that readers have written and the producer hasn't taken.
+     * Afterwards only the value that enters a stage has any: they leave the stage. */
     struct plan_gradient gradients[PLAN_GRADIENTS_MAX];
     int gradient_count;
 };
@@ -100,8 +100,8 @@ enum plan_pass {
     PLAN_PASS_REST,    /* the same, of kernels that plan_copies doesn't have */
 };
 
-/* Nodes [begin, end) of one pass, run upwards or, where it is a backward one, downwards: what is
- * recorded as one. */
+/* Nodes [begin, end) of one pass, run upwards or, in a backward pass, downwards. A section is
+ * recorded as a whole. */
 struct plan_section {
     int begin, end;
     enum plan_pass pass;
@@ -154,7 +154,7 @@ static inline bool plan_is_refreshed(const struct plan_node *node, enum plan_pas
     return node->cache != NULL && !(pass == PLAN_PASS_REST && node->copied);
 }
 
-/* Where a region lies in a stash; NO_REGION: NULL. */
+/* Returns the address of a region in a stash; NO_REGION: NULL. */
 static inline void *plan_region_at(const struct plan *plan, int stash, int region)
 {
     if (region == NO_REGION || plan->arena == NULL)
@@ -163,7 +163,8 @@ static inline void *plan_region_at(const struct plan *plan, int stash, int regio
            plan->regions[region].offset;
 }
 
-/* The value that crosses the border before a node: an index, or -1 at the tape's start and end. */
+/* Returns the value that crosses the border before a node: an index, or -1 at the tape's start and
+ * end. */
 static inline int plan_crossing_value(const struct plan *plan, int node)
 {
     return node > 0 && node < plan->tape->node_count ? plan->tape->nodes[node - 1].out : -1;
@@ -179,7 +180,7 @@ static inline int plan_backward_time(const struct plan *plan, int node)
     return 2 * plan->tape->node_count - 1 - node;
 }
 
-/* Of the second half of its backward. */
+/* Returns the time of the second half of a node's backward. */
 static inline int plan_params_time(const struct plan *plan, int node)
 {
     return 3 * plan->tape->node_count - 1 - node;
@@ -189,14 +190,14 @@ static inline int plan_params_time(const struct plan *plan, int node)
  * arena. ST_NO_MEMORY; ST_INVALID: more gradients of one value than there is room for */
 MUST_CHECK enum status plan_memory_lay_out(struct plan *plan);
 
-/* Tells whoever wants to know. ST_STALE: the pass is to end. */
+/* Reports progress to options.progress. ST_STALE: the pass is to end. */
 MUST_CHECK enum status plan_nodes_report(const struct plan *plan, int node, bool backward);
 /* Enqueues the calls of a section, as they are. */
 MUST_CHECK enum status plan_nodes_run(const struct plan *plan, const struct plan_call *call,
                                       struct plan_section section);
-/* Where a value lies during a call. */
+/* Returns the address of a value during a call. */
 const void *plan_nodes_value(const struct plan *plan, const struct plan_call *call, int value);
-/* options.poison: what ended at `time` in a stash is filled with NaN; else nothing is done. */
+/* With options.poison, fills regions that end at `time` in a stash with NaN; else does nothing. */
 MUST_CHECK enum status plan_nodes_poison(const struct plan *plan, int stash, int time);
 
 /* Enqueues a section: runs it at first, records it the second time, plays it from then on. */
@@ -205,10 +206,10 @@ MUST_CHECK enum status plan_section_run(struct plan *plan, const struct plan_cal
 
 /* Fills in parts, and each node's `final`. */
 void plan_stage_find_parts(struct plan *plan);
-/* Where the gradients that the plan writes end; and what of the vector is final when a backward
- * pass is over. */
+/* Return where the gradients that the plan writes end, and where the part of the vector begins that
+ * is final after a backward pass. */
 size_t plan_stage_gradients_end(const struct plan *plan);
 size_t plan_stage_last_final(const struct plan *plan);
-/* Calls on_final, which may be NULL, for what of [first, end) is the plan's, from its end on. */
+/* Calls on_final, which may be NULL, for the plan's parts of [first, end), from its end on. */
 void plan_stage_tell_final(const struct plan *plan, size_t first, size_t end,
                            plan_final_fn on_final, void *arg);

@@ -215,7 +215,7 @@ static void place_din(struct plan *plan, int n, int i)
     }
 }
 
-/* Where the gradients of the node's inputs lie: first those that it writes, then those that are the
+/* Places the gradients of the node's inputs: first those that it writes, then those that are the
  * same bytes as another's (kernel_info.din_aliases_dout). */
 static enum status place_dins(struct plan *plan, int n)
 {
@@ -395,7 +395,7 @@ static enum status find_arriving(struct plan *plan)
     return st;
 }
 
-/* What enters the stage comes before its first node runs. */
+/* Places the value that enters the stage, which comes before the stage's first node runs. */
 static void place_entering(struct plan *plan)
 {
     const int crossing = plan_crossing_value(plan, plan->begin);
@@ -405,8 +405,9 @@ static void place_entering(struct plan *plan)
     value->region = add_region(plan, value->tensor.bytes, plan->begin, plan->begin);
 }
 
-/* What leaves the stage lives on behind its last forward node, and its gradients have a life from
- * there on, so places of their own: the send may be under way while they are waited for. */
+/* Places the gradients that arrive from the next stage. The value that leaves lives on behind the
+ * last forward node, and its gradients live from there on: they arrive while it may still be
+ * sent. */
 static void place_arriving(struct plan *plan)
 {
     const int crossing = plan_crossing_value(plan, plan->end);

@@ -146,7 +146,7 @@ static enum status run_adaptations(const struct plan *plan, int stash, const str
     return ST_OK;
 }
 
-/* What the kernel's backward gets. inputs, params: which gradients it is to give. */
+/* Fills in the buffers of a kernel's backward. inputs, params: the gradients that it is to give. */
 static void fill_gradients(const struct plan *plan, const struct plan_call *call, int n,
                            bool inputs, bool params, struct op_buffers *buffers)
 {

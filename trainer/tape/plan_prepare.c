@@ -108,7 +108,7 @@ static enum status prepare_node(struct plan *plan, int n)
     return ST_OK;
 }
 
-/* Of all stashes. ST_NO_MEMORY: can't be counted. */
+/* Returns the bytes of all stashes. ST_NO_MEMORY: the number overflows. */
 static enum status arena_bytes(const struct plan *plan, size_t *out)
 {
     return __builtin_mul_overflow(plan->sizes.arena_bytes, (size_t)plan->stashes, out)

@@ -21,7 +21,8 @@ static int ties_before(const struct tape *tape, int node)
     return count;
 }
 
-/* Where they begin in the lane's vector; an index behind the last: where they end. */
+/* Return where a parameter or tie begins in the lane's vector; for an index behind the last: where
+ * they end. */
 static size_t param_at(const struct plan *plan, int param)
 {
     const struct tape *tape = plan->tape;

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 
-/* What products of `math` make. */
+/* Returns the dtype of products in `math`. */
 static enum dtype dtype_of(enum math math)
 {
     switch (math) {
@@ -17,7 +17,7 @@ static enum dtype dtype_of(enum math math)
     check_failed("math", __FILE__, __LINE__);
 }
 
-/* The node starts the residual stream, adds to it, or drops some of it. */
+/* True if the node starts the residual stream, adds to it, or drops some of it. */
 static bool writes_residual_stream(const struct tape_node *node, enum dtype in0)
 {
     if (node->op == OP_EMBEDDING)

@@ -17,9 +17,9 @@ enum amp {
     AMP_O2, /* it is half, too */
 };
 
-/* What a node writes; in0: the dtype of its first input. */
+/* Returns the dtype that a node writes; in0: the dtype of its first input. */
 enum dtype precision_out(const struct tape *tape, int node, enum dtype in0, enum math math,
                          enum amp amp);
 
-/* In what a node computes its products; MATH_F32 where it has none. */
+/* Returns the type in which a node computes its products; MATH_F32 where it has none. */
 enum math precision_math(const struct tape *tape, int node, enum math math);

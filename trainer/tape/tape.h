@@ -42,7 +42,7 @@ enum tape_init {
     TAPE_INIT_NORMAL, /* normal(0, std) */
 };
 
-/* What a parameter is to the optimizer; bits, so that a set of them can be named. */
+/* Kind of a parameter, for the optimizer; bits, so that a set of kinds can be named. */
 enum tape_kind {
     TAPE_WEIGHT = 0, /* of a product */
     TAPE_BIAS = 1 << 0,
@@ -50,7 +50,7 @@ enum tape_kind {
     TAPE_EMBEDDING = 1 << 2,
 };
 
-/* What the loss node gives for a micro-batch, as float32. */
+/* Results of the loss node for a micro-batch, as float32. */
 enum tape_loss_scalar { TAPE_LOSS_SUM, TAPE_LOSS_TARGETS, TAPE_LOSS_CORRECT, TAPE_LOSS_SCALARS };
 
 /* A parameter, or a running statistic, in its flat buffer. */
@@ -171,7 +171,7 @@ int tape_dropout(struct tape *tape, int x, int residual, float p);
  * i32 [1], or [1, T, V] with [1, T]. */
 int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing);
 
-/* Index of the parameter of a name, or -1. */
+/* Returns the index of the parameter of that name, or -1. */
 int tape_find_param(const struct tape *tape, const char *name);
 
 /* Returns the first mistake of the calls above; also ST_INVALID where the loss is not the last

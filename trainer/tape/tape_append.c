@@ -74,7 +74,7 @@ bool tape_same_dims(const struct tape *tape, int left, int right)
     return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof a->dims[0]) == 0;
 }
 
-/* Its bytes are not computed yet: dims may still be out of range. */
+/* Returns a shape whose bytes are not computed yet: dims may still be out of range. */
 static struct tensor shape_without_bytes(enum dtype dtype, int ndim, const int64_t *dims)
 {
     struct tensor shape = { .dtype = dtype, .ndim = ndim };

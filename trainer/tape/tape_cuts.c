@@ -11,7 +11,7 @@ bool tape_is_cut(const struct tape *tape, int node)
 {
     if (node < 1 || node >= tape->node_count)
         return false;
-    /* What the node before made is read by somebody (tape_finish), so at the cut or later. */
+    /* The value of the node before is read by some node (tape_finish), so at the cut or later. */
     if (!tape->values[tape->nodes[node - 1].out].batched)
         return false;
     for (int n = node; n < tape->node_count; n++) {
@@ -68,13 +68,13 @@ static enum status find_borders(struct balance *b, const struct tape *tape, cons
     return ST_OK;
 }
 
-/* Of a stage between two borders. */
+/* Returns the cost of a stage between two borders. */
 static double stage_cost(const struct balance *b, int from, int to)
 {
     return b->before[to] - b->before[from];
 }
 
-/* The least that the costliest stage can cost. */
+/* Returns the least that the costliest stage can cost. */
 static double least_maximum(struct balance *b, int stages)
 {
     for (int i = 0; i < b->last; i++)

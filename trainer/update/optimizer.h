@@ -63,7 +63,7 @@ struct optimizer_holding {
 #define OPTIMIZER_STRETCHES_MAX 2 /* of the model, a rank's: a run of each kind for each */
 #define OPTIMIZER_CHUNK         ((size_t)4 * PIECE_ELEMENTS)
 
-/* Buffers of moments. */
+/* Returns the number of buffers of moments. */
 int optimizer_moments(const struct optimizer_options *options);
 /* Bytes that optimizer_new allocates for the state, all moments together. ST_NO_MEMORY */
 struct optimizer_bytes {
@@ -81,32 +81,34 @@ MUST_CHECK enum status optimizer_new(const struct optimizer_options *options,
                                      const struct optimizer_holding *holding,
                                      const struct backend_table *table, struct backend *backend,
                                      struct optimizer **out);
-/* From what this rank has of a moment by the owners before to what it is to have, which is zero;
- * both have memory for what is owned only. */
+/* Fills the new owners' part of a moment, which is zero, from this rank's part by the owners
+ * before; both have memory for owned elements only. */
 struct optimizer_move {
     enum status (*moment)(void *arg, const float *from, float *to);
     void *arg;
 };
-/* Other owners: the moments are anew; move NULL: and zero. After an error only optimizer_free is
- * left. Errors: the backend's, move's */
+/* Sets other owners, with new moments; move NULL: zero. After an error only optimizer_free is left.
+ * Errors: the backend's, move's */
 MUST_CHECK enum status optimizer_own(struct optimizer *optimizer, const struct owners *owners,
                                      const struct optimizer_move *move);
-/* Updates write plan_copies of the plan from now on, wherever no other rank owns parts of the
- * moments (report.copied). Once; the plan must outlive them. Errors: the backend's, ST_NO_MEMORY */
+/* Makes updates write plan_copies of the plan from now on, wherever no other rank owns parts of the
+ * moments (report.copied). Call it once; the plan must outlive the optimizer's updates. Errors: the
+ * backend's, ST_NO_MEMORY */
 MUST_CHECK enum status optimizer_keep_copies(struct optimizer *optimizer, const struct plan *plan);
 void optimizer_free(struct optimizer *optimizer);
 
 float *optimizer_params(struct optimizer *optimizer);
 float *optimizer_stats(struct optimizer *optimizer);
 
-/* How ranks that own parts go through an update together: all of them, in this order. Errors are
- * those of the exchange. */
+/* Exchanges of ranks that own parts, within an update: all ranks call them, in this order. Errors
+ * are those of the exchange. */
 struct optimizer_peers {
-    /* packed: sums of squares in host memory, owner after owner, optimizer_squares(i) of each; this
-     * rank's are there, and in the end all are. scalars: the sum's, likewise, where not every rank
-     * has them (OPTIMIZER_SCALARS). */
+    /* Completes the sums of squares. packed: in host memory, owner after owner,
+     * optimizer_squares(i) of each; on entry only this rank's are there. scalars: the sum's,
+     * likewise, where not every rank has them (OPTIMIZER_SCALARS). */
     enum status (*share_squares)(void *arg, double *packed, float *scalars);
-    /* The state's elements that this rank owns are new; in the end all that it has are. */
+    /* Completes the parameters: on entry the elements that this rank owns are new, on return
+     * all. */
     enum status (*share_params)(void *arg, float *params);
     void *arg;
 };
@@ -120,8 +122,8 @@ struct optimizer_step {
     bool may_overflow; /* dynamic scaling: report.overflow instead of ST_NUMERIC, as said there */
     const struct optimizer_peers *peers; /* NULL: without owners, or where this rank owns all */
     float *const *ties;                  /* as lane_add_ties takes them; or NULL */
-    /* Of the whole step, which has so many where no label is ignored: taken where the sum's float32
-     * doesn't count exactly any more. 0: not known. */
+    /* Targets of the whole step if no label is ignored, used where the sum's float32 doesn't count
+     * exactly any more. 0: not known. */
     uint64_t targets;
 };
 
@@ -147,11 +149,11 @@ MUST_CHECK enum status optimizer_update(struct optimizer *optimizer, float *sum,
                                         const struct optimizer_step *step, struct stream *stream,
                                         struct optimizer_report *out_report);
 
-/* How many sums of squares that rank of the owners has; without owners rank 0 has all. */
+/* Returns the number of sums of squares of an owner's rank; without owners rank 0 has all. */
 size_t optimizer_squares(const struct optimizer *optimizer, uint32_t rank);
 
-/* One number of what this rank has and others have, too (of owners without replicas no moments),
- * equal for equal bits on every device. Waits for it. */
+/* Returns a checksum of the state that this rank shares with others (of owners without replicas: no
+ * moments), equal for equal bits on every device. Waits for it. */
 MUST_CHECK enum status optimizer_checksum(struct optimizer *optimizer, struct stream *stream,
                                           uint64_t *out);
 
@@ -165,8 +167,8 @@ void optimizer_describe(struct optimizer *optimizer, const struct ckpt_buffer **
                         uint32_t *out_buffer_count, const struct ckpt_tensor **out_tensors,
                         uint32_t *out_tensor_count);
 enum optimizer_buffer_kind { OPTIMIZER_PARAMETERS, OPTIMIZER_MOMENT, OPTIMIZER_STATISTICS };
-/* Of buffer i of the description. */
+/* Returns the kind of buffer i of the description. */
 enum optimizer_buffer_kind optimizer_buffer_kind(const struct optimizer *optimizer, uint32_t i);
-/* The live buffer of a name of optimizer_describe ("parameters", …), to restore into; NULL: there
- * is none. */
+/* Returns the live buffer of a name of optimizer_describe ("parameters", …), to restore into; NULL:
+ * there is none. */
 void *optimizer_buffer(struct optimizer *optimizer, const char *name);

@@ -68,7 +68,7 @@ static inline size_t optimizer_pieces(size_t count)
     return (count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
 }
 
-/* What of a buffer of `count` elements there is memory for where runs of it, ascending, are had: in
- * bytes. out: [run_count] Returns how many. */
+/* Lists the parts of a buffer of `count` elements, in bytes, that have memory where this rank has
+ * only ascending runs of it. out: [run_count] Returns their number. */
 size_t optimizer_parts(const struct lane_run *runs, size_t run_count, size_t count,
                        struct memory_part *out);

@@ -16,7 +16,8 @@ static const char *moment_name(const struct optimizer *optimizer, int moment)
 
 /* ---- memory ---- */
 
-/* Of whole buffers, and one more for each further run that begins within a piece. */
+/* Returns the most pieces: those of whole buffers, and one more for each further run that begins
+ * within a piece. */
 static size_t pieces_max(const struct optimizer *optimizer)
 {
     const size_t params = optimizer_pieces(optimizer->layout.param_count) + OPTIMIZER_RUNS_MAX;
@@ -284,7 +285,7 @@ static enum status map_decay(struct optimizer *optimizer)
 
 /* ---- description ---- */
 
-/* One buffer and its tensors, each named PREFIX + the tape's name. */
+/* Describes one buffer and its tensors, each named PREFIX + the tape's name. */
 static enum status describe_buffer(struct optimizer *optimizer, const char *name,
                                    const char *prefix, bool statistics)
 {

@@ -79,7 +79,7 @@ static enum status add_ties(struct optimizer *optimizer, float *sum, float *cons
     return st;
 }
 
-/* Of this rank's blocks, packed. */
+/* Computes the sums of squares of this rank's blocks, packed. */
 static enum status square_parts(struct optimizer *optimizer, const float *sum,
                                 struct stream *stream, size_t *out_count)
 {
@@ -164,7 +164,8 @@ static float grad_scale(const struct optimizer *optimizer, const struct optimize
 
 /* ---- the update ---- */
 
-/* What an update writes of kernels' copies. Of shared moments it has but a part of the elements. */
+/* Returns the kernels' copies that an update writes. With shared moments it writes none, as it has
+ * only some of the elements. */
 static const struct copy_map *copies_of(const struct optimizer *optimizer)
 {
     if (optimizer->shares || optimizer->copies.count == 0)

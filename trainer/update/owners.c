@@ -39,7 +39,7 @@ enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks, si
     return ST_OK;
 }
 
-/* One more run of this rank, or a longer last one. */
+/* Appends a run of this rank, or makes its last one longer. */
 static void append(struct owned_run *runs, uint32_t *count, size_t first, size_t end)
 {
     struct owned_run *last = runs + *count - 1;

@@ -17,10 +17,11 @@
 #include "common/status.h"
 #include "trainer/tape/tape.h"
 
-/* Elements that one rank owns together: a chunk of a checkpoint (1 MiB), and where a device maps
- * memory for them what it maps at once (2 MiB). */
+/* Returns the elements that one rank owns together: a chunk of a checkpoint (1 MiB), or what a
+ * device maps at once (2 MiB). */
 size_t owners_unit(bool host_memory);
-/* Elements of the parameters that one of `ranks` ranks owns at most. ST_NO_MEMORY, ST_FULL */
+/* Returns the most elements of the parameters that one of `ranks` ranks owns. ST_NO_MEMORY,
+ * ST_FULL */
 MUST_CHECK enum status owners_most(const struct tape *tape, size_t unit, uint32_t ranks,
                                    size_t *out);
 
@@ -43,5 +44,5 @@ MUST_CHECK enum status owners_make(const size_t *borders, size_t buckets, size_t
                                    uint32_t rank, uint32_t size, struct owners *out);
 void owners_release(struct owners *owners);
 
-/* This rank's runs. */
+/* Returns this rank's runs. */
 const struct owned_run *owners_own(const struct owners *owners, uint32_t *out_count);

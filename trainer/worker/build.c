@@ -5,7 +5,7 @@
 
 #include "trainer/models/models.h"
 
-/* What synthetic images look like: those that the architecture was published with. */
+/* Returns the shape of synthetic images: that with which the architecture was published. */
 static struct dataset_shape synthetic_shape(const struct job_model *model)
 {
     bool large = model->arch == JOB_ARCH_RESNET50 || model->arch == JOB_ARCH_RESNET152;

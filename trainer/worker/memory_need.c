@@ -15,7 +15,7 @@
 #define MIB           (1024.0 * 1024.0)
 #define DRAW_WORDS(n) (OP_DRAW_SAMPLES + (n))
 
-/* What the plans take: of a stage's chunks the most, and caches of all. */
+/* Memory of the plans: of a stage's chunks the most, and caches of all. */
 struct plan_needs {
     size_t training, evaluation; /* arenas */
     size_t caches;
@@ -105,7 +105,7 @@ static size_t under_way(const struct memory_need_options *o, uint32_t micro_batc
     return s->row->stashes * each + stage_run_kept(s) * inputs + OUTBOXES * leaving;
 }
 
-/* Of parameters of this stage that others read. */
+/* Returns the bytes of parameters of this stage that other stages read. */
 static size_t arriving_bytes(const struct stage *s, const struct tape *tape)
 {
     size_t bytes = 0;

@@ -107,7 +107,7 @@ const struct ckpt_share *ownership_share(const struct ownership *ownership)
 
 /* ---- the exchanges ---- */
 
-/* What is exchanged within an update counts as communication. */
+/* Begins an exchange within an update: its time counts as communication. */
 static void begin_exchange(const struct ownership *o, const char *name)
 {
     progress_phase(o->options.progress, PHASE_REDUCE);

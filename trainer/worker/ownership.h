@@ -64,34 +64,35 @@ MUST_CHECK enum status ownership_open(const struct ownership_options *options,
                                       struct ownership *ownership);
 void ownership_close(struct ownership *ownership);
 
-/* This rank's part among `size` ranks. The moments stay as they are. ST_NO_MEMORY */
+/* Sets this rank's part among `size` ranks. The moments stay as they are. ST_NO_MEMORY */
 MUST_CHECK enum status ownership_cut(struct ownership *ownership, uint32_t rank, uint32_t size);
-/* The same for who asks: the owners among `size` ranks, the caller's to release. */
+/* Returns the owners among `size` ranks, for the caller to release; changes nothing. */
 MUST_CHECK enum status ownership_among(const struct ownership *ownership, uint32_t size,
                                        struct owners *out);
-/* What exchanges go over, until the next call; NULL, NULL: nothing. */
+/* Sets the communicator and the reduction for exchanges, until the next call; NULL, NULL: none. */
 void ownership_connect(struct ownership *ownership, struct comm *comm, struct exact *exact);
-/* The optimizer was made with ownership_owners. */
+/* Notes that the optimizer was made with ownership_owners. */
 void ownership_note_held(struct ownership *ownership);
 /*
- * Moments for what this rank owns in this generation, and what updates exchange: to be called
- * before its state is filled in. move NULL: moments are zero, for a state that comes from
+ * Allocates the moments of this rank's part in this generation, and what updates exchange. Call it
+ * before the state is filled in. move NULL: moments are zero, for a state that comes from
  * elsewhere. Where owners are as before, moments stay. Errors: optimizer_own's
  */
 MUST_CHECK enum status ownership_hold(struct ownership *ownership, struct optimizer *optimizer,
                                       const struct optimizer_move *move);
-/* What optimizer_own is to move comes from other ranks as well: also where this rank's part is what
- * it was. */
+/* Notes that optimizer_own is to move moments from other ranks as well, even if this rank's part is
+ * what it was. */
 void ownership_unsettle(struct ownership *ownership);
-/* The moments are those of this rank's part in this generation. */
+/* True if the moments are those of this rank's part in this generation. */
 bool ownership_is_settled(const struct ownership *ownership);
 
-/* Other ranks own parts. */
+/* True if other ranks own parts. */
 bool ownership_is_shared(const struct ownership *ownership);
-/* Borrowed; NULL: this rank owns all. */
+/* Returns the owners, borrowed; NULL: this rank owns all. */
 const struct owners *ownership_owners(const struct ownership *ownership);
-/* For optimizer_update, after ownership_hold; NULL: this rank owns all. */
+/* Returns the peers for optimizer_update, after ownership_hold; NULL: this rank owns all. */
 const struct optimizer_peers *ownership_peers(const struct ownership *ownership);
-/* As in struct ckpt_state, after ownership_hold; NULL: all, the even share of all. */
+/* Return the shares of struct ckpt_state, after ownership_hold; NULL: held is all, share the even
+ * share of all. */
 const struct ckpt_share *ownership_held(const struct ownership *ownership);
 const struct ckpt_share *ownership_share(const struct ownership *ownership);

@@ -1,7 +1,7 @@
-/* What bits depend on beside the job, as its workers tell it. */
+/* The pins, on which bits depend beside the job, as its workers report them. */
 #include "trainer/worker/worker_internal.h"
 
-/* The last of the pins: server/core tells them from the others. */
+/* Appends the pins of the data, which come last: server/core tells them from the others. */
 static enum status append_data_pins(const struct worker *w, struct buf *out)
 {
     enum status st = buf_append_text(out, ",\"data\":{\"train\":");
@@ -14,7 +14,7 @@ static enum status append_data_pins(const struct worker *w, struct buf *out)
     return st == ST_OK ? buf_append_text(out, "}") : st;
 }
 
-/* What the data are known by is known once they are loaded, in threads of their own. */
+/* Waits for the data, whose identity is known once they are loaded, in threads of their own. */
 static enum status wait_for_data(struct worker *w, struct reason *reason)
 {
     enum status st = worker_note_of_node(w, worker_join_loader(w, &w->train, reason));

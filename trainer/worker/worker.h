@@ -55,11 +55,12 @@
 #include "trainer/worker/ownership.h"
 #include "trainer/worker/settings.h"
 
-/* Of one exchange of the reduction. A peer that dies is noticed at once, and the coordinator ends a
- * generation that hangs sooner; this is for a peer that hangs while the coordinator is away. */
+/* Deadline of one exchange of the reduction. A peer that dies is noticed at once, and the
+ * coordinator ends a generation that hangs sooner; this is for a peer that hangs while the
+ * coordinator is away. */
 #define WORKER_COMM_TIMEOUT_MS INT64_C(600000)
 
-/* What one batch of an evaluation gave. */
+/* Result of one batch of an evaluation. */
 struct evaluation_batch {
     double loss; /* sum */
     int64_t correct, counted;
@@ -81,11 +82,11 @@ struct worker_options {
     uint32_t rank, size;
     const uint32_t *shares;          /* lanes per rank */
     const struct stage_plan *stages; /* of a pipeline; NULL: every rank has all nodes */
-    /* Both, for tests; NULL: those of the job's device. */
+    /* Backend and communication for tests; NULL: those of the job's device. */
     const struct backend_table *table;
     const struct comm_table *comm;
-    /* The job trained on its data before: what is wrong with them now is another copy of them, or
-     * an edit (ST_CHANGED), and not what the job file says. */
+    /* True if the job trained on its data before: an error of the data then means that they were
+     * changed or replaced (ST_CHANGED), not that the job file is wrong. */
     bool data_known;
     const char *sums;    /* the node's folder for hashes of data (trainer/data/sums.h), or NULL */
     const char *choices; /* pins of the checkpoint to start from, or NULL; until worker_open */
@@ -99,8 +100,8 @@ struct worker_group {
     const uint32_t *shares; /* of these */
 };
 
-/* Of a generation: all ranks; those of the group; neighbouring stages of a pipeline. Where every
- * rank has all nodes, world and group are one, and there is no pipe. */
+/* Communicators of a generation: all ranks, the group's, and neighbouring stages of a pipeline.
+ * Where every rank has all nodes, world and group are one, and there is no pipe. */
 struct worker_comms {
     struct comm *world, *group, *pipe;
 };
@@ -118,7 +119,8 @@ struct worker {
 
     struct device device;
     struct tape *tape;
-    /* One for each chunk of the stage, or of the whole tape; evaluations' are NULL without any. */
+    /* Plans, one for each chunk of the stage, or one for the whole tape. Evaluations' are NULL
+     * without any. */
     struct plan *plans[STAGE_CHUNKS_MAX], *eval_plans[STAGE_CHUNKS_MAX];
     uint32_t plan_count;
     double micro_flops; /* operations of a micro-batch through all nodes, forward and backward */
@@ -143,8 +145,8 @@ struct worker {
     float *loss_scale;        /* device memory, its value; NULL: 1 for ever */
     float *loss_scale_staged; /* host memory, on its way there */
     struct staging *staging;  /* NULL: state lies in host memory, or nothing is saved */
-    /* What this rank saves of the state, and what it has of it at all, as in struct ckpt_state;
-     * from worker_hold on. */
+    /* The part of the state that this rank saves, and the part that it has, as in struct
+     * ckpt_state; from worker_hold on. */
     const struct ckpt_share *share, *held;
 
     uint64_t eval_count;        /* batches of the whole set */
@@ -160,70 +162,74 @@ MUST_CHECK enum status worker_open(const struct worker_options *options, struct 
                                    struct reason *reason);
 void worker_close(struct worker *worker);
 
-/* The reduction over open communicators of device.comm, which are the worker's from here on,
- * whatever is returned. NULL: one rank, or a spare: no step of it is reduced. */
+/* Begins the reduction over open communicators of device.comm, which belong to the worker from here
+ * on, whatever is returned. NULL: one rank, or a spare: no step of it is reduced. */
 MUST_CHECK enum status worker_connect(struct worker *worker, const struct worker_comms *comms,
                                       struct reason *reason);
-/* Who is connected in the pipe: whether that rank's stage is a neighbour of this one's. */
+/* Returns whether that rank's stage is a neighbour of this one's, so that the pipe connects
+ * them. */
 bool worker_is_neighbour(const struct worker *worker, uint32_t rank);
 /* Lets go of the communicator, which is aborted, and of the step that was under way. A step that
  * was not updated is as if it had never begun. */
 void worker_disconnect(struct worker *worker);
 /*
- * Another rank of another generation; options->job may have changed where a running job's may.
- * After worker_disconnect, when nothing copies the state any more. shares is borrowed for life.
- * In a pipeline, or where there are stages now: worker_restage.
- * ST_INVALID, ST_CONFIG
+ * Makes the worker another rank of another generation; options->job may have changed where a
+ * running job's may. Call it after worker_disconnect, when nothing copies the state any more.
+ * shares is borrowed for life. In a pipeline, or where there are stages now: worker_restage.
+ * Errors: ST_INVALID, ST_CONFIG
  */
 MUST_CHECK enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
                                       const uint32_t *shares, struct reason *reason);
 /*
- * The same in a pipeline, stages: of the next generation.
- * ST_NOT_FOUND: this rank's stage has other nodes there, or it has none of its own: nothing but
- *               worker_close is left
+ * Like worker_regroup, in a pipeline. stages: of the next generation.
+ * Errors: ST_NOT_FOUND  this rank's stage has other nodes there, or it has none of its own: only
+ *                       worker_close is left
  */
 MUST_CHECK enum status worker_restage(struct worker *worker, const struct stage_plan *stages,
                                       uint32_t rank, uint32_t size, const uint32_t *shares,
                                       struct reason *reason);
-/* Before a state is filled in: memory for what this rank owns of it in this generation, and where
- * that changed, zero, or what move gives (trainer/worker/ownership.h). */
+/* Allocates memory for the part of the state that this rank owns in this generation; call it before
+ * a state is filled in. Where that part changed, it is zero, or what move gives
+ * (trainer/worker/ownership.h). */
 MUST_CHECK enum status worker_hold(struct worker *worker, const struct optimizer_move *move);
-/* Of the ranks that have the loss: who they are, and all lanes in the order of their shares. */
+/* Return the group of ranks that have the loss, and all lanes in the order of their shares. */
 struct worker_group worker_last_group(const struct worker *worker);
 const uint32_t *worker_last_order(const struct worker *worker);
-/* parallel.reduction: fast: the digest then depends on the number of workers. */
+/* True with parallel.reduction: fast. The digest then depends on the number of workers. */
 bool worker_is_fast(const struct worker *worker);
-/* Which lanes are computed twice. */
+/* Returns which lanes are computed twice. */
 struct audit_rule worker_audits(const struct worker *worker);
 
-/* What worker_start can do without a state: waits for the data, allocates the inputs. Then
- * worker_connect without a communicator and step_rehearse (trainer/loop/step.h). */
+/* Does the part of worker_start that needs no state, for a spare: waits for the data, allocates the
+ * inputs. worker_connect without a communicator and step_rehearse (trainer/loop/step.h) follow. */
 MUST_CHECK enum status worker_warm(struct worker *worker, struct reason *reason);
 /* Waits for the data and starts the prefetch thread at `step`; the state must be filled in. */
 MUST_CHECK enum status worker_start(struct worker *worker, uint64_t step, struct reason *reason);
 
-/* Adds steps to the skip list: those that are not trained on. What a list of a checkpoint says of
- * older ones is taken over. Where there are more than CKPT_SKIPS_MAX the oldest are forgotten, but
- * for how many they were. ST_NO_MEMORY */
+/* Adds steps to the skip list: those that are not trained on. A checkpoint's list may tell of older
+ * ones: their number is taken over. Of more than CKPT_SKIPS_MAX steps the oldest are forgotten,
+ * except for their number. ST_NO_MEMORY */
 MUST_CHECK enum status worker_skip_add(struct worker *worker, const uint64_t *steps, size_t count);
-/* Empties it: another state is about to be filled in. */
+/* Empties the skip list: another state is about to be filled in. */
 void worker_skip_clear(struct worker *worker);
 bool worker_skip_has(const struct worker *worker, uint64_t step);
-/* How many steps before `step` are left out; not defined for steps as old as forgotten ones. */
+/* Counts the steps before `step` that are left out; undefined for steps as old as forgotten
+ * ones. */
 uint64_t worker_skip_before(const struct worker *worker, uint64_t step);
-/* These as a checkpoint's list: borrowed until the next change. */
+/* Returns the skip list as a checkpoint has it: borrowed until the next change. */
 const uint64_t *worker_skip_list(const struct worker *worker, uint64_t step, size_t *out_count);
 
-/* plan_refresh of the plans, or those of evaluations; or after an update what that didn't write. */
+/* Refreshes the plans, or those of evaluations, or only what an update didn't write
+ * (plan_refresh). */
 enum worker_refreshed { REFRESH_TRAINING, REFRESH_EVALUATION, REFRESH_REST };
 MUST_CHECK enum status worker_refresh(struct worker *worker, enum worker_refreshed what);
 
-/* After an update, or an overflow: the next loss scale. ST_NUMERIC: it can't be lowered. */
+/* Sets the next loss scale, after an update or an overflow. ST_NUMERIC: it can't be lowered. */
 MUST_CHECK enum status worker_scale(struct worker *worker, bool overflow);
 
 /* Room for the pins: implementations of all ops, and the files of both splits that are named. */
 #define WORKER_PINS_MAX ((size_t)64 * 1024 + (size_t)2 * TOKENS_NAMED * (LIMIT_PATH + 64))
-/* Pins: what bits depend on beside the job, as a JSON object. Waits for the data, which are among
- * them. out is of WORKER_PINS_MAX and appended to. ST_CONFIG: names with too many characters that
- * JSON escapes. */
+/* Appends the pins, on which bits depend beside the job, as a JSON object. Waits for the data,
+ * which are among them. out has room for WORKER_PINS_MAX. ST_CONFIG: names with too many characters
+ * that JSON escapes. */
 MUST_CHECK enum status worker_pins(struct worker *worker, struct buf *out, struct reason *reason);

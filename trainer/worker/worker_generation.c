@@ -108,7 +108,7 @@ void worker_disconnect(struct worker *worker)
     gather_close(&w->agreement, &w->device);
 }
 
-/* What the model was built with stays, whatever the job says now. */
+/* Derives the settings anew, except those that the model was built with. */
 static enum status settings_anew(struct worker *w, struct reason *reason)
 {
     struct settings settings;
@@ -121,7 +121,7 @@ static enum status settings_anew(struct worker *w, struct reason *reason)
     return ST_OK;
 }
 
-/* What is of a generation's share of the lanes, and of the state. */
+/* Moves the feeds to the new share of the lanes, and closes what depends on this rank's share. */
 static void move_feeds(struct worker *w)
 {
     staging_close(w->staging);

@@ -1,4 +1,4 @@
-/* What opening a worker and taking it from generation to generation have in common. */
+/* Functions for opening a worker and for taking it from generation to generation. */
 #include "trainer/worker/worker_internal.h"
 
 #include "comm/exact_order.h"
@@ -72,8 +72,8 @@ enum status worker_join_loader(const struct worker *w, struct worker_loader *loa
     return worker_data_status(w, loader->st);
 }
 
-/* To the device. What was staged before is through: every step waits for what decides about its
- * update, which comes after it on the stream. */
+/* Copies the scale to the device. The copy before has ended: every step waits for what decides
+ * about its update, which comes after that copy on the stream. */
 enum status worker_write_scale(struct worker *w)
 {
     if (w->loss_scale == NULL)

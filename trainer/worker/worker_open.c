@@ -108,7 +108,8 @@ static bool node_computed(void *arg, int node, bool backward)
     return !progress_stopped(arg);
 }
 
-/* It stands before others that are about to be recorded. */
+/* Counts an enqueued node. It never ends the pass, since later nodes may be about to be
+ * recorded. */
 static bool node_enqueued(void *arg, int node, bool backward)
 {
     (void)node;
@@ -233,7 +234,7 @@ static void note_flops(struct worker *w, const struct plan *whole)
     w->micro_flops = sizes->flops_forward + sizes->flops_backward;
 }
 
-/* What the nodes cost, by a plan that is only looked at. cost: [nodes] */
+/* Measures the nodes' costs with a plan without memory. cost: [nodes] */
 static enum status measure_costs(struct worker *w, double *cost)
 {
     struct plan_options options = plan_options_of(w, 0);
@@ -315,7 +316,7 @@ static enum status arena_of(struct worker *w, const struct plan_options *options
     return st;
 }
 
-/* What a stash needs that each chunk's plans may use. */
+/* Returns the bytes of a stash that each chunk's plans may use. */
 static enum status measure_stash(struct worker *w, size_t *out)
 {
     enum status st = ST_OK;
@@ -350,7 +351,7 @@ enum status worker_open_plans(struct worker *w)
     return st;
 }
 
-/* Those that others share an arena of last. */
+/* Frees the plans; those whose arena others share come last. */
 void worker_close_plans(struct worker *w)
 {
     for (uint32_t c = STAGE_CHUNKS_MAX; c-- > 0;) {
