@@ -31,7 +31,7 @@ void session_core_tick(struct session_core *core, int64_t now_ms);
 /* The generation is over for this rank, for a reason that no order gave. */
 void session_core_end(struct session_core *core, const char *reason);
 
-/* The message to send now; false: none. The link is up. */
+/* Fills in the message to send now; false: none. The link is up. */
 bool session_core_next(const struct session_core *core, const struct session_progress *progress,
                        int64_t now_ms, struct session_out *out);
 void session_core_sent(struct session_core *core, const struct session_out *out, int64_t now_ms);
@@ -61,10 +61,10 @@ void session_core_wanted(struct session_core *core, bool leaves, uint64_t grace_
                          const char *reason);
 void session_core_finished(struct session_core *core, uint64_t step);
 
-/* The order to read a checkpoint back that came since the last call; false: none. */
+/* Returns the order to read a checkpoint back that came since the last call; false: none. */
 bool session_core_read_order(struct session_core *core, struct readback_order *out);
 void session_core_read_news(struct session_core *core, const struct readback_news *news);
-/* A shard is being written. */
+/* True if a shard is being written. */
 bool session_core_writes(const struct session_core *core);
 
 /*
@@ -93,16 +93,16 @@ bool session_core_regrouped(const struct session_core *core, uint32_t *out_gener
 enum session_due session_core_due(struct session_core *core, uint64_t step);
 /* Like session_core_due, for any step, which may lie ahead; announced saves don't count. */
 enum session_due session_core_due_by_rule(const struct session_core *core, uint64_t step);
-/* There are file_count copy files, of which saves may hold saves_max. Before the first save. */
+/* Sets the number of copy files, and how many of them saves may hold. Before the first save. */
 void session_core_files(struct session_core *core, int file_count, int saves_max);
-/* A copy file that no save needs, for a copy of that step: the one with the oldest copy.
+/* Takes a copy file that no save needs, for a copy of that step: the one with the oldest copy.
  * ST_AGAIN: all are needed. ST_STALE: ended. */
 MUST_CHECK enum status session_core_copy_begin(struct session_core *core, uint64_t step,
                                                int *out_file);
 void session_core_copied(struct session_core *core, int file, bool ok);
-/* The newest whole copy; -1: there is none. */
+/* Returns the newest whole copy; -1: there is none. */
 int session_core_newest(const struct session_core *core);
-/* The whole copy of that step, or -1. */
+/* Returns the whole copy of that step, or -1. */
 int session_core_whole(const struct session_core *core, uint64_t step);
 /*
  * last: nothing comes after it, so that it waits for a copy file as long as it takes.
@@ -137,7 +137,7 @@ bool session_core_settled(const struct session_core *core);
 /* Returns the writer's report of a shard as a message; NULL: no memory. Free it as an unpacked
  * one. */
 Cairn__V1__SaveReport *session_report_new(const struct ckpt_report *report, int64_t write_ms);
-/* The last words, packed; *out: free(). */
+/* Packs the last words; *out: free(). */
 MUST_CHECK enum status session_core_last_words(const struct session_core *core,
                                                const struct session_progress *progress,
                                                uint8_t **out, size_t *out_size);

@@ -1,5 +1,5 @@
-/* How this rank's part in the generation ends: it is over, or the process goes on in the next one.
- * States: core_state.h. */
+/* The end of this rank's part in the generation: it is over, or the process goes on in the next
+ * one. States: core_state.h. */
 #include <stdio.h>
 #include <string.h>
 

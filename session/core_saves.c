@@ -488,7 +488,8 @@ static bool save_follows(const struct session_core *core, const struct session_s
     return false;
 }
 
-/* In the order of begin, so that what is said of a step's earlier try comes before the next. */
+/* Sends saves in the order of begin, so that messages of a step's earlier try come before the
+ * next. */
 bool session_out_save(const struct session_core *core, int64_t now_ms, struct session_out *out)
 {
     const struct session_save_record *first = NULL;

@@ -93,7 +93,7 @@ int64_t session_deadline(int64_t timeout_ms);
 /* Like session_wait, for the step thread where it may wait for a store: such a wait is no hang of
  * this process, however long it takes, and counts as progress. */
 bool session_wait_at_store(struct session *session, int64_t deadline_ms);
-/* Under mutex: something is to be sent; wakes everybody. */
+/* Wakes everybody, since something is to be sent. Under mutex. */
 void session_wake(struct session *session);
 
 /* Writes the last words if they changed since. Not under mutex. */
@@ -108,10 +108,10 @@ void *session_link_run(void *arg);
 void *session_saver_run(void *arg);
 
 void *session_copier_run(void *arg);
-/* Under mutex: how many copy files, and how large; the copier makes them. */
+/* Sets the number and size of copy files; the copier makes them. Under mutex. */
 void session_copies_want(struct session *session, const struct session_budget *budget,
                          const struct session_ready *ready);
-/* Under mutex: the copier makes them now. */
+/* Makes the copier make them now. Under mutex. */
 void session_copies_need(struct session *session);
 
 void session_rendezvous_init(struct session *session);

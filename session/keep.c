@@ -2,13 +2,13 @@
 #include "common/check.h"
 #include "session/internal.h"
 
-/* Under mutex. */
+/* True if no copy can be kept any more. Under mutex. */
 static bool keep_ends(const struct session *session)
 {
     return session_core_ended(&session->core) || session->closing || session->copies.keep_ends;
 }
 
-/* Under mutex. */
+/* Keeps a copy file. Under mutex. */
 static const struct copy_file *keep_file(struct session *session, int file)
 {
     session->core.files[file].kept++;

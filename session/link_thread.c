@@ -108,7 +108,7 @@ static enum status link_hear(struct session *session)
     return ST_OK;
 }
 
-/* While the link is up: until it is lost or there is no more use for it. */
+/* Talks while the link is up: until it is lost or there is no more use for it. */
 static void link_talk(struct session *session)
 {
     for (;;) {
@@ -131,7 +131,8 @@ static void link_talk(struct session *session)
     }
 }
 
-/* All workers lose their sessions at once where the coordinator ends. */
+/* Returns a random pause before the link is opened again: all workers lose their sessions at once
+ * when the coordinator ends. */
 static int64_t some_pause(struct session *session)
 {
     uint32_t number = 0, spread = 0;

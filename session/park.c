@@ -1,4 +1,4 @@
-/* From one generation to the next: what the step thread calls when Park came. */
+/* Going from one generation to the next: the calls of the step thread when Park came. */
 #include <stdlib.h>
 
 #include "common/check.h"
@@ -47,7 +47,7 @@ enum status session_set_warm(struct session *session, const struct session_ready
     return st;
 }
 
-/* Under mutex. */
+/* Waits for the order to go on; false: over. Under mutex. */
 static bool await_regroup(struct session *session, struct session_regroup *out)
 {
     bool found = false;

@@ -137,7 +137,7 @@ static void lower_priority(void)
     (void)pthread_setname_np(pthread_self(), "cairn-saver");
 }
 
-/* Under mutex. */
+/* Takes the saver's next task; false: there is none. Under mutex. */
 static bool saver_next(struct session *session, struct saver_task *out)
 {
     const int index =
@@ -155,7 +155,8 @@ static bool saver_next(struct session *session, struct saver_task *out)
     return true;
 }
 
-/* Before the first save, so that it meets no new memory. Under mutex, which is given up. */
+/* Makes the writer before the first save, so that the save meets no new memory. Under mutex, which
+ * is given up. */
 static void make_writer(struct saver *saver)
 {
     struct session *session = saver->session;

@@ -181,7 +181,7 @@ void session_retired_join(struct session_retired *retired);
 MUST_CHECK enum status session_join(struct session *session, const char *pins, int64_t timeout_ms,
                                     struct session_assignment *out);
 
-/* The generation's rendezvous, for comm; after session_join. Borrowed until close. */
+/* Returns the generation's rendezvous, for comm; after session_join. Borrowed until close. */
 const struct rendezvous *session_rendezvous(struct session *session);
 
 /* Facts that are known once the state is loaded: for the coordinator, and for saving. */
@@ -258,9 +258,9 @@ struct session_row {
     double eval_loss, eval_accuracy;
     uint64_t eval_correct, eval_count;
 };
-/* Rank 0: a row of metrics; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
+/* Adds a row of metrics, on rank 0; the last LIMIT_METRIC_ROWS are kept until acknowledged. */
 void session_add_row(struct session *session, const struct session_row *row);
-/* The step up to which the coordinator has acknowledged rows of this session; 0: none. */
+/* Returns the step up to which the coordinator has acknowledged rows of this session; 0: none. */
 uint64_t session_rows_known(struct session *session);
 
 enum session_due {
@@ -323,8 +323,8 @@ void session_unkeep(struct session *session, const struct copy_file *file);
 /* Makes session_keep_newest return ST_STALE from now on, also a call that waits already. Thread:
  * any. */
 void session_keep_end(struct session *session);
-/* Every rank's copy of some step is at another node, or will never be: what this generation was
- * restored from is no longer needed. */
+/* Notes that every rank's copy of some step is at another node, or will never be. The state that
+ * this generation was restored from is no longer needed. */
 void session_peers_whole(struct session *session);
 
 /*

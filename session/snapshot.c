@@ -25,7 +25,7 @@ void session_copies_want(struct session *session, const struct session_budget *b
     copies->peers_wait = ready->peers;
     copies->pace = ready->pace;
     session->core.memory_bytes = session_budget_copies(budget);
-    /* With copies between saves, two files are theirs. */
+    /* With copies between saves, two files are for these copies. */
     session_core_files(&session->core, budget->files, ready->memory_every > 0 ? 1 : own);
 }
 
@@ -40,7 +40,7 @@ void session_copies_need(struct session *session)
 
 /* ---- the step thread ---- */
 
-/* Under mutex. A slow store delays no step: a save that is late is a copy at most. */
+/* Begins a save, or only a copy if the save is late: a slow store delays no step. Under mutex. */
 static enum status begin_save(struct session *session, const struct session_snapshot *snapshot,
                               int *out_save, int *out_file)
 {
@@ -57,7 +57,7 @@ static enum status begin_save(struct session *session, const struct session_snap
                : ST_REFUSED;
 }
 
-/* Under mutex. What was begun is over. */
+/* Ends the snapshot that was begun. Under mutex. */
 static void snapshot_end(struct session *session, enum status st)
 {
     struct session_copies *copies = &session->copies;
@@ -74,7 +74,7 @@ static void snapshot_end(struct session *session, enum status st)
     session_wake(session);
 }
 
-/* Under mutex. ST_STALE: ended */
+/* Waits until the file is made. Under mutex. ST_STALE: ended */
 static enum status await_made(struct session *session, int file)
 {
     const struct session_copies *copies = &session->copies;
@@ -129,7 +129,7 @@ static void count_stall(struct session *session, int64_t since_ns)
         session->core.saves[save].stall_us += (uint64_t)(clock_mono_ns() - since_ns) / 1000;
 }
 
-/* Under mutex. The step thread is through with the snapshot. */
+/* Notes the stall, once the step thread is done with the snapshot. Under mutex. */
 static void note_stall(struct session_copies *copies)
 {
     session_pace_note(&copies->pace.stall_ms, (double)copies->stall_ns / 1e6);
@@ -237,7 +237,8 @@ static void make_next_file(struct session *session)
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
-/* With its second copy a rank knows that every rank has the first (trainer/loop/loop.c). */
+/* Removes older copies with the second copy, when a rank knows that every rank has the first
+ * (trainer/loop/loop.c). */
 static void copier_clean(struct session *session, uint64_t step)
 {
     struct session_copies *copies = &session->copies;

@@ -206,8 +206,8 @@ static enum status put_blobs(struct copy_file *file, const struct ckpt_state *st
     return ST_OK;
 }
 
-/* For who writes the copy to the store, when the state's own may be gone. They are as many at every
- * step. */
+/* Copies the tensors for the thread that writes the copy to the store, when the state's own may be
+ * gone. There are as many at every step. */
 static enum status put_tensors(struct copy_file *file, const struct ckpt_state *state)
 {
     if (state->tensor_count > file->tensor_room) {
@@ -344,7 +344,7 @@ static bool is_sound_run(const struct copy_run *run, const struct ckpt_buffer *b
                      seal->head_size);
 }
 
-/* After the buffers. */
+/* Checks the runs, after the buffers were checked. */
 static bool are_sound_runs(const struct copy_seal *seal, const struct copy_head *head)
 {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX] = { 0 };

@@ -44,7 +44,7 @@
 #define COPY_BESIDE    8192u
 #define COPY_ALIGN     64u
 #define COPY_PAGE      4096u
-/* For skip list and blobs together: job file and pins. */
+/* Room for skip list and blobs together: job file and pins. */
 #define COPY_ROOM ((size_t)2 * 1024 * 1024)
 _Static_assert(CKPT_SKIPS_MAX * sizeof(uint64_t) + (size_t)(LIMIT_JOB_FILE_BYTES) +
                        (size_t)1024 * 1024 <=
@@ -172,8 +172,8 @@ MUST_CHECK enum status copy_file_begin(struct copy_file *file, const struct ckpt
 void copy_file_fill(struct copy_file *file);
 /* Seals the file: the copy is whole from now on. */
 void copy_file_seal(struct copy_file *file);
-/* The copy, to be written or read: its share, buffers with data, packed, and pieces. Valid until
- * copy_file_begin. */
+/* Returns the copy, to be written or read: its share, buffers with data, packed, and pieces. Valid
+ * until copy_file_begin. */
 const struct ckpt_state *copy_file_state(const struct copy_file *file);
 
 /* ---- reading what another process left ---- */
@@ -197,10 +197,10 @@ MUST_CHECK enum status copy_view_parse(const void *memory, size_t size, size_t f
                                        struct copy_view *out);
 void copy_view_unmap(struct copy_view *view);
 
-/* The table of runs: head->run_count of them, which are a share (ckpt_share_check) of the head's
- * buffers. */
+/* Returns the table of runs: head->run_count of them, which are a share (ckpt_share_check) of the
+ * head's buffers. */
 const struct copy_run *copy_view_runs(const struct copy_view *view);
-/* A run's bytes as they lie in the file. */
+/* Returns a run's bytes as they lie in the file. */
 const void *copy_view_data(const struct copy_view *view, uint32_t run, size_t *out_size);
 /* Compares a stretch of a run's bytes, from a piece's border to another or to its end, with the
  * hashes of its pieces. ST_CORRUPT */
@@ -221,7 +221,7 @@ MUST_CHECK enum status copy_file_check(const struct copy_file *file, const struc
 /* Seals the file after copy_file_check: the copy is whole from now on. */
 void copy_file_accept(struct copy_file *file, const struct copy_seal *seal);
 
-/* Scalars, with the skip list in the view. */
+/* Returns the scalars, with the skip list in the view. */
 void copy_view_scalars(const struct copy_view *view, struct ckpt_scalars *out);
-/* A blob's bytes, not NUL-terminated; NULL: there is none of that name. */
+/* Returns a blob's bytes, not NUL-terminated; NULL: there is none of that name. */
 const void *copy_view_blob(const struct copy_view *view, const char *name, size_t *out_size);

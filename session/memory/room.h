@@ -17,10 +17,11 @@
 #include "session/memory/budget.h"
 
 #define SESSION_ROOM_PART 4 /* copies take one part in so many of what is free */
-/* In the environment: bytes above which nothing counts as free, for copies of one job on a node. */
+/* Name in the environment: bytes above which nothing counts as free, for copies of one job on a
+ * node. */
 #define SESSION_ROOM_ENV "CAIRN_COPIES_FREE"
 
-/* Bytes; UINT64_MAX: not known. */
+/* Free memory of a node, in bytes; UINT64_MAX: not known. */
 struct session_room {
     uint64_t folder; /* free in its file system; 0: there is no folder that can be written to */
     uint64_t memory; /* available */

@@ -26,7 +26,7 @@ struct readback_order {
     char dir[LIMIT_PATH];
 };
 
-/* How far it is. */
+/* Progress of reading back. */
 struct readback_news {
     uint64_t step;
     uint32_t generation;
