@@ -130,7 +130,7 @@ struct comm_table {
     /* send[r] goes to rank r, recv[r] comes from it; own segments are not touched. */
     enum status (*all_to_all_v)(struct comm *comm, const struct comm_segment *send,
                                 const struct comm_segment *recv, int64_t timeout_ms);
-    /* Every rank's segments[rank] ends up in segments[r] of all. */
+    /* Sends every rank r's segments[r] to segments[r] of all other ranks. */
     enum status (*all_gather_v)(struct comm *comm, const struct comm_segment *segments,
                                 int64_t timeout_ms);
     enum status (*send)(struct comm *comm, int peer, const void *data, size_t size,
@@ -158,8 +158,8 @@ struct comm_table {
     /* Counts bytes since open, failed calls included. Any thread. NULL: they aren't counted. */
     void (*traffic)(const struct comm *comm, struct comm_traffic *out);
     void (*abort)(struct comm *comm);
-    /* All members close after the same calls; waits 2 s at most for the others to do so, unless an
-     * error came before, or a post wasn't waited for: then it aborts. NULL is fine. */
+    /* Closes the communicator; all members do so after the same calls. Waits 2 s at most for the
+     * others, but aborts if an error came before or a post wasn't waited for. NULL is fine. */
     void (*close)(struct comm *comm);
 };
 

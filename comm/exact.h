@@ -140,15 +140,15 @@ MUST_CHECK enum status exact_open(const struct exact_options *options, struct ex
 void exact_close(struct exact *exact);
 
 /*
- * From one generation to the next. disconnect ends the communication thread, wherever it is, and
- * lets go of the communicator, which was aborted or is if a step is under way; then only reconnect
- * or close is left. reconnect is for another communicator with its stream, rank, size, shares,
- * runs, buckets, borders and kept; all else is as at exact_open.
+ * Take the object from one generation to the next. disconnect ends the communication thread,
+ * wherever it is, and lets go of the communicator, which was aborted already, or is if a step is
+ * under way. Then only reconnect or close is left. reconnect is for another communicator with its
+ * stream, rank, size, shares, runs, buckets, borders and kept; all else is as at exact_open.
  *
  * Buffers of the vector stay where they are, so that what a device recorded with their addresses
- * can be played again; a share that needs more of them gets more, one that needs fewer leaves them
- * allocated. The chunks of others may move. With other runs all is freed and allocated anew: what
- * was recorded, and what exact_lane and exact_sum had returned, is void.
+ * can be played again. A share that needs more of them gets more, and one that needs fewer leaves
+ * them allocated. The chunks of others may move. With other runs all is freed and allocated anew:
+ * what was recorded, and what exact_lane and exact_sum had returned, is void.
  * Errors: ST_INVALID  what exact_open refuses, another count, other lanes
  *         ST_DEVICE   the device had not let go of the buffers when it was disconnected
  *         ST_NO_MEMORY
@@ -163,15 +163,15 @@ float *exact_lane(struct exact *exact, size_t section);
 /* The section of the lane's buffer is complete (not for the last own lane, which is handed over by
  * bucket). */
 MUST_CHECK enum status exact_lane_done(struct exact *exact, size_t section);
-/* Bucket of the last own lane is complete: each once per step. */
+/* Hands over a bucket of the last own lane, which is complete: each once per step. */
 void exact_bucket_done(struct exact *exact, size_t bucket);
 /* Waits for all buckets; exposed_ns is the time that this call waited. */
 MUST_CHECK enum status exact_wait(struct exact *exact, int64_t *exposed_ns);
-/* The result, the caller's to change, until the next exact_begin; after a successful exact_wait. Of
- * kept buckets it is in exact_own alone. */
+/* Returns the result, which the caller may change, until the next exact_begin; after a successful
+ * exact_wait. Of kept buckets only the elements of exact_own hold it. */
 float *exact_sum(const struct exact *exact);
 
-/* Elements [*begin, *end) of the vector are this rank's chunk of the bucket. */
+/* Returns elements [*begin, *end) of the vector, this rank's chunk of the bucket. */
 void exact_own(const struct exact *exact, size_t bucket, size_t *begin, size_t *end);
 /*
  * Buckets [0, buckets) of data, which lie in it as in the vector: every rank's chunks go to all.

@@ -51,7 +51,7 @@ struct exact_counter {
 void exact_counter_init(struct exact_counter *counter, uint32_t lanes, struct exact_add *adds);
 void exact_counter_push(struct exact_counter *counter, struct exact_node node);
 
-/* order: [sum of shares] all lanes, those of rank 0 first, of each rank ascending. */
+/* Orders the lanes: [sum of shares] those of rank 0 first, of each rank ascending. */
 void exact_spread(const uint32_t *shares, uint32_t size, uint32_t *order);
 
 /* The additions of one rank over its own n lanes. */
@@ -65,7 +65,8 @@ struct exact_local {
     uint32_t buffers; /* how many are needed */
 };
 
-/* The buffers that a share of n lanes needs, each a copy of the lane vector: floor(log2 n) + 1. */
+/* Returns the buffers that a share of n lanes needs, each a copy of the lane vector: floor(log2 n)
+ * + 1. */
 uint32_t exact_gradient_buffers(uint32_t n);
 
 /* lane: [n] of exact_spread's order; not kept. lanes: of all. */
@@ -73,6 +74,6 @@ MUST_CHECK enum status exact_local_init(struct exact_local *local, const uint32_
                                         uint32_t lanes);
 void exact_local_release(struct exact_local *local);
 
-/* Elements [*begin, *end) of the bucket [bucket_begin, bucket_end) belong to rank. */
+/* Returns elements [*begin, *end) of the bucket [bucket_begin, bucket_end) that belong to rank. */
 void exact_chunk(size_t bucket_begin, size_t bucket_end, uint32_t rank, uint32_t size,
                  size_t *begin, size_t *end);

@@ -45,7 +45,7 @@
 
 /* ---- one bucket, in the communication thread (with size 1: in the step thread) ---- */
 
-/* On a device the addition is enqueued on the stream. */
+/* Adds two vectors; on a device the addition is enqueued on the stream. */
 static enum status add_vectors(const struct exact *exact, float *out, const float *x,
                                const float *y, size_t count, struct stream *stream)
 {
@@ -197,7 +197,8 @@ static enum status reduce_bucket(struct exact *exact, size_t bucket)
     return gather_chunks(exact, exact_sum(exact), bucket);
 }
 
-/* After the last bucket of a step everything is through on the device. */
+/* Reduces a bucket; after the last one of a step, waits until the device has completed
+ * everything. */
 static enum status work_on(struct exact *exact, size_t bucket, bool last)
 {
     enum status st = reduce_bucket(exact, bucket);

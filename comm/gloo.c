@@ -366,7 +366,7 @@ static enum status gloo_post_recv(struct comm *comm, int peer, uint32_t channel,
     return gloo_post(comm, &transfer, channel, out);
 }
 
-/* After an error the post stays, so that it says the same again. */
+/* Waits for a post. After an error the post stays, so that the same error is returned again. */
 static enum status gloo_wait_one(struct comm *comm, const struct comm_post *post,
                                  int64_t timeout_ms)
 {

@@ -237,7 +237,7 @@ gloo_flight *flight_of(struct gloo_mesh *mesh, const struct gloo_transfer &t)
     return &mesh->cache.emplace(key, std::move(flight)).first->second;
 }
 
-/* While it lives, where this thread listens nobody comes but who is handed in at end(). */
+/* While an object lives, this thread's listeners accept only connections that end() hands in. */
 class stage {
   public:
     stage()

@@ -35,7 +35,7 @@ MUST_CHECK enum status gloo_mesh_new(int rank, int size, const int *names, const
                                      int64_t pair_timeout_ms, struct gloo_mesh **out);
 /* Gives the pair with peer its connection, which the caller still closes. */
 MUST_CHECK enum status gloo_mesh_connect(struct gloo_mesh *mesh, int peer, int connection);
-/* All peers that are wanted are connected: starts the watcher. */
+/* Starts the watcher, once all peers that are wanted are connected. */
 MUST_CHECK enum status gloo_mesh_start(struct gloo_mesh *mesh);
 
 struct gloo_transfer {
@@ -63,7 +63,7 @@ MUST_CHECK enum status gloo_mesh_wait(struct gloo_mesh *mesh, struct gloo_flight
 /* Returns ST_OK, or the error with which a call would fail by now. */
 MUST_CHECK enum status gloo_mesh_look(struct gloo_mesh *mesh);
 
-/* After an error: the peer that is to blame, or -1; one line that says what happened. */
+/* Return the peer that is to blame for an error, or -1, and a line that says what happened. */
 int gloo_mesh_blamed(const struct gloo_mesh *mesh);
 const char *gloo_mesh_why(const struct gloo_mesh *mesh);
 

@@ -47,11 +47,12 @@ struct comm {
     size_t message_count;
 };
 
-/* A call is between these; enter fails as the communicator has. */
+/* Begin and end a call; enter fails as the communicator has. */
 enum status nccl_enter(struct comm *comm, int64_t timeout_ms);
 enum status nccl_leave(struct comm *comm, enum status st);
 
-/* All below: inside. A failure ends the communicator; returned is what it failed with first. */
+/* All functions below are called inside. A failure ends the communicator; its first error is
+ * returned. */
 enum status nccl_fail(struct comm *comm, enum status st, const char *why);
 enum status nccl_fail_of(struct comm *comm, ncclResult_t result);
 /* Checks once for all that can end a wait; ST_AGAIN: NCCL is in progress. */
@@ -65,10 +66,10 @@ void nccl_end(struct comm *comm, enum status st);
 /* Whether any thread has told it to end; it has, then. */
 bool nccl_ends_as_told(struct comm *comm);
 
-/* Between two looks of a wait that began then. */
+/* Sleeps between two looks of a wait that began at since_ns. */
 void nccl_nap(int64_t since_ns);
 
-/* From now on it is ended along with another one of its backend. */
+/* Lists the communicator: from now on it is ended along with another one of its backend. */
 void nccl_be_living(struct comm *comm);
-/* No longer, but by a thread that is inside already. */
+/* Takes the communicator off the list; a thread that is inside already may still end it. */
 void nccl_be_gone(const struct comm *comm);

@@ -273,7 +273,7 @@ static void send_oldest_away(struct peers *peers)
     guest_drop(peers, 0);
 }
 
-/* false: nobody waits, or has to. */
+/* Accepts one guest, if there is room; false: nobody waits, or has to. */
 static bool guest_accept(struct peers *peers, enum status *st)
 {
     int ms;

@@ -48,13 +48,14 @@ MUST_CHECK enum status peers_new(const struct peers_options *options, struct pee
 /* Writes this rank's address, for the other ranks; returns its number of bytes. */
 size_t peers_address(const struct peers *peers, uint8_t out[PEERS_ADDRESS_MAX]);
 /*
- * got: of all ranks, [size]. out: for each a connection, the caller's to close; -1 for the own and
- * for those that aren't wanted. After an error all are -1.
+ * Connects with the wanted ranks. got: of all ranks, [size]. out: for each a connection, the
+ * caller's to close; -1 for the own rank and for those that aren't wanted. After an error all are
+ * -1.
  * Errors: ST_PEER   with a rank there is no connection, or deadline_ms (of the system's clock) has
  *                   passed; logged
  *         ST_STALE  the generation is over
  */
 MUST_CHECK enum status peers_connect(struct peers *peers, const struct rendezvous_got *got,
                                      int64_t deadline_ms, int *out);
-/* Nobody listens any more. NULL is fine. */
+/* Stops listening and frees peers. NULL is fine. */
 void peers_free(struct peers *peers);

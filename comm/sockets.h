@@ -38,16 +38,16 @@ extern "C" {
 void sockets_use_ports(struct port_range range);
 /* true once after a bind() found no port of the range free. */
 bool sockets_were_taken(void);
-/* Connections that peers.c makes. */
+/* Sets SOCKETS_SILENCE_MS for a connection that peers.c makes. */
 void sockets_set_patience(int fd);
 
-/* From now on bind() of this thread does nothing, and listen() makes of its socket the end of a
+/* From now on bind() of this thread does nothing, and listen() replaces its socket by one end of a
  * pair. */
 void sockets_stage_begin(void);
-/* Until now. The other end of the last pair, the caller's; -1: nobody called listen(). It reads as
- * hung up once the listener is closed. */
+/* Ends that, and returns the other end of the last pair, which the caller closes; -1: nobody called
+ * listen(). The end reads as hung up once the listener is closed. */
 int sockets_stage_end(void);
-/* The listener at the other side of that end accepts the connection, which stays the caller's. */
+/* Hands a connection, which stays the caller's, to the listener at the other side of that end. */
 MUST_CHECK enum status sockets_hand_in(int end, int connection);
 
 #ifdef __cplusplus

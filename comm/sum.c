@@ -6,7 +6,7 @@
 #define FLUSH_MODES 0x8040u /* MXCSR: flush to zero, denormals are zero */
 #endif
 
-/* Not inlined: the additions must stay between the changes of mode. */
+/* The loop isn't inlined: the additions must stay between the changes of mode. */
 static void __attribute__((noinline))
 add_loop(float *out, const float *a, const float *b, size_t count)
 {
