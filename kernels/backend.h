@@ -178,8 +178,8 @@ struct adamw_args {
 struct vector_table {
     enum status (*add)(struct backend *b, float *out, const float *x, const float *y, size_t n,
                        struct stream *s); /* out may be x or y */
-    /* Between any two of device memory, alloc_host memory and other memory; asynchronous where
-     * neither is other memory. */
+    /* Copies between any two of device memory, alloc_host memory and other memory; asynchronous
+     * where neither is other memory. */
     enum status (*copy)(struct backend *b, void *to, const void *from, size_t bytes,
                         struct stream *s);
     enum status (*fill)(struct backend *b, float *out, float value, size_t n, struct stream *s);
@@ -214,7 +214,7 @@ struct backend_table {
                                const struct memory_part *parts, size_t count, void **out);
     void (*free)(struct backend *backend, void *memory);
     void (*free_parts)(struct backend *backend, void *memory, size_t bytes);
-    /* Host memory whose copies to and from the device run beside computing; zeroed. */
+    /* Allocates host memory whose copies to and from the device run beside computing; zeroed. */
     enum status (*alloc_host)(struct backend *backend, size_t bytes, void **out);
     void (*free_host)(struct backend *backend, void *memory);
     enum status (*stream_new)(struct backend *backend, struct stream **out);

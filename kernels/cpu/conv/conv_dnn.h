@@ -52,8 +52,8 @@ MUST_CHECK enum status conv_shape_init(const struct backend *backend, const stru
                                        const struct tensor *in, const struct tensor *out,
                                        struct conv_shape *shape);
 
-/* With `winograd` by that, if oneDNN has it for this shape and processor. Otherwise direct, and if
- * there is no such primitive either, by what oneDNN chooses. */
+/* Prepares one direction. With `winograd` it uses that algorithm, if oneDNN has it for this shape
+ * and processor. Otherwise it is direct; if there is no such primitive either, oneDNN chooses. */
 MUST_CHECK enum status conv_dnn_init(struct dnn *dnn, const struct conv_shape *shape,
                                      enum conv_direction direction, bool winograd,
                                      struct conv_dnn *conv);

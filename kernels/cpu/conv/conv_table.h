@@ -16,7 +16,7 @@ enum conv_method {
     CONV_WINOGRAD_OWN, /* winograd.h */
 };
 
-/* For a conv2d: of forward and backward-data, and of the weights' gradient. own_works: whether our
- * own runs here, which takes AVX-512 and a single thread. */
+/* Return the method of a conv2d: for forward and backward-data, and for the weights' gradient.
+ * own_works: whether our own Winograd runs here, which takes AVX-512 and a single thread. */
 enum conv_method conv_table_forward(const struct op_spec *spec, bool own_works);
 enum conv_method conv_table_weights(const struct op_spec *spec, bool own_works);

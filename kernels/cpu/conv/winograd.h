@@ -44,7 +44,7 @@
 #define WINOGRAD_OUT_MULTIPLE      INT64_C(32) /* of output channels */
 #define WINOGRAD_DWEIGHTS_MULTIPLE INT64_C(64) /* of input channels, for the weights' gradient */
 
-/* How maps of h × w are cut into tiles; those at the right and lower edges may reach beyond. */
+/* The tiles of maps of h × w; those at the right and lower edges may reach beyond. */
 struct winograd_map {
     int64_t h, w, tiles_h, tiles_w;
     int64_t tiles; /* of all samples */

@@ -84,7 +84,8 @@ static void kernels_transform(const float *from, __m512i offsets, bool turned, f
 void winograd_weights(const struct winograd *w, const float *canonical, bool backward, float *u)
 {
     const int64_t taps = 9, plane = w->c * w->k;
-    /* From one output channel, and from one input channel, to the next in canonical weights. */
+    /* Distances in canonical weights from one output channel, and from one input channel, to the
+     * next. */
     const int64_t by_k = backward ? taps : w->c * taps;
     const int64_t by_c = backward ? w->k * taps : taps;
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

@@ -38,7 +38,7 @@ struct kernel {
 /* Sets the calling thread's floating-point mode and oneDNN's number of threads. Each entry of the
  * table that computes calls it first. */
 void cpu_enter(const struct backend *backend);
-/* How many threads a parallel region of this thread really gets. */
+/* Returns the number of threads that a parallel region of this thread really gets. */
 int cpu_team(const struct backend *backend);
 
 static inline size_t cpu_align(size_t bytes)
@@ -57,7 +57,8 @@ static inline void cpu_put_sum(float *to, double value, bool accumulate)
     *to = accumulate ? *to + (float)value : (float)value;
 }
 
-/* How many of the `width` channels from `channel` on are real: what is beyond `channels` pads. */
+/* Counts the real ones of the `width` channels from `channel` on: those beyond `channels` are
+ * padding. */
 static inline int64_t cpu_real_channels(int64_t channels, int64_t channel, int64_t width)
 {
     const int64_t left = channels - channel;

@@ -25,5 +25,5 @@ struct half_gemm {
 };
 
 size_t half_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k);
-/* Only where the backend's `amx` is set. scratch is aligned to 64. */
+/* Multiplies; only where the backend's `amx` is set. scratch is aligned to 64. */
 void half_gemm_amx(const struct half_gemm *g, void *scratch);

@@ -311,7 +311,7 @@ static struct gemm_fetch next_of(const struct half_gemm *g, const struct gemm_pl
                                 .shift = 1 };
 }
 
-/* All rows of the block against one piece of b. */
+/* Multiplies all rows of the block by one piece of b. */
 static void multiply_piece(const struct half_gemm *g, const struct gemm_place *p,
                            const struct gemm_scratch *r)
 {

@@ -26,7 +26,7 @@ MUST_CHECK enum status product_init(struct dnn *dnn, struct dnn_op *op, const st
 /* Runs a product that was prepared. bias is read iff the product has one. */
 MUST_CHECK enum status product_run(struct dnn *dnn, struct dnn_op *op, const void *a, const void *b,
                                    const float *bias, void *c, void *scratch);
-/* At once, without preparing: float32, batch 0, no bias, by oneDNN's gemm. Where a lies transposed,
- * or b doesn't, that is faster than its matmul (by a tenth on 256 rows). */
+/* Multiplies at once, without preparing: float32, batch 0, no bias, by oneDNN's gemm. Where a lies
+ * transposed, or b doesn't, that is faster than its matmul (by a tenth on 256 rows). */
 MUST_CHECK enum status product_f32(const struct product *p, const float *a, const float *b,
                                    float *c);

@@ -18,7 +18,7 @@ typedef __m128i half_vec;
 typedef uint16_t half_vec __attribute__((vector_size(2 * LOOPS_WIDTH)));
 #endif
 
-/* How many of a vector's elements there are at `at`, out of `count`. */
+/* Returns the number of a vector's elements at `at`, out of `count`. */
 LOOPS_INLINE int64_t width_left(int64_t count, int64_t at)
 {
     return count - at < W ? count - at : W;

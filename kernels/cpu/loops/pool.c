@@ -24,7 +24,7 @@ static struct window pool_window_of(int64_t out, int kernel, int stride, int pad
     return w;
 }
 
-/* Which place of the window the input position (h, w) is, row by row from 0. */
+/* Returns the place of the input position (h, w) in the window, row by row from 0. */
 static int32_t pool_place_of(const struct pool_shape *s, struct window row, struct window column,
                              int64_t h, int64_t w)
 {

@@ -60,8 +60,9 @@ LOOPS_INLINE void vec_store_part(float *p, vec v, size_t n)
     memcpy(p, part, sizeof(*p) * n);
 }
 
-/* With `stream` v goes past the caches, which pays where they have been filled with other things
- * before it is read. p is then aligned to the vector, and vec_put_end comes before the reading. */
+/* Stores v. With `stream` it goes past the caches, which pays where they are filled with other
+ * things before it is read. p is then aligned to the vector, and vec_put_end comes before the
+ * reading. */
 LOOPS_INLINE void vec_put(float *p, vec v, bool stream)
 {
 #if LOOPS_WIDTH == 16
@@ -95,7 +96,7 @@ LOOPS_INLINE vec vec_set(float value)
 #endif
 }
 
-/* All bits set where the comparison holds. */
+/* Compares; all bits of an element are set where the comparison holds. */
 LOOPS_INLINE ivec vec_not_above(vec a, vec b)
 {
 #if LOOPS_WIDTH == 1

@@ -20,8 +20,8 @@ LOOPS_INLINE void convert_as(void *out, bool out_half, const void *x, bool x_hal
 #define STREAM_MIN   ((size_t)1 << 20)
 #define STREAM_AHEAD 512 /* elements: what is read comes from memory */
 
-/* To bfloat16, past the caches, from STREAM_MIN elements on. Returns how many were done: n but for
- * the last few, or none. */
+/* Narrows to bfloat16, past the caches, from STREAM_MIN elements on. Returns how many were done:
+ * all but the last few, or none. */
 static size_t narrow_stream(uint16_t *out, const float *x, size_t n)
 {
     size_t i = 0;

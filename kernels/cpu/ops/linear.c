@@ -30,7 +30,7 @@ struct linear_kernel {
     bool tiles; /* the products are our own: half, with AMX */
     bool gelu;
     struct product data, weights; /* dx = g·W, dW = gᵀ·x */
-    /* Without tiles: forward always, the others if half. */
+    /* Primitives for use without tiles: forward always, the others if half. */
     struct dnn_op forward, backward_data, backward_weights, backward_weights_add;
     /* Regions of scratch; 0: not needed. */
     size_t x_bytes, y_bytes, g_bytes, operand_bytes, dx_bytes, library_bytes;

@@ -48,7 +48,7 @@ static inline struct text_target rows_target(void *data, enum dtype dtype)
     return (struct text_target){ .data = data, .half = dtype == DTYPE_BF16 };
 }
 
-/* From row r of rows of `columns`. */
+/* Return s or t from row r on, for rows of `columns`. */
 static inline struct text_source rows_at(struct text_source s, int64_t r, int64_t columns)
 {
     const size_t size = s.half ? sizeof(uint16_t) : sizeof(float);

@@ -39,8 +39,8 @@ template <int D> struct tile {
 };
 
 /*
- * One head of one sample, by blockIdx (y, z). From row to row it is `width` = H·D elements in out
- * and dout, 3·width in q, k, v and dqkv. Offsets of rows are 32 bits wide.
+ * Position of one head of one sample, by blockIdx (y, z). Rows of out and dout are `width` = H·D
+ * elements apart, those of q, k, v and dqkv 3·width. Offsets of rows are 32 bits wide.
  */
 struct head {
     const uint16_t *q, *k, *v, *dout; /* row 0; dout is of no use in forward */

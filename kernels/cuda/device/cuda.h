@@ -81,7 +81,7 @@ struct kernel {
     void (*release)(struct kernel *kernel);
 };
 
-/* For an op whose kernel keeps nothing but its spec. NULL: no memory. */
+/* Makes a kernel that keeps nothing but its spec. NULL: no memory. */
 struct kernel *cuda_kernel_new(const struct op_spec *spec);
 
 /* Makes the device the calling thread's. Every function of the table begins with it. */

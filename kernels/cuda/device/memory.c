@@ -109,7 +109,7 @@ static enum status region_finish(struct backend *backend, struct cuda_region *re
     return ST_OK;
 }
 
-/* All of it is memory, the parts are zeroed. */
+/* Allocates memory for all bytes, and zeroes the parts. */
 static enum status alloc_whole(struct backend *backend, bool pinned, size_t bytes,
                                const struct memory_part *parts, size_t count, void **out)
 {

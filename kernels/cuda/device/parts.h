@@ -19,7 +19,7 @@
 
 #include "kernels/backend.h"
 
-/* Never changes once it is open. */
+/* The driver's functions for parts of memory; constant once open. */
 struct cuda_driver {
     size_t granularity; /* bytes of a granule; 0: the device or its driver can't do it */
     CUmemAllocationProp properties;
@@ -42,12 +42,14 @@ struct cuda_parts {
     size_t count;
 };
 
-/* ordinal: the device, which is the thread's. What there is not is no error. */
+/* Looks up the driver's functions. ordinal: the device, which is the thread's. A missing function
+ * is no error. */
 void cuda_driver_open(struct cuda_driver *driver, int ordinal);
 
 /*
- * Not zeroed. parts: ascending, within bytes; granularity isn't 0. If it fails, all is given back,
- * and out_what names the call. CUDA_ERROR_OUT_OF_MEMORY: of the device, the host or addresses.
+ * Reserves addresses and maps memory for the parts, not zeroed. parts: ascending, within bytes;
+ * granularity isn't 0. If it fails, all is given back, and out_what names the call.
+ * CUDA_ERROR_OUT_OF_MEMORY: of the device, the host or addresses.
  */
 MUST_CHECK CUresult cuda_parts_take(const struct cuda_driver *driver, size_t bytes,
                                     const struct memory_part *parts, size_t count,

@@ -119,7 +119,7 @@ static cudnnBackendDescriptor_t make_convolution(struct maker *m, const struct c
     return made;
 }
 
-/* How an operation of a direction calls its parts. */
+/* cuDNN's names of the operation of a direction, and of its parts. */
 static const struct {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t convolution, x, weights, y, alpha, beta;

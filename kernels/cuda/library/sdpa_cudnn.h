@@ -38,8 +38,8 @@ MUST_CHECK SDPA_OPTIONAL enum status sdpa_cudnn_new(void *handle,
                                                     bool training, struct sdpa_cudnn **out);
 SDPA_OPTIONAL void sdpa_cudnn_free(struct sdpa_cudnn *sdpa);
 
-/* For pins: "cudnn-sdpa", the frontend's version, and the plan of each graph by cuDNN's name, which
- * has its engine. Lives as long as sdpa. */
+/* Returns the implementation, for pins: "cudnn-sdpa", the frontend's version, and the plan of each
+ * graph by cuDNN's name, which has its engine. Lives as long as sdpa. */
 SDPA_OPTIONAL const char *sdpa_cudnn_implementation(const struct sdpa_cudnn *sdpa);
 
 /* Device memory that a call of forward or backward needs. */

@@ -128,7 +128,7 @@ static enum status conv_choose(struct backend *backend, struct conv *self)
     return st;
 }
 
-/* In cuDNN's own form; x's gradient may be added to another one. */
+/* True if x's gradient may be added to another one, in cuDNN's own form. */
 static bool adds_data(const struct conv *self)
 {
     return !self->make_dx && cuda_conv_adds(&self->by[CONV_DATA]);

@@ -87,7 +87,7 @@ static bool linear_is_valid(const struct op_spec *spec)
            tensor_elements(residual) == tensor_elements(in) / in->dims[in->ndim - 1] * attr->out;
 }
 
-/* Both alignments of one product. A W that comes from the cache is aligned. */
+/* Prepares both alignments of one product. A W that comes from the cache is aligned. */
 static enum status linear_products_init(struct backend *backend, const struct linear *self,
                                         struct cuda_product_spec spec, bool b_is_weight,
                                         struct cuda_product out[2])

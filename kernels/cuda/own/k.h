@@ -173,8 +173,9 @@ struct k_loss_grad {
     void *dlogits;      /* may be logits; columns beyond vocab become 0 */
 };
 MUST_CHECK enum status k_loss_backward(const struct k_loss_grad *args, void *stream);
-/* Both, where dlogits is logits: they are read once. shared_max: bytes of shared memory that a
- * block may have; a row that takes more than half of it is read twice, soon after another. */
+/* Computes forward and backward at once, where dlogits is logits, which are read once. shared_max:
+ * bytes of shared memory that a block may have; a row that takes more than half of it is read
+ * twice, soon after another. */
 MUST_CHECK enum status k_loss_both(const struct k_loss *args, const struct k_loss_grad *grad,
                                    size_t shared_max, void *stream);
 

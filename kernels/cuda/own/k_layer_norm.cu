@@ -157,7 +157,7 @@ enum status k_layer_norm_forward(const struct k_layer_norm *args, void *stream)
     });
 }
 
-/* How backward cuts the rows into slices, by the shape alone. */
+/* The slices into which backward cuts the rows, by the shape alone. */
 struct norm_cut {
     int64_t slice; /* rows of a block */
     int64_t blocks;

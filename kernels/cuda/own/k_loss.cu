@@ -69,7 +69,7 @@ DEVICE_INLINE void see(struct logits_seen &seen, const float *v, int64_t at, boo
     }
 }
 
-/* Both sets; either may be empty. */
+/* Joins two sets; either may be empty. */
 DEVICE_INLINE struct logits_seen logits_joined(const struct logits_seen &a,
                                                const struct logits_seen &b)
 {

@@ -63,7 +63,7 @@ template <typename T, int WIDTH> struct max_forward {
             load<WIDTH>(v, (const T *)a.x + ((n * a.h + h) * a.w + w) * a.c + column);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++) {
-                /* Not a number wins and stays, as on the CPU. */
+                /* NaN wins and stays, as on the CPU. */
                 const bool wins = first || (!(v[k] <= best[k]) && best[k] == best[k]);
                 best[k] = wins ? v[k] : best[k];
                 place[k] = wins ? (uint8_t)i : place[k];

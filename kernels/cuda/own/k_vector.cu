@@ -133,14 +133,14 @@ enum status k_vector_checksums(uint64_t *out, const float *x, size_t n, void *st
                   out, x, (int64_t)n);
 }
 
-/* Which elements decay: those before the first border, after the second, … (struct decay_map). A
+/* Elements that decay: those before the first border, after the second, … (struct decay_map). A
  * block first looks whether all of its elements are alike. */
 struct decay {
     const uint64_t *borders;
     size_t count;
 };
 
-/* How many of at(0) … at(count - 1), ascending, are <= i. */
+/* Counts those of at(0) … at(count - 1), ascending, that are <= i. */
 template <typename F> DEVICE_INLINE size_t count_up_to(uint64_t i, size_t count, const F &at)
 {
     size_t low = 0, high = count;
@@ -228,8 +228,8 @@ DEVICE_INLINE void write_copies(const struct copies &c, const size_t *of_block, 
 }
 
 /*
- * What there is up to the block's first element, and up to its last: [0], [1] borders of decay,
- * [2], [3] copies. All threads call it.
+ * Counts the borders and copies up to the block's first element, and up to its last: [0], [1]
+ * borders of decay, [2], [3] copies. All threads call it.
  */
 DEVICE_INLINE void look_up_block(const struct decay &d, const struct copies &c, int64_t first,
                                  size_t *of_block)
