@@ -12,7 +12,7 @@
 #include "checkpoint/format/disk.h"
 #include "common/status.h"
 
-/* Which chunk it is, and what it must hold. */
+/* Name and contents of a chunk: which one it is, and what it must hold. */
 struct ckpt_chunk_place {
     uint32_t buffer; /* or DISK_BLOB | number */
     uint64_t index;

@@ -62,7 +62,7 @@ void ckpt_codec_free(struct ckpt_codec *codec)
     free(codec);
 }
 
-/* How the words of a chunk become those that are split. Encoder and decoder share it. */
+/* The change from a chunk's words to the words that are split. Encoder and decoder share it. */
 struct change {
     enum disk_codec codec;
     size_t width, count;

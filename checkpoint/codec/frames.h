@@ -14,7 +14,7 @@
 #include "checkpoint/format/disk.h"
 #include "common/status.h"
 
-/* How a plane is to be stored. What doesn't get smaller by it is stored raw. */
+/* Ways to store a plane. A plane that gets no smaller by it is stored raw. */
 enum coder {
     CODER_RAW,
     CODER_NIBBLES,

@@ -41,7 +41,7 @@ struct leaf {
     uint16_t value;
 };
 
-/* By how often, seldom ones first. */
+/* Sorts by frequency, rare values first. */
 static void sort_leaves(struct leaf *leaf, size_t count)
 {
     for (size_t i = 1; i < count; i++) {
@@ -81,7 +81,7 @@ static void tree_lengths(const struct leaf *leaf, size_t count, uint8_t *length)
         length[i] = (uint8_t)(depth[parent_of_leaf[i]] + 1);
 }
 
-/* No length above the limit, and no code left over: shares of 2^-11 add up to one. */
+/* Limits the lengths, and leaves no code over: shares of 2^-11 add up to one. */
 static void limit_lengths(uint8_t *length, size_t count)
 {
     const uint32_t whole = 1u << LENGTH_MAX;

@@ -82,7 +82,7 @@ struct plane_loops {
     bool (*unnibbles)(const uint8_t *codes, const uint8_t *escapes, size_t escape_count,
                       size_t count, uint8_t top, uint8_t *bytes);
 
-    /* How often each value occurs; count: at most HUFFMAN_BLOCK. */
+    /* Counts how often each value occurs; count: at most HUFFMAN_BLOCK. */
     void (*count)(const uint8_t *bytes, size_t count, uint32_t seen[256]);
     /*
      * Codes of at most HUFFMAN_BLOCK bytes, which all have one, as the four streams of a block of

@@ -231,8 +231,8 @@ LOOP uint64_t stretch(uint64_t x)
     return x << 1;
 }
 
-/* From byte first on, a multiple of 8. All groups but the last move 8 bytes at once: the eighth is
- * the next group's, and written again. */
+/* Packs from byte first on, a multiple of 8. Every group but the last writes 8 bytes at once: the
+ * eighth belongs to the next group, which writes it again. */
 LOOP void loop_pack7(const uint8_t *plane, size_t first, size_t count, uint8_t *out)
 {
     size_t groups = count / 8;

@@ -56,7 +56,7 @@ static void make_levels(struct table_maker *maker, const word32 *words, size_t c
     }
 }
 
-/* How alike the levels are at a distance, in thousandths; 0 when there are too few. */
+/* Returns how alike the levels are at a distance, in thousandths; 0 when there are too few. */
 static int32_t likeness(struct table_maker *maker, size_t levels, uint32_t distance)
 {
     if (distance == 0 || levels < distance + PROBE)

@@ -145,7 +145,8 @@ _Static_assert(offsetof(struct disk_chunk, check) == 96, "on-disk layout");
 /* Room that a chunk needs at most: header, gap, planes. */
 #define DISK_CHUNK_MAX (sizeof(struct disk_chunk) + DISK_GAP_MAX + DISK_STORED_MAX)
 
-/* Then, in this order: scalars, skip list, buffers, references, tensors, blobs, gap, trailer. */
+/* Head of a footer. Behind it come scalars, skip list, buffers, references, tensors, blobs, gap and
+ * trailer, in this order. */
 struct disk_footer {
     uint32_t frame_magic; /* DISK_FRAME_FOOTER */
     uint32_t frame_size;
@@ -168,7 +169,7 @@ _Static_assert(offsetof(struct disk_footer, skip_count) == 32, "on-disk layout")
 _Static_assert(offsetof(struct disk_footer, gap_size) == 36, "on-disk layout");
 _Static_assert(offsetof(struct disk_footer, raw_size) == 40, "on-disk layout");
 
-/* With the skip list behind it: the last record of the digest. */
+/* Scalars of the state. With the skip list behind them they are the last record of the digest. */
 struct disk_scalars {
     uint64_t seed;
     uint64_t step;

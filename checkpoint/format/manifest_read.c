@@ -65,7 +65,8 @@ static bool get_hash(const json_t *object, const char *key, struct ckpt_hash *ou
     return get_text(object, key, text, sizeof(text)) && ckpt_hash_parse(text, out) == ST_OK;
 }
 
-/* Both keys or neither; an earlier step, so that a chain of parents ends. */
+/* Reads the parent: both keys or neither. Its step must be earlier, so that a chain of parents
+ * ends. */
 static bool get_parent(const json_t *root, struct ckpt_manifest *manifest)
 {
     struct ckpt_parent *parent = &manifest->parent;

@@ -13,8 +13,8 @@
 
 #define CKPT_CREW_MAX (CKPT_THREADS_MAX + 1) /* with the caller's thread */
 
-/* How many threads to run beside the caller's: those that options want, no more than there is work
- * for. options: or NULL, for none. */
+/* Returns the number of threads to run beside the caller's: as many as options want, but not more
+ * than there is work for. options: or NULL, for none. */
 uint32_t ckpt_crew_threads(const struct ckpt_read_options *options, size_t tasks);
 
 typedef void (*ckpt_crew_fn)(void *arg, uint32_t number);

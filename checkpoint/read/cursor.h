@@ -41,5 +41,5 @@ MUST_CHECK enum status ckpt_cursor_fetch(struct ckpt_cursor *cursor, const struc
 MUST_CHECK enum status ckpt_cursor_decode(struct ckpt_cursor *cursor,
                                           const struct ckpt_place *place, void *raw);
 
-/* In which file the last damage is, and what it is: two texts, valid until the next call. */
+/* Returns the file of the last damage, and what it is: two texts, valid until the next call. */
 void ckpt_cursor_damage(const struct ckpt_cursor *cursor, const char **file, const char **what);

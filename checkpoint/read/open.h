@@ -15,7 +15,7 @@ MUST_CHECK enum status ckpt_reader_start(struct ckpt_reader *reader, const struc
 void ckpt_reader_release(struct ckpt_reader *reader);
 
 /*
- * Of a reader whose manifest is read and whose set is open and undamaged: joins the set, describes
+ * Joins the set of a reader whose manifest is read and whose set is open and undamaged. Describes
  * the state, and opens the parent that the manifest names, with its parents. Damage of a parent is
  * damage of this checkpoint; it is reported with the folder that it lies in.
  */

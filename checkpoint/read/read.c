@@ -40,7 +40,7 @@ struct chunk_task {
 #define TAKEN_MAX        8
 #define TAKEN_MAX_OBJECT 32 /* from an object store: what it fetches ahead at a time */
 
-/* How a thread's work ended. */
+/* Outcome of a thread's work. */
 struct thread_outcome {
     enum status st;
     size_t task; /* that failed */
@@ -156,7 +156,8 @@ static uint64_t chunk_of(const struct reading *reading, const struct wanted *wan
     return ckpt_chunk_elements(reading->reader->buffers[wanted->buffer].dtype);
 }
 
-/* By file, then place in it: of shares with many runs a buffer's neighbours lie in other files. */
+/* Compares by file, then by place in it: with many runs a buffer's neighbours lie in other
+ * files. */
 static int compare_tasks(const void *a, const void *b)
 {
     const struct ckpt_place *x = ((const struct chunk_task *)a)->place;

@@ -65,7 +65,7 @@ static int compare_places(const void *a, const void *b)
     return x->reference.index < y->reference.index ? -1 : x->reference.index > y->reference.index;
 }
 
-/* All references and all blobs of all files; the places in order. */
+/* Collects the references and blobs of all files, the places in order. */
 static enum status collect_places(struct ckpt_set *set)
 {
     uint64_t places = 0;

@@ -193,7 +193,7 @@ static void judge_refusal(const struct s3_http_answer *answer, struct judgement 
     }
 }
 
-/* By the code in the body, whatever the status says. */
+/* Judges an answer by the code in its body, whatever the status says. */
 static bool judge_code(struct judgement *j)
 {
     static const char *const again[] = { "RequestTimeout",       "SlowDown",
@@ -453,7 +453,8 @@ static enum status call_once(struct s3_client *client, const struct s3_call *cal
     return s3_http_send(client->http, &request, out);
 }
 
-/* No call can be signed. That those who give credentials can't be reached passes. */
+/* Returns the error of calls that can't be signed. If only the source of credentials is
+ * unreachable, the error is one that passes. */
 static enum status lack_credentials(struct s3_client *client, enum status st,
                                     const struct reason *why)
 {

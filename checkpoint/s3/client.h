@@ -56,7 +56,7 @@ MUST_CHECK enum status s3_client_new(const struct s3_client_options *options,
                                      struct s3_client **out, struct reason *reason);
 /* Calls in progress end soon after it, waits included; none may begin. */
 void s3_client_close(struct s3_client *client);
-/* No call may be in progress. */
+/* Frees the client. No call may be in progress. */
 void s3_client_free(struct s3_client *client);
 
 /*
@@ -77,7 +77,8 @@ MUST_CHECK enum status s3_client_call(struct s3_client *client, const struct s3_
 /* Likewise, for calls whose answer says nothing. */
 MUST_CHECK enum status s3_client_do(struct s3_client *client, const struct s3_call *call);
 
-/* Could a call be signed? The store is sent nothing, but who gives credentials may be asked.
+/* Checks that a call could be signed. It sends nothing to the store, but may ask the source of
+ * credentials.
  * Errors: as s3_client_call has them without credentials */
 MUST_CHECK enum status s3_client_ready(struct s3_client *client);
 

@@ -181,7 +181,7 @@ static void take_services(struct wanted_settings *wanted, const char *path)
     wanted->section[0] = NULL; /* it is of this function */
 }
 
-/* Both files of a profile. */
+/* Takes the settings of both files of a profile. */
 static void take_profile(const char *profile, struct wanted_settings *wanted)
 {
     char path[LIMIT_PATH], section[LIMIT_NAME + 16];

@@ -51,5 +51,6 @@ MUST_CHECK enum status s3_setting(const char *variable, char *out, size_t capaci
  */
 MUST_CHECK enum status s3_config_load(struct s3_config *out, struct reason *reason);
 
-/* Only the credentials again, of the same profile: the file may have been renewed meanwhile. */
+/* Reads only the credentials again, of the same profile: the file may have been renewed
+ * meanwhile. */
 MUST_CHECK enum status s3_config_reload(const struct s3_config *config, struct s3_credentials *out);

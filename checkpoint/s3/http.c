@@ -198,8 +198,9 @@ static bool set_transfer(struct transfer *t)
                 curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
     (void)curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)http->times.connect_ms);
     (void)curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)total_ms);
-    /* No waiting for a go-ahead: a body is a few MB, and some servers never send it. Not by taking
-     * the header "Expect" out: libcurl before 8.3 signs it even so, and MinIO refuses that. */
+    /* Don't wait for a go-ahead: a body is a few MB, and some servers never send it. Removing the
+     * header "Expect" instead doesn't work: libcurl before 8.3 signs it even so, and MinIO refuses
+     * that. */
     (void)curl_easy_setopt(c, CURLOPT_EXPECT_100_TIMEOUT_MS, GO_AHEAD_MS);
     if (!r->patient) {
         (void)curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, STALL_BYTES);

@@ -40,7 +40,7 @@ MUST_CHECK enum status s3_object_delete(struct s3_client *client, const struct s
 
 /* A name right under a folder; size: of a file, or IO_SIZE_UNKNOWN. false stops. */
 typedef bool (*s3_name_fn)(void *arg, const char *name, bool is_folder, uint64_t size);
-/* In no order. A folder that isn't there has no names. */
+/* Lists a folder, in no order. A folder that doesn't exist has no names. */
 MUST_CHECK enum status s3_list(struct s3_client *client, const struct s3_place *folder,
                                uint32_t page, s3_name_fn fn, void *arg);
 

@@ -8,9 +8,9 @@
 #include "checkpoint/s3/url.h"
 
 /*
- * Of the objects folder/names[0], …, IO_UNLINK_MAX at most. On ST_OK out_gone[i] says whether
- * number i is gone, or was never there; why another one isn't, its own removal tells. After an
- * error: none is known to be gone.
+ * Removes the objects folder/names[0], …, IO_UNLINK_MAX at most. On ST_OK out_gone[i] says whether
+ * number i is gone, or was never there; to learn why one isn't, remove it alone. After an error,
+ * none is known to be gone.
  * Errors: ST_INVALID  this store has no such request
  *         others as s3_client_call
  */

@@ -42,7 +42,7 @@ MUST_CHECK enum status s3_new(const struct s3_options *options, struct s3 **out,
                               struct reason *reason);
 /* Calls in progress fail soon with ST_CLOSED. */
 void s3_close(struct s3 *s3);
-/* No call may be in progress. */
+/* Frees s3. No call may be in progress. */
 void s3_free(struct s3 *s3);
 const struct io *s3_io(struct s3 *s3);
 /* Like s3_client_ready. */

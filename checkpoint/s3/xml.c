@@ -26,7 +26,7 @@ static void stop_walk(struct xml_walk *walk, bool bad)
     (void)XML_StopParser(walk->parser, XML_FALSE);
 }
 
-/* Without the name space's prefix, if there is one. */
+/* Appends the element's name to the path, without the prefix of a name space. */
 static void element_begins(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     (void)attributes;

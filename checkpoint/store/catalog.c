@@ -1,4 +1,5 @@
-/* Which checkpoints a job has: a folder's name and its manifest must agree, all else is foreign. */
+/* The catalog of a job's checkpoints: a folder's name and its manifest must agree, all else is
+ * foreign. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>

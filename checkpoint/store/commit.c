@@ -96,7 +96,7 @@ static enum status unlink_item(void *arg, uint32_t item)
     return it->names->gone[item] ? ST_OK : unlink_in(it->io, it->dir, it->names->name[item]);
 }
 
-/* In no order: whoever calls can't tell which are gone when it is cut off. */
+/* Removes the names, in no order: a caller that is cut off can't tell which are gone. */
 static enum status unlink_names(const struct io *io, const char *dir, struct names *names)
 {
     struct removal removal = { .io = io, .dir = dir, .names = names };
@@ -310,7 +310,8 @@ static enum status publish_again(const struct io *io, const char *dir, const cha
     return st == ST_OK ? io->fsync_dir(io->self, dir) : st;
 }
 
-/* Another one may have been quicker, with the same bytes. */
+/* Publishes a manifest in an object store. Another process may have done so, with the same
+ * bytes. */
 static enum status publish_object(const struct io *io, const char *path, const void *bytes,
                                   size_t size)
 {

@@ -185,7 +185,7 @@ static enum status store_probe(void *self, const char *path)
     return st == ST_OK ? leave_s3(self, io->probe(io->self, path)) : st;
 }
 
-/* Both of object stores alone (io_list_sizes, io_unlink_many). */
+/* Calls that only object stores have (io_list_sizes, io_unlink_many). */
 static enum status store_list_sizes(void *self, const char *path, io_size_fn fn, void *arg)
 {
     const struct io *io = NULL;

@@ -44,7 +44,7 @@ bool ckpt_store_is_object(const char *path);
 /* ST_NOT_FOUND: there is none. ST_CORRUPT: a file of that name holds something else. */
 MUST_CHECK enum status ckpt_mark_read(const struct io *io, const char *store, const char *job,
                                       char out[CKPT_MARK]);
-/* Before the mark of another machine is read that is known to be there: as ckpt_await. */
+/* Waits until another machine's mark, which is known to exist, is visible here, like ckpt_await. */
 void ckpt_mark_await(const struct io *io, const char *store, const char *job);
 /* Makes the job's folder, too. Durable: on ST_OK. ST_EXISTS: there is one; it stays. */
 MUST_CHECK enum status ckpt_mark_write(const struct io *io, const char *store, const char *job,

@@ -1,4 +1,4 @@
-/* Which generations a job's folder says that there were. */
+/* The generations that a job's folder shows to have existed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

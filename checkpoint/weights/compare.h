@@ -38,7 +38,8 @@ struct compare_tensor {
 /* norm_difference / norm_a; infinite if only norm_a is 0. */
 double compare_relative(const struct compare_tensor *tensor);
 
-/* In the order of a, then what is only in b. progress: may be NULL; bytes compared of a. */
+/* Compares the tensors in the order of a, then lists those that are only in b. progress: may be
+ * NULL; bytes compared of a. */
 MUST_CHECK enum status compare_tensors(struct ckpt_reader *a, struct ckpt_reader *b,
                                        void (*progress)(void *arg, uint64_t bytes), void *arg,
                                        struct compare_tensor **out, uint32_t *out_count);

@@ -190,7 +190,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* In the order of their offsets they fill the data; afterwards they are in that of their names. */
+/* Checks that the tensors, in the order of their offsets, fill the data; leaves them ordered by
+ * name. */
 static enum status check_places(struct safetensors *file, uint64_t data_size, struct reason *reason)
 {
     uint64_t end = 0;

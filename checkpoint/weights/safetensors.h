@@ -86,13 +86,13 @@ MUST_CHECK enum status safetensors_parse(const char *header, size_t size, uint64
                                          struct safetensors **out, struct reason *reason);
 void safetensors_close(struct safetensors *file);
 
-/* In the order of their names. Borrowed. */
+/* Returns the tensors in the order of their names. Borrowed. */
 uint32_t safetensors_tensors(const struct safetensors *file, const struct safetensors_tensor **out);
-/* NULL: none of this name. */
+/* Returns the tensor of that name; NULL: none. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
-/* A text of the metadata, or NULL. Borrowed. */
+/* Returns a text of the metadata, or NULL. Borrowed. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);
-/* Bytes [first, first + size) of a tensor. ST_INVALID: it has fewer. */
+/* Reads bytes [first, first + size) of a tensor. ST_INVALID: it has fewer. */
 MUST_CHECK enum status safetensors_read(struct safetensors *file,
                                         const struct safetensors_tensor *tensor, uint64_t first,
                                         uint64_t size, void *out);

@@ -73,7 +73,7 @@ static bool may_take(const struct ckpt_ring *ring)
     return ring->taken < ring->count && ring->taken < ring->given + ring->entry_count - 1;
 }
 
-/* Under mutex, which is given up while encoding. */
+/* Encodes the next chunk. Under mutex, which is given up while encoding. */
 static void encode_next(struct encoder_thread *thread)
 {
     struct ckpt_ring *ring = thread->ring;

@@ -55,7 +55,7 @@ MUST_CHECK enum status ckpt_ring_new(enum ckpt_level level, uint32_t threads,
 void ckpt_ring_free(struct ckpt_ring *ring);
 size_t ckpt_ring_bytes(uint32_t threads);
 
-/* From here fn is called for every number below count. */
+/* Begins a run: fn is called for every number below count. */
 void ckpt_ring_begin(struct ckpt_ring *ring, uint64_t count, ckpt_ring_fn fn, void *arg);
 /* Waits for the next chunk in order; the entry of the one before may be filled again. Called count
  * times at most. Errors: of fn; ckpt_ring_end follows then. */
