@@ -45,7 +45,7 @@ struct bubble {
 
 /* ---- where it is cut ---- */
 
-/* With the cuts before and after a node that is none. */
+/* Refuses a node that is no cut, and names the cuts before and after it. */
 static enum status refuse_cut(const struct tape *tape, uint32_t node, struct reason *reason)
 {
     const uint32_t nodes = (uint32_t)tape->node_count;
@@ -272,7 +272,7 @@ static uint32_t more_lanes(const struct cut *c, const struct variant *now, struc
     return 0;
 }
 
-/* Another schedule waits less. */
+/* True if workers wait less with another schedule. */
 static bool less_by(const struct cut *c, enum pipeline_schedule schedule, const struct variant *now,
                     double bubble, struct bubble *out)
 {

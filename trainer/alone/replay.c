@@ -157,7 +157,7 @@ static enum status open_worker(struct replay *r)
 
 /* ---- the steps ---- */
 
-/* In place, on a terminal. */
+/* Shows the step in place, on a terminal. */
 static void tell_step(void *arg, const struct session_row *row)
 {
     const struct replay *r = arg;

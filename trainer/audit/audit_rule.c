@@ -31,7 +31,7 @@ static bool find_audit(const struct audit_rule *rule, uint64_t step, uint64_t *o
     return true;
 }
 
-/* From an auditor to the owner, in ranks. */
+/* Returns the distance from an auditor to the owner, in ranks. */
 static uint32_t distance_of(const struct audit_rule *rule, uint64_t audit)
 {
     return 1 + (uint32_t)(audit / largest_share(rule) % (rule->size - 1));

@@ -28,10 +28,11 @@ struct audit_rule {
 
 /* Steps between two audits; 0: there are none (also with one rank). */
 uint64_t audit_rule_interval(const struct audit_rule *rule);
-/* In the step with that number, from 0 on: the rank whose lane this rank computes, too; its lane.
- * AUDIT_NO_LANE: none. owner may be NULL. */
+/* Returns another rank's lane that this rank computes, too, in the step with that number, from 0
+ * on, and its owner. AUDIT_NO_LANE: none. owner may be NULL. */
 uint32_t audit_rule_foreign(const struct audit_rule *rule, uint64_t step, uint32_t rank,
                             uint32_t *owner);
-/* The rank's own lane that another one computes, too; which. auditor may be NULL. */
+/* Returns this rank's own lane that another one computes, too, and that rank. auditor may be
+ * NULL. */
 uint32_t audit_rule_own(const struct audit_rule *rule, uint64_t step, uint32_t rank,
                         uint32_t *auditor);

@@ -33,13 +33,14 @@ MUST_CHECK enum status feed_open(const struct device *device,
                                  const struct prefetch_options *options, struct feed **out);
 void feed_close(struct feed *feed);
 
-/* Drops what is there and goes on from this step (evaluation: from the first batch). */
+/* Drops the items that are there and goes on from this step (evaluation: from the first batch). */
 void feed_start(struct feed *feed, uint64_t step);
-/* Other lanes from the next feed_start on. The compute stream is past what read the last item. */
+/* Sets other lanes, from the next feed_start on. The compute stream has read the last item. */
 void feed_move(struct feed *feed, const struct prefetch_share *share);
-/* The next item; the compute stream waits for its copy. *out: NULL at the end of an evaluation. */
+/* Takes the next item; the compute stream waits for its copy. *out: NULL at the end of an
+ * evaluation. */
 MUST_CHECK enum status feed_take(struct feed *feed, const struct feed_item **out);
-/* All that reads the item is enqueued: starts to copy the one after it. */
+/* Starts to copy the next item, once everything that reads this one is enqueued. */
 MUST_CHECK enum status feed_done(struct feed *feed);
-/* After ST_CONFIG or ST_CHANGED of feed_take or feed_done: what is wrong with the data. */
+/* Returns what is wrong with the data, after ST_CONFIG or ST_CHANGED of feed_take or feed_done. */
 const struct reason *feed_reason(const struct feed *feed);

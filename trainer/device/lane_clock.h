@@ -24,13 +24,13 @@ struct lane_clock {
 /* clock starts zeroed, and is closed whatever is returned. */
 MUST_CHECK enum status lane_clock_open(struct lane_clock *clock, const struct device *device);
 void lane_clock_close(struct lane_clock *clock, const struct device *device);
-/* Before the first lane's work, and after the last one's, is enqueued. */
+/* Record the times before the first lane's work, and after the last one's, is enqueued. */
 void lane_clock_begin(struct lane_clock *clock, const struct device *device);
 void lane_clock_end(struct lane_clock *clock, const struct device *device);
-/* ST_AGAIN: a device has not come to the end of the last lane yet. */
+/* Returns ST_AGAIN while a device has not come to the end of the last lane. */
 MUST_CHECK enum status lane_clock_passed(const struct lane_clock *clock,
                                          const struct device *device);
-/* After the update, for whose facts the compute stream was waited for. progress: its phases are of
- * this step. In microseconds; 0: it isn't known. */
+/* Returns the time in microseconds, after the update, which waits for the compute stream; 0: it
+ * isn't known. progress: its phases are of this step. */
 int64_t lane_clock_read(const struct lane_clock *clock, const struct device *device,
                         const struct progress *progress);

@@ -54,7 +54,7 @@ enum status audit_lanes(struct worker *worker, uint64_t step, const struct step_
     return out->differ ? compute_again(worker, step, all, out) : ST_OK;
 }
 
-/* How many ranks each group has that is to have equal states: a stage, or all. */
+/* Returns the number of groups with equal states, and their sizes: a stage each, or all ranks. */
 static uint32_t groups_of(const struct worker *w, uint32_t out_sizes[LIMIT_STAGES])
 {
     const struct stage *s = w->stage;

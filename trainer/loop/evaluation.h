@@ -21,5 +21,5 @@ struct evaluation {
     uint64_t correct, counted;
 };
 
-/* Only where the job has data for it (worker->eval.dataset). */
+/* Evaluates; only where the job has data for it (worker->eval.dataset). */
 MUST_CHECK enum status evaluation_run(struct worker *worker, struct evaluation *out);

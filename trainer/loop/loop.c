@@ -135,7 +135,8 @@ static enum status not_finite(struct loop *l, const struct optimizer_report *rep
     return ST_NUMERIC;
 }
 
-/* Within two rounds of audits each lane was computed twice, and was right then. */
+/* Fails with ST_WRONG. Within two rounds of audits each lane was computed twice, and was right
+ * then. */
 static enum status differ(struct loop *l, const struct audit_verdict *verdict, uint64_t within)
 {
     *l->reason = verdict->reason;
@@ -160,9 +161,9 @@ static enum status audit_step(struct loop *l, const struct step_audit *audit)
     return verdict.differ ? differ(l, &verdict, 2 * l->worker->settings.audit_every) : ST_OK;
 }
 
-/* After the step, where it is due, and after the last one; and before the first one of a
- * generation: a comparison may have been cut off, and who took its state from others has parts of
- * each. */
+/* Compares the states after a step where it is due, after the last step, and before the first one
+ * of a generation. Then a comparison may have been cut off, and a state from several ranks has
+ * parts of each. */
 static enum status compare_replicas(struct loop *l, bool first)
 {
     const uint64_t every = l->worker->settings.checksum_every;
@@ -177,7 +178,7 @@ static enum status compare_replicas(struct loop *l, bool first)
         return loop_fail(l, st, "comparing the ranks' states");
     if (!verdict.differ && verdict.compared && l->options.session != NULL)
         session_note_audited(l->options.session, l->step);
-    /* When they were compared last they were equal; that step's own snapshot came after it. */
+    /* The states were equal at the last comparison; that step's own snapshot came after it. */
     return verdict.differ ? differ(l, &verdict, every + 1) : ST_OK;
 }
 
@@ -292,7 +293,8 @@ static void add_phases(const struct loop *l, struct session_row *row)
 
 /* ---- how often copies are taken ---- */
 
-/* All ranks come here after the same steps, each with what it has measured. */
+/* Agrees how often copies are taken. All ranks come here after the same steps, each with its own
+ * measurements. */
 static enum status pace_copies(struct loop *l, double step_ms)
 {
     struct session *session = l->options.session;
@@ -398,8 +400,8 @@ static enum status end_step(struct loop *l, struct session_row *row)
     return ST_OK;
 }
 
-/* A step, and what follows it. The times of its row begin where those of the row before ended: what
- * the save before it waited counts here. */
+/* Does a step, and what follows it. The times of a row begin where those of the row before ended:
+ * what the save before it waited counts here. */
 static enum status one_step(struct loop *l)
 {
     struct worker *w = l->worker;
@@ -447,7 +449,7 @@ static enum status go_on(struct loop *l)
     return st == ST_OK ? save_again(l) : st;
 }
 
-/* Until the last step, or until this process is to leave. */
+/* Trains until the last step, or until this process is to leave. */
 static enum status train(struct loop *l)
 {
     enum status st = ST_OK;

@@ -175,7 +175,7 @@ enum status step_rehearse(struct worker *worker)
     return st;
 }
 
-/* All micro-batches of a lane, into the buffer that is next. */
+/* Computes all micro-batches of a lane, into the next buffer. */
 static enum status compute_lane(struct worker *w, uint64_t step, uint32_t lane,
                                 struct bucket_handover *handover)
 {

@@ -19,9 +19,9 @@
 #include "trainer/worker/worker.h"
 
 /*
- * What must be over before any rank can finish this step: called once in step_compute, when this
- * rank has computed everything and before its last bucket leaves. The sum that all ranks wait for
- * lacks that bucket until the call returns.
+ * A call that must return before any rank can finish this step. step_compute calls it once, when
+ * this rank has computed everything and before its last bucket leaves. The sum that all ranks wait
+ * for lacks that bucket until the call returns.
  */
 struct step_gate {
     enum status (*before_last_bucket)(void *arg);
@@ -58,7 +58,7 @@ MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct
  */
 MUST_CHECK enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane,
                                       uint64_t *out_sum);
-/* For tests: a fault point that flips a bit of the weights, where the host may (common/fault.h). */
+/* Flips a bit of the weights at a fault point, for tests, where the host may (common/fault.h). */
 void step_flip(struct worker *worker, const char *point);
 /*
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the

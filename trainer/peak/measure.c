@@ -68,8 +68,8 @@ static enum status allocate(const struct peak *peak, struct product *p, const st
         if (bytes[i] > 0)
             st = peak->table->alloc(peak->backend, bytes[i], &p->memory[i]);
     }
-    /* Not zeros: a device that multiplies those needs less power, and is faster than in a step.
-     * Two halves of these bits are numbers as well. */
+    /* The operands aren't zeros: a device that multiplies zeros needs less power, and is faster
+     * than in a step. Two halves of these bits are numbers as well. */
     const size_t floats[2] = { in->bytes / sizeof(float), weight_bytes / sizeof(float) };
     const struct vector_table *vector = &peak->table->vector;
     for (int i = 0; st == ST_OK && i < 2; i++)

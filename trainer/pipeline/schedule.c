@@ -105,8 +105,8 @@ static void order_1f1b(struct order *order)
     }
 }
 
-/* Some of the micro-batches, which go round in groups of as many as there are stages: all of a
- * group through one chunk, then through the next. The last group may have fewer. */
+/* A range of micro-batches, which go round in groups of as many as there are stages: all of a group
+ * through one chunk, then through the next. The last group may have fewer. */
 struct rounds {
     uint32_t first, micros;
 };
@@ -204,7 +204,7 @@ struct maker {
     struct order order;
 };
 
-/* At most. */
+/* Returns the most actions of a micro-batch in a stage. */
 static uint32_t actions_of_micro(const struct pipeline_options *options)
 {
     return options->chunks * (options->schedule == PIPELINE_ZB_H1 ? 3 : 2);

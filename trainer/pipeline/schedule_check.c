@@ -171,7 +171,7 @@ static bool check_row(struct check *c)
 
 /* ---- all rows ---- */
 
-/* Before anything is allocated for it, or looked up in it. */
+/* Checks the sizes, before anything is allocated for the table, or looked up in it. */
 static bool check_size(const struct pipeline_table *t, struct pipeline_verdict *verdict)
 {
     const bool is_some =
@@ -243,7 +243,7 @@ static bool check_whole(struct check *c)
     return true;
 }
 
-/* From a row that doesn't end to one that, by who waits for whom, waits for itself. */
+/* Goes from a row that doesn't end, by who waits for whom, to a row that waits for itself. */
 static uint32_t find_circle(const struct check *c, const struct pipeline_reach *reach)
 {
     uint32_t row = 0;

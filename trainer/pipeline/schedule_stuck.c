@@ -78,7 +78,7 @@ static uint32_t behind(const struct run *run, const struct pipeline_action *acti
     return is_there ? PIPELINE_NOWHERE : row;
 }
 
-/* For whom row r waits where it is; PIPELINE_NOWHERE: it can get on. */
+/* Returns the row for which row r waits; PIPELINE_NOWHERE: it can get on. */
 static uint32_t waits_for(const struct run *run, uint32_t r)
 {
     const struct pipeline_table *table = run->table;
@@ -104,7 +104,7 @@ static void wake_owner(struct run *run, const struct pipeline_action *action, ui
         wake(run, pipeline_owner(run->table, part, action->micro));
 }
 
-/* All who may have waited for that row to come to where it is now. */
+/* Wakes all rows that may have waited for that row to come to where it is now. */
 static void wake_partners(struct run *run, uint32_t r)
 {
     const struct pipeline_table *table = run->table;

@@ -62,7 +62,7 @@ static double receiver_since(const struct run *run, uint32_t row,
     return *time_of(run, &run->asked, action->kind == PIPELINE_F, to, action->micro);
 }
 
-/* When the call that the row is at ends; < 0: that isn't known yet. */
+/* Returns when the call that the row is at ends; < 0: that isn't known yet. */
 static double call_end(const struct run *run, uint32_t row)
 {
     const struct pipeline_row *r = &run->table->rows[row];

@@ -50,7 +50,7 @@ static enum status make_channel(const struct link_options *how, struct rpc_chann
     return rpc_channel_new(&options, out);
 }
 
-/* With the authorities of now: there may be a new one. */
+/* Makes a channel with the current authorities: there may be a new one. */
 static void renew_channel(struct link *link)
 {
     struct rpc_channel *channel = NULL;

@@ -22,7 +22,7 @@ struct link_options {
 
 /* Errors: those of rpc_channel_new. */
 MUST_CHECK enum status link_new(const struct link_options *how, struct link **out);
-/* After session_close. */
+/* Frees the link; after session_close. */
 void link_free(struct link *link);
 /* Borrowed for the link's life. */
 const struct session_link *link_table(const struct link *link);

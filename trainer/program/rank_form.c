@@ -1,4 +1,4 @@
-/* From hello to Ready. */
+/* Forming a generation, from hello to Ready. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@
 #define JOIN_MS    INT64_C(300000) /* every rank of the generation must have come */
 #define ERRORS_MAX ((size_t)64 * 1024)
 
-/* On the link's thread. Whatever this process still does is worth nothing now, and another thread
- * may be anywhere: so it doesn't unwind. */
+/* Ends the process, on the link's thread. It doesn't unwind: its further work is worthless, and
+ * another thread may be anywhere. */
 static void leave_at_once(void *arg, const char *reason)
 {
     const struct rank *r = arg;
@@ -147,8 +147,8 @@ static void note_stages(struct rank *r)
     }
 }
 
-/* In the next generation of a pipeline, or of one that was or becomes one: what was built stays
- * where it is of the same nodes. */
+/* Takes the worker into a generation of a pipeline, or of one that was or becomes one. What was
+ * built stays if its nodes are the same. */
 static enum status restage(struct rank *r)
 {
     const struct session_assignment *a = &r->assignment;

@@ -187,8 +187,8 @@ static enum status seed(struct rank *r)
     return st;
 }
 
-/* From the copies or the checkpoint that the assignment names, or from the seed. Where there are
- * copies, the store isn't needed. */
+/* Loads the state from the copies or the checkpoint that the assignment names, or from the seed.
+ * Where there are copies, the store isn't needed. */
 static enum status load_state(struct rank *r)
 {
     if (r->assignment.memory.generation > 0) {

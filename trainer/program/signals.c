@@ -55,14 +55,14 @@ static int64_t now_ms(void)
     return clock_mono_ms(clock_system());
 }
 
-/* Under mutex. */
+/* Tells the session that this process is to leave. Under mutex. */
 static void tell_to_leave(const struct signals *s)
 {
     const int64_t left_ms = s->leave_at - now_ms();
     session_wanted(s->session, true, left_ms > 0 ? (uint64_t)left_ms : 0, "SIGTERM: told to go");
 }
 
-/* Under mutex. */
+/* Tells the session that a checkpoint is wanted. Under mutex. */
 static void tell_wanted(struct signals *s)
 {
     s->wanted = s->session == NULL;

@@ -3,9 +3,10 @@
 
 #include "trainer/stage/stage_run_internal.h"
 
-/* How many batches go through one chunk before they go through the next. Where all stages are cut
- * into the same shares, so that a column of workers has the same batches, as many as in a step;
- * else, or where sends are met, one by one: groups that overlap could wait for each other. */
+/* Returns how many batches go through one chunk before they go through the next. It is as many as
+ * in a step where all stages are cut into the same shares, so that a column of workers has the same
+ * batches. Otherwise, or where sends are met, it is one: groups that overlap could wait for each
+ * other. */
 static uint32_t group_of(const struct stage_run *r)
 {
     const struct stage *s = r->options.stage;

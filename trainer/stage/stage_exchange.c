@@ -152,7 +152,7 @@ static enum status spread_ties(struct stage *s, float *params)
     return st;
 }
 
-/* From one rank to another. */
+/* Routes a segment from one rank to another. */
 static void route_one(struct stage *s, uint32_t from, uint32_t to, struct comm_segment segment)
 {
     if (s->options.rank == from)
@@ -237,8 +237,9 @@ enum status stage_spread(struct stage *stage)
     return end(s, "parameters", st);
 }
 
-/* Within the stage, where its ranks own parts; then to the others. Collectives are counted alike in
- * all stages, also in one with nobody to gather from (server/machine/hang). */
+/* Shares the parameters within the stage, where its ranks own parts; then with the others.
+ * Collectives are counted alike in all stages, also in one with nobody to gather from
+ * (server/machine/hang). */
 static enum status share_params(void *arg, float *params)
 {
     struct stage *s = arg;

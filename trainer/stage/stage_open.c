@@ -154,8 +154,8 @@ static void take_instead(struct stage *s, enum pipeline_schedule schedule, const
                pipeline_schedule_word(schedule), pipeline_schedule_word(s->options.schedule), why);
 }
 
-/* With so many workers: with fewer each has more. No schedule changes a bit, nor, but for
- * interleaved, who has which nodes. */
+/* Makes the table for so many workers: with fewer each has more. No schedule changes a bit, nor,
+ * but for interleaved, who has which nodes. */
 static enum status tabulate(struct stage *s, uint32_t chunks, struct reason *reason)
 {
     enum status st = make_table(s, chunks, reason);
@@ -170,8 +170,8 @@ static enum status tabulate(struct stage *s, uint32_t chunks, struct reason *rea
     return st == ST_OK ? check_stashes(s, reason) : st;
 }
 
-/* Which it is follows from the model and the number of stages: with that number goes, in all of a
- * job's generations, who has which nodes. */
+/* Chooses the schedule from the model and the number of stages alone. So in all generations of a
+ * job with that number of stages each stage has the same nodes. */
 static enum status arrange(struct stage *s, struct reason *reason)
 {
     struct reason why = { "" };
@@ -251,7 +251,7 @@ static void note_params(struct stage *s)
     }
 }
 
-/* In the vector's order. Scalars are the last chunk's. */
+/* Notes the runs in the vector's order. Scalars are the last chunk's. */
 static void note_runs(struct stage *s)
 {
     const uint32_t chunks = stage_chunks(s);

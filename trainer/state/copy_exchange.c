@@ -85,7 +85,7 @@ struct copy_exchange {
 
 /* ---- rendezvous: the session's, which closing ends ---- */
 
-/* In short waits, so that closing doesn't wait for ranks that never come. */
+/* Meets in short waits, so that closing doesn't wait for ranks that never come. */
 static enum status exchange_meet(void *self, const char *name, const struct rendezvous_part *mine,
                                  int ranks, int64_t timeout_ms, struct rendezvous_got *out)
 {
@@ -137,10 +137,10 @@ static bool all_have(const struct copy_exchange *x)
 }
 
 /*
- * Of a copy file two ranges are sent, head first:
+ * True if an offer's numbers, whoever sent them, describe two ranges of a copy file. These are
+ * sent, head first:
  *   [sizeof(struct copy_seal), head_size)   tables, scalars, hashes
  *   [data_offset, file_size)                the share
- * This one's numbers describe such ranges, whoever sent them.
  */
 static bool offer_is_sound(const struct offer *offer)
 {
@@ -149,7 +149,8 @@ static bool offer_is_sound(const struct offer *offer)
            offer->data_offset <= seal->file_size && seal->file_size <= UINT64_MAX / 4;
 }
 
-/* Both ranges are cut into parts of CHUNK bytes: part c, or size 0 where there is none. */
+/* Returns part c of the two ranges, which are cut into parts of CHUNK bytes; size 0: there is
+ * none. */
 static struct comm_segment offer_part(const struct offer *offer, uint8_t *memory, uint64_t c)
 {
     const uint64_t head = sizeof(struct copy_seal);
@@ -288,7 +289,7 @@ static enum status exchange_copies(struct copy_exchange *x, const struct copy_fi
     return st;
 }
 
-/* Then steps[r] is what rank r named. */
+/* Shares a step with all ranks: afterwards steps[r] is what rank r named. */
 static enum status name_step(struct copy_exchange *x, uint64_t step, int64_t timeout_ms)
 {
     x->steps[x->rank] = step;
@@ -303,7 +304,8 @@ static bool one_leaves(const struct copy_exchange *x)
     return leaves;
 }
 
-/* Until every rank has a copy newer than the last round's. ST_STALE: one leaves, so all do. */
+/* Waits until every rank has a copy newer than the last round's. ST_STALE: one leaves, so all
+ * do. */
 static enum status await_all(struct copy_exchange *x)
 {
     const struct copy_file *file = NULL;

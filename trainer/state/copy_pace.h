@@ -25,9 +25,9 @@ struct copy_pace_options {
 };
 
 /*
- * As a generation begins: sets memory_every, and the pace's core_free, of a `ready` of which all
- * else is known. Decided anew in every generation: who is on which node changes, and what is free
- * there. why: "", or what keeps this rank from taking copies.
+ * Sets memory_every, and the pace's core_free, of a `ready` that is complete otherwise, as a
+ * generation begins. Every generation decides anew: the workers of a node change, and its free
+ * memory. why: "", or what keeps this rank from taking copies.
  */
 MUST_CHECK enum status copy_pace_choose(const struct copy_pace_options *options,
                                         struct session_ready *ready, struct reason *why);

@@ -40,7 +40,7 @@ static bool same_node(const struct session_assignment *assignment, uint32_t a, u
     return strcmp(assignment->nodes[a], assignment->nodes[b]) == 0;
 }
 
-/* Some rank is on another node than the share: the rank that holds it sends it to all. */
+/* True if some rank is on another node than the share: the rank that holds it sends it to all. */
 static bool is_sent(const struct session_assignment *assignment, uint32_t share)
 {
     for (uint32_t r = 0; r < assignment->size; r++) {
@@ -109,7 +109,7 @@ static enum status cover(struct share_restore *r, const struct copy_view *view)
     return ST_OK;
 }
 
-/* All shares carry the same scalars: the first one's are taken, the others' compared. */
+/* Takes the scalars of the first share and compares those of the others: all have the same. */
 static enum status take_share_scalars(const struct share_restore *r, const struct copy_view *view)
 {
     struct worker *w = r->worker;

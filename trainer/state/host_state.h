@@ -29,8 +29,8 @@ struct host_state {
  * and is released whatever is returned. */
 MUST_CHECK enum status host_state_make(struct worker *worker, struct ckpt_state *state,
                                        struct host_state *out);
-/* From the device; waits. Nothing to do where the live buffers are the host's. */
+/* Copies from the device; waits. Does nothing where the live buffers are the host's. */
 MUST_CHECK enum status host_state_fetch(struct worker *worker, const struct host_state *host);
-/* To the device; waits. Nothing to do on the host, either. */
+/* Copies to the device; waits. Does nothing on the host, either. */
 MUST_CHECK enum status host_state_upload(struct worker *worker, const struct host_state *host);
 void host_state_release(struct host_state *host);

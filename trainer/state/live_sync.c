@@ -125,7 +125,7 @@ static enum status compare(const struct live *l)
 
 /* ---- scalars ---- */
 
-/* From the first source to all. */
+/* Sends the skip list from the first source to all. */
 static enum status share_skip_list(struct live *l)
 {
     const struct session_assignment *a = l->options->assignment;

@@ -75,7 +75,7 @@ static enum status move_moment(void *arg, const float *from, float *to)
     return st;
 }
 
-/* Nobody owns anything else than before. */
+/* True if every rank owns what it owned before. */
 static bool is_settled(const struct worker *w, const struct owned_sync_options *o)
 {
     bool same = o->parts == w->options.size;

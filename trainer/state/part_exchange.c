@@ -13,7 +13,7 @@
 #define SEND_MS     INT64_C(60000)
 #define READ_MS     INT64_C(86400000) /* until all have their parts; who dies is noticed at once */
 
-/* How far the rounds have come in a rank's part. */
+/* Position of the rounds in a rank's part. */
 struct part_place {
     size_t piece, end; /* the next one, and the first of another rank */
     size_t offset;     /* in it, in bytes */
@@ -43,7 +43,7 @@ static void note_said(struct exchange_state *s)
         s->said[r] = (struct comm_segment){ &s->hashes[r], sizeof(s->hashes[r]) };
 }
 
-/* All have their parts, and have cut the memory alike. */
+/* Checks that all ranks have their parts, and have cut the memory alike. */
 static enum status meet(struct exchange_state *s, struct reason *reason)
 {
     const struct part_exchange_options *o = s->options;

@@ -18,5 +18,5 @@
  *         ST_NO_MEMORY
  */
 MUST_CHECK enum status partners_choose(char *const *nodes, uint32_t size, uint32_t *out);
-/* How many ranks have `rank` as their partner. */
+/* Counts the ranks that have `rank` as their partner. */
 uint32_t partners_wards(const uint32_t *partners, uint32_t size, uint32_t rank);

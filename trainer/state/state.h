@@ -32,8 +32,8 @@ MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct
 struct state_source {
     const char *dir; /* a checkpoint's folder */
     uint64_t step;   /* its */
-    /* All ranks call state_restore together, over a communicator of all of them, of host memory
-     * (where there are stages: the worker's own), and each reads a part. NULL: it reads all. */
+    /* Communicator of all ranks, which then call state_restore together and read a part each. It is
+     * of host memory; where there are stages, the worker's own. NULL: this rank reads all. */
     const struct comm_table *table;
     struct comm *comm;
 };

@@ -114,7 +114,7 @@ static enum status deal_run(struct restore *r, const struct ckpt_run *run, uint6
     return ckpt_share_add(&r->view.state, run->buffer, run->first + begin, stop - begin, &r->own);
 }
 
-/* Which part of the circle reads what; r->own becomes this rank's. */
+/* Deals the state out to the ranks of the circle for reading; r->own becomes this rank's part. */
 static enum status deal(struct restore *r, const struct circle *circle)
 {
     const struct ckpt_share *held = &r->host.held;
@@ -166,7 +166,7 @@ static enum status exchange_parts(const struct restore *r, const struct circle *
         reason_set(r->reason, "the state from who has read it: %s", status_string(st));
     if (st == ST_CORRUPT && out_blamed != NULL)
         *out_blamed = 1 + circle->first + blamed;
-    /* Not what the store or a checkpoint did. */
+    /* A failed exchange is a peer's fault, not that of the store or a checkpoint. */
     return st == ST_CORRUPT || st == ST_TIMED_OUT ? ST_PEER : st;
 }
 

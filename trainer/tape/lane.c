@@ -15,7 +15,7 @@ struct lane_layout lane_layout(const struct tape *tape)
     return layout;
 }
 
-/* How many statistics belong to nodes before this one. */
+/* Counts the statistics that belong to nodes before this one. */
 static int stats_before(const struct tape *tape, int node)
 {
     int count = 0;

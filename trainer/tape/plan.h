@@ -124,8 +124,8 @@ struct plan_call {
     int64_t *correct, *counted;
 };
 
-/* Training: writes the sums of statistics and the scalars of call->lane. Labels of -1 are ignored:
- * a short batch is filled up with them. */
+/* Runs the forward pass. Training: writes the sums of statistics and the scalars of call->lane.
+ * Labels of -1 are ignored: a short batch is filled up with them. */
 MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *call);
 
 /*
@@ -136,9 +136,9 @@ MUST_CHECK enum status plan_forward(struct plan *plan, const struct plan_call *c
 typedef void (*plan_final_fn)(void *arg, size_t first, size_t count);
 
 /*
- * After plan_forward with the same call: writes the gradients of call->lane. Doesn't wait for a
- * device. on_final: for the last micro-batch of a lane whose buckets are reduced while the pass is
- * still under way; else NULL.
+ * Runs the backward pass, after plan_forward with the same call: writes the gradients of
+ * call->lane. Doesn't wait for a device. on_final: for the last micro-batch of a lane whose buckets
+ * are reduced while the pass is still under way; else NULL.
  */
 MUST_CHECK enum status plan_backward(struct plan *plan, const struct plan_call *call,
                                      plan_final_fn on_final, void *arg);

@@ -48,7 +48,7 @@ static bool has_second_half(const struct plan *plan, int n)
     return plan->options.split && plan->nodes[n].backward && plan->tape->nodes[n].param[0] >= 0;
 }
 
-/* When a node reads its inputs, its output and what it has saved for the last time. */
+/* Returns when a node reads its inputs, its output and what it has saved for the last time. */
 static int last_read(const struct plan *plan, int n)
 {
     if (has_second_half(plan, n))
@@ -142,7 +142,7 @@ static bool wants_din(const struct plan *plan, const struct tape_node *at, int i
     return i < at->in_count && plan->values[at->in[i]].needs_gradient;
 }
 
-/* How many gradients that nobody has taken yet lie in this region. */
+/* Counts the gradients in this region that nobody has taken yet. */
 static int gradients_in(const struct plan *plan, int region)
 {
     int count = 0;
@@ -173,7 +173,8 @@ static struct plan_gradient *find_addend(struct plan *plan, int n, int i)
     return NULL;
 }
 
-/* Nobody reads input i after this node's backward, and its gradient can take its place. */
+/* True if nobody reads input i after this node's backward, so that its gradient can take its
+ * place. */
 static bool can_overwrite(const struct plan *plan, int n, int i)
 {
     const struct tape_node *at = &plan->tape->nodes[n];

@@ -72,7 +72,7 @@ enum status plan_nodes_poison(const struct plan *plan, int stash, int time)
     return ST_OK;
 }
 
-/* All of a stash but what has entered the stage. */
+/* Poisons all of a stash except the value that has entered the stage. */
 static enum status poison_stash(const struct plan *plan, int stash)
 {
     char *arena = (char *)plan->arena + (size_t)stash * plan->sizes.arena_bytes;

@@ -32,8 +32,8 @@ static void find_gradients(struct plan *plan)
     }
 }
 
-/* With graphs, a section of a backward pass that tells what is final ends where it has completed
- * another bucket; without, each node is one. */
+/* Finds the sections of a backward pass that tells what is final. With graphs, a section ends where
+ * it has completed another bucket; without, each node is one. */
 static void find_sections(struct plan *plan)
 {
     const struct plan_options *options = &plan->options;

@@ -3,8 +3,8 @@
 #include "common/check.h"
 #include "trainer/tape/plan_internal.h"
 
-/* How many of the tape's parameters, ties or statistics belong to nodes before this one: all lie in
- * tape order. */
+/* Return the number of the tape's parameters or ties that belong to nodes before this one: all lie
+ * in tape order. */
 static int params_before(const struct tape *tape, int node)
 {
     int count = 0;

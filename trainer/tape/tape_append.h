@@ -10,7 +10,7 @@
 
 /* Keeps the first mistake; returns -1. */
 int tape_refuse(struct tape *tape, enum status st);
-/* No mistake so far, and such a value exists. */
+/* True if there was no mistake so far, and such a value exists. */
 bool tape_has_value(const struct tape *tape, int value);
 /* tape_has_value, and the value has ndim dims; both are values, with the same dims. */
 bool tape_has_dims(const struct tape *tape, int value, int ndim);

@@ -91,7 +91,8 @@ static double least_maximum(struct balance *b, int stages)
     return b->best[stages % 2][0];
 }
 
-/* From a border on, k stages, of which none costs above `most`: the smallest sum of squares. */
+/* Finds the smallest sum of squares of k stages from a border on, none of which costs above
+ * `most`. */
 static void least_squares(struct balance *b, int k, int from, double most)
 {
     double *best = &b->best[k % 2][from];
@@ -107,7 +108,7 @@ static void least_squares(struct balance *b, int k, int from, double most)
     }
 }
 
-/* For all borders and numbers of stages. */
+/* Fills in the next borders, for all borders and numbers of stages. */
 static void fill_in_next(struct balance *b, int stages, double most)
 {
     for (int i = 0; i < b->last; i++) {

@@ -18,11 +18,11 @@
 
 #define TAPE_STAGES_MAX 128 /* LIMIT_STAGES of two parts each */
 
-/* A stage may begin at the node, which has others before it. */
+/* True if a stage may begin at the node, which has others before it. */
 bool tape_is_cut(const struct tape *tape, int node);
 
 /*
- * All cuts, ascending. TAPE_NODES_MAX places are always enough.
+ * Lists all cuts, ascending. TAPE_NODES_MAX places are always enough.
  * Errors: ST_FULL  more than `capacity`
  */
 MUST_CHECK enum status tape_cuts(const struct tape *tape, int *out_nodes, int capacity,

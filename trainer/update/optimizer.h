@@ -48,9 +48,9 @@ struct optimizer_options {
 struct optimizer;
 
 /*
- * What of the state this rank has memory for: addresses are there for all of it. Borrowed for the
- * call. Memory reaches to the borders of chunks around what is named (1 MiB), as a checkpoint's
- * shares do.
+ * The part of the state that this rank has memory for: addresses are there for all of it. Borrowed
+ * for the call. Memory reaches to the borders of chunks around what is named (1 MiB), as a
+ * checkpoint's shares do.
  */
 struct optimizer_holding {
     const struct owners *owners;   /* of moments, and of updates; NULL: this rank has all */

@@ -1,4 +1,4 @@
-/* How much memory the state takes where a rank has a part of it. */
+/* The memory that the state takes where a rank has a part of it. */
 #include <stdlib.h>
 
 #include "common/cleanup.h"

@@ -196,7 +196,7 @@ static size_t block_at(const uint64_t *begin, size_t count, size_t at)
     return low;
 }
 
-/* Which blocks each run has, and where their sums are packed. begin: [norm_count + 1] */
+/* Finds the blocks of each run, and where their sums are packed. begin: [norm_count + 1] */
 static void pack_blocks(struct optimizer *optimizer, const struct owners *owners,
                         const uint64_t *begin)
 {
@@ -354,7 +354,7 @@ static enum status take_parts(struct optimizer *optimizer, const struct owners *
     return ST_OK;
 }
 
-/* All but the moments. */
+/* Frees what depends on the owners, except the moments. */
 static void let_go(struct optimizer *optimizer)
 {
     if (optimizer->decay_borders != NULL)

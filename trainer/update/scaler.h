@@ -43,11 +43,11 @@ struct scaler {
 struct scaler_options scaler_dynamic(double most);
 struct scaler_options scaler_static(double scale);
 
-/* Before the first step. */
+/* Returns the scaler before the first step. */
 struct scaler scaler_start(const struct scaler_options *options);
 
 /*
- * After a step that was updated, or one whose gradient overflowed.
+ * Returns the scaler after a step that was updated, or whose gradient overflowed.
  * ST_NUMERIC: it overflowed, and the scale can't be lowered: it is static, or at its floor.
  */
 MUST_CHECK enum status scaler_next(const struct scaler_options *options, struct scaler before,

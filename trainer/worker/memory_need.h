@@ -45,7 +45,8 @@ struct memory_need {
 MUST_CHECK enum status memory_need_measure(const struct memory_need_options *options,
                                            uint32_t micro_batch, struct memory_need *out);
 size_t memory_need_total(const struct memory_need *need);
-/* For people: "activations 12 MiB, …"; cut to capacity, of which MEMORY_NEED_TEXT is enough. */
+/* Writes a line for people: "activations 12 MiB, …"; cut to capacity, of which MEMORY_NEED_TEXT is
+ * enough. */
 #define MEMORY_NEED_TEXT 256
 void memory_need_print(const struct memory_need *need, char *text, size_t capacity);
 

@@ -166,11 +166,12 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
 
 /* ---- what this rank has ---- */
 
-/* With the parameters and the statistics. */
+/* A share has runs of the parameters and the statistics besides those of the moments. */
 _Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
 _Static_assert(LANE_OWNED_BRANCH == (size_t)CKPT_BRANCH_PIECES * PIECE_ELEMENTS, "a branch is one");
-/* Each run's, and those of all whole branches with the ends of what a buffer has in a row. */
+/* Most hashes of a report: those of each run's loose pieces, and those of all whole branches with
+ * the ends of what a buffer has in a row. */
 _Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED_LOOSE_PIECES +
                        LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
                        OPTIMIZER_BUFFERS_MAX * 2 * CKPT_BRANCH_PIECES <=

@@ -23,7 +23,7 @@ static enum status make_room(struct worker *w)
     return ST_OK;
 }
 
-/* How many that are listed are before `step`. */
+/* Counts the listed steps before `step`. */
 static size_t listed_before(const struct worker *w, uint64_t step)
 {
     size_t low = 0, high = w->skip_count;
@@ -38,14 +38,14 @@ static size_t listed_before(const struct worker *w, uint64_t step)
     return low;
 }
 
-/* `count` more that aren't listed. */
+/* Counts more steps that aren't listed. */
 static void note_older(struct worker *w, uint64_t count)
 {
     w->skip_older += count;
     w->skip[0] = CKPT_SKIPS_OLDER | w->skip_older;
 }
 
-/* Until the list has place for one more. */
+/* Forgets the oldest steps until the list has place for one more. */
 static void forget_oldest(struct worker *w)
 {
     while (w->skip_count + (w->skip_older > 0) >= CKPT_SKIPS_MAX) {
@@ -55,7 +55,7 @@ static void forget_oldest(struct worker *w)
     }
 }
 
-/* There were as many before `next`, the first that is listed with them. */
+/* Notes that `count` steps were left out before `next`, the first that is listed with them. */
 static void add_older(struct worker *w, uint64_t count, uint64_t next)
 {
     const uint64_t known = worker_skip_before(w, next);

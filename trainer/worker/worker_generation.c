@@ -153,7 +153,8 @@ enum status worker_regroup(struct worker *worker, uint32_t rank, uint32_t size,
     return ST_OK;
 }
 
-/* Another number of micro-batches may be in flight; buckets stay where a device knows them. */
+/* Takes the buckets of the stage before if its nodes are the same, since a device knows them. Opens
+ * the plans anew if another number of micro-batches may be in flight. */
 static enum status take_stage(struct worker *w, struct stage *before, bool *out_same)
 {
     *out_same = stage_is_same(w->stage, before) && !before->options.owns;

@@ -62,7 +62,8 @@ static enum status check_eval_shape(const struct worker *w, struct reason *reaso
 
 /* ---- the loss scale ---- */
 
-/* Without scaling nothing is allocated, and kernels multiply by no factor. */
+/* Allocates the loss scale. Without scaling nothing is allocated, and kernels multiply by no
+ * factor. */
 static enum status scaling_open(struct worker *w)
 {
     const struct scaler_options *options = &w->settings.scaler;
