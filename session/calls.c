@@ -291,7 +291,7 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
     if (session_core_parks(&session->core))
-        st = ST_STALE; /* what was not settled was given up */
+        st = ST_STALE; /* saves that were not settled were given up */
     while (st == ST_OK && (session->core.stays || !session_core_settled(&session->core))) {
         if (session_core_ended(&session->core)) {
             st = ST_STALE;

@@ -319,7 +319,7 @@ static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *sa
     if (past && save_at->step == core->ready.total_steps)
         return; /* nobody goes on from it: said to have passed, it would be announced for ever */
     if (past && !exits && is_regular(core, save_at->step) && save_at->step > core->ready.step)
-        return; /* it was saved anyway */
+        return; /* the step was saved anyway */
     struct session_announced *one = announced_vacant(core);
     *one = (struct session_announced){ .state = SESSION_ANNOUNCED_AHEAD,
                                        .step = save_at->step,

@@ -21,7 +21,7 @@ void session_core_offer_state(struct session_core *core, const struct session_pa
     CHECK(core->pins == NULL);
     core->offers_state = true;
     core->offered = *parked;
-    core->last_words_version++; /* what this process left before is of another generation */
+    core->last_words_version++; /* the last words before are of another generation */
 }
 
 void session_core_parked(struct session_core *core, const struct session_parked *kept)

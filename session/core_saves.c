@@ -222,7 +222,7 @@ void session_core_save_written(struct session_core *core, int index, Cairn__V1__
     CHECK(save->state == SESSION_SAVE_WRITING);
     CHECK(save->taken);
     CHECK(report != NULL);
-    if (session_core_parks(core)) { /* what was written counts for nothing */
+    if (session_core_parks(core)) { /* the shard that was written is worthless */
         cairn__v1__save_report__free_unpacked(report, NULL);
         save_release(save);
         return;
@@ -378,7 +378,7 @@ void session_order_done(struct session_core *core, const Cairn__V1__SaveDone *do
     if (!core->wanted.leaves)
         core->wanted.known = false;
     if (session_core_parks(core))
-        return; /* it was given up here, and is committed */
+        return; /* the save was given up here, and is committed */
     if (save == NULL || save->state == SESSION_SAVE_COPYING || save->state == SESSION_SAVE_WRITING)
         return; /* of a file that is being written nothing can be committed */
     if (save->state == SESSION_SAVE_REPORTING)
@@ -516,7 +516,7 @@ void session_sent_save(struct session_core *core, const struct session_out *out,
 {
     struct session_save_record *save = &core->saves[out->index];
     if (save->state != (enum session_save_state)out->state || save->order != out->id)
-        return; /* it moved on while the message left */
+        return; /* the save changed its state while the message left */
     if (save->state == SESSION_SAVE_BEGUN && !save->said_begin)
         save->said_begin_ms = now_ms; /* a folder is expected from now on */
     save->said = true;

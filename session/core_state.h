@@ -128,7 +128,7 @@ struct session_save_record {
     enum session_save_state state;
     uint64_t step;
     uint64_t order;        /* in which saves were begun: the newest is highest */
-    bool said;             /* what this state has to say was said on this connection */
+    bool said;             /* this state's message was sent on this connection */
     bool said_begin;       /* some message of it was ever said: the coordinator may know of it */
     bool cancelled;        /* WRITING: SaveDone false came */
     bool taken;            /* WRITING, REMOVING: the saver works on it */
@@ -148,7 +148,7 @@ struct session_save_record {
 struct session_file_record {
     uint64_t step;
     bool whole; /* the copy of that step can be read */
-    bool busy;  /* it is being written */
+    bool busy;  /* the file is being written */
     int kept;   /* how many readers want it to stay (session_keep) */
 };
 
@@ -279,7 +279,7 @@ struct session_core {
     size_t copy_count;
     struct reason over_reason;
     struct session_park_record park;
-    struct session_parked offered; /* what this process kept of a generation before */
+    struct session_parked offered; /* state that this process kept of an earlier generation */
 
     Cairn__V1__TrainerOrder *assigned; /* the order Plan; owned; NULL until it came */
 
@@ -288,7 +288,7 @@ struct session_core {
     struct session_ready ready; /* its pins are ready_pins, its reason is memory_reason */
     char *ready_pins;           /* owned */
     struct reason memory_reason;
-    uint64_t memory_bytes; /* that copy files take */
+    uint64_t memory_bytes; /* bytes that copy files take */
 
     struct session_traffic traffic; /* said with progress, as are the two that follow: */
     struct session_timed timed;     /* and the newest step that was audited: */
@@ -315,7 +315,7 @@ struct session_core {
     uint64_t due_step; /* the step that session_due_at was last asked for */
     struct session_announced announced[SESSION_ANNOUNCED_MAX];
     bool leaves; /* an exit was due at due_step */
-    bool stays;  /* it was taken back */
+    bool stays;  /* that exit was taken back */
 
     struct session_meeting meetings[RENDEZVOUS_MEETINGS];
 

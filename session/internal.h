@@ -28,9 +28,9 @@ struct session_copies {
      * only if that one's state is due: the pages cost as much as a copy, and a job that was
      * interrupted waits for its first step. */
     struct copy_file files[SESSION_FILES_MAX];
-    size_t share_bytes; /* what one of them holds */
+    size_t share_bytes; /* bytes of buffers in one file */
     int file_count;     /* 0: not yet known */
-    bool needed;        /* they are to be made now */
+    bool needed;        /* the files are to be made now */
     int made;           /* so many, the first ones; a snapshot waits for its own only */
     enum status made_status;
 
@@ -43,12 +43,12 @@ struct session_copies {
     struct session_snapshot snapshot;
     enum status status;       /* of the last snapshot */
     int64_t stall_ns;         /* the step thread spent on it, so far */
-    struct session_pace pace; /* what snapshots cost */
+    struct session_pace pace; /* cost of snapshots */
 
     /* What lies in the folder beside these files. */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
     uint64_t first_step;          /* of the first copy; 0: none yet */
-    bool cleaned;                 /* what older generations left is gone */
+    bool cleaned;                 /* files of older generations are gone */
     bool peers_wait;              /* some rank's copy is not yet at another node */
     bool keep_ends;               /* session_keep_end was called */
 };

@@ -74,7 +74,7 @@ static void link_park(struct session *session)
     const struct session_options *o = &session->options;
     (void)pthread_mutex_lock(&session->mutex);
     const bool tell = session_core_parks(&session->core) && !session->park_called &&
-                      !session_core_is_spare(&session->core); /* it communicates with nobody */
+                      !session_core_is_spare(&session->core); /* a spare communicates with nobody */
     session->park_called = session->park_called || tell;
     if (tell && o->park == NULL)
         session_core_end(&session->core, session->core.park.reason.text);
@@ -103,7 +103,7 @@ static enum status link_hear(struct session *session)
     if (reads)
         readback_start(session->readback, &read);
     if (is_done)
-        fault_point("save.done"); /* its last words still have the report */
+        fault_point("save.done"); /* the last words still have the report */
     session_write_last_words(session);
     return ST_OK;
 }

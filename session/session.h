@@ -49,7 +49,7 @@ struct session;
 /* The state that a process keeps of a generation that it has left (message Parked). */
 struct session_parked {
     uint64_t step;        /* finished */
-    bool whole;           /* it has the state after that step, as far as it is its to have: */
+    bool whole;           /* the process has its part of the state after that step: */
     uint32_t computed_by; /* whole: the generation that computed that step, or restored it */
     /* The part of the state that this process has: that of the ranks that own part `part` of
      * `parts`. 0, 0: the whole state. In a pipeline: the process's stage, and the number of
@@ -191,16 +191,16 @@ struct session_ready {
     uint64_t save_every;   /* saves at multiples of it, and at total_steps; 0: only at the end */
     uint64_t memory_every; /* copies in memory at multiples of it; 0: only those of saves */
     const char *memory_reason; /* why there are none, or fewer; NULL: as the job says; copied */
-    struct session_pace pace;  /* what was measured in the generation before */
+    struct session_pace pace;  /* measurements of the generation before */
     const char *pins;          /* complete; copied */
     enum ckpt_level level;     /* of what is saved */
-    uint32_t threads;          /* that encode it, beside the saver */
+    uint32_t threads;          /* encoder threads beside the saver */
     bool differs;              /* saves may be differences to an earlier one */
     bool object;               /* the store is S3 */
     bool peers;     /* copies go to another node, by a thread that calls session_keep_newest */
     uint32_t wards; /* number of ranks whose copies come from other nodes */
     size_t ward_bytes_max;     /* as snapshot_bytes_max, of that rank of the job that has most */
-    size_t snapshot_bytes_max; /* what a snapshot of this rank copies, at most */
+    size_t snapshot_bytes_max; /* most bytes that a snapshot of this rank copies */
     double step_flops;         /* operations of a step of the job; 0: not said */
     double peak_flops;       /* operations a second that this rank could do at most; 0: not known */
     size_t memory_bytes_max; /* for snapshots and encoders together (session_budget); 0: no bound */
@@ -282,7 +282,7 @@ struct session_snapshot {
     /* The data of its buffers must live, and not change, before session_snapshot_wait has returned.
      * All else is copied at once. */
     const struct ckpt_state *state;
-    bool saves; /* it is the checkpoint of its step, too: the saver writes it to the store */
+    bool saves; /* also the checkpoint of its step: the saver writes it to the store */
     bool last;  /* and the last of this process: it waits for the store */
     /* For a state on a device, else NULL: start is called at once, wait by the copier; after it the
      * buffers are the host's copies, and the device's may change. */
@@ -344,7 +344,7 @@ void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, con
 
 struct session_fault {
     Cairn__V1__FaultKind kind;
-    bool of_node;       /* it is this node's (its device, its files), and may go well on another */
+    bool of_node;       /* the node's fault (its device, its files): another node may do */
     uint32_t shard;     /* a damaged checkpoint: 1 + the file of it that is; 0: not known */
     uint64_t good_step; /* of WRONG */
     const char *message;

@@ -75,7 +75,7 @@ enum session_lack {
     SESSION_LACK_NOTHING,
     SESSION_LACK_PEERS, /* copies at other nodes */
     SESSION_LACK_EVERY, /* and copies in memory, between checkpoints */
-    SESSION_LACK_BOUND, /* and the bound: who can't save within it takes the least that it needs */
+    SESSION_LACK_BOUND, /* and the bound: a rank that can't save within it takes the least it needs */
 };
 
 enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count);

@@ -20,7 +20,7 @@
 struct readback_order {
     uint64_t step;
     uint32_t generation, shards;
-    uint32_t rank, ranks; /* who reads, one of how many */
+    uint32_t rank, ranks; /* this rank, and the number of ranks that read */
     uint64_t bytes;       /* of all files */
     uint64_t spread_ms;   /* take about so long; 0: as fast as it goes */
     char dir[LIMIT_PATH];
