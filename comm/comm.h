@@ -82,7 +82,7 @@ struct comm_device {
 
 struct comm_options {
     const struct rendezvous *rendezvous; /* borrowed until open returns */
-    const char *meeting;                 /* its name: of this communicator in its generation */
+    const char *meeting;                 /* name of this communicator's meeting in its generation */
     int rank, size;                      /* in the generation: all its ranks come to the meeting */
     /* The communicator's ranks, ascending, this one among them. One meeting serves several groups:
      * every rank is in one, if only with itself. NULL: all. Borrowed until open returns, as is

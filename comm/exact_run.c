@@ -330,7 +330,7 @@ enum status exact_gather(struct exact *exact, float *data, size_t buckets)
     if (exact->size == 1)
         return ST_OK;
     (void)pthread_mutex_lock(&exact->mutex);
-    CHECK(exact->has_thread && exact->done == exact->ready); /* it is idle */
+    CHECK(exact->has_thread && exact->done == exact->ready); /* the thread is idle */
     enum status st = exact->status;
     (void)pthread_mutex_unlock(&exact->mutex);
     if (st == ST_OK && exact->device != NULL)

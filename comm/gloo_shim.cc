@@ -72,7 +72,7 @@ struct gloo_flight {
     std::unique_ptr<UnboundBuffer> buffer;
     int peer = -1;
     bool is_send = false;
-    bool posted = false; /* it is in flights, at: */
+    bool posted = false; /* the transfer is in flights, at: */
     size_t at = 0;
 };
 
@@ -343,7 +343,7 @@ enum status gloo_mesh_new(int rank, int size, const int *names, const char *host
 {
     try {
         std::unique_ptr<gloo_mesh> mesh(new gloo_mesh);
-        const stage on; /* it tries whether the address is this machine's */
+        const stage on; /* CreateDevice tries whether the address is this machine's */
         mesh->rank = rank;
         mesh->size = size;
         mesh->names.assign(names, names + size);

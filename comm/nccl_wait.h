@@ -22,7 +22,7 @@ struct nccl_message {
 struct nccl_bundle {
     struct event *through;    /* recorded behind it; made when first used, NULL without compute */
     uint32_t left;            /* posts that aren't waited for */
-    bool ordered;             /* what comes on compute comes after it */
+    bool ordered;             /* later work on compute waits for the bundle */
     struct nccl_bundle *next; /* free ones */
 };
 
@@ -39,7 +39,7 @@ struct comm {
     struct comm *next;    /* of the living */
     struct comm *entered; /* the next of those that are being ended along with another */
 
-    struct event *computed; /* what a bundle comes after; NULL without compute */
+    struct event *computed; /* recorded before a bundle; NULL without compute */
     struct posts posts;     /* of: its struct nccl_bundle */
     struct nccl_bundle bundles[COMM_POSTS_MAX + 1], *bundle_free, *open_bundle;
     size_t bundle_used;
