@@ -128,7 +128,7 @@ enum status dnn_op_set(struct dnn_op *op, int arg, const void *data)
         if (op->args[i].arg == arg)
             return dnn_status(dnnl_memory_set_data_handle(op->args[i].memory, (void *)data));
     }
-    CHECK(arg < 0); /* it was never bound */
+    CHECK(arg < 0); /* the argument was never bound */
     return ST_INVALID;
 }
 

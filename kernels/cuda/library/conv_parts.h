@@ -19,7 +19,7 @@ struct cuda_conv_spec {
     int64_t n, c, h, w, k, p, q;
     int kernel, stride, pad;
     enum math math; /* all three tensors are of its operands' type */
-    bool planar;    /* they are NCHW; else the channels are innermost */
+    bool planar;    /* the tensors are NCHW; else the channels are innermost */
 };
 
 struct cuda_conv_operands {

@@ -19,7 +19,7 @@ struct pad_shape {
 
 struct pad_place {
     int64_t in, out; /* in the array without, and with padding */
-    bool real;       /* it is in both */
+    bool real;       /* the element is in both */
 };
 
 DEVICE_INLINE struct pad_place pad_place(const struct pad_shape &shape, int64_t batch, int32_t i)
