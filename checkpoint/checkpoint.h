@@ -338,7 +338,7 @@ MUST_CHECK enum status ckpt_list(const struct io *io, const char *store, const c
                                  struct ckpt_entry **out, size_t *out_count);
 
 struct ckpt_read_options {
-    uint32_t threads; /* that decode beside the caller's */
+    uint32_t threads; /* decoder threads beside the caller's */
     /* The wanted elements, for ckpt_read_state only; chunks without any of them aren't read. NULL:
      * everything. */
     const struct ckpt_share *held;

@@ -16,7 +16,7 @@
 /* A checkpoint of the chain: its open file, and the chunk that was read of it last. */
 struct chain_level {
     const struct ckpt_reader *reader;
-    uint32_t file; /* whose descriptor is open, or NO_FILE */
+    uint32_t file; /* the file whose descriptor is open, or NO_FILE */
     int fd;
     bool object;       /* in an object store: told what comes */
     uint64_t expected; /* where what was told of the file ends */

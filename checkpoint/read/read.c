@@ -33,7 +33,7 @@ struct wanted {
 /* A chunk that is to be read. */
 struct chunk_task {
     const struct ckpt_place *place;
-    uint32_t wanted; /* that it is for */
+    uint32_t wanted; /* number of the struct wanted that it is for */
 };
 
 /* Chunks that a thread takes at once: see struct reading. */

@@ -39,7 +39,7 @@ struct s3_client {
     bool renewing;       /* a thread reads others, without the mutex */
     uint64_t renewals;   /* that have ended */
     enum status renewed; /* of the last */
-    struct reason why;   /* it came to nothing */
+    struct reason why;   /* why the last renewal failed */
 };
 
 /* The action that an answer asks for. */

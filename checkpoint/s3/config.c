@@ -19,10 +19,10 @@ struct wanted_settings {
     struct s3_config *config; /* or NULL */
     char endpoint[256];       /* the profile's own */
     char services[64];        /* the section [services NAME] that it goes by; "": none */
-    bool in_services;         /* that one is read */
-    char service[32];         /* whose lines these are there */
-    bool found;               /* what is read is there */
-    bool unsupported;         /* it wants a role, single sign-on or a program */
+    bool in_services;         /* that section is being read */
+    char service[32];         /* the service whose lines are being read there */
+    bool found;               /* the section was found */
+    bool unsupported;         /* the profile wants a role, single sign-on or a program */
     bool too_long;
     const char *spoiled; /* the variable that holds a control character; NULL: none */
 };
@@ -175,10 +175,10 @@ static void take_services(struct wanted_settings *wanted, const char *path)
     wanted->found = false;
     take_file(wanted, path);
     if (wanted->found)
-        wanted->services[0] = '\0'; /* what stays is of no section */
+        wanted->services[0] = '\0'; /* a name that stays here has no section */
     wanted->found = found;
     wanted->in_services = false;
-    wanted->section[0] = NULL; /* it is of this function */
+    wanted->section[0] = NULL; /* the name lies in this function's memory */
 }
 
 /* Takes the settings of both files of a profile. */

@@ -52,7 +52,7 @@ struct s3_http_answer {
     char etag[128];
     char region[64];
     char nonce[64];               /* x-amz-meta-cairn-upload */
-    bool known;                   /* it has a header x-amz-... */
+    bool known;                   /* the answer has a header x-amz-... */
     char type[32], location[128]; /* Content-Type, cut; Location */
     struct buf body;
 };

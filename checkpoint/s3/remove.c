@@ -52,7 +52,7 @@ struct removal {
     bool *gone;
     char key[S3_XML_TEXT]; /* of the error whose elements come by */
     bool whole;            /* the answer has come to its end */
-    bool strange;          /* it speaks of something that wasn't asked for */
+    bool strange;          /* the answer names an object that wasn't asked for */
 };
 
 static void note_error(struct removal *r)

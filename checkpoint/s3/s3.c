@@ -284,7 +284,7 @@ static enum status stat_folder(struct s3 *s3, const struct s3_path *path, struct
         st = s3_object_head(s3->client, &path->marker, &marker);
     bool found = st == ST_OK && path->meaning == S3_ASIDE;
     if (st == ST_OK && path->meaning == S3_STEP)
-        return ST_NOT_FOUND; /* it is called bad-X now */
+        return ST_NOT_FOUND; /* the folder is called bad-X now */
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
     if (path->meaning != S3_ASIDE) {

@@ -130,6 +130,6 @@ static bool take_error(void *arg, const char *path, const char *text)
 struct s3_error s3_error_parse(const char *bytes, size_t size)
 {
     struct s3_error error = { .code = "" };
-    (void)!s3_xml_walk(bytes, size, take_error, &error); /* what was said before it broke counts */
+    (void)!s3_xml_walk(bytes, size, take_error, &error); /* elements before the error count */
     return error;
 }

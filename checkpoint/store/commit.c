@@ -113,7 +113,7 @@ static enum status unlink_names(const struct io *io, const char *dir, struct nam
 /* Files left in a folder that was emptied. */
 struct rest {
     bool foreign; /* other files than ours */
-    bool held;    /* those that are still open: to be waited for */
+    bool held;    /* our files that are still open: to be waited for */
 };
 
 /* Removes our files but for a manifest. */
@@ -143,7 +143,7 @@ static enum status sync_parents(const struct io *io, const char *dir)
 {
     char path[LIMIT_PATH], parent[LIMIT_PATH];
     if (io_is_object(io, dir))
-        return ST_OK; /* what names an object is the object itself */
+        return ST_OK; /* an object lies in no folder: its key is its name */
     int size = snprintf(path, sizeof(path), "%s", dir);
     if (size < 0 || (size_t)size >= sizeof(path))
         return ST_INVALID;

@@ -15,7 +15,7 @@ struct ckpt_values {
     const struct ckpt_buffer *buffers;
     const struct ckpt_tensor *tensors;
     uint32_t tensor_count;
-    void *stored; /* what was read last */
+    void *stored; /* the part that was read last */
     float *wide;  /* the same as float32, if ckpt_values_widen was called */
 };
 
