@@ -13,7 +13,7 @@
 #include "job/job.h"
 
 struct import_options {
-    struct job *job;  /* its model.weights becomes file */
+    struct job *job;  /* import sets model.weights to file */
     const char *file; /* safetensors */
     const char *dir;  /* of the checkpoint, which must not be there yet */
     bool quiet;

@@ -344,7 +344,7 @@ static enum status print_budget(const struct preview *p, const struct session_wi
  * up, and that in which a worker then takes the most memory. */
 struct worst {
     struct session_wish largest;
-    size_t bytes; /* that it takes */
+    size_t bytes; /* bytes that `largest` takes */
     enum session_lack lack;
     size_t least; /* the bound with which that weren't given up */
     uint32_t workers;

@@ -52,7 +52,7 @@
 struct loop_rest {
     uint64_t step;  /* finished */
     uint32_t whole; /* the state is that after it */
-    uint32_t row;   /* its evaluation, if it has one, and its row are left: */
+    uint32_t row;   /* the step's evaluation, if it has one, and its row are left: */
     float loss, lr, grad_norm;
     uint32_t reserved;
     double epoch, samples_per_s, step_ms;

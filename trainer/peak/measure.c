@@ -17,7 +17,7 @@ struct peak {
     const struct backend_table *table;
     struct backend *backend;
     struct stream *stream;
-    double flops; /* what was measured */
+    double flops; /* measured operations a second */
     enum status st;
 };
 
@@ -28,7 +28,7 @@ struct product {
     struct kernel_info info;
     struct op_buffers buffers;
     void *memory[REGIONS];
-    int64_t ns; /* that one takes, about: wall time */
+    int64_t ns; /* wall time of one product, about */
 };
 
 static void free_product(const struct peak *peak, struct product *p)

@@ -109,7 +109,7 @@ struct pipeline_options {
     uint32_t accumulate;           /* micro-batches of a lane */
     const struct layout *layout;   /* has passed layout_check() */
     const uint32_t *const *orders; /* [stages][lanes] exact_spread's of each stage's shares */
-    enum pipeline_sends sends;     /* what the order has to come to its end with */
+    enum pipeline_sends sends;     /* sends with which the order must not get stuck */
 };
 
 /*

@@ -35,7 +35,7 @@ struct rank_options {
     uint32_t number;         /* of the worker: flag --rank; the generation gives it a rank */
     const char *coordinator; /* target of the channel */
     const char *token;       /* the generation's: for the coordinator, and among workers */
-    const char *tls_ca;      /* who may sign the coordinator's certificate; NULL: plaintext */
+    const char *tls_ca;      /* authorities of the coordinator's certificate; NULL: plaintext */
     const char *words_path;  /* file for the last words */
     const char *flight_path; /* flight recorder; NULL: none */
     const char *copies;      /* folder for copy files; NULL: none */

@@ -12,7 +12,7 @@ void rank_abort_communication(void *arg, const char *reason)
 {
     struct rank *r = arg;
     LOG_INFO(r->log, "generation %u ends: %s", r->generation, reason);
-    progress_stop(&r->progress); /* what it computes alone ends with the micro-batch */
+    progress_stop(&r->progress); /* computing alone ends with the micro-batch */
     (void)pthread_mutex_lock(&r->comm_mutex);
     r->aborted = true;
     for (int i = 0; i < RANK_COMMS; i++) {

@@ -117,6 +117,6 @@ int rank_report_failure(struct rank *r, enum status st)
 bool rank_can_park(const struct rank *r, enum status st)
 {
     if (r->assignment.spare)
-        return false; /* what fails there is its own */
+        return false; /* a spare's failure is its own */
     return st == ST_PEER || st == ST_STALE || (st == ST_TIMED_OUT && !r->at_store);
 }

@@ -159,7 +159,7 @@ static enum status restage(struct rank *r)
         return st;
     worker_close(r->worker);
     r->worker = NULL;
-    r->kept.whole = false; /* it went with the worker */
+    r->kept.whole = false; /* the state went with the worker */
     return ST_OK;
 }
 

@@ -49,7 +49,7 @@ struct rank_comm {
 
 /* Most operations a second that the rank could do. */
 struct rank_peak {
-    char key[PEAK_KEY_BYTES]; /* what it was measured or found of; "": of nothing yet */
+    char key[PEAK_KEY_BYTES]; /* the key that flops were measured or found for; "": none yet */
     double flops;
 };
 
@@ -68,7 +68,7 @@ struct rank {
     struct ckpt_store *store;
     struct io io; /* the store's, which waits for what other machines made */
     struct signals *signals;
-    char *job_text; /* what `job` was parsed from; owned */
+    char *job_text; /* the text of `job`; owned */
     struct job *job;
     struct progress progress;
     struct worker *worker;
@@ -77,9 +77,9 @@ struct rank {
     struct session_parked kept; /* the state that it has */
     struct loop_rest rest;      /* of kept.step */
     struct rank_rows rows;
-    struct session_pace pace; /* what copies and steps took */
+    struct session_pace pace; /* cost of copies and steps */
     struct rank_peak peak;
-    bool goes_on;    /* it was of a generation before */
+    bool goes_on;    /* the process was in a generation before */
     uint32_t number; /* of the worker; its rank is in the assignment */
 
     /* Members of the generation. */
@@ -98,10 +98,10 @@ struct rank {
     struct buf pins;
     bool paces_copies;       /* how often they are taken follows from what they cost */
     struct reason no_copies; /* why there are none between saves */
-    enum session_lack lack;  /* what there is no memory for */
+    enum session_lack lack;  /* extras that there is no memory for */
     struct reason lacks;     /* ... in words */
-    bool at_store;           /* what fails now fails at the checkpoint store */
-    bool of_node;            /* what failed is this node's device, its files, its rights */
+    bool at_store;           /* a failure now is one of the checkpoint store */
+    bool of_node;            /* the failure is one of this node's device, files or rights */
     uint32_t damaged;        /* 1 + the file of the checkpoint that read damaged; 0: none */
     uint32_t blamed; /* 1 + the rank whose state came damaged, or that computed wrongly; 0: none */
     uint64_t good_step; /* ... up to which nothing was wrong */

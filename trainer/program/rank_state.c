@@ -94,7 +94,7 @@ static enum status sync_live(struct rank *r)
                                          .tail_size = sizeof(r->rows) };
     uint32_t blamed = 0;
     enum status st = ST_OK;
-    if (a->size == 1) { /* it goes on alone */
+    if (a->size == 1) { /* this rank goes on alone */
         rests[0] = r->rest;
         st = source && r->kept.whole && r->kept.step == a->live_step ? ST_OK : ST_INVALID;
     } else {
@@ -217,7 +217,7 @@ enum status rank_fill_state(struct rank *r)
         if (st == ST_OK) {
             note_kept(r, rank_first_step(r));
             r->rest = (struct loop_rest){ .step = r->kept.step, .whole = true };
-            r->rows.count = 0; /* what comes after that step is computed again */
+            r->rows.count = 0; /* rows after that step are computed again */
         }
     }
     return st == ST_OK ? worker_skip_add(r->worker, a->skip, a->skip_count) : st;

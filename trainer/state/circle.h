@@ -13,7 +13,7 @@
 
 struct circle {
     struct comm *comm; /* borrowed */
-    uint32_t first;    /* its lowest rank; the others follow */
+    uint32_t first;    /* lowest rank of the circle; the others follow */
     uint32_t rank, size;
 };
 

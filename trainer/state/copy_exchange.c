@@ -79,7 +79,7 @@ struct copy_exchange {
     const struct copy_file *last; /* own copy of that step, kept; NULL: none yet */
     int turn;                     /* of each ward's two files: the one that is written next */
     int64_t begin_ns;             /* of this round */
-    int64_t logged_ns;            /* what a round took when that was last logged */
+    int64_t logged_ns;            /* duration of the round that was last logged */
     bool warned;
 };
 

@@ -21,7 +21,7 @@ struct host_state {
     struct ckpt_buffer buffers[CKPT_BUFFERS_MAX];
     void *data[CKPT_BUFFERS_MAX]; /* of each buffer from element 0 on */
     uint32_t count;
-    struct ckpt_share held; /* what of it is there */
+    struct ckpt_share held; /* part of the state that is there */
     bool owned;             /* data are arrays of its own: the state lies on a device */
 };
 

@@ -23,7 +23,7 @@ struct live_hello {
     uint64_t skip_check; /* XXH3-64 of the skip list */
     uint64_t layout;     /* ... of names, dtypes and sizes of the buffers */
     double loss_scale;
-    uint32_t whole;       /* it has that state */
+    uint32_t whole;       /* the source has that state */
     uint32_t part, parts; /* ... of what ranks own that part; 0, 0: all */
     uint32_t note_size;
     uint8_t note[LIVE_NOTE_MAX];

@@ -24,7 +24,7 @@ struct live_sync_options {
     const struct session_assignment *assignment;
     const struct comm_table *table; /* of host memory */
     struct comm *comm;
-    const struct session_parked *kept; /* what this rank has */
+    const struct session_parked *kept; /* state that this rank has */
     const void *note;                  /* goes to all ranks; may be NULL with size 0 */
     size_t note_size;                  /* the same on all */
     void *notes;                       /* out: [ranks][note_size], those of the sources */

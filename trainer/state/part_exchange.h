@@ -40,7 +40,7 @@ struct part_exchange_options {
     const struct comm_table *table; /* of host memory */
     struct comm *comm;
     uint32_t rank, size;
-    uint32_t first;                  /* what rank 0 of these is called; for messages */
+    uint32_t first;                  /* number of rank 0 of these, in messages */
     const struct part_piece *pieces; /* ascending by rank; of the same ranks and sizes on all */
     size_t piece_count;
     void (*tick)(void *arg); /* a round is done; NULL: nobody wants to know */

@@ -31,7 +31,7 @@ MUST_CHECK enum status state_digest(struct worker *worker, uint64_t step, struct
 
 struct state_source {
     const char *dir; /* a checkpoint's folder */
-    uint64_t step;   /* its */
+    uint64_t step;   /* the checkpoint's step */
     /* Communicator of all ranks, which then call state_restore together and read a part each. It is
      * of host memory; where there are stages, the worker's own. NULL: this rank reads all. */
     const struct comm_table *table;

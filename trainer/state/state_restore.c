@@ -24,7 +24,7 @@ struct restore {
     const struct state_source *from;
     struct state_view view;
     struct host_state host;
-    struct ckpt_share own;     /* what it reads itself, of what is held */
+    struct ckpt_share own;     /* part of what is held that this rank reads itself */
     struct part_piece *pieces; /* of the circle's ranks; NULL: it reads all */
     size_t piece_count;
     char finding[LIMIT_REASON]; /* the first that reading came upon; "": none */

@@ -114,7 +114,7 @@ struct plan_call {
     const float *params;                 /* flat */
     const float *stats;                  /* flat, running: read when not training */
     float *lane;             /* training: lane_layout.count floats, written or added to */
-    const uint32_t *draw;    /* what random numbers depend on: enum op_draw; NULL without dropout */
+    const uint32_t *draw;    /* inputs of random numbers: enum op_draw; NULL without dropout */
     const float *loss_scale; /* one factor of the gradient; NULL: 1 */
     uint32_t micro;          /* which of the lane's micro-batches: 0 writes, all others add */
     int stash;               /* where it lies; the same forward and backward */

@@ -14,7 +14,7 @@
  * residual. */
 enum amp {
     AMP_O1, /* the residual stream stays float32 */
-    AMP_O2, /* it is half, too */
+    AMP_O2, /* the residual stream is half, too */
 };
 
 /* Returns the dtype that a node writes; in0: the dtype of its first input. */

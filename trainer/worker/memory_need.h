@@ -18,7 +18,7 @@
 
 struct memory_need_options {
     const struct tape *tape;         /* borrowed for the call, as all below */
-    const struct settings *settings; /* its micro_batch is not read */
+    const struct settings *settings; /* micro_batch is not read */
     const struct backend_table *table;
     struct backend *backend;
     uint32_t lane_count; /* the worker's */

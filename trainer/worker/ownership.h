@@ -51,7 +51,7 @@ struct ownership {
     size_t *borders;               /* struct exact_options; NULL: every rank has all */
     struct owners owners;          /* of the parameters, in this generation */
     uint32_t moments_of[2];        /* rank and size that the moments have memory for */
-    struct ckpt_share held, share; /* what this rank has of the state; what of it it saves */
+    struct ckpt_share held, share; /* parts of the state that this rank has, and saves */
     struct comm *comm;             /* of this generation; borrowed */
     struct exact *exact;
     struct gather squares; /* from ownership_hold on */

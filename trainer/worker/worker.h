@@ -95,7 +95,7 @@ struct worker_options {
 
 /* The ranks that have the same nodes as this one, among whom gradients are summed. */
 struct worker_group {
-    uint32_t first; /* its lowest rank; the others follow */
+    uint32_t first; /* lowest rank of the group; the others follow */
     uint32_t rank, size;
     const uint32_t *shares; /* of these */
 };
