@@ -1,5 +1,5 @@
 /*
- * What the session's state machine (core.h) remembers, and what its files share.
+ * Members of the session's state machine (core.h), and what its files share.
  *
  * A save, from the step thread's call to the coordinator's decision. FREE is a record without one.
  *

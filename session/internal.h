@@ -1,5 +1,5 @@
 /*
- * What the files of the session share: the object, its locks, its threads.
+ * Declarations that the files of the session share: the object, its locks, its threads.
  *
  * Locks:   last_words_mutex before mutex; neither is held while sending, receiving or writing a
  *          shard.

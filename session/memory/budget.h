@@ -1,7 +1,7 @@
 /*
- * How a worker's checkpoint.memory is shared out: copy files for snapshots, and what encodes them;
- * what a generation does without where that is too little; and how large a worker's share of the
- * state may be.
+ * Division of a worker's checkpoint.memory: copy files for snapshots, and memory for encoding. Also
+ * what a generation gives up where that is too little, and how large a worker's share of the state
+ * may be.
  *
  * Pure functions, so that what `--plan` shows is what a worker does.
  */
@@ -51,21 +51,21 @@ static inline uint64_t session_budget_copies(const struct session_budget *budget
 }
 
 /*
- * If the bound doesn't hold all, encoder threads are given up first, then the second file: a save
- * that is due while the one before is written is then late. `every` needs two files, for a copy
- * must not be overwritten before the next one is whole. What is given up beyond that is for a whole
- * generation: see below.
+ * Divides the bound. If it doesn't hold all, encoder threads are given up first, then the second
+ * file: a save that is due while the one before is written is then late. `every` needs two files,
+ * for a copy must not be overwritten before the next one is whole. What is given up beyond that is
+ * given up for a whole generation: see below.
  * Errors: ST_FULL  the bound is below out->least, which alone is set then
  */
 MUST_CHECK enum status session_budget(const struct session_wish *wish, struct session_budget *out);
 
 /*
- * What all ranks of a generation do without, alike, for the bound of one of them doesn't hold it.
- * What a worker needs changes with every layout: the fewer there are, the larger are their shares,
- * and the more peers' copies one of them may hold. So a bound that did for all workers may not do
- * for those that are left, and a job that trains doesn't end for that: it gives up, in this order,
- * what is an extra, and last the bound. Only where a job begins, with all its workers, is a bound
- * refused that doesn't hold what was asked for (session_bound_check).
+ * Extras that all ranks of a generation give up alike, since the bound of one of them doesn't hold
+ * them. A worker's need changes with every layout: with fewer workers their shares are larger, and
+ * one of them may hold more peers' copies. So a bound that was enough for all workers may be too
+ * small for those that are left. A job that trains doesn't end for that: it gives up the extras, in
+ * this order, and last the bound. Only where a job begins, with all its workers, is a bound refused
+ * that doesn't hold what was asked for (session_bound_check).
  *
  * wishes: one of each rank, all with the same bound; with copies between checkpoints (every) where
  * the job asks for them, not where it leaves them to what there is room for. Each rank knows all of
@@ -75,7 +75,7 @@ enum session_lack {
     SESSION_LACK_NOTHING,
     SESSION_LACK_PEERS, /* copies at other nodes */
     SESSION_LACK_EVERY, /* and copies in memory, between checkpoints */
-    SESSION_LACK_BOUND, /* and the bound: a rank that can't save within it takes the least it needs */
+    SESSION_LACK_BOUND, /* and the bound: a rank takes the least that it needs to save */
 };
 
 enum session_lack session_lack_of(const struct session_wish *wishes, uint32_t count);

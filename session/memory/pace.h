@@ -1,6 +1,5 @@
 /*
- * How often copies in memory are taken where the job leaves it open (checkpoint.memory_every:
- * auto).
+ * Interval of copies in memory where the job leaves it open (checkpoint.memory_every: auto).
  *
  * A copy is taken after every k-th step, k being a power of two that is at most SESSION_EVERY_MAX,
  * and the least with which
