@@ -104,7 +104,7 @@ struct op_buffers {
 };
 
 /*
- * What the random numbers of a micro-batch depend on, as words of 32 bits:
+ * Inputs of the random numbers of a micro-batch, as words of 32 bits:
  *
  *   0, 1      the key: low, high
  *   2         the step

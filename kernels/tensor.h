@@ -1,5 +1,5 @@
 /*
- * What a tensor looks like, without its data.
+ * Description of a tensor, without its data.
  *
  * dims are always logical, outermost first, in PyTorch's index order (N, C, H, W); `format` says
  * how they lie in memory. Only FORMAT_PLAIN is the same on every backend; whatever leaves a worker

@@ -1,6 +1,7 @@
 /*
- * What the bits of this backend depend on, as members of a JSON object: the processor (oneDNN sizes
- * its blocks by the caches), the instruction set in use, the libraries, the number of threads.
+ * Pins of this backend, on which its bits depend, as members of a JSON object: the processor
+ * (oneDNN sizes its blocks by the caches), the instruction set in use, the libraries, the number of
+ * threads.
  */
 #include <cpuid.h>
 #include <gnu/libc-version.h>

@@ -1,5 +1,5 @@
 /*
- * What this backend's bits depend on, as members of a JSON object.
+ * Pins of this backend, on which its bits depend, as members of a JSON object.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * What forward and the weights' gradient share: vectors, where tiles lie, the transform of inputs
- * (winograd.h has the matrices). A vector is 16 channels of one pixel.
+ * Code that forward and the weights' gradient share: vectors, places of tiles, the transform of
+ * inputs (winograd.h has the matrices). A vector is 16 channels of one pixel.
  *
  * Included by winograd_*avx512.c only, which are compiled for AVX-512.
  */

@@ -1,5 +1,5 @@
 /*
- * What every entry that computes does first on its thread.
+ * First step of every entry that computes, on its thread.
  *
  * Denormals are flushed to zero and treated as zero. Threads that OpenMP starts inherit the mode
  * from the thread that starts them.

@@ -1,6 +1,6 @@
 /*
- * What we use of oneDNN (2.6, its C API): the engine, and primitives whose memory objects are made
- * in advance, so that running one allocates neither memory of ours nor a scratchpad.
+ * The part of oneDNN (2.6, its C API) that we use: the engine, and primitives whose memory objects
+ * are made in advance, so that running one allocates neither memory of ours nor a scratchpad.
  *
  * A primitive (struct dnn_op) goes through
  *

@@ -1,6 +1,6 @@
 /*
- * For the loops of text.h: elements of float32 or bfloat16 as vectors of float32, and functions of
- * them.
+ * Vectors for the loops of text.h: elements of float32 or bfloat16 as vectors of float32, and
+ * functions of them.
  *
  * Everything is inlined, and `half` is a constant wherever that matters. Reductions add vector i of
  * a row to part i mod PARTS, so that there are LANES sums whatever the width. vec_fma, and so

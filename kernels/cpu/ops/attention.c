@@ -49,8 +49,8 @@ struct attention_kernel {
 };
 
 /*
- * Where things lie in scratch. The two directions share some places: out and dk, most and lse, sum
- * and delta.
+ * Offsets in scratch. The two directions share some places: out and dk, most and lse, sum and
+ * delta.
  */
 struct attention_scratch {
     char *q, *k, *v, *dout;       /* packed tiles, as operands */

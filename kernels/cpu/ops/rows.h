@@ -1,6 +1,6 @@
 /*
- * What the ops of text models share: plain tensors of float32 or bfloat16, of any number of dims,
- * seen as rows of the last one.
+ * Functions that the ops of text models share: plain tensors of float32 or bfloat16, of any number
+ * of dims, seen as rows of the last one.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * What the kernels on tensor cores share: where a block's head lies, tiles of its rows in shared
- * memory, and products of tiles by one warp (mma.cuh has the fragments).
+ * Code that the kernels on tensor cores share: the place of a block's head, tiles of its rows in
+ * shared memory, and products of tiles by one warp (mma.cuh has the fragments).
  *
  * A block is ATTENTION_WARPS warps. Each warp owns M·16 rows of the block's result. The block walks
  * over the rows of the other side, KEYS or ROWS at a time, in two stages: while the warps work on

@@ -1,5 +1,5 @@
 /*
- * What cuDNN's two interfaces to convolutions are asked for, and their functions: for conv.c alone.
+ * Requests to cuDNN's two interfaces to convolutions, and their functions: for conv.c alone.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * What the ops on images share (batch_norm, pools, flatten). Our own kernels take tensors with the
- * channels innermost: a plain input is turned into that in scratch, in forward and in backward. Its
- * gradient has the channels innermost, too.
+ * Functions that the ops on images share (batch_norm, pools, flatten). Our own kernels take tensors
+ * with the channels innermost: a plain input is turned into that in scratch, in forward and in
+ * backward. Its gradient has the channels innermost, too.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * What the ops of text models share: tensors as rows of their last dim.
+ * Functions that the ops of text models share: tensors as rows of their last dim.
  */
 #pragma once
 

@@ -260,7 +260,8 @@ struct k_transpose {
 MUST_CHECK enum status k_transpose(const struct k_transpose *args, void *stream);
 
 /*
- * The same with the inner dimension padded, for convolutions whose channels must be a multiple.
+ * Transposes like k_transpose, with the inner dimension padded, for convolutions whose channels
+ * must be a multiple.
  *
  *   k_pad_transpose      out [batch, b, padded] = in [batch, a, b], zeros beyond a
  *   k_unpad_transpose    out [batch, a, b] (+)= in [batch, b, padded]; what is beyond a is dropped

@@ -1,6 +1,6 @@
 /*
- * What our own kernels share: elements as floats, 16 bytes at a time, loops over flat arrays, and
- * dtypes as types.
+ * Code that our own kernels share: elements as floats, 16 bytes at a time, loops over flat arrays,
+ * and dtypes as types.
  *
  * How many elements a thread takes at once is decided by the shape alone; tensors are aligned so
  * that it fits. Flat parameters may lie anywhere: `aligned` says whether they are read in whole
