@@ -1,6 +1,6 @@
 /*
- * What the versions of the loops share: each version's table, the names of instruction sets, and
- * the loops that two tables have. For planes_*.c alone; all others ask planes_choose.h.
+ * Declarations that the versions of the loops share: each version's table, the names of instruction
+ * sets, and the loops that two tables have. For planes_*.c alone; all others ask planes_choose.h.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * What a sample of a chunk's words says: which planes are worth an entropy coder, and which of
+ * Estimates from a sample of a chunk's words: which planes are worth an entropy coder, and which of
  * several ways to make planes of the words is the smallest.
  *
  * All of it is integer arithmetic or sums in a fixed order, so every machine decides alike. Plane p

@@ -1,5 +1,6 @@
 /*
- * What is wrong with a checkpoint: a line for a person per finding, and the worst kind among them.
+ * Findings about a damaged checkpoint: a line for a person per finding, and the worst kind among
+ * them.
  *
  * Findings are about bytes that are there. ST_INCOMPLETE and ST_CORRUPT: they are damaged.
  * ST_VERSION: a later version wrote them, and this build can't tell whether they are. A call that

@@ -1,5 +1,5 @@
 /*
- * Where an S3 store is and who we are there, found the way that Amazon's own tools find it.
+ * Address and credentials of an S3 store, found the way that Amazon's own tools find them.
  *
  * Order: environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION,
  * AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_CA_BUNDLE), then the profile

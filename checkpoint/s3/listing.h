@@ -1,6 +1,6 @@
 /*
- * What a folder in S3 holds: all of it is read before any of it is handed on, so that who gets it
- * may make calls. Of a checkpoint that was set aside (aside.h) it looks as a folder's list does.
+ * Listing a folder in S3: all of it is read before any of it is handed on, so that the receiver may
+ * make calls. A checkpoint that was set aside (aside.h) is listed as a folder is.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * What S3 does to objects, one function per operation.
+ * The operations on objects of S3, one function each.
  *
  * Making an object is not idempotent: an answer may be lost, and the attempt after it then finds
  * our own object in the way. So each object carries a random number of its making

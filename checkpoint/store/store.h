@@ -1,5 +1,5 @@
 /*
- * Where checkpoints may be kept, and the mark that says whose a store is.
+ * Stores of checkpoints, and the mark that says whose a store is.
  *
  * All stores are behind one struct io: paths that begin with s3:// go to S3, all others to the
  * machine's files. Where S3 is, and with which credentials, is found in the environment

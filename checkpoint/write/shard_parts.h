@@ -1,5 +1,5 @@
 /*
- * What a rank's shard file holds, in the order of the file: the chunks of its share, run by run,
+ * The parts of a rank's shard file, in the order of the file: the chunks of its share, run by run,
  * then, on rank 0, those of the blobs.
  */
 #pragma once
