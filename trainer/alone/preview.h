@@ -1,7 +1,7 @@
 /*
- * What a job would run, without running it: model, steps, memory, node by node; `cairn plan` shows
- * it. Opens the data to see their shape, allocates no model, and needs no device: where the job's
- * isn't here, it says what can't be known without one.
+ * Preview of a job, without running it: model, steps, memory, node by node; `cairn plan` shows it.
+ * It opens the data to see their shape, allocates no model, and needs no device: where the job's
+ * device isn't here, it says what can't be known without one.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * What `cairn plan` says of the data: how much there is, and of files of tokens what they begin
- * with, so that one sees whether they are what a tokenizer made.
+ * The data in `cairn plan`: how much there is, and the first tokens of files of tokens, so that one
+ * sees whether a tokenizer made them.
  *
  * Thread: any.
  */

@@ -1,6 +1,6 @@
 /*
- * How a pipeline would run: where it is cut, how much each stage takes of a step, how long workers
- * wait; and what would make them wait less, where that is much.
+ * Preview of a pipeline: where it is cut, how much each stage takes of a step, how long workers
+ * wait; and, where that is long, what would make them wait less.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * What the workers of a pipeline take of memory, stage by stage.
+ * Preview of the memory of a pipeline's workers, stage by stage.
  */
 #pragma once
 

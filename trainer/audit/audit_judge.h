@@ -1,6 +1,6 @@
 /*
- * Who is wrong, where ranks computed different bits. Equality of bits needs no threshold: whoever
- * differs is wrong, or the other one is.
+ * Finding the wrong rank, where ranks computed different bits. Equality of bits needs no threshold:
+ * of two ranks that differ one is wrong.
  *
  *     two ranks differ in a lane   a third one computes it, too: who differs from both is wrong.
  *                                  With two ranks both compute it again: if they agree then, who

@@ -1,6 +1,6 @@
 /*
- * What each rank has of something, rank by rank in one array, and its way to all ranks. On a device
- * it goes through its memory, since NCCL moves nothing else.
+ * An array with a part of each rank, and the exchange that gives all ranks all of it. On a device
+ * it goes through the device's memory, since NCCL moves nothing else.
  *
  * Memory: all of it from open to close. Thread: the step thread.
  */

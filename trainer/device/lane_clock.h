@@ -1,7 +1,7 @@
 /*
- * How long this rank's lanes take in a step, without what it waits for others: by the clock of
- * whatever computes them. On a device it is the time between two events on the compute stream, as
- * the phases of the host there are those in which work was given to it.
+ * Time of this rank's lanes in a step, without waiting for other ranks, by the clock of whatever
+ * computes them. On a device it is the time between two events on the compute stream, since the
+ * host only enqueues the work there.
  *
  * Times that go wrong fail no step: of that step no time is told.
  *

@@ -1,6 +1,6 @@
 /*
- * Where the step thread is, and where its time went. The session hears of it (is it alive?), the
- * flight recorder keeps it (what the dead leave behind), the metric row has times per phase.
+ * Position of the step thread, and the time it spent in each phase. The session hears of it (is it
+ * alive?), the flight recorder keeps it for after a crash, the metric row has times per phase.
  *
  * It lives as long as the process, so that threads that outlive a generation, such as those that
  * load the data, can tick at any time; the session of a generation doesn't.

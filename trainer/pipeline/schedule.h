@@ -1,5 +1,6 @@
 /*
- * What each worker of a pipeline computes, in which order: a table, a row for each worker.
+ * Schedules of a pipeline: which actions each worker computes, in which order. A table, with a row
+ * for each worker.
  *
  * A stage computes, for every micro-batch of its lanes, a forward (F) and a backward (B). Where the
  * backward is split, that is the gradient of the input (I), for which the stage before waits, and

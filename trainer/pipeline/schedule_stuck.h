@@ -1,5 +1,5 @@
 /*
- * How far a table comes, without time: for the checker. Linear in its actions.
+ * Reach of a table, without time: for the checker. Linear in its actions.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * How long a step's table takes, on a simulated clock: what `cairn plan` compares schedules by, and
- * what the checker is held against.
+ * Duration of a step's table on a simulated clock: `cairn plan` compares schedules by it, and the
+ * checker is tested against it.
  *
  * An action begins when its worker is through with the one before it and, where it needs what
  * another worker computes, that is there: at once, since messages take no time here. Where sends

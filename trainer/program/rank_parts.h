@@ -1,5 +1,5 @@
 /*
- * What the files of a rank's run share: the object.
+ * Declarations that the files of a rank's run share: the object.
  *
  *     rank_run.c       the generations of a process: run, park, go on
  *     rank_comm.c      communicators, which an order to park aborts

@@ -1,5 +1,5 @@
 /*
- * What a machine's owner tells a trainer by signals:
+ * Signals that a trainer takes from its machine's owner:
  *
  *   SIGTERM  it is to go (a preemption, a reboot): all workers save, then this process leaves; if
  *            that save hasn't ended within the time of grace, it dies of the signal; a spare, which

@@ -1,6 +1,6 @@
 /*
- * Before its first step a worker looks whether its node sees the job's checkpoint store and may
- * write there, for one that can't would train for nothing.
+ * Check before a worker's first step that its node sees the job's checkpoint store and may write
+ * there. A worker whose node can't would train for nothing.
  *
  * Thread: the step thread.
  */

@@ -1,6 +1,6 @@
 /*
- * How often copies in memory are taken where the job leaves it open (session/memory/pace.h): every
- * rank says what it wants, and all take the same.
+ * Agreement on the interval of copies in memory where the job leaves it open
+ * (session/memory/pace.h): every rank says what it wants, and all take the same.
  *
  * Both are collectives of the worker's communicator, which nothing else may use meanwhile: before
  * the first step, or between two. Thread: the step thread.

@@ -1,5 +1,5 @@
 /*
- * Who holds whose copies: every rank has a *partner* on another node, which holds the copies of its
+ * Partners for copies: every rank has a *partner* on another node, which holds the copies of its
  * share; it is a *ward* of that partner. A pure function of the ranks' nodes: all ranks find the
  * same.
  *

@@ -1,6 +1,6 @@
 /*
- * What a safetensors file's tensors don't show: the config.json that Hugging Face's libraries write
- * beside it says how many heads there were, and other numbers of a GPT-2 that no shape tells.
+ * Facts that a safetensors file's tensors don't show: the config.json that Hugging Face's libraries
+ * write beside it says how many heads there were, and other numbers of a GPT-2 that no shape tells.
  *
  * Thread: any.
  */

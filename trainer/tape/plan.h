@@ -167,10 +167,10 @@ struct plan_border {
 };
 
 /*
- * What crosses a border of the stage, for a micro-batch in that stash. Forward it is one tensor;
- * backward all gradients of it that the kernel before takes: one for each node that reads the
- * value, where none was added to another; none, if nothing before has parameters, or when not
- * training. Nothing crosses the tape's start and end.
+ * Returns the tensors that cross a border of the stage, for a micro-batch in that stash. Forward it
+ * is one tensor. Backward it is all gradients of it that the kernel before takes: one for each node
+ * that reads the value, where none was added to another. There are none if nothing before has
+ * parameters, or when not training. Nothing crosses the tape's start and end.
  *
  *   side, direction          written                            stays
  *   PLAN_BEFORE, FORWARD     by the caller, before              for plan_forward and plan_backward

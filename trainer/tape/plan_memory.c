@@ -1,5 +1,5 @@
 /*
- * Where everything of a plan lies: one arena, whose bytes are used again and again.
+ * Places of everything of a plan: one arena, whose bytes are used again and again.
  *
  * First the regions, with the times of their lives. Forward, node by node: its output, what it
  * saves for backward, its scratch [forward_regions]. Then backward, from the last node on: the

@@ -1,6 +1,6 @@
 /*
- * What the builders of tape.h share: checks of their inputs, and appending to the tape's arrays.
- * Only for tape_*.c.
+ * Functions that the builders of tape.h share: checks of their inputs, and appending to the tape's
+ * arrays. Only for tape_*.c.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * Where a tape may be cut into stages, and which cuts make stages of like cost.
+ * Cuts of a tape into stages: where it may be cut, and which cuts make stages of like cost.
  *
  * A stage is a run of nodes [begin, end) that a rank carries for itself (plan.h). A cut is named by
  * the node with which the later stage begins. It is legal where exactly one value lives across it:

@@ -1,6 +1,6 @@
 /*
- * Who owns which elements of the parameters: of their moments an owner alone has memory, and it
- * alone updates them (parallel.zero: 1). Without owners every rank has and updates all.
+ * Owners of the elements of the parameters: only an owner has memory for their moments, and only it
+ * updates them (parallel.zero: 1). Without owners every rank has and updates all.
  *
  * An owner has runs of elements, in ascending order. All ranks' runs together are the parameters,
  * each element once; they begin and end at pieces of the buffer.

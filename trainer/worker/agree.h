@@ -1,5 +1,5 @@
 /*
- * What all ranks tell each other between two steps: a few words each.
+ * Exchange of a few words between all ranks, between two steps.
  *
  * Thread: the step thread. Errors: comm/comm.h, the backend's
  */

@@ -1,5 +1,5 @@
 /*
- * What a worker's memory holds, by category, and the micro-batch that fits a device: computed from
+ * Contents of a worker's memory, by category, and the micro-batch that fits a device: computed from
  * plans that are prepared but not allocated.
  *
  * Thread: one. Errors: what plan_new returns

@@ -1,5 +1,5 @@
 /*
- * What ranks do together where each owns a part of the moments (parallel.zero: 1;
+ * Joint work of ranks that each own a part of the moments (parallel.zero: 1;
  * trainer/update/owners.h): who owns what, what a rank has and saves of the state, and the two
  * exchanges of an update.
  *

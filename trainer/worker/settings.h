@@ -1,5 +1,5 @@
 /*
- * What a job file means once the size of its data is known: counts in steps, and the options of the
+ * Meaning of a job file once the size of its data is known: counts in steps, and the options of the
  * parts. A pure function of (job, samples): the same on every rank in every generation.
  */
 #pragma once
