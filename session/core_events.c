@@ -306,7 +306,7 @@ static void order_save_at(struct session_core *core, const Cairn__V1__SaveAt *sa
         struct session_announced *one = &core->announced[i];
         if (one->state == SESSION_ANNOUNCED_NONE || one->step != save_at->step)
             continue;
-        /* Said before; whoever asks again did not hear the answer. */
+        /* This was said before: a coordinator that asks again did not hear the answer. */
         one->said = false;
         one->exits = one->exits || exits;
         if (one->state != SESSION_ANNOUNCED_TAKEN)

@@ -51,7 +51,8 @@ bool session_core_regrouped(const struct session_core *core, uint32_t *out_gener
 
 /* ---- orders ---- */
 
-/* Meetings stay as they are, for whoever waits in one still reads it; nothing is said of them. */
+/* Begins to park. Meetings stay as they are, since a thread that waits in one still reads it;
+ * nothing is said of them. */
 void session_order_park(struct session_core *core, const Cairn__V1__Park *park)
 {
     core->park.said = false;

@@ -274,7 +274,7 @@ enum session_due {
 enum session_due session_due_at(struct session *session, uint64_t step);
 
 /*
- * A snapshot: this rank's share of a state is copied into a copy file by a thread of the session,
+ * A snapshot of this rank's share of a state. A thread of the session copies it into a copy file,
  * beside what the step thread does next, with the hashes of its pieces. Copy files lie in the
  * folder `copies` and outlive this process (copies/copy_file.h).
  */
