@@ -6,8 +6,8 @@
  * a rank is a member's place among them, from 0; blamed and why name ranks of the generation.
  *
  * Buffers are plain memory: the host's for gloo, the device's for nccl. A call of gloo is complete
- * when it returns. One of nccl enqueues on the communicator's stream, in order with what else is
- * enqueued there, and its buffers belong to it until a wait that comes after it has returned.
+ * when it returns. A call of nccl enqueues on the communicator's stream, in order with what else is
+ * enqueued there. Its buffers belong to it until a later wait has returned.
  *
  * Posts are messages that are started by one call and waited for by another, in any order; several
  * may be under way:
@@ -93,7 +93,7 @@ struct comm_options {
      * the others there is no connection. NULL: all. nccl connects when a call needs it. */
     const bool *connected;
     const char *host;      /* address to bind, numeric, e.g. "127.0.0.1"; nccl finds its own */
-    const char *secret;    /* the generation's: gloo lets in who proves that he knows it */
+    const char *secret;    /* the generation's: gloo lets in ranks that prove they know it */
     int64_t timeout_ms;    /* of open as a whole */
     const struct log *log; /* gloo: what it refuses, and why open failed; NULL: nobody is told */
     struct comm_device device;

@@ -1,11 +1,11 @@
 /*
- * The order of the exact reduction, without data: who carries which lanes, which lane goes into
- * which buffer, what is added to what and when, who owns which part of a bucket. Pure functions of
- * the shares, so that every rank derives the same. exact.h has the picture.
+ * The order of the exact reduction, without data: which rank carries which lanes, which lane goes
+ * into which buffer, what is added to what and when, which rank owns which part of a bucket. Pure
+ * functions of the shares, so that every rank derives the same. exact.h has the picture.
  *
- * A share of n lanes is made of nodes, one for each power of two in n, and all shares' nodes stand
- * from left to right by size, those of equal size by rank. So each begins at a multiple of its
- * size, as a node has to.
+ * A share of n lanes is made of nodes, one for each power of two in n. All shares' nodes stand from
+ * left to right by size, those of equal size by rank. So each begins at a multiple of its size, as
+ * a node has to.
  *
  *     shares 11, 5 of 16      A  8 lanes   B  4      A  2    A 1  B 1
  *                                0 ... 7     8 ... 11  12 13   14   15

@@ -1,5 +1,6 @@
 /*
- * The exchanges of the reduction, for who wants to know whether a rank waits for the others in one.
+ * The exchanges of the reduction, for a caller that wants to know whether a rank waits for the
+ * others in one.
  *
  * Thread: the one that does the exchanges: of the reduction, the communication thread; of
  *         exact_gather, the caller's. Never both at once.

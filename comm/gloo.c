@@ -2,12 +2,12 @@
  * The table of comm.h over Gloo: rendezvous, tags (Gloo calls them slots), and all calls as
  * transfers that are posted, and waited for at once or by wait_one.
  *
- * Rendezvous. A rank listens at one port, brings its address to the meeting, and makes and proves a
- * connection with each whom it is to be connected with (peers.h, in the generation's numbers); Gloo
- * gets them when all are there, in the members' numbers. A rank without any, because it is alone in
- * its group, has no mesh, and comes to the meeting for the others' sake only. All addresses
- * come before the first connection, so a rank that never comes is noticed while waiting in the
- * rendezvous, which can be ended early; connections then take milliseconds.
+ * Rendezvous. A rank listens at one port and brings its address to the meeting. It makes and proves
+ * a connection with each rank that it is to be connected with (peers.h, in the generation's
+ * numbers). Gloo gets the connections when all are there, in the members' numbers. A rank without
+ * any, because it is alone in its group, has no mesh, and comes to the meeting for the others' sake
+ * only. All addresses come before the first connection, so a rank that never comes is noticed while
+ * waiting in the rendezvous, which can be ended early; connections then take milliseconds.
  *
  * Tags. Each collective has one, counted up on all ranks alike; messages between two ranks, sent or
  * posted, have tags of their own, counted per pair, direction and channel.
@@ -222,7 +222,7 @@ static enum status begin(struct comm *comm, const struct gloo_transfer *transfer
     return gloo_mesh_post(comm->mesh, transfer, tag, out);
 }
 
-/* An abort is noticed by who has nothing to send, too. */
+/* Looks for an error, so that a rank that has nothing to send notices an abort, too. */
 static enum status look(struct comm *comm)
 {
     return comm->mesh == NULL ? ST_OK : gloo_mesh_look(comm->mesh);
@@ -427,9 +427,9 @@ static enum status gloo_all_reduce_f32(struct comm *comm, float *data, size_t co
 
 /*
  * A connection that ends looks to the others like a death, and they may still be in the last
- * collective: so all say farewell first. Whoever has heard all of them goes, which may cut off the
- * farewells of others, but no more than that. It is no part of a collective that this rank doesn't
- * come to: who waits there sees a death. After an error this returns at once.
+ * collective: so all say farewell first. A rank that has heard all of them goes, which may cut off
+ * the farewells of others, but no more than that. It is no part of a collective that this rank
+ * doesn't come to: ranks that wait there see a death. After an error this returns at once.
  */
 static void say_farewell(struct comm *comm)
 {

@@ -2,7 +2,7 @@
  *     new -> connecting   [gloo_mesh_new]         then [gloo_mesh_connect] for each peer
  *     connecting -> on    [gloo_mesh_start]       the watcher waits; then [gloo_mesh_post, _wait]
  *     any -> failed       [mesh_fail]             an error, or a dead peer: all pairs are closed
- *     any -> aborted      [gloo_mesh_abort]       who waits is freed, and fails
+ *     any -> aborted      [gloo_mesh_abort]       a call that waits is freed, and fails
  *     any -> closed       [gloo_mesh_close]
  *
  * Invariants
@@ -266,8 +266,8 @@ class stage {
 };
 
 /*
- * Gloo's thread accepts, closes its listener, and then goes on to make a pair of it, under the
- * pair's lock, which whoever uses the pair waits for: so the pair is whole when end is hung up.
+ * Gloo's thread accepts, closes its listener, and then goes on to make a pair of it. It holds the
+ * pair's lock, for which every user of the pair waits: so the pair is whole when end is hung up.
  */
 bool wait_accepted(int end, milliseconds timeout)
 {

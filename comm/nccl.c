@@ -52,8 +52,8 @@ static int64_t left_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left;
 }
 
-/* The lowest member makes the id of its group and brings it to the meeting, the others bring
- * nothing; all of it comes to all, who look for their own group's. */
+/* Agrees on the id of this rank's group. The lowest member makes it and brings it to the meeting,
+ * the others bring nothing. All ids come to all ranks, and each picks its own group's. */
 static enum status agree_on_id(struct comm *comm, const struct comm_options *options,
                                const struct comm_group *group, int64_t deadline_ns,
                                ncclUniqueId *out)
@@ -181,7 +181,7 @@ static enum status nccl_open(const struct comm_options *options, struct comm **o
     return ST_OK;
 }
 
-/* Finalize flushes and meets the others; whoever does not come is not waited for. */
+/* Finalizes, which flushes and meets the others; a rank that does not come is not waited for. */
 static bool say_farewell(struct comm *comm)
 {
     if (nccl_wait_inside(comm, FAREWELL_MS) != ST_OK)
@@ -216,7 +216,7 @@ static void nccl_close(struct comm *comm)
 
 /* ---- the table ---- */
 
-/* NCCL doesn't tell who. */
+/* NCCL doesn't tell which rank is to blame. */
 static int nccl_blamed(const struct comm *comm)
 {
     (void)comm;

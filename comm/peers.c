@@ -29,7 +29,7 @@
 #include "identity/proof.h"
 
 #define REDIAL_MS  50   /* between two tries of one that was broken off */
-#define REFUSED_MS 1000 /* since the beginning: who refuses until then is dialled again */
+#define REFUSED_MS 1000 /* since the beginning: a rank that refuses until then is dialled again */
 #define LOOK_MS    100  /* between two looks whether the generation is over */
 #define TEXT       64   /* an address and its port */
 
@@ -237,7 +237,8 @@ static enum moved line_move(struct line *line, enum identity_proof_end *out_end)
     return line->proof.out_size == 0 ? MOVED_PROVED : MOVED_BROKEN; /* a byte has always room */
 }
 
-/* The connection is the caller's now. The last one counts: who dials again has lost the first. */
+/* Gives the connection to the caller. The last one counts: a rank that dials again has lost the
+ * first. */
 static void line_proved(struct peers *peers, struct line *line, int rank)
 {
     if (peers->out[rank] >= 0) {

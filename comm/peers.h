@@ -1,13 +1,14 @@
 /*
  * The connections between the ranks of a meeting, one for each pair that wants one, made before a
- * library gets to see them: both sides of each have proved that they know the generation's secret
- * (identity/proof.h). One listener serves all; who comes to it and isn't a rank is a stranger, and
- * disturbs nobody: all are attended to side by side, each has PEERS_PROOF_MS, and where there are
- * too many the oldest goes.
+ * library gets to see them. Both sides of each have proved that they know the generation's secret
+ * (identity/proof.h). One listener serves all. A connection that isn't a rank's is a stranger's,
+ * and disturbs nobody: all are attended to side by side, each has PEERS_PROOF_MS, and where there
+ * are too many the oldest goes.
  *
  * Every rank listens first, then says where (its part of a meeting), then connects: it dials the
  * ranks below its own and is dialled by those above. A connection that ends before it is proved is
- * dialled again, and so is who doesn't answer; one that is refused for a second is an error.
+ * dialled again, and so is a rank that doesn't answer; one that is refused for a second is an
+ * error.
  *
  * Thread: one.
  */
@@ -33,7 +34,7 @@ struct peers_options {
     const char *purpose;                 /* of these connections alone in it */
     const char *host;                    /* to listen at: numeric */
     int rank, size;
-    const bool *wanted; /* [size] whom this rank is connected with, and they with it; NULL: all */
+    const bool *wanted;    /* [size] ranks that this one is connected with, mutually; NULL: all */
     const struct log *log; /* NULL: nothing is said */
 };
 

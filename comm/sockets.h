@@ -1,7 +1,7 @@
 /*
- * The sockets of the data plane, whoever makes them: bind(), listen(), accept() and getpeername()
- * of a program that links this are defined here and win over libc's, also for libraries that are
- * loaded later (Gloo and NCCL have no settings for any of it).
+ * The sockets of the data plane, whichever library makes them. bind(), listen(), accept() and
+ * getpeername() of a program that links this are defined here and win over libc's, also for
+ * libraries that are loaded later. Gloo and NCCL have no settings for any of it.
  *
  *  - What is bound to port 0 gets a port of the node's range, if there is one, and listens at once.
  *    Loopback is left alone: no firewall stands there.
