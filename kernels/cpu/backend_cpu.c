@@ -161,7 +161,7 @@ static void cpu_free_parts(struct backend *backend, void *memory, size_t bytes)
     pages_free(memory, bytes);
 }
 
-/* Addresses that can't be read cost nothing, and whoever touches what isn't his is found out. */
+/* Addresses that can't be read cost nothing, and an access outside of the parts is found out. */
 static enum status cpu_alloc_parts(struct backend *backend, size_t bytes,
                                    const struct memory_part *parts, size_t count, void **out)
 {

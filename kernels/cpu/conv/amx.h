@@ -3,9 +3,9 @@
  * tap of the window, added up. No matrix of columns (im2col) is made: the input is read in place,
  * or from a padded copy.
  *
- * Input and output lie along one grid of `rows` × `pitch` positions per sample, numbered row by row
- * and sample after sample, with room for what the window reaches beyond the edges. So a tap reads,
- * for every output position i, input position i + shift, with the same shift:
+ * Input and output lie along one grid of `rows` × `pitch` positions per sample, with room for what
+ * the window reaches beyond the edges. Positions are numbered row by row and sample after sample.
+ * So a tap reads, for every output position i, input position i + shift, with the same shift:
  *
  *   a 3×3 window with pad 1 on 3 × 4 pixels: rows 4, pitch 5
  *

@@ -11,9 +11,9 @@
  *             for each tile of k
  *               sums (+)= two tiles of a · two tiles of b
  *
- * Between pieces the sums stay in a panel of tiles in scratch, or in c itself where c is float32,
- * has no bias, and has all 32 × 32 of them. Each element of b is read from memory once per block of
- * rows. What lies beyond the edges of a matrix counts as 0.
+ * Between pieces the sums stay in a panel of tiles in scratch. They stay in c itself where c is
+ * float32, has no bias, and has all 32 × 32 of them. Each element of b is read from memory once per
+ * block of rows. What lies beyond the edges of a matrix counts as 0.
  */
 #include "common/check.h"
 #include "kernels/cpu/gemm/amx_simd.h"

@@ -16,7 +16,7 @@
  *   scratch   x and g in the products' type where they come in another · column sums · workspace
  *
  * Rows of y and g that are no multiple of 16 bytes (GPT-2's vocabulary of 50257) are pitched where
- * who reads y takes that, and W in the cache gets as many rows of zeros: with odd sides cuBLASLt's
+ * the reader of y takes that. W in the cache gets as many rows of zeros: with odd sides cuBLASLt's
  * algorithms take eight times as long, however the rows are aligned. g is zero there, too. dW has
  * no such rows: those beyond a multiple of EVEN_ROWS are a product of their own.
  *

@@ -15,8 +15,8 @@
  * LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
  *
  * Statistics: a slice of the rows is summed as differences from its first row, which keeps float32
- * exact enough whatever the mean is. Two slices, each with its number n, mean m and sum of squared
- * differences s, are joined in double, with d = m2 - m1 and n = n1 + n2:
+ * exact enough whatever the mean is. A slice has its number n, mean m and sum of squared
+ * differences s. Two are joined in double, with d = m2 - m1 and n = n1 + n2:
  *
  *   m = m1 + d·n2/n
  *   s = s1 + s2 + d²·n1·n2/n

@@ -1,9 +1,9 @@
 /*
- * Between layouts and types: transposes of [batch, a, b], casts, sums.
+ * Changes of layout and type: transposes of [batch, a, b], casts, sums.
  *
  * A block of a transpose moves a tile of `rows` × `columns` elements through shared memory, so that
  * reading and writing both run along the rows of memory. A tile is 32 × 32, or flatter where a or b
- * is small (3 channels, a 3×3 kernel), its long side a multiple of 32 so that it begins where a
+ * is small (3 channels, a 3×3 kernel). Its long side is a multiple of 32, so that it begins where a
  * sector of memory does.
  */
 #include "kernels/cuda/own/k.h"
