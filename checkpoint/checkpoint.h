@@ -3,7 +3,7 @@
  *
  *     a rank              write/     ckpt_writer_…: one shard file
  *     the coordinator     store/     ckpt_folder_…, ckpt_commit_…, ckpt_manifest_…, ckpt_list
- *     whoever restores    read/      ckpt_open, ckpt_read_…, ckpt_verify
+ *     a reader            read/      ckpt_open, ckpt_read_…, ckpt_verify
  *     all of them         format/    the bytes; codec/ how a chunk becomes smaller
  *
  * A checkpoint is a folder `<store>/<job id>/step-…/` (checkpoint/format/names.h) with one shard
@@ -138,7 +138,7 @@ struct ckpt_state {
 /*
  * Hashes of consecutive pieces of one buffer, or of whole branches, so that a report of any share
  * fits a message. A run of none marks the end: first is then the number of pieces of the whole
- * buffer. Every report has one such run for every buffer, so that the coordinator, who knows no
+ * buffer. Every report has one such run for every buffer, so that the coordinator, which knows no
  * buffers, can tell whether all reports together cover everything.
  */
 struct ckpt_piece_run {

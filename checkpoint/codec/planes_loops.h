@@ -2,7 +2,7 @@
  * The definition of every loop. Only planes_*.c include this, each for one instruction set; the
  * compiler's vectoriser makes of a loop what that set allows.
  *
- * PLANES_TARGET  is defined by who includes this: the attribute of the functions that are entries
+ * PLANES_TARGET  is defined by the including file: the attribute of the functions that are entries
  *                of struct plane_loops as they are (ENTRY). The others (LOOP) are parts of entries
  *                that are written by hand, and take on the target of what they are inlined into.
  */

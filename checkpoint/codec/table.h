@@ -12,7 +12,7 @@
  *     lower bytes of int16 column[columns] and row[rows], then their upper bytes,
  *     rows = ceil((words of the part + phase) / columns)
  *
- * Word i of a part is in column (i + phase) mod columns and row (i + phase) / columns, and becomes
+ * Word i of a part is in column (i + phase) mod columns and row (i + phase) / columns. It becomes
  * word - constant - ((column + row) << CKPT_TERM_SHIFT), mod 2^32.
  *
  * Thread: any; a table belongs to one at a time.

@@ -1,6 +1,6 @@
 /*
- * The footer of a shard file: its tables (disk.h), made by the writer and checked by readers, to
- * whom its bytes are outside bytes.
+ * The footer of a shard file: its tables (disk.h), made by the writer and checked by readers, which
+ * don't trust its bytes.
  */
 #pragma once
 

@@ -8,9 +8,9 @@
  *     STORE/JOB/bad-step-…                set aside; of several, the later ones end in .2, .3, …
  *     STORE/JOB/generations-to-1000007    no generation up to that one is ever formed again
  *
- * Every try of a save has a folder of its own, so that a call of an earlier one which comes late,
- * even from a process that is dead, finds nothing that it could spoil. The try is no part of what a
- * checkpoint is: of one step and generation one try at most is ever published.
+ * Every try of a save has a folder of its own. So a late call of an earlier try, even from a
+ * process that is dead, finds nothing that it could spoil. The try is no part of what a checkpoint
+ * is: of one step and generation one try at most is ever published.
  *
  * What is published is written under a temporary name, which each call has for itself
  * (io_temporary): manifest.json.CALL.tmp, store-mark.CALL.tmp, and .probe.CALL.tmp with its own

@@ -12,7 +12,7 @@
  *  (3) They hold what is expected, and nothing else: the first has `next`, what is read next, and
  *      none goes beyond `end`.
  *  (4) The ring is used by one thread at a time; a read that meets another goes by itself.
- *  (5) A FAILED block is reported once, to whoever reads it; then it is dropped, and the next read
+ *  (5) A FAILED block is reported once, to its reader; then it is dropped, and the next read
  *      tries anew.
  */
 #include "checkpoint/s3/download.h"

@@ -1,8 +1,8 @@
 /*
- * Credentials of a role: from STS for the token in AWS_WEB_IDENTITY_TOKEN_FILE (EKS: IAM roles for
- * service accounts), else from the container's endpoint (ECS, EKS pod identity), each when its
- * variables are set, else from the instance's metadata service (EC2, IMDSv2), unless
- * AWS_EC2_METADATA_DISABLED is true.
+ * Credentials of a role. They come from STS for the token in AWS_WEB_IDENTITY_TOKEN_FILE (EKS: IAM
+ * roles for service accounts), else from the container's endpoint (ECS, EKS pod identity), each
+ * when its variables are set. Otherwise they come from the instance's metadata service (EC2,
+ * IMDSv2), unless AWS_EC2_METADATA_DISABLED is true.
  */
 #pragma once
 

@@ -136,8 +136,9 @@ static enum status empty_folder(const struct io *io, const char *dir, struct res
 }
 
 /*
- * fsync of every folder that dir lies in, whoever made them: their maker may have died before its
- * fsync. Those that hold the store may not be ours to open; then they were not ours to make either.
+ * Calls fsync for every folder that dir lies in, whichever process made it, since that may have died
+ * before its fsync. Folders that hold the store may not be ours to open; then they were not ours to
+ * make either.
  */
 static enum status sync_parents(const struct io *io, const char *dir)
 {

@@ -209,7 +209,7 @@ static enum status store_space(void *self, const char *path, uint64_t *out_bytes
     return io_space(io_system(), path, out_bytes);
 }
 
-/* An object store answers alike to all who ask. */
+/* False for an object store, which answers all clients alike. */
 static bool store_seen_late(void *self, const char *path)
 {
     (void)self;

@@ -53,13 +53,13 @@ MUST_CHECK enum status ckpt_mark_write(const struct io *io, const char *store, c
 /* ---- generations ---- */
 
 /*
- * The highest generation that a name in `<store>/<job id>/` speaks of: of folders, also of those
- * set aside and of those without a manifest, of temporary names, of ckpt_used_write. 0: of none,
- * or there is no such folder.
+ * Returns the highest generation that a name in `<store>/<job id>/` speaks of. Names are those of
+ * folders, also of those set aside and without a manifest, of temporary files, and of
+ * ckpt_used_write. 0: none, or there is no such folder.
  */
 MUST_CHECK enum status ckpt_used_max(const struct io *io, const char *store, const char *job,
                                      uint64_t *out);
-/* Notes that no generation up to this one is to be formed again: for who can't know which ones
- * there were that left no folder. Makes the job's folder, too. Durable: on ST_OK. Idempotent. */
+/* Notes that no generation up to this one is to be formed again: for a caller that can't know of
+ * generations that left no folder. Makes the job's folder, too. Durable: on ST_OK. Idempotent. */
 MUST_CHECK enum status ckpt_used_write(const struct io *io, const char *store, const char *job,
                                        uint64_t generation);
