@@ -244,7 +244,7 @@ static int exit_of(const struct replay *r, enum status st)
 int replay_run(const struct replay_options *options)
 {
     struct replay r = { .options = options };
-    (void)setpriority(PRIO_PROCESS, 0, PRIORITY); /* whoever trains here goes first */
+    (void)setpriority(PRIO_PROCESS, 0, PRIORITY); /* jobs that train here go first */
     enum status st = ckpt_store_new(&r.store);
     if (st == ST_OK) {
         r.io = ckpt_store_io(r.store);

@@ -2,11 +2,12 @@
  * Finding the wrong rank, where ranks computed different bits. Equality of bits needs no threshold:
  * of two ranks that differ one is wrong.
  *
- *     two ranks differ in a lane   a third one computes it, too: who differs from both is wrong.
- *                                  With two ranks both compute it again: if they agree then, who
- *                                  said something else before was wrong; else nobody knows
- *     replicas differ              who is in the minority is wrong; of two nobody knows. In a
- *                                  pipeline those of a stage are replicas of each other
+ *     two ranks differ in a lane   a third rank computes it, too: the one that differs from it is
+ *                                  wrong. With two ranks both compute it again: if they agree then,
+ *                                  the rank that said something else before was wrong; else nobody
+ *                                  knows
+ *     replicas differ              the minority is wrong; of two nobody knows. In a pipeline those
+ *                                  of a stage are replicas of each other
  *
  * All ranks come to the same verdict, since all have the same words. The simulator's workers are
  * judged by these functions, too.

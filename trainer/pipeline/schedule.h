@@ -16,9 +16,9 @@
  * So they are where sends are met. Where they are started, stages are twice as far ahead: stage 0
  * begins with five forwards, stage 1 with three.
  *
- * What bits depend on holds in every table: what adds to gradients (B or W) goes through a worker's
- * micro-batches in ascending order, so a lane's are added in one order, and lanes come in the order
- * that the reduction wants (comm/exact_order.h). The rest is free.
+ * The order on which bits depend is the same in every table. Actions that add to gradients (B or W)
+ * go through a worker's micro-batches in ascending order, so a lane's are added in one order. Lanes
+ * come in the order that the reduction wants (comm/exact_order.h). The rest is free.
  *
  * A micro-batch has one number in the whole job: lane * accumulate + which one of the lane.
  *

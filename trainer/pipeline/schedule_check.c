@@ -243,7 +243,7 @@ static bool check_whole(struct check *c)
     return true;
 }
 
-/* Goes from a row that doesn't end, by who waits for whom, to a row that waits for itself. */
+/* Goes from a row that doesn't end along the rows waited for, to one that waits for itself. */
 static uint32_t find_circle(const struct check *c, const struct pipeline_reach *reach)
 {
     uint32_t row = 0;

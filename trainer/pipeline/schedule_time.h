@@ -4,7 +4,7 @@
  *
  * An action begins when its worker is through with the one before it and, where it needs what
  * another worker computes, that is there: at once, since messages take no time here. Where sends
- * are met, a worker also waits until who takes part in its call is there.
+ * are met, a worker also waits until all that take part in its call are there.
  *
  * Pure functions. Thread: any.
  */

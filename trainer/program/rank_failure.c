@@ -65,7 +65,7 @@ static struct failure failure_of(enum status st, enum phase phase, bool at_store
     return unknown;
 }
 
-/* The communicator that knows who is to blame; else that of all ranks. */
+/* Returns the communicator that knows which rank is to blame; else that of all ranks. */
 static const struct rank_comm *find_failed(const struct rank *r)
 {
     for (int i = 0; i < RANK_COMMS; i++) {

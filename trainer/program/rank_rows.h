@@ -1,6 +1,6 @@
 /*
- * The newest rows of metrics, on every rank: those that rank 0 had not told when its generation
- * ended are told by who is rank 0 next, since no step is computed again that would bring them back.
+ * The newest rows of metrics, on every rank. Rows that rank 0 had not told when its generation
+ * ended are told by the next rank 0, since no step is computed again that would bring them back.
  * They keep the time at which they were made; times of phases are left out.
  *
  * Thread: the step thread.

@@ -119,9 +119,9 @@ struct stage {
 };
 
 /*
- * Cuts and tables. The caller closes *out. Where the schedule is `interleaved` and the model can't
- * be cut into so many parts, or `gpipe` and a worker would have more micro-batches under way than
- * PLAN_STASHES_MAX, it is 1f1b, and `instead` says so.
+ * Makes the cuts and tables. The caller closes *out. `interleaved` becomes 1f1b if the model can't
+ * be cut into so many parts. `gpipe` does if a worker would have more micro-batches under way than
+ * PLAN_STASHES_MAX. `instead` then says so.
  * Errors: ST_CONFIG     the model can't be cut so, with the reason and how often it can; or the
  *                       schedule has too many micro-batches, with the reason
  *         ST_INVALID    the plan makes no sense, with the reason

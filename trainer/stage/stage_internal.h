@@ -2,7 +2,7 @@
  * Inside of a stage, shared by
  *
  *   stage_open.c      cuts and tables
- *   stage_owners.c    buckets, and who updates what
+ *   stage_owners.c    buckets, and which stage or rank updates which elements
  *   stage_held.c      what a rank has and saves of the state
  *   stage_exchange.c  what stages tell each other beside micro-batches
  */

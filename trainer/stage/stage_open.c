@@ -154,8 +154,8 @@ static void take_instead(struct stage *s, enum pipeline_schedule schedule, const
                pipeline_schedule_word(schedule), pipeline_schedule_word(s->options.schedule), why);
 }
 
-/* Makes the table for so many workers: with fewer each has more. No schedule changes a bit, nor,
- * but for interleaved, who has which nodes. */
+/* Makes the table for so many workers: with fewer each has more. No schedule changes a bit. Only
+ * interleaved changes which nodes a stage has. */
 static enum status tabulate(struct stage *s, uint32_t chunks, struct reason *reason)
 {
     enum status st = make_table(s, chunks, reason);

@@ -1,10 +1,10 @@
 /*
  * Memory that some ranks have, the same on each, streamed to the ranks that lack it.
  *
- * Its buffers are cut into chunks, numbered on; chunk i comes from source i mod n, so that n
+ * Its buffers are cut into chunks, numbered on. Chunk i comes from source i mod n, so that n
  * sources send at once, one chunk each to every rank that receives, in a *round*. A round's chunks
- * are hashed by their sources while they are sent, and by those who receive them while the next
- * round comes; the two must agree. What differs is asked for once more when all have come, of the
+ * are hashed by their sources while they are sent, and by their receivers while the next round
+ * comes; the two must agree. A chunk that differs is asked for once more when all have come, of the
  * source after the one that it came from.
  *
  *     round     0                1                2

@@ -19,7 +19,7 @@
  *     whether one has no copy) is known to all first.
  *  2. `last` and the wards' files other than `turn` hold the newest round that counts; they change
  *     only when a later one does.
- *  3. `comm` and `done` are under the mutex, for who closes; `leaves` is set once, by who closes.
+ *  3. `comm` and `done` are under the mutex, for the closing thread, which sets `leaves` once.
  *     All else belongs to the thread.
  */
 #include "trainer/state/copy_exchange.h"

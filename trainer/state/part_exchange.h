@@ -6,8 +6,8 @@
  *     round 0       ----->      ----->      ----->           a stretch of each part goes to all
  *     round 1            ----->      ----->      ----->
  *
- * A stretch is hashed by who sends it while it is under way, and by who receives it while the next
- * one comes; the two must agree.
+ * The sender of a stretch hashes it while it is under way, and its receivers while the next one
+ * comes; the two must agree.
  *
  * Before the first round all ranks wait for each other, as long as it takes: one may still be
  * reading its part from a slow store.

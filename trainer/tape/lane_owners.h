@@ -1,6 +1,6 @@
 /*
- * The lane vector's buckets, and who owns what of them, where each rank keeps a share of the
- * optimizer's state: it updates the parameters that it owns, and needs their gradients alone.
+ * The lane vector's buckets and their owners, where each rank keeps a share of the optimizer's
+ * state: it updates the parameters that it owns, and needs their gradients alone.
  *
  * Owners have whole units, counted from the first parameter: the chunks of a checkpoint, so that a
  * rank can write what it owns. A tied parameter's owner must have what each reader gives

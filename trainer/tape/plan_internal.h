@@ -1,7 +1,7 @@
 /*
  * Inside of a plan, shared by
  *
- *   plan_prepare.c  kernels, who completes which gradients, allocation
+ *   plan_prepare.c  kernels, which node completes which gradients, allocation
  *   plan_memory.c   regions, and their places in the arena
  *   plan_nodes.c    runs the nodes of a section
  *   plan_graph.c    records sections and plays them again

@@ -2,8 +2,8 @@
  * Places of everything of a plan: one arena, whose bytes are used again and again.
  *
  * First the regions, with the times of their lives. Forward, node by node: its output, what it
- * saves for backward, its scratch [forward_regions]. Then backward, from the last node on: the
- * gradients of its output are brought to the form that it takes [take_douts], and those of its
+ * saves for backward, its scratch [forward_regions]. Then backward, from the last node on. The
+ * gradients of a node's output are brought to the form that it takes [take_douts]. Those of its
  * inputs get a place [place_dins], where the nodes that made the inputs will find them.
  *
  * Where backward is split, what a node with parameters reads is kept until its second half
@@ -12,8 +12,8 @@
  * Then the places [place_regions]: the largest region first, each at the lowest offset that is free
  * for its whole life.
  *
- * Of a stage that is done for its own nodes. Before, all later ones go backward in the same way, to
- * see which gradients they will leave [find_arriving], and are forgotten again.
+ * For a stage this is done for its own nodes. Before, all later nodes go backward in the same way,
+ * to see which gradients they will leave [find_arriving], and are forgotten again.
  */
 #include <stdlib.h>
 #include <string.h>

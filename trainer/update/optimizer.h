@@ -7,7 +7,7 @@
  *
  * Without owners every rank has all of it and updates with nobody's help. With owners (owners.h) a
  * rank has the moments of its own elements only: addresses for all, memory for those. It updates
- * its elements of the parameters, and gets the others from who owns them.
+ * its elements of the parameters, and gets the others from their owners.
  *
  * After the state was restored from outside plan_refresh is due; after an update as well, or
  * plan_refresh_rest where it wrote kernels' copies.

@@ -51,10 +51,11 @@ size_t memory_need_total(const struct memory_need *need);
 void memory_need_print(const struct memory_need *need, char *text, size_t capacity);
 
 /*
- * `micro_batch: auto`: the largest divisor of lane_size with which a worker that carries all lanes
- * fits a device of device_bytes, of which a tenth and half a GiB are left to libraries. So it
- * depends on the job and the device alone, not on who shares the lanes; nor on stages, which are
- * cut when it is known: options->stage is not read.
+ * Finds the micro-batch of `micro_batch: auto`: the largest divisor of lane_size with which a
+ * worker that carries all lanes fits a device of device_bytes. A tenth and half a GiB of these are
+ * left to libraries. So the result depends on the job and the device alone, not on how lanes are
+ * shared. It doesn't depend on stages either, which are cut when it is known: options->stage is not
+ * read.
  * Errors: ST_NO_MEMORY  not even 1 fits; *out_need is what that would take
  */
 MUST_CHECK enum status memory_need_fit(const struct memory_need_options *options,

@@ -189,7 +189,7 @@ static enum status add_moment(const struct ownership *o, const struct ckpt_state
     return st;
 }
 
-/* Moments are saved by who owns them, all else in even shares. */
+/* Moments are saved by their owners, all else in even shares. */
 static enum status share_state(struct ownership *o, struct optimizer *optimizer)
 {
     struct ckpt_state state = { .share = NULL };

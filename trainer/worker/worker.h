@@ -93,7 +93,7 @@ struct worker_options {
     bool *of_node;       /* set where the device or the data failed: another node may do; or NULL */
 };
 
-/* The ranks that have the same nodes as this one, among whom gradients are summed. */
+/* The ranks that have the same nodes as this one, among which gradients are summed. */
 struct worker_group {
     uint32_t first; /* lowest rank of the group; the others follow */
     uint32_t rank, size;

@@ -259,7 +259,7 @@ static enum status start_evaluation(struct worker *w, const struct prefetch_opti
     const struct worker_group last = worker_last_group(w);
     const uint32_t *lane = worker_last_order(w);
     for (uint32_t r = 0; r < w->options.size; r++) {
-        uint64_t count = 0; /* only who has the loss */
+        uint64_t count = 0; /* only the ranks that have the loss */
         const bool has = r >= last.first;
         for (uint32_t i = 0; has && i < last.shares[r - last.first]; i++, lane++)
             count += w->eval_count / lanes + (*lane < w->eval_count % lanes ? 1 : 0);
