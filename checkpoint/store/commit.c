@@ -136,7 +136,7 @@ static enum status empty_folder(const struct io *io, const char *dir, struct res
 }
 
 /*
- * Calls fsync for every folder that dir lies in, whichever process made it, since that may have died
+ * Calls fsync for every folder that dir lies in, whichever process made it: that one may have died
  * before its fsync. Folders that hold the store may not be ours to open; then they were not ours to
  * make either.
  */
