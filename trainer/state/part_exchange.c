@@ -11,8 +11,7 @@
 #define STRETCH_MIN ((size_t)64 * 1024)
 #define STRETCH_MAX ((size_t)16 * 1024 * 1024)
 #define SEND_MS     INT64_C(60000)
-#define READ_MS                                                                                    \
-    INT64_C(86400000) /* until all have their parts; a rank that dies is noticed at once */
+#define READ_MS     INT64_C(86400000) /* until all have their parts; a death is noticed at once */
 
 /* Position of the rounds in a rank's part. */
 struct part_place {
