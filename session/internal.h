@@ -45,7 +45,7 @@ struct session_copies {
     int64_t stall_ns;         /* the step thread spent on it, so far */
     struct session_pace pace; /* cost of snapshots */
 
-    /* What lies in the folder beside these files. */
+    /* Other contents of the folder, and what is known of them. */
     struct session_copy restored; /* what this generation began with; generation 0: nothing here */
     uint64_t first_step;          /* of the first copy; 0: none yet */
     bool cleaned;                 /* files of older generations are gone */
