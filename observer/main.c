@@ -118,7 +118,8 @@ static int take_options(struct observer *o, int argc, char **argv)
 
 /* ---- where it listens ---- */
 
-/* Where it listened last time: browsers and bookmarks find it again. 0: not known. */
+/* Returns the port where the observer listened last time, so that browsers and bookmarks find it
+ * again. 0: not known. */
 static uint16_t last_port(const char *path)
 {
     auto_free char *text = NULL;
@@ -221,7 +222,7 @@ static enum status choose_tls(struct observer *o, bool local)
     return ST_OK;
 }
 
-/* What --listen says; else this machine only. */
+/* Takes the address that --listen gives; without it, only this machine can connect. */
 static enum status take_address(struct observer *o, uint16_t *out_port)
 {
     bool local = true;
@@ -345,7 +346,7 @@ static void renew_if_due(struct observer *o)
         renew_certificate(o);
 }
 
-/* Who removes the key ends all sessions and tokens. */
+/* Looks whether the key was replaced or removed, which ends all sessions and tokens. */
 static void look_at_key(struct observer *o)
 {
     bool changed = false;

@@ -1,8 +1,8 @@
 /*
- * Memory for a message of many small parts, which all go at once: taken from blocks, one behind the
- * other. Given back is nothing but all of it.
+ * Memory for a message of many small parts, which are all freed at once. The parts are taken from
+ * blocks, one behind the other; a single part is never given back.
  *
- * Not locked: whoever has it sees to that.
+ * Not locked: the caller sees to that.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct arena {
     size_t used;  /* of it */
 };
 
-/* It must stay where it is. */
+/* Initialises an arena. The struct must not be moved afterwards: its allocator points to it. */
 void arena_init(struct arena *arena);
 /* All that was taken is given back; the blocks stay. */
 void arena_reset(struct arena *arena);

@@ -169,7 +169,7 @@ static enum status keep(struct asked *asked, enum status st, const struct rpc_re
 
 static enum status refresh(struct cache *cache, struct entry *entry, struct rpc_result *result)
 {
-    /* Of a job that is known to have ended there may be last ones since. */
+    /* Rows may have come between the last reading and the end of a job that is over. */
     const bool last = entry->over && entry->rows.ms <= entry->itself.ms;
     if (is_fresh(&entry->rows) && !last)
         return told_before(&entry->rows, result);

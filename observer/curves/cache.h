@@ -30,17 +30,17 @@ MUST_CHECK enum status cache_curves(struct cache *cache, const char *job, size_t
 MUST_CHECK enum status cache_job(struct cache *cache, const char *job, struct buf *out, bool *over,
                                  struct rpc_result *result);
 
-/* Where somebody is who follows a job. */
+/* How far somebody who follows a job has got with its rows. */
 struct cache_place {
-    uint64_t next_step;  /* he has rows of earlier ones */
-    uint32_t generation; /* of the last of them; has he none: of the job */
-    uint32_t rewinds;    /* of the history, as he knows it */
-    bool begun;          /* these two are known */
-    bool more;           /* he lacks others still */
+    uint64_t next_step;  /* the follower has rows of earlier steps */
+    uint32_t generation; /* of the follower's last row; without one, of the job */
+    uint32_t rewinds;    /* of the history, as the follower knows it */
+    bool begun;          /* generation and rewinds are known */
+    bool more;           /* the follower lacks further rows */
 };
 
-/* The rows that he lacks, CACHE_NEW_ROWS at most, as they are; nothing is appended if there are
- * none. Errors: as cache_curves */
+/* Appends the rows that the follower lacks, CACHE_NEW_ROWS at most, unreduced; appends nothing if
+ * there are none. Errors: as cache_curves */
 #define CACHE_NEW_ROWS 1000
 MUST_CHECK enum status cache_new_rows(struct cache *cache, const char *job,
                                       struct cache_place *place, struct buf *out,

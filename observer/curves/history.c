@@ -92,7 +92,7 @@ static void ask_from(struct history *history, uint64_t step)
     history->rewinds++;
 }
 
-/* Its first row takes the place of another generation's, or comes after one. */
+/* True if the page's first row replaces, or follows, a row of an earlier generation. */
 static bool was_made_anew(const struct history *history, const Cairn__V1__ReadMetricsReply *page)
 {
     if (history->count == 0)
@@ -141,8 +141,9 @@ static void settle(struct history *history, uint64_t base_step)
         history->next_step = history->rows[at].step;
 }
 
-/* Its rows are newer than what it says of the job: another generation began while it was made (rows
- * are read beside the coordinator). The next answer knows of it; twice is no chance. */
+/* True if rows of the page are newer than what it says of the job: another generation began while
+ * the page was made, as rows are read beside the coordinator. The next answer knows of that
+ * generation; an answer that follows an outdated one is accepted. */
 static bool is_outdated(struct history *history, const Cairn__V1__ReadMetricsReply *page)
 {
     bool newer = false;

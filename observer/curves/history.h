@@ -36,7 +36,7 @@ enum history_phase {
 /* "forward". */
 const char *history_phase_name(enum history_phase phase);
 
-/* What isn't known is NaN. */
+/* One row of a job. Values that aren't known are NaN. */
 struct history_row {
     uint64_t step;
     double unix_s, epoch;

@@ -69,7 +69,8 @@ static bool is_done(const struct curves *curves, const char *id)
     return false;
 }
 
-/* It isn't looked at again. No memory: it is, which finds nothing new. */
+/* Notes that the files of a job that has ended are complete, so that it isn't looked at again.
+ * Without memory it is looked at again, and nothing new is found. */
 static void add_done(struct curves *curves, const char *id)
 {
     if (curves->done_count == curves->done_capacity) {
@@ -83,7 +84,7 @@ static void add_done(struct curves *curves, const char *id)
     (void)snprintf(curves->done[curves->done_count++], ID_BYTES, "%s", id);
 }
 
-/* It was stopped, and resumed. */
+/* Forgets that a job was complete: it was stopped, and resumed since. */
 static void drop_done(struct curves *curves, const char *id)
 {
     for (size_t i = 0; i < curves->done_count; i++) {

@@ -20,7 +20,8 @@ struct curves;
 /* All borrowed. */
 MUST_CHECK enum status curves_new(struct coordinator *coordinator, const struct paths *paths,
                                   const struct log *log, struct curves **out);
-/* What is due, of the jobs in the snapshot; `all`: whatever there is. What fails is told in the log
- * and tried again. True: there is more to write already. */
+/* Writes the rows that are due, of the jobs in the snapshot; `all`: without waiting
+ * CURVES_EVERY_MS. Failures are logged and tried again. Returns true if there is more to write
+ * already. */
 bool curves_look(struct curves *curves, const struct snapshot *snapshot, bool all);
 void curves_free(struct curves *curves);

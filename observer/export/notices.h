@@ -22,5 +22,5 @@ MUST_CHECK enum status notices_new(struct coordinator *coordinator, const struct
 void notices_look(struct notices *notices, const struct snapshot *snapshot);
 /* Messages that are not delivered yet. */
 size_t notices_waiting(struct notices *notices);
-/* What isn't delivered is kept for the next run. NULL is let through. */
+/* Frees it; messages that aren't delivered are kept for the next run. NULL is let through. */
 void notices_free(struct notices *notices);

@@ -1,4 +1,4 @@
-/* What is done to jobs and nodes: the coordinator decides, and notes it. */
+/* Handlers that change jobs and nodes: the coordinator decides, and logs who asked. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -9,7 +9,8 @@
 
 #define KEY_BYTES 33
 
-/* Made twice the same call counts once; each request is another. */
+/* Makes the key of a request: a call that is made twice with one key counts once; each request has
+ * its own key. */
 static void make_key(char out[KEY_BYTES])
 {
     uint8_t bytes[16];
@@ -31,8 +32,8 @@ static enum MHD_Result steer(struct http_request *request, const char *method)
     return reply_call(request, method, &message.base);
 }
 
-/* This browser's session: its cookie goes. Who has a copy of it keeps that until it ends, or until
- * `cairn open --revoke`. */
+/* Ends this browser's session by removing its cookie. Somebody who has a copy of the cookie keeps
+ * the session until it ends, or until `cairn open --revoke`. */
 enum MHD_Result act_sign_out(struct http_request *request)
 {
     char cookie[HTTP_COOKIE];

@@ -28,8 +28,8 @@
 #define HTTP_HEAD_BYTES      16384
 #define HTTP_BODY_BYTES      4096
 
-/* Of a session, by the server's port: browsers send cookies to every port of a host, so two homes
- * on one machine would sign each other's browsers out. */
+/* The cookie of a session has the server's port in its name: browsers send cookies to every port of
+ * a host, so two homes on one machine would sign each other's browsers out. */
 #define HTTP_COOKIE_FORMAT "cairn_session_%u="
 
 struct http;

@@ -26,9 +26,9 @@ struct http {
     atomic_uint streams;
 };
 
-/* Who asks. */
+/* The caller of a request, and what he may do. */
 struct http_who {
-    struct identity_behalf is;      /* its role: IDENTITY_NOBODY, or any that a certificate has */
+    struct identity_behalf is;      /* role: IDENTITY_NOBODY, or any that a certificate has */
     char cluster[IDENTITY_CLUSTER]; /* of a certificate; else "" */
     int64_t until_s;                /* of what shows it, Unix time */
     uint32_t keys;                  /* of a session or token: sessions_keys() before; else 0 */
@@ -58,16 +58,17 @@ enum MHD_Result reply_message(const struct http_request *request, const Protobuf
 /* {"error": "…"} */
 enum MHD_Result reply_error(const struct http_request *request, unsigned code, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
-/* What the coordinator refused, or that it doesn't answer. */
+/* Answers with the coordinator's refusal, or with the error that it can't be reached. */
 enum MHD_Result reply_result(const struct http_request *request, const struct rpc_result *result);
-/* One call of the coordinator for who asks, an operator or a viewer, and its answer as JSON. */
+/* Makes one call of the coordinator on behalf of the caller, an operator or a viewer, and answers
+ * with its reply as JSON. */
 enum MHD_Result reply_call(const struct http_request *request, const char *method,
                            const ProtobufCMessage *message);
-/* The same, waiting timeout_ms instead of COORDINATOR_CALL_MS. */
+/* Like reply_call, waiting timeout_ms instead of COORDINATOR_CALL_MS. */
 enum MHD_Result reply_call_for(const struct http_request *request, const char *method,
                                const ProtobufCMessage *message, int32_t timeout_ms);
-/* What every answer of ours says to browsers. keeps: they may have it again where it is the same;
- * there is nothing of anybody in it. */
+/* Adds the headers that every answer of ours has for browsers. keeps: browsers may store the answer
+ * and use it again while it is unchanged; nothing in it is about a person or a job. */
 void reply_headers(struct MHD_Response *response, bool keeps);
 /* The value of a header; NULL: it isn't there. */
 const char *request_header(const struct http_request *request, const char *name);
@@ -79,7 +80,8 @@ void reply_cookie(const struct http_request *request, const char *token, int sec
 
 /* A parameter of the query; NULL: it isn't there. */
 const char *request_parameter(const struct http_request *request, const char *name);
-/* As a number from 0 to max; `otherwise` where it isn't there or is none. */
+/* Returns a parameter of the query as a number, `max` at most; `otherwise` where the parameter is
+ * missing or no number. */
 uint64_t request_number(const struct http_request *request, const char *name, uint64_t otherwise,
                         uint64_t max);
 
@@ -118,10 +120,11 @@ enum MHD_Result live_logs(struct http_request *request);
 
 /* ---- who.c ---- */
 
-/* Finds out; fills request->who. */
+/* Finds out who asks, and fills request->who. */
 void who_asks(struct http_request *request);
 
 /* ---- route.c ---- */
 
-/* Finds who answers, and whether this one may ask: or answers itself, with why not. */
+/* Finds the handler of a request and calls it if the caller may; else answers with the reason why
+ * not. */
 enum MHD_Result route_request(struct http_request *request, const char *method, const char *path);

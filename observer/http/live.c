@@ -156,7 +156,7 @@ static enum MHD_Result start_live(struct http_request *request, void (*look)(str
 
 /* ---- all jobs and nodes ---- */
 
-/* Where it is another than the one that was sent. */
+/* Sends an event with the text, unless it is the one that was sent last. */
 static void put_if_new(struct live *live, const char *name, const struct buf *text, uint64_t *hash)
 {
     const uint64_t now = text != NULL ? XXH3_64bits(text->data, text->size) : *hash;

@@ -1,4 +1,4 @@
-/* What may be looked at: the page, and JSON of what the coordinator says. */
+/* Handlers that only read: the page, and JSON of what the coordinator says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

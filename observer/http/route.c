@@ -99,7 +99,7 @@ static bool is_named(const char *text, const char *host, size_t size, uint16_t p
     return bare && strcasecmp(text, own) == 0;
 }
 
-/* One of these names, separated by commas. */
+/* True if the text names one of these hosts, which are separated by commas. */
 static bool is_one_of(const char *text, const char *hosts, uint16_t port, bool bare)
 {
     for (size_t size = 0; hosts[0] != '\0'; hosts += size + (hosts[size] == ',')) {
@@ -132,7 +132,7 @@ static bool is_own_page(const struct http *http, const char *origin)
            is_own(http, origin + size, true);
 }
 
-/* Whom a request is for, and whose page sent it. */
+/* What the headers of a request say: the host that it is for, and the site whose page sent it. */
 struct origin {
     const struct http *http;
     size_t hosts;
@@ -161,7 +161,7 @@ static struct origin origin_of(const struct http_request *request)
     return out;
 }
 
-/* What is left to say to who may not. */
+/* Refuses a caller who lacks the right, with the advice that fits him. */
 static enum MHD_Result refuse_role(const struct http_request *request, const char *why)
 {
     const bool tls = request->http->tls != NULL;

@@ -99,7 +99,7 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
         *slot = tls_greet(http->tls, (gnutls_session_t)session->tls_session, fd->connect_fd);
 }
 
-/* What is so of TLS alone; the library reads the files' texts before it starts. */
+/* Fills the options that only TLS needs; the library reads the files' texts before it starts. */
 static void fill_tls_options(struct http *http, const struct identity_texts *texts,
                              struct MHD_OptionItem options[TLS_OPTIONS])
 {

@@ -121,8 +121,8 @@ static enum status make_folder(const struct paths *paths, const char *name, char
     return chmod(out, 0700) == 0 ? ST_OK : status_from_errno(errno);
 }
 
-/* What is there and good stays: who reads it meanwhile gets it whole, and a full disk is no
- * trouble. */
+/* Writes a private file. A file that has the text already is left alone, so that readers get it
+ * whole meanwhile, and a full disk is no trouble. */
 static enum status write_private(const char *path, const char *text)
 {
     char there[SESSION_HEADER + 1] = "";

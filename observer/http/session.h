@@ -36,14 +36,14 @@
 #define SESSION_S      43200 /* of a browser: 12 hours */
 #define SESSION_LINK_S 60
 
-/* What a file is known by, without a look into it. */
+/* Identifies the state of a file without reading it. */
 struct session_file {
     uint64_t inode, size;
     struct timespec changed;
 };
 
 struct sessions {
-    pthread_mutex_t mutex; /* of what another key changes */
+    pthread_mutex_t mutex; /* protects what another key changes */
     char key[IDENTITY_TOKEN];
     uint32_t keys;              /* how many there were: another number, another key */
     struct session_file of_key; /* all 0: it couldn't be made */
@@ -62,19 +62,21 @@ MUST_CHECK enum status sessions_look(struct sessions *sessions, const struct pat
 /* The number of keys that there were so far. */
 uint32_t sessions_keys(struct sessions *sessions);
 
-/* A token of that role until then. */
+/* Makes a token of that role, which is valid until then. */
 void session_make(struct sessions *sessions, enum identity_role role, int64_t until_unix_s,
                   char out[IDENTITY_TOKEN]);
 
-/* Whose token that is at this time: IDENTITY_OPERATOR, _VIEWER or _NOBODY, as that of NULL is. */
+/* Returns whose token that is at this time: IDENTITY_OPERATOR, _VIEWER or _NOBODY. A NULL token is
+ * nobody's. */
 enum identity_role session_role(struct sessions *sessions, const char *token, int64_t now_unix_s);
 
-/* Of one that is somebody's: which one, as people are shown it, and when it ends. The digits are
- * six of its random ones, and help nobody to guess the rest. */
+/* session_who names a valid token as people are shown it: by six of its random digits, which help
+ * nobody to guess the rest. session_until_s: when a valid token ends, in Unix seconds. */
 #define SESSION_WHO 16 /* bytes of "session:3f2a9c" or "token:3f2a9c", with the NUL */
 void session_who(const char *token, char out[SESSION_WHO]);
 int64_t session_until_s(const char *token);
 
-/* Uses a link up; IDENTITY_NOBODY: it isn't one, was used, or is too old. */
+/* Uses a link up and returns the role that it gives. IDENTITY_NOBODY: there is no such link, or it
+ * was used, or is too old. */
 enum identity_role session_link(const struct sessions *sessions, const char *code,
                                 int64_t now_unix_s);

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "identity/check.h"
 
-/* What one reading of the files came to. */
+/* The result of one reading of the files; shared by the connections that began with it. */
 struct shown {
     gnutls_certificate_credentials_t credentials;
     char *ca;

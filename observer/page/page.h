@@ -11,10 +11,10 @@
 /* The file's bytes; they aren't closed by a NUL. */
 const char *page_html(size_t *out_size);
 
-/* The same as gzip. */
+/* The bytes of the file, compressed with gzip. */
 const char *page_gzip(size_t *out_size);
 
-/* 16 digits that are others for other bytes. */
+/* 16 digits that differ for different bytes. */
 const char *page_tag(void);
 
 /* The value of Content-Security-Policy under which it works: its own scripts run, and no others. */

@@ -1,6 +1,6 @@
 /*
- * The metrics there are: a family has a name, a type, what people read of it, and one or several
- * lines for each of whom it is of.
+ * The metrics there are: a family has a name, a type, a help text, and one or several lines for
+ * each of its subjects.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "observer/prometheus/text.h"
 #include "observer/prometheus/view.h"
 
-/* Whom a family is of. */
+/* The kinds of subjects that a family can describe. */
 enum prometheus_of {
     PROMETHEUS_OF_OBSERVER, /* and the coordinator */
     PROMETHEUS_OF_JOB,
@@ -20,7 +20,7 @@ enum prometheus_of {
     PROMETHEUS_OF_COUNT
 };
 
-/* What has no series, and why. */
+/* Counts what has no series, by reason. */
 struct prometheus_left_out {
     uint64_t jobs_ended;   /* too long ago, or more than PROMETHEUS_ENDED_MAX later */
     uint64_t jobs_twice;   /* another one has the same id */
@@ -32,7 +32,7 @@ struct prometheus_left_out {
     uint64_t gpus_size;
 };
 
-/* One of whom a family can be. What it has nothing to do with is NULL. All is borrowed. */
+/* One subject of a family. Members that don't concern it are NULL. All is borrowed. */
 struct prometheus_subject {
     const struct prometheus_view *view;
     const struct prometheus_left_out *left_out; /* OBSERVER */
@@ -61,9 +61,9 @@ struct prometheus_field {
 struct prometheus_family {
     const char *name;
     const char *type;   /* gauge, counter */
-    const char *labels; /* beside those of whom it is of, for docs; "": none */
+    const char *labels; /* beside those of the subject, for docs; "": none */
     const char *help;   /* without a newline or a backslash */
-    /* What is in the message itself: one line. */
+    /* For one line: the value is a member of the message. */
     struct prometheus_field field;
     double (*value)(const struct prometheus_subject *of);
     void (*put)(const struct prometheus_subject *of, struct prometheus_lines *lines);

@@ -14,7 +14,7 @@ typedef const struct prometheus_subject *subject;
 #define U64(member)  .field = { PROMETHEUS_U64, offsetof(Cairn__V1__Job, member) }
 #define REAL(member) .field = { PROMETHEUS_REAL, offsetof(Cairn__V1__Job, member) }
 
-/* What 0 stands for is that it isn't known. */
+/* Returns NaN for 0, which means that the value isn't known. */
 static double unless_zero(double value)
 {
     return value > 0 ? value : (double)NAN;

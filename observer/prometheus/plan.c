@@ -43,7 +43,7 @@ static void list_add(struct prometheus_list *list, const void *thing)
     list->list[list->count++] = (struct prometheus_listed){ .thing = thing };
 }
 
-/* Those that ended a short while ago, after those that are not over. */
+/* Appends the jobs that ended within PROMETHEUS_ENDED_S, to come after those that are not over. */
 static enum status list_ended(const struct prometheus_view *view, struct prometheus_plan *plan)
 {
     auto_free struct ended *ended = calloc(view->job_count + 1, sizeof(*ended));
@@ -155,8 +155,8 @@ static bool same_key(const struct prometheus_listed *a, const struct prometheus_
     return a->key_bytes == b->key_bytes && memcmp(a->labels, b->labels, a->key_bytes) == 0;
 }
 
-/* Of those of one key the first stays; in *dropped, how many went; in *first, of the first `*first`
- * how many stayed (NULL: nobody asks). */
+/* Keeps the first entry of each key. *dropped: how many entries were removed. *first counts entries
+ * at the head of the list, before and after; NULL: nobody asks. */
 static enum status drop_twice(struct prometheus_list *list, uint64_t *dropped, size_t *first)
 {
     auto_free struct prometheus_listed **sorted = calloc(list->count + 1, sizeof(void *));
@@ -214,7 +214,7 @@ static bool take(struct room *room, enum prometheus_of of, bool parts,
     return *st == ST_OK;
 }
 
-/* Of jobs [from, to) how many fit, from the first one on. */
+/* Returns how many of the jobs [from, to) fit, from the first one on. */
 static size_t fit_jobs(const struct prometheus_plan *plan, size_t from, size_t to,
                        struct room *room, enum status *st)
 {

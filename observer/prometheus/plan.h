@@ -1,8 +1,9 @@
 /*
- * Who has series, so that the text stays within its bound: decided before the first line, as the
- * lines of one family stand together and those of one job don't.
+ * Which subjects have series, so that the text stays within its bound. This is decided before the
+ * first line, as the lines of one family stand together and those of one job don't.
  *
- * What one takes is measured by writing its lines to a buffer that is thrown away: it is exact.
+ * The bytes of one subject are measured by writing its lines to a buffer that is thrown away: the
+ * count is exact.
  */
 #pragma once
 
@@ -32,7 +33,7 @@ struct prometheus_plan {
 };
 
 /*
- * Those whose lines have `bytes` together at most, heads of families apart.
+ * Chooses the subjects whose lines have `bytes` together at most, heads of families apart.
  *
  * Memory: release the plan, also after an error.
  * Errors: ST_NO_MEMORY
@@ -41,6 +42,6 @@ MUST_CHECK enum status prometheus_plan_make(const struct prometheus_view *view, 
                                             struct prometheus_plan *plan);
 void prometheus_plan_release(struct prometheus_plan *plan);
 
-/* One of the plan, as families want it. */
+/* The subject of a job, or a node, of the plan, as families want it. */
 struct prometheus_subject prometheus_job_subject(const struct prometheus_listed *job);
 struct prometheus_subject prometheus_node_subject(const struct prometheus_listed *node);

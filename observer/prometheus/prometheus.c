@@ -3,7 +3,8 @@
 #include "observer/prometheus/plan.h"
 #include "observer/prometheus/put.h"
 
-/* Of all heads, and of what the observer says of itself: a test holds it against the tables. */
+/* Bytes for the heads of all families, and for what the observer says of itself. A test compares it
+ * with the tables. */
 #define ALWAYS_BYTES ((size_t)64 * 1024)
 
 static enum status put_of_jobs(const struct prometheus_family *family, enum prometheus_of of,
@@ -43,7 +44,7 @@ static void cut(struct buf *out, size_t size)
         out->data[size] = '\0';
 }
 
-/* One family: its head, and all its lines. Nothing if it has none. */
+/* Writes one family: its head, and all its lines. Writes nothing if it has no lines. */
 static enum status put_whole(const struct prometheus_family *family, enum prometheus_of of,
                              const struct prometheus_view *view, const struct prometheus_plan *plan,
                              struct buf *out)

@@ -1,4 +1,4 @@
-/* What the state of a job means here. */
+/* The states of jobs, as metrics have them. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,9 +6,9 @@
 
 #include "cairn/v1/control.pb-c.h"
 
-/* All there are, as labels have them: "queued", "running", ... */
+/* All states, as labels have them: "queued", "running", ... */
 const char *const *prometheus_job_states(size_t *out_count);
-/* One of them, or NULL: it is of a later version. */
+/* Returns the label of a state; NULL: the state is of a later version. */
 const char *prometheus_job_state(Cairn__V1__JobState state);
-/* It has workers, and they have series. */
+/* True if a job in this state has workers, which have series then. */
 bool prometheus_job_holds_workers(Cairn__V1__JobState state);

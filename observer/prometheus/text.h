@@ -16,7 +16,7 @@
 
 /* A value's bytes, quotes apart, and the NUL. */
 #define PROMETHEUS_VALUE_BYTES (PROMETHEUS_LABEL_BYTES + 1)
-/* Of all labels of a job and one of its workers, or a node and one of its GPUs. */
+/* Bytes of all labels of a job and one of its workers, or of a node and one of its GPUs. */
 #define PROMETHEUS_LABELS_BYTES (2 * PROMETHEUS_VALUE_BYTES + 64)
 
 struct prometheus_lines {
@@ -26,19 +26,21 @@ struct prometheus_lines {
     enum status st; /* the first failure; nothing is written after it: the last line may be cut */
 };
 
-/* The text as the value of a label: what isn't UTF-8 replaced, quotes, backslashes and newlines
- * escaped, cut between two characters where it is too long. NULL is "". */
+/* Writes the text as the value of a label. Bytes that aren't UTF-8 are replaced; quotes,
+ * backslashes and newlines are escaped; a text that is too long is cut between two characters. NULL
+ * is "". */
 void prometheus_label_value(const char *text, char out[PROMETHEUS_VALUE_BYTES]);
 
-/* One line. None if the value is NaN. */
+/* Writes one line; none if the value is NaN. */
 void prometheus_put(struct prometheus_lines *lines, double value);
-/* … with one label more, whose value is a word that needs no escape. */
+/* Like prometheus_put, with one more label, whose value is a word that needs no escape. */
 void prometheus_put_word(struct prometheus_lines *lines, const char *label, const char *word,
                          double value);
-/* … with any labels more. `labels` as in the struct; "": none. */
+/* Like prometheus_put, with more labels. `labels` as in the struct; "": none. */
 void prometheus_put_labels(struct prometheus_lines *lines, const char *labels, double value);
 
-/* A line for each word: 1 for the one that is `now`, 0 for the others; "other" where it is none. */
+/* Writes a line for each word: 1 for the one that is `now`, 0 for the others. If `now` is none of
+ * the words, "other" is 1. */
 void prometheus_put_states(struct prometheus_lines *lines, const char *label,
                            const char *const *words, size_t count, const char *now);
 

@@ -1,4 +1,4 @@
-/* What the text is made of, and its bounds. (prometheus.h is the face of this folder.) */
+/* The input of the text, and its bounds. (prometheus.h is the face of this folder.) */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +13,8 @@
 #define PROMETHEUS_LABEL_BYTES 256 /* of one label's value, as written */
 
 struct prometheus_view {
-    /* As of ListJobs or GetJob; NULL ones are skipped. Where room is short the first are shown. */
+    /* Jobs as ListJobs or GetJob gives them; NULL ones are skipped. If the text would be too long,
+     * the first ones are shown. */
     const Cairn__V1__Job *const *jobs;
     size_t job_count;
     uint32_t jobs_left_out;                    /* jobs there are which aren't among them */

@@ -12,7 +12,7 @@
 
 #define JSON_BYTES_MAX ((size_t)64 << 20)
 
-/* What a snapshot shows, shared by those that are made of the same answers. */
+/* The answers that a snapshot shows; snapshots that are made of the same answers share them. */
 struct held {
     atomic_uint refs;
     Cairn__V1__ListJobsReply **pages;

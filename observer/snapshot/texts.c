@@ -9,7 +9,7 @@
 
 #define TEXT_BYTES_MAX ((size_t)8 << 20) /* of one job with all its workers */
 
-/* Of a job; in as many lists as hold it. */
+/* The text of one job, shared by all lists that hold it. */
 struct text {
     atomic_uint refs;
     struct buf message, json;
@@ -102,7 +102,7 @@ static struct text *make_text(const Cairn__V1__Job *job, struct buf *message)
     return text;
 }
 
-/* That of before, where it is of the same job as it is now, or another one. */
+/* Returns the earlier text if the job is unchanged since, else a new one. */
 static struct text *text_of(const Cairn__V1__Job *job, struct text *before)
 {
     auto_buf struct buf message;

@@ -169,7 +169,8 @@ static enum status take_newest(struct tensorboard *tb, struct name name)
     return ST_OK;
 }
 
-/* Of a file without a START (we died early) those before tell. */
+/* Reads what was written before from the newest file. If that has no START, as we died early, older
+ * files are read until one has. */
 static enum status take_files(struct tensorboard *tb)
 {
     struct search search = { .below = { .time = TIME_MAX, .number = FILES_MAX + 1 } };
@@ -271,7 +272,8 @@ enum status tensorboard_flush(struct tensorboard *tb)
 
 /* ---- rows ---- */
 
-/* Of many steps not all have a row. */
+/* True if a step is written: of a long job only every second, fourth, … step is, and every
+ * evaluation. */
 static bool wanted(const Cairn__V1__MetricRow *row)
 {
     uint64_t every = 1;

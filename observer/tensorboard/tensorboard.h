@@ -47,11 +47,11 @@ struct tensorboard;
 MUST_CHECK enum status tensorboard_open(const char *folder, const struct log *log,
                                         struct tensorboard **out);
 
-/* The first step that is wanted: one beyond the last row's; 1: there is none. */
+/* The first step whose row is wanted: the one after the last row's; 1: there is none. */
 uint64_t tensorboard_next_step(const struct tensorboard *tb);
 /*
- * Of the last row; 0: there is none. Where the job is in a later one by now it may have gone back
- * meanwhile: then rows are wanted from where that generation begins.
+ * The generation of the last row; 0: there is none. If the job is in a later one by now, it may
+ * have gone back meanwhile: then rows are wanted from where that generation begins.
  */
 uint32_t tensorboard_generation(const struct tensorboard *tb);
 

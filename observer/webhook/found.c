@@ -1,4 +1,4 @@
-/* What is new in a job. */
+/* Finds what is new in a job. */
 #include "observer/webhook/found.h"
 
 #include <inttypes.h>
@@ -166,7 +166,7 @@ static bool is_moment(const char *trouble)
     return strcmp(trouble, "damaged") == 0 || strcmp(trouble, "restart") == 0;
 }
 
-/* What kind of trouble it tells of; NULL: of none. */
+/* Returns the kind of trouble that an event reports; NULL: none. */
 static const char *trouble_of(const Cairn__V1__Event *event)
 {
     static const char *const kinds[] = { "store-full", "store-fails", "store-away", "damaged",

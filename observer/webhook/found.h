@@ -6,9 +6,8 @@
  *   finished        it is SUCCEEDED, STOPPED or KILLED
  *   recovered       a recovery whose cause is a failure is done
  *   diverged        a step was not finite twice: it is left out, or the job failed by it
- *   store-trouble   events store-full, store-fails, store-away, damaged, restart, and failures of
- * the
- *                   store; over: store-room, store-works, or the job runs again
+ *   store-trouble   events store-full, store-fails, store-away, damaged, restart, and failures
+ *                   of the store; over: store-room, store-works, or the job runs again
  *
  * Of trouble of one kind the first event is told, until it is over.
  *
@@ -23,11 +22,12 @@
 #include "common/limits.h"
 #include "hook/message.h"
 
-/* Up to where a job was looked at. Zeroed, with the job's id: it never was. */
+/* Up to where a job was looked at. Zeroed, with the job's id, for a job that was never looked
+ * at. */
 struct webhook_mark {
     char job[LIMIT_NAME];
     bool seen;          /* it was looked at */
-    uint64_t event;     /* of the newest event, a hash of all of it; 0: there was none */
+    uint64_t event;     /* a hash of all of the newest event; 0: there was none */
     int64_t event_ms;   /* its time, Unix */
     uint32_t recovered; /* generation of the newest recovery that was done or cut */
     int64_t ended_ms;   /* its newest end, which was told; 0: it goes on */
@@ -38,7 +38,7 @@ struct webhook_mark {
 /* news and key are lent for the call. key: the same for the same event, another one for others. */
 typedef void (*webhook_news_fn)(void *arg, const struct hook_news *news, const char *key);
 
-/* Calls fn for each that is new, and moves the mark. Of a job that was never looked at what
- * happened before since_ms is not new. */
+/* Calls fn for each event that is new, and moves the mark. Of a job that was never looked at, only
+ * what happened since since_ms is new. */
 void webhook_find(const Cairn__V1__Job *job, int64_t since_ms, struct webhook_mark *mark,
                   webhook_news_fn fn, void *arg);

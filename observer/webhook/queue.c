@@ -146,7 +146,8 @@ static void note_try(struct webhook_queue *queue, const struct hook_answer *answ
     (void)snprintf(known->job, sizeof(known->job), "%s", name != NULL ? name : "");
 }
 
-/* Those that were tried for long enough; a clock that was set back makes none old. */
+/* Gives up messages that were queued WEBHOOK_GIVE_UP_MS ago; a clock that was set back makes none
+ * old. */
 static void give_up_old(struct webhook_queue *queue, int64_t wall)
 {
     while (queue->count > 0 && wall - item_at(queue, 0)->queued_ms >= WEBHOOK_GIVE_UP_MS)

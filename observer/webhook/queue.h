@@ -1,9 +1,10 @@
 /*
- * What one webhook is still to be told: messages in their order, one on its way at a time.
+ * The messages that one webhook is still to be sent: in order, one on its way at a time.
  *
- * Bounded: of more than WEBHOOK_QUEUE_MAX the oldest is dropped; what couldn't be delivered for
- * WEBHOOK_GIVE_UP_MS is given up. Both are counted, and the next message that is delivered says how
- * many there were. A webhook that is gone (410) takes nothing until it is written anew.
+ * Bounded: when more than WEBHOOK_QUEUE_MAX wait, the oldest is dropped; a message that couldn't be
+ * delivered for WEBHOOK_GIVE_UP_MS is given up. Both are counted, and the next message that is
+ * delivered says how many there were. A webhook that is gone (410) takes nothing until its list is
+ * written anew.
  *
  * Pure but for memory. Units: mono and wall are ms of a clock that never goes back, and of Unix.
  * Thread: one at a time.
@@ -32,11 +33,11 @@ struct webhook_item {
 };
 
 struct webhook_queue {
-    struct hook_known known; /* its name, and what became of the last try */
+    struct hook_known known; /* the webhook's name, and the result of the last try */
     struct webhook_item items[WEBHOOK_QUEUE_MAX];
     size_t first, count;
     bool busy;         /* the first is on its way */
-    uint64_t carried;  /* that it says are missed */
+    uint64_t carried;  /* missed messages that the one on its way reports */
     uint32_t failures; /* in a row */
     int64_t next_ms;   /* mono: no try before */
     bool overflows;    /* messages were dropped since one was delivered */
@@ -46,7 +47,8 @@ struct webhook_queue {
 void webhook_queue_init(struct webhook_queue *queue, const char *name, int64_t retry_ms);
 void webhook_queue_release(struct webhook_queue *queue);
 
-/* Takes the payload over, also where it fails. *out_dropped: messages that were dropped for it.
+/* Adds a message. The payload is taken over, also after an error. *out_dropped: messages that were
+ * dropped for it.
  * Errors: ST_INVALID  it is no payload */
 MUST_CHECK enum status webhook_queue_add(struct webhook_queue *queue, json_t *payload, int64_t wall,
                                          size_t *out_dropped);
@@ -54,12 +56,12 @@ MUST_CHECK enum status webhook_queue_add(struct webhook_queue *queue, json_t *pa
 /* The message to send now; NULL: none. Borrowed; webhook_queue_answered or webhook_queue_cut has to
  * follow before any other call but webhook_queue_add. */
 const struct webhook_item *webhook_queue_take(struct webhook_queue *queue, int64_t mono);
-/* It wasn't sent after all. */
+/* The taken message wasn't sent after all: it stays the first. */
 void webhook_queue_cut(struct webhook_queue *queue);
-/* How the message was answered. Returns how many are given up by that. */
+/* Records how the taken message was answered. Returns how many messages are given up by that. */
 size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_answer *answer,
                               int64_t mono, int64_t wall);
-/* Its list was written anew: a webhook that was gone is tried again. */
+/* The list of webhooks was written anew: a webhook that was gone is tried again. */
 void webhook_queue_enable(struct webhook_queue *queue);
 
 /* When the next try is due (mono); INT64_MAX: there is nothing to do. */

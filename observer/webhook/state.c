@@ -181,7 +181,8 @@ static void read_mark(struct webhook_state *state, const json_t *value)
     mark->ended_ms = number_of(value, "ended_ms");
 }
 
-/* What was on its way when it was written waits again. */
+/* Reads what is known of one webhook, and makes its queue. A message that was on its way when the
+ * file was written waits again. */
 static void read_known(struct webhook_state *state, const json_t *value, int64_t retry_ms)
 {
     struct hook_known known;

@@ -32,19 +32,20 @@ struct webhook_state {
 MUST_CHECK enum status webhook_state_init(struct webhook_state *state);
 void webhook_state_release(struct webhook_state *state);
 
-/* The mark of a job, made where there is none. Of too many the one of the job that ended first
- * goes, and since_ms moves beyond it. Borrowed until the next call. */
+/* The mark of a job, made where there is none. When there are too many, the mark of the job that
+ * ended first is dropped, and since_ms moves beyond it. Borrowed until the next call. */
 struct webhook_mark *webhook_state_mark(struct webhook_state *state, const char *job);
-/* Of that name; NULL: there is none. */
+/* Returns the queue of the webhook of that name; NULL: there is none. */
 struct webhook_queue *webhook_state_queue(const struct webhook_state *state, const char *name);
-/* Made where there is none. NULL: no memory, or there are HOOK_MAX. */
+/* Like webhook_state_queue; makes the queue where there is none. NULL: no memory, or there are
+ * HOOK_MAX. */
 struct webhook_queue *webhook_state_queue_add(struct webhook_state *state, const char *name,
                                               int64_t retry_ms);
 void webhook_state_queue_drop(struct webhook_state *state, struct webhook_queue *queue);
 
-/* All of it as JSON. Errors: ST_FULL, ST_NO_MEMORY */
+/* Writes the whole state as JSON. Errors: ST_FULL, ST_NO_MEMORY */
 MUST_CHECK enum status webhook_state_print(const struct webhook_state *state, struct buf *out);
-/* Back from that, into one that was made by init. Errors: ST_CORRUPT  some of it is nothing of the
- * kind, or all: then the state is empty */
+/* Reads such JSON into a state that was made by init.
+ * Errors: ST_CORRUPT  some or all of it can't be read; if all, the state is empty */
 MUST_CHECK enum status webhook_state_read(struct webhook_state *state, const char *text,
                                           size_t size, int64_t retry_ms);

@@ -224,7 +224,8 @@ static enum status make_request(const struct webhooks *w, const struct hook *hoo
     return hook_request_new(hook, &message, out, reason);
 }
 
-/* What can't be sent for a reason of ours is as if nobody answered. */
+/* Starts to send the next message. If the request can't be made, the message is treated as if
+ * nobody had answered. */
 static void start(struct webhooks *w, struct webhook_queue *queue, struct sending *sending)
 {
     const struct hook *hook = hook_config_find(w->list.config, queue->known.name);
@@ -245,7 +246,8 @@ static void start(struct webhooks *w, struct webhook_queue *queue, struct sendin
     answered(w, queue, &failed);
 }
 
-/* Of a list with mistakes nobody knows where to. */
+/* Returns when a queue's next try is due. While the list has mistakes, or lacks the webhook, no
+ * address is known: never. */
 static int64_t due_of(const struct webhooks *w, const struct webhook_queue *queue)
 {
     const bool known = w->list.config != NULL && is_listed(w, queue);

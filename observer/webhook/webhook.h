@@ -37,11 +37,11 @@ struct webhook_options {
  * Errors: ST_NO_MEMORY; ST_FULL  the home's path is too long
  */
 MUST_CHECK enum status webhook_open(const struct webhook_options *options, struct webhooks **out);
-/* What is on its way is cut off; all that isn't delivered is kept for the next run. NULL is fine.
- * */
+/* Cuts off the requests that are on their way; all messages that aren't delivered are kept for the
+ * next run. NULL is fine. */
 void webhook_close(struct webhooks *webhooks);
 
-/* Is there anybody to tell? If not, nobody need ask for jobs. */
+/* True if a webhook is listed. If none is, nobody need ask for jobs. */
 bool webhook_wanted(struct webhooks *webhooks);
 
 /*
