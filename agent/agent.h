@@ -39,8 +39,8 @@ struct agent_options {
     const char *coordinator;   /* "unix:/…" or "HOST:PORT" */
     const char *token_file;    /* for TCP on loopback; or NULL */
     struct identity_files tls; /* for TCP beyond it; or all NULL */
-    /* This node's address for the data plane: itself, or what address_of_interface takes; both
-     * NULL: that of the way to the coordinator. */
+    /* This node's address for the data plane: host names it, interface is what address_of_interface
+     * takes. Both NULL: the local address of the way to the coordinator. */
     const char *host, *interface;
     const char *ports;   /* "A-B": where trainers listen for other nodes'; "": anywhere */
     const char *program; /* path of cairn-trainer */
@@ -50,7 +50,7 @@ struct agent_options {
     uint32_t grace_ms;   /* leaves: within that time */
 };
 
-/* One trainer; its states are in trainer.h. */
+/* One trainer; trainer.h has its states. */
 struct trainer {
     struct trainer *next;
     struct agent *agent;
@@ -59,18 +59,18 @@ struct trainer {
     int pidfd;                  /* -1: not made, or exited, or the system refuses them */
     int sent;                   /* the last signal that we sent; 0: none */
     char why_ended[LIMIT_NAME]; /* why we sent it, where it was our own idea; or "" */
-    struct usage_process usage; /* as it was sampled last */
-    bool watched;               /* it runs; two handles are open, one of these two and grace */
-    uv_poll_t poll;             /* of pidfd */
-    uv_timer_t looks;           /* without one */
-    uv_timer_t grace;           /* until SIGKILL */
-    unsigned handles;           /* libuv handles of it that are open */
-    bool forgotten;             /* freed when the last handle is closed */
+    struct usage_process usage; /* the newest sample */
+    bool watched;     /* the process runs; two handles are open: grace, and poll or looks */
+    uv_poll_t poll;   /* of pidfd */
+    uv_timer_t looks; /* without a pidfd */
+    uv_timer_t grace; /* until SIGKILL */
+    unsigned handles; /* open libuv handles of the trainer */
+    bool forgotten;   /* freed when the last handle is closed */
 };
 
 enum leave_state { LEAVE_NOT, LEAVE_WAITS, LEAVE_KILLS, LEAVE_SAID, LEAVE_AWAY };
 
-/* Its states are in leave.h. */
+/* The agent's end; leave.h has its states. */
 struct leave {
     enum leave_state state;
     bool stays;           /* afterwards this process waits to be told what is next */
@@ -87,7 +87,7 @@ struct agent {
     const struct io *io;
     struct log log;
     char boot_id[BOOT_ID_TEXT];
-    char pid_space[PID_SPACE_TEXT]; /* that it counts processes in */
+    char pid_space[PID_SPACE_TEXT]; /* in which it counts processes */
     bool first;                     /* process 1: orphans become its children */
     uint64_t started_ms;            /* since boot, suspended time included */
     uv_loop_t loop;

@@ -29,7 +29,7 @@ struct copies {
     const struct log *log; /* borrowed */
 };
 
-/* What is in the way is logged, and is trouble. */
+/* Finds the base folder. Problems are logged, and noted in trouble. */
 void copies_open(struct copies *copies, const struct paths *paths, const char *node,
                  const struct log *log);
 

@@ -19,7 +19,8 @@ Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, con
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, (const uint8_t *)bytes);
     if (words == NULL)
         return NULL;
-    /* Its newest generation's: it may have outlived the one that it was started for. */
+    /* Last words may be of a later generation: a trainer may outlive the one that it was started
+     * for. */
     if (strcmp(words->job, ref->job) == 0 && words->generation >= ref->generation &&
         words->rank == ref->rank)
         return words;

@@ -8,8 +8,8 @@
 #include "cairn/v1/common.pb-c.h"
 #include "common/io.h"
 
-/* NULL: there are none, or they are not whole, or are another trainer's. Freed by last_words_free.
- * */
+/* Reads a trainer's last words. NULL: there are none, or they are not whole, or are another
+ * trainer's. Freed by last_words_free. */
 Cairn__V1__LastWords *last_words_read(const struct io *io, const char *path, const struct ref *ref);
 void last_words_free(const Cairn__V1__LastWords *words);
 

@@ -166,7 +166,7 @@ static void log_turned(uv_work_t *work, int status)
     }
 }
 
-/* One at a time: the first that is too long. */
+/* Turns over the log of one trainer at a time: the first one that is too long. */
 static void look_at_live_logs(struct agent *agent)
 {
     struct log_over *over = &agent->log_over;
@@ -390,7 +390,8 @@ static enum status open_signals(struct agent *agent)
     return agent->signal_fd >= 0 ? ST_OK : status_from_errno(errno);
 }
 
-/* One agent of a name per home: two would adopt each other's trainers. */
+/* Locks this agent's name in this home: two agents of one name would adopt each other's
+ * trainers. */
 static enum status take_lock(struct agent *agent)
 {
     char path[LIMIT_PATH];

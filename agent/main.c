@@ -120,7 +120,7 @@ static const struct option known_options[] = {
     { NULL, 0, NULL, 0 },
 };
 
-/* Where the text of an option goes; NULL: it isn't such an option. */
+/* Returns where the text of an option is kept; NULL: the option has no text of this kind. */
 static const char **text_of(int option, struct agent_options *options, struct given *given)
 {
     switch (option) {
@@ -269,8 +269,8 @@ static void default_name(char *out, size_t capacity)
     (void)snprintf(out, capacity, "%s", host);
 }
 
-/* Where the coordinator's token is, which may have another by the next call. That there is one that
- * may be used is looked at now. */
+/* Sets the path of the coordinator's token, whose content may change until the next call; looks now
+ * whether a usable one is there. */
 static enum status find_token(const struct paths *paths, const char *file,
                               struct agent_options *options, struct texts *texts)
 {
@@ -317,7 +317,7 @@ static enum status take_certificate(struct agent_options *options, struct texts 
     return ST_CONFIG;
 }
 
-/* What it shows to a coordinator over TCP. */
+/* Chooses the credentials that the agent shows to a coordinator over TCP. */
 static enum status take_credentials(const struct paths *paths, struct agent_options *options,
                                     const char *token_file, struct texts *texts)
 {
@@ -337,7 +337,8 @@ static enum status take_credentials(const struct paths *paths, struct agent_opti
     return find_token(paths, token_file, options, texts);
 }
 
-/* What it dials with, and whom, by an invite. */
+/* Joins the cluster by an invite, and takes the certificate and the address that the agent dials
+ * with. */
 static enum status take_invite(const struct paths *paths, const char *invite,
                                struct agent_options *options, struct texts *texts)
 {

@@ -115,8 +115,8 @@ void agent_say_hello(struct agent *agent)
     auto_free Cairn__V1__TrainerRef *refs = calloc(capacity, sizeof(*refs));
     if (rows == NULL || links == NULL || refs == NULL)
         return; /* the stream without a hello ends at the coordinator's patience */
-    /* Also those whose exit follows at once: a trainer that isn't listed would be taken for gone
-     * before its cause came. */
+    /* Trainers whose exit follows at once are listed, too: without that they would be taken for
+     * gone before their cause of exit came. */
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         size_t i = hello.n_running++;
         ref_to_wire(&t->record.ref, &refs[i]);
@@ -133,7 +133,7 @@ void agent_say_hello(struct agent *agent)
     send_message(agent, &message);
 }
 
-/* Of a trainer, as a message has it; it points into itself. */
+/* The usage of a trainer, as a message has it; its pointers point into the struct itself. */
 struct usage_row {
     Cairn__V1__TrainerUsage row;
     Cairn__V1__TrainerRef ref;

@@ -68,7 +68,7 @@ enum status ref_files(const struct ref *ref, const struct paths *paths, struct r
     return st;
 }
 
-/* Of a folder "gN"; 0: it is none. */
+/* Returns the generation that a folder's name "gN" gives; 0: it is no such name. */
 static uint32_t generation_of(const char *name)
 {
     char *end;

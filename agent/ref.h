@@ -1,5 +1,5 @@
 /*
- * Which trainer: (job, generation, rank), as it names files and messages.
+ * Identifies a trainer: (job, generation, rank), as it names files and messages.
  */
 #pragma once
 
@@ -27,8 +27,9 @@ bool ref_equal(const struct ref *a, const struct ref *b);
 bool ref_name_is_safe(const char *name);
 
 /*
- * Who had that rank in that generation: the trainer of the newest generation up to it that has a
- * log here, as a trainer may outlive the generation that it was started for. Nobody has: ref.
+ * Returns the trainer that had this rank in this generation: that of the newest generation up to it
+ * which has a log here, as a trainer may outlive the generation that it was started for. Returns
+ * ref if there is no such log.
  */
 struct ref ref_born(const struct ref *ref, const struct paths *paths);
 

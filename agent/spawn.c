@@ -41,7 +41,8 @@ static bool same_name(const char *a, const char *b)
     return strncmp(a, b, size) == 0;
 }
 
-/* Of our own environment what passes, in which each of `set` replaces the variable of its name. */
+/* Makes the environment of a trainer: the variables of ours that pass, and `set`, which replaces
+ * variables of the same name. */
 static enum status make_environment(char *const *set, size_t count, char ***out)
 {
     size_t own = 0;

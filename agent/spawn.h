@@ -23,7 +23,7 @@ struct spawn_request {
     const char *token;
     const char *tls_ca; /* file of authorities; "": plaintext */
     const char *sums;   /* folder for hashes of data, made when it is needed */
-    const char *peaks;  /* likewise for what its devices can do */
+    const char *peaks;  /* folder for the measured speeds of its devices, likewise */
     const char *ports;  /* "A-B": where it may listen; "": anywhere */
     const char *copies; /* folder for copies in memory; NULL: none */
     uint32_t threads;   /* 0: 1 */
@@ -31,8 +31,8 @@ struct spawn_request {
         *env; /* KEY=VALUE, what the job sets, beside what passes (common/host/environment.h) */
     size_t env_count;
     const char *gpu; /* UUID of the only one that it may see; "": none */
-    /* This node's address: with a GPU, NCCL uses the interface that has it, unless the job's or our
-     * own environment names others. */
+    /* This node's address. With a GPU, NCCL uses the interface that has this address, unless the
+     * job's or our own environment names others. */
     const char *host;
 };
 

@@ -160,7 +160,7 @@ static struct exit_cause find_cause(const struct trainer *trainer, struct exit_f
     return cause;
 }
 
-/* It is dead. */
+/* Handles the death of a trainer: finds its cause, and records its exit. */
 static void trainer_died(struct trainer *trainer)
 {
     struct agent *agent = trainer->agent;
@@ -188,7 +188,7 @@ static void on_pidfd(uv_poll_t *poll_handle, int status, int events)
     trainer_died(poll_handle->data);
 }
 
-/* Its process has the start time that was recorded, and is no zombie. */
+/* True if the process of that number has the recorded start time, and is no zombie. */
 static bool is_same_process(const struct record *record)
 {
     struct proc_stat stat;
@@ -429,7 +429,8 @@ void trainer_start(struct agent *agent, const struct ref *ref, const Cairn__V1__
     }
 }
 
-/* What has the record's number here may be its process. */
+/* True if the record's process number means the same here: the boot and the space of processes are
+ * the same. */
 static bool counts_alike(const struct agent *agent, const struct record *record)
 {
     return strcmp(record->boot_id, agent->boot_id) == 0 &&

@@ -29,20 +29,20 @@
 /* NULL: not known. */
 struct trainer *trainer_find(const struct agent *agent, const struct ref *ref);
 
-/* Starts it, or says again what became of it: orders may be repeated. */
+/* Starts a trainer, or reports its state again: orders may be repeated. */
 void trainer_start(struct agent *agent, const struct ref *ref,
                    const Cairn__V1__StartTrainer *order);
 
-/* Signals its process group; SIGKILL after grace_ms. */
+/* Signals the trainer's process group; SIGKILL follows after grace_ms. */
 void trainer_end(struct trainer *trainer, int signal_number, uint32_t grace_ms);
 
-/* Process 1 alone: takes away what is dead of processes that others left behind. */
+/* For process 1 alone: reaps dead processes that others left behind. */
 void trainer_reap_others(struct agent *agent);
 
 /* Removes record and trainer. */
 void trainer_acknowledged(struct trainer *trainer);
 
-/* Takes over what the record at path says. */
+/* Takes over the trainer that the record at path describes. */
 void trainer_adopt(struct agent *agent, const char *path);
 
 /* At the agent's end: closes handles and forgets, processes go on. */

@@ -98,7 +98,7 @@ static void take_xid(struct gpu_watch *w, const struct nvml_event *event)
     }
 }
 
-/* What changes, into a copy of the GPU's state. */
+/* Reads the values that change into a copy of the GPU's state, and returns it. */
 static struct gpu_state ask_gpu(struct gpu_watch *w, size_t i)
 {
     (void)pthread_mutex_lock(&w->lock);
@@ -192,7 +192,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* What never changes; ECC errors of before are no news. */
+/* Reads the values that never change. ECC errors from before count as known, not as new ones. */
 static void identify_gpu(struct gpu_watch *w, size_t i)
 {
     struct gpu_state *gpu = &w->gpus[i];
@@ -209,8 +209,8 @@ static void identify_gpu(struct gpu_watch *w, size_t i)
         (void)w->nvml.events_register(w->handles[i], NVML_EVENT_XID, w->events);
 }
 
-/* Of a scheduler's list for this agent, such as "0,2" or "GPU-01ab,GPU-7": numbers, or UUIDs as far
- * as they are unique. NULL: all of the machine are ours. */
+/* True if a scheduler's list for this agent has the GPU: "0,2" or "GPU-01ab,GPU-7", numbers, or
+ * beginnings of UUIDs that are unique. NULL: all GPUs of the machine are ours. */
 static bool is_lent(const char *list, unsigned index, const char *uuid)
 {
     if (list == NULL)
@@ -228,7 +228,8 @@ static bool is_lent(const char *list, unsigned index, const char *uuid)
     return false;
 }
 
-/* One that can't be opened keeps its place: slots are numbers, also those that a trainer holds. */
+/* Adds a GPU. One that can't be opened keeps its place: slots are numbers, also those that a
+ * trainer holds. */
 static void add_gpu(struct gpu_watch *w, unsigned index)
 {
     const size_t i = w->count;

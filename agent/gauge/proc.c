@@ -203,7 +203,7 @@ uint32_t proc_cores(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
-/* It is the line "0::/path". */
+/* The path stands in the line "0::/path". */
 bool proc_cgroup(const char *text, char *out, size_t capacity)
 {
     const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");

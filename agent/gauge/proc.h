@@ -10,21 +10,23 @@
 
 #include "common/status.h"
 
-/* A file of /proc or /sys, whose size isn't known before. NUL-terminated; what is longer is cut.
- * out_size: may be NULL. Errors: ST_NOT_FOUND: it, or its process, isn't there; others of open */
+/* Reads a file of /proc or /sys, whose size isn't known before. NUL-terminated; what is longer is
+ * cut. out_size: may be NULL.
+ * Errors: ST_NOT_FOUND  the file, or its process, isn't there
+ *         others        of open */
 MUST_CHECK enum status proc_read_text(const char *path, char *out, size_t capacity,
                                       size_t *out_size);
 
 /* Text of /proc/sys/kernel/random/boot_id. */
 MUST_CHECK enum status proc_boot_id(char *out, size_t capacity);
 /*
- * What names the space that this process counts processes in: a restarted container has another,
- * in the same boot. The kernel may give the number of a space that is gone to the next one, so its
- * first process's start stands beside it.
+ * Identifies the space in which this process counts processes: a restarted container has another
+ * one, in the same boot. The kernel may give the number of a space that is gone to the next one, so
+ * the start of its first process stands beside it.
  */
 #define PID_SPACE_TEXT 48
 MUST_CHECK enum status proc_pid_space(char *out, size_t capacity);
-/* Since the machine started, the time that it slept included. */
+/* Milliseconds since the machine started, the time that it slept included. */
 uint64_t proc_since_boot_ms(void);
 
 struct proc_stat {
@@ -50,10 +52,10 @@ uint32_t proc_cores(void); /* that this process may run on */
 /* Processes that the kernel killed for memory: in this cgroup (memory.events), or on this machine
  * where the cgroup doesn't tell. */
 uint64_t proc_oom_kills(void);
-/* Where a process is in the unified hierarchy, by the text of /proc/PID/cgroup: "/…", cut at
- * capacity. false: nowhere. */
+/* Writes a process's path in the unified hierarchy, by the text of /proc/PID/cgroup: "/…", cut at
+ * capacity. Returns false if it has none, or was cut. */
 bool proc_cgroup(const char *text, char *out, size_t capacity);
-/* The number after "NAME " at the beginning of a line. */
+/* Reads the number after "NAME " at the beginning of a line. */
 bool proc_field(const char *text, const char *name, uint64_t *out);
 
 /*

@@ -29,7 +29,7 @@ static enum status name_files(const struct paths *paths, const char *node, struc
     return st == ST_OK ? paths_join(paths, addr, LIMIT_PATH, "tls/node-%s.addr", node) : st;
 }
 
-/* It joined before, and what it got is still good. */
+/* True if the node joined before, and its certificate is still good. */
 static bool has_joined(const char *node, const char *addr, struct join_files *out)
 {
     struct identity_cert cert;
@@ -91,7 +91,7 @@ static enum status keep_authority(const struct paths *paths, const char *ca, con
     return st;
 }
 
-/* One address. */
+/* Asks the coordinator at one address for a certificate. */
 static enum status ask(const char *address, const char *ca, const Cairn__V1__JoinRequest *request,
                        char **out_cert, struct reason *reason)
 {

@@ -62,7 +62,7 @@ static void try_again_later(struct renewal *renewal, const char *why)
     renewal->said = true;
 }
 
-/* What came is for the key that is here, and takes the place of what was asked with. */
+/* Replaces the certificate by the one that came, if that fits the key that is here. */
 static bool keep(struct renewal *renewal, struct identity_texts *texts, const char *cert)
 {
     char *old = texts->cert;

@@ -21,7 +21,7 @@ struct renewal {
     bool said;     /* that it was refused */
 };
 
-/* Looks at the file: it may be another one than before. */
+/* Looks at the file, which may be another one than before. */
 void renew_look(struct renewal *renewal);
 /* Milliseconds until it is worth looking whether it is due; -1: never. */
 int32_t renew_wait_ms(const struct renewal *renewal);

@@ -12,11 +12,11 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 
-/* Of one generation of a job. */
+/* The files of one generation of a job. */
 struct files {
     char name[LIMIT_NAME + 16]; /* JOB/gN */
     int64_t newest_s;
-    int64_t quiet_s; /* what was written to after that is left alone */
+    int64_t quiet_s; /* files that were written to after that are left alone */
     uint64_t bytes;
     bool alive;
 };

@@ -80,7 +80,7 @@ enum status log_piece_read(const struct io *io, const char *path, uint64_t offse
     return ST_OK;
 }
 
-/* Where the line that ends before `end` begins; *end loses a line end. */
+/* Returns where the line that ends before `end` begins; *end is moved before its line end. */
 static size_t line_start(const char *text, size_t *end)
 {
     if (*end > 0 && text[*end - 1] == '\n')

@@ -24,7 +24,7 @@ struct log_tail {
 MUST_CHECK enum status log_tail_read(const struct io *io, const char *path, struct log_tail *out);
 void log_tail_release(struct log_tail *lines);
 
-/* A piece of the file as it is. */
+/* A piece of the file, unchanged. */
 struct log_piece {
     uint8_t *data; /* owned (free) */
     size_t size;

@@ -105,7 +105,7 @@ enum status address_check(const char *text, struct reason *out_why)
 
 /* ---- interfaces ---- */
 
-/* What an interface is looked for by: its name, or the first bits of an address. */
+/* An interface is looked for by its name, or by the first bits of an address. */
 struct wanted {
     const char *name; /* NULL: the network */
     union name network;

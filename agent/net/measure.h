@@ -1,10 +1,10 @@
 /*
- * How much gets from this node to another one: the sender's side. The other one's listener
- * (probe.h) takes it, and says what came.
+ * How much data gets from this node to another one: the sender's side. The other node's listener
+ * (probe.h) takes the data, and answers how much arrived.
  *
  * A connection begins with a token that the other agent was told to expect. Then data follow for
- * `ms`, `bytes_max` at most. What came in that time, and in which time, is the answer: 16 bytes,
- * two numbers of 64 bits, little-endian: bytes, and microseconds.
+ * `ms`, `bytes_max` at most. The answer says how much arrived, and within which time: 16 bytes, two
+ * numbers of 64 bits, little-endian: bytes, and microseconds.
  *
  * States of one: resolving the host -> connecting -> sending -> waiting for the answer -> over:
  * `done` was called, and it is freed once libuv has closed its handles.

@@ -155,8 +155,8 @@ static void on_answered(uv_write_t *request, int status)
         close_peer(request->data);
 }
 
-/* What the sender has still under way is taken until it hangs up: unread, it would be answered
- * with a reset, and that can overtake this. */
+/* Answers a measurement. Data that the sender still has under way are read until it hangs up: data
+ * left unread would cause a reset, which can overtake the answer. */
 static void answer_taken(struct peer *peer)
 {
     if (peer->answered || peer->closing)

@@ -47,9 +47,10 @@ struct probes;
 MUST_CHECK enum status probes_open(uv_loop_t *loop, const char *host, struct port_range ports,
                                    void (*done)(void *arg, const struct probe_result *result),
                                    void *arg, struct probes **out);
-/* 0: nobody can come; so for NULL. */
+/* The port of the listener; 0: nobody can connect, or probes is NULL. */
 uint16_t probes_port(const struct probes *probes);
-/* Unanswered where PROBES_MAX are under way, or there is no memory. NULL: nothing. */
+/* Starts a probe. It is left unanswered if PROBES_MAX are under way, or there is no memory. probes
+ * NULL: does nothing. */
 void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port);
 /* Sends data there (measure.h): the other agent must expect this token. NULL: nothing. */
 void probes_measure(struct probes *probes, const struct measure_ask *ask);

@@ -1,5 +1,5 @@
 /*
- * What came of a probe (probe.h) or a measurement (measure.h).
+ * The result of a probe (probe.h) or a measurement (measure.h).
  */
 #pragma once
 
