@@ -50,7 +50,7 @@ MUST_CHECK enum status hook_config_parse(const char *text, size_t size, const ch
 MUST_CHECK enum status hook_config_read(const char *path, struct hook_config **out,
                                         struct buf *errors);
 
-/* NULL: there is none of that name. */
+/* Returns the webhook of that name; NULL: there is none. */
 const struct hook *hook_config_find(const struct hook_config *config, const char *name);
-/* Does it want to be told of such an event of a job of that name? */
+/* True if the webhook wants to be told of such an event of a job of that name. */
 bool hook_wants(const struct hook *hook, enum hook_event event, const char *job_name);

@@ -1,7 +1,7 @@
 /*
- * What is known of the webhooks: of each its last delivery, and what waits. The observer writes it
- * with all else that it keeps of them into HOME/observer/webhooks.json; `cairn webhook ls` reads it
- * there.
+ * The state of the webhooks: the last delivery of each, and how many messages wait. The observer
+ * writes it, with all else that it keeps of them, into HOME/observer/webhooks.json; `cairn webhook
+ * ls` reads it there.
  *
  * Thread: any.
  */
@@ -19,7 +19,7 @@
 #define HOOK_STATE_BYTES ((size_t)64 * 1024 * 1024) /* all queues full of the longest messages */
 
 enum hook_state {
-    HOOK_IDLE,     /* what there was is delivered */
+    HOOK_IDLE,     /* all messages are delivered */
     HOOK_WAITING,  /* there is more to deliver */
     HOOK_FAILING,  /* nothing waits, and the last message was not delivered */
     HOOK_RETRYING, /* the last try failed, and is made again */
@@ -33,9 +33,9 @@ struct hook_known {
     int64_t waiting;      /* messages */
     int64_t missed;       /* given up since one was delivered last */
     int64_t tried_ms;     /* the last try, Unix; 0: none */
-    bool delivered;       /* that it was */
-    char event[24];       /* of it */
-    char job[LIMIT_NAME]; /* its name */
+    bool delivered;       /* the last try delivered its message */
+    char event[24];       /* of the last try's message */
+    char job[LIMIT_NAME]; /* name of that message's job */
     struct reason what;   /* how it was answered */
 };
 
@@ -45,7 +45,7 @@ json_t *hook_known_json(const struct hook_known *known);
 bool hook_known_from(const json_t *value, struct hook_known *out);
 
 /*
- * What the state file at path says of at most HOOK_MAX webhooks.
+ * Reads the state file at path, of at most HOOK_MAX webhooks.
  * Errors: ST_NOT_FOUND  no message was ever sent; ST_CORRUPT; those of io_read_file
  */
 MUST_CHECK enum status hook_known_read(const char *path, struct hook_known out[HOOK_MAX],

@@ -1,8 +1,9 @@
 /*
  * What a webhook is told: one event of a job, as JSON, or as the text that chats show.
  *
- * A payload (docs/webhooks.md lists its members) is made once and kept until it is delivered; the
- * body that is sent is made of it each time, as it also says how many messages before it were lost.
+ * A payload (docs/webhooks.md lists its members) is made once and kept until it is delivered. The
+ * body that is sent is made from the payload each time, as it also says how many messages before it
+ * were lost.
  *
  * Thread: any.
  */
@@ -38,7 +39,7 @@ const char *hook_format_word(enum hook_format format); /* "slack" */
 
 #define HOOK_MESSAGE ((size_t)2 * LIMIT_REASON)
 
-/* One event. Texts are UTF-8; "" and -1: there is none. */
+/* The facts of one event. Texts are UTF-8; "" and -1: there is none. */
 struct hook_news {
     enum hook_event event;
     bool over; /* of trouble: it is over */
@@ -58,8 +59,9 @@ struct hook_news {
 json_t *hook_payload(const struct hook_news *news, const char *delivery);
 
 /*
- * What is sent of a payload. missed: messages to the same webhook that were given up since one was
- * delivered. Errors: ST_INVALID  it is no payload; ST_FULL; ST_NO_MEMORY
+ * Makes the body that is sent for a payload. missed: messages to the same webhook that were given
+ * up since one was delivered.
+ * Errors: ST_INVALID  it is no payload; ST_FULL; ST_NO_MEMORY
  */
 MUST_CHECK enum status hook_body(const json_t *payload, enum hook_format format, uint64_t missed,
                                  struct buf *out);

@@ -14,9 +14,9 @@
 #define HOOK_SECRET_MAX 1024
 
 /*
- * A secret: the file's bytes without white space around them, HOOK_SECRET_MIN of them at least.
- * Whoever has it wipes it (hook_secret_free). Errors: those of private_read; ST_INVALID, too, if
- * it is short.
+ * Reads a secret: the file's bytes without white space around them, HOOK_SECRET_MIN of them at
+ * least. The caller wipes it (hook_secret_free).
+ * Errors: those of private_read; ST_INVALID, too, if it is short
  */
 MUST_CHECK enum status hook_secret_read(const char *path, char **out, size_t *out_size,
                                         struct reason *reason);

@@ -53,11 +53,11 @@ MUST_CHECK enum status hook_request_new(const struct hook *hook, const struct ho
                                         struct hook_request **out, struct reason *reason);
 /* NULL is fine. */
 void hook_request_free(struct hook_request *request);
-/* To perform it: borrowed, its private pointer is the request. */
+/* The handle to perform: borrowed; its private pointer is the request. */
 CURL *hook_request_curl(struct hook_request *request);
-/* What it came to, once it was performed. */
+/* Judges the answer of a request that was performed. */
 void hook_request_judge(struct hook_request *request, CURLcode code, struct hook_answer *out);
 
-/* All of it, while the caller waits. Errors: as hook_request_new */
+/* Sends a message and waits for the answer. Errors: as hook_request_new */
 MUST_CHECK enum status hook_send(const struct hook *hook, const struct hook_message *message,
                                  struct hook_answer *out, struct reason *reason);

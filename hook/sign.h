@@ -1,6 +1,6 @@
 /*
- * What a receiver can rely on: that a message is ours and of now (its signature), and that it is
- * one it has had already (its delivery).
+ * What a receiver can rely on: the signature shows that a message is ours and recent, the delivery
+ * that it was received before.
  *
  * Thread: any.
  */
@@ -21,9 +21,9 @@
 MUST_CHECK enum status hook_sign(const char *secret, size_t secret_size, int64_t unix_s,
                                  const char *body, size_t body_size, char out[HOOK_SIGNATURE]);
 
-/* What a delivery is known by: the same for the same parts, in this run or another one.
+/* Makes the identifier of a delivery: the same parts give the same one, in this run and in others.
  * Errors: ST_NO_MEMORY */
 MUST_CHECK enum status hook_delivery(const char *hook, const char *job, const char *what,
                                      char out[HOOK_DELIVERY]);
-/* One that there was never before. Errors: ST_IO  the machine has no random numbers */
+/* Makes a new, random identifier of a delivery. Errors: ST_IO the machine has no random numbers */
 MUST_CHECK enum status hook_delivery_new(char out[HOOK_DELIVERY]);

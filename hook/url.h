@@ -19,7 +19,7 @@
  */
 MUST_CHECK enum status hook_url_check(const char *url, char shown[HOOK_SHOWN]);
 
-/* Whether what is sent there goes unencrypted, and beyond this machine. */
+/* Whether messages to url go unencrypted, and beyond this machine. */
 bool hook_url_is_clear(const char *url);
 
 /* Whether text, which comes from elsewhere, has a part of url in it that is not to be shown. */
