@@ -26,7 +26,7 @@ struct identity_behalf {
     char address[IDENTITY_BEHALF_ADDRESS];
 };
 
-/* The line of what is valid. */
+/* Writes the line; behalf must be valid. */
 void identity_behalf_text(const struct identity_behalf *behalf, char out[IDENTITY_BEHALF]);
-/* False: the bytes are anything else, or more. */
+/* Reads a line. False: the bytes are anything else, or more. */
 bool identity_behalf_read(const void *text, size_t size, struct identity_behalf *out);

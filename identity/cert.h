@@ -24,12 +24,12 @@ struct identity_cert {
 };
 
 /*
- * The first certificate of a PEM text.
+ * Reads the first certificate of a PEM text.
  * Errors: ST_CONFIG  it holds none, or that of somebody else than a peer or an authority of a
  *                    cluster: one with no URI, two, or another scheme's
  */
 MUST_CHECK enum status identity_cert_read(const char *pem, struct identity_cert *out);
-/* The same of one that is parsed. Its times are in out in any case. */
+/* Like identity_cert_read, from a parsed certificate. Its times are in out in any case. */
 bool identity_cert_of(struct x509_st *cert, struct identity_cert *out);
 
 /* Whether a host is one of a list of them, as struct identity_cert has it. */

@@ -77,7 +77,7 @@ bool identity_usable(const struct identity_texts *texts)
     return fits;
 }
 
-/* What a refusal by the chain means, and what to do. */
+/* Explains why the chain was refused, and what to do. */
 static enum status explain(const struct identity_files *files, int error, int depth, X509 *at,
                            int64_t now_s, struct reason *reason)
 {

@@ -29,7 +29,7 @@ struct identity_files {
 /* Fills what is NULL from CAIRN_TLS_CERT, CAIRN_TLS_KEY and CAIRN_TLS_CA; false: none is named. */
 bool identity_files_named(struct identity_files *files);
 
-/* The same as PEM texts; NULL where there is no path. */
+/* The contents of the files, as PEM texts; NULL where there is no path. */
 struct identity_texts {
     char *cert;
     char *key;
@@ -42,8 +42,8 @@ void identity_texts_release(struct identity_texts *texts);
 MUST_CHECK enum status identity_texts_read(const struct identity_files *files,
                                            struct identity_texts *out, struct reason *reason);
 
-/* May others than its owner read the file of a key, or is it another account's? Then reason says
- * so, and the way out. NULL, or not there: no. */
+/* True if others than its owner may read the file of a key, or it is another account's; reason then
+ * says so, and the way out. False for NULL, and if the file isn't there. */
 bool identity_key_exposed(const char *key, struct reason *reason);
 
 struct identity_watch;
@@ -61,5 +61,6 @@ const struct identity_files *identity_watch_files(const struct identity_watch *w
  * IDENTITY_LOOK_MS, between looks it is false; now_ms is monotonic.
  */
 bool identity_watch_changed(struct identity_watch *watch, int64_t now_ms);
-/* What the last look found is in use from now on. Else the next look finds it, too. */
+/* Accepts the files that the last look found. Without that the next look finds them changed,
+ * too. */
 void identity_watch_accept(struct identity_watch *watch);

@@ -43,7 +43,7 @@ static bool is_secret(const char *text)
     return digits == IDENTITY_SECRET - 1 && text[digits] == '\0';
 }
 
-/* One line before the certificate. */
+/* Reads one line of those before the certificate. */
 static bool read_line(const char *line, struct identity_invite *out)
 {
     if (strncmp(line, "address ", 8) == 0) {

@@ -12,7 +12,7 @@
 
 enum { DAY_S = 86400, SERIAL_BYTES = 16, HOST_MAX = 253 /* RFC 1035 */ };
 
-/* What is to become a certificate. */
+/* The contents of a certificate that is to be made. */
 struct draft {
     enum identity_role role;
     const char *name; /* NULL: an authority's */
@@ -21,7 +21,7 @@ struct draft {
     int64_t now_s;
 };
 
-/* Who signs. */
+/* The authority that signs. */
 struct signer {
     X509 *cert; /* NULL: the certificate signs itself */
     EVP_PKEY *key;

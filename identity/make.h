@@ -24,7 +24,7 @@
 #define IDENTITY_CA_DAYS 3650 /* of an authority's */
 #define IDENTITY_EARLY_S 3600
 
-/* What every coordinator is called, whatever its address: clients ask for the first of them. */
+/* The host names of every coordinator, whatever its address; clients ask for the first one. */
 #define IDENTITY_SERVER "cairnd"
 #define IDENTITY_HOSTS  IDENTITY_SERVER ",localhost,127.0.0.1,::1"
 

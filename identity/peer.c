@@ -18,7 +18,7 @@ static void drop_shown(struct shown *shown)
 }
 #define auto_shown __attribute__((cleanup(drop_shown)))
 
-/* One more certificate of the chain; false: it is none. */
+/* Adds a certificate to the chain; false: the bytes are none. */
 static bool add_cert(struct shown *shown, const struct identity_der *der)
 {
     const unsigned char *at = der->data;

@@ -1,6 +1,7 @@
 /*
- * Whether what a caller showed in a handshake that checked no more than that he has the key makes
- * him somebody of this cluster: the same that gRPC's core and server/api/access.c find.
+ * Checks whether the certificates that a caller showed make him somebody of this cluster. The
+ * handshake before has checked only that he has their key. gRPC's core and server/api/access.c come
+ * to the same result.
  *
  * Thread: any.
  */
@@ -15,15 +16,16 @@
 
 #define IDENTITY_CHAIN_MAX 8 /* certificates that a caller may show */
 
-/* One of them, as it came: DER. */
+/* One certificate of a chain, as it was sent: DER. */
 struct identity_der {
     const unsigned char *data;
     size_t size;
 };
 
 /*
- * chain: what was shown, the caller's own first; ca: PEM text of the authorities that count;
- * cluster: whose certificates count. out is what the caller's own says; reason, one line for him.
+ * Checks a chain. chain: the shown certificates, the caller's own first; ca: PEM text of the
+ * authorities that count; cluster: whose certificates count. out is what the caller's own one says;
+ * reason, one line for him.
  * Errors: ST_CONFIG  it doesn't do: not one of these authorities', too old or too young, for
  *                    serving, nobody's of this cluster
  *         ST_NO_MEMORY

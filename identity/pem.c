@@ -8,7 +8,8 @@
 
 #include "common/unconst.h"
 
-/* What is tried where a key wants a passphrase: so nobody is asked for one. */
+/* The passphrase that is tried for an encrypted key: an empty one, so that nobody is asked for
+ * it. */
 static void *no_passphrase(void)
 {
     return unconst("");

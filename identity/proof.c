@@ -1,4 +1,4 @@
-/* What a side waits for next is told by wanted: each message has another size. */
+/* `wanted` tells for which message a side waits: each message has another size. */
 #include "identity/proof.h"
 
 #include <openssl/crypto.h>
@@ -44,7 +44,7 @@ static uint32_t get_u32(const uint8_t *at)
     return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* What that side has to send; false: libcrypto has no memory. */
+/* Computes the MAC that this side has to send; false: libcrypto has no memory. */
 static bool mac_of(const struct identity_proof *proof, uint8_t side, uint8_t out[MAC])
 {
     uint8_t text[SIGNED] = { side };

@@ -62,8 +62,9 @@ void identity_proof_dial(struct identity_proof *proof, const struct identity_pro
                          uint32_t from, uint32_t to, const uint8_t nonce[IDENTITY_PROOF_NONCE]);
 void identity_proof_listen(struct identity_proof *proof, const struct identity_proof_key *key,
                            uint32_t to, const uint8_t nonce[IDENTITY_PROOF_NONCE]);
-/* How many bytes may be read now; 0: it has ended. */
+/* Returns how many bytes may be read now; 0: the proof has ended. */
 size_t identity_proof_wants(const struct identity_proof *proof);
-/* size: at most as many as it wants. Anything but GOES_ON is its end. */
+/* Takes bytes of the other side; size: at most identity_proof_wants. Any result but GOES_ON is the
+ * end of the proof. */
 enum identity_proof_end identity_proof_take(struct identity_proof *proof, const uint8_t *bytes,
                                             size_t size);

@@ -1,10 +1,10 @@
 /*
- * What a role may have done: by the coordinator's gRPC, and by the observer's page, which shows and
- * does nothing but by the same methods.
+ * What a role is allowed to do, by the coordinator's gRPC, and by the observer's page, which uses
+ * the same methods only.
  *
  *     node         Fleet
  *     operator     Control
- *     viewer       what Control has to look at
+ *     viewer       the methods of Control that change nothing
  *     coordinator  nothing
  *
  * Thread: any.
@@ -17,7 +17,7 @@
 
 enum identity_service { IDENTITY_CONTROL, IDENTITY_FLEET };
 
-/* "GetJob": a method of Control that changes nothing. */
+/* True for a method of Control that changes nothing, such as "GetJob". */
 bool identity_method_looks(const char *method);
 
 /* NULL: the role may call this method. Else why not, with the way out: one line, static. */

@@ -14,16 +14,17 @@
 
 #define IDENTITY_TOKEN 65 /* bytes of a token or of a key: 64 hexadecimal digits and the NUL */
 
-/* Of 64 random digits the last 32 become the code of the first. */
+/* Seals a token of 64 random digits: its last 32 become the authentication code of the first 32. */
 void identity_seal(const char key[IDENTITY_TOKEN], char token[IDENTITY_TOKEN]);
 
-/* Whether that was done to it, with this key. */
+/* Whether the token was sealed with this key. */
 bool identity_sealed(const char key[IDENTITY_TOKEN], const char *token);
 
-/* Random digits that are kept in a file, which only its owner may read: made once.
+/* Reads a key, random digits in a file that only its owner may read; makes the file if there is
+ * none.
  * Errors: ST_REFUSED  others may read it, or it isn't ours: reason says what to do */
 MUST_CHECK enum status identity_key_at(const char *path, char out[IDENTITY_TOKEN],
                                        struct reason *reason);
 
-/* The same, made anew. */
+/* Makes a new key, which replaces the file's. */
 MUST_CHECK enum status identity_key_new(const char *path, char out[IDENTITY_TOKEN]);
