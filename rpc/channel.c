@@ -190,7 +190,7 @@ void rpc_result_set(struct rpc_result *result, grpc_status_code code, grpc_slice
     rpc_result_text(result, (enum rpc_code)code, text.text);
 }
 
-/* What one unary call takes back from core. */
+/* Where core puts the results of one unary call. */
 struct unary {
     grpc_byte_buffer *reply;
     grpc_metadata_array initial;

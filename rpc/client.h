@@ -28,8 +28,8 @@ struct rpc_channel_options {
     const char *tls_name;             /* expected in the certificate; NULL: the target's */
     const char *token;            /* sent as "authorization: Bearer TOKEN"; that it goes to no other
                                      machine without TLS is the caller's business */
-    const char *token_file;       /* that holds it instead: read for each call, only if nobody but
-                                     its owner can; none is there: nothing is sent */
+    const char *token_file;       /* file with the token instead: read for each call, only if nobody
+                                     but its owner can; without a file nothing is sent */
     uint32_t message_size_max;    /* of a reply; LIMIT_MESSAGE_BYTES */
     int32_t keepalive_ms;         /* 10000 */
     int32_t keepalive_timeout_ms; /* 5000 */
@@ -40,11 +40,11 @@ struct rpc_channel_options {
 /* Errors: ST_CONFIG  the files of tls don't do; identity/check.h says why */
 MUST_CHECK enum status rpc_channel_new(const struct rpc_channel_options *options,
                                        struct rpc_channel **out);
-/* After its last call and stream. */
+/* Frees a channel; to be called after its last call and stream have ended. */
 void rpc_channel_free(struct rpc_channel *channel);
 
-/* The files of tls aren't those that the channel uses, for ever: time for a new one. Looks once in
- * IDENTITY_LOOK_MS at most. */
+/* True if the files of tls have changed. A channel uses those that it began with for ever, so it is
+ * time for a new one. Looks once in IDENTITY_LOOK_MS at most. */
 bool rpc_channel_stale(struct rpc_channel *channel);
 
 /* How a call ended. */
@@ -62,9 +62,9 @@ struct rpc_call_options {
 };
 
 /*
- * Calls and waits. out_reply is the caller's (protobuf_c_message_free_unpacked(reply, NULL), or
- * with the allocator).
- * result may be NULL. options may be NULL.
+ * Makes a call and waits for its end. out_reply is the caller's
+ * (protobuf_c_message_free_unpacked(reply, NULL), or with the allocator). result may be NULL.
+ * options may be NULL.
  * Errors: rpc_code_status(result->code)
  */
 MUST_CHECK enum status rpc_unary(struct rpc_channel *channel,
@@ -115,7 +115,8 @@ void rpc_stream_send_done(struct rpc_stream *stream);
 uint32_t rpc_stream_queued(struct rpc_stream *stream);
 
 /*
- * The next message, waiting timeout_ms at most (0: not at all; < 0: for ever); the caller's.
+ * Receives the next message, which is the caller's; waits timeout_ms at most (0: not at all; < 0:
+ * for ever).
  * Errors: ST_TIMED_OUT  none came
  *         ST_AGAIN      rpc_stream_interrupt was called
  *         ST_CLOSED     the call is over and all its messages were taken: rpc_stream_close says
@@ -127,7 +128,8 @@ MUST_CHECK enum status rpc_stream_recv(struct rpc_stream *stream, int32_t timeou
 /* Makes the current (or else the next) rpc_stream_recv return ST_AGAIN. The stream lives on. */
 void rpc_stream_interrupt(struct rpc_stream *stream);
 
-/* Whom an accepted stream goes to, as gRPC names it: "ipv4:10.1.0.7:7000", "unix:/run/x.sock". */
+/* Writes the address of the server of an accepted stream, as gRPC names it: "ipv4:10.1.0.7:7000",
+ * "unix:/run/x.sock". */
 void rpc_stream_peer(struct rpc_stream *stream, char *out, size_t capacity);
 
 /*

@@ -32,7 +32,8 @@ grpc_call *rpc_channel_call(struct rpc_channel *channel, grpc_completion_queue *
                             const ProtobufCServiceDescriptor *service, const char *method,
                             int64_t deadline_ms);
 
-/* What a call sends ahead; lives until its batch is started, then rpc_metadata_release. */
+/* The metadata that a call sends first; kept until its batch is started, then
+ * rpc_metadata_release. */
 struct rpc_metadata {
     grpc_metadata rows[2];
     size_t count;

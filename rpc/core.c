@@ -216,7 +216,7 @@ ProtobufCMessage *rpc_unpack(const ProtobufCMessageDescriptor *descriptor, grpc_
     grpc_byte_buffer_reader reader;
     if (!grpc_byte_buffer_reader_init(&reader, bytes))
         return NULL;
-    /* One slice (the usual case) is only referenced, several are joined. */
+    /* A message of one slice (the usual case) is only referenced; several slices are joined. */
     grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
     grpc_byte_buffer_reader_destroy(&reader);
     ProtobufCMessage *message = protobuf_c_message_unpack(

@@ -93,8 +93,8 @@ void rpc_outbox_clear(struct rpc_outbox *box);
  * at once; where messages of streams come thick and fast, a millisecond's worth at a time. */
 void *rpc_queue_run(void *queue);
 
-/* The same, on this thread; look is called before each wait, does what is due and returns when to
- * call it again, in mono ns; INT64_MAX: there is nothing. */
+/* Like rpc_queue_run, on this thread. look is called before each wait: it does what is due and
+ * returns when to call it again, in mono ns; INT64_MAX: nothing is due. */
 void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), void *self);
 
 /* accept.c: before gRPC's first listener. */

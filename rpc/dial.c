@@ -60,8 +60,8 @@ static void open_socket(struct rpc_dial *dial, const char *path)
     }
 }
 
-/* Whose the socket is. In a folder where everybody may make files, as /tmp is, it has to be there:
- * its place could be taken by anybody. */
+/* Judges who owns the socket. In a folder where everybody may make files, such as /tmp, the socket
+ * has to exist: anybody could take its place. */
 static enum rpc_code judge_socket(const struct rpc_dial *dial, struct reason *why)
 {
     const unsigned flags = PRIVATE_ROOTS | PRIVATE_READABLE;
@@ -141,7 +141,7 @@ static bool reaches(const struct wanted *wanted, const uint8_t address[16], bool
     return memcmp(address, wanted->address, 16) == 0 || (wildcard && (six || wants_four));
 }
 
-/* Of 8 or 32 digits: words as the machine has them. */
+/* Reads an address of 8 or 32 digits: words in the machine's byte order. */
 static bool read_address(const char *text, uint8_t out[16])
 {
     const size_t digits = strlen(text);
@@ -245,7 +245,8 @@ void rpc_dial_close(struct rpc_dial *dial)
     *dial = (struct rpc_dial){ .folder_fd = -1 };
 }
 
-/* What the call brings. No file: the call goes without, and is told what it lacks. */
+/* Takes the token that the call carries. If there is no file, the call is made without one, and the
+ * server says what it lacks. */
 static enum rpc_code take_token(const struct rpc_dial *dial, char **out, struct reason *why)
 {
     auto_free char *read = NULL;

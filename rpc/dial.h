@@ -15,20 +15,20 @@
 
 struct rpc_dial {
     char target[LIMIT_PATH + 16]; /* what gRPC is given */
-    char folder[LIMIT_PATH];      /* of the socket; "": it is none */
-    char name[LIMIT_NAME];        /* in that folder */
+    char folder[LIMIT_PATH];      /* of the socket; "": the target is none */
+    char name[LIMIT_NAME];        /* name of the socket in that folder */
     int folder_fd;                /* of it, where its path is nothing that gRPC can take; or -1 */
     char *token;                  /* or NULL */
     char *token_file;             /* read for each call, instead; or NULL */
-    bool bare;                    /* of a token it is seen by whoever listens: TCP without TLS */
+    bool bare; /* a token would be seen by anybody who listens there: TCP without TLS */
 };
 
 void rpc_dial_open(struct rpc_dial *dial, const struct rpc_channel_options *options);
 void rpc_dial_close(struct rpc_dial *dial);
 
 /*
- * Looks whether a call may be made, and what it brings: *out_authorization is free()d by the
- * caller, or NULL. wait_ms: so long somebody who listens is waited for.
+ * Looks whether a call may be made, and which token it carries: *out_authorization is free()d by
+ * the caller, or NULL. wait_ms: how long to wait for somebody who listens.
  * Errors: the code, with the way out in detail
  */
 MUST_CHECK enum rpc_code rpc_dial_admit(const struct rpc_dial *dial, int64_t wait_ms,

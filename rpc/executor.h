@@ -11,7 +11,7 @@
 
 #include "rpc/rpc.h"
 
-/* Embedded in the object that it is about: posting allocates nothing. */
+/* A task is embedded in the object that it is about: posting allocates nothing. */
 struct rpc_task {
     struct rpc_task *_Atomic next;
     void (*run)(struct rpc_task *task);

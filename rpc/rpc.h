@@ -57,17 +57,18 @@ enum status rpc_code_status(enum rpc_code code);
 void rpc_init(void);
 void rpc_shutdown(void);
 
-/* Before rpc_init: what gRPC's core finds wrong becomes lines of this log, borrowed for ever; no
- * more than ten in ten seconds, for peers can provoke them. Else it says nothing. */
+/* To be called before rpc_init: problems that gRPC's core finds become lines of this log, which is
+ * borrowed for ever. They are ten in ten seconds at most, for peers can provoke them. Without this
+ * call gRPC logs nothing. */
 void rpc_log_to(const struct log *log);
 
 /* Whether an address is of this machine only: "127.0.0.1:7000", "ipv4:127.0.0.1:7000",
  * "localhost:7000", "[::1]:7000". Tokens go nowhere else. */
 bool rpc_address_is_loopback(const char *address);
-/* HOST:PORT as others can dial it: a name or an address (of IPv6 in brackets), no scheme, a port
- * from 1. */
+/* True for HOST:PORT as others can dial it: a name or an address (of IPv6 in brackets), no scheme,
+ * a port from 1. */
 bool rpc_address_is_dialled(const char *address);
-/* The same as a server may listen at it: also port 0. */
+/* True for HOST:PORT as a server may listen at it: like rpc_address_is_dialled, but also port 0. */
 bool rpc_address_is_served(const char *address);
 
 /*
@@ -78,8 +79,8 @@ bool rpc_address_is_served(const char *address);
 #define RPC_DETAIL_MAX 7168 /* as it is written; beside it a peer's limit has room for the rest */
 size_t rpc_detail_size(const char *detail);
 
-/* What a caller who couldn't connect may do about it, by the detail that it got: a clause, or "" if
- * that doesn't say. tls: it spoke TLS. */
+/* Returns advice for a caller that couldn't connect, by the detail that it got: a clause, or "" if
+ * the detail doesn't tell. tls: it spoke TLS. */
 const char *rpc_refusal_hint(const char *detail, bool tls);
 
 /* Borrowed bytes. */

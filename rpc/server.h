@@ -65,7 +65,7 @@ struct rpc_server_options {
 struct rpc_server *rpc_server_new(const struct rpc_server_options *options);
 
 /*
- * Every method of the service under its descriptor's name, or under `name`. Before start.
+ * Adds every method of the service under its descriptor's name, or under `name`. Before start.
  * Errors: ST_NOT_FOUND  the descriptor sets don't know the service or one of its methods
  */
 MUST_CHECK enum status rpc_server_add_service(struct rpc_server *server, ProtobufCService *service,
@@ -125,11 +125,11 @@ const struct rpc_descdb *rpc_server_descdb(const struct rpc_server *server);
  *         ST_FULL    send_queue_max messages wait already; the call ends with RESOURCE_EXHAUSTED
  */
 enum status rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
-/* The same, of a message of the method's type that is packed already. */
+/* Like rpc_call_send, with a message of the method's type that is packed already. */
 enum status rpc_call_send_packed(struct rpc_call *call, const void *data, size_t size);
 
-/* From cork to uncork what is sent, and the end, waits in the call: an answer that must not leave
- * before something else has happened. */
+/* Between cork and uncork, messages and the end of the call are held back: for an answer that must
+ * not leave before something else has happened. */
 void rpc_call_cork(struct rpc_call *call);
 void rpc_call_uncork(struct rpc_call *call);
 
@@ -161,16 +161,16 @@ bool rpc_call_token(const struct rpc_call *call, char *out, size_t capacity);
 /* The caller's address, for people: "ipv4:10.0.0.7:40312", "unix:uid=0,pid=12"; cut to capacity. */
 void rpc_call_peer(const struct rpc_call *call, char *out, size_t capacity);
 
-/* What the call is answered, also where the answer waits (cork). False: nothing yet, or nobody
- * waits for it any more. */
+/* The code that the call is answered with, also while the answer is corked. False: there is none
+ * yet, or nobody waits for it any more. */
 bool rpc_call_answered(struct rpc_call *call, enum rpc_code *out);
 
-/* True for a peer that came over listen_unix: then its credentials were checked. */
+/* True for a peer that came over listen_unix: its credentials were checked then. */
 bool rpc_call_peer_cred(const struct rpc_call *call, struct ucred *out);
 
 /*
- * Who the caller is by its certificate, which was good when it connected: that it has expired since
- * is for the caller of this to see.
+ * Reads who the caller is from its certificate, which was good when it connected: the caller of
+ * this function must see himself whether it has expired since.
  * Errors: ST_NOT_FOUND  it showed none
  *         ST_CONFIG     it is nobody's in a cluster (identity/cert.h)
  */

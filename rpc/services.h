@@ -18,7 +18,7 @@ void rpc_health_free(struct rpc_health *health);
 /* service "": the server as a whole. Thread: any. Errors: ST_FULL  64 services at most */
 enum status rpc_health_set(struct rpc_health *health, const char *service, bool serving);
 
-/* Everything NOT_SERVING for good; ends the watches: before the server stops. */
+/* Sets every service to NOT_SERVING for good, and ends the watches: before the server stops. */
 void rpc_health_drain(struct rpc_health *health);
 
 MUST_CHECK enum status rpc_reflection_new(struct rpc_server *server, struct rpc_reflection **out);

@@ -396,7 +396,7 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
     return call;
 }
 
-/* Who it is from, whether that one may call, and whether there is room. */
+/* Judges a call: who makes it, whether that peer may, and whether there is room. */
 static enum rpc_code judge_call(struct rpc_call *call, const char **out_detail)
 {
     const struct rpc_server_options *options = &call->server->options;

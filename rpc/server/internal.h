@@ -31,14 +31,15 @@ struct rpc_method {
     struct rpc_method *chain; /* of its bucket */
 };
 
-/* By the hash of the path. */
+/* The table of methods, by the hash of the path. */
 struct rpc_methods {
     struct rpc_method *buckets[METHOD_BUCKETS];
     char **services; /* names */
     size_t service_count;
 };
 
-/* Of a peer in another space of processes the system says process 0: that, too, is known. */
+/* Credentials of a peer. For a peer in another space of processes the system gives process 0: that,
+ * too, is known. */
 struct rpc_cred {
     struct ucred cred;
     bool known;
@@ -63,12 +64,13 @@ struct rpc_unix_listener {
     bool running;
 };
 
-/* A call of which no message came yet. Embedded in it. */
+/* A call that has sent no message yet. Embedded in the call. */
 struct rpc_guest {
     void (*expire)(struct rpc_guest *guest); /* ends the call: nothing came in time */
     struct rpc_guest *older, *younger;
     int64_t until_ns;
-    /* How many of them are from there, and from its network; NULL: from this machine's owner. */
+    /* Counts the guests of this address, and of its network; NULL: the call is from this machine's
+     * owner. */
     uint16_t *address, *network;
     bool inside;
 };
@@ -76,7 +78,7 @@ struct rpc_guest {
 #define DOOR_ADDRESSES                                                                             \
     8192 /* counters; addresses and networks share one by their hash, which nobody can aim */
 
-/* The queue's thread has it to itself. */
+/* The guests; used by the queue's thread only. */
 struct rpc_door {
     struct rpc_guest *oldest, *youngest; /* all may stay as long, so these are the order of ends */
     uint32_t count;
@@ -119,7 +121,7 @@ void rpc_methods_free(struct rpc_methods *methods);
 
 /* Serves a connected, non-blocking stream socket, which it takes over (plaintext). After start. */
 void rpc_server_adopt(struct rpc_server *server, int fd, const struct ucred *cred);
-/* Of gRPC's name of a peer; false: it is no adopted one. */
+/* Finds the credentials of a peer by gRPC's name of it; false: it is no adopted connection. */
 bool rpc_server_cred(struct rpc_server *server, const char *peer, struct ucred *out);
 /* A peer's address for people; cred: of an adopted connection, else NULL. */
 void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_t capacity);
@@ -130,28 +132,30 @@ void rpc_server_peer(grpc_call *call, const struct ucred *cred, char *out, size_
 grpc_server_credentials *rpc_tls_listen(struct rpc_server *server,
                                         const struct identity_files *files);
 void rpc_tls_listeners_free(struct rpc_server *server);
-/* Of a peer's certificate. Errors: as rpc_call_peer_identity */
+/* Reads the identity in a peer's certificate. Errors: as rpc_call_peer_identity */
 enum status rpc_tls_identity(grpc_call *call, struct identity_cert *out);
 
 /* ---- door.c ---- */
 
 void rpc_door_open(struct rpc_door *door);
-/* peer: as gRPC names it; NULL: of this machine's owner, who is only timed. False: too many wait.
- */
+/* Lets a call in. peer: as gRPC names it; NULL: of this machine's owner, who is only timed. False:
+ * too many wait. */
 bool rpc_door_enter(struct rpc_server *server, struct rpc_guest *guest, const char *peer);
-/* Its first message came, or it is over. Nothing, if it has left already. */
+/* The guest's first message came, or its call is over. Does nothing if it has left already. */
 void rpc_door_leave(struct rpc_server *server, struct rpc_guest *guest);
-/* self is the server: shows out who waited too long; returns when to look again, mono ns. */
+/* Ends the calls of guests that waited too long; returns when to look again, mono ns. self is the
+ * server. */
 int64_t rpc_door_look(void *self);
 
 /* ---- memory.c ---- */
 
-/* Half of what the machine and its control groups let this process have, and 1 GiB at least. */
+/* Returns half of the memory that the machine and its control groups let this process have, and 1
+ * GiB at least. */
 uint64_t rpc_memory_usual(void);
 
 /* ---- refuse.c ---- */
 
-/* text: static. Takes the call over. */
+/* Answers a call with an error, and takes the call over. text: static. */
 void rpc_refuse(grpc_call *call, enum rpc_code code, const char *text);
 
 /* ---- call.c ---- */

@@ -47,9 +47,9 @@ static void apply_defaults(struct rpc_server_options *options)
         options->idle_ms = 60000;
 }
 
-/* What connections hold is counted by core. When it is more, core ends calls, of whomever: those
- * come back, which this process, out of memory, would not. 9,000 connections of a fleet with 1,000
- * nodes hold 1 GiB. */
+/* Bounds the memory that connections hold, which core counts. Beyond the bound core ends calls of
+ * any peer. Those come back, which this process, once out of memory, would not. 9,000 connections
+ * of a fleet with 1,000 nodes hold 1 GiB. */
 static grpc_resource_quota *bound_memory(struct rpc_args *args, uint64_t memory_max)
 {
     grpc_resource_quota *quota = grpc_resource_quota_create("server");

@@ -82,7 +82,8 @@ static enum status bind_socket(int folder, const char *name, int *out_fd)
     return ST_OK;
 }
 
-/* Its folder, where nobody else may put a socket in our place; *out_name: in path. */
+/* Opens the socket's folder, in which nobody else may put a socket in our place. *out_name: the
+ * socket's name, in path. */
 static enum status open_folder(const char *path, const char **out_name, int *out_fd)
 {
     char folder[LIMIT_PATH];
