@@ -133,7 +133,8 @@ void reader_check_allowed(struct reader *reader)
         if (path[0] != '\0' && !is_allowed(reader->allowed, path)) {
             refuse(reader, reader_place(reader, field->path), field->path, path);
         } else if (path[0] == '/' && normalise(path, strlen(path), whole)) {
-            /* What is opened is what was looked at: ".." behind a link is elsewhere. */
+            /* The path that is opened must be the one that was checked: ".." behind a link would
+             * lead elsewhere. */
             (void)snprintf(path, LIMIT_PATH, "%s", whole[0] ? whole : "/");
         }
     }

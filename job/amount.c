@@ -25,7 +25,7 @@ static const struct {
 
 #define UNIT_COUNT (sizeof(units) / sizeof(units[0]))
 
-/* What one says of a group. Bytes are never a duration: their unit says nothing. */
+/* How a group of units is described. Bytes are never a duration: their unit says nothing. */
 static const struct group {
     unsigned group;
     enum job_unit unit;
@@ -41,7 +41,7 @@ static const struct group {
 
 #define GROUP_COUNT (sizeof(groups) / sizeof(groups[0]))
 
-/* What other words people use, in whichever case. */
+/* Other words that people use for units, in either case. */
 static const struct {
     const char *word, *unit;
 } synonyms[] = {
@@ -210,7 +210,7 @@ static enum status check_range(const struct field *field, size_t unit, double co
     return ST_OK;
 }
 
-/* What a word of the field's stands for. */
+/* Returns the amount that a word of the field stands for. */
 static struct job_duration amount_of_word(const struct field *field, const char *word)
 {
     bool built = false;

@@ -7,7 +7,8 @@
 #include "job/refuse.h"
 #include "job/schema.h"
 
-/* What a unit of time may be where steps are possible, too: shorter would do nothing but save. */
+/* The range of an amount of time where steps are possible, too: with a shorter one a job would do
+ * nothing but save. */
 #define AMOUNT_MS_MIN 100.0
 #define AMOUNT_MS_MAX (366 * 86400e3)
 

@@ -68,14 +68,14 @@ struct job_model {
 MUST_CHECK enum status job_duration_steps(const struct job_duration *duration,
                                           uint64_t steps_per_epoch, uint64_t *out);
 
-/* Does the model read tokens, not images? */
+/* True if the model reads tokens, not images. */
 bool job_is_text(const struct job_model *model);
 
 /* How the model is cut: 1 stage, or more. */
 struct job_cuts {
     uint32_t stages;
-    /* Where each stage begins, in nodes of the tape. 0, but for stage 0: the trainer cuts where
-     * stages cost alike; so all are, or none. */
+    /* The first node of the tape of each stage. 0 (but for stage 0) if the trainer chooses the
+     * cuts, so that stages cost alike; either all are 0, or none is. */
     uint32_t first_node[LIMIT_STAGES];
 };
 
@@ -219,7 +219,7 @@ MUST_CHECK enum status job_parse_within(const struct job_origin *origin, const c
 /* Whether a text can be `allowed`. */
 bool job_allowed_valid(const char *allowed);
 
-/* What `cairn set` can change in a job that runs. */
+/* The settings of a running job that `cairn set` can change. */
 struct job_change {
     int64_t workers; /* their number */
 };
@@ -246,12 +246,12 @@ uint64_t job_state_bytes(const struct job *job);
  */
 MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
-/* An even spread was asked for: of a stage no two shares differ by more than one. */
+/* True if the workers' shares are even: no two shares of a stage differ by more than one. */
 bool job_shares_even(const struct job *job);
 /* Whether the loss scale is looked for while training: what overflows is left out. */
 bool job_scale_is_dynamic(const struct job *job);
 
-/* Who computes what, in a generation. Its ranks go stage by stage, in a stage share by share. */
+/* Which rank computes what, in a generation. Ranks go stage by stage, in a stage share by share. */
 struct job_layout {
     uint32_t stage_count;              /* 1: no pipeline */
     uint32_t workers[LIMIT_STAGES];    /* of each stage */

@@ -99,7 +99,7 @@ static bool read_cuts(struct reader *reader, const struct field *field,
     return true;
 }
 
-/* One key of a stage. */
+/* Reads one key of a stage. */
 static bool read_stage_key(struct reader *reader, const struct field *field,
                            const struct tree_node *node, struct reader_stage *stage,
                            uint32_t *shares, size_t room)

@@ -295,7 +295,7 @@ static enum status read_job(struct reader *reader, size_t set_count)
     return job_report_empty(&reader->report) ? ST_OK : ST_CONFIG;
 }
 
-/* As read_job, of settings alone. */
+/* Like read_job, for settings alone. */
 static enum status read_change(struct reader *reader, size_t set_count)
 {
     reader->change = true;

@@ -4,7 +4,7 @@
 
 #include "job/reader.h"
 
-/* What a pipeline can't be together with. */
+/* Refuses settings that a pipeline can't be combined with. */
 static void check_pipeline_use(struct reader *reader)
 {
     struct job *job = &reader->job;
@@ -85,7 +85,7 @@ static bool spread_workers(struct reader *reader)
     return true;
 }
 
-/* That all the numbers of workers that the file gives are the same one. */
+/* Checks that all the numbers of workers that the file gives agree. */
 static bool sum_workers(struct reader *reader)
 {
     struct job *job = &reader->job;

@@ -33,7 +33,8 @@ struct reader {
         bool bad;                     /* its value was refused */
     } given[FIELDS_MAX];              /* by row of the schema */
     size_t share_count;               /* of workers.shares */
-    /* What parallel.stages says; 0: nothing of that. Their shares are in job.workers.shares. */
+    /* The entries of parallel.stages; workers or share_count 0: the entry doesn't give it. The
+     * shares are in job.workers.shares. */
     struct reader_stage {
         struct job_place place;
         uint32_t workers, share_count;
@@ -50,7 +51,8 @@ struct reader {
 const struct tree_node *reader_locate(const struct reader *reader, const char *path,
                                       bool *out_found);
 
-/* Where a field's value stands in the file, or the place of the nearest section that is there. */
+/* Returns the place of a field's value in the file, or that of the nearest section that is
+ * there. */
 struct job_place reader_place(const struct reader *reader, const char *path);
 
 /* Is the field in the file, with a good value? */

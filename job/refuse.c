@@ -17,7 +17,7 @@ enum status refuse_value(struct refusal *out, const char *way_out, const char *c
     return ST_CONFIG;
 }
 
-/* What other words people use; one counts where the field has the word that is meant. */
+/* Other words that people use; one counts only if the field has the word that it means. */
 static const struct {
     const char *word, *meant;
 } synonyms[] = {
@@ -48,7 +48,7 @@ static const struct {
     { "resnet-152", "resnet152" },
 };
 
-/* What can be done where a word isn't built. */
+/* What a user can do instead of a word that isn't built. */
 static const struct {
     const char *key, *word, *way_out; /* key: the last part of the path */
 } ways[] = {

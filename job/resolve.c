@@ -1,4 +1,4 @@
-/* What follows from other values of a job, and what must fit together. */
+/* Derives values of a job from its other values, and checks that values fit together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +248,7 @@ static const struct size_numbers {
     [JOB_SIZE_1558M] = { 48, 25, 1600 },
 };
 
-/* What the file doesn't say of a text model follows from its size. */
+/* Fills the numbers of a text model that the file doesn't give, by its size. */
 static void fill_size(struct reader *reader)
 {
     struct job_model *model = &reader->job.model;
@@ -379,7 +379,8 @@ static void check_device_use(struct reader *reader)
 
 /* ---- checkpoints ---- */
 
-/* What a save of a worker's share may be. Of image models the worker knows it, and refuses. */
+/* Checks the size of a worker's share of the training state, which must fit into a save. For image
+ * models the worker does so. */
 static void check_state(struct reader *reader)
 {
     const struct job *job = &reader->job;

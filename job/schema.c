@@ -23,7 +23,7 @@
 #define EPS_LEAST 1.2e-38 /* the least float32 that is not flushed to zero */
 #define HALVES    (FIELD_BIT(JOB_PRECISION_BF16) | FIELD_BIT(JOB_PRECISION_FP16))
 
-/* What a key is for. */
+/* The conditions under which a key is used. */
 #define WHEN(path_, values_) .when_path = (path_), .when_values = (values_)
 #define SGD                  WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_SGD))
 #define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOB_OPTIMIZER_ADAMW))
@@ -209,7 +209,7 @@ static const struct {
     { "train.optimizer", "optimizer: {name: sgd, lr: 0.1}" },
 };
 
-/* What people who come from elsewhere write. */
+/* Keys that people know from other programs. */
 static const struct {
     const char *key, *path;
 } synonyms[] = {
@@ -262,7 +262,7 @@ const struct field *schema_find(const char *path, size_t *out_index)
     return NULL;
 }
 
-/* What follows "section." in path; NULL: path is not below section. */
+/* Returns the part of path behind "section."; NULL: path is not below section. */
 static const char *below(const char *path, const char *section)
 {
     size_t size = strlen(section);

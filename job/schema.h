@@ -72,7 +72,7 @@ const struct field *schema_find(const char *path, size_t *out_index);
 /* Are there keys below this path? "" is the whole file. */
 bool schema_is_section(const char *path);
 
-/* What a missing section could be; NULL: nothing to show. */
+/* Returns an example of a missing section; NULL: there is none. */
 const char *schema_section_example(const char *path);
 
 /* The keys directly below a section of which something is built: "a, b, c". */
@@ -95,7 +95,7 @@ bool schema_has_word(const struct field *field, const char *text);
 /* The words of a field that are built: "a, b, c". */
 void schema_words(const struct field *field, char *out, size_t capacity);
 
-/* What a job has at the path of a FIELD_WORD: the enum's value, and as it is written; "" for 0. */
+/* Returns the value that a job has for a FIELD_WORD: the enum's number, or its word; "" for 0. */
 unsigned schema_value(const char *path, const struct job *job);
 void schema_value_text(const char *path, const struct job *job, char *out, size_t capacity);
 

@@ -1,4 +1,4 @@
-/* What workers share: the model's stages, the lanes, and the training state. */
+/* How workers share the model's stages, the lanes, and the training state. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static bool are_even(const uint32_t *shares, int64_t count)
 
 /* ---- layouts ---- */
 
-/* Of a stage with all of the job's workers. */
+/* Returns the workers of a stage when the job has all of its workers. */
 static int64_t wished_workers(const struct job *job, uint32_t stage)
 {
     return job->parallel.pipeline.stages > 1 ? job->parallel.stages[stage] : job->workers.count;
@@ -44,7 +44,8 @@ bool job_shares_even(const struct job *job)
     return even;
 }
 
-/* Of fewer stages than the file's: as many of its cuts, over all of the model. */
+/* Chooses where the stages begin. With fewer stages than in the file, some of its cuts are taken,
+ * spread over all of the model. */
 static void choose_cuts(const struct job *job, struct job_layout *out)
 {
     const struct job_cuts *cuts = &job->parallel.pipeline;

@@ -23,6 +23,6 @@ MUST_CHECK enum status value_read(const struct field *field, const char *text, c
 /* Does the job have a value of the field: is there something to print? */
 bool value_is_set(const struct field *field, const struct job *job);
 
-/* As YAML in one line. */
+/* Writes the value as YAML in one line. */
 MUST_CHECK enum status value_print(const struct field *field, const struct job *job,
                                    struct buf *out);

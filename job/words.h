@@ -127,7 +127,7 @@ enum job_level { JOB_LEVEL_NONE, JOB_LEVELS(JOB_WORD_NAME) };
 enum job_exactness { JOB_EXACTNESS_NONE, JOB_EXACTNESSES(JOB_WORD_NAME) };
 enum job_on_nan { JOB_ON_NAN_NONE, JOB_ON_NANS(JOB_WORD_NAME) };
 
-/* As a job file writes them; "" for none. */
+/* The words of these values in a job file; "" for none. */
 const char *job_arch_word(enum job_arch arch);
 const char *job_size_word(enum job_size size);
 const char *job_format_word(enum job_format format);

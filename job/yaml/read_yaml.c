@@ -6,7 +6,7 @@
 
 #include "job/yaml/tree.h"
 
-/* One document on its way into a tree. */
+/* A document while it is read into a tree. */
 struct yaml {
     struct tree *tree;
     struct job_report *report;
@@ -21,7 +21,7 @@ struct yaml {
     enum status st;
 };
 
-/* What libfyaml says, and what helps. */
+/* Messages of libfyaml, and advice for each. */
 static const struct {
     const char *cause, *way_out;
 } advice[] = {
@@ -77,7 +77,7 @@ static void yaml_refuse(struct yaml *yaml, struct job_place place, const char *c
     yaml->st = ST_CONFIG;
 }
 
-/* What YAML has, and these files don't. */
+/* Refuses a feature of YAML that these files don't use. */
 static void yaml_refuse_use(struct yaml *yaml, struct job_place place, const char *what,
                             const char *way_out)
 {
@@ -85,7 +85,7 @@ static void yaml_refuse_use(struct yaml *yaml, struct job_place place, const cha
     yaml->st = ST_CONFIG;
 }
 
-/* What no such file has: it may be another one. */
+/* Refuses something that no such file has: it may be another kind of file. */
 static void yaml_doubt(struct yaml *yaml, struct job_place place, const char *cause)
 {
     char way_out[LIMIT_REASON];

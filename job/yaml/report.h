@@ -16,7 +16,7 @@
 
 #define JOB_ERRORS_MAX 64 /* a file with more is no job file; the rest is counted */
 
-/* What errors point into: source 0 is the file, each further one a --set. */
+/* The texts that errors point into: source 0 is the file, each further one a --set. */
 struct job_source {
     const char *name; /* "job.yaml", "--set" */
     const char *text;
