@@ -63,7 +63,7 @@ void flight_close(struct flight *flight);
 void flight_mark(struct flight *flight, enum flight_kind kind, uint64_t step, uint64_t value,
                  const char *name);
 
-/* What a file holds, oldest first. */
+/* The content of a file, oldest record first. */
 struct flight_dump {
     struct flight_header header;
     size_t count;

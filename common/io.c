@@ -1,4 +1,4 @@
-/* What is built from the table's calls; the order of the syncs is the point. */
+/* Functions that are built from the calls of the table; the order of the syncs is the point. */
 #include "common/io.h"
 
 #include <stdio.h>

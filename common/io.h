@@ -27,8 +27,8 @@ enum io_open_flags {
     IO_PRIVATE = 1 << 2,    /* with IO_CREATE_NEW: mode 0600 */
 };
 
-/* What is written to a file that was opened with IO_DIRECT: its address in memory, its size and its
- * place in the file are multiples of this. */
+/* For writes to a file that was opened with IO_DIRECT: their address in memory, their size and
+ * their place in the file are multiples of this. */
 #define IO_DIRECT_ALIGN 4096u
 
 struct io_stat {
@@ -42,7 +42,7 @@ struct io_stat {
 
 /* Called once per name in a folder, without "." and ".."; false stops. */
 typedef bool (*io_name_fn)(void *arg, const char *name);
-/* The same with a file's size. */
+/* Like io_name_fn, with a file's size. */
 #define IO_SIZE_UNKNOWN UINT64_MAX
 typedef bool (*io_size_fn)(void *arg, const char *name, uint64_t size);
 
@@ -50,16 +50,17 @@ typedef bool (*io_size_fn)(void *arg, const char *name, uint64_t size);
 
 struct io {
     void *self;
-    /* Who calls, as a part of a name: temporary names have it in them (io_temporary), so that a
-     * call which is carried out late has nothing in common with the one that was made in its place.
-     * NULL or "": nobody else writes there at the same time. Borrowed. */
+    /* The caller's part of temporary names (io_temporary): a call that is carried out late then has
+     * no name in common with the call that was made in its place. NULL or "": nobody else writes
+     * there at the same time. Borrowed. */
     const char *call;
     /* Called once a second or so by what waits (io_find); false: it waits no longer. Or NULL. */
     bool (*waiting)(void *arg);
     void *waiting_arg;
     enum status (*open)(void *self, const char *path, int flags, int *out_fd);
     enum status (*close)(void *self, int fd);
-    /* One attempt each: may transfer less, out_size bytes. The end of the file is ST_OK with 0. */
+    /* pread and pwrite make one attempt each: they may transfer less, out_size bytes. The end of
+     * the file is ST_OK with 0. */
     enum status (*pread)(void *self, int fd, void *data, size_t size, uint64_t at,
                          size_t *out_size);
     enum status (*pwrite)(void *self, int fd, const void *data, size_t size, uint64_t at,
@@ -113,16 +114,17 @@ struct io {
 const struct io *io_system(void);
 
 bool io_is_object(const struct io *io, const char *path);
-/* Nothing where the table has no such call. */
+/* Does nothing if the table has no such call. */
 void io_expect(const struct io *io, int fd, uint64_t at, uint64_t end);
-/* What a folder holds, with one list. A size that this doesn't bring is IO_SIZE_UNKNOWN: in an
- * object store that of few files, elsewhere all, and there folders are among the names. */
+/* Lists a folder with the sizes of its files. Sizes that the list doesn't bring are
+ * IO_SIZE_UNKNOWN: in an object store those of few files, elsewhere all. Elsewhere folders are
+ * among the names. */
 MUST_CHECK enum status io_list_sizes(const struct io *io, const char *path, io_size_fn fn,
                                      void *arg);
 /*
- * Removes of the files names[0], … of a folder, IO_UNLINK_MAX at most, what one request can remove;
- * out_gone says which. On ST_OK, too, there may be some that it didn't, or all of them, where there
- * is no such request: they are the caller's to unlink one by one.
+ * Removes files names[0], … of a folder, IO_UNLINK_MAX at most, with one request; out_gone says
+ * which are gone. Also on ST_OK some files may remain, or all of them if there is no such request:
+ * the caller has to unlink those one by one.
  */
 MUST_CHECK enum status io_unlink_many(const struct io *io, const char *dir,
                                       const char *const *names, uint32_t count, bool *out_gone);
@@ -174,15 +176,15 @@ MUST_CHECK enum status io_temporary(const struct io *io, const char *path, char 
 MUST_CHECK enum status io_publish(const struct io *io, const char *path, const void *data,
                                   size_t size);
 
-/* As io_publish, of a file that nobody else may read (mode 0600); not in an object store. */
+/* Like io_publish, for a file that nobody else may read (mode 0600); not in an object store. */
 MUST_CHECK enum status io_publish_private(const struct io *io, const char *path, const void *data,
                                           size_t size);
 
-/* As io_publish, but takes the place of what is there (rename): for state of our own only. */
+/* Like io_publish, but replaces a file that is there (rename): for state of our own only. */
 MUST_CHECK enum status io_replace(const struct io *io, const char *path, const void *data,
                                   size_t size);
 
-/* As io_replace, of a file that nobody else may read (mode 0600); not in an object store. */
+/* Like io_replace, for a file that nobody else may read (mode 0600); not in an object store. */
 MUST_CHECK enum status io_replace_private(const struct io *io, const char *path, const void *data,
                                           size_t size);
 
@@ -190,14 +192,14 @@ MUST_CHECK enum status io_replace_private(const struct io *io, const char *path,
  * store there is nothing to make: one mkdir. */
 MUST_CHECK enum status io_mkdir_all(const struct io *io, const char *path);
 
-/* What kind of file system holds a path. */
+/* The kinds of file systems that can hold a path. */
 enum io_mount {
     IO_MOUNT_LOCAL, /* this machine's, or one that all machines see alike */
     IO_MOUNT_NFS,   /* remembers for up to a minute what it has seen; locks may be this machine's */
     IO_MOUNT_OTHER, /* FUSE, SMB and their like: may do as NFS does */
 };
-/* Of path; where there is nothing, of the nearest folder above it that is there. IO_MOUNT_LOCAL,
- * too, where that can't be told. */
+/* Returns the kind of the file system that holds path; if path doesn't exist, that of the nearest
+ * existing folder above it. Returns IO_MOUNT_LOCAL, too, if the kind is unknown. */
 enum io_mount io_mount_of(const char *path);
 /* Whether a file in dir, a folder that may be written to, can be locked by fcntl and flock, as
  * SQLite and we do. A file comes and goes. */

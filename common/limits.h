@@ -18,7 +18,7 @@
 #define LIMIT_TENSORS    65536 /* of one checkpoint */
 #define LIMIT_DATA_FILES 4096  /* of one data set: shards of some 100 MB each */
 
-/* What a GPU has at least to take a worker: compute capability, major * 10 + minor. */
+/* The least compute capability of a GPU that may take a worker: major * 10 + minor. */
 #define LIMIT_CUDA_CAPABILITY 80
 
 /* Bytes of texts, with the NUL. */
@@ -40,7 +40,7 @@
 #define LIMIT_MANIFEST_BYTES   (16 * 1024 * 1024)
 #define LIMIT_LOG_LINE         4096 /* one line of a worker's log */
 
-/* What is kept. */
+/* Bounds of stored records. */
 #define LIMIT_METRIC_ROWS    65536 /* by rank 0, until they are acknowledged */
 #define LIMIT_LAST_LINES     20    /* of a worker's output, shown with its exit */
 #define LIMIT_EVENTS_PER_JOB 10000 /* by the journal */
@@ -49,7 +49,7 @@
 /* Elements of a piece: the unit of digests, and of the borders of buckets and chunks
  * (docs/invariants.md, "The exact step"). */
 #define PIECE_ELEMENTS 65536
-/* Of one worker's share of the training state, 1 TiB: what its shard file's tables have room for
- * (checkpoint/format/disk.h). The report of its save then has some 256 KiB of hashes, 16 bytes for
- * 64 MiB; where ranks own moments up to 3.5 MiB (trainer/tape/lane_owners.h). */
+/* Bytes of one worker's share of the training state, 1 TiB: the tables of its shard file have room
+ * for that (checkpoint/format/disk.h). The report of its save then has some 256 KiB of hashes, 16
+ * bytes for 64 MiB; where ranks own moments up to 3.5 MiB (trainer/tape/lane_owners.h). */
 #define LIMIT_SHARE_BYTES (UINT64_C(1) << 40)

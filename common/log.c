@@ -57,7 +57,7 @@ static void log_put(struct log_line *line, const char *text)
     line->size += size;
 }
 
-/* As the inside of a JSON string. */
+/* Writes a text as the inside of a JSON string. */
 static void log_put_escaped(struct log_line *line, const char *text)
 {
     for (; *text != '\0' && !line->cut; text++) {

@@ -27,5 +27,5 @@ MUST_CHECK enum status pages_back(void *data, size_t first, size_t bytes);
  * later is no SIGBUS. ST_FULL, ST_IO and the like */
 MUST_CHECK enum status pages_of_file(int fd, size_t size);
 
-/* What pages_alloc takes of memory for size bytes. */
+/* Returns how many bytes of memory pages_alloc takes for size bytes. */
 size_t pages_bytes(size_t size);

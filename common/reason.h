@@ -18,8 +18,9 @@ struct reason {
     char text[LIMIT_REASON]; /* UTF-8; "": none */
 };
 
-/* What is left of characters that were cut (a name, by its format), and what is no UTF-8, becomes
- * '?', at the end nothing: readers may refuse such a text, or show all of it as something else. */
+/* Mends a text in place: each sequence that is no whole UTF-8 character, such as a character that
+ * was cut, becomes '?', or nothing at the end. Readers may refuse such a text, or show all of it as
+ * something else. */
 void reason_mend(char *text);
 
 void reason_set(struct reason *reason, const char *format, ...)

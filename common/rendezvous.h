@@ -24,7 +24,7 @@
 #define RENDEZVOUS_COMMON_MAX 256 /* bytes: the id of NCCL has 128 */
 #define RENDEZVOUS_ITEM_MAX   16  /* bytes; there are ranks · ranks of them in a meeting */
 
-/* What a rank brings. */
+/* What a rank contributes to a meeting. */
 struct rendezvous_part {
     const void *common; /* for all */
     size_t common_size;
@@ -32,11 +32,11 @@ struct rendezvous_part {
     size_t item_size;  /* the same on all ranks */
 };
 
-/* What came from one rank. */
+/* What one rank contributed, as this rank receives it. */
 struct rendezvous_got {
     size_t common_size;
     uint8_t common[RENDEZVOUS_COMMON_MAX];
-    uint8_t item[RENDEZVOUS_ITEM_MAX]; /* that it brought for this rank */
+    uint8_t item[RENDEZVOUS_ITEM_MAX]; /* its item for this rank */
 };
 
 struct rendezvous {

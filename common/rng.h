@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-/* What a stream of numbers is for; part of the key. Values are on disk by their effect: never
+/* The purpose of a stream of numbers; a part of the key. Saved state depends on these values: never
  * renumber. */
 enum rng_purpose {
     RNG_PERMUTATION = 1,

@@ -175,7 +175,8 @@ static void take_group(const struct version *version, const struct group *group,
     memory->left = least(memory->left, held < limit ? limit - held : 0);
 }
 
-/* Of version 1 groups may be told not to count for those above them. */
+/* True if what a group uses counts for the groups above it: groups of version 1 can be set not
+ * to. */
 static bool counts_above(const struct version *version, const struct group *above)
 {
     return !is_old(version) || number_in(above, "memory.use_hierarchy", "") != 0;

@@ -41,17 +41,18 @@ struct layout {
     const struct layout_stage *stages;
 };
 
-/* What one rank has. */
+/* The part of the box that one rank has. */
 struct layout_box {
     uint32_t stage, node_begin, node_end;
-    uint32_t tensor, tensor_begin, tensor_end; /* which range of its stage, and what is in it */
-    uint32_t data, order_begin, order_end;     /* which share, and where its lanes are in `order` */
+    uint32_t tensor, tensor_begin,
+        tensor_end; /* which tensor range of its stage, and its tensor lanes */
+    uint32_t data, order_begin, order_end; /* which share, and the place of its lanes in `order` */
     uint32_t data_group_first, data_group_size; /* ranks */
 };
 
 /*
- * Whether it is a tiling: every stage has nodes, the first begins at node 0, and the shares of each
- * add up to all lanes, of either kind, with one each at least.
+ * Checks that a layout is a tiling. Every stage has nodes, and the first stage begins at node 0.
+ * The shares of each stage add up to all lanes, of either kind, and each share has one at least.
  * Errors: ST_INVALID, with the reason. All other functions want a layout that has passed.
  */
 MUST_CHECK enum status layout_check(const struct layout *layout, struct reason *reason);
@@ -61,7 +62,8 @@ uint32_t layout_ranks(const struct layout *layout);
 uint32_t layout_first_rank(const struct layout *layout, uint32_t stage);
 struct layout_box layout_box(const struct layout *layout, uint32_t rank);
 
-/* Whose share of a stage each lane is in. order: [lanes] of the stage's shares. owner: [lanes]. */
+/* Fills owner: for each lane, the share of the stage that has it. order: [lanes] of the stage's
+ * shares. owner: [lanes]. */
 void layout_owners(const struct layout *layout, uint32_t stage, const uint32_t *order,
                    uint32_t *owner);
 

@@ -21,7 +21,7 @@ struct layout_wish {
     const uint32_t *workers; /* [stages] of each, 1 to lanes */
 };
 
-/* Of a generation with so many workers, from 1 on. */
+/* Returns how many stages a generation with so many workers, from 1 on, has. */
 uint32_t layout_wish_stages(const struct layout_wish *wish, uint32_t workers);
 
 /*

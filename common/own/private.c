@@ -70,7 +70,7 @@ static int open_unlinked(int at, const char *path, int how, unsigned flags)
     return openat(at, path, how, 0600);
 }
 
-/* What it is that couldn't be opened. */
+/* Says what the thing is that couldn't be opened. */
 static enum status explain_open(int at, const char *path, bool folder, struct reason *reason)
 {
     const int error = errno;

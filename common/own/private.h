@@ -25,7 +25,7 @@ enum private_flags {
     PRIVATE_LINKS = 1 << 4,    /* a link to it, ours or root's, is followed */
 };
 
-/* What was found; before PRIVATE_MEND. */
+/* The file or folder that was found; as it was before PRIVATE_MEND. */
 struct private_found {
     uid_t owner;
     mode_t mode; /* 07777 */
@@ -33,7 +33,7 @@ struct private_found {
 };
 
 #define PRIVATE_USER 64
-/* The name of a user, or the number. */
+/* Returns the name of a user, or the number. */
 const char *private_user(uid_t uid, char out[PRIVATE_USER]);
 
 /* Whether a file or folder of that kind does; reason names it, its owner and its mode.
@@ -50,7 +50,7 @@ MUST_CHECK enum status private_judge(const char *path, const struct stat *info, 
 MUST_CHECK enum status private_folder(int at, const char *path, unsigned flags, int *out_fd,
                                       struct private_found *found, struct reason *reason);
 
-/* The same of a regular file; how: flags of open(2). */
+/* Like private_folder, for a regular file; how: flags of open(2). */
 MUST_CHECK enum status private_file(int at, const char *path, int how, unsigned flags, int *out_fd,
                                     struct private_found *found, struct reason *reason);
 
