@@ -378,7 +378,7 @@ static void speed(const struct world *w, const char *name, const struct series *
         ratio(ours->seconds, theirs->seconds, ours->count));
 }
 
-/* The same in processor time, which others on the machine disturb less. */
+/* Writes a row like the one above, in processor time, which others on the machine disturb less. */
 static void cost(const struct world *w, const char *name, const struct series *ours,
                  const char *yardstick, const struct series *theirs)
 {

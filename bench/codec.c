@@ -158,7 +158,7 @@ static void read_files(struct bench *b)
     }
 }
 
-/* What a chunk needs at most, coded by anybody. */
+/* Returns the most bytes that any method needs for a coded chunk. */
 static size_t room_of(size_t size)
 {
     return ZSTD_compressBound(size) + DISK_STORED_MAX - DISK_CHUNK_BYTES;
@@ -247,7 +247,7 @@ static void decode(struct bench *b, const struct method *m, const struct coded *
     }
 }
 
-/* One round; the first also checks that every byte comes back. */
+/* Runs one round of a method; the first one also checks that every byte comes back. */
 static void run_method(struct bench *b, struct method *m, int round)
 {
     double start = now();

@@ -82,7 +82,8 @@ static void warm_up(struct train_model *model)
     train_model_wait(model);
 }
 
-/* The same samples again and again: what learns nothing computes something else. */
+/* Checks that the loss fell. The same samples come again and again, so a model that learns nothing
+ * computes something else. */
 static void check_loss(const struct train_model *model, const char *name, double first)
 {
     const double loss = train_model_loss(model);
@@ -151,7 +152,7 @@ static void run_kernels(const struct options *o, struct rows *rows)
     gpu_ops_run(&options, rows);
 }
 
-/* One rank in a process of its own; rank 0 writes its seconds per step into the pipe. */
+/* Runs one rank in a process of its own; rank 0 writes its seconds per step into the pipe. */
 static int reduction_rank(const struct options *o, const struct rendezvous *rendezvous, int rank,
                           bool fast, int out)
 {

@@ -83,7 +83,7 @@ static void softmax(const struct attention_row *at, double *weight)
         weight[j] /= sum;
 }
 
-/* Of a key's weight: what its value has of dout. */
+/* Returns the gradient of a key's weight: the product of dout and the key's value. */
 static double dweight_of(const struct attention_row *at, int64_t key)
 {
     double sum = 0;

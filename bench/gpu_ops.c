@@ -11,7 +11,7 @@
 #define WARM_UP 5
 #define SAMPLES 24 /* elements of a result that are looked at */
 
-/* What was filled with which numbers. */
+/* The seed of the numbers that each buffer was filled with. */
 enum seed { SEED_IN, SEED_PARAM, SEED_PARAM_2, SEED_DOUT };
 
 struct ops {
@@ -317,7 +317,7 @@ static double slack_of(const double row[DEPTH])
     return most / 50;
 }
 
-/* Of the last sample's last head, the second row and the last one. */
+/* Checks two rows of the last sample's last head: the second one and the last one. */
 static void check_attention(const struct ops *ops, const struct probe *p, const int64_t dims[3])
 {
     const int64_t length = dims[1], first = (dims[0] - 1) * length;

@@ -51,7 +51,7 @@ struct bench {
     double update[STEPS_MAX], refresh[STEPS_MAX], whole[STEPS_MAX];
 };
 
-/* Of this thread's processor time: all that it waits for is the memory. */
+/* Returns the processor time of this thread: all that it waits for is the memory. */
 static double now(void)
 {
     struct timespec t;

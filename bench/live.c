@@ -80,7 +80,8 @@ static double plain_rate(const uint8_t *from, uint8_t *to, size_t bytes)
     return rate;
 }
 
-/* Of a rank whose communicator is open. memory is written to on all but the source. */
+/* Streams the memory from rank 0 to rank 1 as one of them, and returns the rate. memory is written
+ * to on all ranks but the source. */
 /* NOLINTNEXTLINE(readability-non-const-parameter) */
 static double stream_rank(struct shared_rendezvous *shared, int rank, uint8_t *memory, size_t bytes)
 {

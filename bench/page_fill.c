@@ -226,14 +226,14 @@ static bool load_model(struct journal *journal, const char *id, struct model *mo
 
 /* ---- its copies ---- */
 
-/* What it is to be: how long before the job that is copied, and of how many steps. */
+/* A copy that is to be made: how long before the copied job it began, and its number of steps. */
 struct made {
     char id[16], name[64];
     int64_t seq, earlier_ms;
     uint64_t steps;
 };
 
-/* As the core makes ids of a seq: in the upper bits are the milliseconds. */
+/* Makes an id of a seq as the coordinator does: the upper bits are milliseconds. */
 static struct made make_one(const struct model *model, unsigned number, uint64_t steps)
 {
     static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";

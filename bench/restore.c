@@ -42,7 +42,7 @@ struct options {
     const char *dir;
 };
 
-/* What all processes see. */
+/* The state that all processes share. */
 static struct meeting {
     pthread_barrier_t barrier;
     atomic_int_fast64_t free_at_ns; /* when the store has sent what it was asked for */

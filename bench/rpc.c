@@ -41,7 +41,7 @@
 
 enum { STREAMS = 64, CALLERS = 6, OPENERS = 4, QUEUED_MAX = 32, OPEN_MS = 30000, PATH = 128 };
 
-/* What the server's process tells. */
+/* What the server's process reports. */
 struct shared {
     _Atomic int port; /* 0: not yet */
     _Atomic uint64_t beats;
@@ -181,7 +181,7 @@ static void call_once(struct rpc_channel *channel)
     protobuf_c_message_free_unpacked(reply, NULL);
 }
 
-/* One of some threads that share a task. */
+/* One of several threads that share a task. */
 struct worker {
     const struct bench *bench;
     const struct place *place;
@@ -205,7 +205,7 @@ static uint64_t run_workers(struct worker *workers, uint32_t count, void *(*body
     return done;
 }
 
-/* What a round found: a rate, and of the server's processor time what one cost. */
+/* The results of a round: a rate, and the processor time of the server for one item. */
 struct found {
     double rate, cpu_us, kib;
 };

@@ -198,7 +198,8 @@ static struct options parse(int argc, char **argv)
     return options;
 }
 
-/* One core for us and for every process that we start: the one asked for, else the last allowed. */
+/* Pins us, and every process that we start, to one core: the given one, else the last allowed
+ * one. */
 static void pin(int cpu)
 {
     cpu_set_t set;

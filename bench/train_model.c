@@ -329,7 +329,7 @@ static void on_final(void *arg, size_t first, size_t count)
         exact_bucket_done(model->exact, --model->bucket_next);
 }
 
-/* As the trainer's: a device alone doesn't cut its passes. */
+/* Runs the backward pass as the trainer does: a device alone doesn't cut its passes. */
 static enum status backward(struct train_model *model, const struct plan_call *call, bool last)
 {
     if (last && (model->table->host_memory || model->comm != NULL))

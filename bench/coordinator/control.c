@@ -1,4 +1,4 @@
-/* What people's programs ask, and how long an answer takes. */
+/* Calls that people's programs make, and how long their answers take. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

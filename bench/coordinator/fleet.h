@@ -49,7 +49,7 @@ struct fleet_options {
 
 /* ---- loop.c ---- */
 
-/* One end of a stream to the coordinator. Embedded in agent and trainer. */
+/* This end of a stream to the coordinator. Embedded in agent and trainer. */
 struct peer;
 struct peer_ops {
     void (*opened)(struct peer *peer);
@@ -159,7 +159,8 @@ struct trainer {
 
 struct trainer *trainer_new(struct agent *agent, const Cairn__V1__StartTrainer *order);
 bool trainer_say(struct trainer *trainer, Cairn__V1__TrainerMessage__BodyCase body, void *message);
-/* Its process is gone; its agent says so until that is acknowledged. */
+/* Ends a trainer: its process is gone, and its agent reports that until the report is
+ * acknowledged. */
 void trainer_exit(struct trainer *trainer, Cairn__V1__TrainerExited__Cause cause, int code);
 void trainer_say_ready(struct trainer *trainer);
 
@@ -168,7 +169,7 @@ void trainer_say_ready(struct trainer *trainer);
 void save_begin(struct trainer *trainer, uint64_t step);
 void save_folder(struct trainer *trainer, const Cairn__V1__SaveFolder *order);
 void save_done(struct trainer *trainer, const Cairn__V1__SaveDone *order);
-/* Says at once that it has read its share. */
+/* Reports at once that the trainer has read its share. */
 void save_read_back(struct trainer *trainer, const Cairn__V1__ReadBack *order);
 
 /* ---- control.c ---- */

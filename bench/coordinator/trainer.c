@@ -86,7 +86,7 @@ void trainer_say_ready(struct trainer *trainer)
     fleet_trace(trainer->peer.fleet, "ready", trainer->job, trainer->rank, trainer->step);
 }
 
-/* What the job file says of steps and saves; read once for all ranks of a job. */
+/* Reads the steps and saves of the job file, once for all ranks of a job. */
 static void read_job(struct fleet *fleet, const Cairn__V1__Plan *plan)
 {
     if (strcmp(fleet->known_job, plan->job) == 0)
@@ -197,7 +197,7 @@ static void say_progress(struct trainer *trainer)
     (void)trainer_say(trainer, CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS, &progress);
 }
 
-/* Of the newest steps after `from`, as many as go into one message. */
+/* Sends rows of the newest steps after `from`, as many as fit into one message. */
 static void say_rows(struct trainer *trainer, uint64_t from)
 {
     Cairn__V1__MetricRow rows[ROWS_MAX];
