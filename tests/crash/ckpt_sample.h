@@ -50,13 +50,13 @@ MUST_CHECK enum status sample_shard_write(const struct io *io, const char *dir,
                                           uint32_t size, const struct sample_options *options,
                                           struct ckpt_report *out);
 /*
- * What a coordinator and its ranks do: folder, shard files, check, manifest. Everything is
+ * Does what a coordinator and its ranks do: folder, shard files, check, manifest. Everything is
  * released; the first error is returned. If out_dir is not NULL it gets the folder's path
  * (LIMIT_PATH).
  */
 MUST_CHECK enum status sample_save(const struct io *io, const struct sample *sample, uint32_t ranks,
                                    const struct sample_options *options, char *out_dir);
-/* The same without the publication: out gets the manifest's bytes. */
+/* Like sample_save, without the publication: out gets the manifest's bytes. */
 MUST_CHECK enum status sample_write(const struct io *io, const struct sample *sample,
                                     uint32_t ranks, const struct sample_options *options,
                                     const char *dir, struct buf *out);

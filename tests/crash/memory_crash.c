@@ -176,7 +176,8 @@ uint32_t crash_point_newest(const struct crash_point *point, size_t choice)
     return point->choice[choice].newest;
 }
 
-/* Of a write, the blocks that chance picks; blocks as the medium has them, not the write. */
+/* Applies those blocks of a write that chance picks; blocks as the medium has them, not the
+ * write. */
 static void write_blocks(struct tree *tree, const struct change *change, size_t block,
                          uint64_t seed)
 {

@@ -51,7 +51,7 @@ void tree_set(struct tree *tree, size_t dir, const char *name, size_t inode);
 void tree_write(struct tree *tree, size_t inode, const void *data, size_t size, uint64_t at);
 /* The file's content, of this tree alone. */
 struct content *tree_own(struct tree *tree, size_t inode, size_t size);
-/* Of everything that can be reached from inode: names and bytes, whatever their numbers. */
+/* Hash of everything that can be reached from inode: names and bytes, whatever their numbers. */
 uint64_t tree_hash(struct tree *tree, size_t inode);
 
 /* ---- the record ---- */

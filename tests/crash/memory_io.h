@@ -70,7 +70,7 @@ void memory_io_put(struct memory_io *memory, const char *path, const void *data,
 /* The medium changes one byte of a file. */
 void memory_io_damage(struct memory_io *memory, const char *path, uint64_t at, uint8_t mask);
 bool memory_io_has(const struct memory_io *memory, const char *path);
-/* Of all names and bytes below a path; 0: there is nothing. */
+/* Hash of all names and bytes below a path; 0: there is nothing. */
 uint64_t memory_io_hash(struct memory_io *memory, const char *path);
 
 /* ---- crashing ---- */

@@ -111,8 +111,8 @@ static struct saving *save(struct history *history, uint64_t step, uint32_t rank
     return it;
 }
 
-/* As if its files had gone side by side: between the sync that follows its manifest, and the end of
- * its folder with the sync of that. */
+/* Records the removal as if its files had gone side by side. These are the changes between the sync
+ * that follows its manifest, and the end of its folder with the sync of that. */
 static void shuffle_removal(struct history *history, const struct saving *it)
 {
     size_t first = it->given_up, last = now(history) - 2, ends[8], parts = 0;

@@ -191,7 +191,7 @@ static void crash_anywhere_loses_nothing_and_makes_nothing_false(void **state)
     crash_seen_release(&seen);
 }
 
-/* Its process alone dies: what wasn't synced isn't lost yet, and not safe yet either. */
+/* The process alone dies: changes that weren't synced aren't lost yet, and not safe yet either. */
 static void kill_anywhere(uint64_t number, struct crash_seen *seen)
 {
     struct exploration *it = exploration_new(number, seen);

@@ -57,7 +57,7 @@ static void send_pieces(uv_loop_t *loop, int fd, const uint8_t *data, size_t siz
     }
 }
 
-/* It gets back what it sent first, and no more than a nonce of it. */
+/* A guest gets back the bytes that it sent first, and no more than a nonce of them. */
 static void play_guest(uv_loop_t *loop, const struct probes *probes, const uint8_t *data,
                        size_t size, size_t piece)
 {

@@ -44,7 +44,8 @@ static enum identity_proof_end pass(struct identity_proof *from, struct identity
     return identity_proof_take(to, bytes, size);
 }
 
-/* Of the two that know the secret, with one bit turned on the way. */
+/* Lets two sides that know the secret talk, with one bit turned on the way: the proof must not
+ * succeed. */
 static void talk(size_t turned)
 {
     struct identity_proof dialler, listener;

@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_all(file);
         safetensors_close(file);
     }
-    /* The same bytes without their length, which a fuzzer seldom gets right. */
+    /* Parses the same bytes without their length, which a fuzzer seldom gets right. */
     size_t from = size >= 8 && data[8 < size ? 8 : 0] == '{' ? 8 : 0;
     for (uint64_t data_size = 0; data_size <= 64; data_size += 8)
         parse((const char *)data + from, size - from, data_size);

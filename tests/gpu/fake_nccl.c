@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "tests/gpu/async_impl.h"
 
-/* Its header declares these two without a prototype. */
+/* NCCL's header declares these two without a prototype. */
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 

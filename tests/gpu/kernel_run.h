@@ -41,7 +41,7 @@ void run_changes(struct run *run, const void *array); /* an input that the kerne
  */
 void run_expect(struct run *run, const void *array, enum dtype dtype, const double *want, int64_t n,
                 double tolerance);
-/* The same in parts. */
+/* run_expect in parts. */
 void run_values(struct run *run, const void *array, enum dtype dtype, double *out, int64_t n);
 void run_expect_values(struct run *run, enum dtype dtype, const double *got, const double *want,
                        int64_t n, double tolerance);

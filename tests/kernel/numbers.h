@@ -14,7 +14,7 @@ static inline float number_at(unsigned seed, int64_t i)
     return (float)((int64_t)(mixed >> 32 & 127) - 64) / 64.0f;
 }
 
-/* Of `count` places the ith of some: spread, with the first and the last. */
+/* Returns sample i of `count` places: spread, with the first and the last. */
 static inline int64_t sample_at(int64_t count, int i)
 {
     const uint64_t mixed = ((uint64_t)i + 17) * 0x9e3779b97f4a7c15u >> 20;

@@ -217,7 +217,8 @@ static void assert_close(const uint16_t *x, const uint16_t *y, size_t count)
     }
 }
 
-/* The same samples one by one: outputs and gradients of the input, and the sum of the weights'. */
+/* Compares all samples at once with the same samples one by one: outputs, gradients of the input,
+ * and the sum of the weights' gradients. */
 static void check_large(int64_t n, int stride)
 {
     struct large all, one;

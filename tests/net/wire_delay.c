@@ -28,7 +28,7 @@
 #define IDLE_US   1000000
 #define SOCKET_RX (8 << 20)
 
-/* Those that are held, oldest first: from `tail` to `head`. */
+/* The packets that are held, oldest first: from `tail` to `head`. */
 static struct {
     uint32_t id;
     int64_t at_us; /* never before that of an older one */

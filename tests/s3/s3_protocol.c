@@ -242,7 +242,7 @@ static void checkpoint_is_saved_listed_verified_and_removed(void **state)
     free(list(w, 1));
 }
 
-/* As a process that was killed leaves one; test_s3.py sees that the parts are gone. */
+/* Leaves parts as a killed process does; test_s3.py sees that they are gone. */
 static void parts_of_a_killed_worker_are_given_up_later(void **state)
 {
     struct world *w = *state;

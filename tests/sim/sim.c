@@ -310,7 +310,7 @@ static void give_flaw(struct sim *sim)
     sim->flawed = (uint32_t)(chance / 2000 % sim->node_count);
 }
 
-/* Of the seed alone, too. */
+/* Like the flaw, the largest group depends on the seed alone. */
 static void give_groups(struct sim *sim)
 {
     uint64_t chance = sim_state(1, sim->options.seed) % 1000;
@@ -414,7 +414,7 @@ static void name_seed(int signal)
     sim_fail(running, "a CHECK failed, or the program aborted");
 }
 
-/* Of worlds in which one lane was computed wrongly, once. */
+/* Counts worlds in which one lane was computed wrongly, once. */
 struct tally {
     uint64_t worlds, found;
     double expected, variance; /* of found, by chance alone */

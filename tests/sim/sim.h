@@ -225,7 +225,7 @@ int sim_job_at(const struct sim *sim, const char *id); /* -1 */
 /* The state after a step is a function of job and step alone: what exactness means. */
 uint64_t sim_state(uint32_t job, uint64_t step);
 uint64_t sim_part(uint64_t state, uint32_t rank);
-/* Of the row of a step. */
+/* The loss in the row of a step. */
 float sim_loss(uint64_t step);
 
 /* ---- sim_coordinator.c ---- */
@@ -268,7 +268,7 @@ void sim_store_late(struct sim *sim, struct store_task *task);
 /* A checkpoint that the catalog has holds what its ranks wrote. */
 void sim_store_check(struct sim *sim, const struct sim_folder *folder);
 struct sim_folder *sim_folder_at(struct sim *sim, const char *dir);
-/* Of the tries of that save the published one, or the first. */
+/* Returns, of the tries of that save, the published one, or the first. */
 struct sim_folder *sim_folder_of(struct sim *sim, uint32_t job, uint64_t step, uint32_t generation);
 void sim_store_damage(struct sim *sim);
 /* No good checkpoint of that step is there any more, and the disk damaged a later one: retention,
@@ -306,7 +306,7 @@ void sim_node_die(struct sim *sim, struct sim_node *node);       /* for good */
 bool sim_node_is_gone(const struct sim_node *node);
 void sim_agent_cut(struct sim *sim, struct sim_node *node);
 bool sim_node_up(const struct sim_node *node, int64_t *out_since);
-/* It has been there for a while, and has no flaw. */
+/* True if the node has been there for a while, and has no flaw. */
 bool sim_node_serves(struct sim *sim, const struct sim_node *node);
 enum sim_flaw sim_node_flaw(struct sim *sim, const struct sim_node *node);
 /* A process of the node is gone. */
@@ -336,7 +336,8 @@ void sim_queue_begin(struct sim *sim);
 /* After each event: no job that was to go on lost its slots to one that waited. */
 void sim_queue_look(struct sim *sim, struct core *core);
 struct core_job;
-/* It waits for more slots than nodes that live have: the others come to their end beside it. */
+/* True if the job waits for more slots than the living nodes have: the others come to their end
+ * beside it. */
 bool sim_queue_is_hopeless(const struct sim *sim, const struct core_job *of);
 
 /* ---- sim_parked.c ---- */
@@ -367,7 +368,7 @@ void sim_parked_look(struct sim *sim, uint32_t job, const struct core_job *of);
 /* An agent is told to end that one, a worker that its generation is over: not one that is kept. */
 void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref);
 void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view);
-/* It begins in its generation: nobody else has its number; its rank, once it has one. */
+/* A worker begins in its generation: nobody else has its number; nor its rank, once it has one. */
 void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view);
 
 /* ---- worker/sim_spare.c ---- */
@@ -387,7 +388,7 @@ struct session_core;
 /* Whether workers of this world become slow. */
 void sim_lanes_begin(struct sim *sim);
 uint32_t sim_lanes_speed(void);
-/* It has computed its lanes of a step. */
+/* A worker has computed its lanes of a step. */
 void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
                        struct session_core *core);
 /* After each event: lanes move with a reason, and where there is one. */
@@ -401,7 +402,8 @@ void sim_stages_print(const struct sim_job *job, char *out, size_t capacity);
 uint32_t sim_stages_of(const struct session_assignment *plan, uint32_t rank);
 /* The worker has the state of its stage. */
 void sim_stages_take(struct sim_trainer_view *view, const struct session_assignment *plan);
-/* Of a plan that goes on from workers; of who sits where, with every plan. */
+/* check_live checks a plan that goes on from workers; check_seats, with every plan, who sits
+ * where. */
 void sim_stages_check_live(struct sim *sim, const struct sim_trainer_view *view,
                            const struct session_assignment *plan);
 void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct machine *m);
@@ -409,14 +411,14 @@ void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct machine 
 /* ---- worker/sim_audit.c ---- */
 /* Whether something computes wrongly in this world; after its flaw and its slots are known. */
 void sim_audit_begin(struct sim *sim);
-/* It takes no workers any more, as one computed wrongly there. */
+/* True if the node takes no workers any more, as one computed wrongly there. */
 bool sim_audit_drained(const struct sim *sim, uint32_t node);
-/* It finishes a step; false: lanes differ, which it reports. */
+/* A worker finishes a step; false: lanes differ, which it reports. */
 bool sim_audit_step(struct sim *sim, struct sim_trainer *trainer);
 /* The states of all ranks are compared after its newest step, or, first, before the first one. */
 bool sim_audit_compares(const struct sim *sim, const struct sim_trainer *trainer);
 bool sim_audit_compare(struct sim *sim, struct sim_trainer *trainer, bool first);
-/* Of a state that is made of these parts. */
+/* The taint of a state that is made of parts with these taints. */
 uint64_t sim_audit_blend(const uint64_t *taints, uint32_t count);
 void sim_audit_from_peers(struct sim *sim, struct sim_trainer *trainer,
                           const struct session_assignment *plan);
@@ -432,10 +434,11 @@ const char *sim_audit_kind(const struct sim *sim); /* "nothing", "every lane", .
 struct session_progress;
 /* A rank that computes the next step for ever, and talks. */
 void sim_hang_stall(struct sim *sim, struct sim_trainer_view *view);
-/* It trains its step since `ms`; false: no further. In time it comes to the step's reduction. */
+/* A worker trains its step since `ms`; false: it gets no further. In time it comes to the step's
+ * reduction. */
 bool sim_hang_computes(const struct sim_trainer_view *view, struct session_progress *progress,
                        int64_t ms);
-/* It has finished a step. trains: and goes on with the next. */
+/* A worker has finished a step. trains: and goes on with the next. */
 void sim_hang_stepped(struct sim *sim, struct sim_trainer_view *view,
                       struct session_progress *progress, bool trains);
 /* After each event: who is blamed for a hang isn't one that the others would have waited for. */
@@ -498,7 +501,7 @@ void sim_trainer_undying(struct sim *sim, struct sim_trainer *trainer);
 /* With its machine. */
 void sim_trainer_perish(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_vanish(struct sim_trainer *trainer); /* its session, on this side */
-/* Its saver gets nothing done at the store, for a while or for good. */
+/* The trainer's saver gets nothing done at the store, for a while or for good. */
 void sim_trainer_saver_hang(struct sim *sim, struct sim_trainer *trainer);
 void sim_trainer_cut(struct sim *sim, struct sim_trainer *trainer);
 /* Last words, packed; *out: free(). */

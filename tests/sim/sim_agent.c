@@ -372,7 +372,8 @@ static size_t count_trainers(struct sim *sim, const struct sim_node *node, bool 
     return count;
 }
 
-/* As agent/leave.c does it; its end is the end of all that runs there, as in a container. */
+/* Leaves as agent/leave.c does. The agent's end is the end of all that runs there, as in a
+ * container. */
 static void leave_tick(struct sim *sim, void *arg, uint64_t life)
 {
     struct sim_node *node = arg;

@@ -204,8 +204,8 @@ static void far_closed(struct sim *sim, void *arg, uint64_t number)
     conn->ops->closed(sim, conn->far);
 }
 
-/* The same of what comes over a connection; number: 1, once it waited. What comes in the very
- * moment in which the process runs again is behind what waited. */
+/* True if a message over a connection has to wait; number: 1, once it waited. Messages of the very
+ * moment in which the process runs again come behind those that waited. */
 static bool stands_in_line(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
 {
     if (number == 0 && sim->now == sim->coordinator->frozen_until) {

@@ -63,7 +63,8 @@ static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, cons
     return age < 64 && (m->ran >> age & 1) ? view : NULL;
 }
 
-/* Of a pipeline: it has what its stage is to have. */
+/* True if a worker of a pipeline has the part of the state that its stage needs; true outside of
+ * pipelines. */
 static bool sits_well(const struct sim *sim, uint32_t job, const struct machine *m, uint32_t rank,
                       const struct sim_trainer_view *view)
 {
@@ -90,7 +91,8 @@ static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
     return count > 0 && count >= of->parts;
 }
 
-/* Of fewer workers those that go on have what any of them had that was still heard. */
+/* When a generation has fewer workers, those that go on have every step that a worker which is let
+ * go was heard to have. */
 static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
                          const Cairn__V1__Plan *plan, uint64_t start)
 {
@@ -170,8 +172,8 @@ static bool is_keeping(const struct machine *m)
            machine_alive_rank(m, MACHINE_ALL_RANKS);
 }
 
-/* It is nobody's to end: its generation runs or forms, or it has parked and waits for the next, or
- * it is a spare. */
+/* True if nobody may end the worker: its generation runs or forms, or it has parked and waits for
+ * the next, or it is a spare. */
 static bool is_wanted(const struct machine *m, uint32_t index)
 {
     const struct machine_rank *of = &m->ranks[index];

@@ -89,8 +89,8 @@ static void control_begin(struct sim *sim)
     sim_at(sim, 5000 + (int64_t)sim_below(sim, CUT_GAP_MS), cut_control, NULL, 0);
 }
 
-/* Of the seed alone: the other worlds stay as they were. Not with a bad node, too: a job that needs
- * two of three might find none. */
+/* The choices depend on the seed alone, so other worlds stay as they were. A world with a bad node
+ * gets no cut paths: a job that needs two of three nodes might find none. */
 void sim_paths_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(2, sim->options.seed);

@@ -19,7 +19,7 @@ static void lose_node(struct sim *sim, void *arg, uint64_t node)
         sim_node_die(sim, sim->nodes[node]);
 }
 
-/* Of the seed alone: the other worlds stay as they were. */
+/* The choices depend on the seed alone, so other worlds stay as they were. */
 void sim_queue_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(40, sim->options.seed);
@@ -81,7 +81,7 @@ static uint32_t count_held(const struct machine *m)
     return held;
 }
 
-/* Its workers are to be others, anywhere: it keeps away from no node. */
+/* True if the job gets new workers, anywhere: it keeps away from no node. */
 static bool is_to_go_on(const struct machine *m)
 {
     return m->state == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_NONE &&

@@ -101,8 +101,8 @@ void sim_store_damage(struct sim *sim)
     }
 }
 
-/* It went because a later one was read back, and that one, or what it is read through, was damaged
- * afterwards. */
+/* True if the step was removed because a later one was read back, and that one, or one that it is
+ * read through, was damaged afterwards. */
 bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 {
     bool later = false;
@@ -159,7 +159,7 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
     return buf_printf(&task->manifest, "%s %lld", task->digest, (long long)task->wall_ms);
 }
 
-/* Of one step and generation one try is published. */
+/* Checks that only one try of a step and generation is published. */
 static void check_other_tries(struct sim *sim, const struct sim_folder *published)
 {
     for (size_t i = 0; i < sim->folder_count; i++) {
@@ -212,7 +212,8 @@ static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder
             folder->step > of->m.audit.good_step);
 }
 
-/* It is of after what audits found wrong: nobody reads it any more. */
+/* True if the folder is of a step after the last one that audits trust: nobody reads it any
+ * more. */
 static bool is_of_after(const struct sim *sim, const struct sim_folder *folder)
 {
     const struct sim_job *known = &sim->jobs[folder->job];
@@ -246,7 +247,7 @@ static void check_removal(struct sim *sim, struct sim_folder *gone)
     if (!read_back)
         sim_fail(sim, "step %llu of job %u is removed and no newer one was read back",
                  (unsigned long long)gone->step, gone->job);
-    /* Of the last, one less where the store had no room. */
+    /* One fewer of the last ones may be kept if the store had no room. */
     if (newer < SIM_KEEP_LAST - 1 || gone->step % SIM_KEEP_EVERY == 0 || best)
         sim_fail(sim, "step %llu of job %u is removed: %u newer ones, %s best",
                  (unsigned long long)gone->step, gone->job, newer, best ? "the" : "not the");

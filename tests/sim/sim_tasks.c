@@ -46,7 +46,7 @@ static bool lives(const struct sim *sim, const struct task_run *run)
     return sim->coordinator->core && sim->coordinator->epoch == run->epoch;
 }
 
-/* It has hung long enough. */
+/* The task has hung long enough: it is answered as late, and may be carried out later. */
 static void hangs(struct sim *sim, void *arg, uint64_t number)
 {
     struct task_run *run = arg;
@@ -91,7 +91,7 @@ static void runs(struct sim *sim, void *arg, uint64_t number)
     }
 }
 
-/* Its thread has it now; what it looks at before it changes anything, it sees now. */
+/* The task's thread takes it. What the task looks at before it changes anything, it sees now. */
 static void begins_to_hang(struct sim *sim, void *arg, uint64_t number)
 {
     struct task_run *run = arg;

@@ -192,7 +192,8 @@ static uint32_t savers_hang(const struct sim *sim, const struct sim_job *known, 
     return hang;
 }
 
-/* Its generation is ended where others save: a job doesn't train on without saves for ever. */
+/* Checks that a generation whose savers hang, where others save, is ended: a job doesn't train on
+ * without saves for ever. */
 static void check_hanging(struct sim *sim, struct sim_job *known, uint32_t hang, uint32_t well)
 {
     if (hang == 0 || well == 0) {
@@ -239,7 +240,7 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct mach
     }
 }
 
-/* Nor does a path between two nodes end one: there is another, or it waits. */
+/* Checks that no job fails by a path between two nodes: there is another path, or the job waits. */
 static void check_path(struct sim *sim, const struct sim_job *known, const struct machine *m)
 {
     if (m->state == MACHINE_FAILED && m->cause.kind == MACHINE_FAULT_PATH)

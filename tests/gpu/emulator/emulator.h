@@ -36,7 +36,7 @@ void *emulator_alloc(size_t bytes, size_t align = 16);
 void emulator_free(void *memory); /* aborts if something was written around it */
 size_t emulator_launches(void);   /* so far */
 
-/* Who takes launches to run them later, in the order of their stream; NULL: they run at once. */
+/* A taker gets launches to run them later, in the order of their stream; NULL: they run at once. */
 typedef enum status emulator_taker(void *stream, std::function<void()> run);
 void emulator_set_taker(emulator_taker *taker);
 
@@ -71,7 +71,8 @@ void __syncwarp(unsigned mask = ~0u);
 void emulator_exchange(unsigned mask, const void *mine, size_t bytes, void *out);
 unsigned emulator_lane(void);
 unsigned emulator_thread(void); /* its number within the block */
-/* The same in parts: what `lane` came with, until this lane leaves by __syncwarp(mask). */
+/* emulator_exchange in parts: each lane offers its bytes, and others read them until it leaves by
+ * __syncwarp(mask). */
 void emulator_offer(unsigned mask, const void *mine, size_t bytes);
 const void *emulator_offered(unsigned lane);
 

@@ -36,7 +36,8 @@
 extern "C" {
 #endif
 
-/* As if the process had just begun with this description; no device may be open. */
+/* Sets up the fake as if the process had just begun with this description; no device may be
+ * open. */
 void fake_cuda_describe(const char *words);
 /* Words like above, from now on. */
 void fake_cuda_change(const char *words);

@@ -100,7 +100,7 @@ static void conv_close(struct conv *c)
     nothing_is_left();
 }
 
-/* Its forward pass. */
+/* Runs the forward pass of a convolution. */
 static struct run computed(const char *words, const char *stored)
 {
     struct run run = { .implementation = "" };

@@ -33,7 +33,7 @@ struct shape_run {
     struct op_buffers buffers;
     struct result results[RESULTS];
     uint64_t *sums; /* of the greatest result */
-    /* As a convolution: a linear is one of 1×1 images. */
+    /* Sizes of the shape as a convolution: a linear is one of 1×1 images. */
     int64_t n, c, h, w, k, p, q;
     int window, stride, pad;
 };

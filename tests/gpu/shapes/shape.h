@@ -22,7 +22,7 @@ void shape_close(struct shape_run *run);
 
 /* Forward and backward, enqueued; the results are poisoned before. */
 void shape_run_once(struct shape_run *run);
-/* Of all results. Waits. */
+/* Checksum of all results. Waits. */
 uint64_t shape_checksum(struct shape_run *run);
 /* Samples of the output and all gradients, to some roundings of bfloat16 (or float32) in a sum of
  * the length that it has. Waits. */

@@ -70,7 +70,7 @@ void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
 
 /* ---- what is promised ---- */
 
-/* Of a step, that other shares would save; 0: less than the coordinator cares for. */
+/* Microseconds of a step that other shares would save; 0: less than the coordinator cares for. */
 static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core_job *of)
 {
     const struct machine *m = &of->m;
@@ -93,7 +93,7 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core
     return slow && best_us * 10 < now_us * 9 ? now_us - best_us : 0;
 }
 
-/* It trains, and nothing keeps the coordinator from another generation. */
+/* True if the job trains, and nothing keeps the coordinator from another generation. */
 static bool is_steady(const struct sim *sim, const struct machine *m)
 {
     bool heard = true;

@@ -15,7 +15,7 @@ struct parts {
     uint16_t items[SIM_RANKS];
 };
 
-/* Of that rank, for all of its generation. */
+/* Makes the parts of a rank, for all of its generation. */
 static void make_parts(const struct session_core *core, const char *name, uint32_t from,
                        struct parts *out)
 {

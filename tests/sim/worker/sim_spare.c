@@ -116,8 +116,8 @@ static void set_some(struct sim *sim, void *arg, uint64_t number)
         sim_at(sim, 1 + (int64_t)sim_below(sim, MIND_MS), set_back, NULL, index * 16 + had);
 }
 
-/* Of calm worlds: whatever becomes of a spare, the generation is none the worse. One that hangs is
- * noticed after a while: where nodes are cut off, it may take a seat before. */
+/* Hurts a spare, in calm worlds: whatever becomes of it, the generation is none the worse. A spare
+ * that hangs is noticed after a while; where nodes are cut off it might take a seat before. */
 static void hurt_spare(struct sim *sim, void *arg, uint64_t number)
 {
     const uint64_t what = sim_below(sim, 3);
@@ -142,7 +142,7 @@ static void hurt_spare(struct sim *sim, void *arg, uint64_t number)
         sim_trainer_cut(sim, some);
 }
 
-/* Of the seed alone: the other worlds stay as they were. */
+/* The choices depend on the seed alone, so other worlds stay as they were. */
 void sim_spare_begin(struct sim *sim)
 {
     const bool calm = sim->options.calm;
@@ -251,7 +251,8 @@ static uint32_t count_staying(const struct machine *m)
     return staying;
 }
 
-/* It trains, goes on with that, and its coordinator is there and hears all of it. */
+/* True if the job trains and goes on with that, and its coordinator is there and hears all of
+ * it. */
 static bool is_steady(const struct sim *sim, const struct machine *m)
 {
     bool leaves = m->due.moves;
@@ -307,7 +308,7 @@ static void check_size(struct sim *sim, struct sim_job *known, const struct mach
                  (long long)(sim->now - known->short_since));
 }
 
-/* Of a save that it has had for longer than it takes: a change that is planned waits for it. */
+/* True if a save has been under way for longer than it takes: a planned change waits for it. */
 static bool waits_for_store(const struct sim *sim, const struct machine *m)
 {
     bool waits = false;

@@ -10,8 +10,8 @@
 #include "session/core.h"
 #include "tests/sim/sim.h"
 
-/* Of the seed alone: the other worlds stay as they were. Who computes wrongly isn't looked for lane
- * by lane in a pipeline: worlds with somebody who does have none. */
+/* The choices depend on the seed alone, so other worlds stay as they were. In a pipeline wrong
+ * results aren't looked for lane by lane, so worlds with a wrong worker have none. */
 void sim_stages_begin(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count && sim->wrong == SIM_WRONG_NOTHING; i++) {
@@ -84,7 +84,8 @@ static const struct sim_trainer_view *at(const struct sim *sim, uint32_t job,
     return sim_worker(sim, job, m->generation, m->ranks[rank].number);
 }
 
-/* It came with the state of that stage, of as many as there are now. */
+/* True if the rank's worker came with the state of that stage, of as many stages as there are
+ * now. */
 static bool came_with(const struct sim *sim, uint32_t job, const struct machine *m, uint32_t rank,
                       uint32_t stage)
 {

@@ -42,7 +42,7 @@ struct sim_trainer {
 
 /* ---- sim_trainer.c ---- */
 #define SIM_PINS_BYTES 96
-/* Of its node as it is now. */
+/* The pins of the trainer's node as it is now. */
 void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out);
 void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultKind kind,
                        const char *message);
@@ -56,8 +56,8 @@ void sim_train(struct sim *sim, struct sim_trainer *t);
 void sim_settle(struct sim *sim, struct sim_trainer *t);
 
 /* ---- sim_meeting.c ---- */
-/* It comes to that meeting of its generation. Whether it has the others' parts: an answer that
- * doesn't come though all have come is lost. */
+/* A worker comes to that meeting of its generation. Returns whether it has the others' parts: an
+ * answer that doesn't come though all have come is lost. */
 bool sim_meets(struct sim *sim, struct sim_trainer *t, const char *name);
 
 /* ---- sim_saver.c: what runs beside the step thread ---- */

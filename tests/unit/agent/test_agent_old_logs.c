@@ -113,7 +113,8 @@ static void the_oldest_goes_until_the_rest_has_room(void **state)
     assert_int_equal(logs.generations, 0);
 }
 
-/* Of a job that goes on, too, all go but those that a worker which runs was born in. */
+/* All generations go, also those of a job that goes on, but not the one in which a running worker
+ * was born. */
 static void a_worker_that_runs_keeps_its_log(void **state)
 {
     struct room *room = *state;

@@ -92,7 +92,8 @@ static struct record some_record(void)
     return record;
 }
 
-/* Of the trainer that had the rank then: it may have been started for a generation before. */
+/* The log is that of the trainer that had the rank then: it may have been started for an earlier
+ * generation. */
 static void a_log_is_that_of_whoever_had_the_rank(void **state)
 {
     const struct folder *f = *state;

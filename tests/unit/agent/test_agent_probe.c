@@ -141,7 +141,7 @@ static void a_host_that_is_none_is_not_reached(void **state)
     assert_int_equal(w.answers, 1);
 }
 
-/* Who connects and says nothing, or more than a probe does, keeps nobody else out. */
+/* Strangers that connect and send nothing, or more than a probe does, keep nobody else out. */
 static void strangers_keep_nobody_out(void **state)
 {
     struct world w;

@@ -354,7 +354,7 @@ static void restart_agent(struct world *world)
     world_wait_hellos(world, before + 1);
 }
 
-/* Its exit is told, and nothing is left of it. */
+/* Waits until the trainer's exit is told, and nothing is left of it. */
 static const Cairn__V1__TrainerExited *expect_end(struct world *world)
 {
     const Cairn__V1__TrainerExited *exited = world_wait_exited(world, 1, 0, 1);
@@ -513,7 +513,7 @@ static void who_leaves_does_not_wait_for_a_coordinator_without_end(void **state)
     assert_true(has_record(world, 0)); /* its exit is still to be told */
 }
 
-/* As after the restart of a container, where another process has the number. */
+/* The number belongs to another process, as after the restart of a container. */
 static void a_process_of_another_space_is_not_adopted(void **state)
 {
     struct world *world = begin(state);

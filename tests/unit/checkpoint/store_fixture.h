@@ -20,11 +20,12 @@ struct store_fixture {
 
 enum store_fixture_place { STORE_IN_MEMORY, STORE_IN_FOLDER };
 
-/* Of an empty store, and a sample with that many elements, of step 40 and generation 2. */
+/* Makes a fixture of an empty store, and a sample with that many elements, of step 40 and
+ * generation 2. */
 struct store_fixture *store_fixture_new(enum store_fixture_place place, uint64_t elements);
 /* No file in memory may be open any more. */
 void store_fixture_free(struct store_fixture *f);
-/* The same as a cmocka test's teardown. */
+/* store_fixture_free as a cmocka test's teardown. */
 int store_fixture_tear_down(void **state);
 
 /* Saves the sample by so many ranks. options: as sample_save's; NULL for none. */

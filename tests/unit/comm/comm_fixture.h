@@ -37,14 +37,14 @@ struct shared_rendezvous {
 /* Shared with children that are forked later. */
 struct shared_rendezvous *shared_rendezvous_new(void);
 void shared_rendezvous_free(struct shared_rendezvous *shared);
-/* As that rank sees it. */
+/* The rendezvous as that rank sees it. */
 struct rendezvous shared_rendezvous_of(struct shared_rendezvous *shared, int rank);
 void shared_rendezvous_go_stale(struct shared_rendezvous *shared);
 /* A rank brings a part with nothing in it, and doesn't wait. */
 void shared_rendezvous_bring_nothing(struct shared_rendezvous *shared, const char *name, int rank,
                                      int ranks);
 
-/* Of a communicator of some ranks (comm_options); members NULL: of all. */
+/* Options of a communicator of some ranks (comm_options); members NULL: of all. */
 struct comm_some {
     const char *meeting;
     const int *members;
@@ -55,7 +55,7 @@ struct comm_some {
 /* A rank of gloo over the shared rendezvous, on loopback. */
 enum status gloo_open_some(struct shared_rendezvous *shared, const struct comm_some *some, int rank,
                            int size, int64_t timeout_ms, struct comm **out);
-/* The same of a communicator of all. */
+/* Like gloo_open_some, for a communicator of all ranks. */
 enum status gloo_open_rank(struct shared_rendezvous *shared, int rank, int size, int64_t timeout_ms,
                            struct comm **out);
 

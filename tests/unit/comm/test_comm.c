@@ -268,7 +268,7 @@ static enum status exact_body(struct comm *comm, int rank, int size)
     return st;
 }
 
-/* Its farewell is no part of what the others do. */
+/* A rank's farewell is no part of what the others do. */
 static enum status closes_body(struct comm *comm, int rank, int size)
 {
     uint8_t bytes[RANKS_MAX][16] = { { 0 } };

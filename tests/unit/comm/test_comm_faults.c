@@ -461,7 +461,7 @@ static enum status open_group(const struct scene *scene, int rank, struct comm *
     return gloo_open_some(scene->shared, &some, rank, 5, LONG_MS, out);
 }
 
-/* Of the generation's ranks 1, 3 and 4 are a group. 4 dies; 1 is told so, in the generation's
+/* Ranks 1, 3 and 4 of the generation are a group. 4 dies; 1 is told so, in the generation's
  * numbers. */
 static int member_body(const struct scene *scene, int rank)
 {

@@ -96,7 +96,8 @@ static enum status gather(struct rank_thread *self, struct comm *comm)
 
 /* ---- a pipe beside it ---- */
 
-/* Of all ranks; only those of neighbouring stages in one place are connected. */
+/* Opens a communicator of all ranks, in which only ranks of neighbouring stages in one place are
+ * connected. */
 static enum status open_pipe(struct rank_thread *self, struct comm **out)
 {
     const int width = self->layout.width;

@@ -367,7 +367,7 @@ static char *alone_end(struct alone *alone, enum status expected)
     return text_of(alone->file);
 }
 
-/* It has a port that nobody else gets, and refuses. */
+/* Makes a socket with a port that nobody else gets, and that refuses. */
 static int new_refuser(void)
 {
     const struct sockaddr_in name = { .sin_family = AF_INET,
@@ -501,7 +501,7 @@ static bool is_dialled_again_after_refusals(void)
     return dialled;
 }
 
-/* It was restarted, or its queue was full. */
+/* A peer that refuses was perhaps restarted, or its queue was full. */
 static void who_refuses_at_first_is_dialled_again(void **state)
 {
     (void)state;

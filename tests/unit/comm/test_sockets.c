@@ -61,7 +61,7 @@ static struct port_range use_free_ports(unsigned count)
     return range;
 }
 
-/* As Gloo makes one. */
+/* Makes a socket as Gloo does. */
 static int stream_socket(int family)
 {
     const int fd = socket(family, SOCK_STREAM, 0), on = 1;

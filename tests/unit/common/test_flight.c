@@ -11,7 +11,7 @@
 #include "common/flight.h"
 #include "tests/test.h"
 
-/* As a tmpfs answers while signals are pending. */
+/* How many more calls are interrupted, as on a tmpfs while signals are pending. */
 static int interrupted;
 int __real_posix_fallocate(int fd, off_t at, off_t size);
 int __wrap_posix_fallocate(int fd, off_t at, off_t size);

@@ -95,7 +95,7 @@ static void what_it_had_is_kept_once_and_who_writes_goes_on(void **state)
     assert_int_equal(about.st_mode & 0777, 0600);
 }
 
-/* As one has it that an older version wrote. */
+/* A log of this size is left by an older version. */
 static void of_a_huge_one_the_newest_is_kept(void **state)
 {
     struct room *room = *state;
@@ -129,7 +129,7 @@ static void only_regular_files_are_cut(void **state)
     assert_int_equal(read_all(room->path, text), 2000);
 }
 
-/* As on a full disk: the place of the copy is taken by a folder. */
+/* The copy fails, as on a full disk: a folder takes its place. */
 static void without_room_for_the_copy_it_is_cut_all_the_same(void **state)
 {
     struct room *room = *state;

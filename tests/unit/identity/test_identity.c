@@ -279,13 +279,13 @@ static void a_request_is_signed_for_whom_the_authority_says(void **state)
     node = put_made(b, &b->ca, IDENTITY_NODE, NOW);
     assert_int_equal(identity_sign(&b->ca, node.cert, IDENTITY_NODE, "n2", NOW, &cert, &reason),
                      ST_CONFIG);
-    /* Nor does a peer's certificate sign. */
+    /* A peer's certificate can't sign. */
     assert_int_equal(identity_sign(&node, request.cert, IDENTITY_NODE, "n2", NOW, &cert, &reason),
                      ST_CONFIG);
     const struct identity_pem mixed = { b->ca.cert, b->other.key };
     assert_int_equal(identity_sign(&mixed, request.cert, IDENTITY_NODE, "n2", NOW, &cert, &reason),
                      ST_CONFIG);
-    /* Nor an authority that is too old. */
+    /* An authority that is too old can't renew. */
     const int64_t later = NOW + (int64_t)IDENTITY_CA_DAYS * DAY;
     assert_int_equal(identity_renew(&b->ca, node.cert, later, &cert, &reason), ST_CONFIG);
     assert_non_null(strstr(reason.text, "expired"));

@@ -69,7 +69,7 @@ static void an_empty_secret_is_none(void **state)
     assert_int_equal(identity_proof_key_make(NULL, "workers", &key), ST_INVALID);
 }
 
-/* Of a dialler with that key and numbers, at a listener for 1 with "a secret", "workers". */
+/* Tries a dialler with that key and numbers, at a listener for 1 with "a secret", "workers". */
 static enum identity_proof_end try(const struct identity_proof_key *theirs, uint32_t to,
                                    bool *answered)
 {

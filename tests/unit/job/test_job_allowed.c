@@ -11,7 +11,7 @@
 
 static struct job job; /* the newest that was parsed */
 
-/* Of a file with these values; errors: to be released. */
+/* Parses a file with these values; errors: to be released. */
 static enum status parse(const char *allowed, const char *images, const char *store,
                          const char *more, struct buf *errors)
 {

@@ -121,7 +121,8 @@ static void a_pipeline_has_workers_for_each_stage(void **state)
     assert_int_equal(job->audit.every, 200);
 }
 
-/* Of each stage the shares are all lanes, and the first node is as the number of stages says. */
+/* Checks that the shares of each stage are all lanes, and that the first nodes fit the number of
+ * stages. */
 static void check_layout(const struct job *job, int64_t workers, const struct job_layout *layout)
 {
     uint32_t rank = 0;
@@ -215,7 +216,7 @@ static void the_wish_is_as_the_file_says(void **state)
     assert_int_equal(job_layout_with(job, many, 4, &layout), ST_INVALID);
     assert_int_equal(job_layout_with(job, wider, 5, &layout), ST_INVALID);
     assert_int_equal(job_layout_with(job, wider, 0, &layout), ST_INVALID);
-    /* Of two stages the second begins in the middle. */
+    /* With two stages the second begins in the middle. */
     assert_int_equal(job_layout_of(job, 2, &layout), ST_OK);
     assert_int_equal(layout.first_node[1], 20);
     assert_int_equal(job_layout_of(job, 3, &layout), ST_OK);

@@ -396,7 +396,7 @@ static void denormals_are_flushed_on_every_thread(void **state)
     cpu->free(backend, x);
 }
 
-/* The same strip of 16 channels by loops of some width. */
+/* Results for one strip of 16 channels, by loops of some width. */
 struct norm_result {
     float y[16 * 40], dx[16 * 40], masked[16 * 40];
     double mean[16], variance[16], sum[16], dot[16];

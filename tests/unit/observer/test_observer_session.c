@@ -1,4 +1,4 @@
-/* Who is let in: tokens, their ends, links that work once. */
+/* Access to the page: tokens, their ends, links that work once. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,7 +160,7 @@ static void tokens_outlive_a_restart(void **state)
     assert_int_equal(session_role(&sessions, after, time(NULL)), IDENTITY_VIEWER);
 }
 
-/* Of a file that holds a viewer's, or junk that is longer, no operator's token is expected. */
+/* A file with a viewer's token, or with longer junk, is replaced by an operator's. */
 static void a_token_file_of_another_kind_is_written_anew(void **state)
 {
     char path[LIMIT_PATH], token[IDENTITY_TOKEN + 1], junk[200];

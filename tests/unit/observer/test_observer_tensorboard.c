@@ -71,7 +71,7 @@ static void path_in(const struct bench *b, const char *name, char out[256])
     (void)snprintf(out, 256, "%s/%s", b->folder, name);
 }
 
-/* Of the log, so far. */
+/* Returns the number of lines in the log so far. */
 static int count_lines(struct bench *b)
 {
     char text[4096];
@@ -95,7 +95,8 @@ struct row {
     Cairn__V1__Phase phase[PHASES], *list[PHASES];
 };
 
-/* Of a step in a generation: the same twice, others elsewhere. evaluated: has an evaluation. */
+/* Makes the row of a step in a generation: the same values for the same arguments, others for
+ * others. evaluated: has an evaluation. */
 static const Cairn__V1__MetricRow *make_row(struct row *r, uint32_t generation, uint64_t step,
                                             bool evaluated)
 {

@@ -156,7 +156,7 @@ static void unary_call_brings_the_reply_or_the_status(void **state)
     assert_string_equal(result.detail, "asked to fail");
 }
 
-/* Of each as many bytes as a text that is bounded by its own bytes has. */
+/* The text of each word has as many bytes as a text that is bounded by its own bytes. */
 static void a_text_in_any_script_leaves_the_code_as_it_is(void **state)
 {
     static const char *const words[] = { "a",  "\xe5\xad\xa6\xe4\xb9\xa0", "\xc3\xa9", "%",

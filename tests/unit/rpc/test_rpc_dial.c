@@ -1,4 +1,4 @@
-/* Whom a client's calls go to, and to whom they don't: other accounts' sockets and listeners. */
+/* Where a client's calls go, and where they don't: other accounts' sockets and listeners. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -123,7 +123,7 @@ static enum rpc_code call(struct world *w, struct rpc_result *result)
     return result->code;
 }
 
-/* The same by a stream. */
+/* Opens a stream instead, and returns its code. */
 static enum rpc_code open_stream(struct world *w, struct rpc_result *result)
 {
     struct rpc_stream *stream = NULL;
@@ -266,7 +266,7 @@ static int listen_tcp(struct world *w)
     return fd;
 }
 
-/* Whose a listener is counts from its socket: made as root, it would be root's. */
+/* The socket decides whose a listener is: a socket made as root would be root's. */
 static int listen_as_nobody(struct world *w)
 {
     assert_int_equal(seteuid(NOBODY), 0);

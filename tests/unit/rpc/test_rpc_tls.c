@@ -21,7 +21,7 @@ enum { DEADLINE_MS = 20000, DAY = 86400 };
 
 static const ProtobufCServiceDescriptor *const chat_service = &cairn__test__chat__descriptor;
 
-/* Who the last caller was; written by gRPC's thread. */
+/* The last caller; written by gRPC's thread. */
 struct seen {
     pthread_mutex_t mutex;
     uint32_t calls;

@@ -105,7 +105,7 @@ void bench_load_ranks(struct machine *m, const struct machine *from)
     }
 }
 
-/* As server/core/load.c does it. */
+/* Restarts the machine from the journal as server/core/load.c does. */
 void bench_restart(struct bench *b, int64_t away_ms)
 {
     struct machine next;

@@ -331,7 +331,8 @@ static uint64_t announced(const struct bench *b)
     return step;
 }
 
-/* It alone has its part of the state: all save first, and it goes when that is committed. */
+/* The slow worker alone has its part of the state: all save first, and it goes when that is
+ * committed. */
 static void one_that_owns_a_part_is_replaced_after_a_save(void **state)
 {
     struct machine_config config = config_of(MACHINE_SHARES_EVEN);

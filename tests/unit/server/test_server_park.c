@@ -88,7 +88,7 @@ static void where_no_survivor_is_whole_the_checkpoint_counts(void **state)
     assert_int_equal(b->m.restore.generation, 1);
 }
 
-/* It is ended by its agent, and by what it is told; the others are not. */
+/* The worker that hangs is ended by its agent, and by a message to it; the others are not. */
 static void only_who_hangs_is_ended(void **state)
 {
     struct bench *b = *state;
@@ -176,7 +176,8 @@ static void a_newcomer_that_does_not_fit_goes_alone(void **state)
     (void)state;
 }
 
-/* It waits without end for nothing: nobody can fill the seat, as it failed everywhere. */
+/* The job fails instead of waiting for ever: nobody can fill the vacant rank, as it failed
+ * everywhere. */
 static void where_it_can_run_nowhere_else_it_fails_with_workers_kept(void **state)
 {
     struct bench *b = *state;
@@ -231,7 +232,7 @@ static void a_move_outlives_a_failure(void **state)
     assert_true(bench_act(b, MACHINE_ACT_SAVE_AT, 0)->exit);
 }
 
-/* Of one that came back from a store that is away, too: live recovery needs none. */
+/* Also a save that waits for a store that is away holds nobody up: live recovery needs no store. */
 static void a_store_that_is_away_holds_nobody_up(void **state)
 {
     struct bench *b = *state;
@@ -468,7 +469,7 @@ static void a_coordinator_that_comes_back_goes_on_with_them(void **state)
     assert_false(b->m.ranks[1].source);
 }
 
-/* Of nobody else is it known that it is well; all of them may be, but for a connection. */
+/* A broken connection doesn't show which rank is at fault: all of them may be well. */
 static void a_broken_connection_ends_nobody(void **state)
 {
     struct bench *b = *state;

@@ -164,7 +164,7 @@ static void a_coordinator_that_restarts_loses_no_second(void **state)
     assert_int_equal(recovery_total_ms(record(b)), b->now - failed + 200);
 }
 
-/* It may have had them for long: nobody knows. */
+/* A worker may have had the steps for long: nobody knows. */
 static void steps_repeated_without_a_coordinator_are_not_guessed(void **state)
 {
     struct bench *b = *state;

@@ -22,7 +22,7 @@ static struct bench *open_job(void **state, uint32_t ranks, uint32_t min, uint32
     return b;
 }
 
-/* Its place. */
+/* Starts a spare and returns its place. */
 static uint32_t start_spare(struct bench *b)
 {
     const char *node = "extra";
@@ -300,7 +300,7 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
     assert_int_equal(b->m.failures, 0);
 }
 
-/* It parked with a state, and then the coordinator started anew. */
+/* A worker parked with a state, and then the coordinator started anew. */
 static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
 {
     struct machine_event event = {
@@ -312,7 +312,8 @@ static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
-/* Of three one died, two are parked; since then the coordinator started, and one is wanted. */
+/* One worker of three died, two are parked; since then the coordinator started, and one is
+ * wanted. */
 static struct bench *open_too_many(void **state)
 {
     struct bench *b = open_job(state, RANKS, 1, 0);
@@ -354,7 +355,7 @@ static void but_who_is_given_up_is_not_waited_for(void **state)
     assert_int_equal(b->m.ranks[0].number, 0);
 }
 
-/* Its agent is heard now and then, and the worker never. */
+/* The worker's agent is heard now and then, and the worker never. */
 static void but_not_for_ever(void **state)
 {
     struct bench *b = open_too_many(state);
@@ -369,7 +370,7 @@ static void but_not_for_ever(void **state)
     assert_true(told);
 }
 
-/* They would stand still until there are: until then fewer train. */
+/* The workers would stand still until more are ready: until then fewer train. */
 static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
@@ -393,7 +394,7 @@ static void while_a_save_holds_them_up_nothing_is_due(void **state)
     assert_true(machine_resize_deadline(&b->m) > b->now);
 }
 
-/* It would be dropped where its worker parks before its file is whole. */
+/* The save would be dropped if a worker parked before its file is complete. */
 static void what_workers_write_is_awaited(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);

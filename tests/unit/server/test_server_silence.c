@@ -196,8 +196,8 @@ static void the_first_that_is_heard_again_does_not_end_the_others(void **state)
     assert_int_equal(b->m.cause.rank, 0);
 }
 
-/* Its session came back before its agent did, and then its node was cut off: that is known only
- * once the agent has had its time. */
+/* The rank's session came back before its agent did, and then its node was cut off: that is known
+ * only once the agent has had its time. */
 static void after_a_start_silence_is_no_hang_before_its_agent_is_missed(void **state)
 {
     struct bench *b = *state;
@@ -304,7 +304,7 @@ static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
     assert_int_equal(b->m.pace[0].count + b->m.pace[1].count + b->m.pace[2].count, before);
 }
 
-/* They are heard, and get no further. */
+/* Two ranks are heard, and get no further. */
 static void get_no_further(struct bench *b, int seconds, uint64_t counter)
 {
     for (int s = 0; s < seconds; s++) {

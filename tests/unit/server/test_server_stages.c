@@ -79,7 +79,7 @@ static void die(struct bench *b, uint32_t rank)
     bench_exit(b, rank, MACHINE_EXIT_SIGNAL, 9);
 }
 
-/* They say again what they parked with; who is new has nothing. */
+/* A worker says again what it parked with; a new one has nothing. */
 static void come(struct bench *b, uint32_t rank, struct machine_kept kept)
 {
     struct machine_event event = { .kind = MACHINE_EV_HELLO,
@@ -311,7 +311,8 @@ static void other_stages_begin_with_a_save(void **state)
     assert_int_equal(b->m.failures, 0);
 }
 
-/* As many stages, narrower or wider: but nobody goes on with what it has of its stage. */
+/* The number of stages stays, and they get narrower or wider: but nobody goes on with what it has
+ * of its stage. */
 static void stages_whose_state_does_not_move_begin_with_a_save(void **state)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -342,7 +343,7 @@ static void stages_outlive_the_coordinator(void **state)
     has_stages(b, "011");
     bench_restart(b, 100);
     has_stages(b, "011");
-    /* Who parks meanwhile says again what it has before anybody is seated. */
+    /* A worker that parks meanwhile says again what it has before any rank is assigned. */
     for (uint32_t r = 0; r < 3; r++)
         come(b, r, part_of(b->m.ranks[r].stage, 2, STEP));
     for (uint32_t r = 0; r < 3; r++)

@@ -17,7 +17,7 @@ static void begin(struct core_world *w, struct scene *s)
     s->job = core_submit_one(w, "a");
 }
 
-/* They train. */
+/* Attaches two trainers, and has the job run. */
 static void attach(struct core_world *w, struct scene *s)
 {
     for (uint32_t r = 0; r < 2; r++) {

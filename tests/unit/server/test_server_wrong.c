@@ -119,7 +119,7 @@ static void where_nobody_knows_it_is_computed_once_more(void **state)
     assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
 }
 
-/* Its node is the only one: to keep away from it doesn't help. */
+/* The wrong worker's node is the only one: to keep away from it doesn't help. */
 static void who_is_wrong_again_and_again_ends_the_job(void **state)
 {
     struct bench *b = open_job(state);
@@ -151,7 +151,7 @@ static void what_was_right_in_between_counts(void **state)
     be_right_in_between(open_job(state), 10, STATES);
 }
 
-/* It had been found far beyond. */
+/* The wrong result had been found far beyond. */
 static void so_does_what_was_right_after_a_long_way_back(void **state)
 {
     be_right_in_between(open_job(state), 90, LANES);
@@ -200,8 +200,8 @@ static void fail_and_go_on_live(struct bench *b, uint64_t step)
     train_again(b);
 }
 
-/* Of two generations none trained for long enough that a worker of both, which is wrong, would have
- * been found before: what both trained is in doubt, whatever the second one's audits say. */
+/* No generation of two trained long enough that a wrong worker of both would have been found
+ * before. What both trained is in doubt, whatever the second one's audits say. */
 static void generations_that_are_too_short_for_audits_prove_nothing(void **state)
 {
     struct bench *b = *state;

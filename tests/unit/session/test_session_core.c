@@ -185,7 +185,7 @@ static void rows_of_a_step_are_told_before_its_save(void **state)
 
 /* ---- rendezvous ---- */
 
-/* Of three ranks, with items of two bytes. */
+/* Comes to a meeting of three ranks, with items of two bytes. */
 static const struct session_meeting *come(struct bench *b, const char *name)
 {
     const struct rendezvous_part mine = {

@@ -75,7 +75,7 @@ static void the_highest_wins_and_one_without_room_turns_it_off(void **unused)
     assert_int_equal(session_pace_agree((uint32_t[]){ 0 }, 1), 0);
 }
 
-/* It is a function of steps that all ranks share: soon at first, then rarely. */
+/* Agreements follow from the step, which all ranks share: soon at first, then rarely. */
 static void when_it_is_agreed_anew_follows_from_the_step_alone(void **unused)
 {
     (void)unused;

@@ -98,7 +98,7 @@ static void there_are_so_many_stages_at_most(void **state)
                      ST_INVALID);
 }
 
-/* Who is new in a stage gets its state from somebody in it. */
+/* A worker that is new in a stage gets the stage's state from a worker in it. */
 static void each_stage_has_a_source(void **state)
 {
     (void)state;

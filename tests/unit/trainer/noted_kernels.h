@@ -8,7 +8,7 @@
 #include "kernels/backend.h"
 
 void noted_clear(void);
-/* As the CPU's prepare of the spec's op, and remembers the kernel. */
+/* Like the CPU's prepare of the spec's op; remembers the kernel. */
 enum status noted_prepare(struct backend *backend, const struct op_spec *spec,
                           struct kernel **out_kernel, struct kernel_info *out_info);
 enum op noted_op(const struct kernel *kernel);

@@ -60,11 +60,11 @@ struct ranks_result {
     enum status evaluation_st; /* over_at, and it evaluates: of one more evaluation of rank 0 */
 };
 
-/* Of the rank whose thread calls. */
+/* Progress of the rank whose thread calls. */
 const struct progress *ranks_progress(void);
 
 void ranks_run(const struct ranks_options *options, struct ranks_result *out);
-/* The same; free() the result. _well: fails the test unless the run ends with ST_OK. */
+/* Like ranks_run; free() the result. _well: fails the test unless the run ends with ST_OK. */
 struct ranks_result *ranks_new(const struct ranks_options *options);
 struct ranks_result *ranks_new_well(const struct ranks_options *options);
 

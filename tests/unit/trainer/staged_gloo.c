@@ -88,7 +88,7 @@ static void free_segments(const struct comm *comm, struct comm_segment *host)
     free(host);
 }
 
-/* Of rank r's segment; out: to the host. */
+/* Copies rank r's segment; out: to the host. */
 static enum status move(const struct comm *comm, const struct comm_segment *device,
                         const struct comm_segment *host, int r, bool out)
 {
@@ -152,7 +152,7 @@ static struct message *new_message(struct comm *comm, void *device, size_t size,
     return m;
 }
 
-/* As on nccl, there is one order for all channels. */
+/* Posts a send. As on nccl, there is one order for all channels. */
 static enum status post_send(struct comm *comm, int peer, uint32_t channel, const void *data,
                              size_t size, struct comm_post *out)
 {

@@ -229,7 +229,8 @@ static void any_number_of_threads_finds_the_same_damage(void **state)
     }
 }
 
-/* Of two damaged chunks the later one is met first: it begins what another thread takes at once. */
+/* Two chunks are damaged. The later one may be met first: it begins what another thread takes at
+ * once. */
 static void the_first_damage_is_told_whatever_was_met_first(void **unused)
 {
     (void)unused;

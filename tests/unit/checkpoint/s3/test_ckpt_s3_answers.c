@@ -69,7 +69,8 @@ static void end(struct server *server, struct s3_client *client)
     (void)close(server->listening);
 }
 
-/* Of a call to somebody who answers that; why: what is told of it, unless it is ST_OK. */
+/* Makes a call to a server that gives this answer, and returns its status. why: the explanation,
+ * unless it is ST_OK. */
 static enum status ask(const char *method, const char *answer, struct reason *why)
 {
     struct server server = { .answer = answer };

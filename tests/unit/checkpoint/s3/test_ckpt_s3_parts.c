@@ -230,7 +230,8 @@ static void profiles_are_read_from_both_files(void **state)
     assert_string_equal(fresh.token, "");
 }
 
-/* As a secret's file gives them; in their middle they are refused by name. */
+/* Blanks around a value, as a secret's file gives them, are dropped; blanks in its middle are
+ * refused by name. */
 static void blanks_around_settings_are_none_of_them(void **state)
 {
     (void)state;

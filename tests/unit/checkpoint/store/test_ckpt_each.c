@@ -209,7 +209,7 @@ static void files_are_looked_at_side_by_side(void **state)
     assert_int_equal(ckpt_commit_check(&far->io, DIR, far->reports, FILES), ST_INVALID);
 }
 
-/* As with NFS, whose attributes are remembered for a while. */
+/* The attributes are stale, as on NFS, which remembers them for a while. */
 static void file_that_looks_missing_is_opened_before_it_counts_so(void **state)
 {
     struct far *far = *state;

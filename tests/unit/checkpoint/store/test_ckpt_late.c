@@ -15,8 +15,8 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Of two that publish the same decision one hangs in a call; that is carried out at any moment of
- * the other. false: the other has made less calls; *cut: so has the first one. */
+/* Two publish the same decision. One hangs in a call, which is carried out at any moment of the
+ * other. false: the other has made fewer calls; *cut: so has the first one. */
 static bool publish_beside_a_late_call(uint64_t slow_nth, uint64_t next_mth, bool *cut)
 {
     struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, 300);

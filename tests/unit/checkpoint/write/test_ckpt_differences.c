@@ -128,7 +128,7 @@ static void a_base_that_cannot_be_looked_at_is_not_missing(void **state)
     assert_int_equal(ckpt_verify(f->io, child.dir, NULL, NULL, NULL), ST_OK);
 }
 
-/* Who reads it is told a file of the difference, and that file, or the base's, shows the damage. */
+/* A reader is told a file of the difference; that file, or the base's, shows the damage. */
 static void damage_of_the_base_is_found_by_the_file_of_the_difference(void **state)
 {
     struct store_fixture *f = *state;

@@ -178,8 +178,8 @@ static void some_buffers_are_dealt_evenly_beside_others(void **unused)
 
 /* ---- files of them ---- */
 
-/* As with sharded moments: chunk c of momentum and adam.v is rank (c + buffer) % size's, all else
- * is dealt evenly. */
+/* Deals as sharded moments do: chunk c of momentum and adam.v is rank (c + buffer) % size's, all
+ * else is dealt evenly. */
 static void deal_by_turns(const struct ckpt_state *state, uint32_t rank, uint32_t size,
                           struct ckpt_share *out)
 {
@@ -269,7 +269,7 @@ static void remove_run(struct ckpt_share *share, uint32_t buffer, uint64_t first
     memmove(&share->run[i], &share->run[i + 1], (share->count - i) * sizeof(share->run[0]));
 }
 
-/* Of momentum rank 0 has chunks 2 and 5, rank 1 chunks 0 and 3. */
+/* Rank 0 has chunks 2 and 5 of momentum, rank 1 chunks 0 and 3. */
 static enum status manifest_of(struct store_fixture *f, enum planted planted)
 {
     struct ckpt_report reports[3] = { 0 };
@@ -349,7 +349,7 @@ static void packed_free(struct packed *packed)
     }
 }
 
-/* Of a shard file in a folder that is gone afterwards. */
+/* Writes a shard file to a folder, reads its hash, and drops the folder. */
 static enum status hash_of_file(struct store_fixture *f, const struct ckpt_state *state,
                                 uint32_t rank, struct ckpt_hash *out)
 {

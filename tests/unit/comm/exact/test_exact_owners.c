@@ -449,7 +449,8 @@ static void reducing_and_gathering_move_no_more_bytes_than_before(void **state)
 {
     (void)state;
     for (int size = 2; size <= RANKS_MAX; size++) {
-        /* As many partial sums on each: with random borders it counts who owns much. */
+        /* Each rank has as many partial sums; otherwise, with random borders, the bytes would
+         * depend on who owns much. */
         struct world whole = large_world(size, false), kept = large_world(size, true);
         for (int r = 0; r < size; r++)
             whole.shares[r] = kept.shares[r] = 1;

@@ -228,7 +228,7 @@ static size_t section_of(const struct world *world, size_t bucket)
     return 0;
 }
 
-/* Of a section the next lane. false: there is no such section. */
+/* Fills the next lane of a section. false: there is no such section. */
 static bool fill_lane(const struct world *world, struct exact *exact, uint32_t lane, size_t section,
                       int *gaps)
 {
@@ -316,7 +316,7 @@ static void *gather_rank(void *arg)
     return NULL;
 }
 
-/* Of the kept buckets everything, and nothing beside them is touched. */
+/* Gathers: each rank gets everything of the kept buckets, and nothing beside them is touched. */
 static void gather(const struct world *world)
 {
     struct gathering gathering[RANKS_MAX];

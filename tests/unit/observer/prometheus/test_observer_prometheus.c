@@ -105,7 +105,7 @@ static void its_checkpoints_and_workers_are_told(void **state)
     assert_value(&out, "cairn_job_memory_copy_steps" JOB "}", 10);
 }
 
-/* Of rank 1 nothing is known, and that isn't 0. */
+/* Nothing is known of rank 1, and that isn't 0. */
 static void what_its_workers_use_is_told_where_it_is_known(void **state)
 {
     static const struct {

@@ -213,7 +213,7 @@ static void marks_and_messages_outlive_the_program(void **state)
     assert_int_equal(queue->known.missed, 4);
     assert_int_equal(webhook_queue_at(queue, 1)->queued_ms, 1235);
     assert_int_equal(take(queue, 0), 1);
-    /* Of what is cut off, or something else, nothing is taken. */
+    /* Nothing is taken from a text that is cut off, or is something else. */
     for (size_t size = 0; size < text.size; size += 7)
         assert_int_equal(webhook_state_read(&after, text.data, size, 0), ST_CORRUPT);
     assert_int_equal(after.queue_count + after.mark_count, 0);

@@ -86,5 +86,5 @@ void far_close_trainer(struct core_world *w, struct far_end *far);
 
 enum status core_submit_text(struct core_world *w, const char *text, struct core_job **out,
                              struct reason *reason);
-/* Of two workers. FORMING where an agent is there, else QUEUED. */
+/* Submits a job of two workers: FORMING if an agent is there, else QUEUED. */
 struct core_job *core_submit_one(struct core_world *w, const char *name);

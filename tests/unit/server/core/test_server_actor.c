@@ -1,4 +1,4 @@
-/* Who asked is in the history of each job that it was about, and the journal has it. */
+/* The history of each job names who asked for a change of it, and the journal has that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static bool add_event(void *arg, const struct journal_event *event)
     return true;
 }
 
-/* As the journal has it, a line per event, after another coordinator has read it. */
+/* Reads a job's history from the journal, a line per event, after another coordinator has read
+ * it. */
 static void history(struct core_world *w, const char *id, struct buf *out)
 {
     buf_init(out, 1 << 20);

@@ -200,7 +200,7 @@ static void what_it_may_have_left_is_done_after_the_start(void **state)
     assert_int_equal(count_loaded(w), 0);
 }
 
-/* As a coordinator leaves it that dies while the newest checkpoint is read back. */
+/* The journal is as a coordinator leaves it that dies while the newest checkpoint is read back. */
 static void retention_goes_on_after_the_start(void **state)
 {
     struct core_world *w = *state;

@@ -252,7 +252,8 @@ static void get_on(struct kept *f, uint64_t step)
     say(f, 1, &message);
 }
 
-/* It is found broken while the job gets on, so that it is left alone; then the job fails. */
+/* The path is found broken while the job gets on, so that the job is left alone; then the job
+ * fails. */
 static void who_is_kept_across_a_broken_path_starts_anew(void **state)
 {
     static const bool beats[] = { true, true, false };
@@ -309,7 +310,7 @@ static void the_node_of_who_computed_wrongly_is_drained(void **state)
     leave(&f, 2);
 }
 
-/* It can't do without a node that nobody could replace. */
+/* The job needs the node, which no other node could replace. */
 static void the_only_node_that_takes_jobs_is_not_drained(void **state)
 {
     static const bool beats[] = { true, true, false };
@@ -324,7 +325,8 @@ static void the_only_node_that_takes_jobs_is_not_drained(void **state)
     leave(&f, 2);
 }
 
-/* It was killed before its session wrote last words. What is beyond the job's 50 steps is none. */
+/* A worker was killed before its session wrote last words. Steps beyond the job's 50 don't
+ * count. */
 static void steps_that_only_a_flight_recorder_tells_are_counted(void **state)
 {
     struct kept f = { .w = *state };

@@ -219,7 +219,8 @@ static void a_machine_with_another_name_is_no_ghost(void **state)
     far_close_agent(w, &other);
 }
 
-/* It went down without a word, and was back under the other name before its stream was over. */
+/* The node went down without a word, and was back under another name before its old stream was
+ * over. */
 static void a_stream_that_looks_open_keeps_no_ghost(void **state)
 {
     struct core_world *w = *state;

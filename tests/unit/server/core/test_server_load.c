@@ -290,7 +290,7 @@ static void a_rank_is_written_when_it_changes_and_no_other_with_it(void **state)
     far_close_agent(w, &agent);
 }
 
-/* As version 7 left it: the ranks in the text, none in rows. */
+/* The journal is as version 7 left it: the ranks in the text, none in rows. */
 static void ranks_of_an_older_journal_get_their_rows(void **state)
 {
     struct core_world *w = *state;
@@ -349,7 +349,7 @@ static void a_job_with_a_broken_row_is_kept_as_it_is(void **state)
     }
 }
 
-/* It never had a place, or its rows are gone: nothing says how many ranks it has. */
+/* The job never had a place, or its rows are gone: nothing says how many ranks it has. */
 static void a_job_without_rows_that_no_longer_parses_stays_what_it_is(void **state)
 {
     struct core_world *w = *state;

@@ -82,7 +82,7 @@ static void say(struct core_world *w, struct fake_rank *rank, Cairn__V1__Meet *m
     core_end_group(w);
 }
 
-/* Of a rank and the peer that it is for. */
+/* The port of a rank for one of its peers. */
 static uint16_t port_of(uint32_t from, uint32_t to)
 {
     return (uint16_t)(from * 7919 + to * 104729 + 1);

@@ -115,7 +115,7 @@ static void a_spare_that_is_gone_does_not_speak_for_the_next(void **state)
     far_close_agent(w, &agent);
 }
 
-/* ... nor does it lose the next one's session by the end of its own. */
+/* The end of the spare's session doesn't end the session of the next one. */
 static void a_spare_that_is_gone_ends_no_session_of_the_next(void **state)
 {
     struct core_world *w = *state;
@@ -134,7 +134,8 @@ static void a_spare_that_is_gone_ends_no_session_of_the_next(void **state)
     far_close_agent(w, &agent);
 }
 
-/* Its agent came back without any of them, a while ago; and the job is killed in that instant. */
+/* The spare's agent came back without any trainer a while ago, and the job is killed in that
+ * instant. */
 static void who_counts_as_gone_while_it_is_ended_has_no_place_any_more(void **state)
 {
     struct core_world *w = *state;
@@ -179,7 +180,8 @@ static void seats_that_are_given_anew_have_even_lanes_for_spares(void **state)
     far_close_agent(w, &agent);
 }
 
-/* Of the second worker; NULL: there is none. other: a third node, or NULL. */
+/* Checks the node of the second worker; expected NULL: there is none. other: a third node, or
+ * NULL. */
 static void spare_is_on(struct core_world *w, const char *other, const char *expected,
                         int64_t slow_since)
 {
@@ -204,7 +206,8 @@ static void spare_is_on(struct core_world *w, const char *other, const char *exp
         far_close_agent(w, &third);
 }
 
-/* It went on without a worker that was slow there: another one would be, too. */
+/* The job went on without a worker that was slow on that node: another one would be slow there,
+ * too. */
 static void what_was_left_out_is_not_started_again_where_it_was_slow(void **state)
 {
     spare_is_on(*state, NULL, NULL, 0);

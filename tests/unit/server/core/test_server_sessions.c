@@ -249,7 +249,7 @@ static void a_trainer_of_another_version_ends_its_generation_with_that_reason(vo
     far_close_agent(w, &agent);
 }
 
-/* They would understand each other, and may compute other bits. */
+/* Trainers of two versions would understand each other, but may compute other bits. */
 static void trainers_of_two_versions_are_no_generation(void **state)
 {
     struct core_world *w = *state;
@@ -381,8 +381,8 @@ static struct core_job *form_one(struct core_world *w, struct far_end *agent)
     return job;
 }
 
-/* Its stream never broke: no hello will list its worker, which was not among those to be ended, as
- * it counted as gone. */
+/* The agent's stream never broke: no hello will list its worker, which was not among those to be
+ * ended, as it counted as gone. */
 static void a_worker_that_was_lost_with_its_node_is_ended_there(void **state)
 {
     struct core_world *w = *state;
@@ -435,7 +435,7 @@ static void workers_that_were_heard_last_do_not_hide_that_all_are_silent(void **
     far_close_agent(w, &agent);
 }
 
-/* It is stopped so long after it began. */
+/* Stops the coordinator so long after it began. */
 static void stop_while_nodes_come_back(struct core_world *w, int64_t ms)
 {
     struct far_end agent, trainer, other;
@@ -475,7 +475,7 @@ static void stop_while_nodes_come_back(struct core_world *w, int64_t ms)
     far_close_agent(w, &agent);
 }
 
-/* It was stopped when the other nodes would have come back to it. */
+/* The coordinator was stopped at the time at which the other nodes would have come back to it. */
 static void a_coordinator_that_was_stopped_waits_for_nodes_before_it_gives_up(void **state)
 {
     stop_while_nodes_come_back(*state, 3000);

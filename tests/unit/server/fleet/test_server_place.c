@@ -277,7 +277,7 @@ static void what_never_comes_free_is_not_waited_for(void **state)
     assert_true(place_fits(nodes, 2, &ask, NULL));
 }
 
-/* Those behind it get what it has no use for. */
+/* Jobs behind a waiting one get the nodes that it has no use for. */
 static void who_waits_keeps_the_nodes_that_it_may_be_on(void **state)
 {
     struct place_node nodes[] = { node("a", 2, none_used), node("b", 2, none_used),

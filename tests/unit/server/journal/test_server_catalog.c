@@ -42,7 +42,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     assert_memory_equal(&back.times, &row.times, sizeof row.times);
 }
 
-/* As version 2 left it. */
+/* Makes a journal as version 2 left it. */
 static void make_old(const char *path)
 {
     static const char *const columns[] = { "stall_us", "encode_us", "write_us", "sync_us",
@@ -107,7 +107,7 @@ static bool take_step(void *arg, uint64_t step, const void *row, size_t size)
     return true;
 }
 
-/* As version 6 left it: a row of the file for each step. */
+/* The journal is as version 6 left it: a row of the file for each step. */
 static void the_metrics_of_an_older_journal_stay(void **state)
 {
     struct journal_files *f = *state;

@@ -273,7 +273,7 @@ static bool keep_file(void *arg, const struct journal_job *row)
     return true;
 }
 
-/* It was written into every job's file, and meant nothing. */
+/* Older versions wrote a min into every job's file, where it meant nothing. */
 static void a_job_of_before_there_was_a_min_does_not_get_one(void **state)
 {
     struct journal_files *f = *state;

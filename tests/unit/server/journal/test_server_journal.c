@@ -185,7 +185,8 @@ static bool count_low(void *arg, uint64_t step, const void *row, size_t size)
     return step < 3600;
 }
 
-/* It has rows beyond those that came last: of these no more go than of others that are as old. */
+/* The job has rows beyond those that came last: no more of these go than of others that are as
+ * old. */
 static void rows_of_a_job_that_went_far_back_are_thinned_like_others(void **state)
 {
     struct journal_files *f = *state;

@@ -130,7 +130,7 @@ static void say_rows(struct core_world *w, struct far_end *trainer, uint64_t fro
     core_trainer_message(w->core, &trainer->conn, &message);
 }
 
-/* As rank 0 of a job that no test has workers of sends them. */
+/* Puts rows as rank 0 sends them, of a job whose workers no test plays. */
 static void put_rows(struct core_world *w, const char *id, uint64_t from, uint64_t count)
 {
     assert_int_equal(journal_begin(w->journal), ST_OK);

@@ -90,7 +90,7 @@ static void count_write(void *arg, enum journal_call call)
 
 /* ---- metrics ---- */
 
-/* As of a job that evaluates every ten steps, for a month. */
+/* The rows are those of a job that evaluates every ten steps, for a month. */
 static void evaluations_are_thinned_too_and_that_is_rare(void **state)
 {
     struct journal_files *f = *state;

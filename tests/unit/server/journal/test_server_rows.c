@@ -21,7 +21,7 @@ static void put_rows(struct journal_files *f, uint64_t first, uint32_t generatio
     }
 }
 
-/* As whoever asks gets it. */
+/* Returns the page as a client gets it. */
 static Cairn__V1__ReadMetricsReply *told(struct rows_page *rows)
 {
     Cairn__V1__ReadMetricsReply out = CAIRN__V1__READ_METRICS_REPLY__INIT;

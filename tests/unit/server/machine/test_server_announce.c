@@ -482,7 +482,8 @@ static void what_a_save_takes_is_known_from_the_one_before(void **state)
     assert_in_range(machine_expected_bytes(&b->m, true), 1000, 1000 + 125 + 65536);
 }
 
-/* It said so, and the coordinator that heard it is gone; the other one has begun that save. */
+/* A worker said that it is beyond the step, and the coordinator that heard it is gone; the other
+ * worker has begun that save. */
 static void who_is_beyond_a_step_will_not_save_it(void **state)
 {
     struct bench *b = *state;

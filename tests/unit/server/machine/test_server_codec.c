@@ -96,7 +96,7 @@ static void ranks_of_an_older_journal_are_in_the_text(void **state)
     machine_release(&m);
 }
 
-/* Of control characters, each of which is written as six. */
+/* Fills a text with control characters, each of which is written as six. */
 static void fill(char *text, size_t capacity)
 {
     memset(text, 1, capacity - 1);

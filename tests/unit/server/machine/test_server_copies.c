@@ -57,7 +57,8 @@ static void copies_of_a_generation_that_ran_are_restored(void **state)
     assert_int_equal(b->m.restore.step, 5);
 }
 
-/* Its workers had their plan and trained, but not all had said which data they train on. */
+/* The workers of the generation had their plan and trained, but not all had said which data they
+ * train on. */
 static void copies_of_a_generation_that_never_ran_are_not(void **state)
 {
     struct bench *b = *state;
@@ -85,7 +86,7 @@ static void assert_holders(const struct bench *b, uint32_t size, const uint32_t 
         assert_int_equal(machine_memory_holder(&b->m, i), holders[i]);
 }
 
-/* Those of five ranks, and of one, for two: each reads what it holds. */
+/* Two ranks restore the copies of five ranks, and of one: each reads what it holds. */
 static void copies_of_another_number_of_ranks_are_restored(void **state)
 {
     struct bench *b = *state;
@@ -117,7 +118,7 @@ static void copies_that_are_not_all_there_are_not(void **state)
     assert_null(b->m.restore.holders);
 }
 
-/* Nor are shares of one step put together that were cut differently. */
+/* Shares of one step that were cut differently are not put together. */
 static void copies_that_were_cut_differently_are_not_one_state(void **state)
 {
     struct bench *b = *state;

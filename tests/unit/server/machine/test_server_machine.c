@@ -185,7 +185,7 @@ static void agent_and_trainer_silent_for_5_s_is_a_lost_node(void **state)
     assert_true(machine_wants_slots(&b->m, b->now));
 }
 
-/* Its peer hears of it first, as a connection that broke. */
+/* The peer of the lost worker hears of it first, as a broken connection. */
 static void a_lost_node_is_told_as_that_and_uses_no_budget(void **state)
 {
     struct bench *b = *state;

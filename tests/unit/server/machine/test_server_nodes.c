@@ -159,7 +159,7 @@ static void data_that_a_second_node_does_not_have_either_may_be_on_a_third(void 
     bench_run(b, 100);
 }
 
-/* It isn't known to be nowhere, but a mistake in the job file has to be told in finite time. */
+/* The data may be on another node, but a mistake in the job file has to be told in finite time. */
 static void data_that_no_node_has_are_a_user_error(void **state)
 {
     struct bench *b = *state;
@@ -207,7 +207,7 @@ static void where_no_other_node_could_take_it_a_user_error_is_one_at_once(void *
     assert_int_equal(b->m.restarts, 0);
 }
 
-/* It ran there, so that nothing is lacking. */
+/* The job ran on that node, so nothing is lacking there. */
 static void where_the_store_failed_it_is_tried_again_before_that(void **state)
 {
     struct bench *b = *state;
@@ -236,7 +236,7 @@ static void fail_to_start(struct bench *b, const char *node)
     bench_all_exit(b);
 }
 
-/* The same node thrice in a row used to be the end. */
+/* Three failures on the same node in a row used to be the end. */
 static void a_node_that_starts_nothing_uses_no_budget(void **state)
 {
     struct bench *b = *state;

@@ -110,7 +110,8 @@ static void a_number_that_is_not_finite_is_computed_once_more(void **state)
     assert_int_equal(b->m.numeric.skip[0], 20);
 }
 
-/* It wasn't the numbers: whose lanes they were is told, and its node suspected. */
+/* The fault was the machine's, not that of the numbers: the rank of the lanes is told, and its node
+ * suspected. */
 static void a_number_that_is_finite_the_second_time_was_a_machines_fault(void **state)
 {
     struct bench *b = *state;
@@ -209,7 +210,7 @@ static void other_pins_are_accepted_when_exactness_is_relaxed(void **state)
     bench_is_state(b, "RUNNING");
 }
 
-/* Of rank 1, in the current generation. */
+/* Rank 1 of the current generation is ready to train. */
 static void ready_to_train(struct bench *b, uint64_t total, const char *data_differ)
 {
     struct machine_event ready = {

@@ -182,7 +182,7 @@ static void reports_from_last_words_complete_a_save_of_a_dead_generation(void **
     assert_int_equal(b->m.restore.step, 50);
 }
 
-/* They crossed the answer, or are in last words. */
+/* The reports crossed the answer, or are in last words. */
 static void reports_of_what_is_decided_are_answered_and_change_nothing(void **state)
 {
     struct bench *b = *state;

@@ -31,7 +31,7 @@ static void recover(struct bench *b)
 
 /* ---- a process that can't die ---- */
 
-/* Its agent is there, its process, too. */
+/* Waits while the agent and the process of the worker are there. */
 static void wait_undying(struct bench *b)
 {
     for (int i = 0; i < 14; i++)
@@ -130,7 +130,7 @@ static void a_hang_is_seen_while_a_removal_is_repeated(void **state)
     assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
 }
 
-/* Who has nothing to do but wait for its last save waits for the store, however long. */
+/* A job that only waits for its last save waits for the store, however long. */
 static void who_waits_for_the_last_save_does_not_hang(void **state)
 {
     struct bench *b = *state;
@@ -178,7 +178,8 @@ static void savers_for(struct bench *b, uint64_t step, int64_t ms, uint32_t writ
     }
 }
 
-/* It has a file there, or may have one, and hears of the drop only when its saver is through. */
+/* Reports that a rank has removed its file of a save. A rank that has such a file, or may have one,
+ * hears of the drop only when its saver is through. */
 static void removed(struct bench *b, uint32_t rank, uint64_t step)
 {
     struct machine_event event = { .kind = MACHINE_EV_SAVE_FAILED,
@@ -225,7 +226,7 @@ static void a_slow_save_takes_as_long_as_it_takes(void **state)
     assert_int_equal(machine_find_save(&b->m, 10, 1)->state, MACHINE_SAVE_CHECKING);
 }
 
-/* Its next one is not even begun there, as the one before is still written. */
+/* The rank's next save is not even begun there, as the one before is still written. */
 static void so_is_one_that_a_rank_can_not_begin(void **state)
 {
     struct bench *b = *state;
@@ -308,7 +309,7 @@ static void answer_probe(struct bench *b, enum status status)
     bench_store(b, MACHINE_TASK_PROBE, 0, b->m.generation, status);
 }
 
-/* It would save nothing any more, and lose all that it trains from now on. */
+/* The rank would save nothing any more, and lose all that it trains from now on. */
 static void a_rank_whose_saver_hangs_for_good_is_ended(void **state)
 {
     struct bench *b = *state;
@@ -324,7 +325,7 @@ static void a_rank_whose_saver_hangs_for_good_is_ended(void **state)
     assert_non_null(strstr(b->m.reason, "rank 1 on node node wrote nothing to the store for"));
 }
 
-/* Of those of all it may be the store: training is all that can be done meanwhile. */
+/* If all savers hang, the store may be the cause: training is all that can be done meanwhile. */
 static void while_all_savers_hang_training_goes_on(void **state)
 {
     struct bench *b = *state;
@@ -334,7 +335,7 @@ static void while_all_savers_hang_training_goes_on(void **state)
     assert_false(b->m.probing);
 }
 
-/* Nor does one whose save failed show that the store is there: it may hang for data alone. */
+/* A saver that failed doesn't show that the store is there: the store may hang for data alone. */
 static void so_it_does_while_the_others_fail(void **state)
 {
     struct bench *b = *state;
@@ -516,7 +517,7 @@ static void a_drain_does_not_undo_a_stop_that_recovers(void **state)
     assert_int_equal(b->m.intent, MACHINE_INTENT_STOP);
 }
 
-/* It used to be STOPPED there, at the checkpoint of step 50. */
+/* The job used to be STOPPED there, at the checkpoint of step 50. */
 static void a_drain_without_time_does_not_end_a_stop_that_saves(void **state)
 {
     struct bench *b = *state;

@@ -146,7 +146,7 @@ static int compare(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Of the newest ones, however they come. */
+/* The median is that of the newest steps, in whatever order they come. */
 static void a_plain_step_is_the_median_of_the_window(void **state)
 {
     (void)state;

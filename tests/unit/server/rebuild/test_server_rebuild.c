@@ -252,7 +252,7 @@ static void no_generation_comes_twice_however_often_it_is_lost(void **state)
     }
 }
 
-/* Nor one of which only a folder that is set aside or unfinished speaks. */
+/* A number is used up also if only an unfinished folder, or one that was set aside, has it. */
 static void unfinished_and_bad_folders_use_numbers_up(void **state)
 {
     struct world *w = *state;
@@ -287,7 +287,8 @@ static void a_number_beyond_all_is_told(void **state)
     assert_non_null(strstr(w->told, "no higher number is left"));
 }
 
-/* Of the newest a file lacks a byte, of the one before a footer is damaged: from the third. */
+/* The newest checkpoint lacks a byte of a file, the one before has a damaged footer: the job goes
+ * on from the third. */
 static void bad_checkpoints_are_passed_by_and_told(void **state)
 {
     struct world *w = *state;

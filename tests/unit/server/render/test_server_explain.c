@@ -152,7 +152,7 @@ static void a_list_of_nodes_that_is_short_is_told_whole(void **state)
     as_if_formed(job, 0);
 }
 
-/* Its workers live for 5 s, in which somebody sets the wall clock. */
+/* The job's workers live for 5 s, in which somebody sets the wall clock. */
 static void run_while_the_clock_is_set(struct core_world *w, int64_t by)
 {
     struct far_end node, workers[2];
@@ -187,7 +187,7 @@ static void a_clock_that_is_set_back_makes_no_generation_shorter(void **state)
     run_while_the_clock_is_set(*state, -90000000);
 }
 
-/* As a coordinator of before wrote it. */
+/* The row is as an older coordinator wrote it. */
 static void a_row_that_ends_before_it_begins_lasted_no_time(void **state)
 {
     struct core_world *w = *state;

@@ -47,7 +47,7 @@ static int close_store(void **state)
     return 0;
 }
 
-/* As if another medium were at the store's place. */
+/* Puts another, empty medium at the store's place. */
 static void take_away(struct store *s)
 {
     memory_io_free(s->memory);
@@ -182,8 +182,8 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
     assert_int_equal(s->task->status, ST_OK);
 }
 
-/* Of two that ask one after the other whether the store takes files the first hangs in a call; that
- * is carried out at any moment of the second. false: the second has made less calls. */
+/* Two ask one after the other whether the store takes files. The first hangs in a call, which is
+ * carried out at any moment of the second. false: the second has made fewer calls. */
 static bool probe_beside_a_late_call(struct store *s, uint64_t slow_nth, uint64_t next_mth,
                                      bool *cut)
 {

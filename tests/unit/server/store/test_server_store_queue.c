@@ -261,7 +261,7 @@ static void submit_removal(struct store_queue *queue)
     port.submit(port.self, task);
 }
 
-/* It takes much longer than the deadline; each call comes back within it. */
+/* The task takes much longer than the deadline; each call comes back within it. */
 static void a_task_that_gets_on_may_take_as_long_as_it_is_large(void **state)
 {
     struct answers answers = { 0 };

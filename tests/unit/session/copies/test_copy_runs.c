@@ -8,7 +8,7 @@
 #define CHUNK ((size_t)1 << 18) /* floats */
 #define LARGE (7 * CHUNK + 777)
 
-/* Of the values every third chunk; of the rest an even part. */
+/* Deals every third chunk of the values, and an even part of the rest. */
 static void deal_by_turns(const struct ckpt_state *state, uint32_t rank, struct ckpt_share *out)
 {
     out->count = 0;

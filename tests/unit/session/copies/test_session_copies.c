@@ -58,7 +58,7 @@ static void what_is_copied_is_saved_with_the_hashes_of_the_source(void **state)
     copies_free(s);
 }
 
-/* Who took it may have let go of its state before the copy is written. */
+/* A worker that took a snapshot may have let go of its state before the copy is written. */
 static void a_copy_has_tensors_of_its_own(void **state)
 {
     (void)state;
@@ -113,8 +113,8 @@ static void a_copy_that_was_being_taken_is_not_whole(void **state)
     copies_free(s);
 }
 
-/* Of every byte that is used: seal, head, tables, hashes, skip list, blobs, and of the data one in
- * 97 and the borders of pieces. */
+/* Flips every byte that is used in seal, head, tables, hashes, skip list and blobs; of the data one
+ * in 97, and the borders of pieces. */
 static void every_flipped_byte_is_found(void **state)
 {
     (void)state;

@@ -204,7 +204,7 @@ static void what_can_not_be_cut_is_refused_with_what_can(void **state)
     }
 }
 
-/* Of a whole job, with what its nodes take on this machine. */
+/* The plan is of a whole job, with what its nodes take on this machine. */
 static void a_plan_has_the_pipeline(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@
 
 #define LANES 16
 
-/* As in the rule's picture, and as no share is a range. */
+/* Orders of lanes: the one of the rule's picture, and one in which no share is a range. */
 static const uint32_t ascending[LANES] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
 static const uint32_t mixed[LANES] = { 12, 3, 14, 5, 0, 7, 10, 1, 8, 15, 2, 11, 6, 9, 4, 13 };
 

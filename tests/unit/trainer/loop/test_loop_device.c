@@ -292,7 +292,7 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
     free(job);
 }
 
-/* Of a share with several runs nothing else is copied, and they lie one after the other. */
+/* Only the runs of a share are copied, and they lie one after the other. */
 static void a_snapshot_of_many_runs_is_packed(void **state)
 {
     (void)state;

@@ -83,7 +83,7 @@ static uint64_t counted(void)
 }
 #endif
 
-/* Of the generation that runs: ranks that are past its first step. */
+/* Counts the ranks of the running generation that are past its first step. */
 static atomic_uint counting;
 
 static void must(const struct one *one, enum status st)
@@ -209,7 +209,7 @@ static void *run_generation(void *arg)
     return NULL;
 }
 
-/* Its last shares are another seat's than the one that it will get. */
+/* The spare rehearses with other shares than those that it will get. */
 static void *be_a_spare(void *arg)
 {
     struct one *one = arg;

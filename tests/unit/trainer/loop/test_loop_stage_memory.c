@@ -113,7 +113,8 @@ static size_t up_to(size_t own)
     return own == 0 ? 0 : own + 2 * CHUNK;
 }
 
-/* Of all chunks: its own bytes of a kind, and what there is memory for at most. */
+/* Sums over all chunks: the stage's own bytes of a kind, and the most bytes that there is memory
+ * for. */
 static void own_bytes(const struct stage *s, enum lane_part part, size_t *least, size_t *most)
 {
     *least = *most = 0;

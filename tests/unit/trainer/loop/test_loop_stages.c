@@ -9,7 +9,7 @@
 #include "tests/unit/trainer/tiny_jobs.h"
 
 static const struct ranks_job mlp = { tiny_mlp, { "data.augment=[]", "train.lanes=8", NULL } };
-/* Its embedding, which the head reads, is in several chunks of a checkpoint. */
+/* The embedding of this model, which the head reads, is in several chunks of a checkpoint. */
 static const struct ranks_job gpt2 = { tiny_gpt2,
                                        { "model.width=96", "model.heads=4", "model.vocab=6000",
                                          "train.duration=3 steps", "train.global_batch=16",
@@ -56,7 +56,7 @@ static void same_rows(const struct ranks_result *a, const struct ranks_result *b
     }
 }
 
-/* Of a stage. */
+/* Returns the chunks of a stage. */
 static uint32_t chunks_of(const struct way *way, const char *const *sets)
 {
     const bool interleaved = sets != NULL && strstr(sets[0], "interleaved") != NULL;

@@ -41,7 +41,7 @@ void fixture_table_for(struct fixture *f, enum pipeline_schedule schedule, uint3
 /* One worker a stage, one micro-batch a lane. */
 void fixture_plain(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,
                    uint32_t chunks, uint32_t micros);
-/* The same for sends that are met. */
+/* Like fixture_plain, for sends that are met. */
 void fixture_meets(struct fixture *f, enum pipeline_schedule schedule, uint32_t stages,
                    uint32_t chunks, uint32_t micros);
 void fixture_release(struct fixture *f);

@@ -66,7 +66,7 @@ static void give_stashes(struct pipeline_row *row)
     }
 }
 
-/* Of 1f1b with 3 stages and 4 micro-batches, for sends that are met:
+/* The faults below are put into 1f1b with 3 stages and 4 micro-batches, for sends that are met:
  *     stage 0   F0 F1 F2 B0 F3 B1 B2 B3
  *     stage 1   F0 F1 B0 F2 B1 F3 B2 B3
  *     stage 2   F0 B0 F1 B1 F2 B2 F3 B3 */

@@ -36,7 +36,8 @@ static void row_is(const struct fixture *f, uint32_t row, const char *expected)
     assert_string_equal(text, expected);
 }
 
-/* As the header and docs/pipeline.md show them; letters of a second chunk are small. */
+/* The tables are as the header and docs/pipeline.md show them; letters of a second chunk are
+ * small. */
 static void small_tables_are_as_published(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@ static const size_t sizes[] = { 18 * 1024 * 1024 + 1, 64, 0, 31 * 1024 * 1024 - 
 
 /* ---- a table that damages what comes ---- */
 
-/* Of one rank's thread. */
+/* What goes wrong on one rank's thread. */
 static _Thread_local int damage_at = -1; /* number of the exchange in which a byte goes wrong */
 static _Thread_local int damage_count;   /* exchanges so far */
 static _Thread_local bool damages_again; /* what is asked for once more, too */

@@ -1,4 +1,4 @@
-/* Who holds whose copies: always somebody on another node, and the burden is even. */
+/* Which rank holds whose copies: always one on another node, and the burden is even. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

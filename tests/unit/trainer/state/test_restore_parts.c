@@ -137,7 +137,7 @@ static void what_a_rank_owns_it_reads_itself(void **state)
     assert_int_equal(restore(w, &options, w->quiet), 3 * w->tables + w->content);
 }
 
-/* Of a chunk that two stages share, both read what they hold. */
+/* If two stages share a chunk, both read the part that they hold. */
 static void ranks_of_a_stage_share_what_it_holds(void **state)
 {
     for (int owns = 0; owns < 2; owns++) {

@@ -75,7 +75,7 @@ static float *values_of(const struct one *one, uint32_t buffer)
     return optimizer_buffer(one->worker->optimizer, one->view.state.buffers[buffer].name);
 }
 
-/* Of momentum chunk c is part c % parts, of the parameters an even part, or all. */
+/* Deals chunk c of momentum to part c % parts; of the parameters an even part, or all. */
 static void deal(const struct ckpt_state *state, uint32_t part, uint32_t parts, bool all,
                  struct ckpt_share *out)
 {

@@ -70,7 +70,7 @@ static void write_copy(struct ckpt_state *state, uint32_t number)
     copy_file_close(&file);
 }
 
-/* Of all of the state, as three ranks would that have it whole. */
+/* Writes all of the state, as three ranks would that have it whole. */
 static void write_all(void)
 {
     struct worker *worker = open_worker(false);

@@ -37,7 +37,7 @@ struct run {
     struct stage_inputs *inputs;
     struct stage stages[STAGE_RUNS_MAX];
     int count;
-    /* Of what was called final: */
+    /* The values that were called final: */
     float *vector; /* as it was then */
     int *covered;  /* times */
     float *lane_now;
@@ -222,7 +222,7 @@ static void assert_unchanged(const struct run *run, const struct mail *mail)
     }
 }
 
-/* As if what comes into this memory were already on its way. */
+/* Overwrites this memory, as if the next data for it were already on their way. */
 static void scribble(const struct run *run, const struct plan *plan, int stash)
 {
     struct plan_border border;

@@ -374,7 +374,7 @@ static void bucket_borders_are_multiples_of_a_piece(void **state)
     }
 }
 
-/* As far as models go whose buckets are of the usual size, and from there on. */
+/* The counts go up to models whose buckets have the usual size, and beyond. */
 static void buckets_of_however_large_a_vector_have_room(void **state)
 {
     (void)state;

@@ -89,7 +89,7 @@ static void copies_of_parameters_are_made_in_one_call(void **state)
     training_close(&t);
 }
 
-/* As a device's: linear keeps its weights as they are, and so, here, does embedding. */
+/* Prepares as a device does: linear keeps its weights as they are, and so, here, does embedding. */
 static enum status copying_prepare(struct backend *backend, const struct op_spec *spec,
                                    struct kernel **out_kernel, struct kernel_info *out_info)
 {

@@ -1,4 +1,5 @@
-/* Who owns what of the lane vector: the same of a parameter and of its ties, and all alike much. */
+/* The owners of the lane vector: a parameter and its ties have the same owner, and all own alike
+ * much. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,7 +177,7 @@ static void who_owns_elements_of_a_parameter_owns_those_of_its_ties(void **state
     }
 }
 
-/* Of the parameters, in elements. */
+/* Returns a rank's share of the parameters, in elements. */
 static size_t share_of(const struct cut *cut, uint32_t rank)
 {
     size_t share = 0;
@@ -253,7 +254,7 @@ static void more_buckets_than_there_is_room_for_are_refused(void **state)
     tape_free(tape);
 }
 
-/* As far as models go whose buckets are what they were, and from there on. */
+/* The sizes go up to models whose buckets are what they were, and beyond. */
 static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(void **state)
 {
     (void)state;

@@ -66,7 +66,7 @@ static void a_full_list_forgets_the_oldest_and_counts_them(void **state)
     free(w.skip);
 }
 
-/* As after a restore, and as `cairn audit` does: the later list onto the earlier one. */
+/* The later list is added to the earlier one, as after a restore, and as `cairn audit` does. */
 static void a_list_with_older_ones_is_taken_over(void **state)
 {
     (void)state;

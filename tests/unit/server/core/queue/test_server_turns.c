@@ -1,4 +1,5 @@
-/* Who gets slots next: running jobs keep theirs, and what can't come free holds back nobody. */
+/* The order in which jobs get slots: running jobs keep theirs, and a job whose slots can't come
+ * free holds back nobody. */
 #include <stdio.h>
 #include <string.h>
 
@@ -195,7 +196,7 @@ static void who_waits_for_gpus_holds_back_nobody_who_needs_none(void **state)
     far_close_agent(w, &agent);
 }
 
-/* Its agent lists a process that nobody has any more, and that SIGKILL doesn't end. */
+/* The agent lists a process that belongs to no job any more, and that SIGKILL doesn't end. */
 static void a_process_that_does_not_die_holds_back_nobody(void **state)
 {
     struct core_world *w = *state;

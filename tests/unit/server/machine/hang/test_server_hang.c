@@ -1,4 +1,4 @@
-/* Who is at fault when no rank gets on: the rule, and the job's state machine with it. */
+/* Which rank is at fault when none gets on: the rule, and the job's state machine with it. */
 #include <stdio.h>
 #include <string.h>
 
