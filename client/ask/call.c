@@ -34,8 +34,8 @@ static enum status find_target(struct client *client)
     return size < 0 || (size_t)size >= sizeof(client->address) ? ST_FULL : ST_OK;
 }
 
-/* Where the bearer token is that TCP wants: each start of the coordinator makes another. NULL: the
- * home's path is too long. */
+/* Returns the path of the bearer token that TCP needs: each start of the coordinator makes another
+ * token. NULL: the home's path is too long. */
 static const char *token_file(const struct client *client, char path[LIMIT_PATH])
 {
     const char *file = getenv("CAIRN_TOKEN_FILE");
@@ -44,7 +44,7 @@ static const char *token_file(const struct client *client, char path[LIMIT_PATH]
     return paths_join(&client->paths, path, LIMIT_PATH, "token") == ST_OK ? path : NULL;
 }
 
-/* As gRPC has them, with a scheme or without. */
+/* True for an address as gRPC has them, with a scheme or without. */
 static bool is_address(const char *text)
 {
     static const char *const schemes[] = { "ipv4:", "ipv6:", "dns:" };

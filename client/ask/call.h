@@ -12,22 +12,22 @@
 #include "rpc/client.h"
 
 /*
- * One call. While a supervisor of this home lives, an unreachable coordinator is tried again for
- * some seconds: it is being restarted. A failure is reported on standard error.
- * timeout_ms: 0: the default. out_reply: protobuf_c_message_free_unpacked(reply, NULL).
+ * Makes one call. While a supervisor of this home lives, an unreachable coordinator is tried again
+ * for some seconds: it is being restarted. A failure is reported on standard error. timeout_ms: 0:
+ * the default. out_reply: protobuf_c_message_free_unpacked(reply, NULL).
  */
 enum exit_code client_call(struct client *client, const char *method,
                            const ProtobufCMessage *request, int32_t timeout_ms,
                            ProtobufCMessage **out_reply);
 
-/* As client_call, silent and once: for polling. */
+/* Like client_call, but silent and once: for polling. */
 enum rpc_code client_try(struct client *client, const char *method, const ProtobufCMessage *request,
                          int32_t timeout_ms, ProtobufCMessage **out_reply);
 
 /* Waits for the coordinator to answer, and asks it how many agents it has. */
 enum rpc_code client_probe(struct client *client, int32_t timeout_ms, uint32_t *out_agents);
 
-/* GetJob by id or name, as client_call. *out: cairn__v1__job__free_unpacked. */
+/* Calls GetJob by id or name, like client_call. *out: cairn__v1__job__free_unpacked. */
 enum exit_code client_get_job(struct client *client, const char *name, Cairn__V1__Job **out);
 
 /* Opens a server stream, waiting wait_ms for a coordinator that isn't there (0: not at all);

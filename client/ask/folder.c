@@ -25,7 +25,7 @@ static bool count_file(void *arg, const char *name)
     return true;
 }
 
-/* Of the file that is there. */
+/* Judges the manifest, if the file is one. */
 static enum status look_at_manifest(const struct io *io, const char *path, struct folder *folder)
 {
     char file[LIMIT_PATH];

@@ -292,7 +292,7 @@ static bool is_wanted(const struct target *target, const struct target_folder *o
 static enum exit_code choose_folder(const struct target *target, const struct target_folders *all,
                                     struct target_folders *out)
 {
-    /* What isn't good is taken only where it is named. */
+    /* A checkpoint that isn't good is taken only if it is named by its step. */
     for (int pass = 0; pass < (target->has_step ? 2 : 1) && out->count == 0; pass++) {
         for (size_t i = 0; i < all->count && out->count == 0; i++) {
             if (is_wanted(target, &all->list[i], pass == 0) && !add_folder(out, &all->list[i]))

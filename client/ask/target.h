@@ -58,7 +58,7 @@ enum exit_code target_list_of_job(struct client *client, const char *job,
 /* Appends a page to *all (NULL: nothing yet) and takes it over, whatever comes of it. False: no
  * memory. */
 bool target_join(Cairn__V1__ListCheckpointsReply **all, Cairn__V1__ListCheckpointsReply *page);
-/* What is in a job's folder; free(*out). */
+/* Lists the checkpoints in a job's folder; free(*out). */
 enum exit_code target_list_of_folder(struct client *client, const char *path,
                                      struct ckpt_entry **out, size_t *out_count);
 
@@ -88,9 +88,9 @@ enum exit_code target_open(struct client *client, const char *word, char path[LI
 /* The exit code of reading the checkpoint at path. One that is named, or listed as committed, and
  * has no manifest has lost it: damage. */
 enum exit_code target_exit(const char *path, enum status st);
-/* The same in words. */
+/* Returns what a status of reading a checkpoint means, in words. */
 const char *target_status(enum status st);
-/* Reports it, and returns target_exit. */
+/* Reports such a status, and returns target_exit. */
 enum exit_code target_report(const struct client *client, const char *path, enum status st);
 
 /* "f32" */

@@ -34,7 +34,7 @@ struct client {
 
 /* Standard error: "cairn: ...". Texts in it are made plain, as client_note's are. */
 void client_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* What a status means of a file that a call named. */
+/* Returns what a status means for a file that a call named. */
 const char *client_file_status(enum status st);
 /* Standard error, unless --quiet. */
 void client_note(const struct client *client, const char *format, ...)

@@ -22,7 +22,7 @@ enum exit_code {
     EXIT_DETACHED = 130,  /* Ctrl-C; the job goes on */
 };
 
-/* Of what the coordinator answered. */
+/* The exit code for the coordinator's answer. */
 enum exit_code exit_of_code(enum rpc_code code);
-/* Of what this process came to by itself. */
+/* The exit code for a status of this process itself. */
 enum exit_code exit_of_status(enum status st);

@@ -25,7 +25,7 @@ enum output_format {
     OUTPUT_CSV
 };
 
-/* What a call said. Absent numbers are -1, absent texts NULL. */
+/* The options that a call of `cairn` gave. Absent numbers are -1, absent texts NULL. */
 struct arguments {
     const char *addr;
     enum output_format output;
@@ -78,7 +78,7 @@ struct option {
     const char *help;
 };
 
-/* What an operand (an argument that is no option) is, for completion and messages. */
+/* The kind of an operand (an argument that is no option), for completion and messages. */
 enum operand_kind {
     OPERAND_NONE,
     OPERAND_JOB,

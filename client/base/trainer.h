@@ -22,7 +22,7 @@ void trainer_add(struct trainer_call *call, const char *argument);
 /* --set of each of the job file's settings. */
 void trainer_add_sets(struct trainer_call *call, const struct arguments *args);
 
-/* Where that program lies. ST_NOT_FOUND, ST_FULL */
+/* Finds the path of that program. ST_NOT_FOUND, ST_FULL */
 MUST_CHECK enum status trainer_find(char *out, size_t capacity);
 /* Comes back only with an error, which is reported. */
 enum exit_code trainer_become(const struct trainer_call *call);

@@ -10,5 +10,5 @@
 #include "client/base/client.h"
 #include "job/job.h"
 
-/* Of files that are seen here as where the job will run. false: they don't fit, and why. */
+/* Checks files that are the same here as where the job will run. false: they don't fit, and why. */
 bool inputs_fit(const struct job *job, char why[LIMIT_REASON]);

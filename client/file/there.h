@@ -21,7 +21,8 @@ struct there {
 
 /* Asks the coordinator; whatever goes wrong means that nothing is known. */
 void there_find(struct client *client, struct there *out);
-/* As job_parse_within wants it, for as long as *there lives; notes what it sees there. */
+/* Returns the look that job_parse_within wants, valid for as long as *there lives; notes in *there
+ * what it sees. */
 struct job_look there_look(struct there *there);
 
 /* Bytes that are free where a folder is or will be made; UINT64_MAX: not known. */

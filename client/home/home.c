@@ -39,7 +39,8 @@ static int open_lock(const struct paths *paths, unsigned flags)
     return fd;
 }
 
-/* What is there is ours, and closed; what isn't can be made. */
+/* Claims the home as ours, closed to others; makes it if it is missing. Without `make` a missing
+ * home is fine. */
 static bool claim(const struct paths *paths, bool make)
 {
     struct reason done, why = { "" };
@@ -87,8 +88,9 @@ static int64_t read_number(int fd)
     return pid > 0 && pid <= INT32_MAX ? pid : 0;
 }
 
-/* Who holds a lock by flock on that file, of a line of /proc/locks as
- * "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF" (proc_locks(5)); 0: it is of another one. */
+/* Returns the process that holds a lock by flock on that file, if this line of /proc/locks says so.
+ * Such a line is "1: FLOCK ADVISORY WRITE 4711 08:02:131 0 EOF" (proc_locks(5)). 0: it is about
+ * another file. */
 static int64_t holder_in(char *line, const struct stat *info)
 {
     char *words[6], *rest = NULL;
@@ -108,7 +110,8 @@ static int64_t holder_in(char *line, const struct stat *info)
     return same && pid > 0 ? pid : 0;
 }
 
-/* Who holds a lock on the file, as the system knows it; 0: nobody, or nobody who can be seen. */
+/* Returns the process that holds a lock on the file, as the system knows it; 0: nobody, or nobody
+ * who can be seen. */
 static int64_t holder_of(int fd)
 {
     char line[256];

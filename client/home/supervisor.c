@@ -186,7 +186,7 @@ static void on_end(struct supervisor *supervisor, struct child *child, int statu
     }
 }
 
-/* Also reaps trainers whose agent died: a subreaper gets them. */
+/* Reaps children, and trainers whose agent died: a subreaper gets them. */
 static void reap(struct supervisor *supervisor)
 {
     int status = 0;
@@ -506,7 +506,8 @@ enum exit_code supervisor_run(const struct supervisor_options *options)
     if (setenv(WATCHDOG_ENV, number, 1) != 0)
         return EXIT_INTERNAL;
     describe_children(&supervisor, slots);
-    /* Those of a supervisor that was killed would be in the way; trainers train on. */
+    /* Ends the programs of a supervisor that was killed, which would be in the way; trainers train
+     * on. */
     (void)home_end(options->paths, HOME_COORDINATOR | HOME_AGENT | HOME_OBSERVER, STOP_GRACE_MS);
     turn_logs(
         &supervisor); /* what a program says as it ends at once stays where it is looked for */

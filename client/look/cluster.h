@@ -15,7 +15,7 @@
 #define CLUSTER_JOBS   1000 /* one page of ListJobs */
 #define CLUSTER_EVENTS 32
 
-/* One line; what doesn't fit is cut. */
+/* An event as one line; texts that are too long are cut. */
 struct cluster_event {
     int64_t wall_ms;
     char about[40]; /* a job's name, or a node's */
@@ -57,7 +57,7 @@ void cluster_add_events(struct cluster *cluster, const Cairn__V1__Job *job);
 
 /* Takes a list over, in the place of the one before. False: no memory; nothing changed. */
 bool cluster_take_jobs(struct cluster *cluster, Cairn__V1__ListJobsReply *jobs);
-/* The same; makes events of what changed. */
+/* Like cluster_take_jobs, for nodes; makes events of what changed. */
 void cluster_take_nodes(struct cluster *cluster, Cairn__V1__ListNodesReply *nodes);
 
 /* The job whose events are to be asked for at now_ms (monotonic), which then count as asked for;

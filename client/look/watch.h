@@ -16,7 +16,7 @@ enum watch_show { WATCH_SILENT, WATCH_SHOWN };
 enum exit_code watch_job(struct client *client, const char *id, enum watch_show show,
                          Cairn__V1__Job **out_job);
 
-/* The same on a screen that was entered, which it shares with others: nothing but the block is
- * written, and it stays, also when the job is over, until a key goes back (EXIT_DONE), Ctrl-C
+/* Like watch_job, on a screen that was entered and is shared with others: nothing but the block is
+ * written. The block stays, also when the job is over, until a key goes back (EXIT_DONE), Ctrl-C
  * (EXIT_DETACHED), or nothing is known of the job any more. */
 enum exit_code watch_on_screen(struct client *client, const char *id, struct screen *screen);

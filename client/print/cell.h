@@ -16,7 +16,7 @@ void cell_bytes(const void *bytes, char *out, size_t capacity);  /* uint64_t: "8
 void cell_us(const void *us, char *out, size_t capacity);        /* uint64_t: "12.3ms" */
 void cell_age(const void *since, char *out, size_t capacity);    /* char *, a time: "3m" */
 
-/* What rows are ordered by, of the same members; NaN: not known. */
+/* The value by which rows are ordered, of the same members; NaN: not known. */
 double cell_value_u32(const void *value);
 double cell_value_u64(const void *value);
 double cell_value_size(const void *value);

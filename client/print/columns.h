@@ -9,7 +9,7 @@
 
 #define COLUMNS_KEYS_MAX 8
 
-/* What rows are ordered by: the first key, where that is equal the next. */
+/* The keys by which rows are ordered: the first key, and where that is equal the next. */
 struct order {
     const struct column *keys[COLUMNS_KEYS_MAX]; /* borrowed from the table */
     bool reverse[COLUMNS_KEYS_MAX];

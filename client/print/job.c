@@ -204,7 +204,7 @@ void job_workers(const Cairn__V1__Job *job, char *out, size_t capacity)
 
 /* ---- one job ---- */
 
-/* One part, in the same line or, where it is full, in another one. */
+/* Appends one part, in the same line or, if that is full, in another one. */
 static enum status put_part(const char *part, size_t indent, size_t width, size_t *used,
                             struct buf *out)
 {

@@ -8,7 +8,7 @@
 #include "client/print/output.h"
 #include "proto/text/job_state.h"
 
-/* Of a job that was waited for. */
+/* Returns the exit code for the state of a job that was waited for. */
 enum exit_code job_exit(Cairn__V1__JobState state);
 
 extern const struct column checkpoint_columns[];        /* of Checkpoint */

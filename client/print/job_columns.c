@@ -1,5 +1,5 @@
-/* One more column is one more row of the table below: parsing, help, completion and `cairn top`
- * have it from here. */
+/* The columns of jobs. One more column is one more row of the table below: parsing, help,
+ * completion and `cairn top` have it from here. */
 #include "client/print/job_columns.h"
 
 #include <math.h>

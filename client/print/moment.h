@@ -13,7 +13,7 @@ enum moment_form {
     MOMENT_SHORT, /* local, without the offset: it stands beside */
 };
 
-/* That of standard output. */
+/* Returns the form for standard output. */
 enum moment_form moment_form_of(const struct client *client);
 
 /* Unix milliseconds; with `fine` they show. now_ms: what is today. Returns out. */

@@ -68,7 +68,7 @@ void node_cell_heat(const void *node, char *out, size_t capacity)
     (void)snprintf(out, capacity, isnan(heat) ? "-" : "%.0f C", heat);
 }
 
-/* Of all its GPUs; total 0: not told. */
+/* Returns the memory in use of all GPUs of a node; total 0: not told. */
 static uint64_t memory_used(const Cairn__V1__Node *node, uint64_t *total)
 {
     uint64_t used = 0;

@@ -56,7 +56,7 @@ enum exit_code output_text(const char *text)
     return fflush(stdout) == 0 ? EXIT_DONE : EXIT_INTERNAL;
 }
 
-/* So many lines at most. */
+/* Writes so many lines at most, each cut to so many cells. */
 static enum exit_code write_cut(const struct client *client, size_t columns, size_t rows,
                                 const char *text)
 {
@@ -126,7 +126,7 @@ static enum exit_code list_json(const struct client *client, ProtobufCMessage *c
 
 /* ---- tables ---- */
 
-/* Of one table: which columns show, and how. */
+/* The layout of one table: which columns show, and how. */
 struct table {
     const struct client *colors; /* whose; NULL: none */
     bool wide;
@@ -135,7 +135,7 @@ struct table {
     size_t count;
 };
 
-/* One cell, padded to width unless it is the last of its line. */
+/* Appends one cell, padded to width unless it is the last of its line. */
 static enum status print_cell(const struct table *table, size_t c, bool title, const char *text,
                               struct buf *out)
 {
@@ -168,7 +168,7 @@ void output_cell(const struct column *column, const ProtobufCMessage *row,
     (void)snprintf(out, OUTPUT_CELL_BYTES, "%s", plain == NULL ? "?" : plain);
 }
 
-/* Its cells, cut where the table isn't wide. */
+/* Cuts a cell's text if the table isn't wide, and returns the cells that it takes. */
 static size_t fit_cell(const struct column *column, bool wide, char text[OUTPUT_CELL_BYTES])
 {
     const size_t cells = format_cells(text);
@@ -233,7 +233,7 @@ enum status output_table(const struct column *columns, bool wide, bool header,
     return print_table(&table, header, rows, count, out);
 }
 
-/* Of the last column the beginning is enough. */
+/* Returns the cells that a table needs; of the last column the beginning is enough. */
 static size_t cells_of(const struct table *table)
 {
     size_t cells = 0;
@@ -271,7 +271,7 @@ enum status output_fitted(const struct client *client, const struct column *colu
     return print_table(&table, true, rows, count, out);
 }
 
-/* Of a terminal that a table has to fit; 0: it need not. */
+/* Returns the width of a terminal that a table has to fit; 0: it need not. */
 static size_t width_to_fit(const struct client *client)
 {
     struct winsize size = { 0 };

@@ -19,7 +19,8 @@ struct column {
                       is "-"; 0: the row itself holds it */
     size_t offset; /* place of the member; 0: the cell is made of the whole message */
     void (*cell)(const void *member, char *out, size_t capacity);
-    /* What rows are ordered by, of the same; NaN: not known. NULL: by the cell's text. */
+    /* The value by which rows are ordered, of the same member; NaN: not known. NULL: the cell's
+     * text. */
     double (*value)(const void *member);
     const char *about; /* one line; NULL where nobody can choose */
     size_t most;       /* cells, but with -o wide: a longer text is cut; 0: any */
@@ -35,12 +36,12 @@ struct column {
 enum exit_code output_list(const struct client *client, const struct column *columns,
                            ProtobufCMessage *const *rows, size_t count);
 
-/* As output_list, but only the table, into a buffer (without header if !header). */
+/* Like output_list, but only the table, into a buffer (without header if !header). */
 MUST_CHECK enum status output_table(const struct column *columns, bool wide, bool header,
                                     ProtobufCMessage *const *rows, size_t count, struct buf *out);
 
-/* As output_table for a terminal of `width` cells: columns that matter less are left out until the
- * others fit, but for the end of the last one. In colours, if the client has some. */
+/* Like output_table, for a terminal of `width` cells: columns that matter less are left out until
+ * the others fit, but for the end of the last one. In colours, if the client has some. */
 MUST_CHECK enum status output_fitted(const struct client *client, const struct column *columns,
                                      size_t width, ProtobufCMessage *const *rows, size_t count,
                                      struct buf *out);
@@ -69,10 +70,11 @@ int output_printf(const struct client *client, const char *format, ...)
 
 /* Writes a text (NULL: nothing more) to standard output. */
 enum exit_code output_text(const char *text);
-/* The same; with -w on a terminal cut to its size, so that the beginning stays in view. */
+/* Like output_text; with -w on a terminal the text is cut to its size, so that the beginning stays
+ * in view. */
 enum exit_code output_screen(const struct client *client, const char *text);
 
-/* The same with each line cut to so many cells. */
+/* Like output_text, with each line cut to so many cells. */
 enum exit_code output_cut(const struct client *client, size_t columns, const char *text);
 
 /* A state in its colour, if there are colours. */

@@ -18,6 +18,6 @@ struct progress {
 
 void progress_init(struct progress *progress);
 
-/* One row of metrics. A step that was there before (a replay) takes the place of the old course; a
- * late row of an attempt that is over changes nothing. */
+/* Adds a row of metrics. A step that was there before (a replay) takes the place of the old course;
+ * a late row of an attempt that is over changes nothing. */
 void progress_add(struct progress *progress, uint32_t generation, uint64_t step, float loss);

@@ -160,7 +160,8 @@ static enum screen_key take_signal(struct screen *screen)
 
 /* ---- keys ---- */
 
-/* Of "ESC [ A", "ESC O A", "ESC [ 5 ~": the last byte, and the first number. */
+/* Returns the key of a sequence such as "ESC [ A", "ESC O A" or "ESC [ 5 ~", by its last byte and
+ * its first number. */
 static enum screen_key key_of_sequence(char last, char number)
 {
     static const struct {
@@ -228,7 +229,8 @@ static bool read_input(struct screen *screen)
     return size > 0 || (size < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
-/* Of what was read; where a sequence isn't whole, its rest is waited for, for a moment. */
+/* Takes the next key from the input that was read; the rest of an incomplete sequence is waited
+ * for, for a moment. */
 static enum screen_key take_key(struct screen *screen, char *out_letter)
 {
     size_t used = 0;

@@ -124,7 +124,7 @@ void cell_node_sent(const void *row, char *out, size_t capacity)
     put_rate(usage == NULL ? (double)NAN : usage->sent_bytes_per_s, out, capacity);
 }
 
-/* One after the other; cut where there is no room for more. */
+/* Writes the use of each GPU, one after the other; cut if there is no room for more. */
 void cell_node_gpu_use(const void *row, char *out, size_t capacity)
 {
     const Cairn__V1__Node *node = row;

@@ -1,5 +1,6 @@
 /*
- * What workers and nodes use, and can do, in cells of tables and in words. What isn't known is "-".
+ * The resources that workers and nodes use, and have, in cells of tables and in words. What isn't
+ * known is "-".
  */
 #pragma once
 
@@ -7,7 +8,8 @@
 
 #include "cairn/v1/control.pb-c.h"
 
-/* Of a Worker: processors in use, memory (of its limit), bytes to and from others, its peak. */
+/* Cells of a Worker: processors in use, memory (of its limit), bytes to and from others, its
+ * peak. */
 void cell_worker_cores(const void *row, char *out, size_t capacity); /* "0.97" */
 /* "86.2 MiB", "1.0 GiB of 2.0 GiB" */
 void cell_worker_memory(const void *row, char *out, size_t capacity);
@@ -15,7 +17,7 @@ void cell_worker_sent(const void *row, char *out, size_t capacity);
 void cell_worker_received(const void *row, char *out, size_t capacity);
 void cell_worker_peak(const void *row, char *out, size_t capacity); /* "107.5 GFLOP/s" */
 
-/* Of a Node: processors in use of those there are, memory in use of all, bytes a second. */
+/* Cells of a Node: processors in use of those there are, memory in use of all, bytes a second. */
 void cell_node_cores(const void *row, char *out, size_t capacity);    /* "1.9/2" */
 void cell_node_memory(const void *row, char *out, size_t capacity);   /* "3.1 GiB of 15.6 GiB" */
 void cell_node_received(const void *row, char *out, size_t capacity); /* "1.2 MiB/s" */
