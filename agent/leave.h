@@ -26,11 +26,11 @@
 #define LEAVE_SAID_MS  2000
 #define LEAVE_ALONE_MS 3000 /* without trainers, for a coordinator to come back */
 
-/* Whether an agent leaves that nobody told: as process 1, in Slurm, in Kubernetes, and there unless
- * `cairn up` supervises it. */
+/* True if an agent leaves by default: as process 1, in Slurm, in Kubernetes, but not if `cairn up`
+ * supervises it. */
 bool leave_is_usual(void);
 
 void leave_open(struct agent *agent);
 void leave_close(struct agent *agent);
-/* On SIGTERM, where the agent leaves on that; or, with stays, on SIGUSR1. */
+/* Begins to leave: on SIGTERM, if the agent leaves on that; or, with stays, on SIGUSR1. */
 void leave_begin(struct agent *agent, bool stays);

@@ -45,5 +45,5 @@ void trainer_acknowledged(struct trainer *trainer);
 /* Takes over the trainer that the record at path describes. */
 void trainer_adopt(struct agent *agent, const char *path);
 
-/* At the agent's end: closes handles and forgets, processes go on. */
+/* At the agent's end: closes handles and frees the trainer; its process goes on. */
 void trainer_let_go(struct trainer *trainer);

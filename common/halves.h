@@ -23,7 +23,7 @@ static inline float bf16_widen(uint16_t half)
     return float_of_bits((uint32_t)half << 16);
 }
 
-/* To the nearest, ties to even, beyond the largest to infinity; a NaN stays one. */
+/* Rounds to the nearest, ties to even, beyond the largest to infinity; a NaN stays one. */
 static inline uint16_t bf16_narrow(float value)
 {
     uint32_t bits = float_bits(value);

@@ -102,11 +102,12 @@ struct io {
     bool (*seen_late)(void *self, const char *path);
     /* Bytes that may still be written below path. NULL where that isn't known (io_space). */
     enum status (*space)(void *self, const char *path, uint64_t *out_bytes);
-    /* A hint, of an open file. Of one that is read: [at, end) will be, once and in order, so that
-     * it may be fetched ahead; nothing beyond is. One that begins where the last ended carries it
-     * on. Of one that is written: it gets no longer than end. */
+    /* A hint about an open file. For a file that is read: [at, end) will be read, once and in
+     * order, so that it may be fetched ahead; nothing beyond will be. A hint that begins where the
+     * last one ended continues it. For a file that is written: it gets no longer than end. */
     void (*expect)(void *self, int fd, uint64_t at, uint64_t end);
-    /* Why this thread's last call that came to st did, in a sentence; "": nothing to say. */
+    /* Explains in a sentence why this thread's last call that returned st did so; "": nothing to
+     * say. */
     void (*explain)(void *self, enum status st, struct reason *out);
 };
 
@@ -132,16 +133,18 @@ MUST_CHECK enum status io_unlink_many(const struct io *io, const char *dir,
 #define IO_FIND_MS                                                                                 \
     60000 /* how long an NFS client remembers that there is no such name (acdirmax) */
 /*
- * What is at path, a file that another machine has made, of size bytes (IO_SIZE_UNKNOWN: of any).
- * What is remembered of it here may be old. Of another size: then it is opened, for which an NFS
- * client asks the server. Missing: then, where that may be so (seen_late), its folder is read and
- * it is looked for again, until clock_mono_ms is at until_ms. Where all is as it should be this is
- * one stat. What is in out may have another size all the same.
+ * Looks for a file at path that another machine has made, of size bytes (IO_SIZE_UNKNOWN: of any
+ * size).
+ *
+ * This machine may remember an older state of the path. If the size differs, the file is opened,
+ * which makes an NFS client ask the server. If it is missing, and that may be old (seen_late), its
+ * folder is read and the file looked for again, until clock_mono_ms is at until_ms. In the usual
+ * case this is one stat. The size in out may differ from `size` all the same.
  * Errors: ST_NOT_FOUND  it is not there; else those of the calls
  */
 MUST_CHECK enum status io_find(const struct io *io, const char *path, uint64_t size,
                                int64_t until_ms, struct io_stat *out);
-/* When a search that begins now ends. */
+/* Returns the time at which a search that begins now ends. */
 int64_t io_find_until(void);
 
 /* Bytes that may still be written below path, a folder that is there; UINT64_MAX: not known. */
@@ -161,8 +164,8 @@ MUST_CHECK enum status io_read_file(const struct io *io, const char *path, size_
 
 /* Bytes of struct io's call, with the NUL. */
 #define IO_CALL 32
-/* The name of what is to become path: "path.CALL.tmp", "path.tmp" without a call. ST_TOO_LONG: it
- * is. */
+/* Writes the temporary name of a file that is to become path: "path.CALL.tmp", "path.tmp" without a
+ * call. ST_TOO_LONG: the name is too long. */
 MUST_CHECK enum status io_temporary(const struct io *io, const char *path, char out[LIMIT_PATH]);
 
 /*

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* How many there are. */
+/* Numbers of things. */
 #define LIMIT_RANKS      1024  /* workers of one job */
 #define LIMIT_NUMBERS    4096  /* of workers of one job: several times as many as live at once */
 #define LIMIT_LANES      4096  /* of one job */

@@ -31,7 +31,7 @@ struct log {
     int64_t generation;   /* or -1 */
 };
 
-/* Any thread, also while others log. */
+/* Changes the rank of a log. Thread: any, also while others log. */
 void log_set_rank(struct log *log, int64_t rank);
 
 /* fd 2, level from CAIRN_LOG (debug, info, warn, error; default info). */
@@ -54,7 +54,7 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
 #define LOG_WORKER_BYTES (UINT64_C(64) << 20) /* of a worker */
 #define LOG_TURN_SUFFIX  ".1"
 
-/* CAIRN_LOG_BYTES, for tests; else that. */
+/* Returns CAIRN_LOG_BYTES, for tests, if that is set; else `usual`. */
 uint64_t log_turn_bytes(uint64_t usual);
 
 /*

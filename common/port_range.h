@@ -37,7 +37,7 @@ static inline enum status port_range_parse(const char *text, struct port_range *
     return ST_OK;
 }
 
-/* How many; 0: any. */
+/* Returns the number of ports; 0: any. */
 static inline uint32_t port_range_count(struct port_range range)
 {
     return range.last == 0 ? 0 : (uint32_t)(range.last - range.first) + 1;

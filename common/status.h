@@ -2,11 +2,11 @@
  * Status codes, the one error type of this project.
  *
  * A code says what went wrong; its scope says how much must be thrown away before trying again.
- * A caller that asks whether a checkpoint is unusable asks for the scope. What follows from a
- * rank's failure is decided by the code (trainer/program/rank_failure.c).
+ * Where only that matters, as with a checkpoint that can't be used, callers look at the scope;
+ * others name the code.
  *
- * Source: the grouping of ucs_status_t "by the largest entity permanently affected by the error"
- * in OpenUCX, src/ucs/type/status.h.
+ * Source: the grouping of ucs_status_t "by the largest entity permanently affected by the error" in
+ * OpenUCX, src/ucs/type/status.h.
  */
 #pragma once
 

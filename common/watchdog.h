@@ -18,12 +18,12 @@
  * last line says: its supervisor doesn't start it again. */
 #define WATCHDOG_REFUSED 78
 
-/* Takes the inherited descriptor, closed on exec and non-blocking from now on; -1: not supervised.
- */
+/* Takes the inherited descriptor, closed on exec and non-blocking from now on; -1: the process is
+ * not supervised. */
 int watchdog_open(void);
 
-/* Never waits and never fails; a full pipe already holds what this would say. */
+/* Writes a beat. Never waits and never fails; a full pipe already holds what this would say. */
 void watchdog_beat(int fd);
 
-/* Does the supervisor live? Its end of the pipe is open then. false also for fd -1. */
+/* True if the supervisor lives: its end of the pipe is open then. false also for fd -1. */
 bool watchdog_watched(int fd);

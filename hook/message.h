@@ -16,7 +16,7 @@
 #include "common/buf.h"
 #include "common/limits.h"
 
-/* In the order of their words (hook_event_word). The list of a webhook is bits of these. */
+/* Events, in the order of their words (hook_event_word). The list of a webhook is bits of these. */
 enum hook_event {
     HOOK_FAILED,
     HOOK_RECOVERED,
@@ -42,7 +42,7 @@ const char *hook_format_word(enum hook_format format); /* "slack" */
 /* The facts of one event. Texts are UTF-8; "" and -1: there is none. */
 struct hook_news {
     enum hook_event event;
-    bool over; /* of trouble: it is over */
+    bool over; /* for trouble: it is over */
     const char *job, *name, *state;
     const char *time; /* RFC 3339 */
     int64_t step;

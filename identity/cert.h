@@ -32,7 +32,7 @@ MUST_CHECK enum status identity_cert_read(const char *pem, struct identity_cert 
 /* Like identity_cert_read, from a parsed certificate. Its times are in out in any case. */
 bool identity_cert_of(struct x509_st *cert, struct identity_cert *out);
 
-/* Whether a host is one of a list of them, as struct identity_cert has it. */
+/* Whether a host is in a list of hosts, as struct identity_cert has it. */
 bool identity_hosts_have(const char *hosts, const char *host, size_t size);
 
 /* "2026-11-23T15:04:05Z" */

@@ -27,11 +27,11 @@ static inline void pem_drop_names(GENERAL_NAMES **names)
 #define auto_key   __attribute__((cleanup(pem_drop_key)))
 #define auto_names __attribute__((cleanup(pem_drop_names)))
 
-/* Each NULL: there is none, or not such a one. The caller's. */
+/* Each reads an object from a text; NULL: there is none, or not such a one. The caller's. */
 X509 *identity_pem_cert(const char *text); /* the first */
 EVP_PKEY *identity_pem_key(const char *text);
 X509_REQ *identity_pem_request(const char *text);
-/* All of them, at least one. */
+/* Reads all certificates of a text, at least one. */
 STACK_OF(X509) * identity_pem_certs(const char *text);
 
 struct pem_verdict {

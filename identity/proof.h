@@ -37,9 +37,9 @@ struct identity_proof_key {
 enum identity_proof_end {
     IDENTITY_PROOF_GOES_ON,
     IDENTITY_PROOF_DONE,    /* the other side knows the secret; the listener sends its welcome */
-    IDENTITY_PROOF_NOISE,   /* it doesn't speak as a dialler does */
-    IDENTITY_PROOF_UNKNOWN, /* it says itself that it knows another secret */
-    IDENTITY_PROOF_WRONG,   /* it doesn't know the secret, or means another than us */
+    IDENTITY_PROOF_NOISE,   /* the other side doesn't speak as a dialler does */
+    IDENTITY_PROOF_UNKNOWN, /* the other side says itself that it knows another secret */
+    IDENTITY_PROOF_WRONG,   /* the other side doesn't know the secret, or means another than us */
 };
 
 /* State of one side; what isn't commented is the module's. */

@@ -21,7 +21,7 @@
 MUST_CHECK enum status amount_parse(const struct field *field, const char *text,
                                     struct job_duration *out, struct refusal *out_refusal);
 
-/* In the largest unit that says it in a whole number; or the field's word, where one stands for
- * this amount. */
+/* Writes an amount in the largest unit in which it is a whole number; or the field's word, if one
+ * stands for this amount. */
 MUST_CHECK enum status amount_print(const struct field *field, const struct job_duration *amount,
                                     struct buf *out);

@@ -123,7 +123,7 @@ struct job {
     } train;
     struct job_duration eval_every; /* value 0: at the end only */
     struct {
-        int64_t count, min; /* it trains with any number from min to count */
+        int64_t count, min; /* the job trains with any number from min to count */
         int64_t spares;     /* started besides, to take the seat of one that dies */
         int64_t threads;
         uint32_t shares[LIMIT_RANKS]; /* lanes per rank, count of them; resolved. Of a pipeline
@@ -141,7 +141,7 @@ struct job {
         enum job_reduction reduction;
         struct job_cuts pipeline;
         enum job_pipeline schedule; /* none: of one stage */
-        /* With `count` workers: those of each stage; 0: there is one stage. */
+        /* With `count` workers: the workers of each stage; 0: there is one stage. */
         uint32_t stages[LIMIT_STAGES];
     } parallel;
     struct {
@@ -159,8 +159,8 @@ struct job {
         int64_t memory_every; /* steps between copies in memory; 0: only those of checkpoints;
                                * JOB_EVERY_AUTO: as often as they cost next to nothing */
         int64_t peers;        /* other nodes that hold each copy: 0, 1 */
-        int64_t threads;      /* that encode */
-        int64_t grace_ms;     /* what a worker told to go (SIGTERM) has for a checkpoint */
+        int64_t threads;      /* threads that encode */
+        int64_t grace_ms;     /* a worker's time for a last checkpoint after SIGTERM */
     } checkpoint;
     struct {
         int64_t every;    /* steps in which each lane is computed twice, once; 0: never */
@@ -173,10 +173,10 @@ struct job {
 };
 
 /*
- * Reads a job file and the `key=value` settings over it; as of a job that was taken before
- * (struct job_origin).
- * text is what file_name holds; base_dir (absolute) is where relative paths start.
- * out_errors gets every mistake, as above, in the order of the file; it is empty on ST_OK.
+ * Reads a job file and the `key=value` settings over it. The job counts as one that was taken
+ * before (struct job_origin). text is the content of file_name; base_dir (absolute) is where
+ * relative paths start. out_errors gets every mistake, as above, in the order of the file; it is
+ * empty on ST_OK.
  */
 MUST_CHECK enum status job_parse(const char *text, size_t size, const char *file_name,
                                  const char *base_dir, const char *const *sets, size_t set_count,
@@ -193,7 +193,7 @@ struct job_named {
     } kind;
 };
 
-/* Whether what a job names can be used, for who can know. False: why not, and a way out. */
+/* Checks whether a path that a job names can be used. False: why not, and a way out. */
 struct job_look {
     bool (*usable)(void *arg, const struct job_named *named, char cause[LIMIT_REASON],
                    char way_out[LIMIT_REASON]);
@@ -208,10 +208,11 @@ struct job_origin {
 };
 
 /*
- * The same, for somebody who may not name any path that there is. allowed: folders, absolute, and
- * s3://bucket/prefix, separated by ':'; NULL: all. Every path and store of the job, also one that
- * nobody wrote and that begins at base_dir, and every value of `nccl` with a '/' in it, has to be
- * one of these or below it, by its text: whether a folder is a link is not looked at.
+ * Like job_parse, with more of the job's origin: the caller may be somebody who may not name every
+ * path. allowed: folders, absolute, and s3://bucket/prefix, separated by ':'; NULL: all. Every path
+ * and store of the job, and every value of `nccl` with a '/' in it, has to be one of the allowed
+ * folders or below it. That holds also for a path that nobody wrote and that begins at base_dir.
+ * Paths are compared as text: whether a folder is a link is not looked at.
  */
 MUST_CHECK enum status job_parse_within(const struct job_origin *origin, const char *text,
                                         size_t size, const char *const *sets, size_t set_count,
@@ -221,7 +222,7 @@ bool job_allowed_valid(const char *allowed);
 
 /* The settings of a running job that `cairn set` can change. */
 struct job_change {
-    int64_t workers; /* their number */
+    int64_t workers; /* the new number of workers */
 };
 
 /*
@@ -248,7 +249,7 @@ MUST_CHECK enum status job_shares(int64_t lanes, int64_t count, uint32_t *out);
 
 /* True if the workers' shares are even: no two shares of a stage differ by more than one. */
 bool job_shares_even(const struct job *job);
-/* Whether the loss scale is looked for while training: what overflows is left out. */
+/* True if the loss scale is adjusted while training: steps that overflow are left out. */
 bool job_scale_is_dynamic(const struct job *job);
 
 /* Which rank computes what, in a generation. Ranks go stage by stage, in a stage share by share. */
@@ -260,16 +261,17 @@ struct job_layout {
 };
 /*
  * The layout for so many workers, as many as the job has for a while. For workers.count it is what
- * the job file says; else as common/layout/widths.h spreads workers over stages, and job_shares the
- * lanes over them. Where stages begin follows from their number: of fewer than the file cuts, some
- * of its cuts are left out.
+ * the job file says. Else workers are spread over stages as common/layout/widths.h does, and lanes
+ * over them as job_shares does. Where stages begin follows from their number: with fewer stages
+ * than in the file, some of its cuts are left out.
  * Errors: ST_INVALID  more than the lanes of all stages, or over the limits
  */
 MUST_CHECK enum status job_layout_of(const struct job *job, int64_t workers,
                                      struct job_layout *out);
 /*
- * The same for stages that have so many workers each; who goes on in which stage decides it
- * (server/machine). A stage as wide as the file says has the file's shares.
+ * Like job_layout_of, for stages that have so many workers each; the server decides by the workers
+ * that go on in each stage (server/machine). A stage as wide as the file says has the file's
+ * shares.
  * Errors: ST_INVALID  more stages than the file's; a stage without workers, or with more than lanes
  */
 MUST_CHECK enum status job_layout_with(const struct job *job, const uint32_t *workers,

@@ -30,7 +30,7 @@ struct reader {
     struct job job;
     struct {
         const struct tree_node *node; /* NULL: not in the file */
-        bool bad;                     /* its value was refused */
+        bool bad;                     /* the field's value was refused */
     } given[FIELDS_MAX];              /* by row of the schema */
     size_t share_count;               /* of workers.shares */
     /* The entries of parallel.stages; workers or share_count 0: the entry doesn't give it. The
@@ -55,15 +55,15 @@ const struct tree_node *reader_locate(const struct reader *reader, const char *p
  * there. */
 struct job_place reader_place(const struct reader *reader, const char *path);
 
-/* Is the field in the file, with a good value? */
+/* True if the field is in the file, with a good value. */
 bool reader_has(const struct reader *reader, const char *path);
 
-/* Is the field's value usable: given and good, or not given? */
+/* True if the field's value is usable: given and good, or not given. */
 bool reader_is_good(const struct reader *reader, const char *path);
 
 void reader_refuse(struct reader *reader, struct job_place place, const struct refusal *refusal);
 
-/* A mistake at a key, or where it is missing. */
+/* Reports a mistake at a key, or where it is missing. */
 void reader_mistake(struct reader *reader, const char *path, const char *way_out,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -81,11 +81,13 @@ bool reader_list(struct reader *reader, const struct field *field, const struct 
 
 /* ---- pipeline.c ---- */
 
-/* How many stages there are, which is said by one key or another; of one, none of the others. */
+/* Sets the number of stages, which one key or another gives; for one stage, drops the keys of
+ * pipelines. */
 void reader_begin_pipeline(struct reader *reader);
-/* How many workers each of several stages has, and with that the job; false: it can't be said. */
+/* Sets how many workers each of several stages has, and the job's number of workers; false: the
+ * numbers aren't known. */
 bool reader_cut(struct reader *reader);
-/* The lanes of each stage's workers. */
+/* Spreads the lanes over each stage's workers. */
 void reader_share_stages(struct reader *reader, bool lanes_known);
 
 /* ---- allowed.c ---- */
@@ -97,7 +99,7 @@ void reader_name_store_once(struct reader *reader);
 void reader_check_room(struct reader *reader);
 /* Reports paths of the job that aren't allowed. */
 void reader_check_allowed(struct reader *reader);
-/* Reports those that can't be used, as reader->look says. */
+/* Reports paths that can't be used, as reader->look says. */
 void reader_check_usable(struct reader *reader);
 
 /* ---- resolve.c ---- */

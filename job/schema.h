@@ -69,7 +69,7 @@ const struct field *schema_fields(size_t *out_count);
 /* The row of a path; NULL: none. out_index: of the row. */
 const struct field *schema_find(const char *path, size_t *out_index);
 
-/* Are there keys below this path? "" is the whole file. */
+/* True if there are keys below this path. "" is the whole file. */
 bool schema_is_section(const char *path);
 
 /* Returns an example of a missing section; NULL: there is none. */
@@ -86,10 +86,11 @@ bool schema_suggest(const char *section, const char *key, char *out, size_t capa
  * '|'. false: no more. */
 bool schema_next_word(const char **at, bool *built, char *out, size_t capacity);
 
-/* Which of the field's words a text is, counted from 1; 0: none. *out_built: is it built? */
+/* Returns which of the field's words a text is, counted from 1; 0: none. *out_built: whether this
+ * version builds it. */
 unsigned schema_word(const struct field *field, const char *text, bool *out_built);
 
-/* Is text one of the field's words that are built? */
+/* True if text is one of the field's words that are built. */
 bool schema_has_word(const struct field *field, const char *text);
 
 /* The words of a field that are built: "a, b, c". */
@@ -99,5 +100,5 @@ void schema_words(const struct field *field, char *out, size_t capacity);
 unsigned schema_value(const char *path, const struct job *job);
 void schema_value_text(const char *path, const struct job *job, char *out, size_t capacity);
 
-/* Does a job have use for this field: does its `when` hold? */
+/* True if a job has use for this field: if its `when` holds. */
 bool schema_applies(const struct field *field, const struct job *job);

@@ -20,7 +20,7 @@
 MUST_CHECK enum status value_read(const struct field *field, const char *text, const char *base_dir,
                                   struct job *job, struct refusal *out_refusal);
 
-/* Does the job have a value of the field: is there something to print? */
+/* True if the job has a value of the field: there is something to print. */
 bool value_is_set(const struct field *field, const struct job *job);
 
 /* Writes the value as YAML in one line. */

@@ -26,7 +26,7 @@ MUST_CHECK enum status listen_at(const char *host, uint16_t port, int *out_fd);
 /* The port that a socket got. */
 uint16_t listen_port(int fd);
 
-/* Whether a host stands for all addresses of this machine. */
+/* True if a host stands for all addresses of this machine. */
 bool listen_is_any(const char *host);
 
 /*

@@ -83,9 +83,9 @@ struct rpc_outbox {
     struct rpc_outgoing *first, *last;
     uint32_t count;
 };
-/* Takes ownership of bytes. */
+/* Adds a message, whose bytes are taken over. */
 void rpc_outbox_put(struct rpc_outbox *box, grpc_byte_buffer *bytes);
-/* The oldest, the caller's; NULL: there is none. */
+/* Takes the oldest message, which is the caller's; NULL: there is none. */
 grpc_byte_buffer *rpc_outbox_take(struct rpc_outbox *box);
 void rpc_outbox_clear(struct rpc_outbox *box);
 

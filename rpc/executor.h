@@ -19,7 +19,8 @@ struct rpc_task {
 
 struct rpc_executor {
     void *self;
-    /* From any thread; tasks of one producer run in the order in which it posted them. */
+    /* Posts a task, from any thread; tasks of one producer run in the order in which it posted
+     * them. */
     void (*post)(void *self, struct rpc_task *task);
 };
 

@@ -21,9 +21,9 @@ struct join_files {
 };
 
 /*
- * What a node of that name dials with. Where it joined before, and its certificate still does, the
- * invite isn't looked at. address: where the coordinator is, instead of what the invite says; or
- * NULL. Asks each address for some seconds.
+ * Gets the files and the address that a node of that name dials with. If it joined before, and its
+ * certificate is still good, the invite isn't looked at. address: the coordinator's, instead of
+ * what the invite says; or NULL. Asks each address for some seconds.
  * Errors: ST_CONFIG       the invite, or what lies under the home, won't do
  *         ST_REFUSED      the coordinator doesn't take it
  *         ST_UNREACHABLE  no address answered

@@ -18,7 +18,7 @@ struct renewal {
     const struct identity_files *files; /* borrowed; .cert NULL: there is nothing to renew */
     const struct log *log;
     int64_t due_s; /* Unix time */
-    bool said;     /* that it was refused */
+    bool said;     /* the refusal was logged */
 };
 
 /* Looks at the file, which may be another one than before. */

@@ -32,6 +32,7 @@ struct old_logs {
     uint64_t bytes, removed_bytes; /* as much as they take */
 };
 
-/* Only files that an agent makes there are removed, and folders that are empty then. Links to
- * folders are not followed, but that DIR/jobs may be one. What can't be read or removed stays. */
+/* Removes the oldest logs. Only files that an agent makes there are removed, and folders that are
+ * empty then. Links to folders are not followed, but DIR/jobs may be one. Files that can't be read
+ * or removed stay. */
 void old_logs_trim(struct old_logs *logs);

@@ -33,7 +33,7 @@ struct log_piece {
     bool missing; /* there is no such file */
 };
 
-/* At most size_max bytes and never more than LOG_PIECE_MAX. */
+/* Reads at most size_max bytes, and never more than LOG_PIECE_MAX. */
 #define LOG_PIECE_MAX ((size_t)1024 * 1024)
 MUST_CHECK enum status log_piece_read(const struct io *io, const char *path, uint64_t offset,
                                       size_t size_max, struct log_piece *out);

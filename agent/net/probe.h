@@ -54,8 +54,8 @@ uint16_t probes_port(const struct probes *probes);
 void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t port);
 /* Sends data there (measure.h): the other agent must expect this token. NULL: nothing. */
 void probes_measure(struct probes *probes, const struct measure_ask *ask);
-/* From now on that token is expected, instead of an older one. NULL: nothing. */
+/* Expects that token from now on, instead of an older one. probes NULL: does nothing. */
 void probes_expect(struct probes *probes, const uint8_t token[PROBE_NONCE]);
-/* Ends everything without another word; the loop has to run until its handles are closed. NULL is
+/* Ends everything without another answer; the loop has to run until its handles are closed. NULL is
  * fine. */
 void probes_close(struct probes *probes);

@@ -27,7 +27,8 @@ struct folder {
 /* ST_NOT_FOUND and others: the folder, or its manifest, can't be read now. */
 MUST_CHECK enum status folder_look(const struct io *io, const char *path, struct folder *out);
 
-/* Is it named as a checkpoint? */
+/* True if the folder is named as a checkpoint. */
 bool folder_is_named(const char *path);
-/* A checkpoint, whole or damaged: by its name, by its manifest, or by a shard beside one. */
+/* True for a checkpoint, whole or damaged: by its name, by its manifest, or by a shard beside
+ * one. */
 bool folder_is_checkpoint(const struct folder *folder);

@@ -49,7 +49,8 @@ enum exit_code target_parse(const char *word, struct target *out);
 
 /* The last part of a path. */
 const char *target_base(const char *path);
-/* Is it one, whole or damaged, by its name or by what is in it (client/ask/folder.h)? */
+/* True if the folder is a checkpoint, whole or damaged, by its name or by its content
+ * (client/ask/folder.h). */
 bool target_is_checkpoint(struct client *client, const char *path);
 
 /* ListCheckpoints, all pages; cairn__v1__list_checkpoints_reply__free_unpacked. */
@@ -72,9 +73,9 @@ enum exit_code target_jobs_of_store(struct client *client, const char *path,
  */
 enum exit_code target_find(struct client *client, const struct target *target,
                            struct target_folders *out);
-/* All of a job's folder, newest first; none is no error. */
+/* Lists all checkpoints of a job's folder, newest first; none is no error. */
 enum exit_code target_all(struct client *client, const char *path, struct target_folders *all);
-/* The one folder that a word means. */
+/* Finds the one folder that a word means. */
 enum exit_code target_find_folder(struct client *client, const char *word,
                                   struct target_folder *out);
 enum exit_code target_find_one(struct client *client, const char *word, char out[LIMIT_PATH]);

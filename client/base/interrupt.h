@@ -8,8 +8,8 @@
 
 #include "client/base/client.h"
 
-/* From here on Ctrl-C doesn't end the process but shows in interrupt_came. Before the first call
- * of the coordinator: gRPC's threads inherit the signals that are blocked. */
+/* Ctrl-C no longer ends the process from here on, but shows in interrupt_came. To be called before
+ * the first call of the coordinator: gRPC's threads inherit the signals that are blocked. */
 bool interrupt_catch(struct client *client);
 bool interrupt_came(const struct client *client);
 

@@ -13,6 +13,6 @@
 /* The text made so, owned by the caller; NULL: no memory. */
 char *plain_text(const char *text);
 
-/* All texts of a message and of the messages in it, but for paths: files are opened by them, so
- * whoever prints one asks plain_text. Where there is no memory a text becomes "". */
+/* Makes all texts of a message and of the messages in it plain, but for paths: files are opened by
+ * them, so whoever prints one asks plain_text. Without memory a text becomes "". */
 void plain_message(ProtobufCMessage *message);

@@ -10,9 +10,9 @@
 /* Makes what is missing of an authority and the coordinator's certificate; prints nothing. */
 enum exit_code cert_prepare(const struct client *client);
 
-/* Whether the page may be served at `address`, whose host is `host`, with the coordinator's
- * certificate, which nobody makes unasked: its names are for people to say. What is wrong is said;
- * that it doesn't name the host, too, which may be as it should be. */
+/* Checks whether the page may be served at `address`, whose host is `host`, with the coordinator's
+ * certificate. Nobody makes that unasked: its names are for people to say. Problems are reported;
+ * also that the certificate doesn't name the host, which may be as it should be. */
 enum exit_code cert_check_page(const struct client *client, const char *address, const char *host);
 
 enum exit_code cmd_cert_init(struct client *client);

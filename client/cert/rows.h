@@ -17,5 +17,5 @@ void rows_release(struct rows *rows);
 /* Reads a certificate's file; what is wrong with it is reported. */
 enum exit_code rows_add(struct rows *rows, const char *path);
 enum exit_code rows_print(const struct client *client, const struct rows *rows);
-/* The one of a file, printed. */
+/* Prints the row of one file. */
 enum exit_code rows_print_one(const struct client *client, const char *path);

@@ -9,7 +9,7 @@
 
 /* Bytes of one checkpoint, about: the training state as it is in memory. 0: not known. */
 uint64_t room_of_checkpoint(const struct job *job);
-/* How many of them there are at a time, with the one that is written. */
+/* How many checkpoints there are at a time, with the one that is written. */
 uint64_t room_count(const struct job *job);
 
 /* Warns on standard error. free_bytes: in the store; UINT64_MAX: not known. */

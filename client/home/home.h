@@ -18,15 +18,16 @@
 
 #define HOME_PIDS_MAX 4096
 
-/* The running processes of `programs` that belong to the home, this one not; their number. */
+/* Lists the running processes of `programs` that belong to the home, but for this one; returns
+ * their number. */
 size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, size_t capacity);
 
-/* SIGTERM, then after grace_ms SIGKILL, to processes and the groups they lead; true: all are gone.
- */
+/* Ends the processes of `programs` of the home, and the groups that they lead: SIGTERM, then after
+ * grace_ms SIGKILL. true: all are gone. */
 bool home_end(const struct paths *paths, unsigned programs, int grace_ms);
 
 /* Closes the home to others (common/own/home.h), with make makes it; false: it is another's, or
- * others may write to it. All of that is said. */
+ * others may write to it. Both are reported. */
 bool home_is_ours(const struct paths *paths, bool make);
 
 /* The variables of a process, each with its NUL, for free(); NULL: they can't be read. */
@@ -37,7 +38,7 @@ char *home_environment(pid_t pid, size_t *out_size);
 /* The pid of the supervisor that holds HOME/supervisor.lock; HOME_UNSEEN; 0: none does. */
 int64_t home_supervisor(const struct paths *paths);
 
-/* Is that lock held by somebody who is no supervisor? Then out says who it is. */
+/* True if the lock is held by a process that is no supervisor; out then says which. */
 bool home_lock_is_taken(const struct paths *paths, struct reason *out);
 
 /* The words of that supervisor's command, each with its NUL, for free(); NULL: none is there. */
@@ -48,5 +49,5 @@ char *home_supervisor_words(const struct paths *paths, size_t *out_size);
  * Errors: ST_EXISTS  another supervisor lives
  */
 MUST_CHECK enum status home_lock(const struct paths *paths, int *out_fd);
-/* Takes the pid out of it: no process has that number for long. */
+/* Takes the pid out of the lock file: no process has that number for long. */
 void home_unlock(int fd);

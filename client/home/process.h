@@ -21,16 +21,17 @@ enum home_program {
  * can't be read. */
 char *process_read(pid_t pid, const char *name, size_t *out_size);
 
-/* Which of our programs it runs; 0: none. */
+/* Returns which of our programs the process runs; 0: none. */
 unsigned process_program(pid_t pid);
 
-/* The user that it runs as; false: it isn't there, or can't be seen. */
+/* Reads the user that the process runs as; false: the process isn't there, or can't be seen. */
 bool process_owner(pid_t pid, uid_t *out);
 
-/* Is it ours, alive, of one of these programs, with CAIRN_HOME naming this folder? */
+/* True if the process is ours, alive, of one of these programs, and its CAIRN_HOME names this
+ * folder. */
 bool process_belongs(pid_t pid, unsigned programs, const struct stat *home);
 
-/* Is it ours, and does it supervise (whatever home)? */
+/* True if the process is ours and supervises, whatever home. */
 bool process_supervises(pid_t pid);
 
 /* Sends number, then SIGCONT for one that is stopped, to the process, and with group to the group

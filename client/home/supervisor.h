@@ -50,5 +50,6 @@ void supervisor_end(const struct paths *paths);
 /* --grace, or its default. EXIT_USAGE: it is too long, which is said. */
 enum exit_code supervisor_grace(const struct arguments *args, int64_t *out_ms);
 
-/* How long to wait before the next start: `last` waited before, after a life of lived_ms. */
+/* Returns how long to wait before the next start: `last` is the wait before, followed by a life of
+ * lived_ms. */
 int64_t supervisor_backoff_ms(int64_t last_ms, int64_t lived_ms);

@@ -21,12 +21,12 @@ struct frame {
     const struct column *columns;  /* of jobs */
     ProtobufCMessage *const *jobs; /* in the order in which they are shown */
     size_t job_count;
-    const char *order; /* what that is called */
+    const char *order; /* the name of that order */
     size_t width, height;
     bool keys;               /* somebody can press some: a job is chosen, and a last line */
-    bool help;               /* what they do, instead of jobs and nodes */
+    bool help;               /* shows what the keys do, instead of jobs and nodes */
     size_t chosen;           /* of the jobs */
-    size_t first;            /* that is seen; changed so that the chosen one is */
+    size_t first;            /* the first job that is seen; changed so that the chosen one is */
     int64_t now_ms, wall_ms; /* monotonic, and by the clock */
 };
 

@@ -29,8 +29,8 @@ enum exit_code columns_order(const struct column *columns, const char *option, c
                              struct order *out);
 
 /*
- * What a listing's --columns and --sort say: *columns (before: all there are, of which a table has
- * those that are not only asked for) becomes `chosen` where --columns names some.
+ * Reads a listing's --columns and --sort. *columns holds all columns; a table shows those without
+ * `asked`. If --columns names some, *columns becomes `chosen`.
  * Errors: EXIT_USAGE  one is unknown, or the format has no columns to choose
  */
 enum exit_code columns_of_call(const struct client *client, const struct column **columns,

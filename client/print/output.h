@@ -54,10 +54,10 @@ void output_cell(const struct column *column, const ProtobufCMessage *row,
 /* A message as JSON; takes care of json and jsonl. */
 enum exit_code output_message(const struct client *client, const ProtobufCMessage *message);
 
-/* Takes over the value. */
+/* Prints a value, and takes it over. */
 enum exit_code output_json(const struct client *client, json_t *value);
 
-/* Is the output for programs (json, jsonl)? */
+/* True if the output is for programs (json, jsonl). */
 bool output_is_json(const struct client *client);
 
 /* Did who reads standard output leave, as `head` does? Then there is nothing to complain of. */

@@ -1,10 +1,10 @@
 /*
- * What is painted over, again and again, on a terminal: some lines of it (`cairn watch`), or all of
- * it, with keys (`cairn top`). One painter for both.
+ * Some lines of a terminal that are painted over again and again (`cairn watch`), or all of it,
+ * with keys (`cairn top`). One painter for both.
  *
  * A screen that was entered has the terminal's other buffer, no cursor, and keys without Enter;
  * Ctrl-C and Ctrl-Z stay signals. screen_leave gives everything back; so does Ctrl-Z, until the
- * shell brings the process to the front again. What ends the process otherwise must leave first.
+ * shell brings the process to the front again. Whoever ends the process otherwise must leave first.
  */
 #pragma once
 
@@ -52,14 +52,14 @@ enum screen_key {
  * that moves on would scroll. */
 void screen_size(size_t *out_columns, size_t *out_rows);
 
-/* Paints lines, cut to the terminal, over those before; rows: how many at most. */
+/* Paints lines, cut to the terminal, over those before. */
 void screen_paint(struct screen *screen, const char *text);
 
-/* From here on signals of the terminal come to screen_wait. Before the first call of the
- * coordinator, as interrupt_catch. */
+/* Signals of the terminal come to screen_wait from here on. To be called before the first call of
+ * the coordinator, like interrupt_catch. */
 bool screen_catch(struct screen *screen);
 void screen_enter(struct screen *screen);
-/* Does nothing where it wasn't entered. */
+/* Leaves a screen that was entered; else does nothing. */
 void screen_leave(struct screen *screen);
 /* Leaves, and closes what screen_catch opened. */
 void screen_release(struct screen *screen);

@@ -20,15 +20,15 @@
 
 /* variable: NAME or NAME=VALUE. Whether it goes on to workers. */
 bool environment_passes(const char *variable);
-/* Whether it is one of a library that computes, or moves what is added, and doesn't pass. */
+/* True for a variable of a library that computes, or that moves what is added, unless it passes. */
 bool environment_is_left_out(const char *variable);
-/* Names with a blank between, of those of our own that are left out; "": none. Cut where they are
- * longer. */
+/* Writes the names of our own variables that are left out, with a blank between them; "": none. Cut
+ * at capacity. */
 void environment_name_left_out(char *out, unsigned capacity);
 
 /*
- * Where there are some, runs this very program anew without them, with these arguments: then it
- * doesn't return. ST_OK: there are none.
+ * If variables have to be left out, runs this very program anew without them, with these arguments:
+ * then it doesn't return. ST_OK: there are none.
  * Errors: ST_REFUSED  it can't be run: the reason names them
  */
 MUST_CHECK enum status environment_leave_out(char *const argv[], struct reason *why);

@@ -20,6 +20,7 @@
 MUST_CHECK enum status private_home_claim(const struct paths *paths, struct reason *done,
                                           struct reason *why);
 
-/* Whether what lies in it may be used by who only looks. ST_OK, too, where there is none.
+/* Checks whether a process that only reads may use what lies in the home. ST_OK, too, if there is
+ * no home.
  * Errors: ST_REFUSED */
 MUST_CHECK enum status private_home_look(const struct paths *paths, struct reason *why);

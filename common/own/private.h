@@ -36,7 +36,8 @@ struct private_found {
 /* Returns the name of a user, or the number. */
 const char *private_user(uid_t uid, char out[PRIVATE_USER]);
 
-/* Whether a file or folder of that kind does; reason names it, its owner and its mode.
+/* Judges whether a file or folder of that kind is safe to use; reason names it, its owner and its
+ * mode.
  * Errors: ST_REFUSED */
 MUST_CHECK enum status private_judge(const char *path, const struct stat *info, unsigned flags,
                                      struct reason *reason);

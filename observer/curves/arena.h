@@ -22,6 +22,6 @@ struct arena {
 
 /* Initialises an arena. The struct must not be moved afterwards: its allocator points to it. */
 void arena_init(struct arena *arena);
-/* All that was taken is given back; the blocks stay. */
+/* Gives back all that was taken; the blocks stay. */
 void arena_reset(struct arena *arena);
 void arena_release(struct arena *arena);

@@ -20,7 +20,7 @@ MUST_CHECK enum status cache_new(struct coordinator *coordinator, struct cache *
 void cache_free(struct cache *cache);
 
 /*
- * All rows of a job, an id, in `points` points at most, as JSON (observer/curves/reduce.h).
+ * Writes all rows of a job, an id, in `points` points at most, as JSON (observer/curves/reduce.h).
  * Errors: as coordinator_call; ST_FULL: rows of too many jobs are being read
  */
 MUST_CHECK enum status cache_curves(struct cache *cache, const char *job, size_t points,

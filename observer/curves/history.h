@@ -61,8 +61,8 @@ void history_release(struct history *history);
 
 enum history_answer { HISTORY_MORE, HISTORY_WHOLE, HISTORY_NO_MEMORY };
 
-/* Takes the answer to a question for rows from next_step on. HISTORY_MORE: next_step is to be asked
- * for at once; HISTORY_NO_MEMORY: it is as it was. */
+/* Takes the answer to a question for rows from next_step on. HISTORY_MORE: ask for rows from
+ * next_step at once; HISTORY_NO_MEMORY: the history is unchanged. */
 enum history_answer history_take(struct history *history, const Cairn__V1__ReadMetricsReply *page);
 
 /* The index of the first row of that step or a later one. */

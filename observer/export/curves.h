@@ -17,7 +17,7 @@
 
 struct curves;
 
-/* All borrowed. */
+/* All arguments are borrowed. */
 MUST_CHECK enum status curves_new(struct coordinator *coordinator, const struct paths *paths,
                                   const struct log *log, struct curves **out);
 /* Writes the rows that are due, of the jobs in the snapshot; `all`: without waiting

@@ -1,6 +1,6 @@
 /*
- * What goes out by itself, whoever looks: event files for TensorBoard, webhooks. A thread of its
- * own follows the snapshots.
+ * Exports that run whether anybody looks or not: event files for TensorBoard, webhooks. A thread of
+ * its own follows the snapshots.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct export_parts {
     const struct log *log;
 };
 
-/* All borrowed. */
+/* The parts are borrowed. */
 MUST_CHECK enum status export_start(const struct export_parts *parts, struct export **out);
 /* After poll_stop. NULL is let through. */
 void export_stop(struct export *export);

@@ -16,7 +16,7 @@
 
 struct notices;
 
-/* All borrowed. */
+/* All arguments are borrowed. */
 MUST_CHECK enum status notices_new(struct coordinator *coordinator, const struct paths *paths,
                                    const struct log *log, struct notices **out);
 void notices_look(struct notices *notices, const struct snapshot *snapshot);

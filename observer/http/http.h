@@ -34,7 +34,7 @@
 
 struct http;
 
-/* All borrowed. */
+/* The parts of the server; all borrowed. */
 struct http_parts {
     struct coordinator *coordinator;
     struct poll *poll;

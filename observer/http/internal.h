@@ -1,5 +1,5 @@
 /*
- * Between the files of the server, from floor to roof.
+ * Shared by the files of the server, each above those before it.
  */
 #pragma once
 
@@ -52,7 +52,7 @@ typedef enum MHD_Result (*http_handler)(struct http_request *request);
 /* out is emptied: its bytes belong to the answer. */
 enum MHD_Result reply_buf(const struct http_request *request, unsigned code, const char *type,
                           struct buf *out);
-/* Takes over the value; NULL is told as no memory. */
+/* Answers with a value, which is taken over; NULL is answered as no memory. */
 enum MHD_Result reply_json(const struct http_request *request, json_t *value);
 enum MHD_Result reply_message(const struct http_request *request, const ProtobufCMessage *message);
 /* {"error": "…"} */

@@ -53,9 +53,9 @@ struct sessions {
 /* Makes HOME/observer and what is in it. */
 MUST_CHECK enum status sessions_open(struct sessions *sessions, const struct paths *paths);
 
-/* Takes another key where the file with it was removed or written: nobody is let in by what the old
- * one had sealed from then on, also where the new one can't be kept, which is an error and is tried
- * again with the next look. *out_changed: it did. */
+/* Takes another key if the file with it was removed or written. From then on nothing that was
+ * sealed with the old key lets anybody in. That holds also if the new key can't be kept, which is
+ * an error and is tried again with the next look. *out_changed: the key is another one. */
 MUST_CHECK enum status sessions_look(struct sessions *sessions, const struct paths *paths,
                                      bool *out_changed);
 

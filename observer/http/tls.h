@@ -52,11 +52,11 @@ void tls_hosts(struct tls *tls, char out[IDENTITY_HOSTS_MAX]);
 /* A connection, before its handshake: gives the session what it shows, and its limits. NULL: no
  * memory; it has the library's own certificate then. */
 struct tls_guest *tls_greet(struct tls *tls, gnutls_session_t session, int fd);
-/* When it is over. NULL is fine. */
+/* A connection is over. NULL is fine. */
 void tls_leave(struct tls *tls, struct tls_guest *guest);
 
 /*
- * Who is at the other end, after the handshake. reason: what he is told.
+ * Reads who is at the other end, after the handshake. reason: what he is told.
  * Errors: ST_NOT_FOUND  no certificate was shown
  *         others        of identity_peer_check
  */

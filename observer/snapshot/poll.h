@@ -21,15 +21,17 @@ struct poll;
 /* Starts asking. coordinator and log are borrowed. */
 MUST_CHECK enum status poll_start(struct coordinator *coordinator, const struct log *log,
                                   struct poll **out);
-/* Wakes whoever waits; for good. It asks a last time, where it was answered before. */
+/* Wakes whoever waits, and ends the polling for good. It asks a last time, if it was answered
+ * before. */
 void poll_stop(struct poll *poll);
-/* After poll_stop: waits for that last answer, or until that moment of clock_mono_ms; then as
- * poll_latest. */
+/* To be called after poll_stop: waits for that last answer, or until that moment of clock_mono_ms;
+ * then like poll_latest. */
 const struct snapshot *poll_last(struct poll *poll, int64_t until_ms);
 /* After poll_stop, when nobody uses it any more. */
 void poll_free(struct poll *poll);
 
-/* Never NULL; snapshot_unref. Before the first answer: one that isn't up. */
+/* Returns the newest answer, never NULL; snapshot_unref. Before the first answer: a snapshot that
+ * isn't up. */
 const struct snapshot *poll_latest(struct poll *poll);
 
 /* Waits, timeout_ms at most, until there is another than `last` (borrowed); then as poll_latest.
