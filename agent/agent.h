@@ -101,7 +101,7 @@ struct agent {
     char formerly[FORMERLY_MAX][LIMIT_NAME]; /* names of this home's agents that run no more */
     size_t formerly_count;                   /* 0 once a coordinator knows */
     struct link *link;
-    char host[ADDRESS_TEXT]; /* as the newest hello says it */
+    char host[ADDRESS_TEXT]; /* the address in the newest hello */
     uint64_t epoch;          /* number of the stream that had its hello (link.h); 0: none is open */
     struct trainer *trainers; /* a list */
     size_t trainer_count;
@@ -117,7 +117,7 @@ struct agent {
         enum status status;
         int64_t at; /* not before */
     } log_over;
-    struct usage_machine usage;   /* as it was sampled last */
+    struct usage_machine usage;   /* the newest sample */
     bool usage_new;               /* and not said since */
     struct gpu_watch *gpus;       /* NULL: none */
     struct probes *probes;        /* NULL: there is no socket for them */

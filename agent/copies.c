@@ -121,7 +121,7 @@ static enum status open_node(const struct copies *copies, int *out_base, int *ou
     return st;
 }
 
-/* Takes fd over. */
+/* Opens a folder's list, which takes over fd. */
 static DIR *list_of(int *fd)
 {
     DIR *stream = fdopendir(*fd);
@@ -169,7 +169,7 @@ static bool is_copy(const char *name)
     return rest != NULL && strcmp(rest, ".copy") == 0;
 }
 
-/* Without a word where it isn't there. */
+/* Removes a name; says nothing if it isn't there. */
 static void remove_name(const struct copies *copies, int at, const char *name, int flags)
 {
     if (unlinkat(at, name, flags) == 0 || errno == ENOENT)

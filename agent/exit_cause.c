@@ -37,7 +37,7 @@ static struct exit_cause decide_unwaited(const struct exit_facts *facts)
         return out;
     }
     if (facts->sent != 0) {
-        /* Whether it was our signal that ended it isn't known, but nothing else is likelier. */
+        /* The trainer may have died of another signal than ours, but nothing else is likelier. */
         out.cause = CAUSE_SIGNAL;
         out.signal = facts->sent;
         add_part(&out, "", "sent by this agent");

@@ -11,7 +11,7 @@
 
 #define DESCRIPTORS_OWN 128 /* of a trainer, without its peers: data, shard files, its session */
 
-/* For the trainers, too, which inherit it. */
+/* Raises the limit of descriptors, which trainers inherit. */
 static void raise_descriptors(const struct log *log)
 {
     const unsigned long long count = io_descriptors_raise();

@@ -49,7 +49,8 @@ void link_set_spread(struct link *link, uint32_t ms)
     pthread_mutex_unlock(&link->mutex);
 }
 
-/* Some part of the spread: where the coordinator ended, thousands come back. */
+/* Returns how long to wait, at random within the spread: when the coordinator ended, thousands come
+ * back. */
 static int64_t spread(struct link *link)
 {
     uint32_t number = 0;
@@ -207,7 +208,7 @@ static enum status make_channel(const struct link_options *options, struct rpc_c
     return rpc_channel_new(&channel, out);
 }
 
-/* With the certificate of now: it may have been renewed. */
+/* Makes a new channel if its certificate was renewed, or the files of TLS have changed. */
 static void renew_channel(struct link *link)
 {
     struct rpc_channel *channel = NULL;
@@ -222,7 +223,7 @@ static void renew_channel(struct link *link)
     link->channel = channel;
 }
 
-/* How connecting failed is told to who doesn't wait for the next try. */
+/* Tries to connect without waiting for the next try: such a call is told why connecting fails. */
 static enum status ask_why(struct link *link, const struct rpc_stream_options *options,
                            struct rpc_stream **out, struct rpc_result *result)
 {

@@ -86,8 +86,8 @@ static void say_probed(void *arg, const struct probe_result *result)
     agent_say_probed(arg, result);
 }
 
-/* At the address that the hello is about to tell. One of the workers' ports is taken for it, if
- * there are several. */
+/* Opens the listener for probes at the address that the hello is about to tell. It takes one of the
+ * workers' ports, if there are several. */
 static void listen_for_probes(struct agent *agent)
 {
     struct port_range ports;
@@ -188,7 +188,7 @@ static void look_at_live_logs(struct agent *agent)
     }
 }
 
-/* Nobody waits for it, and nothing depends on it. */
+/* Samples what the node and its trainers use. Nobody waits for that, and nothing depends on it. */
 static void look_at_usage(struct agent *agent)
 {
     const int64_t now_ns = clock_mono_ns();

@@ -413,7 +413,8 @@ int main(int argc, char **argv)
         return code;
     if (!check_address(&options))
         return EXIT_USAGE;
-    /* Before gRPC's threads exist, which inherit it; the loop reads them from a descriptor. */
+    /* Signals are blocked before gRPC's threads exist, which inherit that; the loop reads them from
+     * a descriptor. */
     sigset_t blocked;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);

@@ -212,7 +212,7 @@ static void on_look(uv_timer_t *timer)
         trainer_died(trainer);
 }
 
-/* Takes over the pidfd; -1: the system gives none. */
+/* Watches the process; takes over the pidfd; -1: the system gives none. */
 static void watch_process(struct trainer *trainer, int pidfd)
 {
     uv_loop_t *loop = &trainer->agent->loop;
@@ -437,7 +437,7 @@ static bool counts_alike(const struct agent *agent, const struct record *record)
            (record->pid_space[0] == '\0' || strcmp(record->pid_space, agent->pid_space) == 0);
 }
 
-/* Whether exactly this process is there, and a pidfd of it, or -1 where the system gives none. */
+/* True if exactly this process is there; opens a pidfd of it, or -1 where the system gives none. */
 static bool open_same_process(const struct agent *agent, const struct record *record,
                               int *out_pidfd)
 {

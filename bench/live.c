@@ -49,7 +49,7 @@ static void send_plain(uint16_t port, const uint8_t *memory, size_t bytes)
     _exit(0);
 }
 
-/* From the first byte to the last. */
+/* Returns the rate of plain TCP, from the first byte to the last. */
 static double plain_rate(const uint8_t *from, uint8_t *to, size_t bytes)
 {
     struct sockaddr_in here = { .sin_family = AF_INET };

@@ -136,7 +136,7 @@ struct model {
     size_t generation_count, event_count, ckpt_count, rank_count;
 };
 
-/* For the program's life. */
+/* Copies a text, for the program's life. */
 static char *copy(const char *text)
 {
     char *made = strdup(text);
@@ -277,7 +277,7 @@ static char *state_of(const struct model *model, const struct made *made)
     return text;
 }
 
-/* How it came to that generation; the caller frees it. */
+/* Returns the recovery before that generation; the caller frees it. */
 static char *recovery_of(const char *text, unsigned generation, const struct made *made)
 {
     if (text[0] == '\0')

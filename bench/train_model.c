@@ -81,7 +81,7 @@ static void *take(const struct backend_table *table, struct backend *backend, si
     return memory;
 }
 
-/* From host memory to the device's, done on return. */
+/* Copies from host memory to the device's, done on return. */
 static void upload(const struct train_model *model, void *to, const void *from, size_t bytes)
 {
     must(model->table->vector.copy(model->backend, to, from, bytes, model->stream), "copy");
@@ -278,7 +278,8 @@ static void close_snapshot(struct train_model *model)
     table->free_host(model->backend, model->snapshot);
 }
 
-/* After the update that is on the compute stream, before the next: which waits for it. */
+/* Takes a snapshot after the update that is on the compute stream, and before the next update,
+ * which waits for it. */
 void train_model_snapshot(struct train_model *model)
 {
     const struct backend_table *table = model->table;

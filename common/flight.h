@@ -39,7 +39,7 @@ struct flight_header {
 };
 
 struct flight_record {
-    uint64_t number; /* of the mark, from 1; written last */
+    uint64_t number; /* number of the mark, from 1; written last */
     int64_t mono_ns; /* CLOCK_MONOTONIC of that machine */
     uint64_t step;   /* finished steps */
     uint32_t kind;   /* enum flight_kind */

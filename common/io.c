@@ -73,8 +73,8 @@ int64_t io_find_until(void)
     return clock_mono_ms(clock_system()) + IO_FIND_MS;
 }
 
-/* By what is remembered here, and if that isn't as it should be, by asking: what is told of a file
- * that is open is as new as its opening. */
+/* Looks at a file by what is remembered here, and if that isn't as expected, by opening it: facts
+ * about an open file are as new as its opening. */
 static enum status look_at(const struct io *io, const char *path, uint64_t size,
                            struct io_stat *out)
 {

@@ -30,7 +30,7 @@ static enum status system_open(void *self, const char *path, int flags, int *out
     int fd = open(path, how, (flags & IO_PRIVATE) != 0 ? 0600 : 0644);
     if (fd < 0)
         return status_from_errno(errno);
-    /* Not with open: where it is refused, that leaves the new file behind. */
+    /* The flag is not given to open: where it is refused, open would leave the new file behind. */
     if ((flags & IO_DIRECT) != 0)
         (void)fcntl(fd, F_SETFL, O_DIRECT);
     *out_fd = fd;

@@ -159,7 +159,7 @@ static enum status copy_piece(int from, int to, off_t *at)
     return ST_OK;
 }
 
-/* Up to the end, which others move on meanwhile: at most `max` bytes. */
+/* Copies up to the end, which others move on meanwhile: at most `max` bytes. */
 static enum status copy_from(int from, int to, off_t at, uint64_t max)
 {
     const off_t begin = at;

@@ -23,7 +23,7 @@
 struct hook {
     char name[HOOK_NAME];
     char url[HOOK_URL];     /* a secret */
-    char shown[HOOK_SHOWN]; /* what of it may be shown */
+    char shown[HOOK_SHOWN]; /* the part of the URL that may be shown */
     uint32_t events;        /* 1 << enum hook_event */
     enum hook_format format;
     char secret_file[LIMIT_PATH]; /* signs; "": nothing does */

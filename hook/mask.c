@@ -47,7 +47,7 @@ static void cover_words(char *from, const char *end)
     }
 }
 
-/* From what follows "://" on. */
+/* Covers an address from behind "://" on. */
 static void cover_address(char *from, const char *end)
 {
     for (; from + 3 <= end; from++) {

@@ -17,7 +17,7 @@ struct hook_request {
     size_t received;
 };
 
-/* Nobody reads it; beyond the bound nobody waits for it. */
+/* Takes a part of the answer, which nobody reads; beyond the bound nobody waits for the rest. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): libcurl's signature */
 static size_t take_answer(char *data, size_t size, size_t count, void *arg)
 {

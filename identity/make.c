@@ -53,7 +53,7 @@ static enum status failed(struct reason *reason)
 
 /* ---- names ---- */
 
-/* Takes the value over. */
+/* Adds a name; takes the value over. */
 static bool add_name(GENERAL_NAMES *names, int type, ASN1_STRING *value)
 {
     GENERAL_NAME *name = value == NULL ? NULL : GENERAL_NAME_new();
@@ -230,7 +230,7 @@ static enum status issue(const struct draft *draft, const struct signer *signer,
     return *out_cert == NULL ? failed(reason) : ST_OK;
 }
 
-/* Both texts or none. */
+/* Issues a certificate with its key: both texts or none. */
 static enum status issue_with_key(const struct draft *draft, const struct signer *signer,
                                   struct identity_pem *out, struct reason *reason)
 {

@@ -69,7 +69,7 @@ STACK_OF(X509) * identity_pem_certs(const char *text)
     return list;
 }
 
-/* Takes the BIO over. */
+/* Returns the text of a BIO, which is taken over. */
 static char *text_of(BIO *bio, bool written)
 {
     char *data = NULL;

@@ -22,7 +22,8 @@ static const char *next_entry(const char *at, size_t *out_size)
     return *out_size > 0 ? at : NULL;
 }
 
-/* Without empty, "." and ".." components, as if no folder were a link. False: too long. */
+/* Normalises a path: drops empty, "." and ".." components, as if no folder were a link. False: too
+ * long. */
 static bool normalise(const char *path, size_t size, char out[LIMIT_PATH])
 {
     size_t used = 0;

@@ -4,7 +4,7 @@
 #include "job/schema.h"
 #include "job/value.h"
 
-/* How many sections, from the outermost, two paths have in common. */
+/* Returns how many sections, from the outermost, two paths have in common. */
 static size_t common_sections(const char *a, const char *b)
 {
     size_t count = 0;

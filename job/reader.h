@@ -32,7 +32,7 @@ struct reader {
         const struct tree_node *node; /* NULL: not in the file */
         bool bad;                     /* the field's value was refused */
     } given[FIELDS_MAX];              /* by row of the schema */
-    size_t share_count;               /* of workers.shares */
+    size_t share_count;               /* entries of workers.shares */
     /* The entries of parallel.stages; workers or share_count 0: the entry doesn't give it. The
      * shares are in job.workers.shares. */
     struct reader_stage {

@@ -115,8 +115,8 @@ static void check_shares(struct reader *reader, bool lanes_known)
     }
 }
 
-/* With fewer workers than `count` it trains only where the file says so; then its state must not
- * depend on who dies. */
+/* Resolves workers.min. With fewer workers than `count` a job trains only if the file says so; then
+ * its state must not depend on who dies. */
 static void resolve_min(struct reader *reader)
 {
     struct job *job = &reader->job;

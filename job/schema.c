@@ -302,7 +302,7 @@ static bool child_key(size_t i, const char *section, char *out, size_t capacity)
     return true;
 }
 
-/* Is anything of it built that a job keeps? */
+/* True if a field is built, and a job keeps its value. */
 static bool is_built(const struct field *field)
 {
     return (field->flags & FIELD_UNBUILT) == 0 && field->offset != FIELD_NOWHERE;

@@ -31,7 +31,7 @@ enum field_kind {
     FIELD_AMOUNT,   /* int64_t in the base of its one unit: steps, ms, bytes; the first
                      * word is 0, a second one -1 */
     FIELD_PATH,     /* char[LIMIT_PATH], made absolute */
-    FIELD_STORE,    /* as FIELD_PATH, or s3://bucket/prefix as it is */
+    FIELD_STORE,    /* like FIELD_PATH, or s3://bucket/prefix, which stays as it is */
     FIELD_ENV,      /* struct job_env[JOB_ENV_MAX]: names that begin with words, and their values */
 };
 

@@ -201,7 +201,7 @@ static enum status check_tls(struct observer *o, struct identity_cert *out)
     return st == ST_OK ? ST_OK : ST_CONFIG;
 }
 
-/* With TLS where that is asked for, or others may come. */
+/* Chooses TLS if it is asked for, or if others may connect. */
 static enum status choose_tls(struct observer *o, bool local)
 {
     struct identity_cert cert;
@@ -238,7 +238,8 @@ static enum status take_address(struct observer *o, uint16_t *out_port)
     return choose_tls(o, local);
 }
 
-/* Before there are threads: an address that can't be had is the most probable end. */
+/* Starts listening before there are threads: an address that can't be had is the most probable
+ * end. */
 static enum status start_listening(struct observer *o)
 {
     char path[LIMIT_PATH];

@@ -74,7 +74,7 @@ static void shed_waiting(int fd)
     pthread_mutex_unlock(&accept_mutex);
 }
 
-/* Whether a connection with that number would be one too many. */
+/* True if a connection with that number would be one too many. */
 static bool is_kept(int fd, const struct sockaddr *from)
 {
     struct rlimit limit;

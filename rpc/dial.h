@@ -14,10 +14,10 @@
 #include "rpc/client.h"
 
 struct rpc_dial {
-    char target[LIMIT_PATH + 16]; /* what gRPC is given */
+    char target[LIMIT_PATH + 16]; /* the target that gRPC is given */
     char folder[LIMIT_PATH];      /* of the socket; "": the target is none */
     char name[LIMIT_NAME];        /* name of the socket in that folder */
-    int folder_fd;                /* of it, where its path is nothing that gRPC can take; or -1 */
+    int folder_fd;                /* the open folder, if gRPC can't take its path; or -1 */
     char *token;                  /* or NULL */
     char *token_file;             /* read for each call, instead; or NULL */
     bool bare; /* a token would be seen by anybody who listens there: TCP without TLS */

@@ -82,7 +82,8 @@ void rpc_init(void)
     rpc_accept_init();
     if (absl_set_deadlock_mode)
         absl_set_deadlock_mode(DEADLOCK_IGNORE);
-    /* On standard error it would be neither bounded nor of our form: rpc_log_to is for that. */
+    /* gRPC's own log on standard error would be neither bounded nor of our form: rpc_log_to is for
+     * that. */
     (void)setenv("GRPC_VERBOSITY", "NONE", 0);
     grpc_init();
 }

@@ -47,7 +47,7 @@ MUST_CHECK enum status proc_find(const char *option, const char *value, pid_t *o
 double proc_load1(void);
 uint64_t proc_memory_total(void);
 uint64_t proc_memory_available(void);
-uint32_t proc_cores(void); /* that this process may run on */
+uint32_t proc_cores(void); /* processors that this process may run on */
 
 /* Processes that the kernel killed for memory: in this cgroup (memory.events), or on this machine
  * where the cgroup doesn't tell. */

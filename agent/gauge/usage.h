@@ -46,7 +46,7 @@ struct usage_machine {
         cpu_seconds; /* of all processors, since boot: not idle, not waiting for a disk, not taken
                            by the host of a virtual machine */
     double cores;
-    uint32_t cores_count; /* that are on line */
+    uint32_t cores_count; /* processors on line */
     uint64_t memory_bytes, memory_available_bytes;
     uint64_t received_bytes, sent_bytes; /* since boot */
     double received_bytes_per_s, sent_bytes_per_s;

@@ -122,7 +122,8 @@ static void note_job(void *arg, const char *path, const char *name)
 
 /* ---- removal ---- */
 
-/* Only what an agent makes there, whatever else somebody put beside it. */
+/* Removes a file, if it is one that an agent makes there; leaves alone whatever else somebody put
+ * beside it. */
 static void remove_file(void *arg, const char *path, const char *name)
 {
     (void)arg;
@@ -131,7 +132,7 @@ static void remove_file(void *arg, const char *path, const char *name)
         (void)unlink(path);
 }
 
-/* With its job's folder if nothing else is in it. */
+/* Removes a generation's files, and its job's folder if nothing else is in it. */
 static bool remove_generation(struct old_logs *logs, const struct files *files)
 {
     char path[LIMIT_PATH];

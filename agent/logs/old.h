@@ -29,7 +29,7 @@ struct old_logs {
     atomic_bool stop; /* set by another thread: it ends soon */
     /* what came of it */
     uint32_t generations, removed; /* there were; went */
-    uint64_t bytes, removed_bytes; /* as much as they take */
+    uint64_t bytes, removed_bytes; /* bytes that the files take on disk */
 };
 
 /* Removes the oldest logs. Only files that an agent makes there are removed, and folders that are

@@ -28,7 +28,7 @@ void log_tail_release(struct log_tail *lines);
 struct log_piece {
     uint8_t *data; /* owned (free) */
     size_t size;
-    uint64_t offset; /* of data: that asked for; 0 beyond the end: the file began anew since */
+    uint64_t offset; /* of data: as asked for; 0 beyond the end, as the file began anew since */
     uint64_t file_size;
     bool missing; /* there is no such file */
 };

@@ -483,8 +483,8 @@ static int try_socket(const struct sockaddr *address, socklen_t size)
     return -1;
 }
 
-/* At that address, or at all: in front of a translated address, or of a name, nobody knows which.
- * -1: errno. */
+/* Opens a socket at that address, or at all addresses: in front of a translated address, or of a
+ * name, nobody knows which. -1: errno. */
 static int open_socket(const char *host, int port)
 {
     struct sockaddr_in four;

@@ -9,7 +9,7 @@
 struct probe_result {
     uint64_t id;
     bool reached;
-    uint64_t reach_us;       /* of a probe that worked: there and back */
-    uint64_t bytes, took_us; /* of a measurement that worked: what arrived, within which time */
+    uint64_t reach_us;       /* round-trip time of a probe that worked */
+    uint64_t bytes, took_us; /* what arrived in a measurement that worked, and within which time */
     const char *saw;         /* how long it took, or what went wrong; borrowed for the call */
 };

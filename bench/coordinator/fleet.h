@@ -54,9 +54,10 @@ struct peer;
 struct peer_ops {
     void (*opened)(struct peer *peer);
     void (*heard)(struct peer *peer, const ProtobufCMessage *message);
-    void (*lost)(struct peer *peer, enum rpc_code code); /* it is opened again, unless closed */
-    void (*tick)(struct peer *peer, int64_t now_ns);     /* every 10 ms while it is open */
-    void (*release)(struct peer *peer);                  /* frees it */
+    void (*lost)(struct peer *peer,
+                 enum rpc_code code);                /* the stream is opened again, unless closed */
+    void (*tick)(struct peer *peer, int64_t now_ns); /* every 10 ms while it is open */
+    void (*release)(struct peer *peer);              /* frees it */
 };
 
 enum peer_state { PEER_OPENING, PEER_UP, PEER_PAUSED, PEER_CLOSED };
@@ -146,7 +147,7 @@ struct trainer {
     char job[16];
     uint32_t generation, rank, size, slot, pid;
     enum trainer_stage stage;
-    int64_t trains_ns; /* it began to train: all ranks had their answer, and go in step */
+    int64_t trains_ns; /* when it began to train: all ranks had their answer, and go in step */
     int64_t beat_ns, leave_ns;
     uint64_t step, total_steps, save_every, counter;
     uint64_t announced; /* step of an announced save, 0: none */

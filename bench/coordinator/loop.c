@@ -33,7 +33,7 @@ static void put_ready(struct peer *peer)
     pthread_cond_signal(&fleet->changed);
 }
 
-/* On gRPC's threads. */
+/* Called on gRPC's threads. */
 static void on_notify(void *arg)
 {
     struct peer *peer = arg;

@@ -55,7 +55,7 @@ static bool is_address(const char *text)
     return rpc_address_is_dialled(text);
 }
 
-/* Both are checked here, for a coordinator that refuses a certificate can't say why. */
+/* Checks certificate and key here, for a coordinator that refuses a certificate can't say why. */
 static enum status check_credentials(struct client *client, struct reason *reason)
 {
     struct identity_cert own;
@@ -204,8 +204,8 @@ enum exit_code client_report(const struct client *client, const struct rpc_resul
     return exit_of_code(result->code);
 }
 
-/* While a supervisor lives: waits until the coordinator answers again, or `most` (monotonic, ms);
- * false: it doesn't. */
+/* While a supervisor lives: waits until the coordinator answers again, or `most` (monotonic, ms).
+ * false: no answer came. */
 static bool wait_for_restart(struct client *client, int64_t most)
 {
     int64_t until = clock_mono_ms(clock_system()) + RESTART_MS;

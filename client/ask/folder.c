@@ -8,7 +8,7 @@
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
 
-/* How every version's manifest begins, from the first to those to come. */
+/* The beginning of every version's manifest, from the first to those to come. */
 #define FIRST_KEY "{\"cairn_checkpoint\":"
 
 static bool count_file(void *arg, const char *name)
@@ -45,7 +45,7 @@ static enum status look_at_manifest(const struct io *io, const char *path, struc
     st = ckpt_manifest_parse(bytes, size, &manifest, &unwanted);
     if (st == ST_NO_MEMORY)
         return st;
-    /* Another version's end may be another, too. */
+    /* The end of another version's manifest may be different, too. */
     bool version = strtoull(bytes + strlen(FIRST_KEY), NULL, 10) != DISK_VERSION;
     folder->manifest = st == ST_OK ? FOLDER_WHOLE : version ? FOLDER_OTHER_VERSION : FOLDER_DAMAGED;
     if (st == ST_OK)

@@ -17,7 +17,7 @@ enum folder_manifest {
 };
 
 struct folder {
-    bool named; /* as checkpoints are: step-000000000008.g1, bad-… of that form */
+    bool named; /* named as checkpoints are: step-000000000008.g1, bad-… of that form */
     enum folder_manifest manifest;
     size_t ours, shards; /* files; ours: a manifest that may be ours is one of them */
     size_t others;

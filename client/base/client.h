@@ -22,7 +22,7 @@ struct client {
     const struct command *command; /* NULL: none was named */
     struct paths paths;
     struct rpc_channel *channel; /* NULL until the first call */
-    bool tls;                    /* it speaks TLS */
+    bool tls;                    /* the connection speaks TLS */
     struct ckpt_store *store;
     char address[LIMIT_PATH + 16]; /* the coordinator's, once there was a call */
     int signal_fd; /* SIGINT and SIGTERM, once interrupt_catch was called; else -1 */

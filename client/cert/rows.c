@@ -20,7 +20,7 @@ struct row {
 
 #define CERTIFICATE(member) 0, offsetof(Cairn__V1__Certificate, member)
 
-/* How long a certificate is good for from now on. */
+/* The cell that says how long a certificate is good for from now on. */
 static void cell_left(const void *until, char *out, size_t capacity)
 {
     int64_t ms = 0;

@@ -14,7 +14,7 @@
 
 struct there {
     struct client *client;
-    int64_t coordinator; /* its pid; 0: it isn't here */
+    int64_t coordinator; /* the coordinator's pid; 0: it isn't on this machine */
     bool data;           /* nodes see what this process sees */
     uint64_t store_free; /* bytes in the store that was looked at; UINT64_MAX: not known */
 };

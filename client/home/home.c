@@ -125,7 +125,8 @@ static int64_t holder_of(int fd)
     return holder;
 }
 
-/* Neither a supervisor nor another command of ours, which holds it for a moment. */
+/* True if a process is neither a supervisor nor another command of ours, which holds the lock for a
+ * moment. */
 static bool is_stranger(int64_t pid)
 {
     uid_t owner = 0;
@@ -235,7 +236,7 @@ size_t home_processes(const struct paths *paths, unsigned programs, pid_t *out, 
     return count;
 }
 
-/* Which processes are meant. */
+/* Identifies the processes that are meant. */
 struct meant {
     struct stat home;
     unsigned programs;

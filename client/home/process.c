@@ -65,7 +65,8 @@ unsigned process_program(pid_t pid)
     return 0;
 }
 
-/* Not the owner of its files in /proc: they are root's where a process hides its memory. */
+/* Reads the user from the process's status, not from the owner of its files in /proc: they are
+ * root's where a process hides its memory. */
 bool process_owner(pid_t pid, uid_t *out)
 {
     size_t size = 0;
@@ -85,7 +86,7 @@ static bool is_ours(pid_t pid)
     return process_owner(pid, &owner) && owner == geteuid();
 }
 
-/* Does CAIRN_HOME of the process name this folder? */
+/* True if CAIRN_HOME of the process names this folder. */
 static bool has_home(pid_t pid, const struct stat *home)
 {
     size_t size = 0;
@@ -100,7 +101,8 @@ static bool has_home(pid_t pid, const struct stat *home)
     return false;
 }
 
-/* Is one of the words after its program's name this one? limit: of how many. */
+/* True if one of the words after its program's name is this one. limit: how many words are looked
+ * at. */
 static bool has_word(pid_t pid, const char *word, int limit)
 {
     size_t size = 0;

@@ -54,7 +54,7 @@ struct child {
     int64_t beat_ms;
 };
 
-/* In this order they are started; they are stopped the other way round: an agent would start
+/* Programs are started in this order, and stopped the other way round: an agent would start
  * trainers again for a coordinator that still asks. */
 enum { COORDINATOR, AGENT, OBSERVER, CHILDREN };
 
@@ -220,7 +220,7 @@ static int start_due(struct supervisor *supervisor)
     return (int)wait;
 }
 
-/* Has the jobs saved first. */
+/* Begins to end everything by `cairn down`, which has the jobs saved first. */
 static void begin_down(struct supervisor *supervisor)
 {
     char path[PATH_MAX + 64];
@@ -270,7 +270,7 @@ static void end_hung(struct supervisor *supervisor)
     }
 }
 
-/* Nobody else bounds what the programs of this home, and this one, write. */
+/* Turns over the logs of this home's programs and of this one: nobody else bounds them. */
 static void turn_logs(const struct supervisor *supervisor)
 {
     static const char *const names[] = { "cairnd.log", "agent.log", "observer.log",
@@ -465,7 +465,7 @@ enum exit_code supervisor_grace(const struct arguments *args, int64_t *out_ms)
     return EXIT_USAGE;
 }
 
-/* Does this process hold the lock of the home? */
+/* True if this process holds the lock of the home. */
 static bool still_supervises(pid_t pid, const void *arg)
 {
     return home_supervisor(arg) == pid;

@@ -37,7 +37,7 @@ struct supervisor_options {
     const char *page;               /* --listen of the observer; NULL: its default */
     struct identity_files page_tls; /* of the observer; all NULL: plain HTTP */
     bool page_none;                 /* there is no observer */
-    int64_t grace_ms;               /* that the jobs have for their last checkpoints */
+    int64_t grace_ms;               /* time of the jobs for their last checkpoints */
 };
 
 /* Returns when it has stopped. EXIT_REFUSED: another supervisor of this home lives, or a program

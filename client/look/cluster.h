@@ -23,7 +23,7 @@ struct cluster_event {
     char text[200];
 };
 
-struct cluster_job; /* of a job: what was last known, and when its events were asked for */
+struct cluster_job; /* what was last known of a job, and when its events were asked for */
 
 struct cluster {
     Cairn__V1__ListJobsReply *jobs; /* newest first; never NULL after the first look */

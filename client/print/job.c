@@ -265,7 +265,7 @@ static enum status show_lost(const Cairn__V1__Job *job, struct buf *out)
     return show_line(out, "lost", text);
 }
 
-/* How many, by what they went on from, and what the newest took. */
+/* Shows how many recoveries there were, and what the newest one took. */
 static enum status show_recoveries(const Cairn__V1__Job *job, struct buf *out)
 {
     if (job->recovery_count == 0)
@@ -378,7 +378,7 @@ static bool is_saved(const Cairn__V1__Event *event)
     return strcmp(event->kind, "saved") == 0;
 }
 
-/* How many events from first on, before end, are one line: those "saved" in a row. */
+/* Returns how many events from first on, before end, are one line: those "saved" in a row. */
 static size_t events_of_line(const Cairn__V1__Job *job, size_t first)
 {
     size_t end = first + 1;

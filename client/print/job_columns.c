@@ -150,7 +150,7 @@ static bool is_named_before(const Cairn__V1__Job *job, size_t end)
     return false;
 }
 
-/* Each once, as far as they fit. */
+/* Writes each node once, as far as they fit. */
 static void cell_nodes(const void *job, char *out, size_t capacity)
 {
     const Cairn__V1__Job *row = job;

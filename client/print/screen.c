@@ -136,7 +136,8 @@ static void stop_here(struct screen *screen)
     screen_enter(screen);
 }
 
-/* Somebody else stopped it, and the shell has set the terminal as it likes it. */
+/* Goes on after somebody else stopped the process: the shell has set the terminal as it likes
+ * it. */
 static void go_on(struct screen *screen)
 {
     if (screen->keys)

@@ -15,7 +15,7 @@
 /* Bytes; UINT64_MAX: there is no bound. */
 struct cgroup_memory {
     uint64_t limit;
-    uint64_t left; /* of it: pages of files that are not in memory alone count as free */
+    uint64_t left; /* of the limit; pages of files that are not in memory alone count as free */
 };
 
 /* pid: 0 for this process. root: "", or the folder that a test's /proc and /sys lie in. */

@@ -29,7 +29,7 @@
 #include "common/status.h"
 
 struct layout_stage {
-    uint32_t node_begin; /* its nodes reach to the next stage's first one */
+    uint32_t node_begin; /* the stage's nodes end where the next stage's begin */
     uint32_t tensor_width, data_width;
     const uint32_t *tensor_shares; /* [tensor_width] tensor lanes of each range */
     const uint32_t *shares;        /* [data_width] lanes of each share */

@@ -11,7 +11,7 @@ uint32_t layout_wish_stages(const struct layout_wish *wish, uint32_t workers)
     return workers < wish->stages ? workers : wish->stages;
 }
 
-/* How many of those that are there the stage has no place for yet. */
+/* Returns how many of the workers that are there the stage has no place for yet. */
 static uint32_t waiting(const uint32_t *there, const uint32_t *width, uint32_t stage)
 {
     if (there == NULL || there[stage] <= width[stage])

@@ -89,7 +89,7 @@ static enum status explain_open(int at, const char *path, bool folder, struct re
     return ST_REFUSED;
 }
 
-/* Takes fd over on ST_OK only. */
+/* Judges an open file or folder. fd stays the caller's. */
 static enum status look_at(int fd, const char *path, unsigned flags, struct private_found *found,
                            struct reason *reason)
 {
@@ -100,7 +100,7 @@ static enum status look_at(int fd, const char *path, unsigned flags, struct priv
     const mode_t rest = info.st_mode & 07777 & ~(mode_t)OTHERS;
     if ((flags & PRIVATE_MEND) != 0 && info.st_uid == geteuid() && rest != here.mode &&
         (info.st_mode & OTHERS_WRITE) == 0) {
-        /* On a file system without rights it stays as it is, for the owner to know. */
+        /* On a file system without rights the mode stays as it is, for the owner to know. */
         here.mended = fchmod(fd, rest) == 0;
         flags |= PRIVATE_READABLE;
     }

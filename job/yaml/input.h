@@ -12,7 +12,7 @@
 struct job_input {
     char *text; /* owned, NUL-terminated */
     size_t size;
-    char base_dir[PATH_MAX]; /* of relative paths: the file's folder; of a pipe the current one */
+    char base_dir[PATH_MAX]; /* of relative paths: the file's folder, for a pipe the current one */
 };
 
 /*

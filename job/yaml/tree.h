@@ -36,7 +36,7 @@ struct tree {
     struct tree_node *nodes; /* TREE_NODES_MAX of them */
     size_t count;
     struct tree_node *root;
-    const char *kind; /* of the file, in what is said about it; "job file" from tree_init on */
+    const char *kind; /* kind of the file, for messages about it; "job file" from tree_init on */
     bool complete; /* false: a syntax error or an alias may hide keys, so none counts as missing */
 };
 

@@ -15,9 +15,9 @@
 struct arena {
     ProtobufCAllocator allocator; /* for whoever unpacks */
     unsigned char *blocks[ARENA_MAX];
-    size_t count; /* of blocks that there are */
-    size_t block; /* that is taken from */
-    size_t used;  /* of it */
+    size_t count; /* number of blocks */
+    size_t block; /* index of the block that is taken from */
+    size_t used;  /* bytes used of that block */
 };
 
 /* Initialises an arena. The struct must not be moved afterwards: its allocator points to it. */

@@ -234,7 +234,7 @@ static struct written *find(struct curves *curves, const char *id)
     return free_one;
 }
 
-/* Does it have rows that may not be written? since: RFC 3339. */
+/* True if a job has rows that may not be written yet. since: RFC 3339. */
 static bool is_wanted(struct curves *curves, const Cairn__V1__Job *job, const char *since)
 {
     if (job->step == 0 || strlen(job->id) >= ID_BYTES)

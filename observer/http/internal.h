@@ -29,10 +29,10 @@ struct http {
 /* The caller of a request, and what he may do. */
 struct http_who {
     struct identity_behalf is;      /* role: IDENTITY_NOBODY, or any that a certificate has */
-    char cluster[IDENTITY_CLUSTER]; /* of a certificate; else "" */
-    int64_t until_s;                /* of what shows it, Unix time */
+    char cluster[IDENTITY_CLUSTER]; /* cluster of a certificate; else "" */
+    int64_t until_s;                /* when the caller's credential ends, Unix time */
     uint32_t keys;                  /* of a session or token: sessions_keys() before; else 0 */
-    struct reason refusal;          /* of a certificate that won't do; else "" */
+    struct reason refusal;          /* why a certificate won't do; else "" */
 };
 
 /* A request that may be answered now. */

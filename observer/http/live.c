@@ -51,7 +51,7 @@ static void put_event(struct live *live, const char *name, const char *text, siz
         live->over = true; /* no memory: the browser comes again */
 }
 
-/* Takes over the value. */
+/* Sends an event with a value, which is taken over. */
 static void put_value(struct live *live, const char *name, json_t *value)
 {
     struct buf text;
@@ -96,7 +96,7 @@ static bool is_expired(const struct live *live)
            (live->keys != 0 && live->keys != sessions_keys(live->http->parts.sessions));
 }
 
-/* Never answers 0: it waits itself. */
+/* Reads what is to be sent. It never returns 0: it waits by itself. */
 static ssize_t read_live(void *arg, uint64_t position, char *out, size_t capacity)
 {
     struct live *live = arg;

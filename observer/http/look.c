@@ -161,7 +161,7 @@ enum MHD_Result look_system(struct http_request *request)
     return reply_json(request, value);
 }
 
-/* For Prometheus. */
+/* Answers with the metrics for Prometheus. */
 enum MHD_Result look_metrics(struct http_request *request)
 {
     const struct http *http = request->http;

@@ -54,7 +54,7 @@ static const struct route {
     { "POST", "/api/v1/nodes/*/undrain", act_undrain, "UndrainNode", 0 },
 };
 
-/* Is it that path? The segment at a star goes to name. */
+/* True if the path matches the pattern. The segment at a star goes to name. */
 static bool matches(const char *pattern, const char *path, char name[HTTP_NAME_BYTES])
 {
     const char *star = strchr(pattern, '*');
@@ -194,7 +194,7 @@ static enum MHD_Result refuse_host(const struct http_request *request)
                        (unsigned)http->port, (unsigned)http->port, (unsigned)http->port);
 }
 
-/* Whether it was sent by this page, or by no page. */
+/* True if the request was sent by this page, or by no page. */
 static bool is_ours(const struct http_request *request, const struct origin *origin)
 {
     const char *ours = request_header(request, "X-Cairn");

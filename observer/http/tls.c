@@ -78,14 +78,14 @@ static struct shown *read_files(const struct identity_files *files)
     return shown;
 }
 
-/* With the mutex. */
+/* Drops a reference; to be called with the mutex held. */
 static void drop(struct shown *shown)
 {
     if (--shown->users == 0)
         free_shown(shown);
 }
 
-/* With the mutex. */
+/* Reads the files if they have changed; to be called with the mutex held. */
 static void look_at_files(struct tls *tls)
 {
     if (!identity_watch_changed(tls->watch, clock_mono_ms(clock_system())))

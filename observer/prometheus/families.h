@@ -40,7 +40,7 @@ struct prometheus_subject {
     const Cairn__V1__Worker *worker;
     const Cairn__V1__Node *node; /* NODE, GPU */
     const Cairn__V1__Gpu *gpu;
-    const char *labels; /* of all of its lines */
+    const char *labels; /* labels of all of its lines */
     uint64_t step_max;  /* WORKER: of those of its job that run */
 };
 

@@ -104,7 +104,8 @@ static enum status add_labels(struct buf *texts, const char *key, const char *ke
     return st == ST_OK ? buf_append(texts, "", 1) : st;
 }
 
-/* By where its text begins, for now: the texts move while they grow. */
+/* Makes the labels of jobs. They are found by the place of their text for now: the texts move while
+ * they grow. */
 static enum status label_jobs(struct prometheus_list *jobs, struct buf *texts)
 {
     enum status st = ST_OK;
@@ -136,7 +137,7 @@ static const char *point_to_labels(struct prometheus_list *list, const char *tex
     return texts;
 }
 
-/* By key, then as they stand. */
+/* Orders entries by key, then by their place. */
 static int by_key(const void *left, const void *right)
 {
     const struct prometheus_listed *a = *(struct prometheus_listed *const *)left;
@@ -193,7 +194,8 @@ struct room {
     struct buf scratch; /* lines that were counted */
 };
 
-/* Takes it from the room. False, and nothing is taken: it doesn't fit, or *st says what failed. */
+/* Takes the bytes of a subject from the room. False, and nothing is taken: it doesn't fit, or *st
+ * says what failed. */
 static bool take(struct room *room, enum prometheus_of of, bool parts,
                  const struct prometheus_subject *subject, enum status *st)
 {
@@ -267,7 +269,7 @@ static void fit_gpus(struct prometheus_plan *plan, struct room *room, enum statu
     }
 }
 
-/* In the order of prometheus.h. */
+/* Fits subjects in the order of prometheus.h. */
 static enum status fit_all(struct prometheus_plan *plan, size_t live, struct room *room)
 {
     enum status st = ST_OK;

@@ -17,8 +17,8 @@
 struct prometheus_listed {
     const void *thing;  /* Cairn__V1__Job, Cairn__V1__Node; borrowed from the view */
     const char *labels; /* in the plan's texts */
-    size_t key_bytes;   /* of the labels: what only it may have */
-    bool parts;         /* its workers, its GPUs have series, too */
+    size_t key_bytes;   /* bytes of the labels that identify the subject */
+    bool parts;         /* its workers or GPUs have series, too */
 };
 
 struct prometheus_list {

@@ -30,7 +30,7 @@ static size_t utf8_size(const unsigned char *at)
     return overlong || surrogate || beyond ? 0 : size;
 }
 
-/* How the character at `at` is written; how many bytes of it that took. */
+/* Escapes the character at `at`; returns how many bytes of it that took. */
 static size_t escape(const char *at, const char **out, size_t *out_size)
 {
     const size_t size = utf8_size((const unsigned char *)at);

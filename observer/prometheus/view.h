@@ -21,7 +21,7 @@ struct prometheus_view {
     const Cairn__V1__ListNodesReply *nodes;    /* NULL: not known */
     const Cairn__V1__GetVersionReply *version; /* NULL: not known */
     bool up;                                   /* the coordinator answered when it was asked last */
-    double seen_unix_s;                        /* it answered last; 0: never */
+    double seen_unix_s;                        /* the last answer; 0: there was none */
     double now_unix_s;
     /* the observer's own */
     const char *observer_version;

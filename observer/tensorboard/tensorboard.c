@@ -219,7 +219,7 @@ static enum status make_file(struct tensorboard *tb)
     return lock(tb->fd) == ST_OK ? ST_OK : ST_CLOSED;
 }
 
-/* Nobody removed the file, wrote to it, cut it. */
+/* Checks that nobody removed the file, wrote to it, or cut it. */
 static enum status check_file(const struct tensorboard *tb)
 {
     struct stat info;

@@ -160,7 +160,7 @@ static uint64_t hash_event(const Cairn__V1__Event *event)
     return hash != 0 ? hash : 1;
 }
 
-/* Each of these is told by itself: it is not a state that ends. */
+/* True for a kind of trouble that is told each time: it is not a state that ends. */
 static bool is_moment(const char *trouble)
 {
     return strcmp(trouble, "damaged") == 0 || strcmp(trouble, "restart") == 0;
@@ -184,7 +184,7 @@ static const char *trouble_of(const Cairn__V1__Event *event)
     return NULL;
 }
 
-/* Whether it ends the trouble of that kind. */
+/* True if an event ends the trouble of that kind. */
 static bool is_over(const char *trouble, const Cairn__V1__Event *event)
 {
     if (strcmp(event->kind, "store-room") == 0)
@@ -255,7 +255,7 @@ static size_t first_new(const struct finding *f)
         if (hash_event(job->events[i - 1]) == mark->event)
             return i;
     }
-    /* Never looked at, or so long ago that it isn't among the newest any more. */
+    /* The mark's event is not among the newest: the job was never looked at, or long ago. */
     const int64_t after_ms = mark->seen ? mark->event_ms + 1 : f->since_ms;
     size_t first = job->n_events;
     while (first > 0 && time_ms(job->events[first - 1]->time) >= after_ms)
@@ -350,7 +350,8 @@ static void tell_recovered(const struct finding *f, const Cairn__V1__Recovery *f
     tell(f, &news, "why", key);
 }
 
-/* How an old one ended doesn't matter, but one that was under way when it was looked at does. */
+/* Tells recoveries that are done. How an old one ended doesn't matter, but one that was under way
+ * at the last look does. */
 static void find_recoveries(const struct finding *f)
 {
     const Cairn__V1__Recovery *first = NULL;
@@ -386,7 +387,7 @@ static void say_where(char out[64], const Cairn__V1__Job *job)
     }
 }
 
-/* Another end of the same job is of another attempt. */
+/* Tells the end of a job; another end of the same job is of another attempt. */
 static void tell_end(const struct finding *f, struct hook_news *news, const char *verb)
 {
     char key[WEBHOOK_KEY];

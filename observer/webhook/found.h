@@ -26,11 +26,11 @@
  * at. */
 struct webhook_mark {
     char job[LIMIT_NAME];
-    bool seen;          /* it was looked at */
+    bool seen;          /* the job was looked at */
     uint64_t event;     /* a hash of all of the newest event; 0: there was none */
-    int64_t event_ms;   /* its time, Unix */
+    int64_t event_ms;   /* time of that event, Unix */
     uint32_t recovered; /* generation of the newest recovery that was done or cut */
-    int64_t ended_ms;   /* its newest end, which was told; 0: it goes on */
+    int64_t ended_ms;   /* the job's newest end, which was told; 0: the job goes on */
 };
 
 #define WEBHOOK_KEY 48 /* bytes of what an event is known by, with the NUL */

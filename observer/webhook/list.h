@@ -19,7 +19,7 @@ struct webhook_list {
     struct hook_config *config; /* in force; NULL: none was good yet */
     struct io_stat is, was; /* of the file that was read last; at the last look. Zero: no file */
     bool looked;
-    bool bad;   /* what was read last had mistakes: it is read again, as they may lie elsewhere */
+    bool bad;   /* the last list had mistakes: it is read again, as they may lie elsewhere */
     char *said; /* about it; NULL: nothing */
 };
 

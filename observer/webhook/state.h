@@ -21,7 +21,7 @@
 #define WEBHOOK_JOBS_MAX 4096 /* several times what a coordinator lists */
 
 struct webhook_state {
-    int64_t since_ms;           /* what happened before isn't told, of jobs without a mark */
+    int64_t since_ms;           /* older events aren't told, of jobs without a mark */
     struct webhook_mark *marks; /* WEBHOOK_JOBS_MAX of them */
     size_t mark_count;
     struct webhook_queue *queues[HOOK_MAX];

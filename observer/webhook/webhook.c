@@ -66,7 +66,7 @@ static enum status write_text(struct webhooks *w, const struct buf *text)
     return st == ST_OK ? io_replace(io_system(), w->state_path, text->data, text->size) : st;
 }
 
-/* Not under the mutex: the disk may take its time. */
+/* Writes the state, not under the mutex: the disk may take its time. */
 static void write_state(struct webhooks *w, int64_t mono)
 {
     auto_buf struct buf text;

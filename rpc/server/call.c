@@ -220,7 +220,7 @@ void rpc_call_uncork(struct rpc_call *call)
     unlock_call(call);
 }
 
-/* Takes bytes over. */
+/* Sends bytes, which are taken over. */
 static enum status send_bytes(struct rpc_call *call, grpc_byte_buffer *bytes)
 {
     enum status st = ST_OK;

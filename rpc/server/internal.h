@@ -28,7 +28,7 @@ struct rpc_method {
     unsigned index;
     int flags; /* enum rpc_method_flags */
     const ProtobufCMessageDescriptor *input;
-    struct rpc_method *chain; /* of its bucket */
+    struct rpc_method *chain; /* next method of its bucket */
 };
 
 /* The table of methods, by the hash of the path. */

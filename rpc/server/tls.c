@@ -34,7 +34,7 @@ static grpc_ssl_server_certificate_config *read_files(const struct identity_file
     return config;
 }
 
-/* Any of core's threads. */
+/* Called on any of core's threads. */
 static grpc_ssl_certificate_config_reload_status fetch(void *arg,
                                                        grpc_ssl_server_certificate_config **out)
 {

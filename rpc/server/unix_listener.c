@@ -59,7 +59,8 @@ static enum status take_lock(int folder, const char *name, int *out_fd)
     return ST_AGAIN;
 }
 
-/* By way of the folder's descriptor: the path of a home may be longer than an address takes. */
+/* Binds a socket by way of the folder's descriptor: the path of a home may be longer than an
+ * address takes. */
 static enum status bind_socket(int folder, const char *name, int *out_fd)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };

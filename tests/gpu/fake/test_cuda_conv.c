@@ -1,6 +1,6 @@
 /*
- * Who computes a convolution: the engines of cuDNN's graph interface, which of them are refused,
- * and that the one that was chosen is kept; the legacy functions where there is none.
+ * The implementations of a convolution: the engines of cuDNN's graph interface, which of them are
+ * refused, and that the chosen one is kept; the legacy functions where there is none.
  */
 #include <stdio.h>
 #include <stdlib.h>
