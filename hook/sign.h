@@ -25,5 +25,6 @@ MUST_CHECK enum status hook_sign(const char *secret, size_t secret_size, int64_t
  * Errors: ST_NO_MEMORY */
 MUST_CHECK enum status hook_delivery(const char *hook, const char *job, const char *what,
                                      char out[HOOK_DELIVERY]);
-/* Makes a new, random identifier of a delivery. Errors: ST_IO the machine has no random numbers */
+/* Makes a new, random identifier of a delivery.
+ * Errors: ST_IO  the machine has no random numbers */
 MUST_CHECK enum status hook_delivery_new(char out[HOOK_DELIVERY]);

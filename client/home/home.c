@@ -89,7 +89,7 @@ static int64_t read_number(int fd)
 }
 
 /* Returns the process that holds a lock by flock on that file, if this line of /proc/locks says so.
- * Such a line is "1: FLOCK ADVISORY WRITE 4711 08:02:131 0 EOF" (proc_locks(5)). 0: it is about
+ * Such a line is "1: FLOCK  ADVISORY  WRITE 4711 08:02:131 0 EOF" (proc_locks(5)). 0: it is about
  * another file. */
 static int64_t holder_in(char *line, const struct stat *info)
 {

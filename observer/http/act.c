@@ -1,4 +1,4 @@
-/* Handlers that change jobs and nodes: the coordinator decides, and logs who asked. */
+/* Handlers that change jobs and nodes: the coordinator decides, and records it. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>

@@ -52,7 +52,7 @@ void tls_hosts(struct tls *tls, char out[IDENTITY_HOSTS_MAX]);
 /* A connection, before its handshake: gives the session what it shows, and its limits. NULL: no
  * memory; it has the library's own certificate then. */
 struct tls_guest *tls_greet(struct tls *tls, gnutls_session_t session, int fd);
-/* A connection is over. NULL is fine. */
+/* To be called when a connection is over. NULL is fine. */
 void tls_leave(struct tls *tls, struct tls_guest *guest);
 
 /*
