@@ -1,5 +1,5 @@
 /*
- * Who computes what, as one table: a layout tiles the box
+ * A layout says who computes what, as one table: it tiles the box
  *
  *     [nodes of the tape) x [tensor lanes) x [lanes)
  *

@@ -1,5 +1,5 @@
 /*
- * Who answers which path, and who may ask.
+ * Routes: who answers which path, and who may ask.
  *
  * A path needs a method of the coordinator's Control, by which it shows or does what it does: who
  * may call that there (identity/rights.h) may ask for it here.

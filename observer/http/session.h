@@ -1,5 +1,5 @@
 /*
- * Who may look, and who may act: sessions of browsers, tokens of scripts.
+ * Sessions say who may look and who may act: sessions of browsers, tokens of scripts.
  *
  * Both are sealed tokens (identity/seal.h) under HOME/observer/key, whose first half says
  *

@@ -30,5 +30,5 @@ MUST_CHECK enum status json_write_message(const ProtobufCMessage *message);
 /* A value and a newline: several lines, or one. */
 MUST_CHECK enum status json_print(const json_t *value, bool one_line, struct buf *out);
 
-/* As json_print, to standard output. */
+/* Prints as json_print does, to standard output. */
 MUST_CHECK enum status json_write(const json_t *value, bool one_line);

@@ -36,5 +36,5 @@ MUST_CHECK enum status byte_stream_read(struct byte_stream *stream, void *out, s
 /* Tells whether nothing is left; checks the gzip trailer on the way. */
 MUST_CHECK enum status byte_stream_at_end(struct byte_stream *stream, bool *out);
 
-/* Of what was read so far. */
+/* Returns the size and hash of what was read so far. */
 struct identity byte_stream_identity(const struct byte_stream *stream);

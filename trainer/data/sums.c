@@ -28,7 +28,7 @@ struct sums {
     atomic_uint_least64_t turn;
 };
 
-/* As it lies in the file. */
+/* The header as it lies in the file. */
 struct kept_head {
     char magic[8];
     uint32_t version;
@@ -47,7 +47,7 @@ static size_t blocks_of(uint64_t size)
     return (size_t)((size + SUMS_BLOCK - 1) / SUMS_BLOCK);
 }
 
-/* Of the file's content: the last block is shorter. */
+/* Bytes of a block of the file's content: the last block is shorter. */
 static size_t block_size(uint64_t size, size_t i)
 {
     const uint64_t left = size - (uint64_t)i * SUMS_BLOCK;

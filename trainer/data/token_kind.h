@@ -12,10 +12,10 @@
 #include "common/reason.h"
 #include "common/status.h"
 
-/* Of a file without llm.c's header. ST_CONFIG: it looks like something else; the reason says what,
- * and the way out. */
+/* Checks a file without llm.c's header. ST_CONFIG: it looks like something else; the reason says
+ * what, and the way out. */
 MUST_CHECK enum status token_kind_check(const char *path, const uint8_t *bytes, size_t size,
                                         struct reason *reason);
-/* The same of text, where any bytes may be meant: only what stands for another file. */
+/* Checks a text, where any bytes may be meant: refuses only what stands for another file. */
 MUST_CHECK enum status token_kind_check_text(const char *path, const uint8_t *bytes, size_t size,
                                              struct reason *reason);

@@ -345,7 +345,7 @@ enum status tokens_load(struct tokens *tokens, struct reason *reason)
     return ST_OK;
 }
 
-/* Of all files as one: the hash of their identities, their sizes summed up. */
+/* The identity of all files as one: the hash of their identities, their sizes summed up. */
 static enum status print_together(const struct tokens *t, struct buf *out)
 {
     char name[64];

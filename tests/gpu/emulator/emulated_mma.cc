@@ -13,7 +13,7 @@ struct copy {
     bool there;
 };
 
-/* Of one thread of the block. */
+/* The state of one thread of the block. */
 struct copies {
     std::vector<struct copy> open; /* not committed */
     std::deque<std::vector<struct copy>> groups;

@@ -291,7 +291,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-/* Who asks again and again must see progress: one piece of work is done per question. */
+/* A caller that asks again and again must see progress: one piece of work is done per question. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const held lock(fake.lock);
