@@ -152,8 +152,8 @@ static enum status draw_saves(const struct watch *watch, struct buf *out)
     double total = 0;
     for (size_t i = 0; i < job->n_lost_seconds; i++)
         total += job->lost_seconds[i]->seconds;
-    if (st == ST_OK && job->restarts > 0) {
-        st = buf_printf(out, "restarts %u  lost %s\n", job->restarts,
+    if (st == ST_OK && job->recovery_count > 0) {
+        st = buf_printf(out, "recoveries %u  lost %s\n", job->recovery_count,
                         format_seconds(total, seconds, sizeof(seconds)));
     }
     return st;
@@ -206,8 +206,8 @@ static void write_line(struct watch *watch, const char *state)
                  format_number(job->loss, loss, sizeof(loss)));
     if (isfinite(job->accuracy))
         (void)printf("  accuracy %.4f", job->accuracy);
-    if (job->restarts > 0)
-        (void)printf("  restarts %u", job->restarts);
+    if (job->recovery_count > 0)
+        (void)printf("  recoveries %u", job->recovery_count);
     (void)printf("%s%s\n", job->reason[0] == '\0' ? "" : "  ", job->reason);
     watch->broken = fflush(stdout) != 0;
 }

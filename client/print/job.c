@@ -221,10 +221,11 @@ enum status job_step_parts(const Cairn__V1__Job *job, const char *before, size_t
                            struct buf *out)
 {
     char part[64];
-    if (!isfinite(job->step_ms))
+    int digits = 0;
+    const double ms = job_step_ms(job, &digits);
+    if (!isfinite(ms))
         return ST_OK;
-    const int digits = job->step_ms < 1 ? 3 : 1; /* microseconds count then */
-    (void)snprintf(part, sizeof(part), "%.*f ms", digits, job->step_ms);
+    (void)snprintf(part, sizeof(part), "%.*f ms", digits, ms);
     size_t used = format_cells(before) + format_cells(part);
     const size_t indent = width == SIZE_MAX ? 0 : 4;
     enum status st = buf_printf(out, "%s%s", before, part);
@@ -356,10 +357,8 @@ static enum status show_facts(const struct client *client, const Cairn__V1__Job 
     job_workers(job, text, sizeof(text));
     if (st == ST_OK)
         st = show_line(out, "workers", text);
-    if (st == ST_OK) {
-        st = buf_printf(out, "%-12s %u, %u restart%s\n", "attempt", job->generation, job->restarts,
-                        job->restarts == 1 ? "" : "s");
-    }
+    if (st == ST_OK)
+        st = buf_printf(out, "%-12s %u\n", "attempt", job->generation);
     if (st == ST_OK)
         st = show_copies(job, out);
     if (st == ST_OK)

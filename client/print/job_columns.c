@@ -13,6 +13,8 @@
 
 #define JOB(member) .offset = offsetof(Cairn__V1__Job, member)
 
+#define STEP_DIGITS 3 /* of a step below a millisecond: microseconds count then */
+
 /* ---- state and progress ---- */
 
 static void cell_state(const void *state, char *out, size_t capacity)
@@ -117,10 +119,44 @@ static void cell_lost(const void *job, char *out, size_t capacity)
     (void)format_seconds(value_lost(job), out, capacity);
 }
 
-static void cell_step_time(const void *ms, char *out, size_t capacity)
+/* Of the parts of a step, each as it shows with so many digits behind the point. */
+static double sum_of_parts(const Cairn__V1__Job *job, int digits)
 {
-    const double value = *(const double *)ms;
-    (void)snprintf(out, capacity, isfinite(value) ? "%.1f ms" : "-", value);
+    const double scale = pow(10, digits);
+    double sum = 0;
+    for (size_t i = 0; i < job->n_phases; i++)
+        sum += isfinite(job->phases[i]->ms) ? round(job->phases[i]->ms * scale) : 0;
+    return sum / scale;
+}
+
+double job_step_ms(const Cairn__V1__Job *job, int *out_digits)
+{
+    double ms = fmax(job->step_ms, sum_of_parts(job, STEP_DIGITS));
+    *out_digits = STEP_DIGITS;
+    if (!isfinite(job->step_ms))
+        return (double)NAN;
+    if (ms >= 1) {
+        *out_digits = 1;
+        ms = fmax(job->step_ms, sum_of_parts(job, 1));
+    }
+    return ms;
+}
+
+static void cell_step_time(const void *job, char *out, size_t capacity)
+{
+    int digits = 0;
+    const double ms = job_step_ms(job, &digits);
+    if (isfinite(ms)) {
+        (void)snprintf(out, capacity, "%.*f ms", digits, ms);
+    } else {
+        (void)snprintf(out, capacity, "-");
+    }
+}
+
+static double value_step_time(const void *job)
+{
+    int digits = 0;
+    return job_step_ms(job, &digits);
 }
 
 static void cell_speed(const void *job, char *out, size_t capacity)
@@ -221,19 +257,19 @@ const struct column job_columns[] = {
       .about = "samples or tokens a second, of this attempt" },
     { "MFU", .cell = cell_mfu, .value = value_mfu, .right = true, .asked = true, .less = 6,
       .about = "of what its workers can compute at most, as they measured it" },
-    { "STEP TIME", JOB(step_ms), .cell = cell_step_time, .value = cell_value_number, .right = true,
-      .asked = true, .less = 6, .about = "the median step of this attempt" },
+    { "STEP TIME", .cell = cell_step_time, .value = value_step_time, .right = true, .asked = true,
+      .less = 6, .about = "the median step of this attempt" },
     { "ETA", .cell = job_cell_eta, .value = value_eta, .right = true, .less = 2,
       .about = "time that is left" },
     { "WORKERS", JOB(n_workers), .cell = cell_size, .value = cell_value_size, .right = true,
       .less = 4, .about = "in its last generation" },
     { "SPARES", JOB(n_spares), .cell = cell_size, .value = cell_value_size, .right = true,
       .asked = true, .less = 6, .about = "processes that could take a seat, or start" },
-    { "RESTARTS", JOB(restarts), .cell = cell_u32, .value = cell_value_u32, .right = true,
-      .less = 6, .about = "how often its workers had to form anew" },
     { "RECOVERIES", JOB(recovery_count), .cell = cell_u32, .value = cell_value_u32, .right = true,
+      .less = 6, .about = "ways from one generation to the next; 'cairn why' has them" },
+    { "RESTARTS", JOB(restarts), .cell = cell_u32, .value = cell_value_u32, .right = true,
       .asked = true, .less = 6,
-      .about = "ways from one generation to the next; 'cairn why' has them" },
+      .about = "how often a failure, or a node that leaves, made its workers form anew" },
     { "LOST", .cell = cell_lost, .value = value_lost, .right = true, .asked = true, .less = 6,
       .about = "time that was no training, all of it" },
     { "GOODPUT", JOB(goodput), .cell = cell_fraction, .value = cell_value_number, .right = true,

@@ -282,6 +282,62 @@ static void the_parts_of_a_step_fit_their_lines(void **state)
     assert_int_equal(none.size, 0);
 }
 
+/* Of short steps the median by the coordinator's clock may be nothing. */
+static void a_step_is_never_shorter_than_its_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        double step, parts[3];
+        const char *line, *cell;
+    } cases[] = {
+        { 0,
+          { 0.0012, 0.3004, 0.02 },
+          "0.321 ms = data 0.001 + forward 0.300 + communication 0.020\n",
+          "0.321 ms\n" },
+        { 0.0456,
+          { 0.0012, 0.0004, 0.02 },
+          "0.046 ms = data 0.001 + forward 0.000 + communication 0.020\n",
+          "0.046 ms\n" },
+        { 1,
+          { 0.26, 0.26, 0.26 },
+          "1.0 ms = data 0.3 + forward 0.3 + communication 0.3\n",
+          "1.0 ms\n" },
+        { 0.5,
+          { 0.3, 0.3, 0.46 },
+          "1.1 ms = data 0.3 + forward 0.3 + communication 0.5\n",
+          "1.1 ms\n" },
+        { 12.34,
+          { 4.06, 4.06, 4.26 },
+          "12.5 ms = data 4.1 + forward 4.1 + communication 4.3\n",
+          "12.5 ms\n" },
+        { (double)NAN, { 1, 1, 1 }, "", "-\n" },
+    };
+    static const char *const names[] = { "data", "forward", "communication" };
+    struct column chosen[OUTPUT_COLUMNS_MAX + 1];
+    assert_int_equal(columns_choose(job_columns, "columns", "step-time", chosen), EXIT_DONE);
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        Cairn__V1__Phase phases[3];
+        Cairn__V1__Phase *list[3];
+        for (size_t i = 0; i < 3; i++) {
+            cairn__v1__phase__init(&phases[i]);
+            phases[i].name = (char *)names[i];
+            phases[i].ms = cases[c].parts[i];
+            list[i] = &phases[i];
+        }
+        jobs[0].step_ms = cases[c].step;
+        jobs[0].phases = list;
+        jobs[0].n_phases = 3;
+        auto_buf struct buf line, cell;
+        buf_init(&line, 4096);
+        buf_init(&cell, 4096);
+        assert_int_equal(buf_append_text(&line, ""), ST_OK);
+        assert_int_equal(job_step_parts(&jobs[0], "", SIZE_MAX, &line), ST_OK);
+        assert_string_equal(line.data, cases[c].line);
+        assert_int_equal(output_table(chosen, false, false, rows, 1, &cell), ST_OK);
+        assert_string_equal(cell.data, cases[c].cell);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup(a_state_is_colored_without_moving_what_follows, set_up),
         cmocka_unit_test_setup(what_would_move_the_cursor_is_shown_as_a_question_mark, set_up),
         cmocka_unit_test_setup(the_parts_of_a_step_fit_their_lines, set_up),
+        cmocka_unit_test_setup(a_step_is_never_shorter_than_its_parts, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
