@@ -140,7 +140,7 @@ static const struct option top_options[] = {
 
 static const struct option metrics_options[] = {
     { "follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with what comes" },
-    { "output", 'o', OPTION_ROWS_FORMAT, AT(output), "FORMAT", "table, csv or jsonl" },
+    { "output", 'o', OPTION_ROWS_FORMAT, AT(output), "FORMAT", "table, csv or jsonl (JSON lines)" },
     { "since", '\0', OPTION_TEXT, AT(since), "STEP|TIME", "after that step, or of the last 10m" },
     { 0 },
 };
@@ -240,29 +240,30 @@ static const struct command rows[] = {
       "Returns when both answer. Does nothing where they run already. CAIRN_HOME=DIR puts\n"
       "everything of this instance under DIR. SIGTERM (systemd, Docker, Kubernetes) saves the\n"
       "running jobs and ends everything, as 'cairn down' does; with --foreground Ctrl-C, too.",
-      "up\nup --slots 8\nup --foreground --grace 1m", up_options, cmd_up },
+      "up\nup --slots 8\nup --foreground --grace 1m", up_options, cmd_up, GROUP_CLUSTER },
     { NULL, "down", OPERAND_NONE, 0, 0, false, "",
       "save running jobs and end every process of this home",
-      "The next 'cairn up' resumes the jobs.", "down\ndown --grace 1m", down_options, cmd_down },
+      "The next 'cairn up' resumes the jobs.", "down\ndown --grace 1m", down_options, cmd_down,
+      GROUP_CLUSTER },
     { NULL, "open", OPERAND_NONE, 0, 0, false, "", "open the page in a browser",
       "Prints a link that lets one browser in, once, within a minute, and opens it where there is "
       "a\n"
       "screen. From another machine: ssh -L PORT:127.0.0.1:PORT, then the link there; the link\n"
       "of a page beyond this machine (cairn up --page HOST:PORT) works from any.\n"
       "--revoke ends all sessions, links and tokens of the page; certificates stay good.",
-      "open\nopen --viewer\nopen --revoke", open_options, cmd_open },
+      "open\nopen --viewer\nopen --revoke", open_options, cmd_open, GROUP_CLUSTER },
     { NULL, "submit", OPERAND_FILE, 1, 1, false, "FILE", "check a job file and train what it says",
       "Mistakes in the file are all shown at once, with their places; then nothing is sent\n"
       "(exit 2). FILE - is standard input.",
       "submit examples/mlp-fashion.yaml --watch\n"
       "submit job.yaml --set train.global_batch=64 --set workers.count=4\n"
       "submit job.yaml --wait --timeout 2h\nsubmit job.yaml -o name",
-      submit_options, cmd_submit },
+      submit_options, cmd_submit, GROUP_JOBS },
     { NULL, "plan", OPERAND_FILE, 1, 1, false, "FILE",
       "show the model of a job file as it would run, and its memory",
       "Starts nothing and needs no coordinator.",
       "plan examples/resnet18-fashion.yaml\nplan job.yaml --set train.precision=bf16", plan_options,
-      cmd_plan },
+      cmd_plan, GROUP_JOBS },
     { NULL, "audit", OPERAND_CHECKPOINT, 1, 1, false, "JOB@A..B",
       "compute the steps between two checkpoints again, here",
       "One process trains from the checkpoint of step A (0: from the seed) to step B, at the\n"
@@ -272,12 +273,12 @@ static const struct command rows[] = {
       "Run it on another node than those that trained. JOB may be a job's folder in a store;\n"
       "then no coordinator is needed.",
       "audit resnet18-fashion@100..200\naudit checkpoints/j-0123456789@0..500 -o json", NULL,
-      cmd_audit },
+      cmd_audit, GROUP_CHECKPOINTS },
     { NULL, "ps", OPERAND_NONE, 0, 0, false, "", "list jobs, newest first",
       "Long names are cut; -o wide shows them whole. What isn't known comes last in every order.",
       "ps\nps -w --state active\nps --name 'resnet*' -n 5\nps --state failed,killed -o name\n"
       "ps --sort -goodput,name --columns id,name,speed,goodput\nps --columns help",
-      ps_options, cmd_ps },
+      ps_options, cmd_ps, GROUP_JOBS },
     { NULL, "top", OPERAND_NONE, 0, 0, false, "", "show jobs, nodes and events, until q",
       "Keys: arrows or j and k choose a job, enter opens it as 'cairn watch' does (q goes back), s "
       "is\n"
@@ -285,44 +286,47 @@ static const struct command rows[] = {
       "waited for. Where standard output is no terminal, or with --once, it prints one picture.",
       "top\ntop --sort -loss --interval 5s\ntop --columns name,state,goodput,reason\n"
       "top --once > picture.txt",
-      top_options, cmd_top },
+      top_options, cmd_top, GROUP_CLUSTER },
     { NULL, "show", OPERAND_JOB, 1, 1, false, "JOB",
       "show a job: state, workers, checkpoints, events", NULL,
-      "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options,
-      cmd_show },
+      "show resnet18-fashion\nshow resnet18-fashion -w\nshow j-01 -o json", watch_options, cmd_show,
+      GROUP_JOBS },
     { NULL, "watch", OPERAND_JOB, 1, 1, false, "JOB", "follow a job until it is over",
       "The exit code is the job's: 0, 10 (FAILED), 11 (STOPPED, KILLED). Ctrl-C leaves (130);\n"
       "the job goes on.",
-      "watch resnet18-fashion\nwatch resnet18-fashion -o jsonl", timeout_options, cmd_watch },
+      "watch resnet18-fashion\nwatch resnet18-fashion -o jsonl", timeout_options, cmd_watch,
+      GROUP_JOBS },
     { NULL, "logs", OPERAND_JOB, 1, 1, false, "JOB", "print what the workers wrote",
       "With -f also how far the job is, every few seconds and after each evaluation (not with -q,\n"
-      "or where only some lines are asked for). -o jsonl: the lines as the workers wrote them.",
+      "or where only some lines are asked for). -o json and -o jsonl both print JSON lines: an\n"
+      "object a line, as the workers wrote it.",
       "logs resnet18-fashion -f\nlogs resnet18-fashion --rank 1 --attempt 1\n"
       "logs resnet18-fashion --level warn --since 1h\nlogs resnet18-fashion --grep "
       "'restored|saved'",
-      logs_options, cmd_logs },
+      logs_options, cmd_logs, GROUP_JOBS },
     { NULL, "metrics", OPERAND_JOB, 1, 1, false, "JOB",
       "print what each step came to: loss, speed, evaluations",
       "A row for each step, also of a job that is over; of steps that were computed twice the\n"
-      "newer one. -o csv: a header, then a line for each; what isn't known is empty. -o jsonl\n"
-      "has the same names.",
+      "newer one. -o csv: a header, then a line for each; what isn't known is empty. -o json and\n"
+      "-o jsonl both print JSON lines: an object a line, with the same names.",
       "metrics resnet18-fashion -o csv > rows.csv\nmetrics resnet18-fashion -f --since 10m",
-      metrics_options, cmd_metrics },
+      metrics_options, cmd_metrics, GROUP_JOBS },
     { NULL, "why", OPERAND_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
-      NULL, "why resnet18-fashion", NULL, cmd_why },
+      NULL, "why resnet18-fashion", NULL, cmd_why, GROUP_JOBS },
     { NULL, "pause", OPERAND_JOB, 1, 1, false, "JOB",
       "save a job and free its slots until it is resumed", NULL,
-      "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause },
+      "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause,
+      GROUP_JOBS },
     { NULL, "resume", OPERAND_JOB, 1, 1, false, "JOB",
       "go on with a job that was paused or stopped",
       "From its newest checkpoint, with the same bits as one that was never interrupted.",
-      "resume resnet18-fashion", steer_options, cmd_resume },
+      "resume resnet18-fashion", steer_options, cmd_resume, GROUP_JOBS },
     { NULL, "stop", OPERAND_JOB, 1, 1, false, "JOB", "save a job and end it",
       "It counts as over: who waits for it exits 11, and webhooks are told. 'cairn resume' goes\n"
       "on from its newest checkpoint all the same; 'cairn pause' is for a job to wait.",
-      "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop },
+      "stop resnet18-fashion\nstop resnet18-fashion --wait", steer_options, cmd_stop, GROUP_JOBS },
     { NULL, "kill", OPERAND_JOB, 1, 1, false, "JOB", "end a job at once, without a checkpoint",
-      NULL, "kill resnet18-fashion", steer_options, cmd_kill },
+      NULL, "kill resnet18-fashion", steer_options, cmd_kill, GROUP_JOBS },
     { NULL, "rm", OPERAND_JOB, 0, ARGUMENTS_OPERANDS_MAX, false,
       "JOB... | --all-ended | --older-than TIME", "forget jobs that have ended",
       "Their events, attempts and metrics go from the coordinator's journal. What workers wrote\n"
@@ -330,31 +334,31 @@ static const struct command rows[] = {
       "checkpoints: 'cairn ckpt ls STORE' lists them, and another job can start from their\n"
       "weights. With --checkpoints they are removed, too. A job that goes on is refused (exit 4).",
       "rm resnet18-fashion\nrm j-01 j-02 --checkpoints\nrm --older-than 30d", rm_job_options,
-      cmd_rm },
+      cmd_rm, GROUP_JOBS },
     { NULL, "set", OPERAND_SETTING, 2, ARGUMENTS_OPERANDS_MAX, false, "JOB KEY=VALUE...",
       "change the number of workers of a job while it trains",
       "The one key is workers.count, at most the job's train.lanes. Workers that\n"
       "are there go on with other shares when the new ones are ready; nothing is trained again,\n"
       "and the result is the same, bit for bit. Returns at once; 'cairn show' says how far it is.",
-      "set resnet18-fashion workers.count=4", NULL, cmd_set },
+      "set resnet18-fashion workers.count=4", NULL, cmd_set, GROUP_JOBS },
     { NULL, "save", OPERAND_JOB, 1, 1, false, "JOB", "make a checkpoint now and print its step",
-      NULL, "save resnet18-fashion", timeout_options, cmd_save },
+      NULL, "save resnet18-fashion", timeout_options, cmd_save, GROUP_JOBS },
     { "ckpt", "ls", OPERAND_CHECKPOINT, 1, 1, false, "JOB|STORE",
       "list the checkpoints of a job or of a store",
       "-o wide adds losses and paths. JOB may be a job's folder, STORE a folder of such folders;\n"
       "then no coordinator is needed.",
       "ckpt ls resnet18-fashion\nckpt ls checkpoints/j-0123456789\nckpt ls checkpoints/", NULL,
-      cmd_ckpt_ls },
+      cmd_ckpt_ls, GROUP_CHECKPOINTS },
     { "ckpt", "show", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]", "show what a checkpoint holds",
       WHERE, "ckpt show resnet18-fashion@100\nckpt show resnet18-fashion -o json", NULL,
-      cmd_ckpt_show },
+      cmd_ckpt_show, GROUP_CHECKPOINTS },
     { "ckpt", "verify", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
       "read every byte and check it against its hashes",
       "Exits 8 if anything is damaged, and says what. Changes nothing. JOB@all checks all of\n"
       "them. " WHERE,
       "ckpt verify resnet18-fashion\nckpt verify resnet18-fashion@all\n"
       "ckpt verify checkpoints/j-0123456789/step-000000000100.g1",
-      NULL, cmd_ckpt_verify },
+      NULL, cmd_ckpt_verify, GROUP_CHECKPOINTS },
     { "ckpt", "scrub", OPERAND_CHECKPOINT, 1, 1, false, "JOB|STORE",
       "verify every checkpoint of a job or of a store",
       "Exits 8 if any is damaged, and says what. Of a JOB the coordinator reads that one, too, "
@@ -364,11 +368,11 @@ static const struct command rows[] = {
       "coordinator is needed and nothing is changed: 'cairn ckpt rm' removes one.",
       "ckpt scrub resnet18-fashion\nckpt scrub checkpoints/ --rate 50\n"
       "ckpt scrub checkpoints/j-0123456789 -o json",
-      scrub_options, cmd_ckpt_scrub },
+      scrub_options, cmd_ckpt_scrub, GROUP_CHECKPOINTS },
     { "ckpt", "digest", OPERAND_CHECKPOINT, 1, 1, false, "JOB[@STEP]",
       "compute the digest of the stored state from its bytes",
       "Equal digests mean equal bits. " WHERE, "ckpt digest resnet18-fashion@100", NULL,
-      cmd_ckpt_digest },
+      cmd_ckpt_digest, GROUP_CHECKPOINTS },
     { "ckpt", "diff", OPERAND_CHECKPOINT, 2, 2, false, "A B",
       "compare two checkpoints, tensor by tensor",
       "A and B are JOB[@STEP] or a checkpoint's folder. Per tensor: how many elements and bits\n"
@@ -376,7 +380,7 @@ static const struct command rows[] = {
       "all bits are equal, 1 if not; -q prints nothing, -o wide the equal ones, too.",
       "ckpt diff resnet18-fashion@100 resnet18-fashion@200\n"
       "ckpt diff job@100 other@100 --sort relative\nckpt diff a@5 b@5 -o json",
-      diff_options, cmd_ckpt_diff },
+      diff_options, cmd_ckpt_diff, GROUP_CHECKPOINTS },
     { "ckpt", "export", OPERAND_CHECKPOINT, 2, 2, false, "JOB[@STEP] FILE",
       "write a checkpoint's weights as a safetensors file",
       "transformers' GPT2LMHeadModel and torchvision's resnets load it. The file appears whole or\n"
@@ -384,7 +388,7 @@ static const struct command rows[] = {
       "ckpt export my-gpt model.safetensors\n"
       "ckpt export my-gpt@1000 half.safetensors --dtype bf16\n"
       "ckpt export checkpoints/j-0123456789 all.safetensors --only all --names cairn",
-      export_options, cmd_ckpt_export },
+      export_options, cmd_ckpt_export, GROUP_CHECKPOINTS },
     { "ckpt", "import", OPERAND_FILE, 1, 1, false, "FILE --job JOBFILE",
       "make a checkpoint's folder of a safetensors file",
       "Names, shapes and types are checked against the job's model. The state is that of step 0:\n"
@@ -392,23 +396,23 @@ static const struct command rows[] = {
       "step-000000000000.g1. A job starts from such a file with model.weights: FILE.",
       "ckpt import gpt2.safetensors --job job.yaml\n"
       "ckpt import gpt2.safetensors --job job.yaml --to imported/gpt2/step-000000000000.g1",
-      import_options, cmd_ckpt_import },
+      import_options, cmd_ckpt_import, GROUP_CHECKPOINTS },
     { "ckpt", "rm", OPERAND_CHECKPOINT, 1, 1, false, "JOB@STEP", "remove a checkpoint",
       "What a job still needs, or another checkpoint holds differences to, is refused (exit "
       "4).\nOf a folder only Cairn's files go; others stay, and are named. " WHERE,
-      "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm },
+      "ckpt rm resnet18-fashion@100", rm_options, cmd_ckpt_rm, GROUP_CHECKPOINTS },
     { "node", "ls", OPERAND_NONE, 0, 0, false, "", "list the machines and their slots", NULL,
       "node ls\nnode ls -w\nnode ls --sort -used,name --columns name,used,gpu-heat,reason",
-      node_ls_options, cmd_node_ls },
+      node_ls_options, cmd_node_ls, GROUP_NODES },
     { "node", "drain", OPERAND_NODE, 1, 1, false, "NODE [--reason TEXT] [--deadline TIME]",
       "keep a node free: its jobs save and go on elsewhere",
       "Until `cairn node undrain`, also when its agent or the coordinator is started anew. What "
       "ran\n"
       "there loses no step, and waits where no other node has room.",
       "node drain node3\nnode drain node3 --reason 'new disks' --deadline 10m", drain_options,
-      cmd_node_drain },
+      cmd_node_drain, GROUP_NODES },
     { "node", "undrain", OPERAND_NODE, 1, 1, false, "NODE", "let a drained node take jobs again",
-      NULL, "node undrain node3", NULL, cmd_node_undrain },
+      NULL, "node undrain node3", NULL, cmd_node_undrain, GROUP_NODES },
     { "node", "invite", OPERAND_NONE, 0, 0, false, "[--uses N] [--valid TIME] --to FILE",
       "make a file with which machines join the cluster",
       "It holds the coordinator's addresses, its authority and a secret. On the other machine\n"
@@ -416,14 +420,14 @@ static const struct command rows[] = {
       "coordinator\n"
       "that is started anew has forgotten its invites.",
       "node invite --to gpu-07.invite\nnode invite --uses 16 --valid 1d --to rack.invite",
-      invite_options, cmd_node_invite },
+      invite_options, cmd_node_invite, GROUP_NODES },
     { "node", "forget", OPERAND_NODE, 1, 1, false, "NAME",
       "refuse a node's certificates from now on",
       "For a machine that was stolen or given away. Its agent's session ends at once, and what "
       "ran\n"
       "there goes on elsewhere from its last checkpoint. A certificate that is made later (cert\n"
       "node, node invite) lets a node of that name in again; a renewed one has the old key.",
-      "node forget gpu-07", NULL, cmd_node_forget },
+      "node forget gpu-07", NULL, cmd_node_forget, GROUP_NODES },
     { "node", "check", OPERAND_NODE, 0, ARGUMENTS_OPERANDS_MAX, false,
       "[--device cpu|cuda] | --pairs [NODE...]",
       "measure this machine's devices, or the paths between nodes",
@@ -439,65 +443,66 @@ static const struct command rows[] = {
       "a path doesn't work, with what each side saw and what to do.",
       "node check\nnode check --device cuda\nnode check --ranks 4 -o json\nnode check --pairs\n"
       "node check --pairs gpu-07 gpu-08",
-      check_options, cmd_node_check },
+      check_options, cmd_node_check, GROUP_NODES },
     { "cert", "init", OPERAND_NONE, 0, 0, false, "[--hosts LIST]",
       "make a certificate authority and the coordinator's certificate",
       "What is there already stays. The coordinator's certificate names cairnd, localhost,\n"
       "127.0.0.1, ::1 and the hosts. Who has ca.key can be anybody: keep it where it is.",
       "cert init\ncert init --cluster lab --hosts cairn.example.org,10.0.0.1\n"
       "cert init --dir ~/lab-ca",
-      init_options, cmd_cert_init },
+      init_options, cmd_cert_init, GROUP_CERTIFICATES },
     { "cert", "node", OPERAND_NONE, 1, 1, false, "NAME", "make a key and a certificate for a node",
-      PEER, "cert node gpu-07", dir_options, cmd_cert_node },
+      PEER, "cert node gpu-07", dir_options, cmd_cert_node, GROUP_CERTIFICATES },
     { "cert", "operator", OPERAND_NONE, 1, 1, false, "NAME",
       "make a key and a certificate for somebody who may change things", PEER,
-      "cert operator alice", dir_options, cmd_cert_operator },
+      "cert operator alice", dir_options, cmd_cert_operator, GROUP_CERTIFICATES },
     { "cert", "viewer", OPERAND_NONE, 1, 1, false, "NAME",
       "make a key and a certificate for somebody who may look", PEER, "cert viewer bob",
-      dir_options, cmd_cert_viewer },
+      dir_options, cmd_cert_viewer, GROUP_CERTIFICATES },
     { "cert", "check", OPERAND_FILE, 1, 1, false, "FILE",
       "check a certificate, its key and its authority as a connection would",
       "Each is there and parses, the key fits, the authority signed it for its use, none is too\n"
       "old or too young. Exits 2 with what is wrong and what to do.",
       "cert check node-gpu-07.crt\ncert check a.crt --key a.pem --ca /etc/cairn/ca.crt",
-      cert_check_options, cmd_cert_check },
+      cert_check_options, cmd_cert_check, GROUP_CERTIFICATES },
     { "cert", "renew", OPERAND_FILE, 1, ARGUMENTS_OPERANDS_MAX, false, "FILE...",
       "renew certificates for 30 days from now, also expired ones",
       "Key, name and hosts stay; each file is replaced at once. Needs the authority's key.",
       "cert renew node-gpu-07.crt\ncert renew --dir ~/lab-ca ~/lab-ca/coordinator.crt", dir_options,
-      cmd_cert_renew },
+      cmd_cert_renew, GROUP_CERTIFICATES },
     { "cert", "show", OPERAND_FILE, 0, ARGUMENTS_OPERANDS_MAX, false, "[FILE...]",
       "show what certificates say, those of the folder by default",
       "-o wide adds hosts and serial numbers.", "cert show\ncert show node-gpu-07.crt -o json",
-      dir_options, cmd_cert_show },
+      dir_options, cmd_cert_show, GROUP_CERTIFICATES },
     { "webhook", "ls", OPERAND_NONE, 0, 0, false, "",
       "list the webhooks, and what became of their last message",
       "They stand in webhooks.yaml in the home. Of their addresses only the host is shown.",
-      "webhook ls\nwebhook ls -o wide", NULL, cmd_webhook_ls },
+      "webhook ls\nwebhook ls -o wide", NULL, cmd_webhook_ls, GROUP_CLUSTER },
     { "webhook", "test", OPERAND_WEBHOOK, 0, 1, false, "[NAME]",
       "send a test message to each webhook, or to one",
       "From here and at once, once. Exits 0 if each took it; else 4 where one refused it, 5 where\n"
       "one doesn't answer, 2 if the list has mistakes.",
-      "webhook test\nwebhook test team", NULL, cmd_webhook_test },
+      "webhook test\nwebhook test team", NULL, cmd_webhook_test, GROUP_CLUSTER },
     { NULL, "completion", OPERAND_SHELL, 1, 1, false, "bash|zsh|fish",
       "print a completion script for a shell", NULL,
-      "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion },
+      "completion bash > ~/.local/share/bash-completion/completions/cairn", NULL, cmd_completion,
+      GROUP_CLUSTER },
     { NULL, "version", OPERAND_NONE, 0, 0, false, "",
       "print the versions of client and coordinator", NULL, "version\nversion -o json", NULL,
-      cmd_version },
+      cmd_version, GROUP_CLUSTER },
     /* What the scripts of completion ask. */
     { NULL, "complete", OPERAND_NONE, 1, 2, true, "jobs|checkpoints|nodes [WORD]",
       "list what a word may become", NULL, "complete jobs\ncomplete checkpoints tiny@", NULL,
-      cmd_complete },
+      cmd_complete, GROUP_CLUSTER },
     /* What submit asks, for S3 with the coordinator's environment. */
     { NULL, "reach", OPERAND_NONE, 1, 1, true, "STORE", "say what stands against using a store",
-      NULL, "reach s3://bucket/prefix", NULL, cmd_reach },
+      NULL, "reach s3://bucket/prefix", NULL, cmd_reach, GROUP_CLUSTER },
     /* What the build asks. */
     { NULL, "manual", OPERAND_NONE, 0, 2, true, "[PROGRAM SUMMARY]", "print a manual page", NULL,
-      "manual\nmanual cairnd 'the coordinator of Cairn' < help", NULL, cmd_manual },
+      "manual\nmanual cairnd 'the coordinator of Cairn' < help", NULL, cmd_manual, GROUP_CLUSTER },
     /* What `cairn up` starts: the supervisor. */
     { NULL, "supervise", OPERAND_NONE, 0, 0, true, "", "keep coordinator, agent and observer alive",
-      NULL, "supervise", up_options, cmd_supervise },
+      NULL, "supervise", up_options, cmd_supervise, GROUP_CLUSTER },
 };
 
 const struct command_table commands = {

@@ -76,6 +76,20 @@ static void print_options(const struct option *options)
     }
 }
 
+static void print_group(const struct command_table *table, enum command_group group)
+{
+    static const char *const titles[COMMAND_GROUPS] = { [GROUP_JOBS] = "jobs",
+                                                        [GROUP_CHECKPOINTS] = "checkpoints",
+                                                        [GROUP_NODES] = "nodes",
+                                                        [GROUP_CERTIFICATES] = "certificates",
+                                                        [GROUP_CLUSTER] = "the cluster" };
+    (void)printf("\n%s\n", titles[group]);
+    for (size_t i = 0; i < table->count; i++) {
+        if (!table->commands[i].hidden && table->commands[i].group == group)
+            print_command(&table->commands[i]);
+    }
+}
+
 void help_all(const struct command_table *table)
 {
     static const char title[] = "cairn: train neural networks on machines that fail";
@@ -83,11 +97,8 @@ void help_all(const struct command_table *table)
     (void)putchar('\n');
     print_row("cairn up", "start a coordinator and an agent here");
     print_row("cairn submit job.yaml --watch", "train, and look on");
-    (void)printf("\ncommands\n");
-    for (size_t i = 0; i < table->count; i++) {
-        if (!table->commands[i].hidden)
-            print_command(&table->commands[i]);
-    }
+    for (enum command_group group = GROUP_JOBS; group < COMMAND_GROUPS; group++)
+        print_group(table, group);
     (void)printf("\noptions of every command\n");
     print_options(table->options);
     static const char *const last[] = {

@@ -141,6 +141,10 @@ static const struct command *find_command(const struct command_table *table, con
     return NULL;
 }
 
+#define WITH_WEIGHTS                                                                               \
+    "another job starts with the weights of this one: 'cairn ckpt export JOB FILE', then 'cairn "  \
+    "submit JOBFILE --set model.weights=FILE'"
+
 /* What people who come from elsewhere call. */
 static const struct {
     const char *word, *meant;
@@ -206,6 +210,14 @@ static const struct {
     { "import", "ckpt import" },
     { "verify", "ckpt verify" },
     { "diff", "ckpt diff" },
+};
+
+/* Of what no command here does: what there is instead. */
+static const struct {
+    const char *word, *hint;
+} commands_missing[] = {
+    { "extend", WITH_WEIGHTS },
+    { "fork", WITH_WEIGHTS },
 };
 
 /* Of a noun. */
@@ -348,6 +360,12 @@ static enum status refuse_command(struct parser *parser, const char *word)
     for (size_t i = 0; i < sizeof(commands_elsewhere) / sizeof(commands_elsewhere[0]); i++) {
         if (parser->noun == NULL && strcmp(commands_elsewhere[i].word, word) == 0)
             best = commands_elsewhere[i].meant;
+    }
+    for (size_t i = 0; i < sizeof(commands_missing) / sizeof(commands_missing[0]); i++) {
+        if (parser->noun == NULL && strcmp(commands_missing[i].word, word) == 0) {
+            return refuse_call(parser, "there is no command '%s'; %s", word,
+                               commands_missing[i].hint);
+        }
     }
     if (parser->noun != NULL && verb_meant(parser->table, parser->noun, word) != NULL)
         best = verb_meant(parser->table, parser->noun, word);

@@ -90,6 +90,16 @@ enum operand_kind {
     OPERAND_SETTING /* a job, then key=value */
 };
 
+/* Under which title the list of all commands has one. */
+enum command_group {
+    GROUP_JOBS,
+    GROUP_CHECKPOINTS,
+    GROUP_NODES,
+    GROUP_CERTIFICATES,
+    GROUP_CLUSTER,
+    COMMAND_GROUPS
+};
+
 struct client;
 
 struct command {
@@ -104,6 +114,7 @@ struct command {
     const char *examples;         /* lines without "cairn " in front */
     const struct option *options; /* besides those of every command */
     enum exit_code (*run)(struct client *client);
+    enum command_group group;
 };
 
 struct command_table {

@@ -111,6 +111,12 @@ static void mistakes_are_named_and_the_nearest_is_suggested(void **state)
         { { "logs", "a", "--rank", "4294967296" }, "--rank: 4294967296 is too large" },
         { { "bogus" }, "there is no command 'bogus'; 'cairn -h' lists them" },
         { { "wait", "x" }, "there is no command 'wait'; did you mean 'cairn watch'?" },
+        { { "extend", "x" },
+          "there is no command 'extend'; another job starts with the weights of this one: 'cairn "
+          "ckpt export JOB FILE', then 'cairn submit JOBFILE --set model.weights=FILE'" },
+        { { "fork", "x" },
+          "there is no command 'fork'; another job starts with the weights of this one: 'cairn "
+          "ckpt export JOB FILE', then 'cairn submit JOBFILE --set model.weights=FILE'" },
         { { "ckpt", "list" }, "there is no command 'ckpt list'; did you mean 'cairn ckpt ls'?" },
         { { "ckpt", "delete" },
           "there is no command 'ckpt delete'; did you mean 'cairn ckpt rm'?" },
