@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/base/plain.h"
 #include "common/cleanup.h"
@@ -15,8 +16,10 @@ static void write_error(const char *before, const char *format, va_list list, co
     if (vasprintf(&text, format, list) < 0)
         text = NULL;
     auto_free char *plain = text == NULL ? NULL : plain_text(text);
-    (void)fprintf(stderr, "%s%s%s", before, plain == NULL ? status_string(ST_NO_MEMORY) : plain,
-                  after);
+    const char *said = plain == NULL ? status_string(ST_NO_MEMORY) : plain;
+    const size_t size = strlen(said);
+    const bool ended = size > 0 && said[size - 1] == '\n'; /* as mistakes of a job file are */
+    (void)fprintf(stderr, "%s%s%s", before, said, ended ? "" : after);
 }
 
 void client_error(const char *format, ...)

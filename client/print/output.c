@@ -275,10 +275,25 @@ enum status output_fitted(const struct client *client, const struct column *colu
 static size_t width_to_fit(const struct client *client)
 {
     struct winsize size = { 0 };
-    bool fits = client->terminal && client->args.output == OUTPUT_TABLE && !client->args.quiet &&
-                client->args.columns == NULL;
+    bool fits = client->terminal && client->args.output == OUTPUT_TABLE && !client->args.quiet;
     return fits && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col
                                                                                    : 0;
+}
+
+/* The table of a listing, and the cells at which its lines are cut (0: nowhere). Columns that were
+ * asked for all stay: of those only the end of the last one may be cut. */
+static enum status print_list(const struct client *client, const struct column *columns,
+                              ProtobufCMessage *const *rows, size_t count, size_t *out_width,
+                              struct buf *out)
+{
+    const size_t width = width_to_fit(client);
+    struct table table = { .wide = client->args.output == OUTPUT_WIDE };
+    measure(&table, columns, !client->args.quiet, rows, count);
+    const bool chosen = client->args.columns != NULL;
+    while (width > 0 && !chosen && cells_of(&table) > width && leave_one_out(&table)) {
+    }
+    *out_width = chosen && cells_of(&table) > width ? 0 : width;
+    return print_table(&table, !client->args.quiet, rows, count, out);
 }
 
 enum exit_code output_list(const struct client *client, const struct column *columns,
@@ -289,24 +304,22 @@ enum exit_code output_list(const struct client *client, const struct column *col
     auto_buf struct buf out;
     buf_init(&out, OUTPUT_BYTES_MAX);
     enum status st = ST_OK;
+    size_t width = 0;
     if (client->args.output == OUTPUT_NAME) {
         for (size_t i = 0; st == ST_OK && i < count; i++) {
             char name[OUTPUT_CELL_BYTES] = "";
             output_cell(&columns[0], rows[i], name);
             st = buf_printf(&out, "%s\n", name);
         }
-    } else if (width_to_fit(client) > 0) {
-        st = output_fitted(NULL, columns, width_to_fit(client), rows, count, &out);
     } else {
-        bool wide = client->args.output == OUTPUT_WIDE;
-        st = output_table(columns, wide, !client->args.quiet, rows, count, &out);
+        st = print_list(client, columns, rows, count, &width, &out);
     }
     if (st != ST_OK) {
         client_error("can't print: %s", status_string(st));
         return EXIT_INTERNAL;
     }
-    if (width_to_fit(client) > 0 && !client->args.watch)
-        return output_cut(client, width_to_fit(client), out.data);
+    if (width > 0 && !client->args.watch)
+        return output_cut(client, width, out.data);
     return output_screen(client, out.data);
 }
 

@@ -127,6 +127,15 @@ def test_errors_name_the_next_command(home):
         assert done.returncode == code and hint in done.stderr, (args, done)
 
 
+def test_mistakes_in_what_is_set_end_without_an_empty_line(home):
+    job = home.submit()
+    for setting in ("workers.cuont=2", "train.seed=1", "workers.count=0"):
+        said = home.cairn("set", job, setting, check=False)
+        assert said.returncode == 2 and setting in said.stderr, said
+        assert said.stderr.endswith("\n") and not said.stderr.endswith("\n\n"), said
+    home.digest(job)
+
+
 # ---- TAB ----
 
 def tab(home, line):

@@ -149,6 +149,11 @@ def test_a_table_fits_its_terminal(line, monkeypatch):
                     terminal.wait()
                     assert terminal.screen.widest <= columns and terminal.screen.row == 2, (words, columns)
         assert len(line("ps").stdout.splitlines()[0]) > 80  # a pipe gets all of it
+        for names, cut in (("id,reason", True), ("id,name,reason", False)):  # what was asked for is never left out
+            with Terminal(line, "ps", "--columns", names, columns=40, env={"NO_COLOR": "1"}) as terminal:
+                terminal.wait()
+                titles, row = terminal.raw.decode().splitlines()
+                assert titles.split() == names.upper().split(",") and (len(row) <= 40) == cut, (names, row)
 
 
 def test_help_fits_its_terminal(line, monkeypatch):
@@ -159,6 +164,37 @@ def test_help_fits_its_terminal(line, monkeypatch):
                 terminal.wait()
                 assert terminal.screen.widest <= columns, (words, columns, terminal.screen.text())
         assert max(map(len, line(*words).stdout.splitlines())) <= 80
+
+
+def test_help_is_in_groups(line):
+    groups = dict(re.findall(r"^([a-z][a-z ]*)\n((?: .*\n)+)", line("-h").stdout, re.M))
+    assert list(groups) == ["jobs", "checkpoints", "nodes", "certificates", "the cluster", "options of every command"]
+    listed = {title: set(re.findall(r"^  ((?:(?:ckpt|node|cert|webhook) )?[a-z]+)", text, re.M)) for title, text in groups.items()}
+    assert {"submit", "plan", "ps", "why", "set", "rm"} <= listed["jobs"] and "audit" in listed["checkpoints"]
+    assert {"up", "down", "open", "top", "webhook ls", "version"} <= listed["the cluster"]
+    for noun, title in (("ckpt", "checkpoints"), ("node", "nodes"), ("cert", "certificates")):
+        own = set(re.findall(rf"^  ({noun} [a-z]+)", line(noun, "-h").stdout, re.M))
+        assert own and own <= listed[title] and not any(one.startswith(noun) for group in listed for one in listed[group] - own)
+
+
+def test_help_says_where_json_is_json_lines(line):
+    for verb in ("logs", "metrics"):
+        said = " ".join(line("help", verb).stdout.split())
+        assert "-o json and -o jsonl both print JSON lines: an object a line" in said, said
+
+
+# ---- one word for one thing ----
+
+def test_a_recovery_is_called_so_everywhere(line):
+    (line.dir / "home").mkdir(mode=0o700)
+    with hostile.served(line.dir, line.dir / "home" / "cairnd.sock", LINES, words="some words"):
+        titles = line("ps").stdout.splitlines()[0].split()
+        assert "RECOVERIES" in titles and "RESTARTS" not in titles
+        assert line("ps", "--columns", "recoveries,restarts").stdout.splitlines()[0].split() == ["RECOVERIES", "RESTARTS"]
+        shown = line("show", "j").stdout
+        assert re.search(r"^attempt +1$", shown, re.M) and re.search(r"^recoveries +1;", shown, re.M) and "restart" not in shown
+        watched = line("watch", "j", code=10).stdout
+        assert "  recoveries 1" in watched and "restart" not in watched
 
 
 @pytest.mark.parametrize("words, code, said", [("node invite -o json", 2, "in one format"), ("node invite", 2, "--to FILE"),
