@@ -4,6 +4,7 @@
 MLFLOW_TRACKING_URI says where (http://127.0.0.1:5000), MLFLOW_TRACKING_TOKEN is sent, if it is set. Started again it goes
 on with the job's run where that ends. Needs `cairn` and nothing else that isn't Python's own.
 """
+import http.client
 import json
 import os
 import subprocess
@@ -17,21 +18,29 @@ TOGETHER = 50  # rows in one request: MLflow takes a thousand numbers
 NO_METRICS = ("step", "generation", "unix_seconds")
 
 
-def call(path, **body):
+def call(path, but=None, **body):
+    """The answer; None if its status is `but`. Without an answer the script ends."""
     headers = {"Content-Type": "application/json"}
     if "MLFLOW_TRACKING_TOKEN" in os.environ:
         headers["Authorization"] = "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]
-    request = urllib.request.Request(f"{URI}/api/2.0/mlflow/{path}", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as reply:
-        return json.load(reply)
+    try:
+        request = urllib.request.Request(f"{URI}/api/2.0/mlflow/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        if error.code == but:
+            return None
+        why = f"it answers {path} with {error.code} {error.reason}"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        why = getattr(error, "reason", error)
+    sys.exit(f"to_mlflow.py: no MLflow at {URI}: {why}; MLFLOW_TRACKING_URI says where it is")
 
 
 def experiment_of(name):
-    try:
-        return call("experiments/create", name=name)["experiment_id"]
-    except urllib.error.HTTPError as error:
-        if error.code != 400:  # it is there already
-            raise
+    made = call("experiments/create", but=400, name=name)
+    if made:
+        return made["experiment_id"]
+    # It is there already.
     found = call("experiments/search", filter=f"name = '{name}'", max_results=1)
     return found["experiments"][0]["experiment_id"]
 
@@ -60,11 +69,15 @@ def main():
     command = ["cairn", "metrics", job, "-f", "-o", "jsonl", "--since", str(step)]
     rows, sent = [], time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cairn:
-        for line in cairn.stdout:
-            rows.append(json.loads(line))
-            if len(rows) == TOGETHER or time.monotonic() > sent + 2:
-                call("runs/log-batch", run_id=run, metrics=[m for row in rows for m in metrics_of(row)])
-                rows, sent = [], time.monotonic()
+        try:
+            for line in cairn.stdout:
+                rows.append(json.loads(line))
+                if len(rows) == TOGETHER or time.monotonic() > sent + 2:
+                    call("runs/log-batch", run_id=run, metrics=[m for row in rows for m in metrics_of(row)])
+                    rows, sent = [], time.monotonic()
+        except SystemExit:
+            cairn.terminate()  # it would go on until the job is over
+            raise
     if rows:
         call("runs/log-batch", run_id=run, metrics=[m for row in rows for m in metrics_of(row)])
     if cairn.returncode == 0:

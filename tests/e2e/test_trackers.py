@@ -139,6 +139,26 @@ def test_mlflow(home):
         server.shutdown()
 
 
+def test_mlflow_that_is_not_there_is_one_line(home):
+    def call(uri):
+        return subprocess.run([sys.executable, ROOT / "examples" / "to_mlflow.py", home.job], timeout=60, capture_output=True, text=True,
+                              check=False, env={**home.env, "MLFLOW_TRACKING_URI": uri})
+
+    class Refuses(MLflow):
+        def experiments_create(self, body):
+            return 401, {"error_code": "UNAUTHENTICATED"}
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        refuses = f"http://127.0.0.1:{server.server_port}"
+        dones = {uri: call(uri) for uri in ("http://127.0.0.1:1", "nowhere", refuses)}
+        server.shutdown()
+    for uri, done in dones.items():
+        assert done.returncode == 1 and done.stdout == "", done
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"to_mlflow.py: no MLflow at {uri}: "), done
+    assert "401" in dones[refuses].stderr
+
+
 def test_wandb(home, tmp_path):
     (tmp_path / "wandb.py").write_text(WANDB, encoding="utf-8")
     file = tmp_path / "logged.jsonl"
