@@ -44,6 +44,12 @@ static const struct option watch_options[] = { WATCH, { 0 } };
             "these columns, with commas between them (help: all there are)"                        \
     }
 
+#define SET                                                                                        \
+    {                                                                                              \
+        "set", '\0', OPTION_SETS, AT(sets), "K=V",                                                 \
+            "another value for a key, as train.lanes=4; null takes the key away"                   \
+    }
+
 #define GRACE(what)                                                                                \
     {                                                                                              \
         "grace", '\0', OPTION_DURATION, AT(grace_ms), "TIME", what                                 \
@@ -79,7 +85,7 @@ static const struct option open_options[] = {
 
 static const struct option submit_options[] = {
     WATCH,
-    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key, as train.lanes=4" },
+    SET,
     { "wait", '\0', OPTION_FLAG, AT(wait), NULL, "wait for the end; the exit code is the result" },
     { "timeout", '\0', OPTION_DURATION, AT(timeout_ms), "TIME", "wait so long at most (exit 124)" },
     { 0 },
@@ -146,7 +152,7 @@ static const struct option metrics_options[] = {
 };
 
 static const struct option plan_options[] = {
-    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key, as train.lanes=4" },
+    SET,
     { 0 },
 };
 
@@ -201,7 +207,7 @@ static const struct option invite_options[] = {
 static const struct option import_options[] = {
     { "job", '\0', OPTION_TEXT, AT(job_file), "JOBFILE", "whose model the weights are of" },
     { "to", '\0', OPTION_TEXT, AT(to), "DIR", "the checkpoint's folder, not there yet" },
-    { "set", '\0', OPTION_SETS, AT(sets), "K=V", "another value for a key of the job file" },
+    SET,
     { 0 },
 };
 
@@ -257,6 +263,7 @@ static const struct command rows[] = {
       "(exit 2). FILE - is standard input.",
       "submit examples/mlp-fashion.yaml --watch\n"
       "submit job.yaml --set train.global_batch=64 --set workers.count=4\n"
+      "submit job.yaml --set train.precision=fp32 --set train.amp=null\n"
       "submit job.yaml --wait --timeout 2h\nsubmit job.yaml -o name",
       submit_options, cmd_submit, GROUP_JOBS },
     { NULL, "plan", OPERAND_FILE, 1, 1, false, "FILE",

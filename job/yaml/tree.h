@@ -1,7 +1,7 @@
 /*
  * A file of keys and values (job files, webhooks.yaml) as a tree: what was written, and where.
  * read_yaml.c makes it from libfyaml's events (no other file knows libfyaml); each --set then
- * replaces a part of it (tree_set.c).
+ * replaces a part of it, or takes one away (tree_set.c).
  *
  * Memory: all nodes belong to the tree; tree_release frees them.
  */
@@ -65,5 +65,6 @@ MUST_CHECK enum status tree_read_yaml(struct tree *tree, uint32_t source, size_t
 
 /* ---- tree_set.c ---- */
 
-/* Applies source `source`, "key.key=value", to the tree. Errors: as tree_read_yaml. */
+/* Applies source `source`, "key.key=value", to the tree. A value that is null, or ~, takes the key
+ * away, whatever stood there; "null" in quotes is a text. Errors: as tree_read_yaml. */
 MUST_CHECK enum status tree_set(struct tree *tree, uint32_t source, struct job_report *report);

@@ -1,7 +1,8 @@
-/* --set: a value of its own YAML takes the place of what stands at its key. */
+/* --set: a value of its own YAML takes the place of what stands at its key; null takes it away. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "job/yaml/tree.h"
 
 static struct job_place place_at(uint32_t source, size_t at, size_t size)
@@ -65,6 +66,38 @@ static struct tree_node *descend(struct tree *tree, uint32_t source, const char 
     return node;
 }
 
+/* Unhangs the member `key`, which the map may not have. */
+static void unhang(struct tree_node *map, const char *key, size_t size)
+{
+    struct tree_node *before = NULL;
+    for (struct tree_node *node = map->first; node != NULL; before = node, node = node->next) {
+        if (strlen(node->key) != size || memcmp(node->key, key, size) != 0)
+            continue;
+        *(before == NULL ? &map->first : &before->next) = node->next;
+        map->last = map->last == node ? before : map->last;
+        return;
+    }
+}
+
+/* Takes what `key.key` names out of the tree; where that isn't there nothing changes. */
+static enum status take_away(struct tree *tree, const char *text, size_t size)
+{
+    struct tree_node *map = tree->root;
+    size_t at = 0;
+    const char *dot = memchr(text, '.', size);
+    while (dot != NULL && map != NULL && map->kind == TREE_MAP) {
+        auto_free char *key = strndup(text + at, (size_t)(dot - text) - at);
+        if (key == NULL)
+            return ST_NO_MEMORY;
+        map = tree_find(map, key);
+        at = (size_t)(dot - text) + 1;
+        dot = memchr(text + at, '.', size - at);
+    }
+    if (map != NULL && map->kind == TREE_MAP)
+        unhang(map, text + at, size - at);
+    return ST_OK;
+}
+
 static bool path_is_good(const char *text, size_t size)
 {
     size_t components = 1;
@@ -95,6 +128,8 @@ enum status tree_set(struct tree *tree, uint32_t source, struct job_report *repo
                        "%.*s has no value", (int)(size < 200 ? size : 200), from->text);
         return ST_CONFIG;
     }
+    if (value->kind == TREE_ABSENT && value->text != NULL && value->text[0] != '\0')
+        return take_away(tree, from->text, size);
     struct tree_node *node = descend(tree, source, from->text, size);
     if (node == NULL)
         return ST_FULL;

@@ -136,6 +136,21 @@ def test_mistakes_in_what_is_set_end_without_an_empty_line(home):
     home.digest(job)
 
 
+def test_null_takes_a_key_of_the_file_away(home):
+    path = home.dir / "null.yaml"
+    path.write_text(TINY.replace("  seed: 17\n", "  seed: 17\n  precision: bf16\n  amp: O2\n"), encoding="utf-8")
+    plain = ("--set", "train.precision=fp32")
+    for verb in ("plan", "submit"):
+        said = home.cairn(verb, path, *plain, check=False)
+        assert said.returncode == 2 and "train.amp is not for train.precision: fp32" in said.stderr, said
+        home.cairn(verb, path, *plain, "--set", "train.amp=null", "--set", "checkpoint.level=null")
+    job = home.cairn("ps", "-n", "1", "-o", "name").stdout.strip()
+    assert " amp:" not in home.show(job)["job_file"]
+    assert home.digest(job) == home.digest(home.submit())
+    for verb in ("submit", "plan", "ckpt import"):
+        assert "null takes the key away" in " ".join(home.cairn("help", *verb.split()).stdout.split())
+
+
 # ---- TAB ----
 
 def tab(home, line):

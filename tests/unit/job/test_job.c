@@ -453,6 +453,52 @@ static void a_printed_job_parses_to_the_same_job(void **state)
     }
 }
 
+static void a_setting_that_is_null_takes_a_key_away(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sets[5];
+        const char *error; /* NULL: it is the job without any of them */
+    } cases[] = {
+        { { "train.precision=bf16", "train.amp=O2", "train.precision=fp32", "train.amp=null" },
+          NULL },
+        { { "eval.every=5 steps", "data.eval={format: text, path: x}", "data.eval=null", "eval=~" },
+          NULL },
+        { { "train.optimizer.eps=1e-7", "train.optimizer.eps=null" }, NULL },
+        { { "train.optimizer.lr=null", "train.optimizer.lr=1e-3" }, NULL },
+        { { "train.optimizer=null", "train.optimizer={name: adamw, lr: 1e-3}" }, NULL },
+        { { "train.seed=null", "checkpoint.keep.best=null", "name.of.what=null" }, NULL },
+        { { "train.optimizer.name=null", "train.optimizer.name=adamw" }, NULL },
+        { { "train.optimizer.lr=null" }, "train.optimizer.lr is missing" },
+        { { "train.optimizer=null" }, "train.optimizer is missing" },
+        { { "train.seed=\"null\"" }, "--set:1:12: " },
+        { { "train.seed=" }, "train.seed has no value" },
+        { { "train.seed=---" }, "train.seed has no value" },
+        { { "train={seed: null}" }, "train.seed has no value" },
+    };
+    struct job *plain auto_free = calloc(1, sizeof(*plain));
+    struct job *job auto_free = calloc(1, sizeof(*job));
+    parse_good(text_job, NULL, 0, plain);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        auto_buf struct buf errors;
+        buf_init(&errors, 1 << 20);
+        size_t count = 0;
+        while (cases[i].sets[count] != NULL)
+            count++;
+        const enum status st = parse(text_job, cases[i].sets, count, job, &errors);
+        if (cases[i].error == NULL) {
+            assert_int_equal(st, ST_OK);
+            assert_memory_equal(job, plain, sizeof(*job));
+        } else {
+            assert_int_equal(st, ST_CONFIG);
+            assert_non_null(strstr(errors.data, cases[i].error));
+        }
+    }
+    const char *name[] = { "name=\"null\"" };
+    parse_good(text_job, name, 1, job);
+    assert_string_equal(job->name, "null");
+}
+
 static void the_examples_are_right_and_survive_the_round_trip(void **state)
 {
     (void)state;
@@ -527,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_job_file_may_be_json),
         cmocka_unit_test(quotes_in_a_row_are_read_in_double_quotes_only),
         cmocka_unit_test(a_printed_job_parses_to_the_same_job),
+        cmocka_unit_test(a_setting_that_is_null_takes_a_key_away),
         cmocka_unit_test(the_examples_are_right_and_survive_the_round_trip),
         cmocka_unit_test(every_key_is_in_the_documentation),
     };
