@@ -32,7 +32,7 @@ static const struct option options_of_all[] = {
 
 static const struct option watch_options[] = { WATCH, { 0 } };
 
-/* Of listings; "help" for either lists the names. */
+/* Options of listings; "help" for either lists the names. */
 #define SORT                                                                                       \
     {                                                                                              \
         "sort", '\0', OPTION_TEXT, AT(sort), "KEYS",                                               \

@@ -40,7 +40,7 @@ static enum exit_code show_help(const struct client *client)
     return EXIT_DONE;
 }
 
-/* Who left, as `head` does, is no failure; a full disk is. */
+/* A reader that left, as `head` does, is no failure; a full disk is. */
 static enum exit_code finish(enum exit_code code)
 {
     if (code == EXIT_INTERNAL && output_unread())

@@ -212,7 +212,7 @@ static const struct {
     { "diff", "ckpt diff" },
 };
 
-/* Of what no command here does: what there is instead. */
+/* Words that no command here has, and what there is instead. */
 static const struct {
     const char *word, *hint;
 } commands_missing[] = {
@@ -220,7 +220,7 @@ static const struct {
     { "fork", WITH_WEIGHTS },
 };
 
-/* Of a noun. */
+/* Verbs of other tools, and the verb of a noun that is meant. */
 static const struct {
     const char *word, *meant;
 } verbs_elsewhere[] = {
@@ -240,7 +240,7 @@ static const char *verb_meant(const struct command_table *table, const char *nou
     return NULL;
 }
 
-/* Of commands that take a job file. */
+/* Options of other tools for commands that take a job file. */
 static const struct {
     const char *option, *hint;
 } options_elsewhere[] = {

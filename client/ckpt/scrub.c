@@ -66,8 +66,8 @@ static void say_checked(struct scrub *scrub, const char *said, const char *path)
     }
 }
 
-/* It read badly here: the coordinator reads it itself. False: it was removed meanwhile, that was no
- * damage. */
+/* Asks the coordinator to read a checkpoint that read badly here. False: it was removed meanwhile,
+ * which was no damage. */
 static bool ask_to_check(struct scrub *scrub, const struct target_folder *one)
 {
     Cairn__V1__CheckCheckpointRequest request = CAIRN__V1__CHECK_CHECKPOINT_REQUEST__INIT;

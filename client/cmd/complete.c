@@ -76,7 +76,7 @@ static enum status put_webhooks(const struct client *client, struct buf *out)
     return st;
 }
 
-/* Of a job that is written out: JOB@STEP, the newest first. */
+/* Puts the checkpoints of a job that is written out: JOB@STEP, the newest first. */
 static enum status put_steps(struct client *client, const char *job, struct buf *out)
 {
     Cairn__V1__ListCheckpointsRequest request = CAIRN__V1__LIST_CHECKPOINTS_REQUEST__INIT;

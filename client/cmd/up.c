@@ -258,7 +258,7 @@ static bool read_running(const struct client *client, char *words, size_t size,
            arguments_parse(client->table, argc - 1, argv + 1, out, &command, &reason) == ST_OK;
 }
 
-/* As a text; NULL for -1. */
+/* Returns a number with its unit as a text; NULL for a negative one. */
 static const char *number_text(int64_t value, const char *unit, char out[40])
 {
     (void)snprintf(out, 40, "%lld%s", (long long)value, unit);

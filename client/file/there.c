@@ -37,7 +37,7 @@ static bool same_link(int64_t pid, const char *name)
            memcmp(theirs, ours, (size_t)size) == 0;
 }
 
-/* The same mounts, root and user. */
+/* True if that process has the same mounts, root and user. */
 static bool sees_the_same(int64_t pid)
 {
     char path[64];

@@ -316,7 +316,7 @@ static size_t choose_nodes(const struct cluster *cluster, size_t most, struct no
 
 #define ROW_COLUMNS (sizeof(row_columns) / sizeof(row_columns[0]))
 
-/* Those of GPUs only where there are some. */
+/* Chooses the columns: those of GPUs only where there are some. */
 static void choose_columns(const struct cluster *cluster, struct column out[ROW_COLUMNS])
 {
     size_t gpus = 0;

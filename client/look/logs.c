@@ -100,7 +100,7 @@ static bool is_wanted(struct logs *logs, const Cairn__V1__LogLine *line, const j
 
 /* ---- lines ---- */
 
-/* As it was written; what isn't JSON becomes the message of an object with the same names. */
+/* Prints a line as it was written; what isn't JSON becomes the message of an object with the same names. */
 static bool print_json(const Cairn__V1__LogLine *line, const json_t *entry)
 {
     if (entry != NULL)
@@ -167,7 +167,7 @@ static bool print_row(const struct logs *logs, const Cairn__V1__MetricRow *row, 
     return printf("\n") >= 0;
 }
 
-/* Of rows that are new: each evaluation, and else the newest one every few seconds. */
+/* Prints what is new in the rows: each evaluation, and else the newest one every few seconds. */
 static void take_update(struct logs *logs, const Cairn__V1__JobUpdate *update)
 {
     const int64_t now = clock_mono_ms(clock_system());

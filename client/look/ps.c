@@ -15,7 +15,7 @@
 #define PAGE       1000
 #define LISTED_MAX ((size_t)1024 << 10)
 
-/* Those that are asked for, of all pages, as one list. */
+/* The jobs that are asked for, of all pages, as one list. */
 struct job_list {
     unsigned states;         /* bit s: state s is */
     const char *name;        /* pattern, or NULL */

@@ -100,7 +100,7 @@ static enum status draw_bar(const struct watch *watch, size_t width, struct buf 
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
-/* Of many steps: one tells little. */
+/* Draws the speed, a mean of many steps: one tells little. */
 static enum status draw_pace(const Cairn__V1__Job *job, size_t width, struct buf *out)
 {
     char speed[128], mfu[32];

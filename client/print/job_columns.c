@@ -119,7 +119,7 @@ static void cell_lost(const void *job, char *out, size_t capacity)
     (void)format_seconds(value_lost(job), out, capacity);
 }
 
-/* Of the parts of a step, each as it shows with so many digits behind the point. */
+/* Adds up the parts of a step, each as it shows with so many digits behind the point. */
 static double sum_of_parts(const Cairn__V1__Job *job, int digits)
 {
     const double scale = pow(10, digits);
