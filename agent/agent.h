@@ -6,8 +6,8 @@
  *     messages.h     what is said
  *     link.h         the stream to the coordinator, on a thread of its own
  *     net/probe.h    whether this node and another one reach each other
- *     gauge/gpu.h    GPUs and their health, on a thread of its own
- *     gauge/usage.h  what the node and its trainers use
+ *     telemetry/gpu.h    GPUs and their health, on a thread of its own
+ *     telemetry/usage.h  what the node and its trainers use
  *     leave.h        its end, where that is the end of its trainers
  *     logs/old.h     what workers of old jobs wrote is removed, on a thread of libuv's
  *
@@ -19,14 +19,14 @@
 #include <uv.h>
 
 #include "agent/copies.h"
-#include "agent/gauge/gpu.h"
-#include "agent/gauge/proc.h"
-#include "agent/gauge/usage.h"
 #include "agent/link.h"
 #include "agent/logs/old.h"
 #include "agent/net/address.h"
 #include "agent/net/probe.h"
 #include "agent/record.h"
+#include "agent/telemetry/gpu.h"
+#include "agent/telemetry/proc.h"
+#include "agent/telemetry/usage.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/paths.h"

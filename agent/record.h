@@ -18,8 +18,8 @@
 #pragma once
 
 #include "agent/exit_cause.h"
-#include "agent/gauge/proc.h"
 #include "agent/ref.h"
+#include "agent/telemetry/proc.h"
 #include "common/io.h"
 
 #define BOOT_ID_TEXT 40

@@ -131,8 +131,8 @@ struct model {
     Cairn__V1__Job *summary;
     struct journal_generation generations[GENERATIONS];
     struct journal_event events[EVENTS], saved;
-    struct machine_ckpt ckpts[CHECKPOINTS];
-    struct machine_rank_row ranks[LIMIT_RANKS];
+    struct fsm_ckpt ckpts[CHECKPOINTS];
+    struct fsm_rank_row ranks[LIMIT_RANKS];
     size_t generation_count, event_count, ckpt_count, rank_count;
 };
 
@@ -189,14 +189,14 @@ static bool take_event(void *arg, const struct journal_event *event)
     return model->event_count < EVENTS;
 }
 
-static bool take_ckpt(void *arg, const struct machine_ckpt *ckpt)
+static bool take_ckpt(void *arg, const struct fsm_ckpt *ckpt)
 {
     struct model *model = arg;
     model->ckpts[model->ckpt_count++] = *ckpt;
     return model->ckpt_count < CHECKPOINTS;
 }
 
-static bool take_rank(void *arg, uint32_t rank, const struct machine_rank_row *row)
+static bool take_rank(void *arg, uint32_t rank, const struct fsm_rank_row *row)
 {
     struct model *model = arg;
     CHECK(rank == model->rank_count);
@@ -326,7 +326,7 @@ static void put_history(struct journal *journal, const struct model *model, cons
         CHECK(journal_put_event(journal, made->id, &event) == ST_OK);
     }
     for (size_t i = 0; i < CHECKPOINTS; i++) {
-        struct machine_ckpt ckpt = model->ckpts[i % model->ckpt_count];
+        struct fsm_ckpt ckpt = model->ckpts[i % model->ckpt_count];
         ckpt.step = (i + 1) * made->steps / CHECKPOINTS;
         ckpt.generation = (uint32_t)(1 + i * GENERATIONS / CHECKPOINTS);
         ckpt.wall_ms -= made->earlier_ms;

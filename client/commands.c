@@ -1,13 +1,13 @@
 /* Every command of `cairn`, one row each: parsing, help and completion come from here. */
 #include "client/commands.h"
 
+#include "client/action/commands.h"
 #include "client/base/client.h"
 #include "client/cert/commands.h"
 #include "client/ckpt/commands.h"
-#include "client/cmd/commands.h"
-#include "client/file/there.h"
-#include "client/look/commands.h"
 #include "client/manual.h"
+#include "client/preflight/files.h"
+#include "client/query/commands.h"
 
 #define AT(member) offsetof(struct arguments, member)
 

@@ -1,7 +1,7 @@
 /*
  * The rendezvous: how the ranks of a generation find each other. It has one operation, a meeting:
  * every rank brings a part, and when all have brought theirs, each gets what the others brought,
- * in one answer. session/rendezvous.c is the trainers' end of it, server/core/rendezvous.c the
+ * in one answer. session/rendezvous.c is the trainers' end of it, server/coord/rendezvous.c the
  * coordinator's, which holds the parts and forgets them with the generation.
  *
  * Thread: callable from any thread; of one meeting by one at a time.

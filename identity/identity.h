@@ -1,5 +1,6 @@
 /*
- * An identity says who a peer is: a name in a cluster, with one role, as its certificate's only URI says.
+ * An identity says who a peer is: a name in a cluster, with one role, as its certificate's only URI
+ * says.
  *
  *   identity.h   names and the URI (this file)
  *   cert.h       what a certificate says

@@ -19,7 +19,7 @@
  *
  * Nothing is received of a call before `authorize` let it in: gRPC's core takes a message of any
  * size (up to 4 GiB) into memory before it looks whether that is too large. Who was let in has
- * guest_ms to send his first message, and waits among a bounded number of others.
+ * pending_ms to send his first message, and waits among a bounded number of others.
  *
  * Thread: handlers and on_done run where options.executor says; all rpc_call_* functions may be
  *         called from any thread.
@@ -50,9 +50,9 @@ struct rpc_server_options {
     void *authorize_ctx;
     uint32_t message_size_max;    /* of a request; LIMIT_MESSAGE_BYTES */
     uint32_t first_size_max;      /* of the first message of a stream; message_size_max */
-    uint32_t guests_max;          /* calls that wait for their first message; 4096 */
-    uint32_t guests_address_max;  /* of these, from one address; 1024 */
-    int32_t guest_ms;             /* until it has to be there; 10000 */
+    uint32_t pending_max;         /* calls that wait for their first message; 4096 */
+    uint32_t pending_address_max; /* of these, from one address; 1024 */
+    int32_t pending_ms;           /* until it has to be there; 10000 */
     uint64_t memory_max;          /* bytes for all connections; a quarter of the machine's */
     uint32_t send_queue_max;      /* messages waiting per call; 64 */
     uint32_t streams_max;         /* calls of one connection at a time; 1024 */

@@ -53,7 +53,7 @@ struct daemon {
     struct rpc_reflection *reflection;
     struct ckpt_store *checkpoints;
     struct store_queue *store;
-    struct core *core;
+    struct coord *coord;
     struct api api;
     struct audit *audit;
     bool refused;    /* to start, until a person has done something */
@@ -145,15 +145,15 @@ static enum status take_access(struct daemon *d)
  * made them: the journal knows those. */
 static enum status take_tokens(struct daemon *d)
 {
-    const size_t count = core_jobs(d->core, NULL, 0);
-    auto_free struct core_job **jobs = calloc(count ? count : 1, sizeof(struct core_job *));
+    const size_t count = coord_jobs(d->coord, NULL, 0);
+    auto_free struct coord_job **jobs = calloc(count ? count : 1, sizeof(struct coord_job *));
     d->access.known = calloc(count ? count : 1, sizeof d->access.known[0]);
     if (!jobs || !d->access.known)
         return ST_NO_MEMORY;
-    (void)core_jobs(d->core, jobs, count);
+    (void)coord_jobs(d->coord, jobs, count);
     for (size_t i = 0; i < count; i++) {
         const char *token = jobs[i]->m.token;
-        if (strlen(token) != IDENTITY_TOKEN - 1 || machine_state_final(jobs[i]->m.state) ||
+        if (strlen(token) != IDENTITY_TOKEN - 1 || fsm_state_final(jobs[i]->m.state) ||
             identity_sealed(d->access.seal, token))
             continue;
         (void)snprintf(d->access.known[d->access.known_count++], IDENTITY_TOKEN, "%s", token);
@@ -182,7 +182,7 @@ struct store_answer {
 static void take_answer(struct rpc_task *task)
 {
     struct store_answer *answer = (struct store_answer *)task;
-    core_store_done(answer->daemon->core, answer->done);
+    coord_store_done(answer->daemon->coord, answer->done);
     free(answer);
 }
 
@@ -305,26 +305,26 @@ static enum status open_core(struct daemon *d)
         st = store_queue_new(&store, &d->store);
     if (st != ST_OK)
         return st;
-    struct core_options options = { .clock = clock_system(),
-                                    .log = &d->log,
-                                    .journal = d->journal,
-                                    .store = store_queue_port(d->store),
-                                    .random = random_bytes,
-                                    .seal = seal_token,
-                                    .seal_arg = d,
-                                    .hang_ms = d->options.times.hang_ms,
-                                    .restarts = d->options.restarts,
-                                    .beat_ms = d->options.times.beat_ms,
-                                    .lost_ms = d->options.times.lost_ms,
-                                    .descriptors = io_descriptors_raise(),
-                                    .loading = beat,
-                                    .loading_arg = d,
-                                    .summary = api_summary,
-                                    .log_chunk = log_chunk,
-                                    .room = journal_reserve,
-                                    .log_arg = &d->api };
-    st = core_new(&options, &d->core);
-    d->api.core = d->core;
+    struct coord_options options = { .clock = clock_system(),
+                                     .log = &d->log,
+                                     .journal = d->journal,
+                                     .store = store_queue_port(d->store),
+                                     .random = random_bytes,
+                                     .seal = seal_token,
+                                     .seal_arg = d,
+                                     .hang_ms = d->options.times.hang_ms,
+                                     .restarts = d->options.restarts,
+                                     .beat_ms = d->options.times.beat_ms,
+                                     .lost_ms = d->options.times.lost_ms,
+                                     .descriptors = io_descriptors_raise(),
+                                     .loading = beat,
+                                     .loading_arg = d,
+                                     .summary = api_summary,
+                                     .log_chunk = log_chunk,
+                                     .room = journal_reserve,
+                                     .log_arg = &d->api };
+    st = coord_new(&options, &d->coord);
+    d->api.coord = d->coord;
     d->api.log = &d->log;
     return st;
 }
@@ -445,7 +445,7 @@ static enum status daemon_start(struct daemon *d)
 
 static int wait_ms(struct daemon *d, int64_t of_core)
 {
-    int64_t at = api_deadline(&d->api), by = core_commit_by(d->core);
+    int64_t at = api_deadline(&d->api), by = coord_commit_by(d->coord);
     if (of_core < at)
         at = of_core;
     if (by != 0 && by < at)
@@ -475,7 +475,7 @@ static bool asked_to_end(struct daemon *d)
 /* Ends the group: what was applied is journalled, and only then told to anybody. */
 static void end_group(struct daemon *d)
 {
-    if (core_commit(d->core) == ST_OK)
+    if (coord_commit(d->coord) == ST_OK)
         api_release(&d->api);
 }
 
@@ -483,18 +483,18 @@ static void end_group(struct daemon *d)
  * did, either. */
 static void end_group_in_time(struct daemon *d)
 {
-    if (core_commit_by(d->core) > clock_mono_ms(clock_system()) && !api_waits(&d->api))
+    if (coord_commit_by(d->coord) > clock_mono_ms(clock_system()) && !api_waits(&d->api))
         return;
     end_group(d);
     api_pump(&d->api);
-    (void)core_commit(d->core); /* what the pump asked agents for */
+    (void)coord_commit(d->coord); /* what the pump asked agents for */
 }
 
 /* While a group lingers, what comes is taken every LOOK_MS, not message by message: whoever waits
  * for an answer in a time so busy waits that much longer. */
 static int wait_for_news(struct daemon *d, int64_t of_core, struct pollfd fds[2])
 {
-    const bool lingers = core_commit_by(d->core) != 0;
+    const bool lingers = coord_commit_by(d->coord) != 0;
     const int ms = wait_ms(d, of_core);
     fds[1].revents = 0;
     return poll(fds, lingers ? 1 : 2, lingers && ms > LOOK_MS ? LOOK_MS : ms);
@@ -504,21 +504,21 @@ static enum status daemon_run(struct daemon *d)
 {
     struct pollfd fds[] = { { .fd = d->signal_fd, .events = POLLIN },
                             { .fd = rpc_mailbox_fd(d->mailbox), .events = POLLIN } };
-    while (core_failed(d->core) == ST_OK) {
-        int64_t deadline = core_deadline(d->core);
+    while (coord_failed(d->coord) == ST_OK) {
+        int64_t deadline = coord_deadline(d->coord);
         int ready = wait_for_news(d, deadline, fds);
         if (ready < 0 && errno != EINTR)
             return status_from_errno(errno);
-        core_wake(d->core);
+        coord_wake(d->coord);
         (void)rpc_mailbox_drain(d->mailbox, GROUP_MAX);
         if (deadline <= clock_mono_ms(clock_system()))
-            core_tick(d->core);
+            coord_tick(d->coord);
         end_group_in_time(d);
         beat(d);
         if ((fds[0].revents & POLLIN) && asked_to_end(d))
             return ST_OK;
     }
-    return core_failed(d->core);
+    return coord_failed(d->coord);
 }
 
 /*
@@ -550,7 +550,7 @@ static void daemon_stop(struct daemon *d)
     rpc_descdb_free(d->descdb);
     api_pump(&d->api);
     api_free(&d->api);
-    core_free(d->core);
+    coord_free(d->coord);
     rpc_mailbox_free(d->mailbox);
     journal_close(d->journal);
     audit_close(d->audit);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "rpc/rpc.h"
 
 #define EXIT_USAGE 2
@@ -160,7 +160,7 @@ int options_take(struct options *o, int argc, char **argv)
                       "cairnd: --paths is for callers with certificates: with --tls-cert\n");
         return EXIT_USAGE;
     }
-    if (o->paths && !job_allowed_valid(o->paths)) {
+    if (o->paths && !jobspec_allowed_valid(o->paths)) {
         (void)fprintf(stderr,
                       "cairnd: --paths %s: folders with their whole path, or s3://BUCKET/PREFIX, "
                       "separated by ':'\n",

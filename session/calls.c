@@ -26,7 +26,7 @@ static void hear_news(void *arg, const struct readback_news *news)
                  (unsigned long long)news->step, news->why.text);
     }
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_read_news(&session->core, news);
+    session_fsm_read_news(&session->fsm, news);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -35,7 +35,7 @@ static bool is_saving(void *arg)
 {
     struct session *session = arg;
     (void)pthread_mutex_lock(&session->mutex);
-    const bool saving = session_core_writes(&session->core);
+    const bool saving = session_fsm_writes(&session->fsm);
     (void)pthread_mutex_unlock(&session->mutex);
     return saving;
 }
@@ -48,10 +48,10 @@ static enum status session_start(struct session *session)
     session->out = calloc(1, sizeof(*session->out));
     if (session->out == NULL)
         return ST_NO_MEMORY;
-    enum status st = session_core_init(&session->core, o->job, o->generation, o->number,
-                                       (uint32_t)getpid(), session_now(session));
+    enum status st = session_fsm_init(&session->fsm, o->job, o->generation, o->number,
+                                      (uint32_t)getpid(), session_now(session));
     if (st == ST_OK && o->kept != NULL)
-        session_core_offer_state(&session->core, o->kept);
+        session_fsm_offer_state(&session->fsm, o->kept);
     session->options.kept = NULL; /* the caller's */
     const struct readback_options readback = {
         .io = o->io, .news = hear_news, .busy = is_saving, .arg = session
@@ -114,7 +114,7 @@ void session_release(struct session *session)
     if (session->has_saver_thread)
         (void)pthread_join(session->saver_thread, NULL);
     readback_free(session->readback);
-    session_core_release(&session->core);
+    session_fsm_release(&session->fsm);
     for (int i = 0; i < SESSION_FILES_MAX; i++)
         copy_file_close(&session->copies.files[i]);
     free(session->out);
@@ -145,19 +145,19 @@ enum status session_join(struct session *session, const char *pins, int64_t time
         copy_folder_list(session->options.copies, session->options.job, &copies, &count);
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK)
-        st = session_core_offer(&session->core, copies, count);
+        st = session_fsm_offer(&session->fsm, copies, count);
     if (st == ST_OK)
-        st = session_core_hello(&session->core, pins);
+        st = session_fsm_hello(&session->fsm, pins);
     session_wake(session);
-    while (st == ST_OK && session->core.assigned == NULL && !session_core_ended(&session->core)) {
+    while (st == ST_OK && session->fsm.assigned == NULL && !session_fsm_ended(&session->fsm)) {
         if (!session_wait(session, deadline_ms))
-            st = session->core.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
+            st = session->fsm.ever_up ? ST_TIMED_OUT : ST_UNREACHABLE;
     }
-    const bool spare = session_core_is_spare(&session->core) && !session->core.over;
-    if (st == ST_OK && session_core_ended(&session->core) && !spare)
+    const bool spare = session_fsm_is_spare(&session->fsm) && !session->fsm.over;
+    if (st == ST_OK && session_fsm_ended(&session->fsm) && !spare)
         st = ST_STALE;
     if (st == ST_OK)
-        st = session_core_assignment(&session->core, out);
+        st = session_fsm_assignment(&session->fsm, out);
     if (st == ST_OK) {
         session->rank = out->rank;
         session->size = out->size;
@@ -191,12 +191,12 @@ enum status session_set_ready(struct session *session, const struct session_read
         return st;
     planned.threads = budget.threads;
     (void)pthread_mutex_lock(&session->mutex);
-    if (session_core_ended(&session->core)) {
+    if (session_fsm_ended(&session->fsm)) {
         st = ST_STALE;
     } else {
         session_copies_want(session, &budget, ready);
-        st = session_core_ready(&session->core, &planned);
-        if (session_core_due_by_rule(&session->core, ready->step + 1) != SESSION_DUE_NOTHING)
+        st = session_fsm_ready(&session->fsm, &planned);
+        if (session_fsm_due_by_rule(&session->fsm, ready->step + 1) != SESSION_DUE_NOTHING)
             session_copies_need(session);
     }
     session_wake(session);
@@ -216,21 +216,21 @@ void session_note_step(struct session *session, double step_ms)
 void session_note_lanes(struct session *session, uint32_t lanes, int64_t us)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_note_lanes(&session->core, lanes, us);
+    session_fsm_note_lanes(&session->fsm, lanes, us);
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
 void session_note_traffic(struct session *session, uint64_t sent_bytes, uint64_t received_bytes)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session->core.traffic = (struct session_traffic){ true, sent_bytes, received_bytes };
+    session->fsm.traffic = (struct session_traffic){ true, sent_bytes, received_bytes };
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
 void session_note_audited(struct session *session, uint64_t step)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session->core.audited = step;
+    session->fsm.audited = step;
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
@@ -246,9 +246,9 @@ void session_set_memory_every(struct session *session, uint64_t every)
 {
     CHECK(every > 0);
     (void)pthread_mutex_lock(&session->mutex);
-    const uint64_t before = session->core.ready.memory_every;
+    const uint64_t before = session->fsm.ready.memory_every;
     CHECK(before > 0); /* there are files for them */
-    session->core.ready.memory_every = every;
+    session->fsm.ready.memory_every = every;
     (void)pthread_mutex_unlock(&session->mutex);
     if (every != before && session->rank == 0) {
         LOG_INFO(session->options.log, "copies in memory: after every %llu steps from now on",
@@ -263,14 +263,14 @@ void session_add_row(struct session *session, const struct session_row *row)
     const int64_t wall_ms =
         row->wall_ms != 0 ? row->wall_ms : clock_wall_ms(session->options.clock);
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_row(&session->core, row, wall_ms);
+    session_fsm_row(&session->fsm, row, wall_ms);
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
 uint64_t session_rows_known(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const uint64_t step = session->core.row_known;
+    const uint64_t step = session->fsm.row_known;
     (void)pthread_mutex_unlock(&session->mutex);
     return step;
 }
@@ -278,8 +278,8 @@ uint64_t session_rows_known(struct session *session)
 enum session_due session_due_at(struct session *session, uint64_t step)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const enum session_due due = session_core_due(&session->core, step);
-    if (due != SESSION_DUE_NOTHING || step > session->core.ready.step)
+    const enum session_due due = session_fsm_due(&session->fsm, step);
+    if (due != SESSION_DUE_NOTHING || step > session->fsm.ready.step)
         session_copies_need(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return due;
@@ -290,19 +290,19 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
     const int64_t deadline_ms = session_deadline(timeout_ms);
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
-    if (session_core_parks(&session->core))
+    if (session_fsm_parks(&session->fsm))
         st = ST_STALE; /* saves that were not settled were given up */
-    while (st == ST_OK && (session->core.stays || !session_core_settled(&session->core))) {
-        if (session_core_ended(&session->core)) {
+    while (st == ST_OK && (session->fsm.stays || !session_fsm_settled(&session->fsm))) {
+        if (session_fsm_ended(&session->fsm)) {
             st = ST_STALE;
-        } else if (session->core.stays) {
+        } else if (session->fsm.stays) {
             st = ST_REFUSED;
         } else if (!session_wait_at_store(session, deadline_ms)) {
             st = ST_TIMED_OUT;
         }
     }
     if (st == ST_OK)
-        *out_committed = session->core.committed_step;
+        *out_committed = session->fsm.committed_step;
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
 }
@@ -310,7 +310,7 @@ enum status session_settle(struct session *session, int64_t timeout_ms, uint64_t
 void session_wanted(struct session *session, bool leaves, uint64_t grace_ms, const char *reason)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_wanted(&session->core, leaves, grace_ms, reason);
+    session_fsm_wanted(&session->fsm, leaves, grace_ms, reason);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -325,7 +325,7 @@ static void say_now(struct session *session, const bool *said, int64_t deadline_
     (void)pthread_mutex_lock(&session->mutex);
     session_wake(session);
     bool waiting = true;
-    while (waiting && !session->core.over && !*said)
+    while (waiting && !session->fsm.over && !*said)
         waiting = session_wait(session, deadline_ms);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -344,25 +344,25 @@ void session_fault(struct session *session, const struct session_fault *said)
     for (size_t i = 0; i < said->rank_count && i < SESSION_BLAMED_MAX; i++)
         fault.ranks[fault.rank_count++] = said->ranks[i];
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_fault(&session->core, &fault);
+    session_fsm_fault(&session->fsm, &fault);
     (void)pthread_mutex_unlock(&session->mutex);
-    say_now(session, &session->core.fault.said_ever, deadline_ms);
+    say_now(session, &session->fsm.fault.said_ever, deadline_ms);
 }
 
 void session_finished(struct session *session, uint64_t step)
 {
     const int64_t deadline_ms = session_deadline(FINISHED_WAIT_MS);
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_finished(&session->core, step);
+    session_fsm_finished(&session->fsm, step);
     (void)pthread_mutex_unlock(&session->mutex);
-    say_now(session, &session->core.finished_said_ever, deadline_ms);
+    say_now(session, &session->fsm.finished_said_ever, deadline_ms);
 }
 
 bool session_is_over(const struct session *session)
 {
     struct session *mine = (struct session *)session; /* for the lock's sake */
     (void)pthread_mutex_lock(&mine->mutex);
-    const bool over = session_core_ended(&mine->core);
+    const bool over = session_fsm_ended(&mine->fsm);
     (void)pthread_mutex_unlock(&mine->mutex);
     return over;
 }

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 #include "session/copies/copy_file.h"
-#include "session/core.h"
+#include "session/fsm.h"
 
 /*
  * The copy files, and the snapshot that is being taken (its states: snapshot.c). All of it under
@@ -59,7 +59,7 @@ struct session {
 
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* of anything under mutex */
-    struct session_core core;
+    struct session_fsm fsm;
     struct session_copies copies;
     uint32_t rank, size; /* in the generation; known with the assignment */
     bool closing;        /* session_close or session_retire was called: the threads end */

@@ -5,13 +5,13 @@
 /* True if no copy can be kept any more. Under mutex. */
 static bool keep_ends(const struct session *session)
 {
-    return session_core_ended(&session->core) || session->closing || session->copies.keep_ends;
+    return session_fsm_ended(&session->fsm) || session->closing || session->copies.keep_ends;
 }
 
 /* Keeps a copy file. Under mutex. */
 static const struct copy_file *keep_file(struct session *session, int file)
 {
-    session->core.files[file].kept++;
+    session->fsm.files[file].kept++;
     return &session->copies.files[file];
 }
 
@@ -19,10 +19,10 @@ enum status session_keep_newest(struct session *session, uint64_t after,
                                 const struct copy_file **out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    int file = session_core_newest(&session->core);
-    while (!keep_ends(session) && (file < 0 || session->core.files[file].step <= after)) {
+    int file = session_fsm_newest(&session->fsm);
+    while (!keep_ends(session) && (file < 0 || session->fsm.files[file].step <= after)) {
         (void)session_wait(session, session_deadline(1000));
-        file = session_core_newest(&session->core);
+        file = session_fsm_newest(&session->fsm);
     }
     const enum status st = keep_ends(session) ? ST_STALE : ST_OK;
     if (st == ST_OK)
@@ -34,7 +34,7 @@ enum status session_keep_newest(struct session *session, uint64_t after,
 enum status session_keep(struct session *session, uint64_t step, const struct copy_file **out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const int file = session_core_whole(&session->core, step);
+    const int file = session_fsm_whole(&session->fsm, step);
     if (file >= 0)
         *out = keep_file(session, file);
     (void)pthread_mutex_unlock(&session->mutex);
@@ -46,7 +46,7 @@ void session_unkeep(struct session *session, const struct copy_file *file)
     if (file == NULL)
         return;
     (void)pthread_mutex_lock(&session->mutex);
-    struct session_file_record *record = &session->core.files[file - session->copies.files];
+    struct session_file_record *record = &session->fsm.files[file - session->copies.files];
     CHECK(record->kept > 0);
     record->kept--;
     session_wake(session);

@@ -37,10 +37,10 @@ void session_write_last_words(struct session *session)
     const struct session_progress progress = session_progress_of(session);
     (void)pthread_mutex_lock(&session->last_words_mutex);
     (void)pthread_mutex_lock(&session->mutex);
-    const uint64_t version = session->core.last_words_version;
+    const uint64_t version = session->fsm.last_words_version;
     enum status st = ST_OK;
     if (version != session->last_words_written && !session->retired)
-        st = session_core_last_words(&session->core, &progress, &bytes, &size);
+        st = session_fsm_last_words(&session->fsm, &progress, &bytes, &size);
     (void)pthread_mutex_unlock(&session->mutex);
     if (bytes != NULL)
         st = replace_file(o->io, o->last_words_path, bytes, size);

@@ -7,7 +7,7 @@
  *     up      -> waiting   [link_lost]
  *     any     -> over      [link_end]           refused as stale, or no coordinator for orphan_ms:
  *                                               `over` is called, the link is closed. An order Over
- *                                               does the same by way of session_core_end
+ *                                               does the same by way of session_fsm_end
  *
  * An order Park changes nothing here: `park` is called, and the session goes on saying and hearing.
  */
@@ -27,7 +27,7 @@
 static void link_end(struct session *session, const char *reason)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_end(&session->core, reason);
+    session_fsm_end(&session->fsm, reason);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
 }
@@ -35,8 +35,8 @@ static void link_end(struct session *session, const char *reason)
 static void link_lost(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const bool was_up = session->core.up;
-    session_core_link_down(&session->core, session_now(session));
+    const bool was_up = session->fsm.up;
+    session_fsm_link_down(&session->fsm, session_now(session));
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
     if (was_up)
@@ -51,8 +51,8 @@ static enum status link_say(struct session *session)
         const struct session_progress progress = session_progress_of(session);
         (void)pthread_mutex_lock(&session->mutex);
         const int64_t now_ms = session_now(session);
-        session_core_tick(&session->core, now_ms);
-        const bool some = session_core_next(&session->core, &progress, now_ms, session->out);
+        session_fsm_tick(&session->fsm, now_ms);
+        const bool some = session_fsm_next(&session->fsm, &progress, now_ms, session->out);
         (void)pthread_mutex_unlock(&session->mutex);
         if (!some)
             return ST_OK;
@@ -60,7 +60,7 @@ static enum status link_say(struct session *session)
         if (st != ST_OK)
             return st;
         (void)pthread_mutex_lock(&session->mutex);
-        session_core_sent(&session->core, session->out, now_ms);
+        session_fsm_sent(&session->fsm, session->out, now_ms);
         (void)pthread_cond_broadcast(&session->changed);
         (void)pthread_mutex_unlock(&session->mutex);
         if (session->out->kind == SESSION_OUT_SAVE && session->out->state == SESSION_SAVE_REPORTING)
@@ -73,14 +73,14 @@ static void link_park(struct session *session)
 {
     const struct session_options *o = &session->options;
     (void)pthread_mutex_lock(&session->mutex);
-    const bool tell = session_core_parks(&session->core) && !session->park_called &&
-                      !session_core_is_spare(&session->core); /* a spare communicates with nobody */
+    const bool tell = session_fsm_parks(&session->fsm) && !session->park_called &&
+                      !session_fsm_is_spare(&session->fsm); /* a spare communicates with nobody */
     session->park_called = session->park_called || tell;
     if (tell && o->park == NULL)
-        session_core_end(&session->core, session->core.park.reason.text);
+        session_fsm_end(&session->fsm, session->fsm.park.reason.text);
     (void)pthread_mutex_unlock(&session->mutex);
     if (tell && o->park != NULL)
-        o->park(o->over_arg, session->core.park.reason.text);
+        o->park(o->over_arg, session->fsm.park.reason.text);
 }
 
 static enum status link_hear(struct session *session)
@@ -95,8 +95,8 @@ static enum status link_hear(struct session *session)
         fault_point("save.announced");
     struct readback_order read;
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_order(&session->core, order, session_now(session));
-    const bool reads = session_core_read_order(&session->core, &read);
+    session_fsm_order(&session->fsm, order, session_now(session));
+    const bool reads = session_fsm_read_order(&session->fsm, &read);
     (void)pthread_cond_broadcast(&session->changed);
     (void)pthread_mutex_unlock(&session->mutex);
     link_park(session);
@@ -113,7 +113,7 @@ static void link_talk(struct session *session)
 {
     for (;;) {
         (void)pthread_mutex_lock(&session->mutex);
-        const bool leave = session->closing || session->core.over;
+        const bool leave = session->closing || session->fsm.over;
         (void)pthread_mutex_unlock(&session->mutex);
         if (leave)
             return;
@@ -139,8 +139,8 @@ static int64_t some_pause(struct session *session)
     if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
         number = 0; /* as good as any */
     (void)pthread_mutex_lock(&session->mutex);
-    if (session->core.assigned != NULL)
-        spread = session->core.assigned->plan->spread_ms;
+    if (session->fsm.assigned != NULL)
+        spread = session->fsm.assigned->plan->spread_ms;
     (void)pthread_mutex_unlock(&session->mutex);
     if (spread == 0 || spread > SPREAD_MAX)
         spread = spread == 0 ? BACKOFF_MAX : SPREAD_MAX;
@@ -150,7 +150,7 @@ static int64_t some_pause(struct session *session)
 static void check_orphaned(struct session *session)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    const int64_t alone_ms = session_now(session) - session->core.down_since_ms;
+    const int64_t alone_ms = session_now(session) - session->fsm.down_since_ms;
     (void)pthread_mutex_unlock(&session->mutex);
     if (alone_ms < session->options.orphan_ms)
         return;
@@ -163,13 +163,13 @@ static void check_orphaned(struct session *session)
 static bool wait_to_open(struct session *session, int64_t backoff_ms)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    while (!session->closing && !session->core.over && session->core.pins == NULL)
+    while (!session->closing && !session->fsm.over && session->fsm.pins == NULL)
         (void)session_wait(session, session_deadline(BACKOFF_MAX));
     const int64_t deadline_ms = session_deadline(backoff_ms);
     bool waiting = backoff_ms > 0;
-    while (waiting && !session->closing && !session->core.over)
+    while (waiting && !session->closing && !session->fsm.over)
         waiting = session_wait(session, deadline_ms);
-    const bool on = !session->closing && !session->core.over;
+    const bool on = !session->closing && !session->fsm.over;
     (void)pthread_mutex_unlock(&session->mutex);
     return on;
 }
@@ -193,7 +193,7 @@ void *session_link_run(void *arg)
         const enum status st = link->open(link->self, OPEN_MS);
         if (st == ST_OK) {
             (void)pthread_mutex_lock(&session->mutex);
-            session_core_link_up(&session->core);
+            session_fsm_link_up(&session->fsm);
             (void)pthread_mutex_unlock(&session->mutex);
             link_talk(session);
             backoff_ms = some_pause(session);
@@ -205,13 +205,13 @@ void *session_link_run(void *arg)
         backoff_ms = some_pause(session);
     }
     (void)pthread_mutex_lock(&session->mutex);
-    const bool tell = session->core.over && !session->over_called;
+    const bool tell = session->fsm.over && !session->over_called;
     session->over_called = true;
     (void)pthread_mutex_unlock(&session->mutex);
     if (tell) {
         session_write_last_words(session);
         if (session->options.over != NULL)
-            session->options.over(session->options.over_arg, session->core.over_reason.text);
+            session->options.over(session->options.over_arg, session->fsm.over_reason.text);
     }
     link->close(link->self, close_patience_ms(session));
     return NULL;

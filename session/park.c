@@ -14,7 +14,7 @@ bool session_parks(const struct session *session)
 {
     struct session *mine = (struct session *)session; /* for the lock's sake */
     (void)pthread_mutex_lock(&mine->mutex);
-    const bool parks = session_core_parks(&mine->core);
+    const bool parks = session_fsm_parks(&mine->fsm);
     (void)pthread_mutex_unlock(&mine->mutex);
     return parks;
 }
@@ -24,8 +24,8 @@ enum status session_await_end(struct session *session, int64_t timeout_ms)
     int64_t deadline_ms = session_deadline(timeout_ms);
     enum status st = ST_OK;
     (void)pthread_mutex_lock(&session->mutex);
-    while (st == ST_OK && !session_core_ended(&session->core)) {
-        if (!session->core.up) {
+    while (st == ST_OK && !session_fsm_ended(&session->fsm)) {
+        if (!session->fsm.up) {
             deadline_ms = session_deadline(timeout_ms);
             (void)session_wait(session, session_deadline(1000));
         } else if (!session_wait(session, deadline_ms)) {
@@ -39,9 +39,8 @@ enum status session_await_end(struct session *session, int64_t timeout_ms)
 enum status session_set_warm(struct session *session, const struct session_ready *ready)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    CHECK(session_core_is_spare(&session->core));
-    const enum status st =
-        session->core.over ? ST_STALE : session_core_ready(&session->core, ready);
+    CHECK(session_fsm_is_spare(&session->fsm));
+    const enum status st = session->fsm.over ? ST_STALE : session_fsm_ready(&session->fsm, ready);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
@@ -51,8 +50,8 @@ enum status session_set_warm(struct session *session, const struct session_ready
 static bool await_regroup(struct session *session, struct session_regroup *out)
 {
     bool found = false;
-    while (!found && !session->core.over) {
-        found = session_core_regrouped(&session->core, &out->generation, &out->number, out->token);
+    while (!found && !session->fsm.over) {
+        found = session_fsm_regrouped(&session->fsm, &out->generation, &out->number, out->token);
         if (!found)
             (void)session_wait(session, session_deadline(1000));
     }
@@ -63,10 +62,10 @@ enum status session_park(struct session *session, const struct session_parked *k
                          struct session_regroup *out)
 {
     (void)pthread_mutex_lock(&session->mutex);
-    session_mark(session, kept->step, session_core_is_spare(&session->core) ? "spare" : "parked");
+    session_mark(session, kept->step, session_fsm_is_spare(&session->fsm) ? "spare" : "parked");
     while (session->copies.given) /* the copier reads the state, or the host's copy of it */
         (void)session_wait(session, session_deadline(1000));
-    session_core_parked(&session->core, kept);
+    session_fsm_parked(&session->fsm, kept);
     session_wake(session);
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_last_words(session);

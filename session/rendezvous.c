@@ -9,19 +9,19 @@ static enum status session_meet(void *self, const char *name, const struct rende
     const struct session_meeting *meeting = NULL;
     (void)pthread_mutex_lock(&session->mutex);
     enum status st = ranks == (int)session->size
-                         ? session_core_meet(&session->core, name, mine, session->size, &meeting)
+                         ? session_fsm_meet(&session->fsm, name, mine, session->size, &meeting)
                          : ST_INVALID;
     if (st == ST_OK)
         session_wake(session);
     while (st == ST_OK && !meeting->answered) {
-        if (session_core_ended(&session->core)) {
+        if (session_fsm_ended(&session->fsm)) {
             st = ST_STALE;
         } else if (!session_wait(session, deadline_ms)) {
             st = ST_TIMED_OUT;
         }
     }
     if (st == ST_OK)
-        st = session_core_met(meeting, out);
+        st = session_fsm_met(meeting, out);
     (void)pthread_mutex_unlock(&session->mutex);
     return st;
 }
@@ -30,7 +30,7 @@ static bool session_rendezvous_over(void *self)
 {
     struct session *session = self;
     (void)pthread_mutex_lock(&session->mutex);
-    const bool over = session_core_ended(&session->core);
+    const bool over = session_fsm_ended(&session->fsm);
     (void)pthread_mutex_unlock(&session->mutex);
     return over;
 }

@@ -99,10 +99,10 @@ static void write_shard(struct saver *saver, const struct saver_task *task)
     }
     (void)pthread_mutex_lock(&session->mutex);
     if (st == ST_OK) {
-        message->stall_us = session->core.saves[task->index].stall_us;
-        session_core_save_written(&session->core, task->index, message);
+        message->stall_us = session->fsm.saves[task->index].stall_us;
+        session_fsm_save_written(&session->fsm, task->index, message);
     } else {
-        session_core_save_failed(&session->core, task->index, st, why.text, removed);
+        session_fsm_save_failed(&session->fsm, task->index, st, why.text, removed);
     }
     (void)pthread_mutex_unlock(&session->mutex);
     session_write_last_words(session); /* before it is said: it must be known if this dies now */
@@ -119,7 +119,7 @@ static void remove_shard(struct session *session, const struct saver_task *task)
     if (st != ST_OK && st != ST_NOT_FOUND)
         LOG_WARN(o->log, "%s: not removed, ignoring: %s", path, status_string(st));
     (void)pthread_mutex_lock(&session->mutex);
-    session_core_save_removed(&session->core, task->index);
+    session_fsm_save_removed(&session->fsm, task->index);
     (void)pthread_mutex_unlock(&session->mutex);
 }
 
@@ -140,11 +140,10 @@ static void lower_priority(void)
 /* Takes the saver's next task; false: there is none. Under mutex. */
 static bool saver_next(struct session *session, struct saver_task *out)
 {
-    const int index =
-        session_core_ended(&session->core) ? -1 : session_core_saver_work(&session->core);
+    const int index = session_fsm_ended(&session->fsm) ? -1 : session_fsm_saver_work(&session->fsm);
     if (index < 0)
         return false;
-    const struct session_save_record *save = &session->core.saves[index];
+    const struct session_save_record *save = &session->fsm.saves[index];
     *out = (struct saver_task){
         .index = index,
         .writes = save->state == SESSION_SAVE_WRITING,
@@ -160,8 +159,8 @@ static bool saver_next(struct session *session, struct saver_task *out)
 static void make_writer(struct saver *saver)
 {
     struct session *session = saver->session;
-    saver->level = session->core.ready.level;
-    saver->threads = session->core.ready.threads;
+    saver->level = session->fsm.ready.level;
+    saver->threads = session->fsm.ready.threads;
     (void)pthread_mutex_unlock(&session->mutex);
     enum status st = ckpt_writer_new(saver->level, saver->threads, &saver->writer);
     if (st != ST_OK)
@@ -178,7 +177,7 @@ void *session_saver_run(void *arg)
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing) {
         struct saver_task task;
-        if (!prepared && session->core.ready_known && !session_core_ended(&session->core)) {
+        if (!prepared && session->fsm.ready_known && !session_fsm_ended(&session->fsm)) {
             prepared = true;
             make_writer(&saver);
             continue; /* closing may have come meanwhile */

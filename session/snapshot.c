@@ -24,9 +24,9 @@ void session_copies_want(struct session *session, const struct session_budget *b
     copies->share_bytes = ready->snapshot_bytes_max;
     copies->peers_wait = ready->peers;
     copies->pace = ready->pace;
-    session->core.memory_bytes = session_budget_copies(budget);
+    session->fsm.memory_bytes = session_budget_copies(budget);
     /* With copies between saves, two files are for these copies. */
-    session_core_files(&session->core, budget->files, ready->memory_every > 0 ? 1 : own);
+    session_fsm_files(&session->fsm, budget->files, ready->memory_every > 0 ? 1 : own);
 }
 
 void session_copies_need(struct session *session)
@@ -45,15 +45,15 @@ static enum status begin_save(struct session *session, const struct session_snap
                               int *out_save, int *out_file)
 {
     const uint64_t step = snapshot->state->scalars.step;
-    enum status st = session_core_save_begin(&session->core, step, snapshot->last, out_save);
+    enum status st = session_fsm_save_begin(&session->fsm, step, snapshot->last, out_save);
     if (st == ST_OK)
-        *out_file = session->core.saves[*out_save].file;
+        *out_file = session->fsm.saves[*out_save].file;
     if (st != ST_REFUSED)
         return st;
-    session_core_save_late(&session->core, step);
+    session_fsm_save_late(&session->fsm, step);
     session_wake(session);
-    return session->core.ready.memory_every > 0
-               ? session_core_copy_begin(&session->core, step, out_file)
+    return session->fsm.ready.memory_every > 0
+               ? session_fsm_copy_begin(&session->fsm, step, out_file)
                : ST_REFUSED;
 }
 
@@ -63,9 +63,9 @@ static void snapshot_end(struct session *session, enum status st)
     struct session_copies *copies = &session->copies;
     CHECK(copies->active);
     if (copies->save >= 0) {
-        session_core_save_copied(&session->core, copies->save, st == ST_OK);
+        session_fsm_save_copied(&session->fsm, copies->save, st == ST_OK);
     } else {
-        session_core_copied(&session->core, copies->file, st == ST_OK);
+        session_fsm_copied(&session->fsm, copies->file, st == ST_OK);
     }
     copies->status = st;
     copies->active = false;
@@ -79,7 +79,7 @@ static enum status await_made(struct session *session, int file)
 {
     const struct session_copies *copies = &session->copies;
     while (copies->made <= file && copies->made_status == ST_OK) {
-        if (session_core_ended(&session->core))
+        if (session_fsm_ended(&session->fsm))
             return ST_STALE;
         (void)session_wait(session, session_deadline(SESSION_RUSH_MS));
     }
@@ -94,17 +94,17 @@ static enum status take_file(struct session *session, const struct session_snaps
     enum status st = ST_AGAIN;
     session_copies_need(session);
     while (st == ST_AGAIN) {
-        if (session_core_ended(&session->core)) {
+        if (session_fsm_ended(&session->fsm)) {
             st = ST_STALE;
-        } else if (session->core.stays) {
+        } else if (session->fsm.stays) {
             st = ST_REFUSED;
         } else if (copies->active) {
             st = ST_AGAIN;
         } else if (snapshot->saves) {
-            session->core.now_ms = session_now(session);
+            session->fsm.now_ms = session_now(session);
             st = begin_save(session, snapshot, &save, &file);
         } else {
-            st = session_core_copy_begin(&session->core, snapshot->state->scalars.step, &file);
+            st = session_fsm_copy_begin(&session->fsm, snapshot->state->scalars.step, &file);
         }
         if (st == ST_AGAIN)
             (void)session_wait_at_store(session, session_deadline(SESSION_RUSH_MS));
@@ -126,7 +126,7 @@ static void count_stall(struct session *session, int64_t since_ns)
 {
     const int save = session->copies.save;
     if (save >= 0)
-        session->core.saves[save].stall_us += (uint64_t)(clock_mono_ns() - since_ns) / 1000;
+        session->fsm.saves[save].stall_us += (uint64_t)(clock_mono_ns() - since_ns) / 1000;
 }
 
 /* Notes the stall, once the step thread is done with the snapshot. Under mutex. */

@@ -78,7 +78,7 @@ bool session_wait(struct session *session, int64_t deadline_ms)
 bool session_wait_at_store(struct session *session, int64_t deadline_ms)
 {
     const int64_t soon_ms = session_deadline(STORE_TICK_MS);
-    if (session_core_at_store(&session->core))
+    if (session_fsm_at_store(&session->fsm))
         session_tick(session);
     if (soon_ms >= deadline_ms)
         return session_wait(session, deadline_ms);

@@ -14,7 +14,7 @@
 #include "bench/coordinator/fleet.h"
 #include "common/check.h"
 #include "common/unconst.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 
 #define PINS                                                                                       \
     "{\"cairn\":\"" CAIRN_VERSION "\",\"isa\":\"none\",\"math\":\"none\",\"threads\":1,"           \
@@ -91,12 +91,12 @@ static void read_job(struct fleet *fleet, const Cairn__V1__Plan *plan)
 {
     if (strcmp(fleet->known_job, plan->job) == 0)
         return;
-    struct job *job = malloc(sizeof *job);
+    struct jobspec *job = malloc(sizeof *job);
     struct buf errors;
     buf_init(&errors, (size_t)64 * 1024);
     CHECK(job != NULL);
-    const enum status st =
-        job_parse(plan->job_file, strlen(plan->job_file), "job.yaml", "/", NULL, 0, job, &errors);
+    const enum status st = jobspec_parse(plan->job_file, strlen(plan->job_file), "job.yaml", "/",
+                                         NULL, 0, job, &errors);
     if (st != ST_OK) {
         (void)fprintf(stderr, "job %s: %s\n", plan->job, errors.size > 0 ? errors.data : "?");
         exit(1);
@@ -104,7 +104,7 @@ static void read_job(struct fleet *fleet, const Cairn__V1__Plan *plan)
     (void)snprintf(fleet->known_job, sizeof fleet->known_job, "%s", plan->job);
     fleet->total_steps = (uint64_t)job->train.duration.value;
     fleet->save_every =
-        job->checkpoint.every.unit == JOB_STEPS ? (uint64_t)job->checkpoint.every.value : 0;
+        job->checkpoint.every.unit == JOBSPEC_STEPS ? (uint64_t)job->checkpoint.every.value : 0;
     buf_release(&errors);
     free(job);
 }

@@ -1,11 +1,11 @@
 /*
  * One run of `cairn`: what its commands share.
  *
- * A command is a row of the table in client/commands.c and a function in a file of client/cmd, or
- * client/look where it changes nothing, client/ckpt for `cairn ckpt`, client/cert for `cairn cert`;
- * a few that differ by a word share one (client/cmd/steer.c). It gets the parsed arguments, talks
- * to the coordinator (client/ask/call.h), prints the result to standard output in the format asked
- * for (client/print) and everything else to standard error.
+ * A command is a row of the table in client/commands.c and a function in a file of client/action,
+ * or client/query where it changes nothing, client/ckpt for `cairn ckpt`, client/cert for `cairn
+ * cert`; a few that differ by a word share one (client/action/steer.c). It gets the parsed
+ * arguments, talks to the coordinator (client/ask/call.h), prints the result to standard output in
+ * the format asked for (client/print) and everything else to standard error.
  */
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/suggest.h"
+#include "jobspec/suggest.h"
 
 /* Where parsing is. */
 struct parser {

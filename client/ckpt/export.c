@@ -14,7 +14,7 @@
 #include "client/print/output.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "proto/text/json.h"
 
 #define JOB_BLOB      "job.yaml"
@@ -64,7 +64,7 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
                                 const char *path, const char **out)
 {
     auto_free char *text = NULL;
-    auto_free struct job *job = malloc(sizeof(*job));
+    auto_free struct jobspec *job = malloc(sizeof(*job));
     auto_buf struct buf errors;
     size_t size = 0;
     buf_init(&errors, ERRORS_MAX);
@@ -74,14 +74,14 @@ static enum exit_code find_arch(const struct client *client, struct ckpt_reader 
     if (st != ST_OK && st != ST_NOT_FOUND)
         return target_report(client, path, st);
     if (st == ST_OK)
-        st = job_parse(text, size, JOB_BLOB, "/", NULL, 0, job, &errors);
+        st = jobspec_parse(text, size, JOB_BLOB, "/", NULL, 0, job, &errors);
     if (st != ST_OK) {
         client_error("%s: the job file in it %s, so that its model isn't known; export it with "
                      "--names cairn",
                      path, st == ST_NOT_FOUND ? "is missing" : "can't be read by this version");
         return EXIT_REFUSED;
     }
-    *out = job_arch_word(job->model.arch);
+    *out = jobspec_arch_word(job->model.arch);
     return EXIT_DONE;
 }
 

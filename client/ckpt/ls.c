@@ -54,7 +54,8 @@ static enum exit_code print_entries(const struct client *client, const struct co
     return code;
 }
 
-/* True if the coordinator gave the folder its name: what else lies in a store is somebody else's. */
+/* True if the coordinator gave the folder its name: what else lies in a store is somebody else's.
+ * */
 static bool is_of_job(const char *path)
 {
     return strncmp(target_base(path), "j-", 2) == 0;

@@ -7,7 +7,7 @@
 
 #include "client/print/format.h"
 #include "common/cleanup.h"
-#include "job/suggest.h"
+#include "jobspec/suggest.h"
 
 #define NAME_MAX_BYTES 32
 #define NAMES_BYTES    1024

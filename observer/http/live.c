@@ -16,7 +16,7 @@
 
 #define PING_MS    5000
 #define LOOK_MS    500  /* between two looks at a job's rows */
-#define JOB_MS     1000 /* between two at the job itself */
+#define JOBSPEC_MS 1000 /* between two at the job itself */
 #define NODES_MS   5000
 #define LINES_MAX  500 /* lines of a log in one event */
 #define READ_BYTES 65536
@@ -268,7 +268,7 @@ static void look_at_job(struct live *live)
             return;
         bool ended = false;
         if (now_ms() >= live->job_ms) {
-            live->job_ms = next_moment(JOB_MS);
+            live->job_ms = next_moment(JOBSPEC_MS);
             ended = put_job(live);
         }
         if (live->known)

@@ -1,5 +1,6 @@
 /*
- * The asker of a request is known by the certificate of his connection, by a session of `cairn open`, by a token.
+ * The asker of a request is known by the certificate of his connection, by a session of `cairn
+ * open`, by a token.
  *
  * What is shown with a request counts before what a connection has: a token before a cookie, a
  * cookie that is somebody's before a certificate. A token that is nobody's makes him nobody, and a

@@ -42,34 +42,35 @@ static const char *state_word(const Cairn__V1__Job *job)
 }
 
 /* A sentence that begins with the job's name. */
-static void say(char out[HOOK_MESSAGE], const Cairn__V1__Job *job, const char *format, ...)
+static void say(char out[WEBHOOK_MESSAGE], const Cairn__V1__Job *job, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void say(char out[HOOK_MESSAGE], const Cairn__V1__Job *job, const char *format, ...)
+static void say(char out[WEBHOOK_MESSAGE], const Cairn__V1__Job *job, const char *format, ...)
 {
-    int used = snprintf(out, HOOK_MESSAGE, "%.100s ", job->name);
+    int used = snprintf(out, WEBHOOK_MESSAGE, "%.100s ", job->name);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(out + used, HOOK_MESSAGE - (size_t)used, format, args);
+    (void)vsnprintf(out + used, WEBHOOK_MESSAGE - (size_t)used, format, args);
     va_end(args);
 }
 
-static struct hook_news news_of(const struct finding *f, enum hook_event event)
+static struct webhook_news news_of(const struct finding *f, enum webhook_event event)
 {
-    return (struct hook_news){ .event = event,
-                               .job = f->job->id,
-                               .name = f->job->name,
-                               .state = state_word(f->job),
-                               .time = "",
-                               .step = (int64_t)f->job->step,
-                               .cause = "",
-                               .node = "",
-                               .rank = -1,
-                               .seconds_lost = (double)NAN,
-                               .steps_lost = -1 };
+    return (struct webhook_news){ .event = event,
+                                  .job = f->job->id,
+                                  .name = f->job->name,
+                                  .state = state_word(f->job),
+                                  .time = "",
+                                  .step = (int64_t)f->job->step,
+                                  .cause = "",
+                                  .node = "",
+                                  .rank = -1,
+                                  .seconds_lost = (double)NAN,
+                                  .steps_lost = -1 };
 }
 
-static void tell(const struct finding *f, struct hook_news *news, const char *verb, const char *key)
+static void tell(const struct finding *f, struct webhook_news *news, const char *verb,
+                 const char *key)
 {
     char next[NEXT_BYTES];
     (void)snprintf(next, sizeof(next), "cairn %s %s", verb, f->job->id);
@@ -131,7 +132,7 @@ static const Cairn__V1__Event *last_fault(const Cairn__V1__Job *job)
     return NULL;
 }
 
-static void blame(struct hook_news *news, const struct fault *fault)
+static void blame(struct webhook_news *news, const struct fault *fault)
 {
     news->cause = fault->cause;
     news->rank = fault->rank;
@@ -195,10 +196,10 @@ static bool is_over(const char *trouble, const Cairn__V1__Event *event)
     return strcmp(event->kind, "running") == 0 && !saves;
 }
 
-static struct hook_news news_of_event(const struct finding *f, const Cairn__V1__Event *event,
-                                      enum hook_event kind)
+static struct webhook_news news_of_event(const struct finding *f, const Cairn__V1__Event *event,
+                                         enum webhook_event kind)
 {
-    struct hook_news news = news_of(f, kind);
+    struct webhook_news news = news_of(f, kind);
     news.time = event->time;
     news.step = (int64_t)event->step;
     return news;
@@ -207,9 +208,9 @@ static struct hook_news news_of_event(const struct finding *f, const Cairn__V1__
 static void tell_trouble(const struct finding *f, const Cairn__V1__Event *event, bool over,
                          const char *key)
 {
-    char message[HOOK_MESSAGE];
+    char message[WEBHOOK_MESSAGE];
     struct fault fault = { .cause = "", .rank = -1, .node = "", .message = event->message };
-    struct hook_news news = news_of_event(f, event, HOOK_STORE_TROUBLE);
+    struct webhook_news news = news_of_event(f, event, WEBHOOK_STORE_TROUBLE);
     if (is_fault(event)) {
         fault = read_fault(f->job, event);
     } else {
@@ -228,8 +229,8 @@ static void tell_trouble(const struct finding *f, const Cairn__V1__Event *event,
 
 static void tell_diverged(const struct finding *f, const Cairn__V1__Event *event, const char *key)
 {
-    char message[HOOK_MESSAGE];
-    struct hook_news news = news_of_event(f, event, HOOK_DIVERGED);
+    char message[WEBHOOK_MESSAGE];
+    struct webhook_news news = news_of_event(f, event, WEBHOOK_DIVERGED);
     struct fault fault = { .cause = "numeric", .rank = -1, .node = "", .message = event->message };
     if (is_fault(event))
         fault.message = read_fault(f->job, event).message;
@@ -326,8 +327,8 @@ static const char *source_of(const Cairn__V1__Recovery *recovery)
 static void tell_recovered(const struct finding *f, const Cairn__V1__Recovery *first,
                            const Cairn__V1__Recovery *done, double seconds)
 {
-    char message[HOOK_MESSAGE], key[WEBHOOK_KEY], who[LIMIT_NAME + 32] = "";
-    struct hook_news news = news_of(f, HOOK_RECOVERED);
+    char message[WEBHOOK_MESSAGE], key[WEBHOOK_KEY], who[LIMIT_NAME + 32] = "";
+    struct webhook_news news = news_of(f, WEBHOOK_RECOVERED);
     if (first->rank >= 0) {
         (void)snprintf(who, sizeof(who), ", rank %d%s%s", first->rank, first->node[0] ? " on " : "",
                        first->node);
@@ -388,7 +389,7 @@ static void say_where(char out[64], const Cairn__V1__Job *job)
 }
 
 /* Tells the end of a job; another end of the same job is of another attempt. */
-static void tell_end(const struct finding *f, struct hook_news *news, const char *verb)
+static void tell_end(const struct finding *f, struct webhook_news *news, const char *verb)
 {
     char key[WEBHOOK_KEY];
     (void)snprintf(key, sizeof(key), "ended/%u", f->job->generation);
@@ -397,7 +398,7 @@ static void tell_end(const struct finding *f, struct hook_news *news, const char
 
 static void tell_failed(const struct finding *f)
 {
-    char message[HOOK_MESSAGE], where[64];
+    char message[WEBHOOK_MESSAGE], where[64];
     const Cairn__V1__Job *job = f->job;
     const Cairn__V1__Event *event = last_fault(job);
     struct fault fault = { .cause = "", .rank = -1, .node = "", .message = "" };
@@ -405,7 +406,7 @@ static void tell_failed(const struct finding *f)
         fault = read_fault(job, event);
     if (strcmp(fault.cause, "numeric") == 0)
         tell_diverged(f, event, "ended/diverged");
-    struct hook_news news = news_of(f, HOOK_FAILED);
+    struct webhook_news news = news_of(f, WEBHOOK_FAILED);
     blame(&news, &fault);
     news.time = job->ended_at;
     news.message = message;
@@ -417,9 +418,9 @@ static void tell_failed(const struct finding *f)
 
 static void tell_finished(const struct finding *f)
 {
-    char message[HOOK_MESSAGE], where[64], loss[64] = "", accuracy[64] = "";
+    char message[WEBHOOK_MESSAGE], where[64], loss[64] = "", accuracy[64] = "";
     const Cairn__V1__Job *job = f->job;
-    struct hook_news news = news_of(f, HOOK_FINISHED);
+    struct webhook_news news = news_of(f, WEBHOOK_FINISHED);
     if (isfinite(job->loss))
         (void)snprintf(loss, sizeof(loss), ", loss %.4g", job->loss);
     if (isfinite(job->accuracy))

@@ -20,7 +20,7 @@
 
 #include "cairn/v1/control.pb-c.h"
 #include "common/limits.h"
-#include "hook/message.h"
+#include "webhook/message.h"
 
 /* Up to where a job was looked at. Zeroed, with the job's id, for a job that was never looked
  * at. */
@@ -36,7 +36,7 @@ struct webhook_mark {
 #define WEBHOOK_KEY 48 /* bytes of what an event is known by, with the NUL */
 
 /* news and key are lent for the call. key: the same for the same event, another one for others. */
-typedef void (*webhook_news_fn)(void *arg, const struct hook_news *news, const char *key);
+typedef void (*webhook_news_fn)(void *arg, const struct webhook_news *news, const char *key);
 
 /* Calls fn for each event that is new, and moves the mark. Of a job that was never looked at, only
  * what happened since since_ms is new. */

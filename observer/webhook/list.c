@@ -38,9 +38,9 @@ static void log_mistakes(struct webhook_list *list, struct buf *mistakes)
 static bool read_list(struct webhook_list *list)
 {
     auto_buf struct buf mistakes;
-    struct hook_config *config = NULL;
+    struct webhook_config *config = NULL;
     buf_init(&mistakes, MISTAKES_BYTES);
-    enum status st = hook_config_read(list->path, &config, &mistakes);
+    enum status st = webhook_config_read(list->path, &config, &mistakes);
     if (st == ST_NOT_FOUND) {
         config = calloc(1, sizeof(*config));
         st = config == NULL ? ST_NO_MEMORY : ST_OK;

@@ -11,12 +11,12 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/log.h"
-#include "hook/config.h"
+#include "webhook/config.h"
 
 struct webhook_list {
     char path[LIMIT_PATH];
-    const struct log *log;      /* borrowed */
-    struct hook_config *config; /* in force; NULL: none was good yet */
+    const struct log *log;         /* borrowed */
+    struct webhook_config *config; /* in force; NULL: none was good yet */
     struct io_stat is, was; /* of the file that was read last; at the last look. Zero: no file */
     bool looked;
     bool bad;   /* the last list had mistakes: it is read again, as they may lie elsewhere */

@@ -56,13 +56,13 @@ void webhook_queue_release(struct webhook_queue *queue)
 
 static void note_state(struct webhook_queue *queue)
 {
-    if (queue->known.state == HOOK_DISABLED)
+    if (queue->known.state == WEBHOOK_DISABLED)
         return;
     const bool failing = queue->known.tried_ms != 0 && !queue->known.delivered;
     if (queue->count == 0) {
-        queue->known.state = failing ? HOOK_FAILING : HOOK_IDLE;
+        queue->known.state = failing ? WEBHOOK_FAILING : WEBHOOK_IDLE;
     } else {
-        queue->known.state = queue->failures > 0 ? HOOK_RETRYING : HOOK_WAITING;
+        queue->known.state = queue->failures > 0 ? WEBHOOK_RETRYING : WEBHOOK_WAITING;
     }
 }
 
@@ -75,9 +75,9 @@ static bool read_item(struct webhook_item *item)
         strlen(delivery) >= sizeof(item->delivery))
         return false;
     (void)snprintf(item->delivery, sizeof(item->delivery), "%s", delivery);
-    while (item->event < HOOK_TEST && strcmp(event, hook_event_word(item->event)) != 0)
+    while (item->event < WEBHOOK_TEST && strcmp(event, webhook_event_word(item->event)) != 0)
         item->event++;
-    return strcmp(event, hook_event_word(item->event)) == 0;
+    return strcmp(event, webhook_event_word(item->event)) == 0;
 }
 
 enum status webhook_queue_add(struct webhook_queue *queue, json_t *payload, int64_t wall,
@@ -89,7 +89,7 @@ enum status webhook_queue_add(struct webhook_queue *queue, json_t *payload, int6
         json_decref(payload);
         return ST_INVALID;
     }
-    if (queue->known.state == HOOK_DISABLED) {
+    if (queue->known.state == WEBHOOK_DISABLED) {
         json_decref(payload);
         queue->known.missed++;
         return ST_OK;
@@ -106,7 +106,7 @@ enum status webhook_queue_add(struct webhook_queue *queue, json_t *payload, int6
 
 int64_t webhook_queue_due(const struct webhook_queue *queue)
 {
-    const bool idle = queue->count == 0 || queue->busy || queue->known.state == HOOK_DISABLED;
+    const bool idle = queue->count == 0 || queue->busy || queue->known.state == WEBHOOK_DISABLED;
     return idle ? INT64_MAX : queue->next_ms;
 }
 
@@ -133,16 +133,16 @@ static int64_t wait_ms(const struct webhook_queue *queue)
     return ms < WEBHOOK_RETRY_MAX ? ms : WEBHOOK_RETRY_MAX;
 }
 
-static void note_try(struct webhook_queue *queue, const struct hook_answer *answer, int64_t wall)
+static void note_try(struct webhook_queue *queue, const struct webhook_answer *answer, int64_t wall)
 {
     const struct webhook_item *item = item_at(queue, 0);
     const json_t *job = json_object_get(item->payload, "job");
     const char *name = json_string_value(json_object_get(job, "name"));
-    struct hook_known *known = &queue->known;
+    struct webhook_known *known = &queue->known;
     known->tried_ms = wall;
-    known->delivered = answer->verdict == HOOK_TAKEN;
+    known->delivered = answer->verdict == WEBHOOK_TAKEN;
     known->what = answer->what;
-    (void)snprintf(known->event, sizeof(known->event), "%s", hook_event_word(item->event));
+    (void)snprintf(known->event, sizeof(known->event), "%s", webhook_event_word(item->event));
     (void)snprintf(known->job, sizeof(known->job), "%s", name != NULL ? name : "");
 }
 
@@ -154,7 +154,7 @@ static void give_up_old(struct webhook_queue *queue, int64_t wall)
         miss(queue, 0);
 }
 
-size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_answer *answer,
+size_t webhook_queue_answered(struct webhook_queue *queue, const struct webhook_answer *answer,
                               int64_t mono, int64_t wall)
 {
     CHECK(queue->busy && queue->count > 0);
@@ -162,7 +162,7 @@ size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_ans
     queue->busy = false;
     note_try(queue, answer, wall);
     switch (answer->verdict) {
-    case HOOK_TAKEN:
+    case WEBHOOK_TAKEN:
         remove_item(queue, 0);
         queue->known.missed -= (int64_t)queue->carried;
         queue->failures = 0;
@@ -170,19 +170,19 @@ size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_ans
         queue->overflows = false;
         note_state(queue);
         return 0;
-    case HOOK_AGAIN:
+    case WEBHOOK_AGAIN:
         queue->failures++;
         queue->next_ms = mono + (answer->after_ms > 0 ? answer->after_ms : wait_ms(queue));
         give_up_old(queue, wall);
         break;
-    case HOOK_REFUSED:
+    case WEBHOOK_REFUSED:
         miss(queue, 0);
         queue->failures = 0;
         queue->next_ms = mono;
         break;
-    case HOOK_GONE:
+    case WEBHOOK_GONE:
         miss_all(queue);
-        queue->known.state = HOOK_DISABLED;
+        queue->known.state = WEBHOOK_DISABLED;
         break;
     }
     note_state(queue);
@@ -191,8 +191,8 @@ size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_ans
 
 void webhook_queue_enable(struct webhook_queue *queue)
 {
-    if (queue->known.state == HOOK_DISABLED)
-        queue->known.state = HOOK_IDLE;
+    if (queue->known.state == WEBHOOK_DISABLED)
+        queue->known.state = WEBHOOK_IDLE;
     queue->failures = 0;
     queue->next_ms = 0;
 }

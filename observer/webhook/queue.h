@@ -16,9 +16,9 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "hook/known.h"
-#include "hook/send.h"
-#include "hook/sign.h"
+#include "webhook/known.h"
+#include "webhook/send.h"
+#include "webhook/sign.h"
 
 #define WEBHOOK_QUEUE_MAX  256     /* of one webhook: an hour of a bad day, in a MiB or so */
 #define WEBHOOK_GIVE_UP_MS 3600000 /* what is older helps nobody */
@@ -27,13 +27,13 @@
 
 struct webhook_item {
     json_t *payload; /* owned */
-    enum hook_event event;
-    char delivery[HOOK_DELIVERY];
+    enum webhook_event event;
+    char delivery[WEBHOOK_DELIVERY];
     int64_t queued_ms; /* wall */
 };
 
 struct webhook_queue {
-    struct hook_known known; /* the webhook's name, and the result of the last try */
+    struct webhook_known known; /* the webhook's name, and the result of the last try */
     struct webhook_item items[WEBHOOK_QUEUE_MAX];
     size_t first, count;
     bool busy;         /* the first is on its way */
@@ -59,7 +59,7 @@ const struct webhook_item *webhook_queue_take(struct webhook_queue *queue, int64
 /* The taken message wasn't sent after all: it stays the first. */
 void webhook_queue_cut(struct webhook_queue *queue);
 /* Records how the taken message was answered. Returns how many messages are given up by that. */
-size_t webhook_queue_answered(struct webhook_queue *queue, const struct hook_answer *answer,
+size_t webhook_queue_answered(struct webhook_queue *queue, const struct webhook_answer *answer,
                               int64_t mono, int64_t wall);
 /* The list of webhooks was written anew: a webhook that was gone is tried again. */
 void webhook_queue_enable(struct webhook_queue *queue);

@@ -24,7 +24,7 @@ struct webhook_state {
     int64_t since_ms;           /* older events aren't told, of jobs without a mark */
     struct webhook_mark *marks; /* WEBHOOK_JOBS_MAX of them */
     size_t mark_count;
-    struct webhook_queue *queues[HOOK_MAX];
+    struct webhook_queue *queues[WEBHOOK_MAX];
     size_t queue_count;
     int64_t list_ns; /* which list of webhooks it was: when its file changed last */
 };
@@ -38,7 +38,7 @@ struct webhook_mark *webhook_state_mark(struct webhook_state *state, const char 
 /* Returns the queue of the webhook of that name; NULL: there is none. */
 struct webhook_queue *webhook_state_queue(const struct webhook_state *state, const char *name);
 /* Like webhook_state_queue; makes the queue where there is none. NULL: no memory, or there are
- * HOOK_MAX. */
+ * WEBHOOK_MAX. */
 struct webhook_queue *webhook_state_queue_add(struct webhook_state *state, const char *name,
                                               int64_t retry_ms);
 void webhook_state_queue_drop(struct webhook_state *state, struct webhook_queue *queue);

@@ -10,16 +10,16 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/io.h"
-#include "hook/send.h"
 #include "observer/webhook/list.h"
 #include "observer/webhook/state.h"
+#include "webhook/send.h"
 
 #define LOOK_MS    1000  /* at the list, and writing what was handled */
 #define TROUBLE_MS 10000 /* before the state is written again, if that failed */
 #define BODY_BYTES ((size_t)64 * 1024)
 
 struct sending {
-    struct hook_request *request; /* NULL: nothing is on its way */
+    struct webhook_request *request; /* NULL: nothing is on its way */
     struct webhook_queue *queue;
 };
 
@@ -28,7 +28,7 @@ struct webhooks {
     char state_path[LIMIT_PATH];
     pthread_t thread;
     CURLM *multi;
-    struct sending sending[HOOK_MAX]; /* the thread's alone, as list */
+    struct sending sending[WEBHOOK_MAX]; /* the thread's alone, as list */
     int64_t look_at;
     int64_t write_at;
     bool write_failed;
@@ -70,7 +70,7 @@ static enum status write_text(struct webhooks *w, const struct buf *text)
 static void write_state(struct webhooks *w, int64_t mono)
 {
     auto_buf struct buf text;
-    buf_init(&text, HOOK_STATE_BYTES);
+    buf_init(&text, WEBHOOK_STATE_BYTES);
     CHECK(pthread_mutex_lock(&w->mutex) == 0);
     const bool dirty = w->dirty;
     enum status st = dirty ? webhook_state_print(&w->state, &text) : ST_OK;
@@ -95,7 +95,7 @@ static void read_state(struct webhooks *w)
 {
     char *text = NULL;
     size_t size = 0;
-    enum status st = io_read_file(io_system(), w->state_path, HOOK_STATE_BYTES, &text, &size);
+    enum status st = io_read_file(io_system(), w->state_path, WEBHOOK_STATE_BYTES, &text, &size);
     if (st == ST_OK)
         st = webhook_state_read(&w->state, text, size, w->options.retry_ms);
     free(text);
@@ -109,20 +109,20 @@ static void read_state(struct webhooks *w)
 
 static bool is_listed(const struct webhooks *w, const struct webhook_queue *queue)
 {
-    return hook_config_find(w->list.config, queue->known.name) != NULL;
+    return webhook_config_find(w->list.config, queue->known.name) != NULL;
 }
 
 static void cut(struct webhooks *w, struct sending *sending)
 {
-    (void)curl_multi_remove_handle(w->multi, hook_request_curl(sending->request));
-    hook_request_free(sending->request);
+    (void)curl_multi_remove_handle(w->multi, webhook_request_curl(sending->request));
+    webhook_request_free(sending->request);
     webhook_queue_cut(sending->queue);
     *sending = (struct sending){ 0 };
 }
 
 static void drop_queue(struct webhooks *w, struct webhook_queue *queue)
 {
-    for (size_t i = 0; i < HOOK_MAX; i++) {
+    for (size_t i = 0; i < WEBHOOK_MAX; i++) {
         if (w->sending[i].request != NULL && w->sending[i].queue == queue)
             cut(w, &w->sending[i]);
     }
@@ -136,7 +136,7 @@ static void drop_queue(struct webhooks *w, struct webhook_queue *queue)
 /* Under the mutex. Queues of those that went go, new ones come. */
 static void apply_list(struct webhooks *w)
 {
-    const struct hook_config *config = w->list.config;
+    const struct webhook_config *config = w->list.config;
     const bool none_before = w->state.queue_count == 0;
     for (size_t i = w->state.queue_count; i > 0; i--) {
         if (!is_listed(w, w->state.queues[i - 1]))
@@ -172,7 +172,7 @@ static void look(struct webhooks *w, int64_t mono)
 
 static struct sending *free_place(struct webhooks *w)
 {
-    for (size_t i = 0; i < HOOK_MAX; i++) {
+    for (size_t i = 0; i < WEBHOOK_MAX; i++) {
         if (w->sending[i].request == NULL)
             return &w->sending[i];
     }
@@ -180,13 +180,13 @@ static struct sending *free_place(struct webhooks *w)
 }
 
 static void log_answer(const struct webhooks *w, const struct webhook_queue *queue,
-                       const struct hook_answer *answer, size_t given_up)
+                       const struct webhook_answer *answer, size_t given_up)
 {
     const char *name = queue->known.name;
     const char *what = answer->what.text;
-    if (answer->verdict == HOOK_TAKEN) {
+    if (answer->verdict == WEBHOOK_TAKEN) {
         LOG_DEBUG(log_of(w), "webhook %s: %s is delivered", name, queue->known.event);
-    } else if (answer->verdict == HOOK_GONE) {
+    } else if (answer->verdict == WEBHOOK_GONE) {
         LOG_ERROR(log_of(w),
                   "webhook %s: %s; nothing is sent to it until the list of webhooks changes; %zu "
                   "messages are given up",
@@ -199,45 +199,45 @@ static void log_answer(const struct webhooks *w, const struct webhook_queue *que
 }
 
 static void answered(struct webhooks *w, struct webhook_queue *queue,
-                     const struct hook_answer *answer)
+                     const struct webhook_answer *answer)
 {
     const size_t given_up = webhook_queue_answered(queue, answer, mono_now(), wall_now());
     log_answer(w, queue, answer, given_up);
     w->dirty = true;
 }
 
-static enum status make_request(const struct webhooks *w, const struct hook *hook,
+static enum status make_request(const struct webhooks *w, const struct webhook *hook,
                                 const struct webhook_queue *queue, const struct webhook_item *item,
-                                struct hook_request **out, struct reason *reason)
+                                struct webhook_request **out, struct reason *reason)
 {
     auto_buf struct buf body;
     buf_init(&body, BODY_BYTES);
-    enum status st = hook_body(item->payload, hook->format, queue->carried, &body);
+    enum status st = webhook_body(item->payload, hook->format, queue->carried, &body);
     if (st != ST_OK)
         return st;
-    struct hook_message message = { .event = item->event,
-                                    .delivery = item->delivery,
-                                    .body = body.data,
-                                    .size = body.size,
-                                    .unix_s = wall_now() / 1000,
-                                    .timeout_ms = w->options.timeout_ms };
-    return hook_request_new(hook, &message, out, reason);
+    struct webhook_message message = { .event = item->event,
+                                       .delivery = item->delivery,
+                                       .body = body.data,
+                                       .size = body.size,
+                                       .unix_s = wall_now() / 1000,
+                                       .timeout_ms = w->options.timeout_ms };
+    return webhook_request_new(hook, &message, out, reason);
 }
 
 /* Starts to send the next message. If the request can't be made, the message is treated as if
  * nobody had answered. */
 static void start(struct webhooks *w, struct webhook_queue *queue, struct sending *sending)
 {
-    const struct hook *hook = hook_config_find(w->list.config, queue->known.name);
+    const struct webhook *hook = webhook_config_find(w->list.config, queue->known.name);
     const struct webhook_item *item = webhook_queue_take(queue, mono_now());
-    struct hook_answer failed = { .verdict = HOOK_AGAIN };
+    struct webhook_answer failed = { .verdict = WEBHOOK_AGAIN };
     CHECK(hook != NULL && item != NULL);
     enum status st = make_request(w, hook, queue, item, &sending->request, &failed.what);
     if (st == ST_OK) {
         sending->queue = queue;
-        if (curl_multi_add_handle(w->multi, hook_request_curl(sending->request)) == CURLM_OK)
+        if (curl_multi_add_handle(w->multi, webhook_request_curl(sending->request)) == CURLM_OK)
             return;
-        hook_request_free(sending->request);
+        webhook_request_free(sending->request);
         *sending = (struct sending){ 0 };
         st = ST_NO_MEMORY;
     }
@@ -267,9 +267,9 @@ static void start_due(struct webhooks *w, int64_t mono)
 
 static struct sending *sending_of(struct webhooks *w, CURL *curl)
 {
-    for (size_t i = 0; i < HOOK_MAX; i++) {
+    for (size_t i = 0; i < WEBHOOK_MAX; i++) {
         struct sending *sending = &w->sending[i];
-        if (sending->request != NULL && hook_request_curl(sending->request) == curl)
+        if (sending->request != NULL && webhook_request_curl(sending->request) == curl)
             return sending;
     }
     return NULL;
@@ -285,11 +285,11 @@ static void collect(struct webhooks *w)
             done->msg == CURLMSG_DONE ? sending_of(w, done->easy_handle) : NULL;
         if (sending == NULL)
             continue;
-        struct hook_answer answer;
+        struct webhook_answer answer;
         struct webhook_queue *queue = sending->queue;
-        hook_request_judge(sending->request, code, &answer);
-        (void)curl_multi_remove_handle(w->multi, hook_request_curl(sending->request));
-        hook_request_free(sending->request);
+        webhook_request_judge(sending->request, code, &answer);
+        (void)curl_multi_remove_handle(w->multi, webhook_request_curl(sending->request));
+        webhook_request_free(sending->request);
         *sending = (struct sending){ 0 };
         answered(w, queue, &answer);
     }
@@ -324,7 +324,7 @@ static void *run(void *arg)
         CHECK(pthread_mutex_lock(&w->mutex) == 0);
         collect(w);
     }
-    for (size_t i = 0; i < HOOK_MAX; i++) {
+    for (size_t i = 0; i < WEBHOOK_MAX; i++) {
         if (w->sending[i].request != NULL)
             cut(w, &w->sending[i]);
     }
@@ -361,9 +361,9 @@ enum status webhook_open(const struct webhook_options *options, struct webhooks 
     w->multi = curl_multi_init();
     enum status st = w->multi == NULL ? ST_NO_MEMORY : webhook_state_init(&w->state);
     if (st == ST_OK)
-        st = paths_join(options->paths, w->list.path, sizeof(w->list.path), HOOK_FILE);
+        st = paths_join(options->paths, w->list.path, sizeof(w->list.path), WEBHOOK_FILE);
     if (st == ST_OK)
-        st = paths_join(options->paths, w->state_path, sizeof(w->state_path), HOOK_STATE_FILE);
+        st = paths_join(options->paths, w->state_path, sizeof(w->state_path), WEBHOOK_STATE_FILE);
     if (st == ST_OK) {
         read_state(w);
         look(w, mono_now());
@@ -410,20 +410,20 @@ size_t webhook_waiting(struct webhooks *w)
     return count;
 }
 
-static void queue_for(struct webhooks *w, const struct hook *hook, const struct hook_news *news,
-                      const char *key)
+static void queue_for(struct webhooks *w, const struct webhook *hook,
+                      const struct webhook_news *news, const char *key)
 {
-    char delivery[HOOK_DELIVERY];
+    char delivery[WEBHOOK_DELIVERY];
     struct webhook_queue *queue = webhook_state_queue(&w->state, hook->name);
     size_t dropped = 0;
     if (queue == NULL)
         return; /* no memory: it was said */
-    const char *event = hook_event_word(news->event);
+    const char *event = webhook_event_word(news->event);
     char what[WEBHOOK_KEY + 32];
     (void)snprintf(what, sizeof(what), "%s/%s", event, key);
-    enum status st = hook_delivery(hook->name, news->job, what, delivery);
+    enum status st = webhook_delivery(hook->name, news->job, what, delivery);
     if (st == ST_OK) {
-        json_t *payload = hook_payload(news, delivery);
+        json_t *payload = webhook_payload(news, delivery);
         st = payload == NULL ? ST_NO_MEMORY
                              : webhook_queue_add(queue, payload, wall_now(), &dropped);
     }
@@ -437,12 +437,12 @@ static void queue_for(struct webhooks *w, const struct hook *hook, const struct 
     }
 }
 
-static void take_news(void *arg, const struct hook_news *news, const char *key)
+static void take_news(void *arg, const struct webhook_news *news, const char *key)
 {
     struct webhooks *w = arg;
     for (size_t i = 0; i < w->list.config->count; i++) {
-        const struct hook *hook = &w->list.config->hooks[i];
-        if (hook_wants(hook, news->event, news->name))
+        const struct webhook *hook = &w->list.config->hooks[i];
+        if (webhook_wants(hook, news->event, news->name))
             queue_for(w, hook, news, key);
     }
 }

@@ -42,7 +42,7 @@ struct rpc_call {
     gpr_timespec deadline;
     struct ucred cred;
     bool has_cred;
-    struct rpc_guest guest; /* until its first message */
+    struct rpc_pending pending; /* until its first message */
     pthread_mutex_t mutex;
     /* receiving */
     grpc_byte_buffer *received;
@@ -324,8 +324,8 @@ static void message_received(struct rpc_tag *tag, bool ok)
     call->received = NULL;
     const char *mistake = NULL;
     enum rpc_code code = RPC_INVALID_ARGUMENT;
-    const bool first = call->guest.inside;
-    rpc_door_leave(call->server, &call->guest);
+    const bool first = call->pending.inside;
+    rpc_admission_leave(call->server, &call->pending);
     if (call->late) {
         mistake = ""; /* it is answered */
     } else if (bytes != NULL && ok && first && is_too_large(call, bytes)) {
@@ -350,9 +350,9 @@ static void message_received(struct rpc_tag *tag, bool ok)
     unlock_call(call);
 }
 
-static void expire_call(struct rpc_guest *guest)
+static void expire_call(struct rpc_pending *pending)
 {
-    struct rpc_call *call = CONTAINER_OF(guest, struct rpc_call, guest);
+    struct rpc_call *call = CONTAINER_OF(pending, struct rpc_call, pending);
     call->late = true;
     rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
                     "the first message of this call did not come in time");
@@ -362,7 +362,7 @@ static void close_call(struct rpc_tag *tag, bool ok)
 {
     (void)ok; /* always true */
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, on_close);
-    rpc_door_leave(call->server, &call->guest);
+    rpc_admission_leave(call->server, &call->pending);
     if (call->cancelled != 0)
         atomic_store_explicit(&call->dead, true, memory_order_release);
     pthread_mutex_lock(&call->mutex);
@@ -377,7 +377,7 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
                                  gpr_timespec deadline)
 {
     struct rpc_call *call = rpc_alloc(sizeof(*call));
-    call->guest.expire = expire_call;
+    call->pending.expire = expire_call;
     call->on_close.fn = close_call;
     call->on_recv.fn = message_received;
     call->on_sent.fn = message_sent;
@@ -406,7 +406,7 @@ static enum rpc_code judge_call(struct rpc_call *call, const char **out_detail)
     if (options->authorize != NULL)
         code = options->authorize(options->authorize_ctx, call, out_detail);
     if (code == RPC_OK &&
-        !rpc_door_enter(call->server, &call->guest, call->has_cred ? NULL : peer)) {
+        !rpc_admission_enter(call->server, &call->pending, call->has_cred ? NULL : peer)) {
         code = RPC_RESOURCE_EXHAUSTED;
         *out_detail = "too many calls wait for their first message: try again";
     }
@@ -426,7 +426,7 @@ static void accept_call(struct rpc_call *call)
     rpc_tag_out(&call->on_close);
     if (grpc_call_start_batch(call->core, &op, 1, &call->on_close, NULL) != GRPC_CALL_OK) {
         pthread_mutex_unlock(&call->mutex);
-        rpc_door_leave(call->server, &call->guest);
+        rpc_admission_leave(call->server, &call->pending);
         (void)grpc_call_cancel(call->core, NULL);
         rpc_call_unref(call);
         return;

@@ -6,7 +6,7 @@
  *     tls.c             certificates of listeners and of peers
  *     unix_listener.c   accepts connections of Unix sockets, with their credentials
  *     refuse.c          calls of methods that there aren't
- *     door.c            calls that have said nothing yet
+ *     admission.c            calls that have said nothing yet
  *     call.c            one call, from asking core for it to its end
  *     life.c            a server's life: made, started, stopped, freed
  */
@@ -65,9 +65,9 @@ struct rpc_unix_listener {
 };
 
 /* A call that has sent no message yet. Embedded in the call. */
-struct rpc_guest {
-    void (*expire)(struct rpc_guest *guest); /* ends the call: nothing came in time */
-    struct rpc_guest *older, *younger;
+struct rpc_pending {
+    void (*expire)(struct rpc_pending *pending); /* ends the call: nothing came in time */
+    struct rpc_pending *older, *younger;
     int64_t until_ns;
     /* Counts the guests of this address, and of its network; NULL: the call is from this machine's
      * owner. */
@@ -79,8 +79,9 @@ struct rpc_guest {
     8192 /* counters; addresses and networks share one by their hash, which nobody can aim */
 
 /* The guests; used by the queue's thread only. */
-struct rpc_door {
-    struct rpc_guest *oldest, *youngest; /* all may stay as long, so these are the order of ends */
+struct rpc_admission {
+    struct rpc_pending *oldest,
+        *youngest; /* all may stay as long, so these are the order of ends */
     uint32_t count;
     uint64_t seed;
     uint16_t addresses[DOOR_ADDRESSES];
@@ -99,7 +100,7 @@ struct rpc_server {
     struct rpc_unix_listener *unix_listeners;
     struct rpc_tls_listener *tls_listeners;
     struct rpc_creds creds;
-    struct rpc_door door;
+    struct rpc_admission admission;
     bool started;
     bool stop_joinable;
     atomic_bool stopping;
@@ -135,17 +136,17 @@ void rpc_tls_listeners_free(struct rpc_server *server);
 /* Reads the identity in a peer's certificate. Errors: as rpc_call_peer_identity */
 enum status rpc_tls_identity(grpc_call *call, struct identity_cert *out);
 
-/* ---- door.c ---- */
+/* ---- admission.c ---- */
 
-void rpc_door_open(struct rpc_door *door);
+void rpc_admission_open(struct rpc_admission *admission);
 /* Lets a call in. peer: as gRPC names it; NULL: of this machine's owner, who is only timed. False:
  * too many wait. */
-bool rpc_door_enter(struct rpc_server *server, struct rpc_guest *guest, const char *peer);
+bool rpc_admission_enter(struct rpc_server *server, struct rpc_pending *pending, const char *peer);
 /* The guest's first message came, or its call is over. Does nothing if it has left already. */
-void rpc_door_leave(struct rpc_server *server, struct rpc_guest *guest);
+void rpc_admission_leave(struct rpc_server *server, struct rpc_pending *pending);
 /* Ends the calls of guests that waited too long; returns when to look again, mono ns. self is the
  * server. */
-int64_t rpc_door_look(void *self);
+int64_t rpc_admission_look(void *self);
 
 /* ---- memory.c ---- */
 

@@ -25,12 +25,12 @@ static void apply_defaults(struct rpc_server_options *options)
         options->message_size_max = LIMIT_MESSAGE_BYTES;
     if (options->first_size_max == 0)
         options->first_size_max = options->message_size_max;
-    if (options->guests_max == 0)
-        options->guests_max = 4096;
-    if (options->guests_address_max == 0)
-        options->guests_address_max = 1024;
-    if (options->guest_ms == 0)
-        options->guest_ms = 10000;
+    if (options->pending_max == 0)
+        options->pending_max = 4096;
+    if (options->pending_address_max == 0)
+        options->pending_address_max = 1024;
+    if (options->pending_ms == 0)
+        options->pending_ms = 10000;
     if (options->memory_max == 0)
         options->memory_max = rpc_memory_usual();
     if (options->send_queue_max == 0)
@@ -93,7 +93,7 @@ struct rpc_server *rpc_server_new(const struct rpc_server_options *options)
     server->core = create_core(&server->options);
     server->queue = grpc_completion_queue_create_for_next(NULL);
     grpc_server_register_completion_queue(server->core, server->queue, NULL);
-    rpc_door_open(&server->door);
+    rpc_admission_open(&server->admission);
     pthread_mutex_init(&server->creds.mutex, NULL);
     pthread_mutex_init(&server->mutex, NULL);
     clock_cond_init(&server->cond);
@@ -146,7 +146,7 @@ enum status rpc_server_listen(struct rpc_server *server, const char *address,
 static void *queue_main(void *arg)
 {
     struct rpc_server *server = arg;
-    rpc_queue_watch(server->queue, rpc_door_look, server);
+    rpc_queue_watch(server->queue, rpc_admission_look, server);
     return NULL;
 }
 

@@ -67,7 +67,7 @@ static enum rpc_code judge_owner(const struct rpc_call *call, const char **out_d
     return RPC_UNAUTHENTICATED;
 }
 
-/* More of it is checked with its hello (server/core/entry/trainers.c). */
+/* More of it is checked with its hello (server/coord/inputs/trainers.c). */
 static enum rpc_code judge_trainer(const struct access *access, const struct rpc_call *call,
                                    const char **out_detail)
 {

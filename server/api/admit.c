@@ -20,13 +20,13 @@
     "100,000 nodes were forgotten within the month that their certificates last, and no more can " \
     "be kept in mind: make a new authority instead, and give those who stay its certificates"
 
-_Static_assert(CORE_WITHDRAWN_DAYS > IDENTITY_DAYS, "what is withdrawn may expire first");
+_Static_assert(COORD_WITHDRAWN_DAYS > IDENTITY_DAYS, "what is withdrawn may expire first");
 
 #define REQUEST_BYTES 8192 /* of a certificate or a request to sign one, at most */
 
 static int64_t now_s(const struct api *api)
 {
-    return clock_wall_ms(core_options(api->core)->clock) / 1000;
+    return clock_wall_ms(coord_options(api->coord)->clock) / 1000;
 }
 
 /* False, and the call ended: certificates mean nothing here. */
@@ -46,7 +46,7 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
                      Cairn__V1__Node_Closure reply, void *call)
 {
     struct api *api = ((struct api_service_control *)service)->api;
-    struct core_node *node = NULL;
+    struct coord_node *node = NULL;
     if (!has_tls(api, call))
         return;
     if (!identity_name_valid(in->node)) {
@@ -55,7 +55,7 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
     }
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    const enum status st = core_forget_node(api->core, in->node, actor, &node);
+    const enum status st = coord_forget_node(api->coord, in->node, actor, &node);
     if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st), "forgetting node %s: %s", in->node,
                    st == ST_FULL ? TOO_MANY_WITHDRAWN : status_string(st));
@@ -64,7 +64,7 @@ void api_forget_node(Cairn__V1__Control_Service *service, const Cairn__V1__Forge
     Cairn__V1__Node none = CAIRN__V1__NODE__INIT;
     none.name = in->node;
     none.state = (char *)"forgotten";
-    Cairn__V1__Node *out = node ? render_node(api->core, node) : NULL;
+    Cairn__V1__Node *out = node ? render_node(api->coord, node) : NULL;
     reply(out ? out : &none, call);
     cairn__v1__node__free_unpacked(out, NULL);
 }
@@ -140,7 +140,7 @@ static enum status make_invite(struct api *api, uint32_t uses, int64_t until_s,
     identity_pem_release(&ca);
     if (st != ST_OK)
         return st;
-    const struct core_options *options = core_options(api->core);
+    const struct coord_options *options = coord_options(api->coord);
     options->random(options->random_arg, bytes, sizeof bytes);
     identity_secret_make(bytes, invite->secret);
     explicit_bzero(bytes, sizeof bytes);
@@ -207,7 +207,7 @@ static bool may_join(struct api *api, struct rpc_call *call, const Cairn__V1__Jo
                    "letters, digits, '.', '_' and '-'");
         return false;
     }
-    if (core_node_is_taken(api->core, in->node)) {
+    if (coord_node_is_taken(api->coord, in->node)) {
         api_refuse(call, RPC_ALREADY_EXISTS,
                    "a node of the name %s is there already: join with another --name, or end its "
                    "agent first",
@@ -232,7 +232,7 @@ static void join(struct api *api, const Cairn__V1__JoinRequest *in,
     struct identity_pem ca = { 0 };
     struct reason reason = { "" };
     auto_free char *cert = NULL;
-    const int64_t forgotten_s = core_node_forgotten(api->core, in->node);
+    const int64_t forgotten_s = coord_node_forgotten(api->coord, in->node);
     const int64_t issued_s = now_s(api) > forgotten_s ? now_s(api) : forgotten_s + 1;
     enum status st = identity_authority_read(api->tls, &ca, &reason);
     if (st == ST_OK)
@@ -286,9 +286,9 @@ static bool may_renew(struct api *api, struct rpc_call *call, const Cairn__V1__R
         api_refuse(call, RPC_PERMISSION_DENIED, "a node renews the certificate that it shows");
         return false;
     }
-    if (issued_s > core_node_forgotten(api->core, node))
+    if (issued_s > coord_node_forgotten(api->coord, node))
         return true;
-    rpc_call_finish(call, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
+    rpc_call_finish(call, RPC_PERMISSION_DENIED, COORD_FORGOTTEN);
     return false;
 }
 

@@ -16,7 +16,7 @@
 #include "server/api/access.h"
 #include "server/api/invites.h"
 #include "server/api/later.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 
 #define API_UPDATE_MS   100 /* between two updates of a watch */
 #define API_BACKLOG_MS  10  /* until a reader that lags is looked at again */
@@ -84,7 +84,7 @@ struct api_stream {
             uint64_t rows_version;  /* of the job, as it was sent last */
             uint64_t next_step;
         } metrics;
-        struct machine_awaited save;
+        struct fsm_awaited save;
         struct {
             uint64_t step;
             uint32_t generation;
@@ -101,7 +101,7 @@ struct api_stream {
 };
 
 struct api {
-    struct core *core;
+    struct coord *coord;
     const struct log *log;
     const struct identity_files *tls; /* files that TCP is served with; NULL: no TLS */
     int64_t renew_at;                 /* the next look at the own certificate */
@@ -123,7 +123,7 @@ struct api {
 
 /* Adds the three services to the server, of a core that is set. */
 MUST_CHECK enum status api_open(struct api *api, struct rpc_server *server);
-/* Called after core_commit: answers the group's calls of Control, and notes them in the audit log.
+/* Called after coord_commit: answers the group's calls of Control, and notes them in the audit log.
  * Nobody is told by a call, nor reads, what isn't journalled. */
 void api_release(struct api *api);
 /* Called after that: sends what is new to the streams. */
@@ -134,8 +134,8 @@ bool api_waits(const struct api *api);
 /* Ends all streams: before the server stops. */
 void api_close(struct api *api);
 void api_free(struct api *api); /* what the api itself holds */
-/* core_options.summary: a packed cairn.v1.Job. */
-MUST_CHECK enum status api_summary(void *arg, struct core_job *job, struct buf *out);
+/* coord_options.summary: a packed cairn.v1.Job. */
+MUST_CHECK enum status api_summary(void *arg, struct coord_job *job, struct buf *out);
 
 /* ---- between the files of the api, from floor to roof ---- */
 
@@ -154,14 +154,15 @@ void api_about(struct api *api, const char *about);
 void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Returns the job of that name; NULL, and the call ended: there is none, or several. */
-struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name);
+struct coord_job *api_job(struct api *api, struct rpc_call *call, const char *name);
 /* Like api_job, to look at the job: one that has ended stays in the journal. false: the call
  * ended. */
 bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct later_of *out);
 /* Like api_job, if something is to be done with the job: NULL also if it can't be read. */
-struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
+struct coord_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name);
 /* Answers with the job as it is. */
-void api_reply_job(struct api *api, struct core_job *job, Cairn__V1__Job_Closure reply, void *call);
+void api_reply_job(struct api *api, struct coord_job *job, Cairn__V1__Job_Closure reply,
+                   void *call);
 /* True if a call with that key was about this job before: it is answered, not done again. */
 bool api_is_repeated(struct api *api, const char *key, const char *job);
 /* Makes a stream of the call. NULL, and the call ended: there are too many, or the coordinator
@@ -183,7 +184,7 @@ Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *tok
 
 /* Returns the job of a stream; NULL, and the call ended: it was forgotten meanwhile, or can't be
  * read. */
-struct core_job *api_stream_job(struct api *api, struct api_stream *stream);
+struct coord_job *api_stream_job(struct api *api, struct api_stream *stream);
 
 /* ---- connections.c ---- */
 
@@ -214,7 +215,7 @@ void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now);
 
 /* ---- logs.c ---- */
 
-void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job,
+void api_logs_begin(struct api *api, struct rpc_call *call, struct coord_job *job,
                     const Cairn__V1__StreamLogsRequest *request);
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now);
 /* True if the next piece is to be asked for, or sent. */

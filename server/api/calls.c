@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/suggest.h"
+#include "jobspec/suggest.h"
 #include "server/api/api.h"
 #include "server/render/render.h"
 
@@ -33,8 +33,8 @@ static void refuse_name(struct api *api, struct rpc_call *call, const char *name
 {
     const char *best = NULL;
     size_t nearest = suggest_limit(name) + 1;
-    struct core_job *jobs[NEAR_MAX];
-    const size_t all = core_jobs(api->core, jobs, NEAR_MAX);
+    struct coord_job *jobs[NEAR_MAX];
+    const size_t all = coord_jobs(api->coord, jobs, NEAR_MAX);
     for (size_t i = 0; i < all && i < NEAR_MAX; i++) {
         const size_t distance = suggest_distance(jobs[i]->name, name);
         if (distance < nearest) {
@@ -67,10 +67,10 @@ static void refuse_job(struct api *api, struct rpc_call *call, const char *name,
     }
 }
 
-struct core_job *api_job(struct api *api, struct rpc_call *call, const char *name)
+struct coord_job *api_job(struct api *api, struct rpc_call *call, const char *name)
 {
-    struct core_job *job;
-    const enum status st = core_find(api->core, name, &job);
+    struct coord_job *job;
+    const enum status st = coord_find(api->coord, name, &job);
     if (st == ST_OK) {
         api_about(api, job->id);
         return job;
@@ -82,8 +82,8 @@ struct core_job *api_job(struct api *api, struct rpc_call *call, const char *nam
 bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct later_of *out)
 {
     char id[16];
-    *out = (struct later_of){ .call = call, .core = api->core };
-    const enum status st = core_seek(api->core, name, id, &out->job);
+    *out = (struct later_of){ .call = call, .coord = api->coord };
+    const enum status st = coord_seek(api->coord, name, id, &out->job);
     if (st != ST_OK) {
         refuse_job(api, call, name, st);
         return false;
@@ -93,18 +93,18 @@ bool api_seek(struct api *api, struct rpc_call *call, const char *name, struct l
     return true;
 }
 
-struct core_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name)
+struct coord_job *api_job_to_change(struct api *api, struct rpc_call *call, const char *name)
 {
-    struct core_job *job = api_job(api, call, name);
+    struct coord_job *job = api_job(api, call, name);
     if (!job || !job->unreadable[0])
         return job;
     api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s): %s", job->name, job->id, job->unreadable);
     return NULL;
 }
 
-void api_reply_job(struct api *api, struct core_job *job, Cairn__V1__Job_Closure reply, void *call)
+void api_reply_job(struct api *api, struct coord_job *job, Cairn__V1__Job_Closure reply, void *call)
 {
-    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS);
+    Cairn__V1__Job *out = render_job(api->coord, job, RENDER_CKPTS);
     if (out) {
         reply(out, call);
     } else {
@@ -117,7 +117,7 @@ bool api_is_repeated(struct api *api, const char *key, const char *job)
 {
     char what[32];
     return key[0] &&
-           journal_get_key(core_options(api->core)->journal, key, what, sizeof what) == ST_OK &&
+           journal_get_key(coord_options(api->coord)->journal, key, what, sizeof what) == ST_OK &&
            strcmp(what, job) == 0;
 }
 
@@ -146,7 +146,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     stream->call = call;
     stream->until_ms = access_until_ms(call);
     (void)snprintf(stream->job, sizeof stream->job, "%s", job);
-    core_hold(api->core, job);
+    coord_hold(api->coord, job);
     stream->next = api->streams;
     api->streams = stream;
     api->stream_count++;
@@ -154,10 +154,10 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     return stream;
 }
 
-struct core_job *api_stream_job(struct api *api, struct api_stream *stream)
+struct coord_job *api_stream_job(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job;
-    const enum status st = core_find(api->core, stream->job, &job);
+    struct coord_job *job;
+    const enum status st = coord_find(api->coord, stream->job, &job);
     if (st == ST_OK)
         return job;
     stream->at = INT64_MAX;

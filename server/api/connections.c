@@ -1,4 +1,5 @@
-/* Fleet and Training: a call of gRPC, both ways, is a connection of the core (struct core_conn). */
+/* Fleet and Training: a call of gRPC, both ways, is a connection of the core (struct coord_conn).
+ * */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "server/api/api.h"
 
 struct api_connection {
-    struct core_conn conn; /* first: the core gives it back */
+    struct coord_conn conn; /* first: the core gives it back */
     struct rpc_call *call;
     struct api *api;
     bool agent;
@@ -16,21 +17,21 @@ struct api_connection {
     int64_t until_ms;
 };
 
-static void send_message(struct core_conn *conn, const struct core_message *message)
+static void send_message(struct coord_conn *conn, const struct coord_message *message)
 {
     struct api_connection *connection = (struct api_connection *)conn;
     /* A peer that doesn't read loses the connection. */
     (void)rpc_call_send_packed(connection->call, message->data, message->size);
 }
 
-static void finish_call(struct core_conn *conn, enum rpc_code code, const char *detail)
+static void finish_call(struct coord_conn *conn, enum rpc_code code, const char *detail)
 {
     const struct api_connection *connection = (struct api_connection *)conn;
     access_note(connection->api->audit, connection->call, connection->node, code, detail);
     rpc_call_finish(connection->call, code, detail);
 }
 
-static const struct core_conn_ops ops = { .send = send_message, .finish = finish_call };
+static const struct coord_conn_ops ops = { .send = send_message, .finish = finish_call };
 
 static void connection_done(struct rpc_call *call, void *data, bool cancelled)
 {
@@ -38,9 +39,9 @@ static void connection_done(struct rpc_call *call, void *data, bool cancelled)
     (void)call;
     (void)cancelled;
     if (connection->agent) {
-        core_agent_closed(connection->api->core, &connection->conn);
+        coord_agent_closed(connection->api->coord, &connection->conn);
     } else {
-        core_trainer_closed(connection->api->core, &connection->conn);
+        coord_trainer_closed(connection->api->coord, &connection->conn);
     }
     free(connection);
 }
@@ -75,7 +76,7 @@ static void half_close(struct api *api, struct rpc_call *call)
 {
     struct api_connection *connection = rpc_call_data(call);
     if (connection) {
-        core_half_closed(api->core, &connection->conn);
+        coord_half_closed(api->coord, &connection->conn);
     } else {
         rpc_call_finish(call, RPC_OK, NULL);
     }
@@ -85,15 +86,15 @@ static void half_close(struct api *api, struct rpc_call *call)
  * since, and its hello is that of the node that the certificate names. False: the call ended. */
 static bool is_own(struct api_connection *connection, const Cairn__V1__AgentMessage *in)
 {
-    struct core_conn *conn = &connection->conn;
+    struct coord_conn *conn = &connection->conn;
     struct reason told;
     if (connection->until_ms <= clock_wall_ms(clock_system())) {
         finish_call(conn, RPC_UNAUTHENTICATED, ACCESS_EXPIRED);
         return false;
     }
     if (connection->node[0] != '\0' &&
-        connection->issued_s <= core_node_forgotten(connection->api->core, connection->node)) {
-        finish_call(conn, RPC_PERMISSION_DENIED, CORE_FORGOTTEN);
+        connection->issued_s <= coord_node_forgotten(connection->api->coord, connection->node)) {
+        finish_call(conn, RPC_PERMISSION_DENIED, COORD_FORGOTTEN);
         return false;
     }
     if (connection->node[0] == '\0' || in->body_case != CAIRN__V1__AGENT_MESSAGE__BODY_HELLO ||
@@ -119,7 +120,7 @@ static void fleet_session(Cairn__V1__Fleet_Service *service, const Cairn__V1__Ag
     }
     struct api_connection *connection = connection_of(api, call, true);
     if (connection && is_own(connection, in))
-        core_agent_message(api->core, &connection->conn, in);
+        coord_agent_message(api->coord, &connection->conn, in);
 }
 
 static void training_session(Cairn__V1__Training_Service *service,
@@ -134,7 +135,7 @@ static void training_session(Cairn__V1__Training_Service *service,
     }
     struct api_connection *connection = connection_of(api, call, false);
     if (connection)
-        core_trainer_message(api->core, &connection->conn, in);
+        coord_trainer_message(api->coord, &connection->conn, in);
 }
 
 enum status api_connections_open(struct api *api, struct rpc_server *server)

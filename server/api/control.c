@@ -30,35 +30,35 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
 {
     struct api *api = api_of(service);
     size_t size = strlen(in->job_file);
-    if (size > (size_t)LIMIT_JOB_FILE_BYTES || in->n_set > JOB_SETS_MAX || in->base_dir[0] != '/' ||
-        strlen(in->idempotency_key) > 200) {
+    if (size > (size_t)LIMIT_JOB_FILE_BYTES || in->n_set > JOBSPEC_SETS_MAX ||
+        in->base_dir[0] != '/' || strlen(in->idempotency_key) > 200) {
         api_refuse(call, RPC_INVALID_ARGUMENT,
                    "a job file of at most %d bytes, an absolute base_dir, at most %d settings",
-                   LIMIT_JOB_FILE_BYTES, JOB_SETS_MAX);
+                   LIMIT_JOB_FILE_BYTES, JOBSPEC_SETS_MAX);
         return;
     }
-    struct job *spec = malloc(sizeof *spec);
+    struct jobspec *spec = malloc(sizeof *spec);
     auto_buf struct buf errors, text;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    const struct job_origin origin = {
+    const struct jobspec_origin origin = {
         .file_name = in->file_name[0] ? in->file_name : "job.yaml",
         .base_dir = in->base_dir,
         .allowed = strcmp(actor, ACCESS_LOCAL) == 0 ? NULL : api->paths,
     };
     enum status st = ST_NO_MEMORY;
     if (spec) {
-        st = job_parse_within(&origin, in->job_file, size, (const char *const *)in->set, in->n_set,
-                              spec, &errors);
+        st = jobspec_parse_within(&origin, in->job_file, size, (const char *const *)in->set,
+                                  in->n_set, spec, &errors);
     }
     if (st == ST_OK)
-        st = job_print(spec, &text);
+        st = jobspec_print(spec, &text);
     struct reason reason = { "" };
-    struct core_job *job = NULL;
+    struct coord_job *job = NULL;
     if (st == ST_OK)
-        st = core_submit(api->core, spec, text.data, in->idempotency_key, actor, &job, &reason);
+        st = coord_submit(api->coord, spec, text.data, in->idempotency_key, actor, &job, &reason);
     free(spec);
     if (st == ST_CONFIG) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "%s", errors.size ? errors.data : "not a job file");
@@ -75,7 +75,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
         return;
     api_about(api, job->id);
     Cairn__V1__SubmitJobReply out = CAIRN__V1__SUBMIT_JOB_REPLY__INIT;
-    out.job = render_job(api->core, job, RENDER_CKPTS);
+    out.job = render_job(api->coord, job, RENDER_CKPTS);
     if (out.job) {
         reply(&out, call);
     } else {
@@ -95,13 +95,13 @@ static void get_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
 }
 
 /* Returns what to do with a job that can't be asked this in its state. */
-static const char *way_out(const struct core_job *job, char out[96])
+static const char *way_out(const struct coord_job *job, char out[96])
 {
-    if (job->m.state == MACHINE_STOPPED) {
+    if (job->m.state == FSM_STOPPED) {
         (void)snprintf(out, 96, ": it is over; 'cairn resume %s' goes on", job->id);
-    } else if (machine_state_final(job->m.state)) {
+    } else if (fsm_state_final(job->m.state)) {
         (void)snprintf(out, 96, ": it is over; 'cairn submit' trains anew");
-    } else if (job->m.state == MACHINE_PAUSED) {
+    } else if (job->m.state == FSM_PAUSED) {
         (void)snprintf(out, 96, " already; 'cairn resume %s' goes on", job->id);
     } else {
         (void)snprintf(out, 96, "; 'cairn why %s' says more", job->id);
@@ -110,54 +110,54 @@ static const char *way_out(const struct core_job *job, char out[96])
 }
 
 static void ask_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
-                    Cairn__V1__Job_Closure reply, void *call, enum machine_event_kind kind)
+                    Cairn__V1__Job_Closure reply, void *call, enum fsm_event_kind kind)
 {
     struct api *api = api_of(service);
     char hint[96];
-    struct core_job *job = kind == MACHINE_EV_KILL ? api_job(api, call, in->job)
-                                                   : api_job_to_change(api, call, in->job);
+    struct coord_job *job =
+        kind == FSM_EV_KILL ? api_job(api, call, in->job) : api_job_to_change(api, call, in->job);
     if (!job)
         return;
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
     if (!api_is_repeated(api, in->idempotency_key, job->id))
-        st = core_ask(api->core, job, kind, actor);
+        st = coord_ask(api->coord, job, kind, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s) is %s%s", job->name, job->id,
-                   machine_state_name(job->m.state), way_out(job, hint));
+                   fsm_state_name(job->m.state), way_out(job, hint));
         return;
     }
     if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
         return;
     }
-    core_remember(api->core, in->idempotency_key, job->id);
+    coord_remember(api->coord, in->idempotency_key, job->id);
     api_reply_job(api, job, reply, call);
 }
 
 static void pause_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                       Cairn__V1__Job_Closure reply, void *call)
 {
-    ask_job(service, in, reply, call, MACHINE_EV_PAUSE);
+    ask_job(service, in, reply, call, FSM_EV_PAUSE);
 }
 
 static void resume_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                        Cairn__V1__Job_Closure reply, void *call)
 {
-    ask_job(service, in, reply, call, MACHINE_EV_RESUME);
+    ask_job(service, in, reply, call, FSM_EV_RESUME);
 }
 
 static void stop_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                      Cairn__V1__Job_Closure reply, void *call)
 {
-    ask_job(service, in, reply, call, MACHINE_EV_STOP);
+    ask_job(service, in, reply, call, FSM_EV_STOP);
 }
 
 static void kill_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
                      Cairn__V1__Job_Closure reply, void *call)
 {
-    ask_job(service, in, reply, call, MACHINE_EV_KILL);
+    ask_job(service, in, reply, call, FSM_EV_KILL);
 }
 
 static void explain(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
@@ -200,14 +200,14 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
 {
     struct api *api = api_of(service);
     (void)in;
-    struct core_node *nodes[LIMIT_NODES];
+    struct coord_node *nodes[LIMIT_NODES];
     Cairn__V1__Node *list[LIMIT_NODES];
-    size_t count = core_nodes(api->core, nodes, LIMIT_NODES);
+    size_t count = coord_nodes(api->coord, nodes, LIMIT_NODES);
     Cairn__V1__ListNodesReply out = CAIRN__V1__LIST_NODES_REPLY__INIT;
     out.nodes = list;
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++) {
-        list[i] = render_node(api->core, nodes[i]);
+        list[i] = render_node(api->coord, nodes[i]);
         ok = list[i] != NULL;
         out.n_nodes += ok;
     }
@@ -222,8 +222,8 @@ static void list_nodes(Cairn__V1__Control_Service *service, const Cairn__V1__Lis
 
 static void reply_node(struct api *api, const char *name, Cairn__V1__Node_Closure reply, void *call)
 {
-    struct core_node *node = core_node_at(api->core, name);
-    Cairn__V1__Node *out = node ? render_node(api->core, node) : NULL;
+    struct coord_node *node = coord_node_at(api->coord, name);
+    Cairn__V1__Node *out = node ? render_node(api->coord, node) : NULL;
     if (!out) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
@@ -247,7 +247,7 @@ static void drain_node(Cairn__V1__Control_Service *service, const Cairn__V1__Dra
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
     enum status st =
-        core_drain_node(api->core, in->node, in->reason, (int64_t)in->deadline_ms, actor);
+        coord_drain_node(api->coord, in->node, in->reason, (int64_t)in->deadline_ms, actor);
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
@@ -263,7 +263,7 @@ static void undrain_node(Cairn__V1__Control_Service *service,
     struct api *api = api_of(service);
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    enum status st = core_undrain_node(api->core, in->node, actor);
+    enum status st = coord_undrain_node(api->coord, in->node, actor);
     if (st == ST_OK) {
         reply_node(api, in->node, reply, call);
     } else {
@@ -288,14 +288,14 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
                               Cairn__V1__RemoveCheckpointReply_Closure reply, void *call)
 {
     struct api *api = api_of(service);
-    struct core_job *job = api_job_to_change(api, call, in->job);
+    struct coord_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
     enum status st = ST_OK;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
     if (!api_is_repeated(api, in->idempotency_key, job->id))
-        st = core_remove_ckpt(api->core, job, in->step, actor);
+        st = coord_remove_ckpt(api->coord, job, in->step, actor);
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION,
                    "%s goes on from the checkpoint of step %llu; 'cairn save %s' makes a newer one",
@@ -308,13 +308,13 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
                    (unsigned long long)in->step, job->id);
         return;
     }
-    core_remember(api->core, in->idempotency_key, job->id);
+    coord_remember(api->coord, in->idempotency_key, job->id);
     Cairn__V1__RemoveCheckpointReply out = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__INIT;
     char dir[LIMIT_PATH];
     for (size_t i = 0; i < job->m.catalog_count; i++) {
-        const struct machine_ckpt *ckpt = &job->m.catalog[i];
-        if (ckpt->step == in->step && ckpt->state == MACHINE_CKPT_REMOVING &&
-            core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+        const struct fsm_ckpt *ckpt = &job->m.catalog[i];
+        if (ckpt->step == in->step && ckpt->state == FSM_CKPT_REMOVING &&
+            coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
             out.path__case = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
             out.path = dir;
         }
@@ -327,8 +327,8 @@ static void get_version(Cairn__V1__Control_Service *service, const Cairn__V1__Ge
 {
     struct api *api = api_of(service);
     (void)in;
-    struct core_node *nodes[LIMIT_NODES];
-    size_t count = core_nodes(api->core, nodes, LIMIT_NODES);
+    struct coord_node *nodes[LIMIT_NODES];
+    size_t count = coord_nodes(api->coord, nodes, LIMIT_NODES);
     Cairn__V1__GetVersionReply out = CAIRN__V1__GET_VERSION_REPLY__INIT;
     out.version = CAIRN_VERSION;
     out.git = CAIRN_GIT;
@@ -345,7 +345,7 @@ static void watch_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobR
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job(api, call, in->job);
+    struct coord_job *job = api_job(api, call, in->job);
     if (job)
         (void)api_stream_new(api, call, API_WATCH, job->id);
 }
@@ -356,7 +356,7 @@ static void stream_metrics(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job(api, call, in->job);
+    struct coord_job *job = api_job(api, call, in->job);
     struct api_stream *stream = job ? api_stream_new(api, call, API_METRICS, job->id) : NULL;
     if (!stream)
         return;
@@ -370,13 +370,13 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job_to_change(api, call, in->job);
+    struct coord_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
-    struct machine_awaited awaited;
+    struct fsm_awaited awaited;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    enum status st = core_save(api->core, job, in->idempotency_key, actor, &awaited);
+    enum status st = coord_save(api->coord, job, in->idempotency_key, actor, &awaited);
     if (st != ST_OK && st != ST_REFUSED) {
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
         return;
@@ -384,7 +384,7 @@ static void save_checkpoint(Cairn__V1__Control_Service *service,
     if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION,
                    "%s is %s: there is nothing to save; 'cairn ckpt ls %s' lists what it has",
-                   job->id, machine_state_name(job->m.state), job->id);
+                   job->id, fsm_state_name(job->m.state), job->id);
         return;
     }
     struct api_stream *stream = api_stream_new(api, call, API_SAVE, job->id);
@@ -398,12 +398,12 @@ static void check_checkpoint(Cairn__V1__Control_Service *service,
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job_to_change(api, call, in->job);
+    struct coord_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
-    const struct machine_ckpt *ckpt = machine_find_ckpt(&job->m, in->step, in->generation);
+    const struct fsm_ckpt *ckpt = fsm_find_ckpt(&job->m, in->step, in->generation);
     uint32_t reads = ckpt ? ckpt->reads : 0;
-    enum status st = core_check_ckpt(api->core, job, in->step, in->generation);
+    enum status st = coord_check_ckpt(api->coord, job, in->step, in->generation);
     if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st),
                    "%s has no checkpoint of step %llu, attempt %u; 'cairn ckpt ls %s' lists them",
@@ -423,7 +423,7 @@ static void stream_logs(Cairn__V1__Control_Service *service, const Cairn__V1__St
 {
     struct api *api = api_of(service);
     (void)reply;
-    struct core_job *job = api_job(api, call, in->job);
+    struct coord_job *job = api_job(api, call, in->job);
     if (job)
         api_logs_begin(api, call, job, in);
 }
@@ -447,7 +447,7 @@ static void free_over(struct api *api)
         }
         *at = stream->next;
         api->stream_count--;
-        core_release(api->core, stream->job);
+        coord_release(api->coord, stream->job);
         if (stream->kind == API_LOGS)
             api_logs_free(stream->logs);
         if (stream->kind == API_PAIRS)
@@ -458,7 +458,7 @@ static void free_over(struct api *api)
 
 void api_pump(struct api *api)
 {
-    int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
     const int64_t wall_ms = clock_wall_ms(clock_system());
     free_over(api);
     if (api->tls && now >= api->renew_at) {
@@ -466,7 +466,7 @@ void api_pump(struct api *api)
         api->renew_at = now + API_RENEW_MS;
     }
     for (struct api_stream *stream = api->streams; stream; stream = stream->next) {
-        if (core_failed(api->core) != ST_OK)
+        if (coord_failed(api->coord) != ST_OK)
             return;
         if (stream->over || now < stream->at)
             continue;
@@ -504,7 +504,7 @@ void api_pump(struct api *api)
 int64_t api_deadline(const struct api *api)
 {
     int64_t at = INT64_MAX;
-    int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
     for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
         if (stream->over)
             return now;
@@ -518,7 +518,7 @@ int64_t api_deadline(const struct api *api)
 
 bool api_waits(const struct api *api)
 {
-    const int64_t now = clock_mono_ms(core_options(api->core)->clock);
+    const int64_t now = clock_mono_ms(coord_options(api->coord)->clock);
     for (const struct api_stream *stream = api->streams; stream; stream = stream->next) {
         if (stream->kind == API_LOGS && api_logs_go_on(stream, now))
             return true;
@@ -585,6 +585,6 @@ enum status api_open(struct api *api, struct rpc_server *server)
     if (st == ST_OK)
         st = api_connections_open(api, server);
     if (st == ST_OK)
-        st = later_queue_new(core_options(api->core), &api->later);
+        st = later_queue_new(coord_options(api->coord), &api->later);
     return st;
 }

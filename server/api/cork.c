@@ -56,7 +56,7 @@ void api_later(struct api *api, struct rpc_call *call, struct later *later)
 /* The group is committed: a thread that reads the journal beside the core finds it there. */
 static void end_later(struct api *api, struct later *later)
 {
-    struct later_reader reader = { .core = api->core };
+    struct later_reader reader = { .coord = api->coord };
     if (!api->later || !later_queue_put(api->later, later))
         (void)later_end(later, &reader);
     later_reader_release(&reader);

@@ -27,16 +27,16 @@ struct later {
 
 /* ---- what the core knows ---- */
 
-static enum status take(struct later *later, const struct core *core, struct core_job *job)
+static enum status take(struct later *later, const struct coord *coord, struct coord_job *job)
 {
     later->known = true;
     later->of = render_history_of(job);
     switch (later->kind) {
     case JOB:
-        later->job = render_job(core, job, RENDER_CKPTS);
+        later->job = render_job(coord, job, RENDER_CKPTS);
         return later->job ? ST_OK : ST_NO_MEMORY;
     case EXPLANATION:
-        later->explain = explain_begin(core, job, later->spare_node);
+        later->explain = explain_begin(coord, job, later->spare_node);
         return later->explain ? ST_OK : ST_NO_MEMORY;
     case ROWS:
         later->base_step = job->m.restore.step;
@@ -59,7 +59,7 @@ static void release(struct later *later)
 /* Begins an answer; NULL: no memory. */
 static struct later *begin(const struct later_of *of, struct later with)
 {
-    struct core_node *nodes[2];
+    struct coord_node *nodes[2];
     struct later *later = malloc(sizeof *later);
     if (!later)
         return NULL;
@@ -67,10 +67,10 @@ static struct later *begin(const struct later_of *of, struct later with)
     later->call = of->call;
     rpc_call_ref(later->call);
     (void)snprintf(later->id, sizeof later->id, "%s", of->id);
-    later->spare_node = core_nodes(of->core, nodes, 2) > 1;
+    later->spare_node = coord_nodes(of->coord, nodes, 2) > 1;
     later->in_memory = of->job != NULL;
     if (of->job)
-        later->failed = take(later, of->core, of->job);
+        later->failed = take(later, of->coord, of->job);
     if (later->failed != ST_NO_MEMORY)
         return later;
     release(later);
@@ -127,8 +127,8 @@ static enum status end_rows(struct later *later, struct later_reader *reader)
     Cairn__V1__ReadMetricsReply out = CAIRN__V1__READ_METRICS_REPLY__INIT;
     if (later->in_memory)
         rows_forget(&reader->rows); /* others may have come, and will */
-    const enum status st =
-        rows_read(&reader->rows, core_options(reader->core)->journal, later->id, later->from_step);
+    const enum status st = rows_read(&reader->rows, coord_options(reader->coord)->journal,
+                                     later->id, later->from_step);
     if (st != ST_OK)
         return st;
     rows_put(&reader->rows, &out);
@@ -142,7 +142,7 @@ static enum status end_rows(struct later *later, struct later_reader *reader)
 
 /* ---- the end ---- */
 
-static void take_read(void *arg, struct core_job *job)
+static void take_read(void *arg, struct coord_job *job)
 {
     struct later *later = arg;
     later->failed = take(later, NULL, job);
@@ -156,7 +156,7 @@ static enum status look(struct later *later, struct later_reader *reader)
         later->base_step = reader->base_step;
         return ST_OK;
     }
-    const enum status st = core_look(reader->core, later->id, take_read, later);
+    const enum status st = coord_look(reader->coord, later->id, take_read, later);
     if (st == ST_OK && later->kind == ROWS) {
         (void)snprintf(reader->id, sizeof reader->id, "%s", later->id);
         reader->generation = later->of.generation;
@@ -167,7 +167,7 @@ static enum status look(struct later *later, struct later_reader *reader)
 
 static enum status answer(struct later *later, struct later_reader *reader)
 {
-    struct journal *journal = core_options(reader->core)->journal;
+    struct journal *journal = coord_options(reader->coord)->journal;
     const enum status st = later->known ? ST_OK : look(later, reader);
     if (st != ST_OK || later->failed != ST_OK)
         return st != ST_OK ? st : later->failed;
@@ -219,7 +219,7 @@ void later_fail(struct later *later, enum status why)
 
 void later_read_ahead(struct later_reader *reader)
 {
-    rows_read_ahead(&reader->rows, core_options(reader->core)->journal);
+    rows_read_ahead(&reader->rows, coord_options(reader->coord)->journal);
 }
 
 void later_reader_release(struct later_reader *reader)

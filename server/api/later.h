@@ -13,17 +13,17 @@
 
 #include "rpc/server.h"
 #include "server/api/rows.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 
 #define LATER_MAX 64 /* a job's message may have a megabyte */
 
 struct later;
 
-/* A call and the job that it asks about, as core_seek found it. */
+/* A call and the job that it asks about, as coord_seek found it. */
 struct later_of {
     struct rpc_call *call;
-    struct core *core;
-    struct core_job *job; /* NULL: it isn't in memory */
+    struct coord *coord;
+    struct coord_job *job; /* NULL: it isn't in memory */
     const char *id;
 };
 
@@ -36,7 +36,7 @@ struct later *later_ckpts(const struct later_of *of, size_t size, const char *to
 
 /* The things with which a thread ends answers. */
 struct later_reader {
-    struct core *core; /* the thread's own (core_reader_new), with its own journal */
+    struct coord *coord; /* the thread's own (coord_reader_new), with its own journal */
     /* The job whose rows were read last, of jobs that aren't in memory: nothing of it changes any
      * more. */
     char id[16];
@@ -60,7 +60,7 @@ void later_fail(struct later *later, enum status why);
 struct later_queue;
 /* Starts the thread for a core with such options, of which clock, log and the journal's path are
  * used, and copied. Errors: ST_NO_MEMORY; those of pthread_create */
-MUST_CHECK enum status later_queue_new(const struct core_options *options,
+MUST_CHECK enum status later_queue_new(const struct coord_options *options,
                                        struct later_queue **out);
 /* Takes `later` over; false: LATER_MAX wait already, and it is still the caller's. */
 bool later_queue_put(struct later_queue *queue, struct later *later);

@@ -15,8 +15,8 @@ struct later_queue {
     size_t first, count;
     bool ends;
     char *path;
-    struct core_options options; /* the thread's; journal NULL: to be opened */
-    struct later_reader reader;  /* with it */
+    struct coord_options options; /* the thread's; journal NULL: to be opened */
+    struct later_reader reader;   /* with it */
 };
 
 static void free_queue(struct later_queue *queue)
@@ -53,9 +53,9 @@ static bool is_waiting(struct later_queue *queue)
 static void close_reader(struct later_queue *queue)
 {
     later_reader_release(&queue->reader);
-    core_free(queue->reader.core);
+    coord_free(queue->reader.coord);
     journal_close(queue->options.journal);
-    queue->reader = (struct later_reader){ .core = NULL };
+    queue->reader = (struct later_reader){ .coord = NULL };
     queue->options.journal = NULL;
 }
 
@@ -63,7 +63,7 @@ static enum status open_reader(struct later_queue *queue)
 {
     enum status st = journal_open_beside(queue->path, &queue->options.journal);
     if (st == ST_OK)
-        st = core_reader_new(&queue->options, &queue->reader.core);
+        st = coord_reader_new(&queue->options, &queue->reader.coord);
     if (st != ST_OK)
         close_reader(queue);
     return st;
@@ -74,7 +74,7 @@ static void *run(void *arg)
     struct later_queue *queue = arg;
     struct later *later;
     while ((later = take(queue)) != NULL) {
-        const enum status opened = queue->reader.core ? ST_OK : open_reader(queue);
+        const enum status opened = queue->reader.coord ? ST_OK : open_reader(queue);
         if (opened != ST_OK) {
             later_fail(later, opened);
             continue;
@@ -82,20 +82,20 @@ static void *run(void *arg)
         const enum status st = later_end(later, &queue->reader);
         if (st != ST_OK && st != ST_NOT_FOUND && st != ST_NO_MEMORY && st != ST_INVALID)
             close_reader(queue); /* it is opened anew */
-        if (queue->reader.core && !is_waiting(queue))
+        if (queue->reader.coord && !is_waiting(queue))
             later_read_ahead(&queue->reader);
     }
     close_reader(queue);
     return NULL;
 }
 
-enum status later_queue_new(const struct core_options *options, struct later_queue **out)
+enum status later_queue_new(const struct coord_options *options, struct later_queue **out)
 {
     struct later_queue *queue = calloc(1, sizeof *queue);
     if (!queue)
         return ST_NO_MEMORY;
     queue->path = strdup(journal_path(options->journal));
-    queue->options = (struct core_options){ .clock = options->clock, .log = options->log };
+    queue->options = (struct coord_options){ .clock = options->clock, .log = options->log };
     CHECK(pthread_mutex_init(&queue->mutex, NULL) == 0);
     CHECK(pthread_cond_init(&queue->changed, NULL) == 0);
     const int error = queue->path ? pthread_create(&queue->thread, NULL, run, queue) : ENOMEM;

@@ -6,7 +6,7 @@
 #include "server/api/api.h"
 #include "server/render/render.h"
 
-enum status api_summary(void *arg, struct core_job *job, struct buf *out)
+enum status api_summary(void *arg, struct coord_job *job, struct buf *out)
 {
     (void)arg;
     Cairn__V1__Job *shown = render_job(NULL, job, 1);
@@ -61,19 +61,19 @@ static bool add_listed(void *arg, const char *id, const void *row, size_t size)
  * no memory. */
 static Cairn__V1__Job *render_listed(struct api *api, const struct listed *one, size_t *loads)
 {
-    struct core_job *job = core_loaded(api->core, one->id);
+    struct coord_job *job = coord_loaded(api->coord, one->id);
     Cairn__V1__Job *out = NULL;
     if (!job && one->row)
         out = cairn__v1__job__unpack(NULL, one->size, one->row);
     auto_buf struct buf row;
     buf_init(&row, (size_t)LIMIT_MESSAGE_BYTES);
-    if (!job && !out && core_summarise(api->core, one->id, &row) == ST_OK && row.size > 0) {
+    if (!job && !out && coord_summarise(api->coord, one->id, &row) == ST_OK && row.size > 0) {
         ++*loads;
         out = cairn__v1__job__unpack(NULL, row.size, (const uint8_t *)row.data);
     }
-    if (!job && !out && ++*loads && core_find(api->core, one->id, &job) != ST_OK)
+    if (!job && !out && ++*loads && coord_find(api->coord, one->id, &job) != ST_OK)
         return NULL;
-    return out ? out : render_job(api->core, job, 1);
+    return out ? out : render_job(api->coord, job, 1);
 }
 
 /* The listing has one job more than the page, so that it is known whether there is another. */
@@ -105,7 +105,7 @@ Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *tok
         page->jobs = calloc(max, sizeof(void *));
         ok = ok && page->jobs;
     }
-    ok = ok && journal_list_jobs(core_options(api->core)->journal, token, (uint32_t)max + 1,
+    ok = ok && journal_list_jobs(coord_options(api->coord)->journal, token, (uint32_t)max + 1,
                                  add_listed, &listing) == ST_OK;
     ok = ok && !listing.failed && fill(api, &listing, max, page);
     for (size_t i = 0; i < listing.count; i++)

@@ -63,7 +63,7 @@ static void rewind_to(struct api_logs *logs, uint32_t generation)
     }
 }
 
-void api_logs_begin(struct api *api, struct rpc_call *call, struct core_job *job,
+void api_logs_begin(struct api *api, struct rpc_call *call, struct coord_job *job,
                     const Cairn__V1__StreamLogsRequest *request)
 {
     bool one = request->rank__case == CAIRN__V1__STREAM_LOGS_REQUEST__RANK__RANK;
@@ -224,7 +224,7 @@ void api_logs_chunk(struct api *api, const Cairn__V1__LogChunk *chunk)
 /* ---- rounds ---- */
 
 /* Goes to the next attempt. A worker that goes on in it has one log: that is read on. */
-static void follow_on(struct api_stream *stream, const struct machine *m)
+static void follow_on(struct api_stream *stream, const struct fsm *m)
 {
     struct api_logs *logs = stream->logs;
     const uint32_t before = logs->generation++;
@@ -241,7 +241,7 @@ static void follow_on(struct api_stream *stream, const struct machine *m)
     }
 }
 
-static void end_of_round(struct api_stream *stream, const struct core_job *job, int64_t now)
+static void end_of_round(struct api_stream *stream, const struct coord_job *job, int64_t now)
 {
     struct api_logs *logs = stream->logs;
     logs->at = 0;
@@ -255,8 +255,8 @@ static void end_of_round(struct api_stream *stream, const struct core_job *job, 
         follow_on(stream, &job->m);
         return;
     }
-    bool live = !machine_state_final(job->m.state) &&
-                (!logs->fixed || logs->generation == job->m.generation);
+    bool live =
+        !fsm_state_final(job->m.state) && (!logs->fixed || logs->generation == job->m.generation);
     if (logs->follow && live) {
         stream->at = now + FOLLOW_MS;
         return;
@@ -266,12 +266,13 @@ static void end_of_round(struct api_stream *stream, const struct core_job *job, 
     stream->at = INT64_MAX;
 }
 
-static void ask_piece(struct api *api, struct api_stream *stream, struct core_job *job, int64_t now)
+static void ask_piece(struct api *api, struct api_stream *stream, struct coord_job *job,
+                      int64_t now)
 {
     struct api_logs *logs = stream->logs;
     uint32_t rank = logs->first + logs->at;
     struct find_node find = { .rank = rank };
-    if (journal_get_generation(core_options(api->core)->journal, job->id, logs->generation,
+    if (journal_get_generation(coord_options(api->coord)->journal, job->id, logs->generation,
                                find_node, &find) != ST_OK)
         find.known = false;
     if (find.known && !find.name[0]) { /* that attempt had fewer workers than another one */
@@ -297,7 +298,7 @@ static void ask_piece(struct api *api, struct api_stream *stream, struct core_jo
     request.ref = &ref;
     request.offset = logs->cursors[logs->at].offset;
     request.size_max = PIECE_BYTES;
-    if (core_log_request(api->core, find.name, &request) == ST_OK) {
+    if (coord_log_request(api->coord, find.name, &request) == ST_OK) {
         logs->request = request.id;
         logs->asked_at = now;
         logs->lost_since = 0;
@@ -322,14 +323,14 @@ bool api_logs_go_on(const struct api_stream *stream, int64_t now)
 void api_logs_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     struct api_logs *logs = stream->logs;
-    struct core_job *job = logs ? api_stream_job(api, stream) : NULL;
+    struct coord_job *job = logs ? api_stream_job(api, stream) : NULL;
     if (!job)
         return;
     if (logs->generation == 0 && job->m.generation > 0)
         rewind_to(logs, 1);
     if (logs->generation == 0) { /* nothing ever ran */
         stream->at = now + FOLLOW_MS;
-        if (!logs->follow || machine_state_final(job->m.state)) {
+        if (!logs->follow || fsm_state_final(job->m.state)) {
             rpc_call_finish(stream->call, RPC_OK, NULL);
             stream->at = INT64_MAX;
         }

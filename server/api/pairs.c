@@ -11,8 +11,8 @@
 /* The first update: what is tried, and what isn't. */
 static void send_summary(struct api *api, struct rpc_call *call, bool of_all)
 {
-    const struct pairs *pairs = core_pairs(api->core);
-    auto_free struct core_node **nodes = calloc(LIMIT_NODES, sizeof(void *));
+    const struct pairs *pairs = coord_pairs(api->coord);
+    auto_free struct coord_node **nodes = calloc(LIMIT_NODES, sizeof(void *));
     auto_free struct reason *texts = calloc(LIMIT_NODES, sizeof *texts);
     auto_free char **left_out = calloc(LIMIT_NODES, sizeof(void *));
     Cairn__V1__CheckPathsUpdate update = CAIRN__V1__CHECK_PATHS_UPDATE__INIT;
@@ -21,9 +21,9 @@ static void send_summary(struct api *api, struct rpc_call *call, bool of_all)
     update.ring = pairs->ring;
     update.left_out = left_out;
     const size_t count =
-        of_all && nodes && texts && left_out ? core_nodes(api->core, nodes, LIMIT_NODES) : 0;
+        of_all && nodes && texts && left_out ? coord_nodes(api->coord, nodes, LIMIT_NODES) : 0;
     for (size_t i = 0; i < count; i++) {
-        const char *hinder = core_pairs_hinder(api->core, nodes[i]);
+        const char *hinder = coord_pairs_hinder(api->coord, nodes[i]);
         if (!hinder)
             continue;
         reason_set(&texts[i], "%.100s: %s", nodes[i]->name, hinder);
@@ -45,8 +45,8 @@ void api_check_paths(Cairn__V1__Control_Service *service, const Cairn__V1__Check
     struct api_stream *stream = api_stream_new(api, call, API_PAIRS, "");
     if (!stream)
         return;
-    const enum status st =
-        core_pairs_begin(api->core, (const char *const *)in->nodes, in->n_nodes, in->all, &reason);
+    const enum status st = coord_pairs_begin(api->coord, (const char *const *)in->nodes,
+                                             in->n_nodes, in->all, &reason);
     stream->begun = st == ST_OK;
     if (st == ST_OK) {
         send_summary(api, call, in->n_nodes == 0);
@@ -76,11 +76,11 @@ static void fill_row(const struct pairs *pairs, const struct pairs_try *done, in
 
 void api_pairs_pump(struct api *api, struct api_stream *stream)
 {
-    const struct pairs *pairs = core_pairs(api->core);
+    const struct pairs *pairs = coord_pairs(api->coord);
     struct pairs_try done;
     if (!stream->begun)
         return;
-    while (rpc_call_queued(stream->call) < API_QUEUE_MAX && core_pairs_fetch(api->core, &done)) {
+    while (rpc_call_queued(stream->call) < API_QUEUE_MAX && coord_pairs_fetch(api->coord, &done)) {
         Cairn__V1__CheckPathsUpdate update = CAIRN__V1__CHECK_PATHS_UPDATE__INIT;
         Cairn__V1__PathCheck rows[2], *links[2] = { &rows[0], &rows[1] };
         struct reason way_out[2];
@@ -94,12 +94,12 @@ void api_pairs_pump(struct api *api, struct api_stream *stream)
         rpc_call_finish(stream->call, RPC_OK, NULL);
         stream->at = INT64_MAX;
     } else if (pairs->done_count > 0) {
-        stream->at = clock_mono_ms(core_options(api->core)->clock) + API_BACKLOG_MS;
+        stream->at = clock_mono_ms(coord_options(api->coord)->clock) + API_BACKLOG_MS;
     }
 }
 
 void api_pairs_over(struct api *api, const struct api_stream *stream)
 {
     if (stream->begun)
-        core_pairs_end(api->core);
+        coord_pairs_end(api->coord);
 }

@@ -10,18 +10,19 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
                  Cairn__V1__Job_Closure reply, void *call)
 {
     struct api *api = ((struct api_service_control *)service)->api;
-    struct core_job *job = api_job_to_change(api, call, in->job);
+    struct coord_job *job = api_job_to_change(api, call, in->job);
     if (!job)
         return;
     auto_buf struct buf errors;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
-    struct job_change change;
+    struct jobspec_change change;
     struct reason reason = { "" };
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    enum status st = job_parse_change((const char *const *)in->set, in->n_set, &change, &errors);
+    enum status st =
+        jobspec_parse_change((const char *const *)in->set, in->n_set, &change, &errors);
     if (st == ST_OK && !api_is_repeated(api, in->idempotency_key, job->id))
-        st = core_set_workers(api->core, job, (uint32_t)change.workers, actor, &reason);
+        st = coord_set_workers(api->coord, job, (uint32_t)change.workers, actor, &reason);
     if (st == ST_CONFIG) {
         api_refuse(call, RPC_INVALID_ARGUMENT, "%s", errors.size ? errors.data : "no setting");
     } else if (st == ST_REFUSED) {
@@ -29,7 +30,7 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
     } else if (st != ST_OK) {
         api_refuse(call, rpc_code_from_status(st), "%s", status_string(st));
     } else {
-        core_remember(api->core, in->idempotency_key, job->id);
+        coord_remember(api->coord, in->idempotency_key, job->id);
         api_reply_job(api, job, reply, call);
     }
 }
@@ -40,7 +41,7 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
 static bool was_removed(struct api *api, const char *key, char id[16])
 {
     char what[sizeof REMOVED + 16];
-    struct journal *journal = core_options(api->core)->journal;
+    struct journal *journal = coord_options(api->coord)->journal;
     if (!key[0] || journal_get_key(journal, key, what, sizeof what) != ST_OK ||
         strncmp(what, REMOVED, strlen(REMOVED)) != 0)
         return false;
@@ -59,16 +60,16 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         reply(&gone, call);
         return;
     }
-    struct core_job *job = api_job(api, call, in->job);
+    struct coord_job *job = api_job(api, call, in->job);
     if (!job)
         return;
     struct reason reason = { "" };
-    Cairn__V1__Job *out = render_job(api->core, job, RENDER_CKPTS);
+    Cairn__V1__Job *out = render_job(api->coord, job, RENDER_CKPTS);
     (void)snprintf(what, sizeof what, REMOVED "%s", job->id);
     access_actor(call, false, actor);
-    const enum status st = out ? core_remove_ended(api->core, job, actor, &reason) : ST_NO_MEMORY;
+    const enum status st = out ? coord_remove_ended(api->coord, job, actor, &reason) : ST_NO_MEMORY;
     if (st == ST_OK) {
-        core_remember(api->core, in->idempotency_key, what);
+        coord_remember(api->coord, in->idempotency_key, what);
         reply(out, call);
     } else if (st == ST_REFUSED) {
         api_refuse(call, RPC_FAILED_PRECONDITION, "%s (%s): %s", out->name, out->id, reason.text);

@@ -41,7 +41,7 @@ static struct rows *load_rows(struct api *api, const char *job, uint64_t from, u
     if (!rows)
         return NULL;
     rows->next_step = from;
-    struct journal *journal = core_options(api->core)->journal;
+    struct journal *journal = coord_options(api->coord)->journal;
     if (journal_each_metric(journal, job, from, count_max, add_row, rows) == ST_OK)
         return rows;
     free_rows(rows);
@@ -52,20 +52,20 @@ static struct rows *load_rows(struct api *api, const char *job, uint64_t from, u
 
 void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = api_stream_job(api, stream);
+    struct coord_job *job = api_stream_job(api, stream);
     if (!job || (stream->watch.begun && job->version == stream->watch.version))
         return;
     if (rpc_call_queued(stream->call) > 4) {
         stream->at = now + API_UPDATE_MS;
         return;
     }
-    struct journal *journal = core_options(api->core)->journal;
+    struct journal *journal = coord_options(api->coord)->journal;
     if (!stream->watch.begun &&
         journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->watch.next_step) != ST_OK)
         stream->watch.next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
     struct rows *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
-    update.job = render_job(api->core, job, RENDER_CKPTS);
+    update.job = render_job(api->coord, job, RENDER_CKPTS);
     if (!rows || !update.job) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
     } else {
@@ -76,7 +76,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         stream->watch.next_step = rows->next_step;
         stream->watch.begun = true;
         stream->at = now + API_UPDATE_MS;
-        if (machine_state_final(job->m.state) && rows->count < WATCH_ROWS_MAX)
+        if (fsm_state_final(job->m.state) && rows->count < WATCH_ROWS_MAX)
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     cairn__v1__job__free_unpacked(update.job, NULL);
@@ -88,9 +88,9 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
-    struct core_job *job = api_stream_job(api, stream);
+    struct coord_job *job = api_stream_job(api, stream);
     if (!job || (stream->metrics.caught_up && job->rows_version == stream->metrics.rows_version &&
-                 !machine_state_final(job->m.state)))
+                 !fsm_state_final(job->m.state)))
         return;
     uint32_t queued = rpc_call_queued(stream->call);
     if (queued >= API_QUEUE_MAX) {
@@ -111,7 +111,7 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
     } else {
         stream->metrics.caught_up = true;
         stream->metrics.rows_version = job->rows_version;
-        if (!stream->metrics.follow || machine_state_final(job->m.state))
+        if (!stream->metrics.follow || fsm_state_final(job->m.state))
             rpc_call_finish(stream->call, RPC_OK, NULL);
     }
     free_rows(rows);
@@ -119,9 +119,9 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
 
 /* ---- SaveCheckpoint ---- */
 
-static void send_saved(struct api_stream *stream, const struct core_job *job)
+static void send_saved(struct api_stream *stream, const struct coord_job *job)
 {
-    const struct machine_ckpt *saved = machine_saved(&job->m, &stream->save);
+    const struct fsm_ckpt *saved = fsm_saved(&job->m, &stream->save);
     Cairn__V1__SaveCheckpointReply reply = CAIRN__V1__SAVE_CHECKPOINT_REPLY__INIT;
     reply.step = saved->step;
     reply.checkpoint = render_ckpt(job, saved);
@@ -131,24 +131,24 @@ static void send_saved(struct api_stream *stream, const struct core_job *job)
 
 void api_save_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = api_stream_job(api, stream);
+    struct coord_job *job = api_stream_job(api, stream);
     struct reason hint;
     if (!job)
         return;
-    switch (machine_save_outcome(&job->m, &stream->save)) {
-    case MACHINE_OUTCOME_OPEN:
+    switch (fsm_save_outcome(&job->m, &stream->save)) {
+    case FSM_OUTCOME_OPEN:
         return;
-    case MACHINE_OUTCOME_SAVED:
+    case FSM_OUTCOME_SAVED:
         send_saved(stream, job);
         break;
-    case MACHINE_OUTCOME_REFUSED:
+    case FSM_OUTCOME_REFUSED:
         render_room(job, &hint);
         api_refuse(stream->call, RPC_RESOURCE_EXHAUSTED, "%s could not be saved: %s. %s", job->id,
                    job->m.room.reason, hint.text);
         break;
-    case MACHINE_OUTCOME_ENDED:
+    case FSM_OUTCOME_ENDED:
         api_refuse(stream->call, RPC_UNAVAILABLE, "%s is %s: its workers ended before the save: %s",
-                   job->id, machine_state_name(job->m.state), job->m.reason);
+                   job->id, fsm_state_name(job->m.state), job->m.reason);
         break;
     }
     stream->at = INT64_MAX;
@@ -158,19 +158,19 @@ void api_save_pump(struct api *api, struct api_stream *stream)
 
 void api_check_pump(struct api *api, struct api_stream *stream)
 {
-    struct core_job *job = api_stream_job(api, stream);
-    const struct machine_ckpt *ckpt =
-        job ? machine_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
+    struct coord_job *job = api_stream_job(api, stream);
+    const struct fsm_ckpt *ckpt =
+        job ? fsm_find_ckpt(&job->m, stream->check.step, stream->check.generation) : NULL;
     if (!job)
         return;
-    if (!ckpt || ckpt->state == MACHINE_CKPT_REMOVING) {
+    if (!ckpt || ckpt->state == FSM_CKPT_REMOVING) {
         api_refuse(stream->call, RPC_NOT_FOUND, "the checkpoint of step %llu was removed meanwhile",
                    (unsigned long long)stream->check.step);
         stream->at = INT64_MAX;
         return;
     }
-    bool bad = ckpt->state == MACHINE_CKPT_BAD;
-    if (ckpt->state == MACHINE_CKPT_QUARANTINING || (!bad && ckpt->reads == stream->check.reads))
+    bool bad = ckpt->state == FSM_CKPT_BAD;
+    if (ckpt->state == FSM_CKPT_QUARANTINING || (!bad && ckpt->reads == stream->check.reads))
         return; /* the store answers, or its deadline passes */
     bool good = !bad && ckpt->read_status == ST_OK;
     Cairn__V1__CheckCheckpointReply reply = CAIRN__V1__CHECK_CHECKPOINT_REPLY__INIT;
@@ -189,37 +189,37 @@ void api_drain_begin(struct api *api, struct rpc_call *call, uint32_t timeout_ms
     struct api_stream *stream = api_stream_new(api, call, API_DRAIN, "");
     if (!stream)
         return;
-    size_t count = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
+    size_t count = coord_jobs(api->coord, NULL, 0);
+    struct coord_job **jobs = calloc(count ? count : 1, sizeof(void *));
     if (!jobs) {
         api_refuse(call, RPC_INTERNAL, "no memory");
         return;
     }
-    (void)core_jobs(api->core, jobs, count);
+    (void)coord_jobs(api->coord, jobs, count);
     for (size_t i = 0; i < count; i++) {
         for (uint32_t r = 0; r < jobs[i]->m.count; r++)
-            stream->drain.trainers += machine_alive_rank(&jobs[i]->m, r);
+            stream->drain.trainers += fsm_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);
-    const struct clock *clock = core_options(api->core)->clock;
+    const struct clock *clock = coord_options(api->coord)->clock;
     stream->drain.until = clock_mono_ms(clock) + timeout_ms;
     char actor[ACCESS_ACTOR];
     access_actor(call, false, actor);
-    core_drain(api->core, false, timeout_ms, actor);
+    coord_drain(api->coord, false, timeout_ms, actor);
 }
 
 static void drain_reply(struct api *api, struct api_stream *stream)
 {
     Cairn__V1__DrainReply reply = CAIRN__V1__DRAIN_REPLY__INIT;
-    reply.saved = core_drain_saved(api->core);
-    size_t count = core_jobs(api->core, NULL, 0);
-    struct core_job **jobs = calloc(count ? count : 1, sizeof(void *));
+    reply.saved = coord_drain_saved(api->coord);
+    size_t count = coord_jobs(api->coord, NULL, 0);
+    struct coord_job **jobs = calloc(count ? count : 1, sizeof(void *));
     if (jobs)
-        (void)core_jobs(api->core, jobs, count);
+        (void)coord_jobs(api->coord, jobs, count);
     uint32_t left = 0;
     for (size_t i = 0; jobs && i < count; i++) {
         for (uint32_t r = 0; r < jobs[i]->m.count; r++)
-            left += machine_alive_rank(&jobs[i]->m, r);
+            left += fsm_alive_rank(&jobs[i]->m, r);
     }
     free(jobs);
     reply.ended = stream->drain.trainers > left ? stream->drain.trainers - left : 0;
@@ -230,12 +230,12 @@ static void drain_reply(struct api *api, struct api_stream *stream)
 void api_drain_pump(struct api *api, struct api_stream *stream, int64_t now)
 {
     bool late = now >= stream->drain.until;
-    if (core_draining(api->core) == 0 || (late && stream->drain.hurried)) {
+    if (coord_draining(api->coord) == 0 || (late && stream->drain.hurried)) {
         drain_reply(api, stream);
     } else if (late) {
         stream->drain.hurried = true;
         stream->drain.until = now + HURRY_MS;
-        core_drain(api->core, true, HURRY_MS, NULL);
-        (void)core_commit(api->core); /* other streams are told of it in this very round */
+        coord_drain(api->coord, true, HURRY_MS, NULL);
+        (void)coord_commit(api->coord); /* other streams are told of it in this very round */
     }
 }

@@ -68,7 +68,7 @@ struct pairs {
     uint32_t try_count;
     struct pairs_try done[PAIRS_DONE_MAX]; /* the oldest first */
     uint32_t done_count;
-    uint64_t ids;               /* the newest: above PAIRS_IDS, so none of a round of paths.h */
+    uint64_t ids;               /* the newest: above PAIRS_IDS, so none of a round of netpaths.h */
     uint8_t token[PAIRS_TOKEN]; /* the owner's: by it an agent knows that it may be sent data */
 };
 

@@ -29,7 +29,7 @@
 
 #include "common/reason.h"
 #include "common/status.h"
-#include "server/machine/machine.h"
+#include "server/jobfsm/jobfsm.h"
 
 #define JOURNAL_KEYS_MAX 10000
 #define JOURNAL_JOBS_MAX 10000 /* of more, those that ended first are forgotten */
@@ -136,7 +136,7 @@ struct journal_job {
     int64_t seq;
     const char *job_file;     /* normalised YAML */
     const char *pins;         /* of the first formation, or "" */
-    const char *state;        /* JSON: server/machine/codec.h */
+    const char *state;        /* JSON: server/jobfsm/persist.h */
     enum journal_ended ended; /* read only: a job that is put lives */
 };
 MUST_CHECK enum status journal_put_job(struct journal *journal, const struct journal_job *job);
@@ -177,7 +177,7 @@ struct journal_generation {
     const char *nodes;   /* names, comma separated, by rank */
     const char *numbers; /* of the workers, likewise; "": each is its rank */
     const char *cause, *message;
-    const char *recovery; /* how the job came to it (server/machine/codec.h); "": it is the first,
+    const char *recovery; /* how the job came to it (server/jobfsm/persist.h); "": it is the first,
                            * or nobody knows */
 };
 /* Writes all of a generation but its end. The newest LIMIT_GENERATIONS of a job stay, and a hundred
@@ -193,13 +193,13 @@ MUST_CHECK enum status journal_put_recovery(struct journal *journal, const char 
                                             const char *recovery);
 
 MUST_CHECK enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
-                                        const struct machine_rank_row *row);
+                                        const struct fsm_rank_row *row);
 
 struct journal_save {
     uint64_t step;
     uint32_t generation;
     uint32_t retry; /* of the folder's name */
-    int state;      /* enum machine_save_state: COLLECTING, COMMITTING or DROPPING */
+    int state;      /* enum fsm_save_state: COLLECTING, COMMITTING or DROPPING */
     int64_t wall_ms;
     const void *manifest; /* COMMITTING: its bytes */
     size_t manifest_size;
@@ -224,7 +224,7 @@ MUST_CHECK enum status journal_put_report(struct journal *journal, const char *i
                                           size_t size);
 
 MUST_CHECK enum status journal_put_ckpt(struct journal *journal, const char *id,
-                                        const struct machine_ckpt *ckpt);
+                                        const struct fsm_ckpt *ckpt);
 MUST_CHECK enum status journal_drop_ckpt(struct journal *journal, const char *id, uint64_t step,
                                          uint32_t generation);
 
@@ -267,7 +267,7 @@ typedef bool (*journal_list_fn)(void *arg, const char *id, const void *row, size
 /* Lists jobs, the newest first, from the one before an id on; "": from the newest. */
 MUST_CHECK enum status journal_list_jobs(struct journal *journal, const char *before,
                                          uint32_t count_max, journal_list_fn fn, void *arg);
-typedef bool (*journal_rank_fn)(void *arg, uint32_t rank, const struct machine_rank_row *row);
+typedef bool (*journal_rank_fn)(void *arg, uint32_t rank, const struct fsm_rank_row *row);
 /* Reads the ranks, ascending. ST_CORRUPT: a row that says what no rank can be */
 MUST_CHECK enum status journal_each_rank(struct journal *journal, const char *id,
                                          journal_rank_fn fn, void *arg);
@@ -281,7 +281,7 @@ MUST_CHECK enum status journal_each_report(struct journal *journal, const char *
  * committed by then. It blocks as long as the disk does. */
 MUST_CHECK enum status journal_read_reports(const char *path, const char *id, uint64_t step,
                                             uint32_t generation, journal_report_fn fn, void *arg);
-typedef bool (*journal_ckpt_fn)(void *arg, const struct machine_ckpt *ckpt);
+typedef bool (*journal_ckpt_fn)(void *arg, const struct fsm_ckpt *ckpt);
 MUST_CHECK enum status journal_each_ckpt(struct journal *journal, const char *id,
                                          journal_ckpt_fn fn, void *arg);
 typedef bool (*journal_event_fn)(void *arg, const struct journal_event *event);

@@ -4,7 +4,7 @@
  * user_version is 15 (JOURNAL_VERSION). A newer one is left alone. An older file (0 or 1 to 14)
  * gets the columns, tables and indexes that it lacks, loses a table that nobody needs, and has its
  * metrics in blocks. Ranks were in the jobs' states until 7; a job's go into their table when its
- * state is written next (server/machine/codec.h).
+ * state is written next (server/jobfsm/persist.h).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -131,7 +131,7 @@ enum status journal_get_generation(struct journal *journal, const char *id, uint
 /* ---- ranks ---- */
 
 enum status journal_put_rank(struct journal *journal, const char *id, uint32_t rank,
-                             const struct machine_rank_row *row)
+                             const struct fsm_rank_row *row)
 {
     return journal_run(journal, SQL_PUT_RANK, "titiiiiiiiiii", id, (int64_t)rank, row->node,
                        (int64_t)row->slot, (int64_t)row->holder, (int64_t)row->gone,
@@ -147,16 +147,16 @@ enum status journal_each_rank(struct journal *journal, const char *id, journal_r
     enum status st = journal_bind(journal, SQL_EACH_RANK, &row, "t", id);
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct machine_rank_row rank = { .slot = (uint32_t)sqlite3_column_int64(row, 2),
-                                         .holder = (uint32_t)sqlite3_column_int64(row, 3),
-                                         .gone = sqlite3_column_int(row, 4) != 0,
-                                         .birth = (uint32_t)sqlite3_column_int64(row, 5),
-                                         .parked = sqlite3_column_int(row, 6) != 0,
-                                         .source = sqlite3_column_int(row, 7) != 0,
-                                         .number = (uint32_t)sqlite3_column_int64(row, 8),
-                                         .lanes = (uint32_t)sqlite3_column_int64(row, 9),
-                                         .lane_us = (uint32_t)sqlite3_column_int64(row, 10),
-                                         .stage = (uint32_t)sqlite3_column_int64(row, 11) };
+        struct fsm_rank_row rank = { .slot = (uint32_t)sqlite3_column_int64(row, 2),
+                                     .holder = (uint32_t)sqlite3_column_int64(row, 3),
+                                     .gone = sqlite3_column_int(row, 4) != 0,
+                                     .birth = (uint32_t)sqlite3_column_int64(row, 5),
+                                     .parked = sqlite3_column_int(row, 6) != 0,
+                                     .source = sqlite3_column_int(row, 7) != 0,
+                                     .number = (uint32_t)sqlite3_column_int64(row, 8),
+                                     .lanes = (uint32_t)sqlite3_column_int64(row, 9),
+                                     .lane_us = (uint32_t)sqlite3_column_int64(row, 10),
+                                     .stage = (uint32_t)sqlite3_column_int64(row, 11) };
         const char *node = journal_text_at(row, 1);
         if (strlen(node) >= sizeof rank.node) {
             st = ST_CORRUPT;
@@ -256,8 +256,7 @@ enum status journal_read_reports(const char *path, const char *id, uint64_t step
     return st == ST_EXISTS ? ST_IO : st;
 }
 
-enum status journal_put_ckpt(struct journal *journal, const char *id,
-                             const struct machine_ckpt *ckpt)
+enum status journal_put_ckpt(struct journal *journal, const char *id, const struct fsm_ckpt *ckpt)
 {
     return journal_run(
         journal, SQL_PUT_CKPT, "tiiiiitiiiiirrriiiiiii", id, (int64_t)ckpt->step,
@@ -281,26 +280,26 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
     enum status st = journal_bind(journal, SQL_EACH_CKPT, &row, "t", id);
     bool more = true;
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct machine_ckpt ckpt = { .step = (uint64_t)sqlite3_column_int64(row, 0),
-                                     .generation = (uint32_t)sqlite3_column_int64(row, 1),
-                                     .state = (enum machine_ckpt_state)sqlite3_column_int(row, 2),
-                                     .verified = sqlite3_column_int(row, 3) != 0,
-                                     .wall_ms = sqlite3_column_int64(row, 4),
-                                     .bytes = (uint64_t)sqlite3_column_int64(row, 6),
-                                     .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
-                                     .shards = (uint32_t)sqlite3_column_int64(row, 8),
-                                     .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
-                                     .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
-                                     .retry = (uint32_t)sqlite3_column_int64(row, 20),
-                                     .loss = number_at(row, 11),
-                                     .eval_loss = number_at(row, 12),
-                                     .eval_accuracy = number_at(row, 13),
-                                     .times = { .stall_us = sqlite3_column_int64(row, 14),
-                                                .encode_us = sqlite3_column_int64(row, 15),
-                                                .io_us = sqlite3_column_int64(row, 16),
-                                                .sync_us = sqlite3_column_int64(row, 17),
-                                                .save_us = sqlite3_column_int64(row, 18),
-                                                .commit_us = sqlite3_column_int64(row, 19) } };
+        struct fsm_ckpt ckpt = { .step = (uint64_t)sqlite3_column_int64(row, 0),
+                                 .generation = (uint32_t)sqlite3_column_int64(row, 1),
+                                 .state = (enum fsm_ckpt_state)sqlite3_column_int(row, 2),
+                                 .verified = sqlite3_column_int(row, 3) != 0,
+                                 .wall_ms = sqlite3_column_int64(row, 4),
+                                 .bytes = (uint64_t)sqlite3_column_int64(row, 6),
+                                 .raw_bytes = (uint64_t)sqlite3_column_int64(row, 7),
+                                 .shards = (uint32_t)sqlite3_column_int64(row, 8),
+                                 .parent_step = (uint64_t)sqlite3_column_int64(row, 9),
+                                 .parent_generation = (uint32_t)sqlite3_column_int64(row, 10),
+                                 .retry = (uint32_t)sqlite3_column_int64(row, 20),
+                                 .loss = number_at(row, 11),
+                                 .eval_loss = number_at(row, 12),
+                                 .eval_accuracy = number_at(row, 13),
+                                 .times = { .stall_us = sqlite3_column_int64(row, 14),
+                                            .encode_us = sqlite3_column_int64(row, 15),
+                                            .io_us = sqlite3_column_int64(row, 16),
+                                            .sync_us = sqlite3_column_int64(row, 17),
+                                            .save_us = sqlite3_column_int64(row, 18),
+                                            .commit_us = sqlite3_column_int64(row, 19) } };
         (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", journal_text_at(row, 5));
         more = fn(arg, &ckpt);
     }

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "common/buf.h"
+#include "server/jobfsm/jobfsm.h"
 #include "server/journal/journal.h"
-#include "server/machine/machine.h"
 #include "server/rebuild/rebuild.h"
 
 #define REBUILD_FOUND_MAX 65536 /* folders with a job's name, in all stores together */
@@ -42,7 +42,7 @@ struct rebuild_job {
     struct reason left; /* why it can't be made anew; "": it can, and the rest is known */
     char name[LIMIT_NAME];
     char *job_file, *pins;         /* owned */
-    struct machine m;              /* with its catalog; of one rank: others differ in nothing */
+    struct fsm m;                  /* with its catalog; of one rank: others differ in nothing */
     uint32_t passed;               /* checkpoints that are not used */
     struct reason passed_why;      /* of one of them */
     char store_before[LIMIT_PATH]; /* what its file said, if it was another; else "" */

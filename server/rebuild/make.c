@@ -15,7 +15,7 @@
 
 #include "checkpoint/format/names.h"
 #include "common/cleanup.h"
-#include "server/machine/codec.h"
+#include "server/jobfsm/persist.h"
 #include "server/rebuild/internal.h"
 #include "server/rebuild/rebuild.h"
 
@@ -36,10 +36,10 @@ struct rebuild {
 
 static enum status put_rows(struct journal *journal, const struct rebuild_job *job, int64_t wall_ms)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     auto_buf struct buf state;
     buf_init(&state, STATE_BYTES);
-    enum status st = machine_encode(m, &state);
+    enum status st = fsm_encode(m, &state);
     const struct journal_job row = { .id = job->found->id,
                                      .name = job->name,
                                      .seq = job->found->seq,
@@ -61,7 +61,7 @@ static enum status put_rows(struct journal *journal, const struct rebuild_job *j
     if (st == ST_OK)
         st = journal_put_event(journal, job->found->id, &event);
     /* Retention looks at it once more. */
-    if (st == ST_OK && machine_state_final(m->state))
+    if (st == ST_OK && fsm_state_final(m->state))
         st = journal_put_ended(journal, job->found->id, JOURNAL_LEFT, NULL, 0);
     return st;
 }
@@ -84,13 +84,12 @@ static enum status tell_left(struct rebuild *r, const struct rebuild_found *foun
 
 static enum status tell_made(struct rebuild *r, const struct rebuild_job *job)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     const char *id = job->found->id;
     r->made_count++;
-    enum status st =
-        buf_printf(&r->made, "%-13s %-20.64s %-10s %8" PRIu64 " %12zu %13" PRIu32 "  %s\n", id,
-                   job->name, machine_state_name(m->state), m->step_max, m->catalog_count,
-                   m->generation, job->found->store);
+    enum status st = buf_printf(
+        &r->made, "%-13s %-20.64s %-10s %8" PRIu64 " %12zu %13" PRIu32 "  %s\n", id, job->name,
+        fsm_state_name(m->state), m->step_max, m->catalog_count, m->generation, job->found->store);
     if (st == ST_OK && job->passed > 0) {
         st = buf_printf(&r->notes, "  %s: %u checkpoints are not used; %s\n", id, job->passed,
                         job->passed_why.text);

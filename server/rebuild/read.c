@@ -20,7 +20,7 @@
 #include "checkpoint/store/each.h"
 #include "checkpoint/store/store.h"
 #include "common/cleanup.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "server/rebuild/internal.h"
 
 #define TEXT_BYTES  ((size_t)LIMIT_JOB_FILE_BYTES)
@@ -32,7 +32,7 @@ struct reading {
     struct reason *reason;
     int64_t find_until;         /* names that another machine made are looked for */
     struct ckpt_scalars newest; /* of the newest checkpoint; its list isn't kept */
-    struct job *spec;
+    struct jobspec *spec;
 };
 
 /* The bytes can't be used, or aren't there, and that won't change. */
@@ -94,22 +94,22 @@ static int64_t wall_of(const char *created_at)
     return time > 0 ? (int64_t)time * 1000 : 0;
 }
 
-static struct machine_ckpt describe(const struct ckpt_entry *entry,
-                                    const struct ckpt_manifest *manifest)
+static struct fsm_ckpt describe(const struct ckpt_entry *entry,
+                                const struct ckpt_manifest *manifest)
 {
     const double unknown = __builtin_nan("");
-    struct machine_ckpt ckpt = { .step = entry->step,
-                                 .generation = (uint32_t)entry->generation,
-                                 .retry = entry->retry,
-                                 .shards = manifest->file_count,
-                                 .state = MACHINE_CKPT_GOOD,
-                                 .raw_bytes = manifest->raw_bytes,
-                                 .wall_ms = wall_of(manifest->created_at),
-                                 .parent_step = manifest->parent.step,
-                                 .parent_generation = (uint32_t)manifest->parent.generation,
-                                 .loss = unknown,
-                                 .eval_loss = unknown,
-                                 .eval_accuracy = unknown };
+    struct fsm_ckpt ckpt = { .step = entry->step,
+                             .generation = (uint32_t)entry->generation,
+                             .retry = entry->retry,
+                             .shards = manifest->file_count,
+                             .state = FSM_CKPT_GOOD,
+                             .raw_bytes = manifest->raw_bytes,
+                             .wall_ms = wall_of(manifest->created_at),
+                             .parent_step = manifest->parent.step,
+                             .parent_generation = (uint32_t)manifest->parent.generation,
+                             .loss = unknown,
+                             .eval_loss = unknown,
+                             .eval_accuracy = unknown };
     for (uint32_t i = 0; i < manifest->file_count; i++)
         ckpt.bytes += manifest->files[i].size;
     ckpt_hash_text(&manifest->digest, ckpt.digest);
@@ -120,7 +120,7 @@ static struct machine_ckpt describe(const struct ckpt_entry *entry,
 static enum status check_ckpt(struct reading *r, const struct ckpt_entry *entry,
                               const struct ckpt_manifest *manifest, struct reason *why)
 {
-    const struct machine *m = &r->job->m;
+    const struct fsm *m = &r->job->m;
     struct files files = { .r = r, .dir = entry->dir, .manifest = manifest };
     enum status st = ckpt_each(manifest->file_count, check_file, &files);
     const uint32_t bad = atomic_load(&files.bad);
@@ -132,13 +132,12 @@ static enum status check_ckpt(struct reading *r, const struct ckpt_entry *entry,
         return say_away(r, entry->dir, st);
     const struct ckpt_parent *parent = &manifest->parent;
     if (parent->generation > UINT32_MAX ||
-        (parent->generation > 0 &&
-         !machine_find_ckpt(m, parent->step, (uint32_t)parent->generation))) {
+        (parent->generation > 0 && !fsm_find_ckpt(m, parent->step, (uint32_t)parent->generation))) {
         reason_set(why, "it is a difference to step %llu of attempt %llu, which is missing",
                    (unsigned long long)parent->step, (unsigned long long)parent->generation);
         return ST_INCOMPLETE;
     }
-    if (machine_find_ckpt(m, entry->step, (uint32_t)entry->generation)) {
+    if (fsm_find_ckpt(m, entry->step, (uint32_t)entry->generation)) {
         reason_set(why, "there are two of it");
         return ST_INCOMPLETE;
     }
@@ -158,8 +157,8 @@ static enum status take_ckpt(struct reading *r, const struct ckpt_entry *entry)
         return say_away(r, entry->dir, st);
     st = check_ckpt(r, entry, &manifest, &why);
     if (st == ST_OK) {
-        const struct machine_ckpt ckpt = describe(entry, &manifest);
-        st = machine_add_ckpt(&r->job->m, &ckpt);
+        const struct fsm_ckpt ckpt = describe(entry, &manifest);
+        st = fsm_add_ckpt(&r->job->m, &ckpt);
     } else if (st == ST_INCOMPLETE) {
         pass_by(r, entry->step, entry->generation, why.text);
         st = ST_OK;
@@ -211,13 +210,13 @@ static enum status take_blobs(struct reading *r, struct ckpt_reader *reader)
     }
     if (st != ST_OK)
         return st;
-    struct machine *m = &job->m;
+    struct fsm *m = &job->m;
     const uint64_t *skip;
     uint64_t count;
     r->newest = *ckpt_reader_scalars(reader);
     (void)ckpt_skips_older(&r->newest, &skip, &count);
     m->numeric.skip_count = 0;
-    for (uint64_t i = 0; i < count && i < MACHINE_SKIPS_MAX; i++)
+    for (uint64_t i = 0; i < count && i < FSM_SKIPS_MAX; i++)
         m->numeric.skip[m->numeric.skip_count++] = skip[i];
     r->newest.skip = NULL;
     return ST_OK;
@@ -235,9 +234,9 @@ static void take_finding(void *arg, const char *line)
 static enum status take_newest(struct reading *r)
 {
     const struct rebuild_found *found = r->job->found;
-    struct machine *m = &r->job->m;
+    struct fsm *m = &r->job->m;
     while (m->catalog_count > 0) {
-        const struct machine_ckpt *ckpt = &m->catalog[m->catalog_count - 1];
+        const struct fsm_ckpt *ckpt = &m->catalog[m->catalog_count - 1];
         char dir[LIMIT_PATH];
         struct ckpt_reader *reader = NULL;
         struct reason why = { "" };
@@ -292,7 +291,7 @@ static enum status move_store(struct reading *r)
     (void)snprintf(store, sizeof r->spec->checkpoint.store, "%s", job->found->store);
     struct buf text;
     buf_init(&text, TEXT_BYTES);
-    enum status st = job_print(r->spec, &text);
+    enum status st = jobspec_print(r->spec, &text);
     char *file = st == ST_OK ? buf_take(&text, NULL) : NULL;
     buf_release(&text);
     if (!file)
@@ -307,8 +306,8 @@ static enum status take_file(struct reading *r)
     struct rebuild_job *job = r->job;
     auto_buf struct buf errors;
     buf_init(&errors, TEXT_BYTES);
-    enum status st = job_parse(job->job_file, strlen(job->job_file), "its job file", "/", NULL, 0,
-                               r->spec, &errors);
+    enum status st = jobspec_parse(job->job_file, strlen(job->job_file), "its job file", "/", NULL,
+                                   0, r->spec, &errors);
     if (st == ST_CONFIG || st == ST_INVALID) {
         const char *text = errors.size > 0 ? errors.data : "its job file can't be read";
         reason_set(&job->left, "%.*s (as version %s reads it)", (int)strcspn(text, "\n"), text,
@@ -320,7 +319,7 @@ static enum status take_file(struct reading *r)
     (void)snprintf(job->name, sizeof job->name, "%s", r->spec->name);
     /* Then most of the list are steps that the scaler left out. They aren't the coordinator's to
      * count, or to order: computed again without the scale's change another step would overflow. */
-    if (job_scale_is_dynamic(r->spec))
+    if (jobspec_scale_is_dynamic(r->spec))
         job->m.numeric.skip_count = 0;
     return move_store(r);
 }
@@ -332,19 +331,19 @@ static enum status take_file(struct reading *r)
 static void count_steps(const struct reading *r, uint64_t *total, uint64_t *per_epoch)
 {
     const struct ckpt_scalars *at = &r->newest;
-    const struct job_duration *duration = &r->spec->train.duration;
+    const struct jobspec_duration *duration = &r->spec->train.duration;
     double steps = 0;
     *per_epoch =
         at->epoch > 0 && at->step > at->epoch_step ? (at->step - at->epoch_step) / at->epoch : 0;
     switch (duration->unit) {
-    case JOB_STEPS:
+    case JOBSPEC_STEPS:
         steps = duration->value;
         break;
-    case JOB_EPOCHS:
+    case JOBSPEC_EPOCHS:
         steps = duration->value * (double)*per_epoch;
         break;
-    case JOB_MS: /* when that was over isn't in a checkpoint */
-    case JOB_AUTO:
+    case JOBSPEC_MS: /* when that was over isn't in a checkpoint */
+    case JOBSPEC_AUTO:
         break;
     }
     *total = steps > 0 && steps <= 1e15 ? (uint64_t)steps : 0;
@@ -353,7 +352,7 @@ static void count_steps(const struct reading *r, uint64_t *total, uint64_t *per_
 }
 
 /* Sets the job's times. A job is held to its pins by having started. */
-static void take_walls(struct machine *m, int64_t seq, bool pinned)
+static void take_walls(struct fsm *m, int64_t seq, bool pinned)
 {
     m->submitted_wall = (seq >> 9) + ID_EPOCH_MS;
     m->started_wall = pinned ? m->submitted_wall : 0;
@@ -366,8 +365,8 @@ static void take_walls(struct machine *m, int64_t seq, bool pinned)
 static enum status take_state(struct reading *r, uint32_t used)
 {
     struct rebuild_job *job = r->job;
-    struct machine *m = &job->m;
-    const struct machine_ckpt *newest = machine_newest(m);
+    struct fsm *m = &job->m;
+    const struct fsm_ckpt *newest = fsm_newest(m);
     uint64_t total, per_epoch;
     count_steps(r, &total, &per_epoch);
     take_walls(m, job->found->seq, job->pins[0] != '\0');
@@ -385,14 +384,14 @@ static enum status take_state(struct reading *r, uint32_t used)
         return say_away(r, job->found->store, st);
     }
     if (over) {
-        m->state = MACHINE_SUCCEEDED;
+        m->state = FSM_SUCCEEDED;
         m->generation = used;
         m->ended_wall = newest->wall_ms;
         memcpy(m->final_digest, newest->digest, sizeof m->final_digest);
         return ST_OK;
     }
-    m->state = MACHINE_PAUSED;
-    m->generation = used + MACHINE_RESTORE_GAP;
+    m->state = FSM_PAUSED;
+    m->generation = used + FSM_RESTORE_GAP;
     m->restore.memory_from = m->generation;
     (void)snprintf(m->reason, sizeof m->reason,
                    "the journal was lost, and this job made anew from its checkpoints: 'cairn "
@@ -411,22 +410,22 @@ static enum status take_state(struct reading *r, uint32_t used)
 enum status rebuild_read(const struct io *io, const struct rebuild_found *found, int64_t wall_ms,
                          struct rebuild_job *out, struct reason *reason)
 {
-    const struct machine_config config = { .ranks = 1 };
+    const struct fsm_config config = { .ranks = 1 };
     uint64_t used = 0;
     *out = (struct rebuild_job){ .found = found };
-    auto_free struct job *spec = calloc(1, sizeof *spec);
+    auto_free struct jobspec *spec = calloc(1, sizeof *spec);
     if (!spec)
         return ST_NO_MEMORY;
     struct reading r = {
         .io = io, .job = out, .reason = reason, .find_until = io_find_until(), .spec = spec
     };
-    enum status st = machine_init(&out->m, found->id, &config, 0, wall_ms);
+    enum status st = fsm_init(&out->m, found->id, &config, 0, wall_ms);
     if (st == ST_OK) {
         st = ckpt_used_max(io, found->store, found->id, &used);
         if (st != ST_OK)
             return say_away(&r, found->store, st);
     }
-    if (st == ST_OK && used > UINT32_MAX - 2 * (uint64_t)MACHINE_RESTORE_GAP) {
+    if (st == ST_OK && used > UINT32_MAX - 2 * (uint64_t)FSM_RESTORE_GAP) {
         reason_set(&out->left,
                    "a name in its folder speaks of attempt %llu, and no higher number "
                    "is left",
@@ -448,6 +447,6 @@ void rebuild_job_release(struct rebuild_job *job)
 {
     free(job->job_file);
     free(job->pins);
-    machine_release(&job->m);
+    fsm_release(&job->m);
     *job = (struct rebuild_job){ 0 };
 }

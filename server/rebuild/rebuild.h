@@ -7,7 +7,7 @@
  * are. A job whose last step is among them has SUCCEEDED; any other is PAUSED, for it may have been
  * stopped on purpose. Events, metrics, attempts, drains and what was asked for are gone.
  *
- * Generations: the job goes on MACHINE_RESTORE_GAP above the highest of which its folder speaks,
+ * Generations: the job goes on FSM_RESTORE_GAP above the highest of which its folder speaks,
  * and the folder says so before the journal does (ckpt_used_write). So no number is used twice,
  * however often a journal is lost: workers of before are ended as of an old generation.
  *

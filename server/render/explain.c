@@ -60,56 +60,56 @@ static void append(struct explain *page, const struct buf *part)
 
 /* ---- what the core knows ---- */
 
-static void head(struct explain *page, const struct core *core, const struct core_job *job)
+static void head(struct explain *page, const struct coord *coord, const struct coord_job *job)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     struct reason reason;
     char total[32] = ""; /* isn't known before the first generation */
-    render_reason(core, job, &reason);
+    render_reason(coord, job, &reason);
     if (m->total_steps > 0)
         (void)snprintf(total, sizeof(total), " of %llu", (unsigned long long)m->total_steps);
     line(page, "%s (%s) is %s at step %llu%s, generation %u, %u restart%s.", job->name, job->id,
-         machine_state_name(m->state), (unsigned long long)machine_step_now(m), total,
-         m->generation, m->restarts, m->restarts == 1 ? "" : "s");
+         fsm_state_name(m->state), (unsigned long long)fsm_step_now(m), total, m->generation,
+         m->restarts, m->restarts == 1 ? "" : "s");
     if (m->since_wall > 0 && m->since_state == m->state) {
         char since[32];
         render_time(m->since_wall, since);
-        line(page, "%s since %s.", machine_state_name(m->state), since);
+        line(page, "%s since %s.", fsm_state_name(m->state), since);
     }
     if (reason.text[0])
         line(page, "Now: %s", reason.text);
-    if (m->first_cause.kind != MACHINE_FAULT_NONE) {
+    if (m->first_cause.kind != FSM_FAULT_NONE) {
         char who[32] = "";
-        if (m->first_cause.rank != MACHINE_ALL_RANKS)
+        if (m->first_cause.rank != FSM_ALL_RANKS)
             (void)snprintf(who, sizeof who, "rank %u ", m->first_cause.rank);
-        bool broken = m->state == MACHINE_RECOVERING || m->state == MACHINE_FAILED;
+        bool broken = m->state == FSM_RECOVERING || m->state == FSM_FAILED;
         line(page, "%s: %s, %sat step %llu%s%s: %s", broken ? "First cause" : "Last failure",
-             machine_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
+             fsm_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
              m->first_cause.phase[0] ? " in " : "", m->first_cause.phase, m->first_cause.message);
     }
 }
 
-static void seconds(struct explain *page, const struct machine *m)
+static void seconds(struct explain *page, const struct fsm *m)
 {
-    static const char *const means[MACHINE_LOST_COUNT] = {
-        [MACHINE_LOST_DETECT] = "until a failure was noticed",
-        [MACHINE_LOST_FORM] = "ending the old and starting the new workers",
-        [MACHINE_LOST_RESTORE] = "preparing and reading the checkpoint",
-        [MACHINE_LOST_REPLAY] = "training again what had been trained",
-        [MACHINE_LOST_STALL] = "waiting for snapshots",
-        [MACHINE_LOST_WAIT] = "waiting for slots, or before trying again",
+    static const char *const means[FSM_LOST_COUNT] = {
+        [FSM_LOST_DETECT] = "until a failure was noticed",
+        [FSM_LOST_FORM] = "ending the old and starting the new workers",
+        [FSM_LOST_RESTORE] = "preparing and reading the checkpoint",
+        [FSM_LOST_REPLAY] = "training again what had been trained",
+        [FSM_LOST_STALL] = "waiting for snapshots",
+        [FSM_LOST_WAIT] = "waiting for slots, or before trying again",
     };
     int64_t lost = 0;
-    for (int i = 0; i < MACHINE_LOST_COUNT; i++)
+    for (int i = 0; i < FSM_LOST_COUNT; i++)
         lost += m->accounts.lost_ms[i];
     line(page, "%s", "");
     line(page, "Where the time went: %.1f s training, %.1f s not.",
          (double)m->accounts.train_ms / 1e3, (double)lost / 1e3);
-    for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
+    for (int i = 0; i < FSM_LOST_COUNT; i++) {
         line(page, "  %8.1f s  %-8s %s", (double)m->accounts.lost_ms[i] / 1e3,
-             machine_lost_name((enum machine_lost)i), means[i]);
+             fsm_lost_name((enum fsm_lost)i), means[i]);
     }
-    const double goodput = machine_goodput(m);
+    const double goodput = fsm_goodput(m);
     if (!isnan(goodput)) {
         line(page,
              "Goodput: %.1f %% of the time since it ran first, without pauses, was training that "
@@ -119,22 +119,22 @@ static void seconds(struct explain *page, const struct machine *m)
 }
 
 /* Writes when the next checkpoint is taken, and why then. */
-static void checkpoints(struct explain *page, const struct core_job *job)
+static void checkpoints(struct explain *page, const struct coord_job *job)
 {
-    const struct machine *m = &job->m;
-    const struct job_duration *every = &job->spec->checkpoint.every;
-    struct interval_facts facts = machine_interval_facts(m);
+    const struct fsm *m = &job->m;
+    const struct jobspec_duration *every = &job->spec->checkpoint.every;
+    struct interval_facts facts = fsm_interval_facts(m);
     line(page, "%s", "");
-    if (every->unit == JOB_STEPS || every->unit == JOB_EPOCHS) {
+    if (every->unit == JOBSPEC_STEPS || every->unit == JOBSPEC_EPOCHS) {
         line(page, "Checkpoints: every %.16g %s%s.", every->value,
-             every->unit == JOB_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");
-    } else if (every->unit == JOB_MS) {
+             every->unit == JOBSPEC_STEPS ? "step" : "epoch", every->value == 1 ? "" : "s");
+    } else if (every->unit == JOBSPEC_MS) {
         line(page, "Checkpoints: every %.1f s.", every->value / 1e3);
     } else if (m->due.cost_us == 0) {
         line(page, "Checkpoints: auto; the first after %.0f s, as none was measured yet.",
-             (double)machine_interval_ms(m) / 1e3);
+             (double)fsm_interval_ms(m) / 1e3);
     } else {
-        line(page, "Checkpoints: auto, every %.1f s.", (double)machine_interval_ms(m) / 1e3);
+        line(page, "Checkpoints: auto, every %.1f s.", (double)fsm_interval_ms(m) / 1e3);
         line(page, "  %10.3f s  of training are what one costs (waiting, and encoding it)",
              (double)m->due.cost_us / 1e6);
         line(page, "  %10.1f s  it takes from its begin until it is stored",
@@ -149,8 +149,8 @@ static void checkpoints(struct explain *page, const struct core_job *job)
              INTERVAL_MIN_MS / 1000, INTERVAL_MAX_MS / 1000);
     }
     uint64_t read = 0, bytes = 0;
-    if (machine_reading(m, &read, &bytes)) {
-        const struct machine_read_back *it = &m->read_back;
+    if (fsm_reading(m, &read, &bytes)) {
+        const struct fsm_read_back *it = &m->read_back;
         double took = (double)(it->moved_at - it->since) / 1e3;
         line(page, "  step %llu is read back by the workers: %.1f of %.1f MB, %.1f MB/s",
              (unsigned long long)it->step, (double)read / 1e6, (double)bytes / 1e6,
@@ -162,27 +162,27 @@ static void checkpoints(struct explain *page, const struct core_job *job)
     }
 }
 
-static bool render_cause(const struct machine_fault *cause, Cairn__V1__ExplainJobReply *out)
+static bool render_cause(const struct fsm_fault *cause, Cairn__V1__ExplainJobReply *out)
 {
-    if (cause->kind == MACHINE_FAULT_NONE)
+    if (cause->kind == FSM_FAULT_NONE)
         return true;
     Cairn__V1__FirstCause *one = malloc(sizeof *one);
     if (!one)
         return false;
     cairn__v1__first_cause__init(one);
     out->first_cause = one;
-    one->rank = cause->rank == MACHINE_ALL_RANKS ? -1 : (int32_t)cause->rank;
+    one->rank = cause->rank == FSM_ALL_RANKS ? -1 : (int32_t)cause->rank;
     one->step = cause->step;
-    one->kind = render_text(machine_fault_name(cause->kind));
+    one->kind = render_text(fsm_fault_name(cause->kind));
     one->phase = render_text(cause->phase);
     one->message = render_text(cause->message);
     return one->kind && one->phase && one->message;
 }
 
 /* Fills in the part of the message that the core knows. */
-static bool render_known(struct explain *page, const struct core *core, struct core_job *job)
+static bool render_known(struct explain *page, const struct coord *coord, struct coord_job *job)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     Cairn__V1__ExplainJobReply *out = page->out;
     out->train_seconds = (double)m->accounts.train_ms / 1e3;
     out->since = render_time_text(m->since_state == m->state ? m->since_wall : 0);
@@ -192,14 +192,15 @@ static bool render_known(struct explain *page, const struct core *core, struct c
             return false;
         out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
     }
-    out->job = render_job(core, job, RENDER_CKPTS);
+    out->job = render_job(coord, job, RENDER_CKPTS);
     return out->since && out->job && render_cause(&m->first_cause, out);
 }
 
-static void write_known(struct explain *page, const struct core *core, const struct core_job *job)
+static void write_known(struct explain *page, const struct coord *coord,
+                        const struct coord_job *job)
 {
     page->to = &page->text;
-    head(page, core, job);
+    head(page, coord, job);
     seconds(page, &job->m);
     page->readable = !job->unreadable[0];
     if (!page->readable)
@@ -220,7 +221,7 @@ void explain_free(struct explain *explain)
     free(explain);
 }
 
-struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node)
+struct explain *explain_begin(const struct coord *coord, struct coord_job *job, bool spare_node)
 {
     struct explain *page = calloc(1, sizeof *page);
     if (!page)
@@ -235,8 +236,8 @@ struct explain *explain_begin(const struct core *core, struct core_job *job, boo
     page->count = job->m.generation > 0 ? job->m.recoveries + 1 : 0;
     page->spare_node = spare_node;
     (void)snprintf(page->name, sizeof page->name, "%s", job->name);
-    write_known(page, core, job);
-    if (page->status == ST_OK && page->out && render_known(page, core, job))
+    write_known(page, coord, job);
+    if (page->status == ST_OK && page->out && render_known(page, coord, job))
         return page;
     explain_free(page);
     return NULL;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/machine/codec.h"
+#include "server/jobfsm/persist.h"
 #include "server/render/render.h"
 #include "server/story/story.h"
 
@@ -128,10 +128,10 @@ Cairn__V1__Recovery *render_recovery(const struct recovery *r)
     return NULL;
 }
 
-struct render_history render_history_of(const struct core_job *job)
+struct render_history render_history_of(const struct coord_job *job)
 {
     struct render_history out = { .generation = job->m.generation,
-                                  .over = machine_state_final(job->m.state),
+                                  .over = fsm_state_final(job->m.state),
                                   .recovery = job->m.recovery };
     (void)snprintf(out.job, sizeof out.job, "%s", job->id);
     return out;
@@ -146,7 +146,7 @@ bool render_read_recovery(const struct render_history *of, uint32_t generation, 
         *out = of->recovery;
         return true;
     }
-    return machine_decode_recovery(out, text) == ST_OK;
+    return fsm_decode_recovery(out, text) == ST_OK;
 }
 
 /* ---- both ---- */

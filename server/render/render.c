@@ -7,12 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-_Static_assert(MACHINE_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
-_Static_assert(MACHINE_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
-_Static_assert(MACHINE_FAULT_DATA == (int)CAIRN__V1__FAULT_KIND__DATA_CHANGED,
+_Static_assert(FSM_KILLED == (int)CAIRN__V1__JOB_STATE__KILLED, "states as in common.proto");
+_Static_assert(FSM_SAVING == (int)CAIRN__V1__JOB_STATE__SAVING, "states as in common.proto");
+_Static_assert(FSM_FAULT_DATA == (int)CAIRN__V1__FAULT_KIND__DATA_CHANGED,
                "faults as in the proto");
-_Static_assert(MACHINE_FAULT_WRONG == (int)CAIRN__V1__FAULT_KIND__WRONG, "faults as in the proto");
-_Static_assert(MACHINE_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
+_Static_assert(FSM_FAULT_WRONG == (int)CAIRN__V1__FAULT_KIND__WRONG, "faults as in the proto");
+_Static_assert(FSM_FAULT_STORE == (int)CAIRN__V1__FAULT_KIND__STORE, "faults as in the proto");
 
 void render_time(int64_t wall_ms, char out[32])
 {
@@ -41,12 +41,12 @@ char *render_time_text(int64_t wall_ms)
 /* ---- reasons ---- */
 
 /* The oldest one that can go; NULL: one is all there is. */
-static const struct machine_ckpt *oldest_ckpt(const struct machine *m)
+static const struct fsm_ckpt *oldest_ckpt(const struct fsm *m)
 {
-    const struct machine_ckpt *oldest = NULL;
+    const struct fsm_ckpt *oldest = NULL;
     size_t count = 0;
     for (size_t i = m->catalog_count; i > 0; i--) {
-        if (m->catalog[i - 1].state != MACHINE_CKPT_GOOD)
+        if (m->catalog[i - 1].state != FSM_CKPT_GOOD)
             continue;
         oldest = &m->catalog[i - 1];
         count++;
@@ -54,9 +54,9 @@ static const struct machine_ckpt *oldest_ckpt(const struct machine *m)
     return count > 1 ? oldest : NULL;
 }
 
-void render_room(const struct core_job *job, struct reason *out)
+void render_room(const struct coord_job *job, struct reason *out)
 {
-    const struct machine_ckpt *oldest = oldest_ckpt(&job->m);
+    const struct fsm_ckpt *oldest = oldest_ckpt(&job->m);
     if (oldest && !job->unreadable[0]) {
         reason_set(out,
                    "'cairn ckpt rm %s@%llu' removes the oldest one that is kept "
@@ -69,11 +69,11 @@ void render_room(const struct core_job *job, struct reason *out)
     }
 }
 
-void render_reason(const struct core *core, const struct core_job *job, struct reason *out)
+void render_reason(const struct coord *coord, const struct coord_job *job, struct reason *out)
 {
     struct reason why, hint;
-    core_reason(core, job, &why);
-    if (why.text[0] == '\0' || job->m.room.row == 0 || machine_state_final(job->m.state)) {
+    coord_reason(coord, job, &why);
+    if (why.text[0] == '\0' || job->m.room.row == 0 || fsm_state_final(job->m.state)) {
         *out = why;
         return;
     }
@@ -84,7 +84,7 @@ void render_reason(const struct core *core, const struct core_job *job, struct r
 /* ---- parts ---- */
 
 /* ST_NO_MEMORY, or ST_OK: *out is NULL where they are not known. */
-static enum status render_times(const struct machine_save_times *times, Cairn__V1__SaveTimes **out)
+static enum status render_times(const struct fsm_save_times *times, Cairn__V1__SaveTimes **out)
 {
     *out = NULL;
     if (times->encode_us == 0)
@@ -102,20 +102,20 @@ static enum status render_times(const struct machine_save_times *times, Cairn__V
     return ST_OK;
 }
 
-Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt)
+Cairn__V1__Checkpoint *render_ckpt(const struct coord_job *job, const struct fsm_ckpt *ckpt)
 {
     Cairn__V1__Checkpoint *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__checkpoint__init(out);
-    bool bad = ckpt->state == MACHINE_CKPT_BAD || ckpt->state == MACHINE_CKPT_QUARANTINING;
+    bool bad = ckpt->state == FSM_CKPT_BAD || ckpt->state == FSM_CKPT_QUARANTINING;
     char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
     if (!job->unreadable[0] &&
-        core_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+        coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
         const char *slash = strrchr(dir, '/');
         int parent = slash ? (int)(slash - dir) + 1 : 0;
         (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
-                       ckpt->state == MACHINE_CKPT_BAD ? "bad-" : "", dir + parent);
+                       ckpt->state == FSM_CKPT_BAD ? "bad-" : "", dir + parent);
     }
     out->step = ckpt->step;
     out->generation = ckpt->generation;
@@ -139,9 +139,9 @@ Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct mach
     return NULL;
 }
 
-static const char *worker_state(const struct machine *m, const struct machine_rank *rank)
+static const char *worker_state(const struct fsm *m, const struct fsm_rank *rank)
 {
-    if (!machine_alive_rank(m, (uint32_t)(rank - m->ranks)))
+    if (!fsm_alive_rank(m, (uint32_t)(rank - m->ranks)))
         return "gone";
     if (!rank->joined)
         return "starting";
@@ -158,11 +158,11 @@ static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
 }
 
 /* Adds what is measured of a worker. false: no memory. */
-static bool add_measured(const struct core_job *job, uint32_t index, Cairn__V1__Worker *out)
+static bool add_measured(const struct coord_job *job, uint32_t index, Cairn__V1__Worker *out)
 {
-    const struct core_told *told = core_told(job, index);
-    const Cairn__V1__WorkerUsage *usage = core_usage(job, index);
-    const bool runs = machine_alive_rank(&job->m, index);
+    const struct coord_rank_report *told = coord_rank_report(job, index);
+    const Cairn__V1__WorkerUsage *usage = coord_usage(job, index);
+    const bool runs = fsm_alive_rank(&job->m, index);
     if (runs && told && told->peak_flops > 0) {
         out->peak_flops__case = CAIRN__V1__WORKER__PEAK_FLOPS__PEAK_FLOPS;
         out->peak_flops = told->peak_flops;
@@ -177,9 +177,9 @@ static bool add_measured(const struct core_job *job, uint32_t index, Cairn__V1__
     return !usage || out->usage;
 }
 
-static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t index, uint32_t share)
+static Cairn__V1__Worker *render_worker(const struct coord_job *job, uint32_t index, uint32_t share)
 {
-    const struct machine_rank *rank = &job->m.ranks[index];
+    const struct fsm_rank *rank = &job->m.ranks[index];
     Cairn__V1__Worker *out = malloc(sizeof *out);
     if (!out)
         return NULL;
@@ -202,7 +202,7 @@ static Cairn__V1__Worker *render_worker(const struct core_job *job, uint32_t ind
     return NULL;
 }
 
-static Cairn__V1__Spare *render_spare(const struct machine_rank *rank)
+static Cairn__V1__Spare *render_spare(const struct fsm_rank *rank)
 {
     Cairn__V1__Spare *out = malloc(sizeof *out);
     if (!out)
@@ -216,18 +216,18 @@ static Cairn__V1__Spare *render_spare(const struct machine_rank *rank)
     return out;
 }
 
-static Cairn__V1__LostSeconds *render_lost(const struct machine *m, enum machine_lost lost)
+static Cairn__V1__LostSeconds *render_lost(const struct fsm *m, enum fsm_lost lost)
 {
     Cairn__V1__LostSeconds *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__lost_seconds__init(out);
-    out->cause = render_text(machine_lost_name(lost));
+    out->cause = render_text(fsm_lost_name(lost));
     out->seconds = (double)m->accounts.lost_ms[lost] / 1000.0;
     return out;
 }
 
-static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
+static Cairn__V1__Gpu *render_gpu(const struct coord_gpu *gpu)
 {
     Cairn__V1__Gpu *out = malloc(sizeof *out);
     if (!out)
@@ -254,23 +254,23 @@ static Cairn__V1__Gpu *render_gpu(const struct core_gpu *gpu)
     return out;
 }
 
-static char *reason_of(const struct core *core, const struct core_node *node)
+static char *reason_of(const struct coord *coord, const struct coord_node *node)
 {
     struct reason reason;
-    if (node->stay != CORE_STAYS)
+    if (node->stay != COORD_STAYS)
         return render_text(node->why_leaves);
-    if (node->silent && node->doubt.said[0]) {
+    if (node->silent && node->suspicion.said[0]) {
         reason_set(&reason, "not heard for %lld s; %s",
-                   (long long)(core_node_unheard_ms(core, node) / 1000), node->doubt.said);
+                   (long long)(coord_node_unheard_ms(coord, node) / 1000), node->suspicion.said);
         return render_text(reason.text);
     }
     if (node->why_drains[0])
         return render_text(node->why_drains);
-    core_node_clock(node, &reason);
+    coord_node_clock(node, &reason);
     return render_text(reason.text[0] ? reason.text : node->trouble);
 }
 
-Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
+Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
 {
     Cairn__V1__Node *out = malloc(sizeof *out);
     if (!out)
@@ -279,35 +279,35 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
     const char *state = "ready";
     if (!node->known) {
         state = "forgotten";
-    } else if (node->stay == CORE_LEFT) {
+    } else if (node->stay == COORD_LEFT) {
         state = "left";
-    } else if ((node->silent || !node->conn) && core_node_heard(node)) {
+    } else if ((node->silent || !node->conn) && coord_node_heard(node)) {
         state = "unsupervised";
-    } else if (core_node_held(core, node)) {
+    } else if (coord_node_held(coord, node)) {
         state = "silent";
     } else if (node->silent) {
-        state = core_node_cut_off(node) ? "unreachable" : "lost";
-    } else if (node->stay == CORE_LEAVES || node->drains) {
+        state = coord_node_cut_off(node) ? "unreachable" : "lost";
+    } else if (node->stay == COORD_LEAVES || node->drains) {
         state = "draining";
-    } else if (core_node_drained(core, node)) {
+    } else if (coord_node_drained(coord, node)) {
         state = "drained";
     }
     out->name = render_text(node->name);
     out->state = render_text(state);
     out->device = render_text(node->device);
     out->slots = node->slots;
-    out->used = core_node_used(core, node);
+    out->used = coord_node_used(coord, node);
     out->version = render_text(node->version);
     out->host = render_text(node->host);
     out->address = render_text(node->host);
     out->boot_id = render_text(node->boot_id);
-    out->gpus_used = core_node_gpus_used(core, node);
-    out->undying = core_node_undying(core, node);
-    out->reason = reason_of(core, node);
-    if (core_node_usage(node))
+    out->gpus_used = coord_node_gpus_used(coord, node);
+    out->undying = coord_node_undying(coord, node);
+    out->reason = reason_of(coord, node);
+    if (coord_node_usage(node))
         out->usage = malloc(sizeof *out->usage);
     if (out->usage) /* without memory it isn't told */
-        *out->usage = *core_node_usage(node);
+        *out->usage = *coord_node_usage(node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
     for (uint32_t i = 0; out->gpus && i < node->gpu_count; i++) {
         out->gpus[i] = render_gpu(&node->gpus[i]);
@@ -322,17 +322,17 @@ Cairn__V1__Node *render_node(struct core *core, struct core_node *node)
 
 /* Adds at most `max` of the first *end of the catalog, the last of them first; *end: what is
  * left. */
-static bool add_checkpoints(const struct core_job *job, size_t max, size_t *end, size_t *out_count,
+static bool add_checkpoints(const struct coord_job *job, size_t max, size_t *end, size_t *out_count,
                             Cairn__V1__Checkpoint ***out)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     Cairn__V1__Checkpoint **list = calloc(max < *end ? max + 1 : *end + 1, sizeof(void *));
     *out = list;
     if (!list)
         return false;
     for (; *end > 0 && *out_count < max; (*end)--) {
-        const struct machine_ckpt *ckpt = &m->catalog[*end - 1];
-        if (ckpt->state == MACHINE_CKPT_REMOVING)
+        const struct fsm_ckpt *ckpt = &m->catalog[*end - 1];
+        if (ckpt->state == FSM_CKPT_REMOVING)
             continue;
         list[*out_count] = render_ckpt(job, ckpt);
         if (!list[*out_count])
@@ -355,7 +355,7 @@ static bool read_token(const char *token, uint64_t *out_step, uint32_t *out_gene
     return errno == 0 && *end == '\0' && generation <= UINT32_MAX;
 }
 
-static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, size_t size,
+static Cairn__V1__ListCheckpointsReply *render_page(const struct coord_job *job, size_t size,
                                                     size_t end)
 {
     Cairn__V1__ListCheckpointsReply *page = malloc(sizeof *page);
@@ -377,10 +377,10 @@ static Cairn__V1__ListCheckpointsReply *render_page(const struct core_job *job, 
     return NULL;
 }
 
-enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
+enum status render_ckpts(const struct coord_job *job, size_t size, const char *token,
                          Cairn__V1__ListCheckpointsReply **out)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     size_t end = m->catalog_count;
     if (token[0]) {
         uint64_t step;
@@ -396,14 +396,14 @@ enum status render_ckpts(const struct core_job *job, size_t size, const char *to
     return *out ? ST_OK : ST_NO_MEMORY;
 }
 
-static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
+static bool add_workers(const struct coord_job *job, Cairn__V1__Job *out)
 {
     uint32_t ranks = job->m.generation > 0 ? job->m.size : 0;
     out->workers = calloc(ranks ? ranks : 1, sizeof(void *));
     if (!out->workers)
         return false;
-    struct job_layout layout = { .stage_count = 0 };
-    if (ranks > 0 && core_layout(job, &layout) != ST_OK)
+    struct jobspec_layout layout = { .stage_count = 0 };
+    if (ranks > 0 && coord_layout(job, &layout) != ST_OK)
         layout.shares[0] = 0; /* its file can't be read */
     for (uint32_t i = 0; i < ranks; i++) {
         Cairn__V1__Worker *worker = render_worker(job, i, layout.shares[i]);
@@ -414,9 +414,9 @@ static bool add_workers(const struct core_job *job, Cairn__V1__Job *out)
     return true;
 }
 
-static bool add_spares(const struct core_job *job, Cairn__V1__Job *out)
+static bool add_spares(const struct coord_job *job, Cairn__V1__Job *out)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     out->spares = calloc(m->count - m->size + 1, sizeof(void *));
     if (!out->spares)
         return false;
@@ -430,13 +430,13 @@ static bool add_spares(const struct core_job *job, Cairn__V1__Job *out)
     return true;
 }
 
-static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
+static bool add_lost(const struct coord_job *job, Cairn__V1__Job *out)
 {
-    out->lost_seconds = calloc(MACHINE_LOST_COUNT, sizeof(void *));
+    out->lost_seconds = calloc(FSM_LOST_COUNT, sizeof(void *));
     if (!out->lost_seconds)
         return false;
-    for (int i = 0; i < MACHINE_LOST_COUNT; i++) {
-        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum machine_lost)i);
+    for (int i = 0; i < FSM_LOST_COUNT; i++) {
+        Cairn__V1__LostSeconds *lost = render_lost(&job->m, (enum fsm_lost)i);
         if (!lost)
             return false;
         out->lost_seconds[out->n_lost_seconds++] = lost;
@@ -444,53 +444,53 @@ static bool add_lost(const struct core_job *job, Cairn__V1__Job *out)
     return true;
 }
 
-static bool add_plan(const struct core_job *job, Cairn__V1__Job *out)
+static bool add_plan(const struct coord_job *job, Cairn__V1__Job *out)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     Cairn__V1__CheckpointPlan *plan = malloc(sizeof *plan);
     if (!plan)
         return false;
     cairn__v1__checkpoint_plan__init(plan);
     out->checkpoint_plan = plan;
-    plan->interval_s = (double)machine_interval_ms(m) / 1e3;
+    plan->interval_s = (double)fsm_interval_ms(m) / 1e3;
     plan->failures = m->failures;
     plan->refused = m->room.refused;
     plan->refused_reason = render_text(m->room.reason);
     if (m->config.every_auto) {
-        struct interval_facts facts = machine_interval_facts(m);
+        struct interval_facts facts = fsm_interval_facts(m);
         plan->cost_s = (double)m->due.cost_us / 1e6;
         plan->mtbf_s = interval_mtbf_ms(&facts) / 1e3;
     }
     return true;
 }
 
-static bool add_phase(const struct core_job *job, uint32_t part, Cairn__V1__Job *out)
+static bool add_phase(const struct coord_job *job, uint32_t part, Cairn__V1__Job *out)
 {
-    const double ms = core_part_ms(job, part);
+    const double ms = coord_part_ms(job, part);
     if (!isfinite(ms))
         return true;
     Cairn__V1__Phase *phase = malloc(sizeof *phase);
     if (!phase)
         return false;
     cairn__v1__phase__init(phase);
-    phase->name = render_text(core_part_name(part));
+    phase->name = render_text(coord_part_name(part));
     phase->ms = ms;
     out->phases[out->n_phases++] = phase;
     return true;
 }
 
 /* Adds the pace, after add_scalars. */
-static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
+static bool add_pace(const struct coord_job *job, Cairn__V1__Job *out)
 {
-    out->step_ms = core_step_ms(job);
-    out->phases = calloc(CORE_PARTS, sizeof(void *));
+    out->step_ms = coord_step_ms(job);
+    out->phases = calloc(COORD_PARTS, sizeof(void *));
     bool ok = out->phases != NULL;
-    for (uint32_t i = 0; ok && i < CORE_PARTS; i++)
+    for (uint32_t i = 0; ok && i < COORD_PARTS; i++)
         ok = add_phase(job, i, out);
-    out->throughput = core_throughput(job);
-    out->throughput_unit = render_text(core_is_text(job) ? "tokens/s" : "samples/s");
-    out->eta_seconds = core_eta_s(job, out->step);
-    const double mfu = core_mfu(job);
+    out->throughput = coord_throughput(job);
+    out->throughput_unit = render_text(coord_is_text(job) ? "tokens/s" : "samples/s");
+    out->eta_seconds = coord_eta_s(job, out->step);
+    const double mfu = coord_mfu(job);
     if (isfinite(mfu)) {
         out->mfu__case = CAIRN__V1__JOB__MFU__MFU;
         out->mfu = mfu;
@@ -503,32 +503,31 @@ static bool add_pace(const struct core_job *job, Cairn__V1__Job *out)
 }
 
 /* Adds the copies of the workers that there are. */
-static void add_copies(const struct core_job *job, Cairn__V1__Job *out)
+static void add_copies(const struct coord_job *job, Cairn__V1__Job *out)
 {
-    const struct core_copies *copies = &job->copies;
-    const bool known =
-        copies->generation == job->m.generation && !machine_state_final(job->m.state);
+    const struct coord_copies *copies = &job->copies;
+    const bool known = copies->generation == job->m.generation && !fsm_state_final(job->m.state);
     out->memory_every = known ? copies->every : 0;
     out->memory_bytes = known ? copies->bytes : 0;
     out->memory_reason = render_text(known ? copies->reason.text : "");
 }
 
-static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1__Job *out)
+static void add_scalars(const struct coord *coord, struct coord_job *job, Cairn__V1__Job *out)
 {
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     struct reason reason;
-    uint64_t step = machine_step_now(m);
-    if (m->state == MACHINE_FORMING)
+    uint64_t step = fsm_step_now(m);
+    if (m->state == FSM_FORMING)
         step = m->step_max;
     out->id = render_text(job->id);
     out->name = render_text(job->name);
     out->state = (Cairn__V1__JobState)m->state;
-    bool kept = job->unreadable[0] && !machine_state_final(m->state);
-    const char *health = machine_health(m);
-    if (!machine_state_final(m->state) && strcmp(health, "ok") == 0 && core_journal_full(core))
+    bool kept = job->unreadable[0] && !fsm_state_final(m->state);
+    const char *health = fsm_health(m);
+    if (!fsm_state_final(m->state) && strcmp(health, "ok") == 0 && coord_journal_full(coord))
         health = "degraded";
     out->health = render_text(kept ? "unreadable" : health);
-    render_reason(core, job, &reason);
+    render_reason(coord, job, &reason);
     out->reason = render_text(reason.text);
     out->generation = m->generation;
     out->step = step;
@@ -539,7 +538,7 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->accuracy = job->accuracy;
     out->eval_loss = job->eval_loss;
     out->recovery_count = m->recoveries;
-    out->goodput = machine_goodput(m);
+    out->goodput = fsm_goodput(m);
     add_copies(job, out);
     out->final_digest = render_text(m->final_digest);
     out->submitted_at = render_time_text(m->submitted_wall);
@@ -551,19 +550,19 @@ static void add_scalars(const struct core *core, struct core_job *job, Cairn__V1
     out->workers_count = m->config.ranks;
     out->workers_min = m->config.min;
     out->workers_spares = (uint32_t)job->spec->workers.spares;
-    out->model = render_text(job_arch_word(job->spec->model.arch));
+    out->model = render_text(jobspec_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
     (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
     out->store = render_text(store);
 }
 
-Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max)
+Cairn__V1__Job *render_job(const struct coord *coord, struct coord_job *job, size_t ckpts_max)
 {
     Cairn__V1__Job *out = malloc(sizeof *out);
     if (!out)
         return NULL;
     cairn__v1__job__init(out);
-    add_scalars(core, job, out);
+    add_scalars(coord, job, out);
     size_t end = job->m.catalog_count;
     bool ok = add_checkpoints(job, ckpts_max, &end, &out->n_checkpoints, &out->checkpoints) &&
               add_workers(job, out) && add_spares(job, out) && add_lost(job, out) &&

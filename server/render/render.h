@@ -11,7 +11,7 @@
 #pragma once
 
 #include "cairn/v1/control.pb-c.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 
 #define RENDER_EVENTS     1000 /* the newest events of a job that its history shows */
 #define RENDER_CKPTS      100  /* the newest checkpoints of a job that is shown alone */
@@ -24,15 +24,15 @@ char *render_time_text(int64_t wall_ms); /* that time as a copy, for a message's
 
 /* Returns a job with its newest ckpts_max checkpoints, without its history. core: may be NULL for a
  * job that ended. */
-Cairn__V1__Job *render_job(const struct core *core, struct core_job *job, size_t ckpts_max);
-Cairn__V1__Checkpoint *render_ckpt(const struct core_job *job, const struct machine_ckpt *ckpt);
+Cairn__V1__Job *render_job(const struct coord *coord, struct coord_job *job, size_t ckpts_max);
+Cairn__V1__Checkpoint *render_ckpt(const struct coord_job *job, const struct fsm_ckpt *ckpt);
 /*
  * Renders the checkpoints after the token, newest first; size 0: RENDER_PAGE of them.
  * Errors: ST_INVALID  no token of ours; ST_NO_MEMORY
  */
-MUST_CHECK enum status render_ckpts(const struct core_job *job, size_t size, const char *token,
+MUST_CHECK enum status render_ckpts(const struct coord_job *job, size_t size, const char *token,
                                     Cairn__V1__ListCheckpointsReply **out);
-Cairn__V1__Node *render_node(struct core *core, struct core_node *node);
+Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node);
 
 /* The facts, beside the journal's, that a job's history is told with, as the core has them. */
 struct render_history {
@@ -41,7 +41,7 @@ struct render_history {
     bool over;                /* the job has ended */
     struct recovery recovery; /* the newest: its row is written when it is closed */
 };
-struct render_history render_history_of(const struct core_job *job);
+struct render_history render_history_of(const struct coord_job *job);
 /*
  * Adds the newest events and recoveries to the job's message.
  * Errors: those of the journal; ST_NO_MEMORY
@@ -66,7 +66,7 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
 struct explain;
 /* Begins the explanation with what the core knows. core: as of render_job; spare_node: there are
  * nodes beside one. */
-struct explain *explain_begin(const struct core *core, struct core_job *job, bool spare_node);
+struct explain *explain_begin(const struct coord *coord, struct coord_job *job, bool spare_node);
 /* Adds what the journal says, and ends the explanation. Errors: the journal's, ST_NO_MEMORY */
 MUST_CHECK enum status explain_end(struct explain *explain, struct journal *journal,
                                    Cairn__V1__ExplainJobReply **out);
@@ -74,9 +74,9 @@ void explain_free(struct explain *explain); /* one that isn't ended; NULL is fin
 
 /* Says why a job is as it is and, if its store is full, what people can do about that. core: as of
  * render_job. */
-void render_reason(const struct core *core, const struct core_job *job, struct reason *out);
+void render_reason(const struct coord *coord, const struct coord_job *job, struct reason *out);
 /* Says what makes room in a full store: "'cairn ckpt rm JOB@STEP' ..." */
-void render_room(const struct core_job *job, struct reason *out);
+void render_room(const struct coord_job *job, struct reason *out);
 
 /* Returns a copy on the heap for a message's field; NULL: no memory. */
 char *render_text(const char *value);

@@ -14,7 +14,7 @@
 #define NICE         10   /* of threads that read back: trainers of this machine come first */
 #define RETRY_MS     1000 /* until a thread that could not be made is tried again */
 #define FOREVER_MS   3600000
-#define TASK_IS_READ MACHINE_TASK_VERIFY
+#define TASK_IS_READ FSM_TASK_VERIFY
 
 /* A thread and the task that it runs. */
 struct runner {

@@ -10,7 +10,7 @@
  * behind those others: no commit waits for all of a thousand.
  *
  * A task takes as long as it is large. A task is given up if none of its calls to the store came
- * back within its time (MACHINE_TASKS; seen after twice that at the latest). It is answered with
+ * back within its time (FSM_TASKS; seen after twice that at the latest). It is answered with
  * ST_TIMED_OUT, the next call that its thread makes is refused (watch.h), and another thread goes
  * on with the line. What the call that hangs still does is harmless: it works on names that nobody
  * else uses (checkpoint/format/names.h), or does what will be done again anyway.
@@ -39,7 +39,7 @@ struct store_queue;
  */
 struct store_queue_options {
     const struct io *io;
-    int64_t deadline_ms; /* of a task without a sign of the store; 0: as MACHINE_TASKS says */
+    int64_t deadline_ms; /* of a task without a sign of the store; 0: as FSM_TASKS says */
     void (*done)(void *arg, struct store_task *task);
     /* How many calls hang on that store now, each time that this changes; or NULL. */
     void (*hung)(void *arg, const char *store, uint32_t count);

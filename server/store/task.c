@@ -13,17 +13,17 @@
 #define READERS_MAX      3  /* threads beside the task's own */
 #define CORES_PER_READER 4
 
-int64_t store_task_deadline_ms(enum machine_task kind)
+int64_t store_task_deadline_ms(enum fsm_task kind)
 {
-    static const int64_t deadlines[MACHINE_TASK_COUNT] = {
-#define DEADLINE(name, ms, text) [MACHINE_TASK_##name] = (ms),
-        MACHINE_TASKS(DEADLINE)
+    static const int64_t deadlines[FSM_TASK_COUNT] = {
+#define DEADLINE(name, ms, text) [FSM_TASK_##name] = (ms),
+        FSM_TASKS(DEADLINE)
 #undef DEADLINE
     };
     return deadlines[kind];
 }
 
-struct store_task *store_task_new(enum machine_task kind)
+struct store_task *store_task_new(enum fsm_task kind)
 {
     struct store_task *task = calloc(1, sizeof *task);
     if (!task)
@@ -308,16 +308,15 @@ static enum status sweep_folders(struct store_task *task, const struct io *io)
 /* True of a task that makes, decides or removes something. */
 static bool needs_mark(const struct store_task *task)
 {
-    return task->kind == MACHINE_TASK_FOLDER || task->kind == MACHINE_TASK_PUBLISH ||
-           task->kind == MACHINE_TASK_SWEEP ||
-           ((task->kind == MACHINE_TASK_DROP || task->kind == MACHINE_TASK_REMOVE) &&
-            !task->given_up);
+    return task->kind == FSM_TASK_FOLDER || task->kind == FSM_TASK_PUBLISH ||
+           task->kind == FSM_TASK_SWEEP ||
+           ((task->kind == FSM_TASK_DROP || task->kind == FSM_TASK_REMOVE) && !task->given_up);
 }
 
 /* True of a task that may take long without being waited for. */
-static bool yields(enum machine_task kind)
+static bool yields(enum fsm_task kind)
 {
-    return kind == MACHINE_TASK_REMOVE || kind == MACHINE_TASK_DROP || kind == MACHINE_TASK_SWEEP;
+    return kind == FSM_TASK_REMOVE || kind == FSM_TASK_DROP || kind == FSM_TASK_SWEEP;
 }
 
 static enum status do_task(struct store_task *task, const struct io *io)
@@ -327,24 +326,24 @@ static enum status do_task(struct store_task *task, const struct io *io)
     if (st != ST_OK)
         return st;
     switch (task->kind) {
-    case MACHINE_TASK_PROBE:
+    case FSM_TASK_PROBE:
         return probe_store(task, io);
-    case MACHINE_TASK_FOLDER:
+    case FSM_TASK_FOLDER:
         return make_folder(task, io);
-    case MACHINE_TASK_CHECK:
+    case FSM_TASK_CHECK:
         return prepare_commit(task, io);
-    case MACHINE_TASK_PUBLISH:
+    case FSM_TASK_PUBLISH:
         fault_point("coordinator.publish");
         return ckpt_manifest_publish(io, task->dir, task->manifest.data, task->manifest.size);
-    case MACHINE_TASK_DROP:
+    case FSM_TASK_DROP:
         return ckpt_folder_drop(io, task->dir);
-    case MACHINE_TASK_REMOVE:
+    case FSM_TASK_REMOVE:
         return ckpt_remove(io, task->dir);
-    case MACHINE_TASK_VERIFY:
+    case FSM_TASK_VERIFY:
         return verify_bytes(task, io);
-    case MACHINE_TASK_SWEEP:
+    case FSM_TASK_SWEEP:
         return sweep_folders(task, io);
-    case MACHINE_TASK_QUARANTINE:
+    case FSM_TASK_QUARANTINE:
         return ckpt_quarantine(io, task->dir, moved, sizeof moved);
     }
     return ST_INVALID;
@@ -352,9 +351,9 @@ static enum status do_task(struct store_task *task, const struct io *io)
 
 void store_task_run(struct store_task *task, const struct io *real)
 {
-    static const char *const doing[MACHINE_TASK_COUNT] = {
-#define DOING(name, ms, text) [MACHINE_TASK_##name] = (text),
-        MACHINE_TASKS(DOING)
+    static const char *const doing[FSM_TASK_COUNT] = {
+#define DOING(name, ms, text) [FSM_TASK_##name] = (text),
+        FSM_TASKS(DOING)
 #undef DOING
     };
     const struct io *io = &task->watch.io;
@@ -370,12 +369,12 @@ void store_task_run(struct store_task *task, const struct io *real)
     const bool held = task->status == ST_AGAIN && !atomic_load(&task->watch.yielded);
     if (task->status == ST_OK) {
         task->message[0] = '\0';
-    } else if (held && (task->kind == MACHINE_TASK_REMOVE || task->kind == MACHINE_TASK_DROP)) {
+    } else if (held && (task->kind == FSM_TASK_REMOVE || task->kind == FSM_TASK_DROP)) {
         (void)snprintf(task->message, sizeof task->message,
                        "%s: a removed file is still open on an NFS client (.nfs...): %.300s",
                        doing[task->kind], task->dir);
     } else if (task->message[0] == '\0') {
-        bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
+        bool all = task->kind == FSM_TASK_PROBE || task->kind == FSM_TASK_SWEEP;
         const char *where = all ? task->store : task->dir;
         struct reason why;
         io_explain(io, task->status, &why);

@@ -11,13 +11,13 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/status.h"
-#include "server/machine/parts.h"
+#include "server/jobfsm/parts.h"
 #include "server/store/watch.h"
 
 struct store_task {
     struct store_task *next;  /* of whoever holds it */
     struct store_watch watch; /* while it runs */
-    enum machine_task kind;
+    enum fsm_task kind;
     char job[16];
     uint64_t step;
     uint32_t generation;
@@ -51,8 +51,8 @@ struct store_task {
     char message[LIMIT_REASON]; /* one line; "" on ST_OK */
 };
 
-int64_t store_task_deadline_ms(enum machine_task kind);    /* then it counts as hung */
-struct store_task *store_task_new(enum machine_task kind); /* NULL: no memory */
+int64_t store_task_deadline_ms(enum fsm_task kind);    /* then it counts as hung */
+struct store_task *store_task_new(enum fsm_task kind); /* NULL: no memory */
 void store_task_free(struct store_task *task);
 
 /* Reads the reports for CHECK, where that runs, if they aren't there. Errors: of
@@ -68,7 +68,7 @@ struct store_task *store_task_late_answer(const struct store_task *task);
  * others. Fault points: coordinator.* */
 void store_task_run(struct store_task *task, const struct io *real);
 
-/* The runner of tasks. It takes the task over; the answer comes to core_store_done. */
+/* The runner of tasks. It takes the task over; the answer comes to coord_store_done. */
 struct store_port {
     void *self;
     void (*submit)(void *self, struct store_task *task);

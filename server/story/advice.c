@@ -1,5 +1,5 @@
 /* Advice on what people can do, by cause. */
-#include "server/machine/machine.h"
+#include "server/jobfsm/jobfsm.h"
 #include "server/story/story.h"
 
 #define REPEATED  2    /* failures for which the same node is blamed */
@@ -27,64 +27,64 @@ static void say_node(const struct story_loss *loss, struct reason *out)
 }
 
 /* Advises on a cause. false: there is nothing to be done about it. */
-static bool advise_on(enum machine_fault_kind kind, const struct story_loss *loss, const char *job,
+static bool advise_on(enum fsm_fault_kind kind, const struct story_loss *loss, const char *job,
                       struct reason *out)
 {
     switch (kind) {
-    case MACHINE_FAULT_NONE:
+    case FSM_FAULT_NONE:
         return false;
-    case MACHINE_FAULT_PROCESS:
+    case FSM_FAULT_PROCESS:
         say_logs(loss, job, "", out);
         return true;
-    case MACHINE_FAULT_HANG:
+    case FSM_FAULT_HANG:
         say_logs(loss, job,
                  "; where a step takes that long by nature, start the coordinator with a higher "
                  "CAIRN_HANG_MS",
                  out);
         return true;
-    case MACHINE_FAULT_MEMORY:
+    case FSM_FAULT_MEMORY:
         reason_set(out, "submit it with a smaller train.micro_batch or checkpoint.memory, or put "
                         "fewer workers on a node; `cairn plan` says what they need");
         return true;
-    case MACHINE_FAULT_FORMATION:
+    case FSM_FAULT_FORMATION:
         reason_set(out, "where the message names two versions, install the same one on both nodes; "
                         "else `cairn node check --pairs` tries the paths between the nodes");
         return true;
-    case MACHINE_FAULT_COMMUNICATION:
-    case MACHINE_FAULT_PATH:
+    case FSM_FAULT_COMMUNICATION:
+    case FSM_FAULT_PATH:
         reason_set(out, "`cairn node check --pairs` tries the paths between the nodes, both ways");
         return true;
-    case MACHINE_FAULT_NODE:
-    case MACHINE_FAULT_SESSION:
+    case FSM_FAULT_NODE:
+    case FSM_FAULT_SESSION:
         say_node(loss, out);
         return true;
-    case MACHINE_FAULT_DAMAGE:
+    case FSM_FAULT_DAMAGE:
         reason_set(out,
                    "`cairn ckpt scrub %s` reads all its checkpoints and sets aside what is "
                    "damaged; then look at the store's disks",
                    job);
         return true;
-    case MACHINE_FAULT_WRONG:
+    case FSM_FAULT_WRONG:
         reason_set(out,
                    "have the machine of node %s looked at, its memory and processor or device: "
                    "it gets no work until `cairn node undrain`",
                    loss->node[0] ? loss->node : "that differs");
         return true;
-    case MACHINE_FAULT_STORE:
+    case FSM_FAULT_STORE:
         reason_set(out, "see that the checkpoint store is there on each node, has room and may be "
                         "written to");
         return true;
-    case MACHINE_FAULT_NUMERIC:
+    case FSM_FAULT_NUMERIC:
         reason_set(out, "submit it with a lower train.optimizer.lr, or clip the gradient "
                         "(train.clip_norm)");
         return true;
-    case MACHINE_FAULT_USER:
+    case FSM_FAULT_USER:
         reason_set(out, "mend what the message names, and submit it anew");
         return true;
-    case MACHINE_FAULT_PINS:
+    case FSM_FAULT_PINS:
         reason_set(out, "run it on nodes of one kind; `exactness: relaxed` accepts what differs");
         return true;
-    case MACHINE_FAULT_DATA:
+    case FSM_FAULT_DATA:
         reason_set(out, "put the data back as they were; the job looks again by itself");
         return true;
     }
@@ -127,7 +127,7 @@ uint32_t story_advise(const struct story *story, const struct story_facts *facts
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < STORY_FAULTS; i++) {
-        const enum machine_fault_kind kind = (enum machine_fault_kind)i;
+        const enum fsm_fault_kind kind = (enum fsm_fault_kind)i;
         out[count].about = story_cause(i);
         if (story->of[i].count > 0 && advise_on(kind, &story->of[i], facts->job, &out[count].text))
             count++;

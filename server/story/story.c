@@ -3,14 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/machine/machine.h"
+#include "server/jobfsm/jobfsm.h"
 
 const char *story_cause(uint32_t fault)
 {
     if (fault >= STORY_FAULTS)
         return "unknown"; /* of a later version */
-    return fault == MACHINE_FAULT_NONE ? "planned"
-                                       : machine_fault_name((enum machine_fault_kind)fault);
+    return fault == FSM_FAULT_NONE ? "planned" : fsm_fault_name((enum fsm_fault_kind)fault);
 }
 
 static void count_node(struct story *story, const char *name)
@@ -39,7 +38,7 @@ void story_add(struct story *story, const struct recovery *r)
     (void)snprintf(loss->node, sizeof loss->node, "%s", r->node);
     if (r->kind == RECOVERY_CHECKPOINT || r->kind == RECOVERY_SEED)
         story->stored_ms += r->ms[RECOVERY_REPLAY];
-    if (r->fault != MACHINE_FAULT_NONE)
+    if (r->fault != FSM_FAULT_NONE)
         count_node(story, r->node);
 }
 
@@ -54,7 +53,7 @@ static bool says_phase(const struct recovery *r)
 
 static enum status tell_cause(const struct recovery *r, struct buf *out)
 {
-    if (r->fault == MACHINE_FAULT_NONE)
+    if (r->fault == FSM_FAULT_NONE)
         return buf_printf(out, "generation %u ended as planned", r->ended);
     enum status st = buf_printf(out, "%s", story_cause(r->fault));
     if (st == ST_OK && r->rank != RECOVERY_ALL_RANKS)

@@ -9,10 +9,10 @@
 
 #include "common/buf.h"
 #include "common/reason.h"
-#include "server/machine/parts.h"
+#include "server/jobfsm/parts.h"
 #include "server/recovery/recovery.h"
 
-#define STORY_FAULTS (MACHINE_FAULT_WRONG + 1)
+#define STORY_FAULTS (FSM_FAULT_WRONG + 1)
 #define STORY_NODES  32 /* blamed ones that are counted; more aren't */
 #define STORY_ADVICE (STORY_FAULTS + 2)
 
@@ -27,7 +27,7 @@ struct story_loss {
 };
 
 struct story {
-    struct story_loss of[STORY_FAULTS]; /* by enum machine_fault_kind; NONE: as planned */
+    struct story_loss of[STORY_FAULTS]; /* by enum fsm_fault_kind; NONE: as planned */
     struct story_node {
         char name[LIMIT_NAME];
         uint32_t count;

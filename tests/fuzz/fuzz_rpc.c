@@ -148,7 +148,7 @@ static void make_place(struct place *place, bool tls)
                                                 .authorize = access_authorize,
                                                 .authorize_ctx = &place->access,
                                                 .first_size_max = 4096,
-                                                .guest_ms = 50,
+                                                .pending_ms = 50,
                                                 .handshake_ms = 200,
                                                 .idle_ms = 1000 };
     place->server = rpc_server_new(&options);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/fuzz/fuzz.h"
 
 struct world {
@@ -19,9 +19,9 @@ struct world {
     struct log log;
     int64_t now;
     struct journal *journal;
-    struct core *core;
-    struct core_job *job;
-    struct core_conn agent, trainer[2];
+    struct coord *coord;
+    struct coord_job *job;
+    struct coord_conn agent, trainer[2];
     struct store_task *first;
     char path[64];
 };
@@ -47,41 +47,41 @@ static void submit(void *self, struct store_task *task)
 /* Every second task fails, so that both ways are walked. */
 static void answer_all(struct world *w)
 {
-    CHECK(core_commit(w->core) == ST_OK);
+    CHECK(coord_commit(w->coord) == ST_OK);
     for (int i = 0; w->first && i < 64; i++) {
         struct store_task *task = w->first;
         w->first = task->next;
-        task->status = task->kind == MACHINE_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
+        task->status = task->kind == FSM_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
         (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
-        core_store_done(w->core, task);
+        coord_store_done(w->coord, task);
         if (!w->first || i % 3 == 0)
-            CHECK(core_commit(w->core) == ST_OK);
+            CHECK(coord_commit(w->coord) == ST_OK);
     }
 }
 
-static void ignore_message(struct core_conn *conn, const struct core_message *message)
+static void ignore_message(struct coord_conn *conn, const struct coord_message *message)
 {
     CHECK(conn != NULL);
     CHECK(message->size < LIMIT_MESSAGE_BYTES);
 }
 
-static void ignore_end(struct core_conn *conn, enum rpc_code code, const char *detail)
+static void ignore_end(struct coord_conn *conn, enum rpc_code code, const char *detail)
 {
     CHECK(conn != NULL);
     CHECK(detail != NULL);
     (void)code;
 }
 
-static const struct core_conn_ops ops = { .send = ignore_message, .finish = ignore_end };
+static const struct coord_conn_ops ops = { .send = ignore_message, .finish = ignore_end };
 
 static void open_core(struct world *w)
 {
-    struct core_options options = { .clock = &w->clock,
-                                    .log = &w->log,
-                                    .journal = w->journal,
-                                    .store = { .self = w, .submit = submit },
-                                    .random = same_bytes };
-    CHECK(core_new(&options, &w->core) == ST_OK);
+    struct coord_options options = { .clock = &w->clock,
+                                     .log = &w->log,
+                                     .journal = w->journal,
+                                     .store = { .self = w, .submit = submit },
+                                     .random = same_bytes };
+    CHECK(coord_new(&options, &w->coord) == ST_OK);
 }
 
 static void open_world(struct world *w)
@@ -92,7 +92,7 @@ static void open_world(struct world *w)
                                "optimizer: {name: sgd, lr: 0.1}, seed: 1}\n"
                                "workers: {count: 2}\n"
                                "checkpoint: {every: 5 steps, store: /store}\n";
-    static struct job spec;
+    static struct jobspec spec;
     struct reason reason;
     struct buf errors;
     buf_init(&errors, 4096);
@@ -103,8 +103,8 @@ static void open_world(struct world *w)
     (void)unlink(w->path);
     CHECK(journal_open(w->path, &w->journal) == ST_OK);
     open_core(w);
-    CHECK(job_parse(text, sizeof text - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
-    CHECK(core_submit(w->core, &spec, text, "", NULL, &w->job, &reason) == ST_OK);
+    CHECK(jobspec_parse(text, sizeof text - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
+    CHECK(coord_submit(w->coord, &spec, text, "", NULL, &w->job, &reason) == ST_OK);
     w->agent.ops = &ops;
     for (int i = 0; i < 2; i++)
         w->trainer[i].ops = &ops;
@@ -120,7 +120,7 @@ static void form_generation(struct world *w)
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_HELLO;
     message.hello = &hello;
-    core_agent_message(w->core, &w->agent, &message);
+    coord_agent_message(w->coord, &w->agent, &message);
     answer_all(w);
     for (uint32_t i = 0; i < 2; i++) {
         Cairn__V1__TrainerHello said = CAIRN__V1__TRAINER_HELLO__INIT;
@@ -132,17 +132,17 @@ static void form_generation(struct world *w)
         first.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
         first.hello = &said;
         (void)snprintf(w->trainer[i].token, sizeof w->trainer[i].token, "%s", w->job->m.token);
-        core_trainer_message(w->core, &w->trainer[i], &first);
+        coord_trainer_message(w->coord, &w->trainer[i], &first);
     }
     CHECK(w->job->m.generation == 1);
 }
 
 /* A hello is the first message of a stream: this is the next one. */
-static struct core_conn hung_up(struct world *w, struct core_conn *conn,
-                                void (*closed)(struct core *core, struct core_conn *conn))
+static struct coord_conn hung_up(struct world *w, struct coord_conn *conn,
+                                 void (*closed)(struct coord *coord, struct coord_conn *conn))
 {
-    closed(w->core, conn);
-    struct core_conn next = { .ops = &ops };
+    closed(w->coord, conn);
+    struct coord_conn next = { .ops = &ops };
     memcpy(next.token, conn->token, sizeof next.token);
     return next;
 }
@@ -152,29 +152,28 @@ static void play_frame(struct world *w, uint8_t kind, const uint8_t *data, size_
     if (kind % 5 == 0) {
         Cairn__V1__AgentMessage *message = cairn__v1__agent_message__unpack(NULL, size, data);
         if (message && message->body_case == CAIRN__V1__AGENT_MESSAGE__BODY_HELLO)
-            w->agent = hung_up(w, &w->agent, core_agent_closed);
+            w->agent = hung_up(w, &w->agent, coord_agent_closed);
         if (message)
-            core_agent_message(w->core, &w->agent, message);
+            coord_agent_message(w->coord, &w->agent, message);
         if (message)
             cairn__v1__agent_message__free_unpacked(message, NULL);
     } else if (kind % 5 <= 2) {
         Cairn__V1__TrainerMessage *message = cairn__v1__trainer_message__unpack(NULL, size, data);
-        struct core_conn *conn = &w->trainer[kind % 5 - 1];
+        struct coord_conn *conn = &w->trainer[kind % 5 - 1];
         if (message && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO)
-            *conn = hung_up(w, conn, core_trainer_closed);
+            *conn = hung_up(w, conn, coord_trainer_closed);
         if (message)
-            core_trainer_message(w->core, conn, message);
+            coord_trainer_message(w->coord, conn, message);
         if (message)
             cairn__v1__trainer_message__free_unpacked(message, NULL);
     } else if (kind % 5 == 3) {
         w->now += 1 + (size > 0 ? data[0] * 100 : 0);
-        core_tick(w->core);
+        coord_tick(w->coord);
     } else {
-        static const enum machine_event_kind kinds[] = { MACHINE_EV_PAUSE,    MACHINE_EV_RESUME,
-                                                         MACHINE_EV_STOP,     MACHINE_EV_KILL,
-                                                         MACHINE_EV_SAVE,     MACHINE_EV_DRAIN,
-                                                         MACHINE_EV_DRAIN_NOW };
-        enum status st = core_ask(w->core, w->job, kinds[size > 0 ? data[0] % 7 : 0], NULL);
+        static const enum fsm_event_kind kinds[] = { FSM_EV_PAUSE,    FSM_EV_RESUME, FSM_EV_STOP,
+                                                     FSM_EV_KILL,     FSM_EV_SAVE,   FSM_EV_DRAIN,
+                                                     FSM_EV_DRAIN_NOW };
+        enum status st = coord_ask(w->coord, w->job, kinds[size > 0 ? data[0] % 7 : 0], NULL);
         CHECK(st == ST_OK || st == ST_REFUSED);
     }
     answer_all(w);
@@ -187,7 +186,7 @@ static void close_core(struct world *w)
         w->first = task->next;
         store_task_free(task);
     }
-    core_free(w->core);
+    coord_free(w->coord);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -202,7 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         play_frame(&w, data[at], data + at + 2, length);
         at += 2 + length;
     }
-    CHECK(core_failed(w.core) == ST_OK);
+    CHECK(coord_failed(w.coord) == ST_OK);
     close_core(&w);
     open_core(&w); /* what was journalled is read again */
     close_core(&w);

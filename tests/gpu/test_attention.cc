@@ -250,8 +250,8 @@ static struct reference reference_of(const struct cuda_attention *shape,
 
 /* Comparing. */
 
-/* For each row of a head: the distance, against its length and a quarter of the longest row's, since
- * dq and dk of some rows are small differences of large terms. */
+/* For each row of a head: the distance, against its length and a quarter of the longest row's,
+ * since dq and dk of some rows are small differences of large terms. */
 static double distance_max(const values &have, const values &want, size_t dim)
 {
     double longest = 0, worst = 0;

@@ -338,7 +338,7 @@ static void build_world(struct sim *sim)
         sim->nodes[i] = sim_node_new(sim, i);
     give_flaw(sim);
     give_groups(sim);
-    sim_paths_begin(sim);
+    sim_netpaths_begin(sim);
     sim_spare_begin(sim);
     sim_lanes_begin(sim);
     sim_audit_begin(sim);

@@ -2,10 +2,10 @@
  * A simulated world around the real coordinator core and the real worker session: one seed decides
  * every delay, crash, lost connection and full disk, so that a seed that fails fails again.
  *
- *   coordinator  server/core with its real journal (a file); what comes to it is committed one by
+ *   coordinator  server/coord with its real journal (a file); what comes to it is committed one by
  *                one or, in four of ten worlds, in groups; it may crash before a commit, and at any
  *                of its outputs
- *   workers      session/core.h over simulated connections; they "train" by counting
+ *   workers      session/fsm.h over simulated connections; they "train" by counting
  *   agents       trainers outlive them; they repeat an exit until it is acknowledged
  *   paths        between nodes, in some worlds: cut for a while or for good, one way or both; in
  *                some between a node and the coordinator, for a while, and machines lose power
@@ -45,7 +45,7 @@ struct sim;
 struct sim_conn;
 struct sim_trainer;
 struct sim_node;
-struct core_conn;
+struct coord_conn;
 struct store_task;
 
 typedef void (*sim_fn)(struct sim *sim, void *arg, uint64_t number);
@@ -316,34 +316,34 @@ bool sim_node_leaves(const struct sim_node *node);
 uint32_t sim_node_index(const struct sim_node *node);
 const char *sim_node_name(const struct sim_node *node);
 
-/* ---- sim_paths.c ---- */
-struct core;
+/* ---- sim_netpaths.c ---- */
+struct coord;
 /* Whether this world has paths that break; after its flaw is known. */
-void sim_paths_begin(struct sim *sim);
+void sim_netpaths_begin(struct sim *sim);
 /* What the first sends reaches the second. */
 bool sim_path_works(const struct sim *sim, uint32_t from, uint32_t to);
 /* Two nodes of that generation don't reach each other, so nothing that it does together gets on. */
-bool sim_paths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation);
+bool sim_netpaths_hold_up(const struct sim *sim, uint32_t job, uint32_t generation);
 /* How long what goes that way is under way until it is mended. */
 int64_t sim_control_away_ms(const struct sim *sim, uint32_t node, bool to_core);
 /* An order to start a trainer leaves: not across a path that is known to be cut. */
-void sim_paths_check_start(struct sim *sim, struct core *core, const char *job,
-                           uint32_t generation);
+void sim_netpaths_check_start(struct sim *sim, struct coord *coord, const char *job,
+                              uint32_t generation);
 
 /* ---- sim_queue.c ---- */
 /* How many jobs and nodes, and slots of each. */
 void sim_queue_begin(struct sim *sim);
 /* After each event: no job that was to go on lost its slots to one that waited. */
-void sim_queue_look(struct sim *sim, struct core *core);
-struct core_job;
+void sim_queue_look(struct sim *sim, struct coord *coord);
+struct coord_job;
 /* True if the job waits for more slots than the living nodes have: the others come to their end
  * beside it. */
-bool sim_queue_is_hopeless(const struct sim *sim, const struct core_job *of);
+bool sim_queue_is_hopeless(const struct sim *sim, const struct coord_job *of);
 
 /* ---- sim_parked.c ---- */
 typedef struct Cairn__V1__Plan Cairn__V1__Plan;
 /* A plan leaves: no step that one of its workers has is lost. */
-void sim_parked_check(struct sim *sim, struct core *core, uint32_t job,
+void sim_parked_check(struct sim *sim, struct coord *coord, uint32_t job,
                       const Cairn__V1__Plan *plan);
 /* The worker of that rank in that generation, or with that number (and a part in it): running; or
  * NULL. */
@@ -351,23 +351,24 @@ const struct sim_trainer_view *sim_member(const struct sim *sim, uint32_t job, u
                                           uint32_t rank);
 const struct sim_trainer_view *sim_worker(const struct sim *sim, uint32_t job, uint32_t generation,
                                           uint32_t number);
-struct machine;
+struct fsm;
 /* The process that the coordinator means by that place in its table; runs: a running one. NULL:
  * there is none. */
-const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
-                                           const struct machine *m, uint32_t index, bool runs);
+const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job, const struct fsm *m,
+                                           uint32_t index, bool runs);
 /* A rank takes the state of its plan from those who have it: false: one of them is gone. */
 bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
                       const struct session_assignment *plan);
 
-struct core_job;
+struct coord_job;
 typedef struct Cairn__V1__TrainerRef Cairn__V1__TrainerRef;
 /* After each event: who counts as parked has parked, nobody parks or is kept for long, and who
  * begins to train counts as no further than it is. */
-void sim_parked_look(struct sim *sim, uint32_t job, const struct core_job *of);
+void sim_parked_look(struct sim *sim, uint32_t job, const struct coord_job *of);
 /* An agent is told to end that one, a worker that its generation is over: not one that is kept. */
-void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref);
-void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view);
+void sim_parked_check_end(struct sim *sim, struct coord *coord, const Cairn__V1__TrainerRef *ref);
+void sim_parked_check_over(struct sim *sim, struct coord *coord,
+                           const struct sim_trainer_view *view);
 /* A worker begins in its generation: nobody else has its number; nor its rank, once it has one. */
 void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *view);
 
@@ -376,23 +377,23 @@ void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *vie
 void sim_spare_begin(struct sim *sim);
 /* After each event: how many processes it has, and that it comes to as many workers as it is to
  * have. */
-void sim_spare_look(struct sim *sim, uint32_t job, const struct core_job *of);
+void sim_spare_look(struct sim *sim, uint32_t job, const struct coord_job *of);
 /* A plan leaves: every rank is one worker, every lane is one rank's. */
-void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
+void sim_spare_check_plan(struct sim *sim, struct coord *coord, uint32_t job,
                           const Cairn__V1__Plan *plan);
 /* Until it waits for a seat; false: it does, or is none. */
 bool sim_spare_run(struct sim *sim, struct sim_trainer *trainer);
 
 /* ---- worker/sim_lanes.c ---- */
-struct session_core;
+struct session_fsm;
 /* Whether workers of this world become slow. */
 void sim_lanes_begin(struct sim *sim);
 uint32_t sim_lanes_speed(void);
 /* A worker has computed its lanes of a step. */
 void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
-                       struct session_core *core);
+                       struct session_fsm *coord);
 /* After each event: lanes move with a reason, and where there is one. */
-void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of);
+void sim_lanes_look(struct sim *sim, uint32_t index, const struct coord_job *of);
 
 /* ---- worker/sim_stages.c ---- */
 /* Which jobs of this world are pipelines; after its audits are known. */
@@ -406,7 +407,7 @@ void sim_stages_take(struct sim_trainer_view *view, const struct session_assignm
  * where. */
 void sim_stages_check_live(struct sim *sim, const struct sim_trainer_view *view,
                            const struct session_assignment *plan);
-void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct machine *m);
+void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct fsm *m);
 
 /* ---- worker/sim_audit.c ---- */
 /* Whether something computes wrongly in this world; after its flaw and its slots are known. */
@@ -426,8 +427,8 @@ void sim_audit_from_peers(struct sim *sim, struct sim_trainer *trainer,
 void sim_audit_restored(struct sim *sim, struct sim_trainer *trainer, uint64_t step,
                         uint32_t made_by, uint64_t taint);
 /* After each event: who is called wrong is; and what is trusted then is right. */
-void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of);
-void sim_audit_end(struct sim *sim, uint32_t index, const struct machine *m);
+void sim_audit_look(struct sim *sim, uint32_t index, const struct coord_job *of);
+void sim_audit_end(struct sim *sim, uint32_t index, const struct fsm *m);
 const char *sim_audit_kind(const struct sim *sim); /* "nothing", "every lane", ... */
 
 /* ---- worker/sim_hang.c ---- */
@@ -442,14 +443,14 @@ bool sim_hang_computes(const struct sim_trainer_view *view, struct session_progr
 void sim_hang_stepped(struct sim *sim, struct sim_trainer_view *view,
                       struct session_progress *progress, bool trains);
 /* After each event: who is blamed for a hang isn't one that the others would have waited for. */
-void sim_hang_check(struct sim *sim, uint32_t job, const struct core_job *of);
+void sim_hang_check(struct sim *sim, uint32_t job, const struct coord_job *of);
 
 /* ---- sim_silence.c ---- */
 /* The trainer said how far it is, and the core heard it. */
-void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t generation,
+void sim_silence_hear(struct sim *sim, const struct coord_job *job, uint32_t generation,
                       uint64_t step);
 /* After each event: who lives is not called lost while its job gets on; who is dead is. */
-void sim_silence_check(struct sim *sim, uint32_t job, const struct core_job *of);
+void sim_silence_check(struct sim *sim, uint32_t job, const struct coord_job *of);
 void sim_silence_look(struct sim *sim); /* once, before those */
 
 /* ---- worker/sim_trainer.c ---- */

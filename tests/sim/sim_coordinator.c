@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 
 #define GROUP_MS 20 /* a group is committed after that time at most */
@@ -23,13 +23,13 @@ struct parcel {
 
 bool sim_coordinator_up(const struct sim *sim)
 {
-    return sim->coordinator && sim->coordinator->core && !sim->coordinator->crashed;
+    return sim->coordinator && sim->coordinator->coord && !sim->coordinator->crashed;
 }
 
 bool sim_coordinator_runs(const struct sim *sim)
 {
     const struct coordinator *c = sim->coordinator;
-    return c->core && sim->now >= c->frozen_until && sim->now >= c->unplugged_until;
+    return c->coord && sim->now >= c->frozen_until && sim->now >= c->unplugged_until;
 }
 
 /* ---- crash and restart ---- */
@@ -37,7 +37,7 @@ bool sim_coordinator_runs(const struct sim *sim)
 static void start_again(struct sim *sim, void *arg, uint64_t epoch)
 {
     (void)arg;
-    if (sim->coordinator->epoch == epoch && !sim->coordinator->core)
+    if (sim->coordinator->epoch == epoch && !sim->coordinator->coord)
         sim_coordinator_start(sim);
 }
 
@@ -45,14 +45,14 @@ static void start_again(struct sim *sim, void *arg, uint64_t epoch)
 static void reap_core(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->crashed || !c->core)
+    if (!c->crashed || !c->coord)
         return;
     sim_say(sim, "coordinator crashes");
     sim->crashes++;
     c->frozen_until = 0;
-    core_free(c->core);
+    coord_free(c->coord);
     journal_close(c->journal);
-    c->core = NULL;
+    c->coord = NULL;
     c->journal = NULL;
     c->crashed = false;
     c->ending = false;
@@ -84,26 +84,26 @@ bool sim_has_to_wait(struct sim *sim, sim_fn fn, void *arg, uint64_t number)
         sim_at(sim, c->frozen_until - sim->now, fn, arg, number);
         return true;
     }
-    if (c->core)
-        core_wake(c->core);
+    if (c->coord)
+        coord_wake(c->coord);
     return false;
 }
 
 static void on_tick(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core || c->epoch != epoch || sim->now < c->tick_at ||
+    if (!c->coord || c->epoch != epoch || sim->now < c->tick_at ||
         sim_has_to_wait(sim, on_tick, arg, epoch))
         return;
     c->tick_at = INT64_MAX;
-    core_tick(c->core);
+    coord_tick(c->coord);
     sim_poll_core(sim);
 }
 
 static void on_group_end(struct sim *sim, void *arg, uint64_t epoch)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core || c->epoch != epoch || sim_has_to_wait(sim, on_group_end, arg, epoch))
+    if (!c->coord || c->epoch != epoch || sim_has_to_wait(sim, on_group_end, arg, epoch))
         return;
     c->ending = false;
     sim_end_group(sim);
@@ -113,19 +113,19 @@ void sim_end_group(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     c->group_left = 0;
-    if (c->core && !c->crashed && sim->group_max > 1 && sim->chaos && sim_chance(sim, 2)) {
+    if (c->coord && !c->crashed && sim->group_max > 1 && sim->chaos && sim_chance(sim, 2)) {
         c->crashed = true; /* with all of the group applied, and nothing of it journalled */
         journal_freeze(c->journal);
     }
-    if (c->core && !c->crashed)
-        (void)core_commit(c->core);
-    if (c->core && !c->crashed && core_failed(c->core) != ST_OK)
+    if (c->coord && !c->crashed)
+        (void)coord_commit(c->coord);
+    if (c->coord && !c->crashed && coord_failed(c->coord) != ST_OK)
         sim_fail(sim, "the core gave up: %s", journal_error(c->journal));
     reap_core(sim);
-    if (!c->core)
+    if (!c->coord)
         return;
-    core_check(c->core);
-    int64_t at = core_deadline(c->core);
+    coord_check(c->coord);
+    int64_t at = coord_deadline(c->coord);
     if (at == INT64_MAX || at >= c->tick_at)
         return;
     c->tick_at = at > sim->now ? at : sim->now + 1;
@@ -138,7 +138,7 @@ void sim_poll_core(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     if (c->group_left == 0 && sim->group_max > 1)
         c->group_left = 1 + (uint32_t)sim_below(sim, sim->group_max);
-    if (!c->core || c->crashed || core_failed(c->core) != ST_OK || c->group_left <= 1) {
+    if (!c->coord || c->crashed || coord_failed(c->coord) != ST_OK || c->group_left <= 1) {
         sim_end_group(sim);
         return;
     }
@@ -215,19 +215,19 @@ static bool stands_in_line(struct sim *sim, sim_fn fn, void *arg, uint64_t numbe
     return sim_has_to_wait(sim, fn, arg, 1);
 }
 
-static void core_closed(struct sim *sim, void *arg, uint64_t number)
+static void coord_closed(struct sim *sim, void *arg, uint64_t number)
 {
     struct sim_conn *conn = arg;
     struct coordinator *c = sim->coordinator;
-    if (stands_in_line(sim, core_closed, arg, number))
+    if (stands_in_line(sim, coord_closed, arg, number))
         return;
-    if (!conn->core_open || conn->epoch != c->epoch || !c->core)
+    if (!conn->coord_open || conn->epoch != c->epoch || !c->coord)
         return;
-    conn->core_open = false;
+    conn->coord_open = false;
     if (conn->agent)
-        core_agent_closed(c->core, &conn->base);
+        coord_agent_closed(c->coord, &conn->base);
     else
-        core_trainer_closed(c->core, &conn->base);
+        coord_trainer_closed(c->coord, &conn->base);
     sim_poll_core(sim);
 }
 
@@ -244,17 +244,17 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
     struct coordinator *c = sim->coordinator;
     if (stands_in_line(sim, to_core, arg, number))
         return;
-    if (c->core && conn->epoch == c->epoch && conn->core_open) {
+    if (c->coord && conn->epoch == c->epoch && conn->coord_open) {
         if (conn->agent) {
             Cairn__V1__AgentMessage *message =
                 cairn__v1__agent_message__unpack(NULL, parcel->size, parcel->data);
             conn->leaves = conn->leaves || says_that_it_leaves(message);
-            core_agent_message(c->core, &conn->base, message);
+            coord_agent_message(c->coord, &conn->base, message);
             cairn__v1__agent_message__free_unpacked(message, NULL);
         } else {
             Cairn__V1__TrainerMessage *message =
                 cairn__v1__trainer_message__unpack(NULL, parcel->size, parcel->data);
-            core_trainer_message(c->core, &conn->base, message);
+            coord_trainer_message(c->coord, &conn->base, message);
             if (conn->base.job)
                 (void)snprintf(conn->job, sizeof conn->job, "%s", conn->base.job->id);
             if (conn->base.job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS)
@@ -275,10 +275,10 @@ static void check_order(struct sim *sim, const Cairn__V1__TrainerOrder *order)
     const Cairn__V1__Plan *plan = order->plan;
     int job = sim_job_at(sim, plan->job);
     CHECK(job >= 0);
-    sim_spare_check_plan(sim, sim->coordinator->core, (uint32_t)job, plan);
+    sim_spare_check_plan(sim, sim->coordinator->coord, (uint32_t)job, plan);
     if (plan->spare) /* it restores nothing */
         return;
-    sim_parked_check(sim, sim->coordinator->core, (uint32_t)job, plan);
+    sim_parked_check(sim, sim->coordinator->coord, (uint32_t)job, plan);
     /* A plan may be said again to who lost it, when its own generation has saved since. */
     if (plan->restore_step < sim->jobs[job].acked && plan->generation > sim->jobs[job].acked_by &&
         !sim_store_lost(sim, (uint32_t)job, sim->jobs[job].acked))
@@ -308,7 +308,7 @@ static void note_done(struct sim *sim, struct sim_conn *conn, const Cairn__V1__T
 /* true: of a spare, which has no part in the generation that it is born in. */
 static bool note_start(struct sim *sim, const Cairn__V1__StartTrainer *start)
 {
-    struct core_job *of = core_loaded(sim->coordinator->core, start->ref->job);
+    struct coord_job *of = coord_loaded(sim->coordinator->coord, start->ref->job);
     const int job = sim_job_at(sim, start->ref->job);
     if (job < 0)
         return false;
@@ -320,7 +320,7 @@ static bool note_start(struct sim *sim, const Cairn__V1__StartTrainer *start)
 
 /* In a group an order may wait that is older than what the agent said. */
 static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
-                              const struct core_message *message)
+                              const struct coord_message *message)
 {
     Cairn__V1__AgentOrder *order =
         cairn__v1__agent_order__unpack(NULL, message->size, message->data);
@@ -330,14 +330,14 @@ static void check_agent_order(struct sim *sim, const struct sim_conn *conn,
         sim_fail(sim, "%s: generation %u is started on a node that leaves", order->start->ref->job,
                  order->start->ref->generation);
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_START && !note_start(sim, order->start))
-        sim_paths_check_start(sim, sim->coordinator->core, order->start->ref->job,
-                              order->start->ref->generation);
+        sim_netpaths_check_start(sim, sim->coordinator->coord, order->start->ref->job,
+                                 order->start->ref->generation);
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END)
-        sim_parked_check_end(sim, sim->coordinator->core, order->end->ref);
+        sim_parked_check_end(sim, sim->coordinator->coord, order->end->ref);
     cairn__v1__agent_order__free_unpacked(order, NULL);
 }
 
-static void look_at(struct sim *sim, struct sim_conn *conn, const struct core_message *message)
+static void look_at(struct sim *sim, struct sim_conn *conn, const struct coord_message *message)
 {
     if (message->type == &cairn__v1__agent_order__descriptor)
         check_agent_order(sim, conn, message);
@@ -349,11 +349,11 @@ static void look_at(struct sim *sim, struct sim_conn *conn, const struct core_me
     check_order(sim, order);
     note_done(sim, conn, order);
     if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER && conn->far_open)
-        sim_parked_check_over(sim, sim->coordinator->core, sim_trainer_view(conn->far));
+        sim_parked_check_over(sim, sim->coordinator->coord, sim_trainer_view(conn->far));
     cairn__v1__trainer_order__free_unpacked(order, NULL);
 }
 
-static void conn_send(struct core_conn *base, const struct core_message *message)
+static void conn_send(struct coord_conn *base, const struct coord_message *message)
 {
     struct sim_conn *conn = (struct sim_conn *)base;
     struct sim *sim = conn->sim;
@@ -368,7 +368,7 @@ static void conn_send(struct core_conn *base, const struct core_message *message
            0);
 }
 
-static void conn_finish(struct core_conn *base, enum rpc_code code, const char *detail)
+static void conn_finish(struct coord_conn *base, enum rpc_code code, const char *detail)
 {
     struct sim_conn *conn = (struct sim_conn *)base;
     struct sim *sim = conn->sim;
@@ -378,11 +378,11 @@ static void conn_finish(struct core_conn *base, enum rpc_code code, const char *
         return;
     sim_at(sim, sim_in_order(sim, &conn->to_far_at, network_ms(sim, conn, false)), far_closed, conn,
            0);
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed,
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), coord_closed,
            conn, 0);
 }
 
-static const struct core_conn_ops CONN_OPS = { .send = conn_send, .finish = conn_finish };
+static const struct coord_conn_ops CONN_OPS = { .send = conn_send, .finish = conn_finish };
 
 static struct sim_conn *make_conn(struct sim *sim, bool agent, uint32_t node, const char *token)
 {
@@ -394,7 +394,7 @@ static struct sim_conn *make_conn(struct sim *sim, bool agent, uint32_t node, co
     conn->sim = sim;
     conn->agent = agent;
     conn->node = node;
-    conn->core_open = true;
+    conn->coord_open = true;
     conn->far_open = true;
     conn->epoch = sim->coordinator->epoch;
     conn->next = sim->coordinator->conns;
@@ -445,7 +445,7 @@ void sim_vanish(struct sim_conn *conn)
 void sim_hang_up(struct sim *sim, struct sim_conn *conn)
 {
     conn->far_open = false;
-    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), core_closed,
+    sim_at(sim, sim_in_order(sim, &conn->to_core_at, network_ms(sim, conn, true)), coord_closed,
            conn, 0);
 }
 
@@ -456,7 +456,7 @@ void sim_cut(struct sim *sim, struct sim_conn *conn)
         return;
     sim_say(sim, "network cuts the stream of %s", conn->agent ? "an agent" : "a trainer");
     far_closed(sim, conn, 0);
-    sim_at(sim, (int64_t)sim_below(sim, 3000), core_closed, conn, 0);
+    sim_at(sim, (int64_t)sim_below(sim, 3000), coord_closed, conn, 0);
 }
 
 /* ---- life ---- */
@@ -489,24 +489,24 @@ void sim_coordinator_start(struct sim *sim)
     c->store_at = 0;
     c->outputs_left = sim->chaos && sim_chance(sim, 500) ? 1 + (int64_t)sim_below(sim, 300) : -1;
     CHECK(journal_open(sim->path, &c->journal) == ST_OK);
-    struct core_options options = { .clock = &sim->clock,
-                                    .log = &c->log,
-                                    .journal = c->journal,
-                                    .store = { .self = sim, .submit = sim_task_submit },
-                                    .random = random_bytes,
-                                    .random_arg = sim,
-                                    /* One job that ended has to make room for the next. */
-                                    .ended_max = sim->options.seed % 3 == 0 ? 1 : 0,
-                                    .restarts = sim->options.seed % 5 == 0,
-                                    .hang_ms = 8000 };
-    CHECK(core_new(&options, &c->core) == ST_OK);
+    struct coord_options options = { .clock = &sim->clock,
+                                     .log = &c->log,
+                                     .journal = c->journal,
+                                     .store = { .self = sim, .submit = sim_task_submit },
+                                     .random = random_bytes,
+                                     .random_arg = sim,
+                                     /* One job that ended has to make room for the next. */
+                                     .ended_max = sim->options.seed % 3 == 0 ? 1 : 0,
+                                     .restarts = sim->options.seed % 5 == 0,
+                                     .hang_ms = 8000 };
+    CHECK(coord_new(&options, &c->coord) == ST_OK);
     sim_poll_core(sim);
 }
 
 void sim_coordinator_unplug(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    bool ready = !sim->options.calm || (c->core && sim->now >= c->frozen_until);
+    bool ready = !sim->options.calm || (c->coord && sim->now >= c->frozen_until);
     for (uint32_t i = 0; sim->options.calm && i < sim->node_count; i++)
         ready = ready && sim_node_serves(sim, sim->nodes[i]);
     if (sim->now < c->unplugged_until || !ready)
@@ -520,7 +520,7 @@ void sim_coordinator_unplug(struct sim *sim)
 void sim_coordinator_freeze(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core || sim->now < c->frozen_until)
+    if (!c->coord || sim->now < c->frozen_until)
         return;
     c->frozen_until = sim->now + 1000 + (int64_t)sim_below(sim, 30000);
     sim_say(sim, "coordinator is stopped for %lld ms", (long long)(c->frozen_until - sim->now));
@@ -529,7 +529,7 @@ void sim_coordinator_freeze(struct sim *sim)
 void sim_coordinator_crash(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core)
+    if (!c->coord)
         return;
     c->crashed = true;
     journal_freeze(c->journal);
@@ -541,7 +541,7 @@ void sim_coordinator_free(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     if (!c)
         return;
-    core_free(c->core);
+    coord_free(c->coord);
     journal_close(c->journal);
     while (c->conns) {
         struct sim_conn *conn = c->conns;

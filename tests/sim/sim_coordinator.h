@@ -3,15 +3,15 @@
  */
 #pragma once
 
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 
 struct sim_conn {
-    struct core_conn base; /* first */
-    char job[16];          /* of a trainer, as the core knew it last */
-    struct sim_conn *next; /* of all that ever were: parcels under way point at them */
+    struct coord_conn base; /* first */
+    char job[16];           /* of a trainer, as the core knew it last */
+    struct sim_conn *next;  /* of all that ever were: parcels under way point at them */
     struct sim *sim;
-    bool agent, core_open, far_open;
+    bool agent, coord_open, far_open;
     uint32_t node;
     bool leaves; /* its agent, and the core has heard of it */
     uint64_t epoch;
@@ -21,7 +21,7 @@ struct sim_conn {
 };
 
 struct coordinator {
-    struct core *core; /* NULL: it is down */
+    struct coord *coord; /* NULL: it is down */
     struct journal *journal;
     struct log log;
     uint64_t epoch;

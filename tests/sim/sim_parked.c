@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -37,10 +37,10 @@ const struct sim_trainer_view *sim_worker(const struct sim *sim, uint32_t job, u
     return NULL;
 }
 
-const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
-                                           const struct machine *m, uint32_t index, bool runs)
+const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job, const struct fsm *m,
+                                           uint32_t index, bool runs)
 {
-    const struct machine_rank *of = &m->ranks[index];
+    const struct fsm_rank *of = &m->ranks[index];
     for (size_t i = sim->trainer_count; i > 0; i--) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i - 1]);
         if (view->start.job == job && view->birth == of->birth &&
@@ -52,7 +52,7 @@ const struct sim_trainer_view *sim_process(const struct sim *sim, uint32_t job,
 }
 
 /* What of the generation's workers could be gone on from. */
-static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, const struct machine *m,
+static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, const struct fsm *m,
                                              uint32_t rank)
 {
     const struct sim_trainer_view *view =
@@ -65,17 +65,17 @@ static const struct sim_trainer_view *brings(struct sim *sim, uint32_t job, cons
 
 /* True if a worker of a pipeline has the part of the state that its stage needs; true outside of
  * pipelines. */
-static bool sits_well(const struct sim *sim, uint32_t job, const struct machine *m, uint32_t rank,
+static bool sits_well(const struct sim *sim, uint32_t job, const struct fsm *m, uint32_t rank,
                       const struct sim_trainer_view *view)
 {
-    const uint32_t stages = machine_stages(m);
+    const uint32_t stages = fsm_stages(m);
     if (sim->jobs[job].stages == 0)
         return true;
     return view->parts == (stages > 1 ? stages : 0) && view->part == m->ranks[rank].stage;
 }
 
 /* Whether one has all of that step's state, or all parts of it are there. */
-static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
+static bool is_there(struct sim *sim, uint32_t job, const struct fsm *m,
                      const struct sim_trainer_view *of)
 {
     bool there[SIM_RANKS] = { false };
@@ -93,7 +93,7 @@ static bool is_there(struct sim *sim, uint32_t job, const struct machine *m,
 
 /* When a generation has fewer workers, those that go on have every step that a worker which is let
  * go was heard to have. */
-static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
+static void check_let_go(struct sim *sim, uint32_t job, const struct fsm *m,
                          const Cairn__V1__Plan *plan, uint64_t start)
 {
     for (size_t i = 0; m->generation == plan->generation && i < sim->trainer_count; i++) {
@@ -111,9 +111,10 @@ static void check_let_go(struct sim *sim, uint32_t job, const struct machine *m,
     }
 }
 
-void sim_parked_check(struct sim *sim, struct core *core, uint32_t job, const Cairn__V1__Plan *plan)
+void sim_parked_check(struct sim *sim, struct coord *coord, uint32_t job,
+                      const Cairn__V1__Plan *plan)
 {
-    const struct core_job *of = core_loaded(core, plan->job);
+    const struct coord_job *of = coord_loaded(coord, plan->job);
     const uint64_t start =
         plan->live ? plan->live->step : (plan->memory ? plan->memory->step : plan->restore_step);
     for (uint32_t r = 0; of->m.generation == plan->generation && r < plan->size; r++) {
@@ -166,33 +167,32 @@ bool sim_live_restore(struct sim *sim, const struct sim_trainer_view *view,
 
 /* ---- who is kept ---- */
 
-static bool is_keeping(const struct machine *m)
+static bool is_keeping(const struct fsm *m)
 {
-    return (m->state == MACHINE_RECOVERING || m->state == MACHINE_PLACING) && !machine_ends(m) &&
-           machine_alive_rank(m, MACHINE_ALL_RANKS);
+    return (m->state == FSM_RECOVERING || m->state == FSM_PLACING) && !fsm_ends(m) &&
+           fsm_alive_rank(m, FSM_ALL_RANKS);
 }
 
 /* True if nobody may end the worker: its generation runs or forms, or it has parked and waits for
  * the next, or it is a spare. */
-static bool is_wanted(const struct machine *m, uint32_t index)
+static bool is_wanted(const struct fsm *m, uint32_t index)
 {
-    const struct machine_rank *of = &m->ranks[index];
-    if (of->gone || of->ended || !machine_alive_rank(m, index))
+    const struct fsm_rank *of = &m->ranks[index];
+    if (of->gone || of->ended || !fsm_alive_rank(m, index))
         return false;
-    if (machine_is_spare(m, index))
+    if (fsm_is_spare(m, index))
         return true;
-    return m->ending.parks ? of->parked : !machine_ends(m);
+    return m->ending.parks ? of->parked : !fsm_ends(m);
 }
 
-void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__TrainerRef *ref)
+void sim_parked_check_end(struct sim *sim, struct coord *coord, const Cairn__V1__TrainerRef *ref)
 {
     const int index = sim_job_at(sim, ref->job);
-    const struct core_job *of = core_loaded(core, ref->job);
+    const struct coord_job *of = coord_loaded(coord, ref->job);
     const uint32_t at = index >= 0 && of && sim->group_max == 1
-                            ? machine_find_number(&of->m, ref->rank, of->m.count)
-                            : MACHINE_ALL_RANKS;
-    if (at == MACHINE_ALL_RANKS || of->m.ranks[at].birth != ref->generation ||
-        !is_wanted(&of->m, at))
+                            ? fsm_find_number(&of->m, ref->rank, of->m.count)
+                            : FSM_ALL_RANKS;
+    if (at == FSM_ALL_RANKS || of->m.ranks[at].birth != ref->generation || !is_wanted(&of->m, at))
         return;
     const struct sim_trainer_view *view = sim_process(sim, (uint32_t)index, &of->m, at, true);
     if (view)
@@ -200,18 +200,19 @@ void sim_parked_check_end(struct sim *sim, struct core *core, const Cairn__V1__T
                  ref->rank, ref->generation);
 }
 
-void sim_parked_check_over(struct sim *sim, struct core *core, const struct sim_trainer_view *view)
+void sim_parked_check_over(struct sim *sim, struct coord *coord,
+                           const struct sim_trainer_view *view)
 {
-    const struct core_job *of = core_loaded(core, sim->jobs[view->start.job].id);
+    const struct coord_job *of = coord_loaded(coord, sim->jobs[view->start.job].id);
     const uint32_t at =
-        of ? machine_find_number(&of->m, view->start.number, of->m.count) : MACHINE_ALL_RANKS;
-    if (at == MACHINE_ALL_RANKS || sim->group_max > 1 || view->exit != SIM_RUNS || !view->parked ||
+        of ? fsm_find_number(&of->m, view->start.number, of->m.count) : FSM_ALL_RANKS;
+    if (at == FSM_ALL_RANKS || sim->group_max > 1 || view->exit != SIM_RUNS || !view->parked ||
         of->m.ranks[at].birth != view->birth || !is_wanted(&of->m, at))
         return;
-    const bool forms = of->m.state == MACHINE_FORMING && !machine_is_spare(&of->m, at);
+    const bool forms = of->m.state == FSM_FORMING && !fsm_is_spare(&of->m, at);
     if (!view->start.spare && view->start.generation + forms != of->m.generation)
         return;
-    if (machine_is_spare(&of->m, at) || (forms ? !of->m.ranks[at].joined : is_keeping(&of->m)))
+    if (fsm_is_spare(&of->m, at) || (forms ? !of->m.ranks[at].joined : is_keeping(&of->m)))
         sim_fail(sim, "%s: worker %u of generation %u has parked, is kept, and is told to end",
                  of->m.id, view->start.number, view->start.generation);
 }
@@ -232,7 +233,7 @@ void sim_parked_check_member(struct sim *sim, const struct sim_trainer_view *vie
     }
 }
 
-static bool parks_still(const struct machine *m)
+static bool parks_still(const struct fsm *m)
 {
     bool some = false;
     for (uint32_t i = 0; i < m->size; i++)
@@ -241,10 +242,10 @@ static bool parks_still(const struct machine *m)
 }
 
 /* A generation begins to train: none of its workers counts as further than it is. */
-static void check_begins(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_begins(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     struct sim_job *known = &sim->jobs[index];
-    const bool trains = m->state == MACHINE_RUNNING || m->state == MACHINE_SAVING;
+    const bool trains = m->state == FSM_RUNNING || m->state == FSM_SAVING;
     if (!trains || known->trained_in == m->generation)
         return;
     known->trained_in = m->generation;
@@ -257,11 +258,11 @@ static void check_begins(struct sim *sim, uint32_t index, const struct machine *
     }
 }
 
-void sim_parked_look(struct sim *sim, uint32_t index, const struct core_job *of)
+void sim_parked_look(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &of->m;
-    const bool parks = m->ending.parks && m->state == MACHINE_RECOVERING;
+    const struct fsm *m = &of->m;
+    const bool parks = m->ending.parks && m->state == FSM_RECOVERING;
     const bool keeps = is_keeping(m);
     check_begins(sim, index, m);
     if (!sim_coordinator_runs(sim) || !parks)

@@ -4,7 +4,7 @@
  * what happens to a job that runs gives its slots to none that waits.
  */
 #include "common/check.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -40,10 +40,10 @@ void sim_queue_begin(struct sim *sim)
     }
 }
 
-bool sim_queue_is_hopeless(const struct sim *sim, const struct core_job *of)
+bool sim_queue_is_hopeless(const struct sim *sim, const struct coord_job *of)
 {
-    const struct machine *m = &of->m;
-    const bool waits = m->state == MACHINE_QUEUED || machine_recovers(m);
+    const struct fsm *m = &of->m;
+    const bool waits = m->state == FSM_QUEUED || fsm_recovers(m);
     const uint32_t least = m->config.min > 0 ? m->config.min : m->config.ranks;
     uint32_t slots = 0;
     for (uint32_t i = 0; i < sim->node_count; i++)
@@ -53,52 +53,52 @@ bool sim_queue_is_hopeless(const struct sim *sim, const struct core_job *of)
 
 /* ---- who gets slots ---- */
 
-static bool takes_workers(const struct core *core, const struct core_node *node)
+static bool takes_workers(const struct coord *coord, const struct coord_node *node)
 {
-    return node->known && node->conn && !node->silent && node->stay == CORE_STAYS &&
-           !node->drains && node->doubt.state == DOUBT_NONE && !node->record.drained &&
-           !core_node_held(core, node);
+    return node->known && node->conn && !node->silent && node->stay == COORD_STAYS &&
+           !node->drains && node->suspicion.state == SUSPICION_NONE && !node->record.drained &&
+           !coord_node_held(coord, node);
 }
 
-static uint32_t count_free(struct core *core)
+static uint32_t count_free(struct coord *coord)
 {
-    struct core_node *nodes[SIM_NODES];
-    const size_t count = core_nodes(core, nodes, SIM_NODES);
+    struct coord_node *nodes[SIM_NODES];
+    const size_t count = coord_nodes(coord, nodes, SIM_NODES);
     uint32_t free_slots = 0;
     CHECK(count <= SIM_NODES);
     for (size_t i = 0; i < count; i++) {
-        if (takes_workers(core, nodes[i]))
-            free_slots += nodes[i]->slots - core_node_used(core, nodes[i]);
+        if (takes_workers(coord, nodes[i]))
+            free_slots += nodes[i]->slots - coord_node_used(coord, nodes[i]);
     }
     return free_slots;
 }
 
-static uint32_t count_held(const struct machine *m)
+static uint32_t count_held(const struct fsm *m)
 {
     uint32_t held = 0;
     for (uint32_t i = 0; i < m->count; i++)
-        held += machine_holds_slot(m, i);
+        held += fsm_holds_slot(m, i);
     return held;
 }
 
 /* True if the job gets new workers, anywhere: it keeps away from no node. */
-static bool is_to_go_on(const struct machine *m)
+static bool is_to_go_on(const struct fsm *m)
 {
-    return m->state == MACHINE_RECOVERING && m->intent == MACHINE_INTENT_NONE &&
-           (!machine_ends(m) || m->ending.to == MACHINE_RECOVERING) && m->shunned.count == 0 &&
+    return m->state == FSM_RECOVERING && m->intent == FSM_INTENT_NONE &&
+           (!fsm_ends(m) || m->ending.to == FSM_RECOVERING) && m->exclusions.count == 0 &&
            m->suspect_count == 0;
 }
 
 /* One that waited has slots now: were they those of this one? */
-static void check_place(struct sim *sim, uint32_t index, const struct core_job *of,
+static void check_place(struct sim *sim, uint32_t index, const struct coord_job *of,
                         uint32_t free_slots, uint32_t taken, const char *by)
 {
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     const struct sim_job *known = &sim->jobs[index];
     const uint32_t held = count_held(m);
     const uint32_t lacking = held < m->config.ranks ? m->config.ranks - held : 0;
     const bool kept = sim->now - known->gone_since < KEPT_MS;
-    if (known->gone_since == 0 || !is_to_go_on(m) || (!kept && !machine_wants_slots(m, sim->now)))
+    if (known->gone_since == 0 || !is_to_go_on(m) || (!kept && !fsm_wants_slots(m, sim->now)))
         return;
     if (lacking > free_slots && lacking <= free_slots + taken)
         sim_fail(sim,
@@ -107,29 +107,29 @@ static void check_place(struct sim *sim, uint32_t index, const struct core_job *
                  known->id, m->config.ranks, held, free_slots, taken, by, m->reason);
 }
 
-static void check_places(struct sim *sim, struct core *core, uint32_t index, uint32_t taken)
+static void check_places(struct sim *sim, struct coord *coord, uint32_t index, uint32_t taken)
 {
-    const uint32_t free_slots = count_free(core);
+    const uint32_t free_slots = count_free(coord);
     sim->starts++;
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        const struct core_job *of = core_loaded(core, sim->jobs[i].id);
+        const struct coord_job *of = coord_loaded(coord, sim->jobs[i].id);
         if (of && i != index)
             check_place(sim, i, of, free_slots, taken, sim->jobs[index].id);
     }
 }
 
-void sim_queue_look(struct sim *sim, struct core *core)
+void sim_queue_look(struct sim *sim, struct coord *coord)
 {
     for (uint32_t i = 0; i < sim->job_count && sim->crowded; i++) {
-        const struct core_job *of = core_loaded(core, sim->jobs[i].id);
-        const bool has = of && (of->m.state == MACHINE_PLACING || of->m.state == MACHINE_FORMING);
+        const struct coord_job *of = coord_loaded(coord, sim->jobs[i].id);
+        const bool has = of && (of->m.state == FSM_PLACING || of->m.state == FSM_FORMING);
         if (has && sim->jobs[i].waited)
-            check_places(sim, core, i, count_held(&of->m));
+            check_places(sim, coord, i, count_held(&of->m));
     }
     for (uint32_t i = 0; i < sim->job_count && sim->crowded; i++) {
         struct sim_job *known = &sim->jobs[i];
-        const struct core_job *of = core_loaded(core, known->id);
-        known->waited = of && of->m.state == MACHINE_QUEUED;
+        const struct coord_job *of = coord_loaded(coord, known->id);
+        known->waited = of && of->m.state == FSM_QUEUED;
         if (!of || !is_to_go_on(&of->m))
             known->gone_since = 0;
         else if (known->gone_since == 0)

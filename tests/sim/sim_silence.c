@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -15,11 +15,11 @@
  * late; the tick that follows. */
 #define DEAD_MS 15000
 
-void sim_silence_hear(struct sim *sim, const struct core_job *job, uint32_t generation,
+void sim_silence_hear(struct sim *sim, const struct coord_job *job, uint32_t generation,
                       uint64_t step)
 {
     const int index = sim_job_at(sim, job->id);
-    if (index < 0 || generation != job->m.generation || machine_ends(&job->m))
+    if (index < 0 || generation != job->m.generation || fsm_ends(&job->m))
         return; /* or that it ends was decided before */
     struct sim_job *known = &sim->jobs[index];
     const uint64_t before = generation == known->stepped_in ? known->stepped : job->m.restore.step;
@@ -53,7 +53,7 @@ static bool is_cut_off(const struct sim *sim, const char *name)
 }
 
 /* No worker of it died. */
-static bool is_whole(const struct sim *sim, uint32_t index, const struct machine *m)
+static bool is_whole(const struct sim *sim, uint32_t index, const struct fsm *m)
 {
     bool whole = true;
     for (uint32_t i = 0; whole && i < m->size; i++) {
@@ -66,7 +66,7 @@ static bool is_whole(const struct sim *sim, uint32_t index, const struct machine
 /* Workers that get no further because one of them is cut off (those that save and leave, also after
  * the last step, or form, as far as the coordinator heard) may be ended; those that do get further
  * may not. */
-static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_end(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     struct sim_job *known = &sim->jobs[index];
     if (m->generation > known->judged + 1) { /* one was over before it was looked at */
@@ -74,9 +74,8 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
         known->cut_off += sim->breaks_control && known->stepped_in < known->judged;
     }
     bool cut_off = sim->breaks_control && known->stepped_in != m->generation;
-    const bool ended =
-        machine_ends(m) || m->state == MACHINE_RECOVERING || m->state == MACHINE_QUEUED;
-    if (!ended || m->ending.to == MACHINE_SUCCEEDED || m->cause.kind == MACHINE_FAULT_NONE ||
+    const bool ended = fsm_ends(m) || m->state == FSM_RECOVERING || m->state == FSM_QUEUED;
+    if (!ended || m->ending.to == FSM_SUCCEEDED || m->cause.kind == FSM_FAULT_NONE ||
         known->judged == m->generation)
         return;
     known->judged = m->generation;
@@ -84,7 +83,7 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
         cut_off = cut_off || is_cut_off(sim, m->ranks[i].node);
     const uint32_t rank = m->cause.rank < m->size ? m->cause.rank : 0;
     const struct sim_trainer_view *view = sim_process(sim, index, m, rank, false);
-    const bool silence = m->cause.kind == MACHINE_FAULT_NODE || m->cause.kind == MACHINE_FAULT_HANG;
+    const bool silence = m->cause.kind == FSM_FAULT_NODE || m->cause.kind == FSM_FAULT_HANG;
     if (!cut_off)
         return;
     known->cut_off++;
@@ -96,9 +95,9 @@ static void check_end(struct sim *sim, uint32_t index, const struct machine *m)
                  rank, m->generation, m->cause.message);
 }
 
-static void check_dead(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_dead(struct sim *sim, uint32_t index, const struct fsm *m)
 {
-    for (uint32_t i = 0; !machine_ends(m) && i < m->count; i++) {
+    for (uint32_t i = 0; !fsm_ends(m) && i < m->count; i++) {
         const struct sim_trainer_view *view = sim_process(sim, index, m, i, false);
         int64_t since = 0;
         if (m->ranks[i].gone || !view || sim_node_up(view->node, &since))
@@ -110,7 +109,7 @@ static void check_dead(struct sim *sim, uint32_t index, const struct machine *m)
     }
 }
 
-void sim_silence_check(struct sim *sim, uint32_t job, const struct core_job *of)
+void sim_silence_check(struct sim *sim, uint32_t job, const struct coord_job *of)
 {
     check_end(sim, job, &of->m);
     check_dead(sim, job, &of->m);

@@ -121,11 +121,10 @@ bool sim_store_lost(struct sim *sim, uint32_t job, uint64_t step)
 /* The coordinator has not given that save up: its reports must be there. */
 static bool is_awaited(struct sim *sim, const struct store_task *task)
 {
-    struct core *core = sim->coordinator->core;
-    struct core_job *job = core ? core_loaded(core, task->job) : NULL;
-    const struct machine_save *save =
-        job ? machine_find_save(&job->m, task->step, task->generation) : NULL;
-    return save && save->state == MACHINE_SAVE_CHECKING && save->retry == task->retry;
+    struct coord *coord = sim->coordinator->coord;
+    struct coord_job *job = coord ? coord_loaded(coord, task->job) : NULL;
+    const struct fsm_save *save = job ? fsm_find_save(&job->m, task->step, task->generation) : NULL;
+    return save && save->state == FSM_SAVE_CHECKING && save->retry == task->retry;
 }
 
 static enum status run_check(struct sim *sim, struct store_task *task, struct sim_folder *folder)
@@ -205,8 +204,8 @@ static enum status run_publish(struct sim *sim, struct store_task *task, struct 
 static bool is_distrusted(const struct sim *sim, const struct sim_folder *folder)
 {
     const struct sim_job *known = &sim->jobs[folder->job];
-    struct core *core = sim->coordinator->core;
-    const struct core_job *of = core ? core_loaded(core, known->id) : NULL;
+    struct coord *coord = sim->coordinator->coord;
+    const struct coord_job *of = coord ? coord_loaded(coord, known->id) : NULL;
     return folder->generation <= known->distrusted ||
            (of && folder->generation <= of->m.audit.generation &&
             folder->step > of->m.audit.good_step);
@@ -289,15 +288,15 @@ static void remove_folder(struct sim_folder *folder)
 
 void sim_store_run(struct sim *sim, struct store_task *task)
 {
-    bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
+    bool all = task->kind == FSM_TASK_PROBE || task->kind == FSM_TASK_SWEEP;
     struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
     CHECK(folder || all);
     bool full = sim->store_full;
     switch (task->kind) {
-    case MACHINE_TASK_PROBE:
+    case FSM_TASK_PROBE:
         task->status = full ? ST_FULL : ST_OK;
         break;
-    case MACHINE_TASK_FOLDER:
+    case FSM_TASK_FOLDER:
         task->status = full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
         if (task->status == ST_OK) {
             memset(folder->file, 0, sizeof folder->file);
@@ -305,24 +304,24 @@ void sim_store_run(struct sim *sim, struct store_task *task)
             folder->parent_generation = 0;
         }
         break;
-    case MACHINE_TASK_CHECK:
+    case FSM_TASK_CHECK:
         task->status = run_check(sim, task, folder);
         break;
-    case MACHINE_TASK_PUBLISH:
+    case FSM_TASK_PUBLISH:
         task->status = full ? ST_FULL : run_publish(sim, task, folder);
         break;
-    case MACHINE_TASK_DROP:
+    case FSM_TASK_DROP:
         if (folder->manifest)
             sim_fail(sim, "the folder of a checkpoint is dropped: %s", task->dir);
         remove_folder(folder);
         task->status = ST_OK;
         break;
-    case MACHINE_TASK_REMOVE:
+    case FSM_TASK_REMOVE:
         check_removal(sim, folder);
         remove_folder(folder);
         task->status = ST_OK;
         break;
-    case MACHINE_TASK_VERIFY:
+    case FSM_TASK_VERIFY:
         if (task->shard > 0) {
             task->status = sim_folder_read(sim, folder, task->shard - 1);
             break;
@@ -332,10 +331,10 @@ void sim_store_run(struct sim *sim, struct store_task *task)
                                                            : ST_OK;
         folder->read_back = folder->read_back || task->status == ST_OK;
         break;
-    case MACHINE_TASK_SWEEP:
+    case FSM_TASK_SWEEP:
         task->status = run_sweep(sim, task);
         break;
-    case MACHINE_TASK_QUARANTINE:
+    case FSM_TASK_QUARANTINE:
         if (!sim_folder_damaged(sim, folder) && !is_distrusted(sim, folder))
             sim_fail(sim, "a good checkpoint is set aside: %s", task->dir);
         folder->bad = true;
@@ -352,35 +351,35 @@ void sim_store_run(struct sim *sim, struct store_task *task)
 /* task->status: whether it goes on to change something. */
 void sim_store_begin(struct sim *sim, struct store_task *task)
 {
-    bool all = task->kind == MACHINE_TASK_PROBE || task->kind == MACHINE_TASK_SWEEP;
+    bool all = task->kind == FSM_TASK_PROBE || task->kind == FSM_TASK_SWEEP;
     struct sim_folder *folder = all ? NULL : sim_folder_at(sim, task->dir);
     CHECK(folder || all);
     switch (task->kind) {
-    case MACHINE_TASK_FOLDER:
+    case FSM_TASK_FOLDER:
         task->status = sim->store_full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
         break;
-    case MACHINE_TASK_PUBLISH:
+    case FSM_TASK_PUBLISH:
         task->status = sim->store_full ? ST_FULL : ST_OK;
         break;
-    case MACHINE_TASK_DROP:
+    case FSM_TASK_DROP:
         task->status = folder->manifest ? ST_EXISTS : ST_OK;
         break;
-    case MACHINE_TASK_REMOVE:
+    case FSM_TASK_REMOVE:
         check_removal(sim, folder);
         task->status = ST_OK;
         break;
-    case MACHINE_TASK_QUARANTINE:
+    case FSM_TASK_QUARANTINE:
         task->status =
             folder->there && (sim_folder_damaged(sim, folder) || is_distrusted(sim, folder))
                 ? ST_OK
                 : ST_NOT_FOUND;
         break;
-    case MACHINE_TASK_SWEEP:
+    case FSM_TASK_SWEEP:
         task->status = ST_OK;
         break;
-    case MACHINE_TASK_PROBE:
-    case MACHINE_TASK_CHECK:
-    case MACHINE_TASK_VERIFY:
+    case FSM_TASK_PROBE:
+    case FSM_TASK_CHECK:
+    case FSM_TASK_VERIFY:
         task->status = ST_INVALID;
         break;
     }
@@ -391,36 +390,36 @@ void sim_store_late(struct sim *sim, struct store_task *task)
     if (task->status != ST_OK)
         return;
     sim_say(sim, "%s: a late call comes: task %d of %s", task->job, (int)task->kind, task->dir);
-    if (task->kind == MACHINE_TASK_SWEEP) {
+    if (task->kind == FSM_TASK_SWEEP) {
         CHECK(run_sweep(sim, task) == ST_OK);
         return;
     }
     struct sim_folder *folder = sim_folder_at(sim, task->dir);
     CHECK(folder);
     switch (task->kind) {
-    case MACHINE_TASK_FOLDER:
+    case FSM_TASK_FOLDER:
         memset(folder->file, 0, sizeof folder->file);
         folder->late = folder->late || !folder->there;
         folder->there = true;
         folder->parent_generation = 0;
         break;
-    case MACHINE_TASK_PUBLISH:
+    case FSM_TASK_PUBLISH:
         if (folder->there)
             (void)run_publish(sim, task, folder);
         break;
-    case MACHINE_TASK_DROP:
-    case MACHINE_TASK_REMOVE:
+    case FSM_TASK_DROP:
+    case FSM_TASK_REMOVE:
         remove_folder(folder);
         break;
-    case MACHINE_TASK_QUARANTINE:
+    case FSM_TASK_QUARANTINE:
         folder->bad = folder->bad || folder->there;
         folder->there = false;
         folder->manifest = false;
         break;
-    case MACHINE_TASK_SWEEP:
-    case MACHINE_TASK_PROBE:
-    case MACHINE_TASK_CHECK:
-    case MACHINE_TASK_VERIFY:
+    case FSM_TASK_SWEEP:
+    case FSM_TASK_PROBE:
+    case FSM_TASK_CHECK:
+    case FSM_TASK_VERIFY:
         break;
     }
 }

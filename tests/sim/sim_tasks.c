@@ -43,7 +43,7 @@ static void comes_late(struct sim *sim, void *arg, uint64_t number)
 
 static bool lives(const struct sim *sim, const struct task_run *run)
 {
-    return sim->coordinator->core && sim->coordinator->epoch == run->epoch;
+    return sim->coordinator->coord && sim->coordinator->epoch == run->epoch;
 }
 
 /* The task has hung long enough: it is answered as late, and may be carried out later. */
@@ -57,7 +57,7 @@ static void hangs(struct sim *sim, void *arg, uint64_t number)
                 run->task->dir);
         struct store_task *answer = store_task_late_answer(run->task);
         CHECK(answer);
-        core_store_done(sim->coordinator->core, answer);
+        coord_store_done(sim->coordinator->coord, answer);
         sim_poll_core(sim);
     }
     if (number != 0 && !sim_chance(sim, LATE_NEVER)) {
@@ -75,7 +75,7 @@ static void runs(struct sim *sim, void *arg, uint64_t number)
         return;
     if (lives(sim, run)) {
         sim_store_run(sim, run->task);
-        core_store_done(c->core, run->task);
+        coord_store_done(c->coord, run->task);
         sim_poll_core(sim);
         free(run);
         return;

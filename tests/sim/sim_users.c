@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -17,7 +17,7 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     struct sim_job *job = &sim->jobs[index];
     char text[768], parallel[128], key[32], every[32], audits[32] = "none", fewer[48] = "";
     struct reason reason;
-    if (!c->core || job->submitted || sim->now < c->frozen_until)
+    if (!c->coord || job->submitted || sim->now < c->frozen_until)
         return;
     (void)snprintf(every, sizeof every, "%lld ms", (long long)job->every_ms);
     if (job->every > 0)
@@ -41,34 +41,34 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
                    job->by_speed ? ", shares: auto" : "", parallel, every,
                    job->delta ? "true" : "false", SIM_KEEP_LAST, SIM_KEEP_EVERY, audits,
                    (unsigned long long)job->checksum_every);
-    static struct job spec;
+    static struct jobspec spec;
     struct buf errors;
     buf_init(&errors, 65536);
-    if (job_parse(text, strlen(text), "sim", "/", NULL, 0, &spec, &errors) != ST_OK)
+    if (jobspec_parse(text, strlen(text), "sim", "/", NULL, 0, &spec, &errors) != ST_OK)
         sim_fail(sim, "the simulated job file: %s", errors.data);
     buf_release(&errors);
     (void)snprintf(key, sizeof key, "key%u", index);
-    struct core_job *made;
-    enum status st = core_submit(c->core, &spec, text, key, NULL, &made, &reason);
+    struct coord_job *made;
+    enum status st = coord_submit(c->coord, &spec, text, key, NULL, &made, &reason);
     if (st == ST_OK) /* it may come into the journal without an answer: the same key finds it */
         (void)snprintf(job->id, sizeof job->id, "%s", made->id);
     sim_end_group(sim);
-    job->submitted = st == ST_OK && c->core;
+    job->submitted = st == ST_OK && c->coord;
 }
 
-static struct core_job *job_of(struct sim *sim, uint32_t index)
+static struct coord_job *job_of(struct sim *sim, uint32_t index)
 {
-    struct core_job *job;
+    struct coord_job *job;
     struct coordinator *c = sim->coordinator;
-    if (!c->core || !sim->jobs[index].submitted)
+    if (!c->coord || !sim->jobs[index].submitted)
         return NULL;
-    if (core_find(c->core, sim->jobs[index].id, &job) != ST_OK)
+    if (coord_find(c->coord, sim->jobs[index].id, &job) != ST_OK)
         sim_fail(sim, "job %s was acknowledged and is forgotten", sim->jobs[index].id);
     return job;
 }
 
 /* Since this coordinator started, or the generation was formed. */
-static bool is_heard(const struct machine *m)
+static bool is_heard(const struct fsm *m)
 {
     for (uint32_t i = 0; i < m->size; i++) {
         if (m->ranks[i].joined)
@@ -77,24 +77,24 @@ static bool is_heard(const struct machine *m)
     return false;
 }
 
-static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
+static void ask(struct sim *sim, uint32_t index, enum fsm_event_kind kind)
 {
-    struct core_job *job = job_of(sim, index);
+    struct coord_job *job = job_of(sim, index);
     if (!job || sim->now < sim->coordinator->frozen_until)
         return;
     struct sim_job *known = &sim->jobs[index];
     /* Not where it is to be paused, and its workers are gone: it stops as a paused one does. Nor
      * before a coordinator that has started anew heard a worker: the step that it knows may be one
      * that was lost since (77077348). */
-    const bool trains = (job->m.state == MACHINE_RUNNING || job->m.state == MACHINE_SAVING) &&
-                        !machine_ends(&job->m) && is_heard(&job->m);
-    uint64_t step = trains && !known->stopped ? machine_step_now(&job->m) : 0;
-    enum status st = core_ask(sim->coordinator->core, job, kind, NULL);
+    const bool trains = (job->m.state == FSM_RUNNING || job->m.state == FSM_SAVING) &&
+                        !fsm_ends(&job->m) && is_heard(&job->m);
+    uint64_t step = trains && !known->stopped ? fsm_step_now(&job->m) : 0;
+    enum status st = coord_ask(sim->coordinator->coord, job, kind, NULL);
     if (st == ST_OK)
         sim_say(sim, "%s is asked: %d", sim->jobs[index].id, (int)kind);
-    if (st == ST_OK && kind == MACHINE_EV_KILL)
+    if (st == ST_OK && kind == FSM_EV_KILL)
         known->killed = true;
-    if (st == ST_OK && kind == MACHINE_EV_STOP) {
+    if (st == ST_OK && kind == FSM_EV_STOP) {
         known->stopped = true;
         known->stop_step = step; /* asked twice: at once */
     }
@@ -104,11 +104,11 @@ static void ask(struct sim *sim, uint32_t index, enum machine_event_kind kind)
 /* `ckpt scrub` of one that it has. */
 static void check_one(struct sim *sim, uint32_t index)
 {
-    struct core_job *job = job_of(sim, index);
+    struct coord_job *job = job_of(sim, index);
     if (!job || job->m.catalog_count == 0 || sim->now < sim->coordinator->frozen_until)
         return;
-    const struct machine_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
-    enum status st = core_check_ckpt(sim->coordinator->core, job, ckpt->step, ckpt->generation);
+    const struct fsm_ckpt *ckpt = &job->m.catalog[sim_below(sim, job->m.catalog_count)];
+    enum status st = coord_check_ckpt(sim->coordinator->coord, job, ckpt->step, ckpt->generation);
     sim_say(sim, "%s: a checkpoint is checked: %s", sim->jobs[index].id, status_string(st));
     sim_poll_core(sim);
 }
@@ -118,54 +118,54 @@ void sim_coordinator_chaos(struct sim *sim)
     uint32_t index = (uint32_t)sim_below(sim, sim->job_count);
     uint64_t what = sim_below(sim, 100);
     if (what < 20)
-        ask(sim, index, MACHINE_EV_SAVE);
+        ask(sim, index, FSM_EV_SAVE);
     else if (what < 30)
         check_one(sim, index);
     else if (what < 50)
-        ask(sim, index, MACHINE_EV_PAUSE);
+        ask(sim, index, FSM_EV_PAUSE);
     else if (what < 90)
-        ask(sim, index, MACHINE_EV_RESUME);
+        ask(sim, index, FSM_EV_RESUME);
     else if (what < 93)
-        ask(sim, index, MACHINE_EV_KILL);
+        ask(sim, index, FSM_EV_KILL);
     else if (what < 96)
-        ask(sim, index, MACHINE_EV_STOP);
-    else if (sim->coordinator->core && sim_chance(sim, 300)) {
-        core_drain(sim->coordinator->core, sim_chance(sim, 300), 0, NULL);
+        ask(sim, index, FSM_EV_STOP);
+    else if (sim->coordinator->coord && sim_chance(sim, 300)) {
+        coord_drain(sim->coordinator->coord, sim_chance(sim, 300), 0, NULL);
         sim_poll_core(sim);
     }
-    if (sim->coordinator->core && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))
+    if (sim->coordinator->coord && sim->coordinator->outputs_left < 0 && sim_chance(sim, 100))
         sim->coordinator->outputs_left = 1 + (int64_t)sim_below(sim, 50);
 }
 
 /* Nobody waits any longer for nodes that don't come back. */
 static void give_up(struct sim *sim, uint32_t index)
 {
-    const struct core_job *job = job_of(sim, index);
+    const struct coord_job *job = job_of(sim, index);
     if (!job || !sim_queue_is_hopeless(sim, job))
         return;
     sim->hopeless++;
-    ask(sim, index, MACHINE_EV_KILL);
+    ask(sim, index, FSM_EV_KILL);
 }
 
 bool sim_coordinator_done(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
-    if (!c->core || sim->now < c->frozen_until)
+    if (!c->coord || sim->now < c->frozen_until)
         return false;
     c->outputs_left = -1;
-    core_drain_end(c->core);
+    coord_drain_end(c->coord);
     sim_poll_core(sim);
     uint32_t hopeless = 0;
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim_coordinator_submit(sim, i);
-        struct core_job *job = job_of(sim, i);
+        struct coord_job *job = job_of(sim, i);
         if (!job)
             return false;
-        if (job->m.state == MACHINE_PAUSED)
-            ask(sim, i, MACHINE_EV_RESUME);
+        if (job->m.state == FSM_PAUSED)
+            ask(sim, i, FSM_EV_RESUME);
         const bool is_hopeless = sim_queue_is_hopeless(sim, job);
         hopeless += is_hopeless;
-        if (!machine_state_final(job->m.state) && !is_hopeless)
+        if (!fsm_state_final(job->m.state) && !is_hopeless)
             return false;
     }
     for (uint32_t i = 0; hopeless > 0 && i < sim->job_count; i++)
@@ -209,11 +209,10 @@ static void check_hanging(struct sim *sim, struct sim_job *known, uint32_t hang,
 /* A job that trains undisturbed saves when it is time: no later than the slowest announcement,
  * store and workers together. Where a saver hangs it can't; that it ends all the same is checked
  * at the end. */
-static void check_time(struct sim *sim, struct sim_job *known, const struct machine *m)
+static void check_time(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
-    bool undisturbed = !sim->chaos && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-                       m->intent == MACHINE_INTENT_NONE &&
-                       sim->now >= sim->coordinator->frozen_until &&
+    bool undisturbed = !sim->chaos && m->state == FSM_RUNNING && !fsm_ends(m) &&
+                       m->intent == FSM_INTENT_NONE && sim->now >= sim->coordinator->frozen_until &&
                        sim->now >= sim->coordinator->unplugged_until;
     uint32_t well, hang = savers_hang(sim, known, &well);
     if (!undisturbed)
@@ -229,9 +228,9 @@ static void check_time(struct sim *sim, struct sim_job *known, const struct mach
 }
 
 /* A node's flaw ends no job that another node, which is there, could have taken. */
-static void check_flaw(struct sim *sim, struct sim_job *known, const struct machine *m)
+static void check_flaw(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
-    if ((m->state != MACHINE_FAILED && m->ending.to != MACHINE_FAILED) || known->failed)
+    if ((m->state != FSM_FAILED && m->ending.to != FSM_FAILED) || known->failed)
         return;
     known->failed = true; /* it is decided; its workers may take a while to go */
     for (uint32_t i = 0; i < sim->node_count; i++) {
@@ -241,18 +240,18 @@ static void check_flaw(struct sim *sim, struct sim_job *known, const struct mach
 }
 
 /* Checks that no job fails by a path between two nodes: there is another path, or the job waits. */
-static void check_path(struct sim *sim, const struct sim_job *known, const struct machine *m)
+static void check_path(struct sim *sim, const struct sim_job *known, const struct fsm *m)
 {
-    if (m->state == MACHINE_FAILED && m->cause.kind == MACHINE_FAULT_PATH)
+    if (m->state == FSM_FAILED && m->cause.kind == FSM_FAULT_PATH)
         sim_fail(sim, "%s failed by a path: %s", known->id, m->reason);
 }
 
 /* Nobody trains on data that were edited. */
-static void check_data(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_data(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     struct sim_job *known = &sim->jobs[index];
     known->ran = known->ran || m->started_wall != 0;
-    for (size_t i = 0; m->state == MACHINE_RUNNING && i < sim->trainer_count; i++) {
+    for (size_t i = 0; m->state == FSM_RUNNING && i < sim->trainer_count; i++) {
         const struct sim_trainer_view *view = sim_trainer_view(sim->trainers[i]);
         if (view->start.job == index && view->start.generation == m->generation &&
             !view->start.spare && view->data != 0)
@@ -260,10 +259,10 @@ static void check_data(struct sim *sim, uint32_t index, const struct machine *m)
     }
 }
 
-static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
+static void check_job(struct sim *sim, uint32_t index, struct coord_job *job)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &job->m;
+    const struct fsm *m = &job->m;
     check_time(sim, known, m);
     check_path(sim, known, m);
     check_flaw(sim, known, m);
@@ -282,8 +281,8 @@ static void check_job(struct sim *sim, uint32_t index, struct core_job *job)
             sim_fail(sim, "%s: time of a coordinator that did not run is excused twice", known->id);
     }
     for (size_t i = 0; i < m->catalog_count; i++) {
-        const struct machine_ckpt *ckpt = &m->catalog[i];
-        if (ckpt->state != MACHINE_CKPT_GOOD)
+        const struct fsm_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != FSM_CKPT_GOOD)
             continue;
         const struct sim_folder *folder = sim_folder_of(sim, index, ckpt->step, ckpt->generation);
         if (!folder->manifest)
@@ -309,13 +308,13 @@ void sim_coordinator_check(struct sim *sim)
     struct coordinator *c = sim->coordinator;
     for (uint32_t i = 0; !sim_coordinator_runs(sim) && i < sim->job_count; i++)
         begin_anew(sim, &sim->jobs[i]);
-    if (c->core && c->group_left > 0)
+    if (c->coord && c->group_left > 0)
         return; /* what is not committed is nobody's promise */
     sim_silence_look(sim);
-    if (c->core)
-        sim_queue_look(sim, c->core);
+    if (c->coord)
+        sim_queue_look(sim, c->coord);
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct core_job *job = c->core ? core_loaded(c->core, sim->jobs[i].id) : NULL;
+        struct coord_job *job = c->coord ? coord_loaded(c->coord, sim->jobs[i].id) : NULL;
         if (job && sim->jobs[i].submitted) {
             check_job(sim, i, job);
         } else {
@@ -327,20 +326,20 @@ void sim_coordinator_check(struct sim *sim)
 void sim_coordinator_stuck(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        struct core_job *job = job_of(sim, i);
-        if (!job || machine_state_final(job->m.state) || sim_queue_is_hopeless(sim, job))
+        struct coord_job *job = job_of(sim, i);
+        if (!job || fsm_state_final(job->m.state) || sim_queue_is_hopeless(sim, job))
             continue;
-        const struct machine *m = &job->m;
+        const struct fsm *m = &job->m;
         sim_fail(sim, "%s does not end: %s to %d, g%u step %llu/%llu intent %d reason '%s'",
-                 job->id, machine_state_name(m->state), (int)m->ending.to, m->generation,
-                 (unsigned long long)machine_step_now(m), (unsigned long long)m->total_steps,
+                 job->id, fsm_state_name(m->state), (int)m->ending.to, m->generation,
+                 (unsigned long long)fsm_step_now(m), (unsigned long long)m->total_steps,
                  (int)m->intent, m->reason);
     }
     sim_fail(sim, "trainers are left though all jobs ended");
 }
 
 /* What a job that was swept at its end leaves are checkpoints. */
-static void check_leftovers(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_leftovers(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     for (size_t i = 0; m->swept > m->generation && i < sim->folder_count; i++) {
         const struct sim_folder *folder = &sim->folders[i];
@@ -351,13 +350,13 @@ static void check_leftovers(struct sim *sim, uint32_t index, const struct machin
 }
 
 /* Whoever stops a job that trains keeps what it had trained, whatever fails before it is saved. */
-static void check_stopped(struct sim *sim, const struct sim_job *known, const struct machine *m)
+static void check_stopped(struct sim *sim, const struct sim_job *known, const struct fsm *m)
 {
-    const struct machine_ckpt *newest = machine_newest(m);
+    const struct fsm_ckpt *newest = fsm_newest(m);
     bool bad = false;
     for (size_t i = 0; i < m->catalog_count; i++)
-        bad = bad || m->catalog[i].state != MACHINE_CKPT_GOOD;
-    if (m->state == MACHINE_STOPPED && !bad && (newest ? newest->step : 0) < known->stop_step)
+        bad = bad || m->catalog[i].state != FSM_CKPT_GOOD;
+    if (m->state == FSM_STOPPED && !bad && (newest ? newest->step : 0) < known->stop_step)
         sim_fail(sim, "%s: stopped at step %llu, saved are %llu", known->id,
                  (unsigned long long)known->stop_step,
                  (unsigned long long)(newest ? newest->step : 0));
@@ -367,27 +366,26 @@ void sim_coordinator_end(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++) {
         const struct sim_job *known = &sim->jobs[i];
-        struct core_job *job = job_of(sim, i);
-        const struct machine *m = &job->m;
-        const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == MACHINE_FAULT_WRONG;
+        struct coord_job *job = job_of(sim, i);
+        const struct fsm *m = &job->m;
+        const bool wrong = sim->wrong != SIM_WRONG_NOTHING && m->cause.kind == FSM_FAULT_WRONG;
         bool worn_out =
-            m->state == MACHINE_FAILED && (m->budget.own >= 10 || m->budget.used >= 3 || wrong ||
-                                           known->user_error || strstr(m->reason, SIM_FLAW));
-        bool as_asked = (m->state == MACHINE_KILLED && known->killed) ||
-                        (m->state == MACHINE_STOPPED && known->stopped);
-        if (m->state == MACHINE_SUCCEEDED)
+            m->state == FSM_FAILED && (m->budget.own >= 10 || m->budget.used >= 3 || wrong ||
+                                       known->user_error || strstr(m->reason, SIM_FLAW));
+        bool as_asked = (m->state == FSM_KILLED && known->killed) ||
+                        (m->state == FSM_STOPPED && known->stopped);
+        if (m->state == FSM_SUCCEEDED)
             sim_audit_end(sim, i, m);
-        if (m->state != MACHINE_SUCCEEDED && !worn_out && !as_asked)
-            sim_fail(sim, "%s ends %s: %s", known->id, machine_state_name(m->state), m->reason);
-        if (known->user_error && m->state == MACHINE_SUCCEEDED)
+        if (m->state != FSM_SUCCEEDED && !worn_out && !as_asked)
+            sim_fail(sim, "%s ends %s: %s", known->id, fsm_state_name(m->state), m->reason);
+        if (known->user_error && m->state == FSM_SUCCEEDED)
             sim_fail(sim, "%s succeeded with a user error", known->id);
-        if (sim->options.calm &&
-            (m->state != MACHINE_SUCCEEDED || m->generation != 1 + known->cut_off))
+        if (sim->options.calm && (m->state != FSM_SUCCEEDED || m->generation != 1 + known->cut_off))
             sim_fail(sim, "%s: %s after %u generations, %u cut off: %s", known->id,
-                     machine_state_name(m->state), m->generation, known->cut_off, m->cause.message);
+                     fsm_state_name(m->state), m->generation, known->cut_off, m->cause.message);
         check_leftovers(sim, i, m);
         check_stopped(sim, known, m);
-        sim_say(sim, "%s: %s after %u generations, %s", known->id, machine_state_name(m->state),
+        sim_say(sim, "%s: %s after %u generations, %s", known->id, fsm_state_name(m->state),
                 m->generation, m->reason);
     }
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """Every key of the job file that is accepted has a reader: who sets it gets what it says.
 
-    keys.py ROOT      prints "job/schema.c:line: what" per finding; exit status 1 if there is any
+    keys.py ROOT      prints "jobspec/schema.c:line: what" per finding; exit status 1 if there is any
     keys.py --self    plants one violation of each kind and checks that it is found
 
- - A row of job/schema.c that keeps its value (AT(member)) is read outside job/, tests and benches: a file that includes
-   job/job.h has `section.key` in its code, or `->key` and the section. What isn't built yet has FIELD_UNBUILT instead: another value than
+ - A row of jobspec/schema.c that keeps its value (AT(member)) is read outside jobspec/, tests and benches: a file that includes
+   jobspec/jobspec.h has `section.key` in its code, or `->key` and the section. What isn't built yet has FIELD_UNBUILT instead: another value than
    the default is then refused where it stands.
  - A row that keeps nothing (NOWHERE) has FIELD_UNBUILT, or one built word at most.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROW = re.compile(r'^    \{ "([\w.]+)", (FIELD_\w+), ([\w |]+),\s+(AT\(([\w.]+)\)|NOWHERE)(.*?)\},$', re.S | re.M)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.S)
-INCLUDE = re.compile(r'^#include "job/job\.h"', re.M)
+INCLUDE = re.compile(r'^#include "jobspec/jobspec\.h"', re.M)
 HOUSES = ("trainer", "server", "client", "agent", "session", "checkpoint", "comm", "kernels")
 # Nobody need read these: what a size stands for is in other keys, and of tokenizers one word is built.
 RESOLVED = {"model.size", "data.train.tokenizer", "data.eval.tokenizer"}
@@ -54,13 +54,13 @@ def reads(text, member):
     if re.search(rf"\b{last}\.{leaf}\b", text):
         return True
     parts = section.replace(".", "|")
-    return re.search(rf"->{leaf}\b", text) and re.search(rf"[.>](?:{parts})\b|\bjob_(?:{parts})\b", text)
+    return re.search(rf"->{leaf}\b", text) and re.search(rf"[.>](?:{parts})\b|\bjobspec_(?:{parts})\b", text)
 
 
 def check(root):
     """[(line, what)]"""
     root = Path(root)
-    schema = (root / "job/schema.c").read_text(encoding="utf-8")
+    schema = (root / "jobspec/schema.c").read_text(encoding="utf-8")
     code = readers(root)
     found = []
     rows = list(ROW.finditer(schema))
@@ -85,9 +85,9 @@ def check(root):
 def self_check():
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        (root / "job").mkdir()
+        (root / "jobspec").mkdir()
         (root / "trainer").mkdir()
-        (root / "job/schema.c").write_text(
+        (root / "jobspec/schema.c").write_text(
             'static const struct field fields[] = {\n'
             '    { "a.read", FIELD_INT, 0, AT(a.read), 1, 2, .fallback = "1" },\n'
             '    { "a.unread", FIELD_INT, 0, AT(a.unread), 1, 2,\n      .fallback = "1" },\n'
@@ -96,7 +96,7 @@ def self_check():
             '    { "a.lost", FIELD_WORD, 0, NOWHERE, .words = "none much" },\n'
             '};\n', encoding="utf-8")
         (root / "trainer/x.c").write_text(
-            '#include "job/job.h"\nint f(struct job *job)\n{\n    return job->a.read; /* a.unread */\n}\n', encoding="utf-8")
+            '#include "jobspec/jobspec.h"\nint f(struct jobspec *job)\n{\n    return job->a.read; /* a.unread */\n}\n', encoding="utf-8")
         found = [what.split()[0] for _, what in check(root)]
         if found != ["a.unread", "a.lost"]:
             print(f"keys.py: found {found} of what was planted")
@@ -109,7 +109,7 @@ def main():
         return self_check()
     found = check(sys.argv[1])
     for line, what in found:
-        print(f"job/schema.c:{line}: {what}")
+        print(f"jobspec/schema.c:{line}: {what}")
     return 1 if found else 0
 
 

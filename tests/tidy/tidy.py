@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("common", "proto", "job", "hook", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
+FOLDERS = ("common", "proto", "jobspec", "webhook", "kernels", "checkpoint", "identity", "rpc", "comm", "session", "trainer", "agent", "server",
            "client", "observer", "bench", "tests")
 LIBRARIES = {  # header prefix: where it may be included
     "grpc/": "rpc",
@@ -22,12 +22,12 @@ LIBRARIES = {  # header prefix: where it may be included
     "gloo/": "comm/gloo_shim",
     "sqlite3.h": "server/journal",
     "uv.h": "agent",
-    "libfyaml.h": "job/yaml/read_yaml",
+    "libfyaml.h": "jobspec/yaml/read_yaml",
     "zstd.h": "checkpoint/codec",
     "xxhash.h": ("checkpoint/format", "observer/http/live", "observer/export/notices"),
-    "curl/": ("checkpoint/s3", "hook", "observer/webhook", "client/cmd/webhook"),
+    "curl/": ("checkpoint/s3", "webhook", "observer/webhook", "client/action/webhook"),
     "expat.h": "checkpoint/s3",
-    "openssl/": ("checkpoint/s3", "identity", "hook"),
+    "openssl/": ("checkpoint/s3", "identity", "webhook"),
     "zlib.h": "trainer/data",
     "microhttpd.h": "observer/http",
     "isa-l/": "observer/tensorboard",

@@ -188,7 +188,7 @@ static enum status check_axes(const char *path, const struct idx *images, struct
 static enum status open_idx(const struct dataset_options *options, struct dataset *dataset,
                             struct reason *reason)
 {
-    const struct job_dataset *source = options->source;
+    const struct jobspec_dataset *source = options->source;
     struct idx images = { 0 };
     struct idx labels = { 0 };
     /* The small file first: its mistakes show at once. */
@@ -226,7 +226,7 @@ static enum status open_tokens(const struct dataset_options *options, struct dat
     const char *path = options->source->path;
     struct tokens_options to = { .io = options->io,
                                  .path = path,
-                                 .text = options->source->format == JOB_FORMAT_TEXT,
+                                 .text = options->source->format == JOBSPEC_FORMAT_TEXT,
                                  .watched = options->watched,
                                  .sums = options->sums,
                                  .progress = options->progress,
@@ -264,22 +264,22 @@ enum status dataset_open(const struct dataset_options *options, struct dataset *
     struct dataset *dataset = calloc(1, sizeof(*dataset));
     if (dataset == NULL)
         return unreadable("data", ST_NO_MEMORY, reason);
-    const struct job_dataset *source = options->source;
-    const enum job_format format = source->format;
+    const struct jobspec_dataset *source = options->source;
+    const enum jobspec_format format = source->format;
     bool text = options->context > 0;
     dataset->classes = options->classes;
     dataset->context = options->context;
     dataset->split = options->split;
     enum status st = ST_OK;
-    if (format == JOB_FORMAT_SYNTHETIC) {
+    if (format == JOBSPEC_FORMAT_SYNTHETIC) {
         open_synthetic(options, dataset);
-    } else if (text && (format == JOB_FORMAT_TEXT || format == JOB_FORMAT_TOKENS)) {
+    } else if (text && (format == JOBSPEC_FORMAT_TEXT || format == JOBSPEC_FORMAT_TOKENS)) {
         st = open_tokens(options, dataset, reason);
-    } else if (!text && format == JOB_FORMAT_IDX) {
+    } else if (!text && format == JOBSPEC_FORMAT_IDX) {
         st = open_idx(options, dataset, reason);
     } else {
         reason_set(reason, "data.%s.format: %s is not for this model; use %s",
-                   options->split == DATASET_TRAIN ? "train" : "eval", job_format_word(format),
+                   options->split == DATASET_TRAIN ? "train" : "eval", jobspec_format_word(format),
                    text ? "text, tokens or synthetic" : "idx or synthetic");
         st = ST_CONFIG;
     }

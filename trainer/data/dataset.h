@@ -30,7 +30,7 @@
 #include "common/io.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "trainer/data/identity.h"
 #include "trainer/data/tokens.h"
 
@@ -59,7 +59,7 @@ struct dataset {
 
 struct dataset_options {
     const struct io *io;
-    const struct job_dataset *source;
+    const struct jobspec_dataset *source;
     enum dataset_split split;
     int64_t classes;             /* labels or tokens are below it */
     int64_t context;             /* a text model's; 0: an image model */

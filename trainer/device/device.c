@@ -47,13 +47,13 @@ static enum status find_tables(const struct device_options *options, struct devi
         return ST_OK;
     }
     switch (options->job->workers.device) {
-    case JOB_DEVICE_CPU:
+    case JOBSPEC_DEVICE_CPU:
         device->table = backend_cpu();
         device->comm = comm_gloo();
         return ST_OK;
-    case JOB_DEVICE_CUDA:
-        return find_module(job_device_word(JOB_DEVICE_CUDA), device, reason);
-    case JOB_DEVICE_NONE:
+    case JOBSPEC_DEVICE_CUDA:
+        return find_module(jobspec_device_word(JOBSPEC_DEVICE_CUDA), device, reason);
+    case JOBSPEC_DEVICE_NONE:
         break;
     }
     CHECK(false); /* every job has a device */
@@ -88,7 +88,7 @@ enum status device_open(const struct device_options *options, struct device *out
     const struct backend_options backend = {
         .ordinal = device.ordinal < 0 ? 0 : device.ordinal,
         .threads = (int)options->job->workers.threads,
-        .managed = options->job->workers.memory == JOB_MEMORY_MANAGED,
+        .managed = options->job->workers.memory == JOBSPEC_MEMORY_MANAGED,
         .choices = options->choices,
         .why = &why,
     };

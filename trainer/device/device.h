@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "kernels/backend.h"
 
 struct device {
@@ -31,7 +31,7 @@ struct device {
 };
 
 struct device_options {
-    const struct job *job;
+    const struct jobspec *job;
     /* Backend and communication for tests; NULL: those that workers.device names. */
     const struct backend_table *table;
     const struct comm_table *comm;

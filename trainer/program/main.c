@@ -11,10 +11,10 @@
 #include "comm/sockets.h"
 #include "common/host/environment.h"
 #include "common/status.h"
-#include "trainer/alone/local.h"
-#include "trainer/alone/replay.h"
 #include "trainer/program/check.h"
 #include "trainer/program/rank.h"
+#include "trainer/standalone/local.h"
+#include "trainer/standalone/replay.h"
 
 #define SETS_MAX    256
 #define TOKEN_BYTES 256

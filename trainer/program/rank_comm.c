@@ -48,7 +48,7 @@ void rank_disconnect(struct rank *r)
 static void comm_settings(struct rank *r, enum rank_comm_use use, struct comm_device *out)
 {
     const struct device *device = &r->worker->device;
-    for (int i = 0; i < JOB_ENV_MAX && r->job->nccl[i].name[0] != '\0'; i++) {
+    for (int i = 0; i < JOBSPEC_ENV_MAX && r->job->nccl[i].name[0] != '\0'; i++) {
         (void)snprintf(r->nccl_text[i], sizeof(r->nccl_text[i]), "%s=%s", r->job->nccl[i].name,
                        r->job->nccl[i].value);
         r->nccl[i] = r->nccl_text[i];

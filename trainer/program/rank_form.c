@@ -84,13 +84,13 @@ static enum status parse_job(struct rank *r)
         return ST_OK;
     auto_buf struct buf errors;
     auto_free char *copy = strdup(text);
-    auto_free struct job *fresh = calloc(1, sizeof(*fresh));
+    auto_free struct jobspec *fresh = calloc(1, sizeof(*fresh));
     buf_init(&errors, ERRORS_MAX);
     if (r->job == NULL)
         r->job = calloc(1, sizeof(*r->job));
     if (copy == NULL || fresh == NULL || r->job == NULL)
         return ST_NO_MEMORY;
-    enum status st = job_parse(text, strlen(text), "job", "/", NULL, 0, fresh, &errors);
+    enum status st = jobspec_parse(text, strlen(text), "job", "/", NULL, 0, fresh, &errors);
     if (st == ST_OK) {
         *r->job = *fresh;
         free(r->job_text);
@@ -110,7 +110,7 @@ static enum status parse_job(struct rank *r)
  * are ignored: damage shows again, and is reported, when the state is restored. */
 static void read_choices(const struct rank *r, char **out)
 {
-    if (r->job->workers.device == JOB_DEVICE_CPU)
+    if (r->job->workers.device == JOBSPEC_DEVICE_CPU)
         return;
     if (r->assignment.memory.generation > 0) {
         (void)!copy_restore_pins(r->options->copies, &r->assignment, out);
@@ -186,15 +186,15 @@ enum status rank_form(struct rank *r)
 
 /* ---- ready ---- */
 
-static enum ckpt_level level_of(enum job_level level)
+static enum ckpt_level level_of(enum jobspec_level level)
 {
     switch (level) {
-    case JOB_LEVEL_FAST:
+    case JOBSPEC_LEVEL_FAST:
         return CKPT_FAST;
-    case JOB_LEVEL_MAX:
+    case JOBSPEC_LEVEL_MAX:
         return CKPT_MAX;
-    case JOB_LEVEL_NONE:
-    case JOB_LEVEL_DEFAULT:
+    case JOBSPEC_LEVEL_NONE:
+    case JOBSPEC_LEVEL_DEFAULT:
         break;
     }
     return CKPT_DEFAULT;
@@ -350,7 +350,7 @@ static enum status choose_copies(struct rank *r, struct session_ready *ready)
     ready->pace = r->pace;
     ready->memory_reason = r->lack == SESSION_LACK_NOTHING ? r->no_copies.text : r->lacks.text;
     r->paces_copies = false;
-    if (every != JOB_EVERY_AUTO) {
+    if (every != JOBSPEC_EVERY_AUTO) {
         ready->memory_every = r->lack < SESSION_LACK_EVERY ? (uint64_t)every : 0;
         reason_set(&r->no_copies, "%s", every == 0 ? "checkpoint.memory_every: none" : "");
         return ST_OK;

@@ -20,7 +20,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/reason.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "session/session.h"
 #include "trainer/loop/loop.h"
 #include "trainer/peak/kept.h"
@@ -69,11 +69,11 @@ struct rank {
     struct io io; /* the store's, which waits for what other machines made */
     struct signals *signals;
     char *job_text; /* the text of `job`; owned */
-    struct job *job;
+    struct jobspec *job;
     struct progress progress;
     struct worker *worker;
-    char nccl_text[JOB_ENV_MAX][JOB_ENV_NAME + JOB_ENV_VALUE];
-    const char *nccl[JOB_ENV_MAX];
+    char nccl_text[JOBSPEC_ENV_MAX][JOBSPEC_ENV_NAME + JOBSPEC_ENV_VALUE];
+    const char *nccl[JOBSPEC_ENV_MAX];
     struct session_parked kept; /* the state that it has */
     struct loop_rest rest;      /* of kept.step */
     struct rank_rows rows;

@@ -239,7 +239,7 @@ enum status stage_spread(struct stage *stage)
 
 /* Shares the parameters within the stage, where its ranks own parts; then with the others.
  * Collectives are counted alike in all stages, also in one with nobody to gather from
- * (server/machine/hang). */
+ * (server/jobfsm/hang). */
 static enum status share_params(void *arg, float *params)
 {
     struct stage *s = arg;

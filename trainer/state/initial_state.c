@@ -9,7 +9,7 @@
 #include "trainer/state/weights_config.h"
 #include "trainer/tape/initial_values.h"
 
-static enum status load_weights(const struct job *job, const struct io *io,
+static enum status load_weights(const struct jobspec *job, const struct io *io,
                                 const struct weights_target *target, struct reason *reason)
 {
     struct weights_loaded loaded;
@@ -32,7 +32,7 @@ enum status initial_state_fill(const struct initial_state_options *options, floa
     if (options->job->model.weights[0] == '\0')
         return ST_OK;
     float *data[CKPT_BUFFERS_MAX] = { NULL };
-    struct weights_target target = { .arch = job_arch_word(options->job->model.arch),
+    struct weights_target target = { .arch = jobspec_arch_word(options->job->model.arch),
                                      .buffers = options->buffers,
                                      .data = data,
                                      .buffer_count = options->buffer_count,
@@ -65,8 +65,8 @@ static enum status describe_tensors(const struct tape_tensor *from, int count, u
     return ST_OK;
 }
 
-enum status initial_state_check(const struct job *job, const struct io *io, const struct tape *tape,
-                                struct reason *reason)
+enum status initial_state_check(const struct jobspec *job, const struct io *io,
+                                const struct tape *tape, struct reason *reason)
 {
     static const struct ckpt_buffer buffers[] = { { .name = "parameters" },
                                                   { .name = "statistics" } };
@@ -81,7 +81,7 @@ enum status initial_state_check(const struct job *job, const struct io *io, cons
         st = describe_tensors(tape->stats, tape->stat_count, 1, tensors + params);
     if (st != ST_OK)
         return st;
-    struct weights_target target = { .arch = job_arch_word(job->model.arch),
+    struct weights_target target = { .arch = jobspec_arch_word(job->model.arch),
                                      .buffers = buffers,
                                      .buffer_count = 2,
                                      .tensors = tensors,

@@ -12,11 +12,11 @@
 #include "common/io.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "trainer/tape/tape.h"
 
 struct initial_state_options {
-    const struct job *job;
+    const struct jobspec *job;
     const struct io *io;
     const struct tape *tape;
     /* Buffers and tensors as optimizer_describe gives them. */
@@ -36,5 +36,5 @@ MUST_CHECK enum status initial_state_fill(const struct initial_state_options *op
 
 /* Checks that model.weights, if it is given, fits the model: reads only names, shapes and types,
  * and the values of an lm_head.weight. Errors: as initial_state_fill */
-MUST_CHECK enum status initial_state_check(const struct job *job, const struct io *io,
+MUST_CHECK enum status initial_state_check(const struct jobspec *job, const struct io *io,
                                            const struct tape *tape, struct reason *reason);

@@ -234,7 +234,7 @@ enum status state_restore(struct worker *worker, const struct state_source *from
         progress_collective_begin(worker->options.progress, "restore");
     if (st == ST_OK && r.pieces != NULL)
         st = exchange_parts(&r, &circle, out_blame != NULL ? &out_blame->rank : NULL);
-    if (st == ST_OK) /* counted by ranks that share with nobody, too (server/machine/hang) */
+    if (st == ST_OK) /* counted by ranks that share with nobody, too (server/jobfsm/hang) */
         progress_collective_end(worker->options.progress, "restore");
     if (st == ST_OK)
         st = host_state_upload(worker, &r.host);

@@ -19,7 +19,7 @@ static bool is_equal(const json_t *config, const char *name, int64_t value)
 
 /* True if sizes that shapes show, too, are the model's; else the configuration is of another
  * model. */
-static bool is_of_model(const json_t *config, const struct job_model *model)
+static bool is_of_model(const json_t *config, const struct jobspec_model *model)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
     return json_is_object(config) && (type == NULL || strcmp(type, "gpt2") == 0) &&
@@ -32,8 +32,8 @@ static bool is_our_activation(const char *name)
     return name == NULL || strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0;
 }
 
-static enum status compare(const json_t *config, const char *path, const struct job_model *model,
-                           struct reason *reason)
+static enum status compare(const json_t *config, const char *path,
+                           const struct jobspec_model *model, struct reason *reason)
 {
     const char *activation = json_string_value(json_object_get(config, "activation_function"));
     const json_t *epsilon = json_object_get(config, "layer_norm_epsilon");
@@ -63,13 +63,14 @@ static enum status compare(const json_t *config, const char *path, const struct 
     return ST_CONFIG;
 }
 
-enum status weights_config_check(const struct job *job, const struct io *io, struct reason *reason)
+enum status weights_config_check(const struct jobspec *job, const struct io *io,
+                                 struct reason *reason)
 {
     char path[LIMIT_PATH];
     auto_free char *text = NULL;
     size_t size = 0;
     const char *file = job->model.weights, *last = strrchr(file, '/');
-    if (job->model.arch != JOB_ARCH_GPT2 || last == NULL)
+    if (job->model.arch != JOBSPEC_ARCH_GPT2 || last == NULL)
         return ST_OK;
     const int length = snprintf(path, sizeof(path), "%.*s/config.json", (int)(last - file), file);
     if (length < 0 || (size_t)length >= sizeof(path) ||

@@ -6,9 +6,9 @@
 #include "trainer/models/models.h"
 
 /* Returns the shape of synthetic images: that with which the architecture was published. */
-static struct dataset_shape synthetic_shape(const struct job_model *model)
+static struct dataset_shape synthetic_shape(const struct jobspec_model *model)
 {
-    bool large = model->arch == JOB_ARCH_RESNET50 || model->arch == JOB_ARCH_RESNET152;
+    bool large = model->arch == JOBSPEC_ARCH_RESNET50 || model->arch == JOBSPEC_ARCH_RESNET152;
     return large ? (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 }
                  : (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
 }
@@ -16,8 +16,8 @@ static struct dataset_shape synthetic_shape(const struct job_model *model)
 enum status build_dataset(const struct build_options *options, struct dataset **out,
                           struct reason *reason)
 {
-    const struct job *job = options->job;
-    bool text = job_is_text(&job->model);
+    const struct jobspec *job = options->job;
+    bool text = jobspec_is_text(&job->model);
     bool train = options->split == DATASET_TRAIN;
     struct dataset_options data = {
         .io = options->io,
@@ -27,7 +27,7 @@ enum status build_dataset(const struct build_options *options, struct dataset **
         .context = text ? job->model.context : 0,
         .seed = (uint64_t)job->train.seed,
         .shape = synthetic_shape(&job->model),
-        .watched = job->recovery.exactness == JOB_EXACTNESS_STRICT,
+        .watched = job->recovery.exactness == JOBSPEC_EXACTNESS_STRICT,
         .sums = options->sums,
         .progress = options->progress,
         .progress_arg = options->progress_arg,
@@ -35,30 +35,32 @@ enum status build_dataset(const struct build_options *options, struct dataset **
     return dataset_open(&data, out, reason);
 }
 
-static void refuse_shape(const struct job *job, const struct dataset *data, struct reason *reason)
+static void refuse_shape(const struct jobspec *job, const struct dataset *data,
+                         struct reason *reason)
 {
-    const struct job_model *model = &job->model;
-    if (job_is_text(model)) {
+    const struct jobspec_model *model = &job->model;
+    if (jobspec_is_text(model)) {
         reason_set(reason,
                    "model: %s can't have %lld layers of width %lld with %lld heads, context "
                    "%lld and vocab %lld; use fewer layers, or heads that divide the width",
-                   job_arch_word(model->arch), (long long)model->layers, (long long)model->width,
-                   (long long)model->heads, (long long)model->context, (long long)model->vocab);
+                   jobspec_arch_word(model->arch), (long long)model->layers,
+                   (long long)model->width, (long long)model->heads, (long long)model->context,
+                   (long long)model->vocab);
         return;
     }
     reason_set(reason,
                "data.train: images of %lldx%lldx%lld are not what model.arch %s takes; use "
                "other images or another model",
                (long long)data->shape.channels, (long long)data->shape.height,
-               (long long)data->shape.width, job_arch_word(model->arch));
+               (long long)data->shape.width, jobspec_arch_word(model->arch));
 }
 
-enum status build_tape(const struct job *job, const struct dataset *data, struct tape **out,
+enum status build_tape(const struct jobspec *job, const struct dataset *data, struct tape **out,
                        struct reason *reason)
 {
-    const struct job_model *model = &job->model;
+    const struct jobspec_model *model = &job->model;
     struct model_options options = {
-        .arch = job_arch_word(model->arch),
+        .arch = jobspec_arch_word(model->arch),
         .label_smoothing = (float)job->train.label_smoothing,
         .channels = data->shape.channels,
         .height = data->shape.height,
@@ -79,7 +81,7 @@ enum status build_tape(const struct job *job, const struct dataset *data, struct
     }
     if (st == ST_NOT_FOUND) {
         reason_set(reason, "model.arch: no model \"%s\" in this version",
-                   job_arch_word(model->arch));
+                   jobspec_arch_word(model->arch));
         return ST_CONFIG;
     }
     if (st != ST_OK)

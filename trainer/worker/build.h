@@ -12,13 +12,13 @@
 #include "common/io.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "trainer/data/dataset.h"
 #include "trainer/tape/tape.h"
 
 struct build_options {
-    const struct job *job; /* borrowed for the call */
-    const struct io *io;   /* borrowed for the data set's life */
+    const struct jobspec *job; /* borrowed for the call */
+    const struct io *io;       /* borrowed for the data set's life */
     enum dataset_split split;
     const char *sums;            /* folder of the node (trainer/data/sums.h), or NULL; for life */
     void (*progress)(void *arg); /* per MiB read or hashed; may be NULL */
@@ -30,5 +30,5 @@ MUST_CHECK enum status build_dataset(const struct build_options *options, struct
                                      struct reason *reason);
 
 /* The model for samples like those of data, without weights. The caller owns *out. */
-MUST_CHECK enum status build_tape(const struct job *job, const struct dataset *data,
+MUST_CHECK enum status build_tape(const struct jobspec *job, const struct dataset *data,
                                   struct tape **out, struct reason *reason);

@@ -1,7 +1,7 @@
 /* The pins, on which bits depend beside the job, as its workers report them. */
 #include "trainer/worker/worker_internal.h"
 
-/* Appends the pins of the data, which come last: server/core tells them from the others. */
+/* Appends the pins of the data, which come last: server/coord tells them from the others. */
 static enum status append_data_pins(const struct worker *w, struct buf *out)
 {
     enum status st = buf_append_text(out, ",\"data\":{\"train\":");

@@ -7,11 +7,11 @@
 
 struct duration_row {
     const char *key;
-    const struct job_duration *from;
+    const struct jobspec_duration *from;
     uint64_t *to;
 };
 
-static enum status derive_durations(const struct job *job, struct settings *s,
+static enum status derive_durations(const struct jobspec *job, struct settings *s,
                                     struct reason *reason)
 {
     const struct duration_row table[] = {
@@ -21,15 +21,15 @@ static enum status derive_durations(const struct job *job, struct settings *s,
         { "eval.every", &job->eval_every, &s->eval_every },
         { "checkpoint.every", &job->checkpoint.every, &s->save_every },
     };
-    const enum job_unit save_unit = job->checkpoint.every.unit;
+    const enum jobspec_unit save_unit = job->checkpoint.every.unit;
     /* Saves that are due by time are announced by the coordinator. */
-    const bool by_time = save_unit == JOB_MS || save_unit == JOB_AUTO;
+    const bool by_time = save_unit == JOBSPEC_MS || save_unit == JOBSPEC_AUTO;
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         if (table[i].to == &s->save_every && by_time) {
             s->save_every = 0;
             continue;
         }
-        if (job_duration_steps(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
+        if (jobspec_duration_steps(table[i].from, s->steps_per_epoch, table[i].to) == ST_OK)
             continue;
         reason_set(reason, "%s: a time is not supported in this version; give steps or epochs",
                    table[i].key);
@@ -38,23 +38,23 @@ static enum status derive_durations(const struct job *job, struct settings *s,
     return ST_OK;
 }
 
-static enum schedule_kind schedule_of(enum job_schedule name)
+static enum schedule_kind schedule_of(enum jobspec_schedule name)
 {
     switch (name) {
-    case JOB_SCHEDULE_CONSTANT:
+    case JOBSPEC_SCHEDULE_CONSTANT:
         return SCHEDULE_CONSTANT;
-    case JOB_SCHEDULE_COSINE:
+    case JOBSPEC_SCHEDULE_COSINE:
         return SCHEDULE_COSINE;
-    case JOB_SCHEDULE_STEP:
+    case JOBSPEC_SCHEDULE_STEP:
         return SCHEDULE_STEP;
-    case JOB_SCHEDULE_NONE:
+    case JOBSPEC_SCHEDULE_NONE:
         break;
     }
     CHECK(false); /* every job has a schedule */
     return SCHEDULE_CONSTANT;
 }
 
-static void derive_schedule(const struct job *job, struct settings *s)
+static void derive_schedule(const struct jobspec *job, struct settings *s)
 {
     s->schedule.lr = job->train.optimizer.lr;
     s->schedule.total = s->total_steps;
@@ -65,7 +65,7 @@ static void derive_schedule(const struct job *job, struct settings *s)
     s->schedule.kind = schedule_of(job->train.schedule.name);
 }
 
-static unsigned no_decay(const struct job *job)
+static unsigned no_decay(const struct jobspec *job)
 {
     unsigned kinds = 0;
     if (job->train.optimizer.no_decay.bias)
@@ -77,49 +77,49 @@ static unsigned no_decay(const struct job *job)
     return kinds;
 }
 
-static enum math math_of(enum job_precision precision)
+static enum math math_of(enum jobspec_precision precision)
 {
     switch (precision) {
-    case JOB_PRECISION_FP32:
+    case JOBSPEC_PRECISION_FP32:
         return MATH_F32;
-    case JOB_PRECISION_TF32:
+    case JOBSPEC_PRECISION_TF32:
         return MATH_TF32;
-    case JOB_PRECISION_BF16:
+    case JOBSPEC_PRECISION_BF16:
         return MATH_BF16;
-    case JOB_PRECISION_FP16:
+    case JOBSPEC_PRECISION_FP16:
         return MATH_F16;
-    case JOB_PRECISION_NONE:
+    case JOBSPEC_PRECISION_NONE:
         break;
     }
     CHECK(false); /* every job has a precision */
     return MATH_F32;
 }
 
-static void derive_precision(const struct job *job, struct settings *s)
+static void derive_precision(const struct jobspec *job, struct settings *s)
 {
     s->math = math_of(job->train.precision);
-    s->amp = job->train.amp == JOB_AMP_O2 ? AMP_O2 : AMP_O1;
+    s->amp = job->train.amp == JOBSPEC_AMP_O2 ? AMP_O2 : AMP_O1;
     const bool half = s->math == MATH_BF16 || s->math == MATH_F16;
-    s->scaler = job_scale_is_dynamic(job)
+    s->scaler = jobspec_scale_is_dynamic(job)
                     ? scaler_dynamic(s->math == MATH_F16 ? SCALER_MOST_FP16 : SCALER_MOST)
                     : scaler_static(half ? job->train.loss_scale : 1);
 }
 
-static enum optimizer_kind optimizer_of(enum job_optimizer name)
+static enum optimizer_kind optimizer_of(enum jobspec_optimizer name)
 {
     switch (name) {
-    case JOB_OPTIMIZER_SGD:
+    case JOBSPEC_OPTIMIZER_SGD:
         return OPTIMIZER_SGD;
-    case JOB_OPTIMIZER_ADAMW:
+    case JOBSPEC_OPTIMIZER_ADAMW:
         return OPTIMIZER_ADAMW;
-    case JOB_OPTIMIZER_NONE:
+    case JOBSPEC_OPTIMIZER_NONE:
         break;
     }
     CHECK(false); /* every job has an optimizer */
     return OPTIMIZER_SGD;
 }
 
-static void derive_optimizer(const struct job *job, struct settings *s)
+static void derive_optimizer(const struct jobspec *job, struct settings *s)
 {
     s->optimizer = (struct optimizer_options){
         .kind = optimizer_of(job->train.optimizer.name),
@@ -134,7 +134,7 @@ static void derive_optimizer(const struct job *job, struct settings *s)
     };
 }
 
-enum status settings_derive(const struct job *job, uint64_t samples, struct settings *out,
+enum status settings_derive(const struct jobspec *job, uint64_t samples, struct settings *out,
                             struct reason *reason)
 {
     CHECK(job->train.lanes > 0);
@@ -157,7 +157,7 @@ enum status settings_derive(const struct job *job, uint64_t samples, struct sett
         .seed = (uint64_t)job->train.seed,
         .steps_per_epoch = samples / batch,
     };
-    if (job->recovery.exactness != JOB_EXACTNESS_RELAXED) { /* else bits may differ */
+    if (job->recovery.exactness != JOBSPEC_EXACTNESS_RELAXED) { /* else bits may differ */
         s.audit_every = (uint64_t)job->audit.every;
         s.checksum_every = (uint64_t)job->audit.checksum;
     }

@@ -10,7 +10,7 @@
 
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "trainer/tape/precision.h"
 #include "trainer/update/optimizer.h"
 #include "trainer/update/scaler.h"
@@ -35,5 +35,5 @@ struct settings {
 
 /* Errors: ST_CONFIG  reason is one line for the user: fewer samples than a global batch, or
  *                    something that this version doesn't do */
-MUST_CHECK enum status settings_derive(const struct job *job, uint64_t samples,
+MUST_CHECK enum status settings_derive(const struct jobspec *job, uint64_t samples,
                                        struct settings *out, struct reason *reason);

@@ -34,7 +34,7 @@
 #include "common/limits.h"
 #include "common/reason.h"
 #include "common/status.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "kernels/backend.h"
 #include "trainer/audit/audit_judge.h"
 #include "trainer/data/dataset.h"
@@ -76,7 +76,7 @@ struct worker_loader {
 };
 
 struct worker_options {
-    const struct job *job; /* borrowed for life, as all below */
+    const struct jobspec *job; /* borrowed for life, as all below */
     const struct io *io;
     struct progress *progress;
     uint32_t rank, size;

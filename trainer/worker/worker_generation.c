@@ -220,7 +220,7 @@ enum status worker_hold(struct worker *worker, const struct optimizer_move *move
 
 bool worker_is_fast(const struct worker *worker)
 {
-    return worker->options.job->parallel.reduction == JOB_REDUCTION_FAST;
+    return worker->options.job->parallel.reduction == JOBSPEC_REDUCTION_FAST;
 }
 
 struct worker_group worker_last_group(const struct worker *worker)

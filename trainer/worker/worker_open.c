@@ -23,11 +23,11 @@ static void *load_main(void *arg)
 
 static enum status open_split(struct worker *w, enum dataset_split split, struct reason *reason)
 {
-    const struct job *job = w->options.job;
+    const struct jobspec *job = w->options.job;
     bool train = split == DATASET_TRAIN;
     struct worker_loader *loader = train ? &w->train : &w->eval;
-    const struct job_dataset *source = train ? &job->data.train : &job->data.eval;
-    if (source->format == JOB_FORMAT_NONE)
+    const struct jobspec_dataset *source = train ? &job->data.train : &job->data.eval;
+    if (source->format == JOBSPEC_FORMAT_NONE)
         return ST_OK;
     struct build_options options = { .job = job,
                                      .io = w->options.io,
@@ -149,7 +149,7 @@ static enum status check_managed(struct worker *w, struct reason *reason)
     const struct memory_need_options options = worker_memory_options(w);
     struct memory_need need;
     uint64_t available = 0;
-    if (w->options.job->workers.memory != JOB_MEMORY_MANAGED ||
+    if (w->options.job->workers.memory != JOBSPEC_MEMORY_MANAGED ||
         device_free_bytes(&w->device, &available) != ST_OK)
         return ST_OK;
     enum status st = memory_need_measure(&options, w->settings.micro_batch, &need);
@@ -213,17 +213,17 @@ static enum status cut_buckets(struct worker *w, struct reason *reason)
     return st == ST_OK ? ST_OK : worker_fail(st, "buckets", reason);
 }
 
-static enum pipeline_schedule schedule_of(const struct job *job)
+static enum pipeline_schedule schedule_of(const struct jobspec *job)
 {
     switch (job->parallel.schedule) {
-    case JOB_PIPELINE_GPIPE:
+    case JOBSPEC_PIPELINE_GPIPE:
         return PIPELINE_GPIPE;
-    case JOB_PIPELINE_INTERLEAVED:
+    case JOBSPEC_PIPELINE_INTERLEAVED:
         return PIPELINE_INTERLEAVED;
-    case JOB_PIPELINE_ZB_H1:
+    case JOBSPEC_PIPELINE_ZB_H1:
         return PIPELINE_ZB_H1;
-    case JOB_PIPELINE_1F1B:
-    case JOB_PIPELINE_NONE:
+    case JOBSPEC_PIPELINE_1F1B:
+    case JOBSPEC_PIPELINE_NONE:
         break;
     }
     return PIPELINE_1F1B;

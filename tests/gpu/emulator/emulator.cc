@@ -58,7 +58,7 @@ struct shared_array {
 };
 
 /* One launch at a time; the whole machine. */
-static struct machine {
+static struct fsm {
     std::mt19937_64 random;
     std::vector<struct fiber> fibers;
     std::vector<struct warp> warps;

@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
-#include "session/core.h"
+#include "server/coord/coord.h"
+#include "session/fsm.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/worker/sim_trainer.h"
 #include "trainer/audit/audit_judge.h"
@@ -144,10 +144,10 @@ void sim_audit_begin(struct sim *sim)
 
 bool sim_audit_drained(const struct sim *sim, uint32_t node)
 {
-    struct core *core = sim->coordinator->core;
-    if (sim->wrong == SIM_WRONG_NOTHING || node != sim->wrong_node || !core)
+    struct coord *fsm = sim->coordinator->coord;
+    if (sim->wrong == SIM_WRONG_NOTHING || node != sim->wrong_node || !fsm)
         return false;
-    const struct core_node *of = core_node_at(core, sim_node_name(sim->nodes[node]));
+    const struct coord_node *of = coord_node_at(fsm, sim_node_name(sim->nodes[node]));
     return of && of->drains;
 }
 
@@ -352,7 +352,7 @@ static const struct sim_round *round_of(struct sim *sim, const struct sim_traine
         round->taint[r] = round->ranks[r]->taint;
     }
     if (!first)
-        compute_round(sim, round, t->core.assigned->plan->shares);
+        compute_round(sim, round, t->fsm.assigned->plan->shares);
     compare_round(sim, round);
     return round;
 }
@@ -371,7 +371,7 @@ static void report(struct sim *sim, struct sim_trainer *t, const struct audit_ve
     reason_set(&record.why, "%s of ranks %u and %u differ", what, verdict->ranks[0],
                verdict->ranks[1]);
     (void)snprintf(record.phase, sizeof record.phase, "audit");
-    session_core_fault(&t->core, &record);
+    session_fsm_fault(&t->fsm, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;
     sim_say(sim, "trainer %s g%u w%u reports: %s, rank %d is wrong", t->id,
@@ -388,7 +388,7 @@ bool sim_audit_step(struct sim *sim, struct sim_trainer *t)
     }
     t->view.taint = round->taint[t->view.rank];
     if (round->audited)
-        t->core.audited = round->step;
+        t->fsm.audited = round->step;
     return true;
 }
 
@@ -407,7 +407,7 @@ bool sim_audit_compare(struct sim *sim, struct sim_trainer *t, bool first)
         report(sim, t, &round->replicas, known->checksum_every + 1, "states");
         return false;
     }
-    t->core.audited = round->step;
+    t->fsm.audited = round->step;
     return true;
 }
 
@@ -458,11 +458,11 @@ void sim_audit_restored(struct sim *sim, struct sim_trainer *t, uint64_t step, u
 
 /* Checkpoints that it goes on from, or may, hold nothing wrong. */
 static void check_trusted(struct sim *sim, const struct sim_job *known, uint32_t index,
-                          const struct machine *m)
+                          const struct fsm *m)
 {
     for (size_t i = 0; i < m->catalog_count && !known->laundered; i++) {
-        const struct machine_ckpt *ckpt = &m->catalog[i];
-        if (ckpt->state != MACHINE_CKPT_GOOD || ckpt->generation > m->audit.generation ||
+        const struct fsm_ckpt *ckpt = &m->catalog[i];
+        if (ckpt->state != FSM_CKPT_GOOD || ckpt->generation > m->audit.generation ||
             ckpt->step > m->audit.good_step)
             continue;
         const struct sim_folder *folder = sim_folder_of(sim, index, ckpt->step, ckpt->generation);
@@ -477,7 +477,7 @@ static void check_trusted(struct sim *sim, const struct sim_job *known, uint32_t
 
 /* Before the first step: who had it whole sent some its state before a bit of it flipped, and
  * others after. */
-static bool is_outvoted(const struct sim *sim, uint32_t index, const struct machine *m)
+static bool is_outvoted(const struct sim *sim, uint32_t index, const struct fsm *m)
 {
     const struct sim_round *round = &sim->rounds[index];
     bool flipped = false;
@@ -487,9 +487,9 @@ static bool is_outvoted(const struct sim *sim, uint32_t index, const struct mach
 }
 
 static void check_accused(struct sim *sim, const struct sim_job *known, uint32_t index,
-                          const struct machine *m)
+                          const struct fsm *m)
 {
-    if (m->cause.kind != MACHINE_FAULT_WRONG || m->cause.rank >= m->size)
+    if (m->cause.kind != FSM_FAULT_WRONG || m->cause.rank >= m->size)
         return;
     const struct sim_trainer_view *view = rank_at(sim, index, m->generation, m->cause.rank);
     if (!view->is_wrong && !computes_wrongly(sim, view) && !is_outvoted(sim, index, m))
@@ -497,10 +497,10 @@ static void check_accused(struct sim *sim, const struct sim_job *known, uint32_t
                  m->cause.rank, m->generation, m->cause.message);
 }
 
-void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of)
+void sim_audit_look(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     if (sim->wrong == SIM_WRONG_NOTHING) {
         if (m->audit.generation != 0)
             sim_fail(sim, "%s: %s, and nobody computes wrongly", known->id, m->cause.message);
@@ -518,7 +518,7 @@ void sim_audit_look(struct sim *sim, uint32_t index, const struct core_job *of)
 }
 
 /* The digest of a job that succeeded. */
-void sim_audit_end(struct sim *sim, uint32_t index, const struct machine *m)
+void sim_audit_end(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     const struct sim_job *known = &sim->jobs[index];
     unsigned long long digest = 0;

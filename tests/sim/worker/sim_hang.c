@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "server/core/core.h"
-#include "session/core.h"
+#include "server/coord/coord.h"
+#include "session/fsm.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -41,11 +41,11 @@ void sim_hang_stepped(struct sim *sim, struct sim_trainer_view *view,
 
 /* The evidence is always right. Without any, whoever stopped first is blamed, as far as that was
  * heard. */
-void sim_hang_check(struct sim *sim, uint32_t index, const struct core_job *of)
+void sim_hang_check(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     struct sim_job *known = &sim->jobs[index];
-    if (m->cause.kind != MACHINE_FAULT_HANG || known->hang_judged == m->generation)
+    if (m->cause.kind != FSM_FAULT_HANG || known->hang_judged == m->generation)
         return;
     known->hang_judged = m->generation;
     const bool evidence = strstr(m->cause.message, "has not come to") != NULL;

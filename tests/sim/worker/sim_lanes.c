@@ -4,9 +4,9 @@
  * one that is left out, and they do move away from who is slow. That each lane is some rank's is
  * checked with every plan.
  */
-#include "server/core/core.h"
-#include "server/machine/balance/balance.h"
-#include "session/core.h"
+#include "server/coord/coord.h"
+#include "server/jobfsm/balance/balance.h"
+#include "session/fsm.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_coordinator.h"
 
@@ -58,25 +58,25 @@ uint32_t sim_lanes_speed(void)
 }
 
 void sim_lanes_stepped(struct sim *sim, const struct sim_trainer_view *view,
-                       struct session_core *core)
+                       struct session_fsm *fsm)
 {
-    const Cairn__V1__Plan *plan = core->assigned ? core->assigned->plan : NULL;
+    const Cairn__V1__Plan *plan = fsm->assigned ? fsm->assigned->plan : NULL;
     if (!plan || view->rank >= plan->n_shares)
         return;
     const uint32_t lanes = plan->shares[view->rank];
     const int64_t us = (int64_t)lanes * view->lane_us;
-    session_core_note_lanes(core, lanes, us + us * (int64_t)sim_below(sim, 200) / 10000);
+    session_fsm_note_lanes(fsm, lanes, us + us * (int64_t)sim_below(sim, 200) / 10000);
 }
 
 /* ---- what is promised ---- */
 
 /* Microseconds of a step that other shares would save; 0: less than the coordinator cares for. */
-static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core_job *of)
+static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct coord_job *of)
 {
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     uint32_t us[SIM_RANKS], best[SIM_RANKS];
-    struct job_layout layout;
-    if (m->size > SIM_RANKS || sim->jobs[index].stages > 0 || core_layout(of, &layout) != ST_OK)
+    struct jobspec_layout layout;
+    if (m->size > SIM_RANKS || sim->jobs[index].stages > 0 || coord_layout(of, &layout) != ST_OK)
         return 0;
     for (uint32_t i = 0; i < m->size; i++) {
         const struct sim_trainer_view *view = sim_member(sim, index, m->generation, i);
@@ -94,23 +94,23 @@ static uint64_t gain_us(const struct sim *sim, uint32_t index, const struct core
 }
 
 /* True if the job trains, and nothing keeps the coordinator from another generation. */
-static bool is_steady(const struct sim *sim, const struct machine *m)
+static bool is_steady(const struct sim *sim, const struct fsm *m)
 {
     bool heard = true;
     for (uint32_t i = 0; i < m->size; i++)
         heard = heard && m->ranks[i].session;
-    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
         heard = heard && (m->due.announced[i].step == 0 || !m->due.announced[i].exit);
-    return heard && sim_coordinator_runs(sim) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-           m->intent == MACHINE_INTENT_NONE && !m->due.moves && !m->config.restarts &&
+    return heard && sim_coordinator_runs(sim) && m->state == FSM_RUNNING && !fsm_ends(m) &&
+           m->intent == FSM_INTENT_NONE && !m->due.moves && !m->config.restarts &&
            sim->now > m->grace_until;
 }
 
 /* Nobody waits for ever for one that is slow. */
-static void check_patience(struct sim *sim, uint32_t index, const struct core_job *of)
+static void check_patience(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     const bool lately = known->moved_at != 0 && sim->now - known->moved_at < MOVES_MS;
     const uint64_t left = known->total > m->step_max ? known->total - m->step_max : 0;
     if (!known->slowed || lately || sim->cuts > 0 || !is_steady(sim, m) ||
@@ -121,10 +121,10 @@ static void check_patience(struct sim *sim, uint32_t index, const struct core_jo
                  m->generation, (long long)(sim->now - known->waits_since));
 }
 
-void sim_lanes_look(struct sim *sim, uint32_t index, const struct core_job *of)
+void sim_lanes_look(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     if (m->balance.due && known->moved_in != m->generation) {
         if (!known->slowed && sim->lanes % m->size == 0)
             sim_fail(sim, "%s: lanes of generation %u move, and all are equally fast", known->id,

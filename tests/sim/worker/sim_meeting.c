@@ -16,60 +16,60 @@ struct parts {
 };
 
 /* Makes the parts of a rank, for all of its generation. */
-static void make_parts(const struct session_core *core, const char *name, uint32_t from,
+static void make_parts(const struct session_fsm *fsm, const char *name, uint32_t from,
                        struct parts *out)
 {
-    (void)snprintf(out->common, sizeof out->common, "%s %s g%u r%u", core->job, name,
-                   core->generation, from);
+    (void)snprintf(out->common, sizeof out->common, "%s %s g%u r%u", fsm->job, name,
+                   fsm->generation, from);
     for (uint32_t to = 0; to < SIM_RANKS; to++)
-        out->items[to] = (uint16_t)(core->generation * 1009 + from * 101 + to);
+        out->items[to] = (uint16_t)(fsm->generation * 1009 + from * 101 + to);
 }
 
-static void check_parts(struct sim *sim, const struct session_core *core, const char *name,
+static void check_parts(struct sim *sim, const struct session_fsm *fsm, const char *name,
                         const struct rendezvous_got *got, uint32_t ranks)
 {
     struct parts theirs;
     for (uint32_t from = 0; from < ranks; from++) {
-        make_parts(core, name, from, &theirs);
+        make_parts(fsm, name, from, &theirs);
         if (got[from].common_size != strlen(theirs.common) ||
             memcmp(got[from].common, theirs.common, got[from].common_size) != 0 ||
-            memcmp(got[from].item, &theirs.items[core->rank], sizeof theirs.items[0]) != 0)
-            sim_fail(sim, "%s g%u r%u: what rank %u brought to %s came as something else",
-                     core->job, core->generation, core->rank, from, name);
+            memcmp(got[from].item, &theirs.items[fsm->rank], sizeof theirs.items[0]) != 0)
+            sim_fail(sim, "%s g%u r%u: what rank %u brought to %s came as something else", fsm->job,
+                     fsm->generation, fsm->rank, from, name);
     }
 }
 
-static bool meet_now(struct sim *sim, struct session_core *core, const char *name)
+static bool meet_now(struct sim *sim, struct session_fsm *fsm, const char *name)
 {
-    const uint32_t ranks = core->assigned->plan->size;
+    const uint32_t ranks = fsm->assigned->plan->size;
     const struct session_meeting *meeting = NULL;
     struct rendezvous_got got[SIM_RANKS];
     struct parts mine;
     CHECK(ranks <= SIM_RANKS);
-    make_parts(core, name, core->rank, &mine);
+    make_parts(fsm, name, fsm->rank, &mine);
     const struct rendezvous_part part = { .common = mine.common,
                                           .common_size = strlen(mine.common),
                                           .items = mine.items,
                                           .item_size = sizeof mine.items[0] };
-    const enum status st = session_core_meet(core, name, &part, ranks, &meeting);
+    const enum status st = session_fsm_meet(fsm, name, &part, ranks, &meeting);
     if (st == ST_STALE)
         return false;
     CHECK(st == ST_OK);
     if (!meeting->answered)
         return false;
-    if (session_core_met(meeting, got) != ST_OK)
-        sim_fail(sim, "%s g%u r%u: refused at the meeting %s", core->job, core->generation,
-                 core->rank, name);
+    if (session_fsm_met(meeting, got) != ST_OK)
+        sim_fail(sim, "%s g%u r%u: refused at the meeting %s", fsm->job, fsm->generation, fsm->rank,
+                 name);
     else
-        check_parts(sim, core, name, got, ranks);
+        check_parts(sim, fsm, name, got, ranks);
     return true;
 }
 
-static bool came_to(const struct session_core *core, const char *name)
+static bool came_to(const struct session_fsm *fsm, const char *name)
 {
     for (int i = 0; i < RENDEZVOUS_MEETINGS; i++) {
-        if (strcmp(core->meetings[i].name, name) == 0)
-            return core->up && core->hello_said;
+        if (strcmp(fsm->meetings[i].name, name) == 0)
+            return fsm->up && fsm->hello_said;
     }
     return false;
 }
@@ -84,19 +84,19 @@ static bool all_came(struct sim *sim, const struct sim_trainer *t, const char *n
             other->view.start.generation != t->view.start.generation)
             continue;
         if (other->view.exit != SIM_RUNS || other->view.hung || !other->conn ||
-            !came_to(&other->core, name) ||
+            !came_to(&other->fsm, name) ||
             sim_control_away_ms(sim, sim_node_index(other->view.node), true) > 0 ||
             sim_control_away_ms(sim, sim_node_index(other->view.node), false) > 0)
             return false;
         count++;
     }
-    return count == t->core.assigned->plan->size && sim_coordinator_runs(sim);
+    return count == t->fsm.assigned->plan->size && sim_coordinator_runs(sim);
 }
 
 /* Whether it has the others' parts. An answer that doesn't come though all have come is lost. */
 bool sim_meets(struct sim *sim, struct sim_trainer *t, const char *name)
 {
-    if (meet_now(sim, &t->core, name)) {
+    if (meet_now(sim, &t->fsm, name)) {
         t->all_came_at = 0;
         return true;
     }

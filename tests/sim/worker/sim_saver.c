@@ -7,12 +7,12 @@
 
 static void save_file(struct sim *sim, struct sim_trainer *t)
 {
-    struct session_save_record *save = &t->core.saves[t->saving];
+    struct session_save_record *save = &t->fsm.saves[t->saving];
     struct sim_folder *folder = sim_folder_at(sim, save->dir);
     uint32_t rank = t->view.rank;
     if (sim->store_full || !folder || !folder->there || folder->file[rank] != 0) {
         enum status st = sim->store_full ? ST_FULL : ST_IO;
-        session_core_save_failed(&t->core, t->saving, st, status_string(st), true);
+        session_fsm_save_failed(&t->fsm, t->saving, st, status_string(st), true);
         return;
     }
     if (folder->manifest)
@@ -35,14 +35,14 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
         report.parent.generation = base->generation;
     } else if (base) { /* the save was dropped meanwhile, or its base set aside */
         folder->file[rank] = 0;
-        session_core_save_failed(&t->core, t->saving, ST_NOT_FOUND, status_string(ST_NOT_FOUND),
-                                 true);
+        session_fsm_save_failed(&t->fsm, t->saving, ST_NOT_FOUND, status_string(ST_NOT_FOUND),
+                                true);
         return;
     }
     (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);
     Cairn__V1__SaveReport *message = session_report_new(&report, 5);
     CHECK(message);
-    session_core_save_written(&t->core, t->saving, message);
+    session_fsm_save_written(&t->fsm, t->saving, message);
 }
 
 void sim_saver_run(struct sim *sim, struct sim_trainer *t)
@@ -52,7 +52,7 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
         if (sim->now < t->write_until || hangs)
             return;
         t->progress.saving++;
-        struct session_save_record *save = &t->core.saves[t->saving];
+        struct session_save_record *save = &t->fsm.saves[t->saving];
         if (save->state == SESSION_SAVE_WRITING) {
             save_file(sim, t);
         } else if (save->state == SESSION_SAVE_REMOVING) {
@@ -62,11 +62,11 @@ void sim_saver_run(struct sim *sim, struct sim_trainer *t)
                     sim_fail(sim, "%s r%u removes its file of a checkpoint", t->id, t->view.rank);
                 folder->file[t->view.rank] = 0;
             }
-            session_core_save_removed(&t->core, t->saving);
+            session_fsm_save_removed(&t->fsm, t->saving);
         }
         t->saving = -1;
     }
-    int work = session_core_saver_work(&t->core);
+    int work = session_fsm_saver_work(&t->fsm);
     if (work < 0)
         return;
     t->saving = work;
@@ -92,7 +92,7 @@ static enum status read_files(struct sim *sim, const struct sim_trainer *t, uint
 /* While there is chaos it may hang for ever, fail, or find damage where there is none. */
 void sim_reader_run(struct sim *sim, struct sim_trainer *t)
 {
-    if (session_core_read_order(&t->core, &t->read))
+    if (session_fsm_read_order(&t->fsm, &t->read))
         t->read_until = sim->now + 1 + (int64_t)sim_below(sim, sim_chance(sim, 50) ? 20000 : 500);
     if (t->read_until == 0 || sim->now < t->read_until)
         return;
@@ -107,5 +107,5 @@ void sim_reader_run(struct sim *sim, struct sim_trainer *t)
         news.status = sim_chance(sim, 500) ? ST_IO : ST_CORRUPT;
     reason_set(&news.why, "%s", status_string(news.status));
     sim->read_backs += news.status == ST_OK;
-    session_core_read_news(&t->core, &news);
+    session_fsm_read_news(&t->fsm, &news);
 }

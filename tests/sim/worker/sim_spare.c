@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
+#include "server/coord/coord.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/worker/sim_trainer.h"
 
@@ -42,8 +42,8 @@ static void build(struct sim *sim, struct sim_trainer *t)
     const struct session_ready ready = {
         .total_steps = job->total, .steps_per_epoch = 10, .save_every = job->every, .pins = pins
     };
-    CHECK(session_core_ready(&t->core, &ready) == ST_OK);
-    session_core_parked(&t->core, &(struct session_parked){ .step = 0 });
+    CHECK(session_fsm_ready(&t->fsm, &ready) == ST_OK);
+    session_fsm_parked(&t->fsm, &(struct session_parked){ .step = 0 });
     t->stage = PARKED;
     t->view.parked = true;
     sim_say(sim, "spare %s w%u is ready", t->id, t->view.start.number);
@@ -53,8 +53,8 @@ bool sim_spare_run(struct sim *sim, struct sim_trainer *t)
 {
     if (!t->view.start.spare || t->stage == PARKED)
         return false;
-    if (t->stage == JOINING && t->core.assigned) {
-        if (!t->core.assigned->plan->spare)
+    if (t->stage == JOINING && t->fsm.assigned) {
+        if (!t->fsm.assigned->plan->spare)
             sim_fail(sim, "%s w%u is a spare, and has the plan of a rank", t->id,
                      t->view.start.number);
         const uint64_t ms = sim_chance(sim, 60) ? SLOW_MS : BUILD_MS;
@@ -76,20 +76,20 @@ static void set_workers(struct sim *sim, uint32_t index, uint32_t count)
 {
     struct coordinator *c = sim->coordinator;
     struct sim_job *known = &sim->jobs[index];
-    struct core_job *job;
+    struct coord_job *job;
     struct reason reason;
     if (!known->is_set || !known->submitted || known->asked != 0 || !sim_coordinator_up(sim) ||
-        sim->now < c->frozen_until || core_find(c->core, known->id, &job) != ST_OK)
+        sim->now < c->frozen_until || coord_find(c->coord, known->id, &job) != ST_OK)
         return;
-    const enum status st = core_set_workers(c->core, job, count, NULL, &reason);
+    const enum status st = coord_set_workers(c->coord, job, count, NULL, &reason);
     sim_end_group(sim);
     if (st != ST_OK)
         return;
-    sim_say(sim, "%s is to have %u workers%s", known->id, count, c->core ? "" : ": no answer");
+    sim_say(sim, "%s is to have %u workers%s", known->id, count, c->coord ? "" : ": no answer");
     sim->sets++;
     known->set_at = sim->now;
-    known->asked = c->core ? 0 : count;
-    known->ranks = c->core ? count : known->ranks;
+    known->asked = c->coord ? 0 : count;
+    known->ranks = c->coord ? count : known->ranks;
 }
 
 /* number: of the job, and how many it had before. */
@@ -167,7 +167,7 @@ void sim_spare_begin(struct sim *sim)
 
 /* ---- plans ---- */
 
-static bool is_one_ready(const struct machine *m)
+static bool is_one_ready(const struct fsm *m)
 {
     bool ready = false;
     for (uint32_t i = m->size; i < m->count; i++)
@@ -175,7 +175,7 @@ static bool is_one_ready(const struct machine *m)
     return ready;
 }
 
-static void note_formed(const struct sim *sim, struct sim_job *known, const struct machine *m)
+static void note_formed(const struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
     if (known->formed_in == m->generation)
         return;
@@ -183,11 +183,11 @@ static void note_formed(const struct sim *sim, struct sim_job *known, const stru
     known->formed_at = sim->now;
 }
 
-void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
+void sim_spare_check_plan(struct sim *sim, struct coord *fsm, uint32_t job,
                           const Cairn__V1__Plan *plan)
 {
     struct sim_job *known = &sim->jobs[job];
-    const struct core_job *of = core_loaded(core, plan->job);
+    const struct coord_job *of = coord_loaded(fsm, plan->job);
     uint32_t lanes = 0;
     for (size_t i = 0; i < plan->n_shares; i++)
         lanes += plan->shares[i];
@@ -202,7 +202,7 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
     }
     if (plan->spare || !of || of->m.generation != plan->generation)
         return;
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     note_formed(sim, known, m);
     if (known->planned == plan->generation && known->size != plan->size)
         sim_fail(sim, "%s: generation %u has %u ranks, and had %u", plan->job, plan->generation,
@@ -214,7 +214,7 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
         sim->resized += known->planned != 0 && known->size != plan->size;
     known->planned = plan->generation;
     known->size = plan->size;
-    if (m->state == MACHINE_FORMING && sim->group_max == 1 && m->size < m->config.ranks &&
+    if (m->state == FSM_FORMING && sim->group_max == 1 && m->size < m->config.ranks &&
         is_one_ready(m) && m->spares.ready_at > 0 && m->spares.ready_at < known->formed_at &&
         known->set_at < known->formed_at)
         sim_fail(sim, "%s: generation %u has %u of %u workers, and a spare is ready", plan->job,
@@ -224,7 +224,7 @@ void sim_spare_check_plan(struct sim *sim, struct core *core, uint32_t job,
 /* ---- what holds at any time ---- */
 
 /* What a user was told that it is set is so, whatever became of the coordinator. */
-static void check_set(struct sim *sim, struct sim_job *known, const struct machine *m)
+static void check_set(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
     if (known->asked != 0 && m->config.ranks == known->asked)
         known->ranks = known->asked;
@@ -234,16 +234,16 @@ static void check_set(struct sim *sim, struct sim_job *known, const struct machi
                  known->ranks, m->config.ranks);
 }
 
-static void check_numbers(struct sim *sim, const struct machine *m)
+static void check_numbers(struct sim *sim, const struct fsm *m)
 {
     for (uint32_t i = 1; i < m->count; i++) {
-        const uint32_t at = machine_find_number(m, m->ranks[i].number, i);
-        if (!m->ranks[i].gone && at != MACHINE_ALL_RANKS)
+        const uint32_t at = fsm_find_number(m, m->ranks[i].number, i);
+        if (!m->ranks[i].gone && at != FSM_ALL_RANKS)
             sim_fail(sim, "%s: two of its workers are number %u", m->id, m->ranks[i].number);
     }
 }
 
-static uint32_t count_staying(const struct machine *m)
+static uint32_t count_staying(const struct fsm *m)
 {
     uint32_t staying = 0;
     for (uint32_t i = 0; i < m->count; i++)
@@ -253,15 +253,15 @@ static uint32_t count_staying(const struct machine *m)
 
 /* True if the job trains and goes on with that, and its coordinator is there and hears all of
  * it. */
-static bool is_steady(const struct sim *sim, const struct machine *m)
+static bool is_steady(const struct sim *sim, const struct fsm *m)
 {
     bool leaves = m->due.moves;
     for (uint32_t i = 0; i < m->size; i++)
         leaves = leaves || !m->ranks[i].session;
-    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
         leaves = leaves || (m->due.announced[i].step > 0 && m->due.announced[i].exit);
-    return sim_coordinator_runs(sim) && m->state == MACHINE_RUNNING && !machine_ends(m) &&
-           m->intent == MACHINE_INTENT_NONE && !leaves && !m->config.restarts &&
+    return sim_coordinator_runs(sim) && m->state == FSM_RUNNING && !fsm_ends(m) &&
+           m->intent == FSM_INTENT_NONE && !leaves && !m->config.restarts &&
            sim->now > m->grace_until;
 }
 
@@ -270,10 +270,10 @@ static bool others_wait(const struct sim *sim)
 {
     bool wait = false;
     for (uint32_t i = 0; i < sim->job_count; i++) {
-        const struct core_job *of = core_loaded(sim->coordinator->core, sim->jobs[i].id);
+        const struct coord_job *of = coord_loaded(sim->coordinator->coord, sim->jobs[i].id);
         wait = wait || !sim->jobs[i].submitted ||
-               (of && (of->m.state == MACHINE_QUEUED || of->m.state == MACHINE_PLACING ||
-                       of->m.state == MACHINE_RECOVERING));
+               (of && (of->m.state == FSM_QUEUED || of->m.state == FSM_PLACING ||
+                       of->m.state == FSM_RECOVERING));
     }
     return wait;
 }
@@ -293,13 +293,13 @@ static bool slot_is_free(struct sim *sim)
 }
 
 /* A job that has too few or too many workers, and all that it takes for another size, has it. */
-static void check_size(struct sim *sim, struct sim_job *known, const struct machine *m)
+static void check_size(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
     const bool steady = !sim->chaos && is_steady(sim, m) && m->size != m->config.ranks &&
                         sim->now > sim->clear_since + 1000 &&
                         m->step_max > m->replay_until; /* spares start after a step */
     const bool more = m->size < m->config.ranks;
-    if (!steady || (more && (sim->cuts > 0 || m->shunned.count > 0 || m->spares.retry_at != 0 ||
+    if (!steady || (more && (sim->cuts > 0 || m->exclusions.count > 0 || m->spares.retry_at != 0 ||
                              others_wait(sim) || !slot_is_free(sim))))
         known->short_since = sim->now;
     else if (sim->now - known->short_since > COMES_MS)
@@ -309,21 +309,20 @@ static void check_size(struct sim *sim, struct sim_job *known, const struct mach
 }
 
 /* True if a save has been under way for longer than it takes: a planned change waits for it. */
-static bool waits_for_store(const struct sim *sim, const struct machine *m)
+static bool waits_for_store(const struct sim *sim, const struct fsm *m)
 {
     bool waits = false;
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
-        const struct machine_save *save = &m->saves[i];
-        const bool has =
-            save->state == MACHINE_SAVE_OPENING ||
-            (save->state > MACHINE_SAVE_COLLECTING && save->state != MACHINE_SAVE_COMMITTED &&
-             save->state != MACHINE_SAVE_DROPPED);
+    for (int i = 0; i < FSM_SAVES_MAX; i++) {
+        const struct fsm_save *save = &m->saves[i];
+        const bool has = save->state == FSM_SAVE_OPENING ||
+                         (save->state > FSM_SAVE_COLLECTING && save->state != FSM_SAVE_COMMITTED &&
+                          save->state != FSM_SAVE_DROPPED);
         waits = waits || (has && sim->now - save->since > 1000);
     }
     return waits;
 }
 
-static void check_crowd(struct sim *sim, struct sim_job *known, const struct machine *m)
+static void check_crowd(struct sim *sim, struct sim_job *known, const struct fsm *m)
 {
     /* One more to replace a slow one. */
     const uint32_t most = m->config.ranks + m->config.spares + (m->balance.slow > 0);
@@ -347,7 +346,7 @@ static bool had_trouble(struct sim *sim, const struct sim_trainer_view *view)
 }
 
 /* Spares that the job has no use for any more: not without a reason. */
-static void check_dismissed(struct sim *sim, uint32_t index, const struct machine *m)
+static void check_dismissed(struct sim *sim, uint32_t index, const struct fsm *m)
 {
     for (uint32_t i = m->size; i < m->count; i++) {
         const struct sim_trainer_view *found =
@@ -359,8 +358,8 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
         if (sim->group_max > 1 || m->ranks[i].ended_at != sim->now ||
             sim->jobs[index].formed_at == sim->now)
             continue; /* what was the case then is not known any more */
-        const bool goes_on = (m->state == MACHINE_RUNNING || m->state == MACHINE_FORMING) &&
-                             !machine_ends(m) && m->intent == MACHINE_INTENT_NONE;
+        const bool goes_on = (m->state == FSM_RUNNING || m->state == FSM_FORMING) && !fsm_ends(m) &&
+                             m->intent == FSM_INTENT_NONE;
         if (view->start.spare && goes_on && sim->cuts == 0 && !had_trouble(sim, view) &&
             !sim_audit_drained(sim, sim_node_index(view->node)) &&
             count_staying(m) < m->config.ranks + m->config.spares)
@@ -369,18 +368,18 @@ static void check_dismissed(struct sim *sim, uint32_t index, const struct machin
 }
 
 /* No generation ends by what becomes of a spare. */
-static void check_cause(struct sim *sim, const struct machine *m)
+static void check_cause(struct sim *sim, const struct fsm *m)
 {
-    const struct machine_fault *cause = &m->cause;
-    if (machine_ends(m) && cause->kind != MACHINE_FAULT_NONE && machine_is_spare(m, cause->rank))
+    const struct fsm_fault *cause = &m->cause;
+    if (fsm_ends(m) && cause->kind != FSM_FAULT_NONE && fsm_is_spare(m, cause->rank))
         sim_fail(sim, "%s: generation %u ends by its spare %u: %s", m->id, m->generation,
                  m->ranks[cause->rank].number, cause->message);
 }
 
-void sim_spare_look(struct sim *sim, uint32_t index, const struct core_job *of)
+void sim_spare_look(struct sim *sim, uint32_t index, const struct coord_job *of)
 {
     struct sim_job *known = &sim->jobs[index];
-    const struct machine *m = &of->m;
+    const struct fsm *m = &of->m;
     note_formed(sim, known, m);
     check_set(sim, known, m);
     check_numbers(sim, m);

@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "common/check.h"
-#include "server/core/core.h"
-#include "session/core.h"
+#include "server/coord/coord.h"
+#include "session/fsm.h"
 #include "tests/sim/sim.h"
 
 /* The choices depend on the seed alone, so other worlds stay as they were. In a pipeline wrong
@@ -78,25 +78,25 @@ void sim_stages_check_live(struct sim *sim, const struct sim_trainer_view *view,
                  stage);
 }
 
-static const struct sim_trainer_view *at(const struct sim *sim, uint32_t job,
-                                         const struct machine *m, uint32_t rank)
+static const struct sim_trainer_view *at(const struct sim *sim, uint32_t job, const struct fsm *m,
+                                         uint32_t rank)
 {
     return sim_worker(sim, job, m->generation, m->ranks[rank].number);
 }
 
 /* True if the rank's worker came with the state of that stage, of as many stages as there are
  * now. */
-static bool came_with(const struct sim *sim, uint32_t job, const struct machine *m, uint32_t rank,
+static bool came_with(const struct sim *sim, uint32_t job, const struct fsm *m, uint32_t rank,
                       uint32_t stage)
 {
     const struct sim_trainer_view *view = at(sim, job, m, rank);
-    return view && view->whole && view->parts == machine_stages(m) && view->part == stage;
+    return view && view->whole && view->parts == fsm_stages(m) && view->part == stage;
 }
 
 /* Before the first of them has the state of its new stage. */
-void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct machine *m)
+void sim_stages_check_seats(struct sim *sim, uint32_t job, const struct fsm *m)
 {
-    if (machine_stages(m) < 2)
+    if (fsm_stages(m) < 2)
         return;
     for (uint32_t r = 0; r < m->size; r++) {
         const struct sim_trainer_view *view = at(sim, job, m, r);

@@ -15,13 +15,13 @@ static bool begin_save(struct sim_trainer *t)
 {
     int index;
     const bool last = t->leave || t->view.step >= t->total;
-    enum status st = session_core_save_begin(&t->core, t->view.step, last, &index);
+    enum status st = session_fsm_save_begin(&t->fsm, t->view.step, last, &index);
     if (st == ST_OK) {
         t->save_taint[index] = t->view.taint;
-        session_core_save_copied(&t->core, index, true);
+        session_fsm_save_copied(&t->fsm, index, true);
     }
     if (st == ST_REFUSED)
-        session_core_save_late(&t->core, t->view.step);
+        session_fsm_save_late(&t->fsm, t->view.step);
     return st == ST_OK || st == ST_EXISTS || st == ST_REFUSED;
 }
 
@@ -101,7 +101,7 @@ void sim_trainer_pins(struct sim *sim, struct sim_trainer *t, char *out)
 static void tell_row(struct sim *sim, struct sim_trainer *t, uint64_t step)
 {
     struct session_row row = { .step = step, .loss = sim_loss(step) };
-    session_core_row(&t->core, &row, sim->now);
+    session_fsm_row(&t->fsm, &row, sim->now);
 }
 
 /* Every rank keeps rows, so where workers go on, the coordinator gets those that it lacks. */
@@ -117,7 +117,7 @@ static void tell_rows(struct sim *sim, struct sim_trainer *t,
 /* The save of the step that a generation before finished. */
 static void save_again(struct sim *sim, struct sim_trainer *t)
 {
-    if (t->goes_on && session_core_due(&t->core, t->view.step) != SESSION_DUE_NOTHING &&
+    if (t->goes_on && session_fsm_due(&t->fsm, t->view.step) != SESSION_DUE_NOTHING &&
         !begin_save(t))
         t->retry_at = sim->now + 100;
 }
@@ -127,7 +127,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
     if (sim->now - t->stage_since < (int64_t)(300 + t->view.rank * 10))
         return;
     struct session_assignment assignment;
-    CHECK(session_core_assignment(&t->core, &assignment) == ST_OK);
+    CHECK(session_fsm_assignment(&t->fsm, &assignment) == ST_OK);
     const struct sim_job *job = &sim->jobs[t->view.start.job];
     if (job->user_error) {
         sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__USER, "job.yaml:3:1: this can't run");
@@ -143,7 +143,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
                               "the workers did not find each other");
         return;
     }
-    if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation)) {
+    if (sim_netpaths_hold_up(sim, t->view.start.job, t->view.start.generation)) {
         if (sim->now - t->stage_since > JOIN_MS)
             sim_trainer_fault(sim, t, CAIRN__V1__FAULT_KIND__COMMUNICATION,
                               "no connection to a peer");
@@ -160,7 +160,7 @@ void sim_form(struct sim *sim, struct sim_trainer *t)
                                    .step = t->view.step,
                                    .save_every = t->every,
                                    .pins = pins };
-    CHECK(session_core_ready(&t->core, &ready) == ST_OK);
+    CHECK(session_fsm_ready(&t->fsm, &ready) == ST_OK);
     t->view.ready = true;
     tell_rows(sim, t, &assignment);
     t->stored = assignment.restore_step;
@@ -180,7 +180,7 @@ static void follow_step(struct sim *sim, struct sim_trainer *t)
 {
     if (sim_memory_used(t->view.start.job))
         sim_memory_put(sim, &t->view);
-    enum session_due due = session_core_due(&t->core, t->view.step);
+    enum session_due due = session_fsm_due(&t->fsm, t->view.step);
     t->leave = due == SESSION_DUE_SAVE_AND_EXIT;
     if (due != SESSION_DUE_NOTHING && !begin_save(t)) {
         t->retry_at = sim->now + 100; /* the snapshot is in use: the step thread waits */
@@ -198,7 +198,7 @@ static void finish_step(struct sim *sim, struct sim_trainer *t)
     const struct sim_trainer_view *v = &t->view;
     if (sim_member(sim, v->start.job, v->start.generation, v->rank) != v)
         sim_fail(sim, "%s g%u r%u is computed twice", t->id, v->start.generation, v->rank);
-    sim_lanes_stepped(sim, v, &t->core);
+    sim_lanes_stepped(sim, v, &t->fsm);
     if (!sim_audit_step(sim, t))
         return;
     t->view.step++;
@@ -238,7 +238,7 @@ void sim_train(struct sim *sim, struct sim_trainer *t)
     bool gone;
     if (t->retry_at == 0 && !sim_hang_computes(&t->view, &t->progress, sim->now - t->stage_since))
         return;
-    if (sim_paths_hold_up(sim, t->view.start.job, t->view.start.generation))
+    if (sim_netpaths_hold_up(sim, t->view.start.job, t->view.start.generation))
         return;
     t->progress.counter++;
     if (t->peers_at != 0 && sim->now >= t->peers_at && sim_meets(sim, t, "peers"))
@@ -272,9 +272,9 @@ void sim_train(struct sim *sim, struct sim_trainer *t)
 
 void sim_settle(struct sim *sim, struct sim_trainer *t)
 {
-    if (session_core_at_store(&t->core))
+    if (session_fsm_at_store(&t->fsm))
         t->progress.counter++; /* as session_wait_at_store does it */
-    if (t->core.stays) {       /* a peer passed that step, and waits for this one in the next */
+    if (t->fsm.stays) {        /* a peer passed that step, and waits for this one in the next */
         t->leave = false;
         t->retry_at = 0;
         t->stage = TRAINING;
@@ -286,15 +286,15 @@ void sim_settle(struct sim *sim, struct sim_trainer *t)
             t->retry_at = begin_save(t) ? 0 : sim->now + 100;
         return;
     }
-    if (!session_core_settled(&t->core))
+    if (!session_fsm_settled(&t->fsm))
         return;
-    bool restored = t->core.committed_step == 0 && t->view.step == t->stored;
-    if (t->core.committed_step < t->view.step && !restored) {
+    bool restored = t->fsm.committed_step == 0 && t->view.step == t->stored;
+    if (t->fsm.committed_step < t->view.step && !restored) {
         t->retry_at = sim->now + 500; /* dropped: again */
         return;
     }
-    if (!t->core.finished) {
-        session_core_finished(&t->core, t->view.step);
+    if (!t->fsm.finished) {
+        session_fsm_finished(&t->fsm, t->view.step);
         t->view.finished = true;
         t->stage_since = sim->now;
     }

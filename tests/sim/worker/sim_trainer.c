@@ -20,13 +20,13 @@ struct sim_trainer_view *sim_trainer_view(struct sim_trainer *trainer)
 
 void sim_trainer_free(struct sim_trainer *trainer)
 {
-    session_core_release(&trainer->core);
+    session_fsm_release(&trainer->fsm);
     free(trainer);
 }
 
 void sim_trainer_words(struct sim_trainer *trainer, uint8_t **out, size_t *out_size)
 {
-    CHECK(session_core_last_words(&trainer->core, &trainer->progress, out, out_size) == ST_OK);
+    CHECK(session_fsm_last_words(&trainer->fsm, &trainer->progress, out, out_size) == ST_OK);
 }
 
 /* ---- ends ---- */
@@ -88,7 +88,7 @@ void sim_trainer_notice(struct sim *sim, struct sim_trainer *t, bool leaves)
     t->view.disturbed_at = sim->now;
     sim_say(sim, "trainer %s g%u w%u gets %s", t->id, t->view.start.generation,
             t->view.start.number, leaves ? "SIGTERM" : "SIGUSR1");
-    session_core_wanted(&t->core, leaves, 5000, leaves ? "SIGTERM" : "SIGUSR1");
+    session_fsm_wanted(&t->fsm, leaves, 5000, leaves ? "SIGTERM" : "SIGUSR1");
     if (leaves && t->die_at == 0)
         t->die_at = sim->now + 5000;
 }
@@ -137,8 +137,8 @@ static void on_order(struct sim *sim, void *far, const uint8_t *data, size_t siz
         return;
     Cairn__V1__TrainerOrder *order = cairn__v1__trainer_order__unpack(NULL, size, data);
     CHECK(order);
-    session_core_order(&t->core, order, sim->now);
-    if (t->core.over && t->view.exit == SIM_RUNS)
+    session_fsm_order(&t->fsm, order, sim->now);
+    if (t->fsm.over && t->view.exit == SIM_RUNS)
         sim_trainer_leave(sim, t, SIM_EXIT, 4);
 }
 
@@ -146,7 +146,7 @@ static void on_closed(struct sim *sim, void *far)
 {
     struct sim_trainer *t = far;
     t->conn = NULL;
-    session_core_link_down(&t->core, sim->now);
+    session_fsm_link_down(&t->fsm, sim->now);
     t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
 }
 
@@ -165,15 +165,15 @@ static void talk(struct sim *sim, struct sim_trainer *t)
         t->conn =
             sim_connect(sim, false, sim_node_index(t->view.node), t->view.start.token, &OPS, t);
         if (t->conn)
-            session_core_link_up(&t->core);
+            session_fsm_link_up(&t->fsm);
         else
             t->connect_at = sim->now + 100 + (int64_t)sim_below(sim, 900);
     }
     for (int i = 0; t->conn && i < OUT_TRIES; i++) {
-        if (!session_core_next(&t->core, &t->progress, sim->now, &out))
+        if (!session_fsm_next(&t->fsm, &t->progress, sim->now, &out))
             break;
         sim_send(sim, t->conn, &out.message.base);
-        session_core_sent(&t->core, &out, sim->now);
+        session_fsm_sent(&t->fsm, &out, sim->now);
     }
 }
 
@@ -189,7 +189,7 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
                                            .step = t->view.step };
     reason_set(&record.why, "%s", message);
     (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
-    session_core_fault(&t->core, &record);
+    session_fsm_fault(&t->fsm, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;
     sim_say(sim, "trainer %s g%u w%u reports: %s", t->id, t->view.start.generation,
@@ -198,15 +198,15 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
 
 static void join(struct sim *sim, struct sim_trainer *t)
 {
-    if (!t->core.assigned)
+    if (!t->fsm.assigned)
         return;
     t->stage = FORMING;
     t->stage_since = sim->now;
-    if (t->core.assigned->plan->spare)
+    if (t->fsm.assigned->plan->spare)
         sim_fail(sim, "%s g%u w%u has the plan of a spare", t->id, t->view.start.generation,
                  t->view.start.number);
-    t->view.rank = t->core.rank;
-    t->view.size = t->core.assigned->plan->size;
+    t->view.rank = t->fsm.rank;
+    t->view.size = t->fsm.assigned->plan->size;
     sim_parked_check_member(sim, &t->view);
 }
 
@@ -241,24 +241,24 @@ static struct session_parked sim_kept(const struct sim_trainer_view *view)
 static void open_session(struct sim *sim, struct sim_trainer *t)
 {
     const struct sim_start *start = &t->view.start;
-    CHECK(session_core_init(&t->core, t->id, start->generation, start->number, t->view.pid,
-                            sim->now) == ST_OK);
+    CHECK(session_fsm_init(&t->fsm, t->id, start->generation, start->number, t->view.pid,
+                           sim->now) == ST_OK);
     const int slots = 1 + (int)((start->job + start->number) % 2);
-    session_core_files(&t->core, slots, slots);
+    session_fsm_files(&t->fsm, slots, slots);
     struct session_copy copies[64];
     const size_t count = sim_memory_list(sim, t->view.node, start->job, copies, 64);
-    CHECK(session_core_offer(&t->core, copies, count) == ST_OK);
+    CHECK(session_fsm_offer(&t->fsm, copies, count) == ST_OK);
     if (start->generation != t->view.birth) {
         const struct session_parked parked = sim_kept(&t->view);
-        session_core_offer_state(&t->core, &parked);
+        session_fsm_offer_state(&t->fsm, &parked);
     }
-    CHECK(session_core_hello(&t->core, "") == ST_OK);
+    CHECK(session_fsm_hello(&t->fsm, "") == ST_OK);
 }
 
 static void regroup(struct sim *sim, struct sim_trainer *t)
 {
     struct sim_start next = t->view.start;
-    if (!session_core_regrouped(&t->core, &next.generation, &next.number, next.token))
+    if (!session_fsm_regrouped(&t->fsm, &next.generation, &next.number, next.token))
         return;
     if (next.number != t->view.start.number)
         sim_fail(sim, "%s g%u w%u is to be worker %u", t->id, t->view.start.generation,
@@ -268,7 +268,7 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
     if (t->conn)
         sim_hang_up(sim, t->conn);
     t->conn = NULL;
-    session_core_release(&t->core);
+    session_fsm_release(&t->fsm);
     t->view.start = next;
     t->view.rank = SIM_NO_RANK;
     t->view.parked = t->view.unwinds = false;
@@ -286,13 +286,13 @@ static void regroup(struct sim *sim, struct sim_trainer *t)
 /* false: it goes on in its generation. */
 static bool parks(struct sim *sim, struct sim_trainer *t)
 {
-    if (!session_core_parks(&t->core))
+    if (!session_fsm_parks(&t->fsm))
         return false;
     if (t->stage != PARKING && t->stage != PARKED && !t->view.stalls) /* that one never unwinds */
         begin_park(sim, t);
     if (t->stage == PARKING && sim->now >= t->stage_since) {
         const struct session_parked kept = sim_kept(&t->view);
-        session_core_parked(&t->core, &kept);
+        session_fsm_parked(&t->fsm, &kept);
         t->stage = PARKED;
         t->view.parked = true;
     }
@@ -315,11 +315,11 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
     }
     if (t->view.hung)
         return;
-    if (t->core.down_since_ms + 600000 < sim->now && !t->core.up) {
+    if (t->fsm.down_since_ms + 600000 < sim->now && !t->fsm.up) {
         sim_trainer_leave(sim, t, SIM_EXIT, 4); /* an orphan */
         return;
     }
-    session_core_tick(&t->core, sim->now);
+    session_fsm_tick(&t->fsm, sim->now);
     if (sim_spare_run(sim, t)) {
         talk(sim, t);
         return;

@@ -1,7 +1,7 @@
 /* What the files of the simulated worker share. */
 #pragma once
 
-#include "session/core.h"
+#include "session/fsm.h"
 #include "tests/sim/sim.h"
 
 enum stage {
@@ -18,7 +18,7 @@ enum stage {
 
 struct sim_trainer {
     struct sim_trainer_view view; /* first */
-    struct session_core core;
+    struct session_fsm fsm;
     struct sim_conn *conn;
     struct session_progress progress;
     enum stage stage;

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/gauge/proc.h"
+#include "agent/telemetry/proc.h"
 #include "common/clock.h"
 #include "proto/descriptors.h"
 #include "tests/test.h"

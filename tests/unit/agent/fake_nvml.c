@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gauge/nvml.h"
+#include "agent/telemetry/nvml.h"
 
 #define GPUS 2
 

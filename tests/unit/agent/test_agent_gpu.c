@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/gauge/gpu.h"
-#include "agent/gauge/nvml.h"
+#include "agent/telemetry/gpu.h"
+#include "agent/telemetry/nvml.h"
 #include "common/clock.h"
 #include "tests/test.h"
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "agent/exit_cause.h"
-#include "agent/gauge/proc.h"
 #include "agent/last_words.h"
 #include "agent/logs/tail.h"
 #include "agent/record.h"
 #include "agent/spawn.h"
+#include "agent/telemetry/proc.h"
 #include "common/flight.h"
 #include "tests/test.h"
 

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/gauge/proc.h"
-#include "agent/gauge/usage.h"
+#include "agent/telemetry/proc.h"
+#include "agent/telemetry/usage.h"
 #include "common/clock.h"
 #include "tests/test.h"
 

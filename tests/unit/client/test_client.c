@@ -7,10 +7,10 @@
 #include <time.h>
 
 #include "cairn/v1/control.pb-c.h"
+#include "client/action/completion.h"
 #include "client/ask/target.h"
 #include "client/base/options.h"
 #include "client/base/plain.h"
-#include "client/cmd/completion.h"
 #include "client/commands.h"
 #include "client/home/supervisor.h"
 #include "client/print/format.h"

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/action/completion.h"
 #include "client/base/options.h"
-#include "client/cmd/completion.h"
 #include "client/commands.h"
-#include "client/file/room.h"
 #include "client/manual.h"
+#include "client/preflight/capacity.h"
 #include "client/print/job.h"
 #include "common/buf.h"
 #include "common/cleanup.h"
@@ -176,18 +176,18 @@ static void saves_in_a_row_are_one_line(void **state)
 static void room_is_that_of_all_that_are_kept_and_one_more(void **state)
 {
     (void)state;
-    auto_free struct job *job = calloc(1, sizeof(*job));
+    auto_free struct jobspec *job = calloc(1, sizeof(*job));
     assert_non_null(job);
-    job->model.arch = JOB_ARCH_RESNET18;
+    job->model.arch = JOBSPEC_ARCH_RESNET18;
     job->model.classes = 10;
-    job->train.optimizer.name = JOB_OPTIMIZER_SGD;
+    job->train.optimizer.name = JOBSPEC_OPTIMIZER_SGD;
     job->checkpoint.keep_last = 8;
     assert_int_equal(room_of_checkpoint(job), 4 * (11176512 + 5130));
     assert_int_equal(room_count(job), 9);
     job->train.optimizer.momentum = 0.9;
     assert_int_equal(room_of_checkpoint(job), 8 * (11176512 + 5130));
-    job->train.optimizer.name = JOB_OPTIMIZER_ADAMW;
-    job->checkpoint.keep_best.metric = JOB_METRIC_LOSS;
+    job->train.optimizer.name = JOBSPEC_OPTIMIZER_ADAMW;
+    job->checkpoint.keep_best.metric = JOBSPEC_METRIC_LOSS;
     job->checkpoint.keep_best.n = 2;
     assert_int_equal(room_of_checkpoint(job), 12 * (11176512 + 5130));
     assert_int_equal(room_count(job), 11);

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/look/cluster.h"
-#include "client/look/frame.h"
 #include "client/print/columns.h"
 #include "client/print/format.h"
 #include "client/print/job_columns.h"
 #include "client/print/screen.h"
+#include "client/query/cluster.h"
+#include "client/query/frame.h"
 #include "common/buf.h"
 #include "tests/test.h"
 

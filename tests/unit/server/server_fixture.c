@@ -4,31 +4,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/machine/codec.h"
+#include "server/jobfsm/persist.h"
 #include "tests/test.h"
 
 #define JOB  "j-0123456789"
 #define WALL 1800000000000
 
-struct machine_config bench_config(void)
+struct fsm_config bench_config(void)
 {
-    return (struct machine_config){
+    return (struct fsm_config){
         .ranks = 2, .keep_last = 3, .skip_nan = true, .hang_ms = 30000, .restarts = true
     };
 }
 
-void bench_open(struct bench *b, const struct machine_config *config)
+void bench_open(struct bench *b, const struct fsm_config *config)
 {
     *b = (struct bench){ .now = 1000000 };
-    assert_int_equal(machine_init(&b->m, JOB, config, b->now, WALL), ST_OK);
+    assert_int_equal(fsm_init(&b->m, JOB, config, b->now, WALL), ST_OK);
 }
 
 void bench_close(struct bench *b)
 {
-    machine_release(&b->m);
+    fsm_release(&b->m);
 }
 
-void bench_reopen(struct bench *b, const struct machine_config *config)
+void bench_reopen(struct bench *b, const struct fsm_config *config)
 {
     bench_close(b);
     bench_open(b, config);
@@ -36,7 +36,7 @@ void bench_reopen(struct bench *b, const struct machine_config *config)
 
 int bench_setup(void **state)
 {
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     struct bench *b = malloc(sizeof *b);
     assert_non_null(b);
     bench_open(b, &config);
@@ -68,91 +68,90 @@ int bench_teardown(void **state)
 
 void bench_is_state(const struct bench *b, const char *name)
 {
-    assert_string_equal(machine_state_name(b->m.state), name);
+    assert_string_equal(fsm_state_name(b->m.state), name);
 }
 
-enum status bench_apply(struct bench *b, struct machine_event event)
+enum status bench_apply(struct bench *b, struct fsm_event event)
 {
     event.now = b->now;
     event.wall = WALL + b->now;
-    enum status st = machine_apply(&b->m, &event, &b->out);
+    enum status st = fsm_apply(&b->m, &event, &b->out);
     b->m.dirty = false;
     return st;
 }
 
-enum status bench_ask(struct bench *b, enum machine_event_kind kind)
+enum status bench_ask(struct bench *b, enum fsm_event_kind kind)
 {
-    return bench_apply(b, (struct machine_event){ .kind = kind });
+    return bench_apply(b, (struct fsm_event){ .kind = kind });
 }
 
 enum status bench_remove(struct bench *b, uint64_t step)
 {
-    return bench_apply(
-        b, (struct machine_event){ .kind = MACHINE_EV_REMOVE_CKPT, .remove_ckpt = { step } });
+    return bench_apply(b,
+                       (struct fsm_event){ .kind = FSM_EV_REMOVE_CKPT, .remove_ckpt = { step } });
 }
 
 void bench_tick(struct bench *b, int64_t ms)
 {
     b->now += ms;
-    assert_int_equal(bench_ask(b, MACHINE_EV_TICK), ST_OK);
+    assert_int_equal(bench_ask(b, FSM_EV_TICK), ST_OK);
 }
 
-void bench_load_ranks(struct machine *m, const struct machine *from)
+void bench_load_ranks(struct fsm *m, const struct fsm *from)
 {
     for (uint32_t i = 0; i < from->count; i++) {
-        const struct machine_rank_row row = machine_rank_row(from, i);
-        machine_load_rank(m, i, &row);
+        const struct fsm_rank_row row = fsm_rank_row(from, i);
+        fsm_load_rank(m, i, &row);
     }
 }
 
-/* Restarts the machine from the journal as server/core/load.c does. */
+/* Restarts the machine from the journal as server/coord/load.c does. */
 void bench_restart(struct bench *b, int64_t away_ms)
 {
-    struct machine next;
+    struct fsm next;
     auto_buf struct buf text;
     buf_init(&text, 1 << 20);
     b->now += away_ms;
-    assert_int_equal(machine_encode(&b->m, &text), ST_OK);
-    assert_int_equal(machine_init(&next, JOB, &b->m.config, b->now, WALL + b->now), ST_OK);
-    assert_int_equal(machine_decode(&next, text.data), ST_OK);
+    assert_int_equal(fsm_encode(&b->m, &text), ST_OK);
+    assert_int_equal(fsm_init(&next, JOB, &b->m.config, b->now, WALL + b->now), ST_OK);
+    assert_int_equal(fsm_decode(&next, text.data), ST_OK);
     bench_load_ranks(&next, &b->m);
     for (size_t i = 0; i < b->m.catalog_count; i++) {
-        struct machine_ckpt row = b->m.catalog[i];
+        struct fsm_ckpt row = b->m.catalog[i];
         row.verifying = row.removing = row.best = row.kept = false;
         row.reads = 0;
-        assert_int_equal(machine_add_ckpt(&next, &row), ST_OK);
+        assert_int_equal(fsm_add_ckpt(&next, &row), ST_OK);
     }
-    for (int i = 0; i < MACHINE_SAVES_MAX; i++) {
-        struct machine_save row = { .state = b->m.saves[i].state,
-                                    .step = b->m.saves[i].step,
-                                    .generation = b->m.saves[i].generation,
-                                    .retry = b->m.saves[i].retry,
-                                    .base_step = b->m.saves[i].base_step,
-                                    .base_generation = b->m.saves[i].base_generation };
-        if (row.state == MACHINE_SAVE_CHECKING)
-            row.state = MACHINE_SAVE_COLLECTING; /* the journalled reports say it */
-        if (row.state != MACHINE_SAVE_COLLECTING && row.state != MACHINE_SAVE_COMMITTING &&
-            row.state != MACHINE_SAVE_DROPPING)
+    for (int i = 0; i < FSM_SAVES_MAX; i++) {
+        struct fsm_save row = { .state = b->m.saves[i].state,
+                                .step = b->m.saves[i].step,
+                                .generation = b->m.saves[i].generation,
+                                .retry = b->m.saves[i].retry,
+                                .base_step = b->m.saves[i].base_step,
+                                .base_generation = b->m.saves[i].base_generation };
+        if (row.state == FSM_SAVE_CHECKING)
+            row.state = FSM_SAVE_COLLECTING; /* the journalled reports say it */
+        if (row.state != FSM_SAVE_COLLECTING && row.state != FSM_SAVE_COMMITTING &&
+            row.state != FSM_SAVE_DROPPING)
             continue;
-        machine_load_save(&next, &row);
+        fsm_load_save(&next, &row);
         for (uint32_t r = 0; r < b->m.config.ranks; r++)
-            if (b->m.ranks[r].save_flags[i] & MACHINE_RANK_REPORTED)
-                machine_load_report(&next, row.step, row.generation, r);
+            if (b->m.ranks[r].save_flags[i] & FSM_RANK_REPORTED)
+                fsm_load_report(&next, row.step, row.generation, r);
     }
-    machine_release(&b->m);
+    fsm_release(&b->m);
     b->m = next;
-    machine_resume(&b->m, b->now, WALL + b->now, &b->out);
+    fsm_resume(&b->m, b->now, WALL + b->now, &b->out);
 }
 
 /* ---- one event ---- */
 
-static struct machine_event of_rank(const struct bench *b, enum machine_event_kind kind,
-                                    uint32_t rank)
+static struct fsm_event of_rank(const struct bench *b, enum fsm_event_kind kind, uint32_t rank)
 {
-    return (struct machine_event){ .kind = kind, .generation = b->m.generation, .rank = rank };
+    return (struct fsm_event){ .kind = kind, .generation = b->m.generation, .rank = rank };
 }
 
-static void send(struct bench *b, struct machine_event event)
+static void send(struct bench *b, struct fsm_event event)
 {
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
@@ -161,15 +160,15 @@ void bench_place_on(struct bench *b, const char *const *nodes)
 {
     const char *names[LIMIT_RANKS];
     uint32_t slots[LIMIT_RANKS], count = 0;
-    const uint32_t vacant = machine_vacant(&b->m);
+    const uint32_t vacant = fsm_vacant(&b->m);
     for (uint32_t i = 0; i < b->m.config.ranks && count < vacant; i++) {
         if (i < b->m.size && !b->m.ranks[i].gone)
             continue;
         names[count] = nodes[i];
         slots[count++] = i;
     }
-    send(b, (struct machine_event){ .kind = MACHINE_EV_PLACED,
-                                    .placed = { names, slots, count, "token" } });
+    send(b,
+         (struct fsm_event){ .kind = FSM_EV_PLACED, .placed = { names, slots, count, "token" } });
 }
 
 void bench_place(struct bench *b)
@@ -182,22 +181,21 @@ void bench_place(struct bench *b)
 
 void bench_probe(struct bench *b, enum status status)
 {
-    send(b,
-         (struct machine_event){
-             .kind = MACHINE_EV_STORE,
-             .answer = { .task = MACHINE_TASK_PROBE, .status = status, .message = "the store" } });
+    send(b, (struct fsm_event){
+                .kind = FSM_EV_STORE,
+                .answer = { .task = FSM_TASK_PROBE, .status = status, .message = "the store" } });
 }
 
 void bench_hello(struct bench *b, uint32_t rank)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_HELLO, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_HELLO, rank);
     event.hello.pid = 100 + rank;
     send(b, event);
 }
 
 void bench_attach(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_HELLO, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_HELLO, rank);
     event.hello.pid = 100 + rank;
     event.hello.attached = true;
     event.hello.step = step;
@@ -206,12 +204,12 @@ void bench_attach(struct bench *b, uint32_t rank, uint64_t step)
 
 void bench_session_lost(struct bench *b, uint32_t rank)
 {
-    send(b, of_rank(b, MACHINE_EV_SESSION_LOST, rank));
+    send(b, of_rank(b, FSM_EV_SESSION_LOST, rank));
 }
 
 void bench_ready(struct bench *b, uint32_t rank, uint64_t total)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_READY, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_READY, rank);
     event.ready.total_steps = total;
     event.ready.steps_per_epoch = 10;
     send(b, event);
@@ -220,8 +218,8 @@ void bench_ready(struct bench *b, uint32_t rank, uint64_t total)
 void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *phase,
                    uint64_t counter)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_PROGRESS, rank);
-    event.progress = (struct machine_progress){ .step = step, .phase = phase, .counter = counter };
+    struct fsm_event event = of_rank(b, FSM_EV_PROGRESS, rank);
+    event.progress = (struct fsm_progress){ .step = step, .phase = phase, .counter = counter };
     send(b, event);
 }
 
@@ -232,59 +230,59 @@ void bench_progress(struct bench *b, uint32_t rank, uint64_t step, const char *p
 
 void bench_audited(struct bench *b, uint64_t step)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_PROGRESS, 0);
-    event.progress = (struct machine_progress){
+    struct fsm_event event = of_rank(b, FSM_EV_PROGRESS, 0);
+    event.progress = (struct fsm_progress){
         .step = step, .phase = "audit", .counter = step, .collective = "", .audited = step
     };
     send(b, event);
 }
 
-void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step)
+void bench_fault(struct bench *b, uint32_t rank, enum fsm_fault_kind kind, uint64_t step)
 {
-    struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .step = step };
+    struct fsm_fault fault = { .kind = kind, .rank = FSM_ALL_RANKS, .step = step };
     (void)snprintf(fault.phase, sizeof fault.phase, "forward");
     (void)snprintf(fault.message, sizeof fault.message, "told by rank %u", rank);
-    struct machine_event event = of_rank(b, MACHINE_EV_FAULT, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);
 }
 
-void bench_fault_of_node(struct bench *b, uint32_t rank, enum machine_fault_kind kind)
+void bench_fault_of_node(struct bench *b, uint32_t rank, enum fsm_fault_kind kind)
 {
-    struct machine_fault fault = { .kind = kind, .rank = MACHINE_ALL_RANKS, .of_node = true };
+    struct fsm_fault fault = { .kind = kind, .rank = FSM_ALL_RANKS, .of_node = true };
     (void)snprintf(fault.phase, sizeof fault.phase, "forming");
     (void)snprintf(fault.message, sizeof fault.message, "/data: no such file");
-    struct machine_event event = of_rank(b, MACHINE_EV_FAULT, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);
 }
 
-void bench_exit(struct bench *b, uint32_t rank, enum machine_exit how, int code)
+void bench_exit(struct bench *b, uint32_t rank, enum fsm_exit how, int code)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_EXITED, rank);
-    event.exited = (struct machine_exited){
-        .how = how, .code = code, .message = "it went", .finished = how == MACHINE_EXIT_FINISHED
+    struct fsm_event event = of_rank(b, FSM_EV_EXITED, rank);
+    event.exited = (struct fsm_exited){
+        .how = how, .code = code, .message = "it went", .finished = how == FSM_EXIT_FINISHED
     };
     send(b, event);
 }
 
 void bench_begin(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_BEGIN, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_SAVE_BEGIN, rank);
     event.save_begin.step = step;
     send(b, event);
 }
 
 void bench_report(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_REPORT, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_SAVE_REPORT, rank);
     event.save_report.step = step;
     send(b, event);
 }
 
 void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_FAILED, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_SAVE_FAILED, rank);
     event.save_failed.step = step;
     event.save_failed.full = true;
     event.save_failed.removed = true;
@@ -294,7 +292,7 @@ void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step)
 
 void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
 {
-    struct machine_event event = of_rank(b, MACHINE_EV_SAVE_PASSED, rank);
+    struct fsm_event event = of_rank(b, FSM_EV_SAVE_PASSED, rank);
     event.save_passed.step = step;
     event.save_passed.at = at;
     send(b, event);
@@ -302,42 +300,42 @@ void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at)
 
 /* ---- the store ---- */
 
-void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
+void bench_store(struct bench *b, enum fsm_task task, uint64_t step, uint32_t generation,
                  enum status status)
 {
-    uint32_t retry = machine_folder_try(&b->m, step, generation);
-    struct machine_ckpt ckpt = { .step = step,
-                                 .generation = generation,
-                                 .retry = retry,
-                                 .shards = b->m.config.ranks,
-                                 .state = MACHINE_CKPT_GOOD,
-                                 .bytes = 1000,
-                                 .wall_ms = b->now };
+    uint32_t retry = fsm_folder_try(&b->m, step, generation);
+    struct fsm_ckpt ckpt = { .step = step,
+                             .generation = generation,
+                             .retry = retry,
+                             .shards = b->m.config.ranks,
+                             .state = FSM_CKPT_GOOD,
+                             .bytes = 1000,
+                             .wall_ms = b->now };
     (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%032llx", (unsigned long long)step);
-    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
-                                    .answer = { .task = task,
-                                                .step = step,
-                                                .generation = generation,
-                                                .retry = retry,
-                                                .status = status,
-                                                .message = status_string(status),
-                                                .ckpt = &ckpt } });
+    send(b, (struct fsm_event){ .kind = FSM_EV_STORE,
+                                .answer = { .task = task,
+                                            .step = step,
+                                            .generation = generation,
+                                            .retry = retry,
+                                            .status = status,
+                                            .message = status_string(status),
+                                            .ckpt = &ckpt } });
 }
 
 void bench_read(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation,
                 enum status status)
 {
     const uint32_t ranks = b->m.config.ranks;
-    send(b, (struct machine_event){ .kind = MACHINE_EV_READ_BACK,
-                                    .generation = b->m.generation,
-                                    .rank = rank,
-                                    .read_back = { .step = step,
-                                                   .generation = generation,
-                                                   .shard = (rank + ranks - 1) % ranks,
-                                                   .bytes = 500,
-                                                   .done = true,
-                                                   .status = status,
-                                                   .message = status_string(status) } });
+    send(b, (struct fsm_event){ .kind = FSM_EV_READ_BACK,
+                                .generation = b->m.generation,
+                                .rank = rank,
+                                .read_back = { .step = step,
+                                               .generation = generation,
+                                               .shard = (rank + ranks - 1) % ranks,
+                                               .bytes = 500,
+                                               .done = true,
+                                               .status = status,
+                                               .message = status_string(status) } });
 }
 
 void bench_read_all(struct bench *b, uint64_t step)
@@ -348,27 +346,27 @@ void bench_read_all(struct bench *b, uint64_t step)
 
 void bench_reread(struct bench *b, uint64_t step, uint32_t shard, enum status status)
 {
-    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
-                                    .answer = { .task = MACHINE_TASK_VERIFY,
-                                                .step = step,
-                                                .generation = 1,
-                                                .shard = shard + 1,
-                                                .status = status,
-                                                .message = status_string(status) } });
+    send(b, (struct fsm_event){ .kind = FSM_EV_STORE,
+                                .answer = { .task = FSM_TASK_VERIFY,
+                                            .step = step,
+                                            .generation = 1,
+                                            .shard = shard + 1,
+                                            .status = status,
+                                            .message = status_string(status) } });
 }
 
-void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
+void bench_publish(struct bench *b, const struct fsm_ckpt *ckpt)
 {
-    struct machine_ckpt published = *ckpt;
-    published.retry = machine_folder_try(&b->m, ckpt->step, ckpt->generation);
-    send(b, (struct machine_event){ .kind = MACHINE_EV_STORE,
-                                    .answer = { .task = MACHINE_TASK_PUBLISH,
-                                                .step = ckpt->step,
-                                                .generation = ckpt->generation,
-                                                .retry = published.retry,
-                                                .status = ST_OK,
-                                                .message = "",
-                                                .ckpt = &published } });
+    struct fsm_ckpt published = *ckpt;
+    published.retry = fsm_folder_try(&b->m, ckpt->step, ckpt->generation);
+    send(b, (struct fsm_event){ .kind = FSM_EV_STORE,
+                                .answer = { .task = FSM_TASK_PUBLISH,
+                                            .step = ckpt->step,
+                                            .generation = ckpt->generation,
+                                            .retry = published.retry,
+                                            .status = ST_OK,
+                                            .message = "",
+                                            .ckpt = &published } });
 }
 
 /* ---- many events ---- */
@@ -376,7 +374,7 @@ void bench_publish(struct bench *b, const struct machine_ckpt *ckpt)
 void bench_run(struct bench *b, uint64_t total)
 {
     bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
+    if (b->m.state == FSM_PLACING)
         bench_probe(b, ST_OK);
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_hello(b, i);
@@ -394,26 +392,26 @@ void bench_go_on(struct bench *b)
     bench_is_state(b, "RUNNING");
 }
 
-void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state)
+void bench_save_until(struct bench *b, uint64_t step, enum fsm_save_state state)
 {
     uint32_t generation = b->m.generation;
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_begin(b, i, step);
-    if (state >= MACHINE_SAVE_COLLECTING)
-        bench_store(b, MACHINE_TASK_FOLDER, step, generation, ST_OK);
-    for (uint32_t i = 0; i < b->m.config.ranks && state >= MACHINE_SAVE_CHECKING; i++)
+    if (state >= FSM_SAVE_COLLECTING)
+        bench_store(b, FSM_TASK_FOLDER, step, generation, ST_OK);
+    for (uint32_t i = 0; i < b->m.config.ranks && state >= FSM_SAVE_CHECKING; i++)
         bench_report(b, i, step);
-    if (state >= MACHINE_SAVE_COMMITTING)
-        bench_store(b, MACHINE_TASK_CHECK, step, generation, ST_OK);
-    if (state >= MACHINE_SAVE_COMMITTED)
-        bench_store(b, MACHINE_TASK_PUBLISH, step, generation, ST_OK);
+    if (state >= FSM_SAVE_COMMITTING)
+        bench_store(b, FSM_TASK_CHECK, step, generation, ST_OK);
+    if (state >= FSM_SAVE_COMMITTED)
+        bench_store(b, FSM_TASK_PUBLISH, step, generation, ST_OK);
 }
 
 void bench_commit(struct bench *b, uint64_t step)
 {
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         bench_progress(b, i, step, "forward");
-    bench_save_until(b, step, MACHINE_SAVE_COMMITTED);
+    bench_save_until(b, step, FSM_SAVE_COMMITTED);
 }
 
 void bench_all_exit(struct bench *b)
@@ -421,13 +419,12 @@ void bench_all_exit(struct bench *b)
     uint32_t generation = b->m.generation;
     for (uint32_t i = 0; i < b->m.config.ranks; i++)
         if (!b->m.ranks[i].gone && b->m.generation == generation)
-            bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+            bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
 }
 
 /* ---- what came of the last one ---- */
 
-const struct machine_action *bench_act(const struct bench *b, enum machine_action_kind kind,
-                                       size_t n)
+const struct fsm_action *bench_act(const struct bench *b, enum fsm_action_kind kind, size_t n)
 {
     for (size_t i = 0; i < b->out.count; i++)
         if (b->out.list[i].kind == kind && n-- == 0)
@@ -435,23 +432,23 @@ const struct machine_action *bench_act(const struct bench *b, enum machine_actio
     return NULL;
 }
 
-const struct machine_action *bench_task(const struct bench *b, enum machine_task task)
+const struct fsm_action *bench_task(const struct bench *b, enum fsm_task task)
 {
     for (size_t i = 0; i < b->out.count; i++)
-        if (b->out.list[i].kind == MACHINE_ACT_STORE && b->out.list[i].task == task)
+        if (b->out.list[i].kind == FSM_ACT_STORE && b->out.list[i].task == task)
             return &b->out.list[i];
     return NULL;
 }
 
-size_t bench_tasks(const struct bench *b, enum machine_task task)
+size_t bench_tasks(const struct bench *b, enum fsm_task task)
 {
     size_t count = 0;
     for (size_t i = 0; i < b->out.count; i++)
-        count += b->out.list[i].kind == MACHINE_ACT_STORE && b->out.list[i].task == task;
+        count += b->out.list[i].kind == FSM_ACT_STORE && b->out.list[i].task == task;
     return count;
 }
 
-size_t bench_count(const struct bench *b, enum machine_action_kind kind)
+size_t bench_count(const struct bench *b, enum fsm_action_kind kind)
 {
     size_t count = 0;
     for (size_t i = 0; i < b->out.count; i++)
@@ -462,7 +459,7 @@ size_t bench_count(const struct bench *b, enum machine_action_kind kind)
 const char *bench_told(const struct bench *b, const char *what)
 {
     for (size_t i = 0; i < b->out.count; i++)
-        if (b->out.list[i].kind == MACHINE_ACT_TELL && strcmp(b->out.list[i].what, what) == 0)
+        if (b->out.list[i].kind == FSM_ACT_EVENT && strcmp(b->out.list[i].what, what) == 0)
             return b->out.list[i].message;
     return NULL;
 }
@@ -476,7 +473,7 @@ int bench_setup_park(void **state)
 {
     int rc = bench_setup(state);
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = BENCH_PARK_RANKS;
     config.restarts = false;
     bench_reopen(b, &config);
@@ -488,15 +485,13 @@ int bench_setup_park(void **state)
 
 void bench_say_parked(struct bench *b, uint32_t rank)
 {
-    struct machine_event event = { .kind = MACHINE_EV_PARKED,
-                                   .rank = rank,
-                                   .generation = b->m.generation };
+    struct fsm_event event = { .kind = FSM_EV_PARKED, .rank = rank, .generation = b->m.generation };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 void bench_lose_one(struct bench *b)
 {
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     for (uint32_t i = 0; i < BENCH_PARK_RANKS; i++) {
         if (i != 1)
             bench_say_parked(b, i);
@@ -506,32 +501,32 @@ void bench_lose_one(struct bench *b)
 void bench_form_again(struct bench *b)
 {
     bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
+    if (b->m.state == FSM_PLACING)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
 }
 
 uint64_t bench_save_before_leaving(struct bench *b, uint32_t ranks)
 {
-    assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
-    const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+    assert_null(bench_act(b, FSM_ACT_PARK, 0));
+    const struct fsm_action *save = bench_act(b, FSM_ACT_SAVE_AT, 0);
     assert_non_null(save);
     assert_true(save->exit);
     assert_non_null(bench_told(b, "resizing"));
     const uint64_t step = save->step;
     bench_tick(b, 1000);
-    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
+    assert_null(bench_act(b, FSM_ACT_SAVE_AT, 0)); /* it is announced */
     for (uint32_t i = 0; i < ranks; i++)
         bench_progress(b, i, step, "forward");
     for (uint32_t i = 0; i < ranks; i++)
         bench_begin(b, i, step);
-    bench_store(b, MACHINE_TASK_FOLDER, step, 1, ST_OK);
+    bench_store(b, FSM_TASK_FOLDER, step, 1, ST_OK);
     for (uint32_t i = 0; i < ranks; i++)
         bench_report(b, i, step);
-    bench_store(b, MACHINE_TASK_CHECK, step, 1, ST_OK);
-    bench_store(b, MACHINE_TASK_PUBLISH, step, 1, ST_OK);
+    bench_store(b, FSM_TASK_CHECK, step, 1, ST_OK);
+    bench_store(b, FSM_TASK_PUBLISH, step, 1, ST_OK);
     for (uint32_t i = 0; i < ranks; i++)
-        bench_exit(b, i, MACHINE_EXIT_CODE, 0);
+        bench_exit(b, i, FSM_EXIT_CODE, 0);
     bench_form_again(b);
     return step;
 }

@@ -4,22 +4,22 @@
  */
 #pragma once
 
-#include "server/machine/machine.h"
+#include "server/jobfsm/jobfsm.h"
 
 #define BENCH_STEPS 100000 /* of bench_setup_running: a job that doesn't end by itself */
 
 struct bench {
-    struct machine m;
-    struct machine_actions out;
+    struct fsm m;
+    struct fsm_actions out;
     int64_t now;
 };
 
-void bench_open(struct bench *b, const struct machine_config *config);
+void bench_open(struct bench *b, const struct fsm_config *config);
 /* Two ranks, three checkpoints kept; after a failure all workers start anew. */
-struct machine_config bench_config(void);
+struct fsm_config bench_config(void);
 void bench_close(struct bench *b);
 /* QUEUED again, with another configuration. */
-void bench_reopen(struct bench *b, const struct machine_config *config);
+void bench_reopen(struct bench *b, const struct fsm_config *config);
 
 /* For cmocka: a bench with bench_config in *state; QUEUED, RUNNING, RUNNING with checkpoints of
  * steps 10 and 20. */
@@ -32,8 +32,8 @@ void bench_is_state(const struct bench *b, const char *name);
 
 /* ---- one event; those of ranks are of the current generation ---- */
 
-enum status bench_apply(struct bench *b, struct machine_event event);
-enum status bench_ask(struct bench *b, enum machine_event_kind kind);
+enum status bench_apply(struct bench *b, struct fsm_event event);
+enum status bench_ask(struct bench *b, enum fsm_event_kind kind);
 enum status bench_remove(struct bench *b, uint64_t step);
 void bench_tick(struct bench *b, int64_t ms); /* later by ms */
 void bench_place(struct bench *b);
@@ -48,17 +48,17 @@ void bench_counter(struct bench *b, uint32_t rank, uint64_t step, const char *ph
                    uint64_t counter);
 /* Rank 0 says that audits passed up to that step, which it has. */
 void bench_audited(struct bench *b, uint64_t step);
-void bench_fault(struct bench *b, uint32_t rank, enum machine_fault_kind kind, uint64_t step);
+void bench_fault(struct bench *b, uint32_t rank, enum fsm_fault_kind kind, uint64_t step);
 /* What the node has to have is not there. */
-void bench_fault_of_node(struct bench *b, uint32_t rank, enum machine_fault_kind kind);
-void bench_exit(struct bench *b, uint32_t rank, enum machine_exit how, int code);
+void bench_fault_of_node(struct bench *b, uint32_t rank, enum fsm_fault_kind kind);
+void bench_exit(struct bench *b, uint32_t rank, enum fsm_exit how, int code);
 void bench_begin(struct bench *b, uint32_t rank, uint64_t step);
 void bench_report(struct bench *b, uint32_t rank, uint64_t step);
 /* No space; its file is gone. */
 void bench_save_fails(struct bench *b, uint32_t rank, uint64_t step);
 void bench_passed(struct bench *b, uint32_t rank, uint64_t step, uint64_t at);
 /* The answer to what the store was asked. */
-void bench_store(struct bench *b, enum machine_task task, uint64_t step, uint32_t generation,
+void bench_store(struct bench *b, enum fsm_task task, uint64_t step, uint32_t generation,
                  enum status status);
 /* What a rank says of the checkpoint that it read back, of file (rank - 1) mod ranks. */
 void bench_read(struct bench *b, uint32_t rank, uint64_t step, uint32_t generation,
@@ -67,7 +67,7 @@ void bench_read_all(struct bench *b,
                     uint64_t step); /* of generation 1; all of them say that it is good */
 /* The coordinator's answer about one file. */
 void bench_reread(struct bench *b, uint64_t step, uint32_t shard, enum status status);
-void bench_publish(struct bench *b, const struct machine_ckpt *ckpt);
+void bench_publish(struct bench *b, const struct fsm_ckpt *ckpt);
 
 /* ---- many ---- */
 
@@ -77,7 +77,7 @@ void bench_run(struct bench *b, uint64_t total);
 void bench_go_on(struct bench *b);
 /* A save of step by all ranks, up to that state: OPENING, COLLECTING (the folder is there),
  * CHECKING (all reported), COMMITTING (decided), COMMITTED. */
-void bench_save_until(struct bench *b, uint64_t step, enum machine_save_state state);
+void bench_save_until(struct bench *b, uint64_t step, enum fsm_save_state state);
 /* All ranks come to step, and it is saved. */
 void bench_commit(struct bench *b, uint64_t step);
 /* All ranks that are left exit. */
@@ -85,17 +85,16 @@ void bench_all_exit(struct bench *b);
 /* The coordinator goes, and another one reads the journal away_ms later. */
 void bench_restart(struct bench *b, int64_t away_ms);
 /* m gets the rows of another's ranks. */
-void bench_load_ranks(struct machine *m, const struct machine *from);
+void bench_load_ranks(struct fsm *m, const struct fsm *from);
 
 /* ---- what came of the last event ---- */
 
 /* The n-th action of a kind (n from 0), or NULL. */
-const struct machine_action *bench_act(const struct bench *b, enum machine_action_kind kind,
-                                       size_t n);
+const struct fsm_action *bench_act(const struct bench *b, enum fsm_action_kind kind, size_t n);
 /* The first action that asks the store that, or NULL; how many do. */
-const struct machine_action *bench_task(const struct bench *b, enum machine_task task);
-size_t bench_tasks(const struct bench *b, enum machine_task task);
-size_t bench_count(const struct bench *b, enum machine_action_kind kind);
+const struct fsm_action *bench_task(const struct bench *b, enum fsm_task task);
+size_t bench_tasks(const struct bench *b, enum fsm_task task);
+size_t bench_count(const struct bench *b, enum fsm_action_kind kind);
 /* Message of the event of that name in the job's history, or NULL. */
 const char *bench_told(const struct bench *b, const char *what);
 bool bench_event(const struct bench *b, const char *what);

@@ -25,11 +25,11 @@ static const char *const one_node[] = { "n", "n" }, *const two_nodes[] = { "n", 
 
 static void ten_of_its_own_failures_without_progress_fail_with_the_first_cause(void **state)
 {
-    static const enum machine_exit kinds[] = { MACHINE_EXIT_CODE, MACHINE_EXIT_OOM };
+    static const enum fsm_exit kinds[] = { FSM_EXIT_CODE, FSM_EXIT_OOM };
     struct bench *b = *state;
     run_on(b, two_nodes, 100);
     for (uint32_t i = 0; i < 9; i++) { /* never three of a kind */
-        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+        bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
         bench_is_state(b, "RECOVERING");
         run_on(b, two_nodes, 100);
         bench_exit(b, 1, kinds[i % 2], 1);
@@ -46,17 +46,17 @@ static void ten_of_its_own_failures_without_progress_fail_with_the_first_cause(v
 /* A worker is killed, its node or its session is lost, nothing gets through between two nodes. */
 static void fail_by_others(struct bench *b, uint32_t how)
 {
-    struct machine_fault fault = { .kind = MACHINE_FAULT_NODE, .rank = 1, .outside = true };
-    struct machine_event event = { .kind = MACHINE_EV_FAULT,
-                                   .generation = b->m.generation,
-                                   .fault = &fault };
+    struct fsm_fault fault = { .kind = FSM_FAULT_NODE, .rank = 1, .outside = true };
+    struct fsm_event event = { .kind = FSM_EV_FAULT,
+                               .generation = b->m.generation,
+                               .fault = &fault };
     if (how % 4 == 0) {
-        bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+        bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     } else if (how % 4 == 1) {
-        bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 7);
+        bench_fault(b, 0, FSM_FAULT_COMMUNICATION, 7);
         bench_tick(b, 250);
     } else {
-        fault.kind = how % 4 == 2 ? MACHINE_FAULT_NODE : MACHINE_FAULT_SESSION;
+        fault.kind = how % 4 == 2 ? FSM_FAULT_NODE : FSM_FAULT_SESSION;
         assert_int_equal(bench_apply(b, event), ST_OK);
         bench_tick(b, 250);
     }
@@ -76,7 +76,7 @@ static void what_is_nobodys_ends_no_job_however_often(void **state)
         run_on(b, two_nodes, 100);
     }
     bench_progress(b, 0, 8, "forward");
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     assert_true(b->m.retry_at <= b->now); /* that counts no more */
     assert_null(strstr(b->m.reason, "without end"));
 }
@@ -87,7 +87,7 @@ static void on_one_machine_it_is_not_the_network(void **state)
     run_on(b, one_node, 100);
     for (uint32_t i = 0; i < 3; i++) {
         bench_is_state(b, "RUNNING");
-        bench_fault(b, 0, MACHINE_FAULT_COMMUNICATION, 7);
+        bench_fault(b, 0, FSM_FAULT_COMMUNICATION, 7);
         bench_tick(b, 250);
         if (i < 2)
             run_on(b, one_node, 100);
@@ -101,14 +101,13 @@ static void on_one_machine_it_is_not_the_network(void **state)
 static void crashes_of_its_own_end_it_after_three(void **state)
 {
     static const struct {
-        enum machine_exit how;
+        enum fsm_exit how;
         int code;
-    } rows[] = { { MACHINE_EXIT_CODE, 1 },
-                 { MACHINE_EXIT_SIGNAL, 11 },
-                 { MACHINE_EXIT_SIGNAL, 6 },
-                 { MACHINE_EXIT_OOM, 0 } };
+    } rows[] = {
+        { FSM_EXIT_CODE, 1 }, { FSM_EXIT_SIGNAL, 11 }, { FSM_EXIT_SIGNAL, 6 }, { FSM_EXIT_OOM, 0 }
+    };
     struct bench *b = *state;
-    const struct machine_config config = bench_config();
+    const struct fsm_config config = bench_config();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         bench_reopen(b, &config);
         run_on(b, two_nodes, 100);

@@ -13,13 +13,13 @@
 /* What each of the workers takes for a lane, in us; what they have told up to now. */
 struct speeds {
     uint32_t us[RANKS], lanes[RANKS];
-    struct machine_timed timed[RANKS];
+    struct fsm_timed timed[RANKS];
     uint64_t step;
 };
 
-static struct machine_config config_of(enum machine_shares shares)
+static struct fsm_config config_of(enum fsm_shares shares)
 {
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = config.most = RANKS;
     config.lanes = LANES;
     config.shares = shares;
@@ -27,7 +27,7 @@ static struct machine_config config_of(enum machine_shares shares)
     return config;
 }
 
-static struct bench *open_with(void **state, const struct machine_config *config, struct speeds *s)
+static struct bench *open_with(void **state, const struct fsm_config *config, struct speeds *s)
 {
     struct bench *b = *state;
     bench_reopen(b, config);
@@ -40,9 +40,9 @@ static struct bench *open_with(void **state, const struct machine_config *config
     return b;
 }
 
-static struct bench *open_job(void **state, enum machine_shares shares, struct speeds *s)
+static struct bench *open_job(void **state, enum fsm_shares shares, struct speeds *s)
 {
-    const struct machine_config config = config_of(shares);
+    const struct fsm_config config = config_of(shares);
     return open_with(state, &config, s);
 }
 
@@ -55,15 +55,15 @@ static void train(struct bench *b, struct speeds *s, uint32_t steps)
         for (uint32_t r = 0; r < b->m.size && !b->m.ending.parks; r++) {
             s->timed[r].steps++;
             s->timed[r].us += (uint64_t)s->us[r] * s->lanes[r];
-            struct machine_event event = { .kind = MACHINE_EV_PROGRESS,
-                                           .rank = r,
-                                           .generation = b->m.generation,
-                                           .progress = { .step = s->step,
-                                                         .phase = "forward",
-                                                         .counter = s->step,
-                                                         .collective = "",
-                                                         .lanes = s->lanes[r],
-                                                         .timed = s->timed[r] } };
+            struct fsm_event event = { .kind = FSM_EV_PROGRESS,
+                                       .rank = r,
+                                       .generation = b->m.generation,
+                                       .progress = { .step = s->step,
+                                                     .phase = "forward",
+                                                     .counter = s->step,
+                                                     .collective = "",
+                                                     .lanes = s->lanes[r],
+                                                     .timed = s->timed[r] } };
             assert_int_equal(bench_apply(b, event), ST_OK);
         }
     }
@@ -75,23 +75,23 @@ static void regroup(struct bench *b, struct speeds *s)
     assert_true(b->m.ending.parks);
     for (uint32_t i = 0; i < b->m.size && b->m.ending.parks; i++) {
         if (b->m.ranks[i].ended)
-            bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+            bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
     }
     for (uint32_t i = 0; i < b->m.size && b->m.ending.parks; i++) {
-        struct machine_event event = { .kind = MACHINE_EV_PARKED,
-                                       .rank = i,
-                                       .generation = b->m.generation,
-                                       .parked = { true, s->step, b->m.generation } };
+        struct fsm_event event = { .kind = FSM_EV_PARKED,
+                                   .rank = i,
+                                   .generation = b->m.generation,
+                                   .parked = { true, s->step, b->m.generation } };
         if (!b->m.ranks[i].gone)
             assert_int_equal(bench_apply(b, event), ST_OK);
     }
     bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
+    if (b->m.state == FSM_PLACING)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
     for (uint32_t i = 0; i < b->m.size; i++) {
         s->lanes[i] = b->m.balance.by_speed ? b->m.ranks[i].lanes : LANES / b->m.size;
-        s->timed[i] = (struct machine_timed){ 0 };
+        s->timed[i] = (struct fsm_timed){ 0 };
     }
 }
 
@@ -116,8 +116,7 @@ static void slow_down(struct bench *b, struct speeds *s, uint32_t us)
 
 static void equal_workers_keep_what_they_have(void **state)
 {
-    for (enum machine_shares shares = MACHINE_SHARES_EVEN; shares <= MACHINE_SHARES_AUTO;
-         shares++) {
+    for (enum fsm_shares shares = FSM_SHARES_EVEN; shares <= FSM_SHARES_AUTO; shares++) {
         struct speeds s;
         struct bench *b = open_job(state, shares, &s);
         train(b, &s, 2000);
@@ -130,7 +129,7 @@ static void equal_workers_keep_what_they_have(void **state)
 static void lanes_go_by_the_speeds_that_last(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     b->m.balance.by_speed = true; /* it waits for 50 steps */
     for (uint32_t i = 0; i < RANKS; i++)
         b->m.ranks[i].lanes = LANES / RANKS;
@@ -147,7 +146,7 @@ static void lanes_go_by_the_speeds_that_last(void **state)
 static void one_that_becomes_slow_gives_up_lanes_within_60_steps(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_EVEN, &s);
+    struct bench *b = open_job(state, FSM_SHARES_EVEN, &s);
     train(b, &s, 300);
     s.us[2] = 2 * FAST;
     train(b, &s, 60);
@@ -166,7 +165,7 @@ static void one_that_becomes_slow_gives_up_lanes_within_60_steps(void **state)
 static void steps_that_are_repeated_count(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_EVEN, &s);
+    struct bench *b = open_job(state, FSM_SHARES_EVEN, &s);
     b->m.step_max = 1000;
     s.us[2] = 2 * FAST;
     train(b, &s, 60);
@@ -177,11 +176,11 @@ static void steps_that_are_repeated_count(void **state)
 static void a_little_slower_counts_where_shares_go_by_speed(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_EVEN, &s);
+    struct bench *b = open_job(state, FSM_SHARES_EVEN, &s);
     s.us[0] = s.us[1] = 1200;
     train(b, &s, 500);
     bench_is_state(b, "RUNNING");
-    b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    b = open_job(state, FSM_SHARES_AUTO, &s);
     s.us[0] = s.us[1] = 1200;
     train(b, &s, 40);
     assert_true(b->m.ending.parks);
@@ -192,7 +191,7 @@ static void a_little_slower_counts_where_shares_go_by_speed(void **state)
 static void shares_of_the_file_stay(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_FILE, &s);
+    struct bench *b = open_job(state, FSM_SHARES_FILE, &s);
     s.us[3] = 5 * FAST;
     train(b, &s, 1000);
     bench_is_state(b, "RUNNING");
@@ -202,7 +201,7 @@ static void shares_of_the_file_stay(void **state)
 static void a_stall_moves_nothing(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     for (int i = 0; i < 20; i++) {
         train(b, &s, 60);
         s.timed[1].us += 2000000;
@@ -214,7 +213,7 @@ static void a_stall_moves_nothing(void **state)
 static void near_the_end_a_move_is_not_worth_it(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     b->m.total_steps = 200; /* it gains 6 ms a step */
     s.us[2] = 2 * FAST;
     train(b, &s, 190);
@@ -225,10 +224,10 @@ static void near_the_end_a_move_is_not_worth_it(void **state)
 static void none_move_among_fewer_than_the_job_may_have(void **state)
 {
     struct speeds s;
-    struct machine_config config = config_of(MACHINE_SHARES_AUTO);
+    struct fsm_config config = config_of(FSM_SHARES_AUTO);
     config.most = 2 * RANKS;
     struct bench *b = open_with(state, &config, &s);
-    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = RANKS + 1 } };
+    struct fsm_event event = { .kind = FSM_EV_SET, .set = { .workers = RANKS + 1 } };
     assert_int_equal(bench_apply(b, event), ST_OK);
     s.us[2] = 2 * FAST;
     train(b, &s, 200);
@@ -239,7 +238,7 @@ static void none_move_among_fewer_than_the_job_may_have(void **state)
 static void a_minute_lies_between_two_moves(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     slow_down(b, &s, 2 * FAST);
     s.us[2] = FAST;
     const int64_t from = b->now;
@@ -255,9 +254,9 @@ static void a_minute_lies_between_two_moves(void **state)
 static void who_takes_a_seat_counts_as_the_median(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     slow_down(b, &s, 2 * FAST);
-    bench_exit(b, 2, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 2, FSM_EXIT_SIGNAL, 9);
     regroup(b, &s);
     lanes_are(b, 8, 8, 8, 8);
 }
@@ -265,14 +264,14 @@ static void who_takes_a_seat_counts_as_the_median(void **state)
 static void the_next_coordinator_knows_lanes_and_speeds(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_AUTO, &s);
+    struct bench *b = open_job(state, FSM_SHARES_AUTO, &s);
     slow_down(b, &s, 2 * FAST);
     bench_restart(b, 100);
     lanes_are(b, 10, 9, 4, 9);
     for (uint32_t i = 0; i < RANKS; i++)
         bench_attach(b, i, s.step);
     b->now += 20000;
-    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
     regroup(b, &s);
     lanes_are(b, 10, 9, 4, 9);
 }
@@ -283,50 +282,49 @@ static uint32_t ready_spare(struct bench *b)
 {
     const char *node = "extra";
     uint32_t slot = 7;
-    struct machine_event event = { .kind = MACHINE_EV_SPARE,
-                                   .placed = { &node, &slot, 1, "token of spares" } };
+    struct fsm_event event = { .kind = FSM_EV_SPARE,
+                               .placed = { &node, &slot, 1, "token of spares" } };
     assert_int_equal(bench_apply(b, event), ST_OK);
-    const uint32_t at = bench_act(b, MACHINE_ACT_START, 0)->rank;
+    const uint32_t at = bench_act(b, FSM_ACT_START, 0)->rank;
     bench_hello(b, at);
     bench_ready(b, at, BENCH_STEPS);
-    struct machine_event parked = { .kind = MACHINE_EV_PARKED,
-                                    .rank = at,
-                                    .generation = b->m.generation,
-                                    .parked = { false, 0, 0 } };
+    struct fsm_event parked = {
+        .kind = FSM_EV_PARKED, .rank = at, .generation = b->m.generation, .parked = { false, 0, 0 }
+    };
     assert_int_equal(bench_apply(b, parked), ST_OK);
     return at;
 }
 
 static void one_that_stays_slow_is_replaced(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.most = LANES;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
     slow_down(b, &s, SLOWER);
     train(b, &s, 500);
-    assert_false(machine_wants_spare(&b->m, b->now));
+    assert_false(fsm_wants_spare(&b->m, b->now));
     train(b, &s, 200); /* more than a minute */
-    assert_true(machine_wants_spare(&b->m, b->now));
+    assert_true(fsm_wants_spare(&b->m, b->now));
     const uint32_t spare = b->m.ranks[ready_spare(b)].number;
     train(b, &s, 30);
     assert_true(b->m.ending.parks);
     const char *told = bench_told(b, "slow");
     assert_non_null(told);
     assert_non_null(strstr(told, "a spare takes its place: worker 2 on node"));
-    assert_non_null(bench_act(b, MACHINE_ACT_BLAME, 0));
+    assert_non_null(bench_act(b, FSM_ACT_BLAME, 0));
     regroup(b, &s);
     assert_int_equal(b->m.ranks[2].number, spare);
     lanes_are(b, 8, 8, 8, 8);
     bench_go_on(b);
-    assert_false(machine_wants_spare(&b->m, b->now));
+    assert_false(fsm_wants_spare(&b->m, b->now));
 }
 
 /* 0: none is. */
 static uint64_t announced(const struct bench *b)
 {
     uint64_t step = 0;
-    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
         step = b->m.due.announced[i].step > step ? b->m.due.announced[i].step : step;
     return step;
 }
@@ -335,7 +333,7 @@ static uint64_t announced(const struct bench *b)
  * committed. */
 static void one_that_owns_a_part_is_replaced_after_a_save(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.most = LANES;
     config.owns = true;
     struct speeds s;
@@ -350,9 +348,9 @@ static void one_that_owns_a_part_is_replaced_after_a_save(void **state)
         assert_true(asked > s.step - 30);
         assert_false(b->m.ending.parks);
         if (spares > 1) /* for the next one what is saved then counts */
-            bench_exit(b, spare, MACHINE_EXIT_SIGNAL, 9);
+            bench_exit(b, spare, FSM_EXIT_SIGNAL, 9);
         bench_commit(b, asked);
-        assert_int_equal(machine_newest(&b->m)->step, asked);
+        assert_int_equal(fsm_newest(&b->m)->step, asked);
         train(b, &s, 100);
         assert_int_equal(b->m.ending.parks, spares == 1);
     }
@@ -361,7 +359,7 @@ static void one_that_owns_a_part_is_replaced_after_a_save(void **state)
 
 static void one_that_is_not_worth_a_lane_is_left_out(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.min = 2;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
@@ -376,7 +374,8 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
     train(b, &s, 30);
     assert_true(b->m.ending.parks);
     assert_non_null(bench_told(b, "slow"));
-    assert_true(shun_holds(&b->m.shunned, b->m.ranks[1].node, SHUN_SLOW, 1800000000000 + b->now));
+    assert_true(exclusion_holds(&b->m.exclusions, b->m.ranks[1].node, EXCLUSION_SLOW,
+                                1800000000000 + b->now));
     regroup(b, &s);
     assert_int_equal(b->m.size, 3);
     lanes_are(b, 11, 11, 10, 0);
@@ -385,7 +384,7 @@ static void one_that_is_not_worth_a_lane_is_left_out(void **state)
 /* The others take 11 ms for all, as long as it does for one: without it nothing is faster. */
 static void one_that_holds_up_nobody_stays(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.min = 2;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
@@ -402,7 +401,7 @@ static void one_that_holds_up_nobody_stays(void **state)
 /* 1 ms a step. */
 static void near_the_end_nobody_is_left_out(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.min = 2;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
@@ -420,7 +419,7 @@ static void near_the_end_nobody_is_left_out(void **state)
 
 static void near_the_end_no_spare_takes_a_seat(void **state)
 {
-    struct machine_config config = config_of(MACHINE_SHARES_EVEN);
+    struct fsm_config config = config_of(FSM_SHARES_EVEN);
     config.most = LANES;
     struct speeds s;
     struct bench *b = open_with(state, &config, &s);
@@ -436,7 +435,7 @@ static void near_the_end_no_spare_takes_a_seat(void **state)
 static void with_as_many_as_it_needs_nobody_is_left_out(void **state)
 {
     struct speeds s;
-    struct bench *b = open_job(state, MACHINE_SHARES_EVEN, &s);
+    struct bench *b = open_job(state, FSM_SHARES_EVEN, &s);
     s.us[1] = 12 * FAST;
     train(b, &s, 60);
     regroup(b, &s);

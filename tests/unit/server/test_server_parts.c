@@ -8,16 +8,16 @@
 static void come_with_part(struct bench *b, uint32_t rank, uint64_t step, uint32_t part,
                            uint32_t parts)
 {
-    struct machine_event event = { .kind = MACHINE_EV_HELLO,
-                                   .rank = rank,
-                                   .generation = b->m.generation,
-                                   .hello = { .pid = 100 + rank,
-                                              .parked = true,
-                                              .kept = { .whole = true,
-                                                        .step = step,
-                                                        .computed_by = 1,
-                                                        .part = part,
-                                                        .parts = parts } } };
+    struct fsm_event event = { .kind = FSM_EV_HELLO,
+                               .rank = rank,
+                               .generation = b->m.generation,
+                               .hello = { .pid = 100 + rank,
+                                          .parked = true,
+                                          .kept = { .whole = true,
+                                                    .step = step,
+                                                    .computed_by = 1,
+                                                    .part = part,
+                                                    .parts = parts } } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -62,7 +62,7 @@ static void a_state_that_lacks_a_part_is_not_gone_on_from(void **state)
 
 static void open_owned(struct bench *b)
 {
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = RANKS;
     config.most = 16;
     config.restarts = false;
@@ -75,7 +75,7 @@ static void open_owned(struct bench *b)
 
 static void set_workers(struct bench *b, uint32_t workers)
 {
-    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    struct fsm_event event = { .kind = FSM_EV_SET, .set = { .workers = workers } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -99,15 +99,15 @@ static void more_owners_save_nothing(void **state)
     set_workers(b, RANKS + 1);
     const char *node = "extra";
     uint32_t slot = 7;
-    struct machine_event spare = { .kind = MACHINE_EV_SPARE,
-                                   .placed = { &node, &slot, 1, "token of spares" } };
+    struct fsm_event spare = { .kind = FSM_EV_SPARE,
+                               .placed = { &node, &slot, 1, "token of spares" } };
     assert_int_equal(bench_apply(b, spare), ST_OK);
-    const uint32_t at = bench_act(b, MACHINE_ACT_START, 0)->rank;
+    const uint32_t at = bench_act(b, FSM_ACT_START, 0)->rank;
     bench_hello(b, at);
     bench_ready(b, at, BENCH_STEPS);
     bench_say_parked(b, at);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
-    assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
+    assert_null(bench_act(b, FSM_ACT_SAVE_AT, 0));
 }
 
 #define LIVE(test) cmocka_unit_test_setup_teardown(test, bench_setup_park, bench_teardown)

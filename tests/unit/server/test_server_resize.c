@@ -1,5 +1,5 @@
 /* How many workers a generation has: spares, fewer than there are to be, other numbers. */
-#include "server/machine/internal.h"
+#include "server/jobfsm/internal.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
@@ -9,7 +9,7 @@
 static struct bench *open_job(void **state, uint32_t ranks, uint32_t min, uint32_t spares)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = ranks;
     config.most = 8;
     config.min = min;
@@ -27,21 +27,21 @@ static uint32_t start_spare(struct bench *b)
 {
     const char *node = "extra";
     uint32_t slot = 7;
-    struct machine_event event = { .kind = MACHINE_EV_SPARE,
-                                   .placed = { &node, &slot, 1, "token of spares" } };
+    struct fsm_event event = { .kind = FSM_EV_SPARE,
+                               .placed = { &node, &slot, 1, "token of spares" } };
     assert_int_equal(bench_apply(b, event), ST_OK);
-    const struct machine_action *start = bench_act(b, MACHINE_ACT_START, 0);
+    const struct fsm_action *start = bench_act(b, FSM_ACT_START, 0);
     assert_non_null(start);
-    assert_true(machine_is_spare(&b->m, start->rank));
+    assert_true(fsm_is_spare(&b->m, start->rank));
     return start->rank;
 }
 
 static void say_parked(struct bench *b, uint32_t rank, uint64_t step, bool whole)
 {
-    struct machine_event event = { .kind = MACHINE_EV_PARKED,
-                                   .rank = rank,
-                                   .generation = b->m.generation,
-                                   .parked = { whole, step, whole ? b->m.generation : 0 } };
+    struct fsm_event event = { .kind = FSM_EV_PARKED,
+                               .rank = rank,
+                               .generation = b->m.generation,
+                               .parked = { whole, step, whole ? b->m.generation : 0 } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -49,7 +49,7 @@ static uint32_t ready_spare(struct bench *b)
 {
     const uint32_t at = start_spare(b);
     bench_hello(b, at);
-    assert_int_equal(bench_act(b, MACHINE_ACT_ASSIGN, 0)->rank, at);
+    assert_int_equal(bench_act(b, FSM_ACT_ASSIGN, 0)->rank, at);
     bench_ready(b, at, BENCH_STEPS);
     say_parked(b, at, 0, false);
     return at;
@@ -57,7 +57,7 @@ static uint32_t ready_spare(struct bench *b)
 
 static enum status set(struct bench *b, uint32_t workers)
 {
-    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    struct fsm_event event = { .kind = FSM_EV_SET, .set = { .workers = workers } };
     return bench_apply(b, event);
 }
 
@@ -73,7 +73,7 @@ static void park_all(struct bench *b)
 static void form(struct bench *b)
 {
     bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
+    if (b->m.state == FSM_PLACING)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
 }
@@ -81,8 +81,8 @@ static void form(struct bench *b)
 static bool is_told_to_go(const struct bench *b, uint32_t rank)
 {
     bool found = false;
-    for (size_t i = 0; i < bench_count(b, MACHINE_ACT_END); i++)
-        found = found || bench_act(b, MACHINE_ACT_END, i)->rank == rank;
+    for (size_t i = 0; i < bench_count(b, FSM_ACT_END); i++)
+        found = found || bench_act(b, FSM_ACT_END, i)->rank == rank;
     return found;
 }
 
@@ -91,12 +91,12 @@ static bool is_told_to_go(const struct bench *b, uint32_t rank)
 static void a_spare_has_a_number_of_its_own_and_no_part_in_the_generation(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
-    assert_true(machine_wants_spare(&b->m, b->now));
+    assert_true(fsm_wants_spare(&b->m, b->now));
     const uint32_t at = start_spare(b);
     assert_int_equal(at, RANKS);
     assert_int_equal(b->m.size, RANKS);
     assert_int_equal(b->m.ranks[at].number, 8);
-    assert_false(machine_wants_spare(&b->m, b->now));
+    assert_false(fsm_wants_spare(&b->m, b->now));
     bench_is_state(b, "RUNNING");
 }
 
@@ -104,9 +104,9 @@ static void one_that_is_ready_takes_the_seat_of_a_worker_that_died(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
     (void)ready_spare(b);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(machine_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant(&b->m), 0);
     form(b);
     assert_int_equal(b->m.size, RANKS);
     assert_int_equal(b->m.ranks[0].number, 0);
@@ -121,13 +121,13 @@ static void one_that_is_not_ready_takes_no_seat(void **state)
     struct bench *b = open_job(state, RANKS, 0, 1);
     const uint32_t at = start_spare(b);
     bench_hello(b, at);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(machine_vacant(&b->m), 1);
+    assert_int_equal(fsm_vacant(&b->m), 1);
     form(b);
     assert_int_equal(b->m.ranks[1].number, 1);
     assert_int_equal(b->m.ranks[1].birth, 2);
-    assert_true(machine_is_spare(&b->m, at));
+    assert_true(fsm_is_spare(&b->m, at));
 }
 
 static void that_it_is_ready_may_come_with_its_next_hello(void **state)
@@ -136,10 +136,10 @@ static void that_it_is_ready_may_come_with_its_next_hello(void **state)
     const uint32_t at = start_spare(b);
     bench_hello(b, at);
     bench_session_lost(b, at);
-    struct machine_event event = { .kind = MACHINE_EV_HELLO,
-                                   .rank = at,
-                                   .generation = b->m.generation,
-                                   .hello = { .pid = 9, .attached = true, .parked = true } };
+    struct fsm_event event = { .kind = FSM_EV_HELLO,
+                               .rank = at,
+                               .generation = b->m.generation,
+                               .hello = { .pid = 9, .attached = true, .parked = true } };
     assert_int_equal(bench_apply(b, event), ST_OK);
     assert_true(b->m.ranks[at].parked);
 }
@@ -147,15 +147,15 @@ static void that_it_is_ready_may_come_with_its_next_hello(void **state)
 static void whatever_becomes_of_one_the_generation_trains_on(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
-    bench_exit(b, ready_spare(b), MACHINE_EXIT_SIGNAL, 11);
+    bench_exit(b, ready_spare(b), FSM_EXIT_SIGNAL, 11);
     bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.window_until, 0);
-    assert_true(machine_wants_spare(&b->m, b->now));
+    assert_true(fsm_wants_spare(&b->m, b->now));
     const uint32_t at = start_spare(b);
     bench_hello(b, at);
-    bench_fault(b, at, MACHINE_FAULT_USER, 0);
+    bench_fault(b, at, FSM_FAULT_USER, 0);
     assert_true(is_told_to_go(b, at));
-    bench_exit(b, at, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, at, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.generation, 1);
     assert_int_equal(b->m.failures, 0);
@@ -165,12 +165,12 @@ static void they_go_with_the_job_which_waits_for_them(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
     const uint32_t at = ready_spare(b);
-    assert_int_equal(bench_ask(b, MACHINE_EV_KILL), ST_OK);
+    assert_int_equal(bench_ask(b, FSM_EV_KILL), ST_OK);
     assert_true(is_told_to_go(b, at));
     for (uint32_t i = 0; i < RANKS; i++)
-        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
-    assert_false(machine_state_final(b->m.state));
-    bench_exit(b, at, MACHINE_EXIT_SIGNAL, 9);
+        bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
+    assert_false(fsm_state_final(b->m.state));
+    bench_exit(b, at, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "KILLED");
 }
 
@@ -178,7 +178,7 @@ static void who_does_not_go_on_in_its_seat_is_given_up_as_a_lost_session_is(void
 {
     struct bench *b = open_job(state, RANKS, 0, 1);
     (void)ready_spare(b);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
     form(b);
     bench_hello(b, 0);
@@ -199,36 +199,36 @@ static void what_was_under_way_from_the_dead_begins_no_save_while_spares_wait(vo
 {
     struct bench *b = open_job(state, 1, 0, 1);
     (void)ready_spare(b);
-    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     bench_begin(b, 0, 60);
-    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_FREE);
+    assert_int_equal(b->m.saves[0].state, FSM_SAVE_FREE);
     form(b);
 }
 
 static void as_few_as_min_go_on_at_once(void **state)
 {
     struct bench *b = open_job(state, RANKS, 2, 0);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(machine_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant(&b->m), 0);
     form(b);
     assert_int_equal(b->m.size, 2);
     assert_int_equal(b->m.ranks[0].number, 0);
     assert_int_equal(b->m.ranks[1].number, 2);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9); /* one is fewer than min */
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9); /* one is fewer than min */
     park_all(b);
-    assert_int_equal(machine_vacant(&b->m), 2);
-    assert_int_equal(machine_least(&b->m), 1);
+    assert_int_equal(fsm_vacant(&b->m), 2);
+    assert_int_equal(fsm_least(&b->m), 1);
 }
 
 static void without_a_min_all_seats_are_taken(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
-    assert_int_equal(machine_vacant(&b->m), 1);
-    assert_int_equal(machine_least(&b->m), 1);
+    assert_int_equal(fsm_vacant(&b->m), 1);
+    assert_int_equal(fsm_least(&b->m), 1);
 }
 
 /* ---- other numbers ---- */
@@ -237,15 +237,15 @@ static void of_fewer_workers_the_last_ones_go(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
     assert_int_equal(set(b, 2), ST_OK);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
     park_all(b);
     form(b);
     assert_int_equal(b->m.size, 2);
-    assert_true(machine_is_spare(&b->m, 2));
+    assert_true(fsm_is_spare(&b->m, 2));
     assert_true(b->m.ranks[2].ended);
     bench_tick(b, 2000);
     assert_true(is_told_to_go(b, 2));
-    bench_exit(b, 2, MACHINE_EXIT_CODE, 4);
+    bench_exit(b, 2, FSM_EXIT_CODE, 4);
     bench_is_state(b, "FORMING");
 }
 
@@ -254,21 +254,21 @@ static void a_spare_that_is_away_holds_up_no_smaller_size(void **state)
     struct bench *b = open_job(state, RANKS, 0, 1);
     (void)start_spare(b); /* and says nothing */
     assert_int_equal(set(b, 2), ST_OK);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
 }
 
 static void nor_does_one_that_starts_hold_up_a_larger_one(void **state)
 {
     struct bench *b = open_job(state, RANKS, 2, 1);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
     form(b);
     bench_go_on(b);
     for (uint32_t i = 0; i < b->m.size; i++)
         bench_progress(b, i, 60, "forward");
-    assert_true(machine_is_spare(&b->m, start_spare(b))); /* and says nothing */
-    assert_true(machine_is_spare(&b->m, ready_spare(b)));
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_true(fsm_is_spare(&b->m, start_spare(b))); /* and says nothing */
+    assert_true(fsm_is_spare(&b->m, ready_spare(b)));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
 }
 
 static void but_the_one_with_the_newest_whole_state_stays(void **state)
@@ -289,10 +289,10 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
     struct bench *b = open_job(state, RANKS, 0, 0);
     assert_int_equal(set(b, RANKS + 1), ST_OK);
     bench_is_state(b, "RUNNING");
-    assert_true(machine_wants_spare(&b->m, b->now));
-    assert_true(machine_is_short(&b->m));
+    assert_true(fsm_wants_spare(&b->m, b->now));
+    assert_true(fsm_is_short(&b->m));
     (void)ready_spare(b);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
     park_all(b);
     form(b);
     assert_int_equal(b->m.size, RANKS + 1);
@@ -303,8 +303,8 @@ static void more_workers_are_started_beside_and_then_take_their_seats(void **sta
 /* A worker parked with a state, and then the coordinator started anew. */
 static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
 {
-    struct machine_event event = {
-        .kind = MACHINE_EV_HELLO,
+    struct fsm_event event = {
+        .kind = FSM_EV_HELLO,
         .rank = rank,
         .generation = b->m.generation,
         .hello = { .pid = 9, .attached = true, .parked = true, .kept = { true, step, 1 } }
@@ -317,7 +317,7 @@ static void come_back_parked(struct bench *b, uint32_t rank, uint64_t step)
 static struct bench *open_too_many(void **state)
 {
     struct bench *b = open_job(state, RANKS, 1, 0);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     park_all(b);
     bench_restart(b, 1000);
     assert_int_equal(set(b, 1), ST_OK);
@@ -329,12 +329,12 @@ static void who_of_too_many_goes_is_decided_once_all_are_heard(void **state)
 {
     struct bench *b = open_too_many(state);
     bench_tick(b, 11000); /* its grace is over */
-    assert_true(machine_keeps(&b->m));
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_true(fsm_keeps(&b->m));
+    assert_false(fsm_wants_slots(&b->m, b->now));
     come_back_parked(b, 0, 57);
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_false(fsm_wants_slots(&b->m, b->now));
     come_back_parked(b, 2, 58);
-    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_true(fsm_wants_slots(&b->m, b->now));
     form(b);
     assert_int_equal(b->m.ranks[0].number, 2);
 }
@@ -344,12 +344,12 @@ static void but_who_is_given_up_is_not_waited_for(void **state)
     struct bench *b = open_too_many(state);
     come_back_parked(b, 0, 57);
     b->m.config.silent_ms = 20000; /* of a large fleet: it takes longer than others are kept */
-    for (uint64_t i = 0; i < 200 && !machine_wants_slots(&b->m, b->now); i++) {
+    for (uint64_t i = 0; i < 200 && !fsm_wants_slots(&b->m, b->now); i++) {
         bench_tick(b, 500);
         bench_counter(b, 0, 57, "parked", i);
     }
-    assert_true(machine_keeps(&b->m));
-    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_true(fsm_keeps(&b->m));
+    assert_true(fsm_wants_slots(&b->m, b->now));
     assert_true(b->m.ranks[2].gone);
     form(b);
     assert_int_equal(b->m.ranks[0].number, 0);
@@ -375,10 +375,10 @@ static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
     assert_int_equal(set(b, RANKS + 2), ST_OK);
-    assert_true(machine_is_spare(&b->m, ready_spare(b)));
+    assert_true(fsm_is_spare(&b->m, ready_spare(b)));
     bench_tick(b, 6000); /* no slot for another one */
     assert_false(b->m.ending.parks);
-    assert_true(machine_is_spare(&b->m, ready_spare(b)));
+    assert_true(fsm_is_spare(&b->m, ready_spare(b)));
     assert_true(b->m.ending.parks);
 }
 
@@ -386,19 +386,19 @@ static void with_fewer_than_it_may_have_nobody_stops_for(void **state)
 static void while_a_save_holds_them_up_nothing_is_due(void **state)
 {
     struct bench *b = open_job(state, RANKS, 2, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 60, FSM_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS + 2), ST_OK);
-    assert_true(machine_is_spare(&b->m, ready_spare(b)));
+    assert_true(fsm_is_spare(&b->m, ready_spare(b)));
     bench_tick(b, 6000);
     assert_false(b->m.ending.parks);
-    assert_true(machine_resize_deadline(&b->m) > b->now);
+    assert_true(fsm_resize_deadline(&b->m) > b->now);
 }
 
 /* The save would be dropped if a worker parked before its file is complete. */
 static void what_workers_write_is_awaited(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 60, FSM_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     bench_tick(b, 1000);
     bench_is_state(b, "RUNNING");
@@ -407,9 +407,9 @@ static void what_workers_write_is_awaited(void **state)
     bench_is_state(b, "RUNNING");
     bench_report(b, 2, 60);
     bench_is_state(b, "RUNNING"); /* all would wait for the store */
-    bench_store(b, MACHINE_TASK_CHECK, 60, 1, ST_OK);
+    bench_store(b, FSM_TASK_CHECK, 60, 1, ST_OK);
     bench_is_state(b, "RUNNING");
-    bench_store(b, MACHINE_TASK_PUBLISH, 60, 1, ST_OK);
+    bench_store(b, FSM_TASK_PUBLISH, 60, 1, ST_OK);
     assert_true(b->m.ending.parks);
 }
 
@@ -425,20 +425,20 @@ static void go_on(struct bench *b, uint64_t step, const char *phase)
 static void a_store_that_hangs_is_awaited(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COMMITTING);
+    bench_save_until(b, 60, FSM_SAVE_COMMITTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     for (uint64_t i = 0; i < 120; i++) {
         go_on(b, 60 + i, "forward");
         bench_is_state(b, "RUNNING");
     }
-    bench_store(b, MACHINE_TASK_PUBLISH, 60, 1, ST_OK);
+    bench_store(b, FSM_TASK_PUBLISH, 60, 1, ST_OK);
     assert_true(b->m.ending.parks);
 }
 
 static void a_change_of_long_ago_took_nobodys_time(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 60, FSM_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     bench_tick(b, 500);
     assert_int_equal(set(b, RANKS), ST_OK); /* never mind */
@@ -452,11 +452,11 @@ static void a_change_of_long_ago_took_nobodys_time(void **state)
 static void nor_does_a_coordinator_that_stands_still(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 60, FSM_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     bench_tick(b, 500);
     b->now += 60000;
-    machine_excuse(&b->m, 60000);
+    fsm_excuse(&b->m, 60000);
     bench_report(b, 0, 60);
     bench_is_state(b, "RUNNING");
 }
@@ -464,7 +464,7 @@ static void nor_does_a_coordinator_that_stands_still(void **state)
 static void though_not_for_long(void **state)
 {
     struct bench *b = open_job(state, RANKS, 0, 0);
-    bench_save_until(b, 60, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 60, FSM_SAVE_COLLECTING);
     assert_int_equal(set(b, RANKS - 1), ST_OK);
     const int64_t from = b->now;
     while (!b->m.ending.parks && b->now < from + 60000)
@@ -482,7 +482,7 @@ static void spares_that_were_for_seats_that_there_are_not_go(void **state)
     assert_false(b->m.ranks[first].ended); /* it is the one spare that the job wants */
     assert_true(is_told_to_go(b, second));
     assert_true(is_told_to_go(b, third));
-    assert_false(machine_wants_spare(&b->m, b->now));
+    assert_false(fsm_wants_spare(&b->m, b->now));
 }
 
 static void a_number_that_was_set_outlives_the_coordinator(void **state)
@@ -500,9 +500,9 @@ static void there_is_a_least_and_a_most(void **state)
     assert_int_equal(set(b, 1), ST_REFUSED);
     assert_int_equal(set(b, 9), ST_REFUSED);
     assert_int_equal(b->m.config.ranks, RANKS);
-    bench_ask(b, MACHINE_EV_KILL);
+    bench_ask(b, FSM_EV_KILL);
     for (uint32_t i = 0; i < RANKS; i++)
-        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+        bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
     assert_int_equal(set(b, 2), ST_REFUSED);
 }
 

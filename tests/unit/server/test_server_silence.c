@@ -4,11 +4,9 @@
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
-static void set_agent(struct bench *b, uint32_t rank, enum machine_agent state)
+static void set_agent(struct bench *b, uint32_t rank, enum fsm_agent state)
 {
-    struct machine_event event = { .kind = MACHINE_EV_AGENT,
-                                   .generation = b->m.generation,
-                                   .rank = rank };
+    struct fsm_event event = { .kind = FSM_EV_AGENT, .generation = b->m.generation, .rank = rank };
     event.agent.state = state;
     event.agent.saw = "seen from c: reached";
     assert_int_equal(bench_apply(b, event), ST_OK);
@@ -35,12 +33,12 @@ static void go_on(struct bench *b, int seconds, uint64_t step_each)
 static void whoever_others_finish_steps_with_is_not_lost(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 1, MACHINE_AGENT_SILENT);
+    set_agent(b, 1, FSM_AGENT_SILENT);
     go_on(b, 60, 1);
     bench_is_state(b, "RUNNING");
     go_on(b, 3, 0);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_NODE);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -48,7 +46,7 @@ static void where_others_reach_it_the_next_step_may_take_longer(void **state)
 {
     struct bench *b = *state;
     go_on(b, 1, 1);
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     go_on(b, 10, 1);
     wait_in(b, 4, "forward");
     bench_is_state(b, "RUNNING");
@@ -62,7 +60,7 @@ static void where_others_reach_it_an_evaluation_goes_on(void **state)
 {
     struct bench *b = *state;
     go_on(b, 2, 1);
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     for (uint64_t i = 0; i < 60; i++) {
         bench_tick(b, 1000);
         bench_counter(b, 0, b->m.step_max, "evaluate", i);
@@ -76,7 +74,7 @@ static void where_others_reach_it_an_evaluation_goes_on(void **state)
 static void where_others_reach_it_the_first_step_may_take_as_long_as_a_hang(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     wait_in(b, 28, "forward");
     bench_is_state(b, "RUNNING");
     wait_in(b, 4, "forward");
@@ -86,24 +84,24 @@ static void where_others_reach_it_the_first_step_may_take_as_long_as_a_hang(void
 static void with_nobody_else_heard_it_is_waited_for_and_then_lost(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 0, FSM_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     for (int i = 0; i < 290; i++)
         bench_tick(b, 1000);
     bench_is_state(b, "RUNNING");
     for (int i = 0; i < 15; i++)
         bench_tick(b, 1000);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_NODE);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_NODE);
 }
 
 static void nobody_reaches_it_and_it_is_lost_at_once(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 0, FSM_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     bench_tick(b, 20000);
-    set_agent(b, 1, MACHINE_AGENT_SILENT);
+    set_agent(b, 1, FSM_AGENT_SILENT);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.cause.rank, 1);
 }
@@ -111,10 +109,10 @@ static void nobody_reaches_it_and_it_is_lost_at_once(void **state)
 static void once_it_is_heard_again_its_worker_has_time_to_come_back(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     bench_session_lost(b, 1);
     go_on(b, 30, 1);
-    set_agent(b, 1, MACHINE_AGENT_HEARD);
+    set_agent(b, 1, FSM_AGENT_HEARD);
     go_on(b, 8, 1);
     bench_is_state(b, "RUNNING");
     bench_attach(b, 1, b->m.step_max);
@@ -132,24 +130,24 @@ static void a_lost_session_has_its_turn_to_come_back(void **state)
     bench_is_state(b, "RUNNING");
     go_on(b, 2, 1);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_SESSION);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_SESSION);
 }
 
 static void who_is_silent_with_his_agent_in_doubt_does_not_hang(void **state)
 {
     struct bench *b = *state;
-    set_agent(b, 1, MACHINE_AGENT_DOUBTED);
+    set_agent(b, 1, FSM_AGENT_DOUBTED);
     go_on(b, 14, 1);
     bench_is_state(b, "RUNNING");
-    set_agent(b, 1, MACHINE_AGENT_HEARD);
+    set_agent(b, 1, FSM_AGENT_HEARD);
     go_on(b, 11, 1);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_HANG);
 }
 
 static void outlive_failures(struct bench *b)
 {
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.restarts = false;
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
@@ -161,12 +159,12 @@ static void after_a_start_there_is_time_to_tell_an_outage_before_anybody_is_ende
     struct bench *b = *state;
     outlive_failures(b);
     bench_progress(b, 0, 1, "forward");
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_restart(b, 0);
     assert_true(b->m.ending.parks);
     assert_true(b->m.ending.hard_at > b->m.grace_until + b->m.config.silent_ms);
     const int64_t hard_at = b->m.ending.hard_at, kept_until = b->m.ending.kept_until;
-    machine_extend_grace(&b->m, 3000); /* others are still coming back */
+    fsm_extend_grace(&b->m, 3000); /* others are still coming back */
     assert_int_equal(b->m.ending.hard_at, hard_at + 3000);
     assert_int_equal(b->m.ending.kept_until, kept_until + 3000);
 }
@@ -178,8 +176,8 @@ static void the_first_that_is_heard_again_does_not_end_the_others(void **state)
     struct bench *b = *state;
     go_on(b, 2, 1);
     bench_counter(b, 1, b->m.step_max, "forward", 1);
-    set_agent(b, 0, MACHINE_AGENT_CUT_OFF);
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 0, FSM_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     for (int i = 0; i < 40; i++)
         bench_tick(b, 1000);
     bench_is_state(b, "RUNNING");
@@ -210,7 +208,7 @@ static void after_a_start_silence_is_no_hang_before_its_agent_is_missed(void **s
         bench_counter(b, 0, 57, "reduce", (uint64_t)s);
     }
     bench_is_state(b, "RUNNING");
-    set_agent(b, 1, MACHINE_AGENT_CUT_OFF);
+    set_agent(b, 1, FSM_AGENT_CUT_OFF);
     for (int s = 17; s < 30; s++) {
         bench_tick(b, 1000);
         bench_progress(b, 0, 57 + (uint64_t)s, "forward");
@@ -231,7 +229,7 @@ static void after_a_start_a_session_without_a_word_is_a_hang_in_the_end(void **s
         bench_counter(b, 0, 57, "reduce", (uint64_t)s);
     }
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_HANG);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -250,7 +248,7 @@ static void after_a_start_nobody_hangs_before_all_had_time_to_come_back(void **s
         bench_tick(b, 1000);
     }
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_SESSION);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_SESSION);
     assert_int_equal(b->m.cause.rank, 1);
 }
 
@@ -263,12 +261,12 @@ static void some_long_stalls_do_not_lengthen_the_time_to_park(void **state)
         for (uint32_t i = 0; i < 2; i++)
             bench_progress(b, i, step, "forward");
     }
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     bench_tick(b, 4999);
-    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    assert_int_equal(bench_count(b, FSM_ACT_END), 0);
     bench_tick(b, 1); /* as if every step had taken 100 ms */
-    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+    assert_int_equal(bench_count(b, FSM_ACT_END), 1);
 }
 
 /* All that is known of the pace, after a start, is one step of 47 s. */
@@ -281,12 +279,12 @@ static void a_first_step_that_stalls_lengthens_it_to_a_hang_at_most(void **state
             bench_progress(b, i, step, "forward");
         b->now += step == 1 ? 47000 : 0;
     }
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     bench_tick(b, b->m.config.hang_ms - 1);
-    assert_int_equal(bench_count(b, MACHINE_ACT_END), 0);
+    assert_int_equal(bench_count(b, FSM_ACT_END), 0);
     bench_tick(b, 1);
-    assert_int_equal(bench_count(b, MACHINE_ACT_END), 1);
+    assert_int_equal(bench_count(b, FSM_ACT_END), 1);
 }
 
 /* What a survivor says once it is told to park ends a gap that was no work of its own. */
@@ -297,7 +295,7 @@ static void how_long_a_hang_was_waited_for_is_not_usual(void **state)
     bench_progress(b, 0, 1, "forward");
     bench_progress(b, 1, 1, "forward");
     b->now += 3000;
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     const uint32_t before = b->m.pace[0].count + b->m.pace[1].count + b->m.pace[2].count;
     bench_counter(b, 0, 1, "save", 7);
@@ -327,7 +325,7 @@ static void one_standstill_is_not_usual_either(void **state)
     bench_is_state(b, "RUNNING");
     get_no_further(b, 4, 2);
     bench_is_state(b, "RECOVERING");
-    assert_int_equal(b->m.cause.kind, MACHINE_FAULT_HANG);
+    assert_int_equal(b->m.cause.kind, FSM_FAULT_HANG);
 }
 
 /* Rank 0 is excused, as its last save begins; rank 1 can't say that it came there, too. Whether it
@@ -344,7 +342,7 @@ static void while_one_is_away_nobody_counts_as_hung(void **state)
         bench_counter(b, 0, b->m.step_max + 1, "forward", (uint64_t)b->now);
     }
     bench_begin(b, 0, b->m.total_steps);
-    assert_int_equal(b->m.saves[0].state, MACHINE_SAVE_OPENING);
+    assert_int_equal(b->m.saves[0].state, FSM_SAVE_OPENING);
     wait_in(b, 1, "save");
     bench_is_state(b, "SAVING");
     wait_in(b, 3, "save");

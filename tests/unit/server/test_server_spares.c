@@ -6,22 +6,20 @@
 
 /* ---- a job of up to four workers, two to start with ---- */
 
-static void send(struct bench *b, enum machine_event_kind kind, uint32_t rank)
+static void send(struct bench *b, enum fsm_event_kind kind, uint32_t rank)
 {
-    const struct machine_event event = { .kind = kind,
-                                         .rank = rank,
-                                         .generation = b->m.generation };
+    const struct fsm_event event = { .kind = kind, .rank = rank, .generation = b->m.generation };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
 static void say_parked(struct bench *b, uint32_t rank)
 {
-    send(b, MACHINE_EV_PARKED, rank);
+    send(b, FSM_EV_PARKED, rank);
 }
 
 static void set_workers(struct bench *b, uint32_t workers)
 {
-    const struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    const struct fsm_event event = { .kind = FSM_EV_SET, .set = { .workers = workers } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
@@ -30,15 +28,15 @@ static void add_spare(struct bench *b)
 {
     const char *node = "spare";
     const uint32_t slot = 0;
-    assert_true(machine_wants_spare(&b->m, b->now));
-    assert_int_equal(bench_apply(b, (struct machine_event){ .kind = MACHINE_EV_SPARE,
-                                                            .placed = { &node, &slot, 1, "s" } }),
+    assert_true(fsm_wants_spare(&b->m, b->now));
+    assert_int_equal(bench_apply(b, (struct fsm_event){ .kind = FSM_EV_SPARE,
+                                                        .placed = { &node, &slot, 1, "s" } }),
                      ST_OK);
 }
 
 static void open_elastic(struct bench *b, uint32_t ranks, uint32_t min, uint32_t spares)
 {
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = ranks;
     config.most = 4;
     config.min = min;
@@ -55,8 +53,8 @@ static void place(struct bench *b, uint32_t count)
     static const char *const nodes[] = { "a", "b", "c", "d" };
     static const uint32_t slots[] = { 0, 1, 2, 3 };
     assert_int_equal(
-        bench_apply(b, (struct machine_event){ .kind = MACHINE_EV_PLACED,
-                                               .placed = { nodes, slots, count, "token" } }),
+        bench_apply(b, (struct fsm_event){ .kind = FSM_EV_PLACED,
+                                           .placed = { nodes, slots, count, "token" } }),
         ST_OK);
 }
 
@@ -66,16 +64,16 @@ static void place(struct bench *b, uint32_t count)
 static void a_save_before_the_first_word_of_a_step_lets_one_start(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.most = 4;
     config.spares = 1;
     config.restarts = false;
     bench_reopen(b, &config);
     bench_run(b, BENCH_STEPS);
-    assert_false(machine_wants_spare(&b->m, b->now));
-    bench_save_until(b, 10, MACHINE_SAVE_COMMITTED);
-    assert_true(machine_wants_spare(&b->m, b->now));
-    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+    assert_false(fsm_wants_spare(&b->m, b->now));
+    bench_save_until(b, 10, FSM_SAVE_COMMITTED);
+    assert_true(fsm_wants_spare(&b->m, b->now));
+    assert_int_equal(bench_count(b, FSM_ACT_SCHEDULE), 1);
 }
 
 /* ---- places ---- */
@@ -87,7 +85,7 @@ static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
     set_workers(b, 2);
     for (uint32_t i = 0; i < 4; i++)
         say_parked(b, i);
-    assert_int_equal(machine_vacant(&b->m), 0);
+    assert_int_equal(fsm_vacant(&b->m), 0);
     place(b, 0);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.size, 2);
@@ -97,12 +95,12 @@ static void who_was_let_go_keeps_its_place_until_it_is_gone(void **state)
         bench_ready(b, i, BENCH_STEPS);
     bench_is_state(b, "RUNNING");
     set_workers(b, 4);
-    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 58); /* all start anew */
-    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    bench_fault(b, 0, FSM_FAULT_NUMERIC, 58); /* all start anew */
+    bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
-    assert_true(machine_wants_slots(&b->m, b->now));
-    assert_int_equal(machine_vacant(&b->m), 2); /* those that were let go are still there */
+    assert_true(fsm_wants_slots(&b->m, b->now));
+    assert_int_equal(fsm_vacant(&b->m), 2); /* those that were let go are still there */
     place(b, 2);
     bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
@@ -113,7 +111,7 @@ static void spares_that_are_ended_keep_their_places(void **state)
 {
     struct bench *b = *state;
     open_elastic(b, 4, 2, 1);
-    bench_exit(b, 3, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 3, FSM_EXIT_SIGNAL, 9);
     bench_tick(b, 300);
     for (uint32_t i = 0; i < 3; i++)
         say_parked(b, i);
@@ -123,16 +121,16 @@ static void spares_that_are_ended_keep_their_places(void **state)
     for (uint32_t i = 0; i < 3; i++)
         bench_ready(b, i, BENCH_STEPS);
     bench_is_state(b, "RUNNING");
-    assert_false(machine_wants_spare(&b->m, b->now)); /* that would slow the first step down */
+    assert_false(fsm_wants_spare(&b->m, b->now)); /* that would slow the first step down */
     bench_progress(b, 0, 58, "forward");
     add_spare(b);
     add_spare(b);
-    bench_fault(b, 0, MACHINE_FAULT_NUMERIC, 58);
+    bench_fault(b, 0, FSM_FAULT_NUMERIC, 58);
     for (uint32_t i = 0; i < 3; i++)
-        bench_exit(b, i, MACHINE_EXIT_SIGNAL, 9);
+        bench_exit(b, i, FSM_EXIT_SIGNAL, 9);
     bench_is_state(b, "RECOVERING");
     bench_tick(b, 2000);
-    const uint32_t vacant = machine_vacant(&b->m);
+    const uint32_t vacant = fsm_vacant(&b->m);
     assert_int_equal(vacant, 3); /* of five places two are taken */
     place(b, vacant);
     bench_probe(b, ST_OK);
@@ -147,20 +145,20 @@ static void a_job_that_grows_waits_for_those_that_start(void **state)
     set_workers(b, 4);
     add_spare(b);
     add_spare(b);
-    assert_false(machine_wants_spare(&b->m, b->now));
-    bench_exit(b, 0, MACHINE_EXIT_SIGNAL, 9);
-    bench_exit(b, 1, MACHINE_EXIT_SIGNAL, 9);
+    assert_false(fsm_wants_spare(&b->m, b->now));
+    bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
+    bench_exit(b, 1, FSM_EXIT_SIGNAL, 9);
     bench_tick(b, 300);
     bench_is_state(b, "RECOVERING");
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_false(fsm_wants_slots(&b->m, b->now));
     bench_hello(b, 2);
     say_parked(b, 2);
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_false(fsm_wants_slots(&b->m, b->now));
     bench_hello(b, 3);
     say_parked(b, 3);
-    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
-    assert_true(machine_wants_slots(&b->m, b->now));
-    assert_int_equal(machine_vacant(&b->m), 2);
+    assert_int_equal(bench_count(b, FSM_ACT_SCHEDULE), 1);
+    assert_true(fsm_wants_slots(&b->m, b->now));
+    assert_int_equal(fsm_vacant(&b->m), 2);
     place(b, 2);
     bench_is_state(b, "FORMING");
     assert_int_equal(b->m.size, 4);
@@ -180,9 +178,9 @@ static void nothing_is_due_while_another_one_starts(void **state)
         for (uint32_t i = 0; i < 3; i++)
             bench_counter(b, i, 58 + (uint64_t)s, "forward", 1000 + (uint64_t)s);
         bench_tick(b, 1000);
-        assert_true(machine_deadline(&b->m) > b->now);
+        assert_true(fsm_deadline(&b->m) > b->now);
     }
-    bench_exit(b, 3, MACHINE_EXIT_CODE, 1); /* no other one is placed */
+    bench_exit(b, 3, FSM_EXIT_CODE, 1); /* no other one is placed */
     bench_is_state(b, "RECOVERING");
     assert_true(b->m.ending.parks);
 }
@@ -194,9 +192,9 @@ static void where_a_spare_can_not_be_started_the_next_one_is_not(void **state)
     const int64_t wall = 1800000000000 + b->now;
     open_elastic(b, 2, 0, 1);
     add_spare(b);
-    assert_false(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
-    bench_exit(b, 2, MACHINE_EXIT_SPAWN_FAILED, 0);
-    assert_true(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
+    assert_false(exclusion_holds(&b->m.exclusions, "spare", EXCLUSION_FAILED, wall));
+    bench_exit(b, 2, FSM_EXIT_SPAWN_FAILED, 0);
+    assert_true(exclusion_holds(&b->m.exclusions, "spare", EXCLUSION_FAILED, wall));
     bench_is_state(b, "RUNNING");
     assert_int_equal(b->m.restarts, 0);
 }
@@ -213,7 +211,7 @@ static void nor_is_it_where_one_did_not_say_hello(void **state)
         bench_tick(b, 1000);
     }
     assert_true(b->m.ranks[2].ended);
-    assert_true(shun_holds(&b->m.shunned, "spare", SHUN_FAILED, wall));
+    assert_true(exclusion_holds(&b->m.exclusions, "spare", EXCLUSION_FAILED, wall));
 }
 
 /* What is placed for the generation to come has places beyond the ranks of the one before. */
@@ -223,13 +221,13 @@ static void one_that_always_fails_gets_rare(void **state)
     open_elastic(b, 2, 2, 1);
     int tries = 0;
     for (const int64_t end = b->now + 3600000; b->now < end; tries++) {
-        while (!machine_wants_spare(&b->m, b->now)) {
+        while (!fsm_wants_spare(&b->m, b->now)) {
             b->now += 1000;
             for (uint32_t i = 0; i < 2; i++)
                 bench_progress(b, i, 57 + (uint64_t)(b->now / 1000), "forward");
         }
         add_spare(b);
-        bench_exit(b, 2, MACHINE_EXIT_CODE, 4);
+        bench_exit(b, 2, FSM_EXIT_CODE, 4);
     }
     assert_in_range(tries, 10, 18); /* 1, 2, 4 ... 512 s, then every ten minutes */
 }
@@ -237,25 +235,25 @@ static void one_that_always_fails_gets_rare(void **state)
 static void a_node_that_leaves_before_its_workers_start_takes_none(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.most = 4;
     bench_reopen(b, &config);
     set_workers(b, 4);
     place(b, 4);
     bench_is_state(b, "PLACING");
-    const struct machine_event event = { .kind = MACHINE_EV_LEAVING,
-                                         .rank = 3,
-                                         .leaving = { "node d leaves" } };
+    const struct fsm_event event = { .kind = FSM_EV_LEAVING,
+                                     .rank = 3,
+                                     .leaving = { "node d leaves" } };
     assert_int_equal(bench_apply(b, event), ST_OK);
     bench_is_state(b, "QUEUED");
-    assert_int_equal(bench_count(b, MACHINE_ACT_SCHEDULE), 1);
+    assert_int_equal(bench_count(b, FSM_ACT_SCHEDULE), 1);
 }
 
 /* Asked for while it can't be done yet; then the coordinator goes. */
 static void what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.most = 4;
     bench_reopen(b, &config);
     place(b, 2);
@@ -269,7 +267,7 @@ static void what_was_asked_of_a_job_that_starts_anew_outlives_the_coordinator(vo
     for (uint32_t i = 0; i < 2; i++)
         bench_ready(b, i, BENCH_STEPS);
     bench_is_state(b, "RUNNING");
-    for (int i = 0; i < MACHINE_ANNOUNCED_MAX; i++)
+    for (int i = 0; i < FSM_ANNOUNCED_MAX; i++)
         leaves = leaves || b->m.due.announced[i].exit;
     assert_true(leaves);
 }

@@ -12,13 +12,13 @@ static struct bench *open_wide(void **state, uint32_t first, uint32_t second, ui
                                uint32_t spares)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = first + second;
     config.most = 16;
     config.min = min;
     config.spares = spares;
     config.lanes = 8;
-    config.shares = MACHINE_SHARES_FILE;
+    config.shares = FSM_SHARES_FILE;
     config.stages = 2;
     config.widths[0] = first;
     config.widths[1] = second;
@@ -49,17 +49,17 @@ static void has_numbers(const struct bench *b, const uint32_t *numbers)
         assert_int_equal(b->m.ranks[i].number, numbers[i]);
 }
 
-static struct machine_kept part_of(uint32_t part, uint32_t parts, uint64_t step)
+static struct fsm_kept part_of(uint32_t part, uint32_t parts, uint64_t step)
 {
-    return (struct machine_kept){
+    return (struct fsm_kept){
         .whole = true, .step = step, .computed_by = 1, .part = part, .parts = parts
     };
 }
 
-static void park_with(struct bench *b, uint32_t rank, struct machine_kept kept)
+static void park_with(struct bench *b, uint32_t rank, struct fsm_kept kept)
 {
-    struct machine_event event = {
-        .kind = MACHINE_EV_PARKED, .rank = rank, .generation = b->m.generation, .parked = kept
+    struct fsm_event event = {
+        .kind = FSM_EV_PARKED, .rank = rank, .generation = b->m.generation, .parked = kept
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
@@ -67,7 +67,7 @@ static void park_with(struct bench *b, uint32_t rank, struct machine_kept kept)
 /* All that live, with the state of their stage. */
 static void park_all(struct bench *b)
 {
-    const uint32_t stages = machine_stages(&b->m);
+    const uint32_t stages = fsm_stages(&b->m);
     for (uint32_t i = 0; i < b->m.size && b->m.ending.parks; i++) {
         if (!b->m.ranks[i].gone)
             park_with(b, i, part_of(b->m.ranks[i].stage, stages, STEP));
@@ -76,30 +76,29 @@ static void park_all(struct bench *b)
 
 static void die(struct bench *b, uint32_t rank)
 {
-    bench_exit(b, rank, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, rank, FSM_EXIT_SIGNAL, 9);
 }
 
 /* A worker says again what it parked with; a new one has nothing. */
-static void come(struct bench *b, uint32_t rank, struct machine_kept kept)
+static void come(struct bench *b, uint32_t rank, struct fsm_kept kept)
 {
-    struct machine_event event = { .kind = MACHINE_EV_HELLO,
-                                   .rank = rank,
-                                   .generation = b->m.generation,
-                                   .hello = {
-                                       .pid = 100 + rank, .parked = kept.whole, .kept = kept } };
+    struct fsm_event event = { .kind = FSM_EV_HELLO,
+                               .rank = rank,
+                               .generation = b->m.generation,
+                               .hello = { .pid = 100 + rank, .parked = kept.whole, .kept = kept } };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
 
-static const struct machine_kept nothing;
+static const struct fsm_kept nothing;
 
 static uint32_t ready_spare(struct bench *b)
 {
     const char *node = "extra";
     uint32_t slot = 7;
-    struct machine_event event = { .kind = MACHINE_EV_SPARE,
-                                   .placed = { &node, &slot, 1, "token of spares" } };
+    struct fsm_event event = { .kind = FSM_EV_SPARE,
+                               .placed = { &node, &slot, 1, "token of spares" } };
     assert_int_equal(bench_apply(b, event), ST_OK);
-    const uint32_t at = bench_act(b, MACHINE_ACT_START, 0)->rank;
+    const uint32_t at = bench_act(b, FSM_ACT_START, 0)->rank;
     bench_hello(b, at);
     bench_ready(b, at, BENCH_STEPS);
     park_with(b, at, nothing);
@@ -108,7 +107,7 @@ static uint32_t ready_spare(struct bench *b)
 
 static enum status set(struct bench *b, uint32_t workers)
 {
-    struct machine_event event = { .kind = MACHINE_EV_SET, .set = { .workers = workers } };
+    struct fsm_event event = { .kind = FSM_EV_SET, .set = { .workers = workers } };
     return bench_apply(b, event);
 }
 
@@ -119,8 +118,8 @@ static void ranks_go_stage_by_stage(void **state)
     struct bench *b = open_job(state, 1, 0);
     uint32_t widths[LIMIT_STAGES];
     has_stages(b, "0011");
-    assert_int_equal(machine_stages(&b->m), 2);
-    assert_int_equal(machine_widths(&b->m, widths), 2);
+    assert_int_equal(fsm_stages(&b->m), 2);
+    assert_int_equal(fsm_widths(&b->m, widths), 2);
     assert_int_equal(widths[0], 2);
     assert_int_equal(widths[1], 2);
 }
@@ -244,7 +243,7 @@ static void one_worker_goes_on_from_a_whole_model(void **state)
 /* What somebody has is of other cuts, or not what it sits in. */
 static void a_state_of_other_stages_is_not_gone_on_from(void **state)
 {
-    static const struct machine_kept bad[] = {
+    static const struct fsm_kept bad[] = {
         { .whole = true, .step = STEP, .computed_by = 1, .part = 1, .parts = 3 },
         { .whole = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 0 },
         { .whole = true, .step = STEP, .computed_by = 1, .part = 0, .parts = 2 },
@@ -268,7 +267,7 @@ static void of_fewer_workers_each_stage_keeps_who_has_the_step_that_all_have(voi
 {
     struct bench *b = open_job(state, 1, 0);
     assert_int_equal(set(b, 2), ST_OK);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
     park_with(b, 0, part_of(0, 2, STEP + 1)); /* of no use without stage 1 of that step */
     park_with(b, 1, part_of(0, 2, STEP));
     park_with(b, 2, part_of(1, 2, STEP - 1));
@@ -278,7 +277,7 @@ static void of_fewer_workers_each_stage_keeps_who_has_the_step_that_all_have(voi
     const uint32_t numbers[] = { 1, 3 };
     has_numbers(b, numbers);
     for (uint32_t i = 2; i < RANKS; i++) {
-        assert_true(machine_is_spare(&b->m, i));
+        assert_true(fsm_is_spare(&b->m, i));
         assert_true(b->m.ranks[i].ended);
     }
     come(b, 0, part_of(0, 2, STEP));
@@ -291,7 +290,7 @@ static void more_workers_make_stages_wider(void **state)
     struct bench *b = open_job(state, 0, 0);
     assert_int_equal(set(b, RANKS + 1), ST_OK);
     (void)ready_spare(b);
-    assert_non_null(bench_act(b, MACHINE_ACT_PARK, 0));
+    assert_non_null(bench_act(b, FSM_ACT_PARK, 0));
     park_all(b);
     bench_form_again(b);
     has_stages(b, "00011");
@@ -322,13 +321,13 @@ static void stages_whose_state_does_not_move_begin_with_a_save(void **state)
         assert_int_equal(set(b, kind < 2 ? RANKS - 1 : RANKS + 1), ST_OK);
         if (kind >= 2)
             (void)ready_spare(b);
-        assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
-        const struct machine_action *save = bench_act(b, MACHINE_ACT_SAVE_AT, 0);
+        assert_null(bench_act(b, FSM_ACT_PARK, 0));
+        const struct fsm_action *save = bench_act(b, FSM_ACT_SAVE_AT, 0);
         assert_non_null(save);
         assert_true(save->exit);
         bench_tick(b, 1000);
-        assert_null(bench_act(b, MACHINE_ACT_PARK, 0));
-        assert_null(bench_act(b, MACHINE_ACT_SAVE_AT, 0)); /* it is announced */
+        assert_null(bench_act(b, FSM_ACT_PARK, 0));
+        assert_null(bench_act(b, FSM_ACT_SAVE_AT, 0)); /* it is announced */
     }
 }
 
@@ -352,39 +351,39 @@ static void stages_outlive_the_coordinator(void **state)
     die(b, 0);
     park_all(b);
     bench_restart(b, 100);
-    assert_false(machine_wants_slots(&b->m, b->now));
+    assert_false(fsm_wants_slots(&b->m, b->now));
     for (uint32_t r = 1; r < 3; r++) {
-        struct machine_event event = {
-            .kind = MACHINE_EV_HELLO,
+        struct fsm_event event = {
+            .kind = FSM_EV_HELLO,
             .rank = r,
             .generation = b->m.generation,
             .hello = { .attached = true, .parked = true, .kept = part_of(1, 2, STEP) }
         };
         assert_int_equal(bench_apply(b, event), ST_OK);
     }
-    assert_true(machine_wants_slots(&b->m, b->now));
+    assert_true(fsm_wants_slots(&b->m, b->now));
 }
 
 static void a_pipeline_that_can_not_be_is_refused(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
-    struct machine m;
+    struct fsm_config config = bench_config();
+    struct fsm m;
     config.ranks = config.most = 4;
     config.lanes = 2;
     config.stages = 2;
     config.widths[0] = 3;
     config.widths[1] = 1;
-    assert_int_equal(machine_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
+    assert_int_equal(fsm_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
     config.widths[0] = config.widths[1] = 2;
     config.most = 5;
-    assert_int_equal(machine_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
+    assert_int_equal(fsm_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
     config.most = 4;
     config.stages = LIMIT_STAGES + 1;
-    assert_int_equal(machine_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
+    assert_int_equal(fsm_init(&m, "j-1", &config, b->now, 0), ST_INVALID);
     config.stages = 2;
-    assert_int_equal(machine_init(&m, "j-1", &config, b->now, 0), ST_OK);
-    machine_release(&m);
+    assert_int_equal(fsm_init(&m, "j-1", &config, b->now, 0), ST_OK);
+    fsm_release(&m);
 }
 
 /* A spare that comes before the next generation gets a plan of as many. */

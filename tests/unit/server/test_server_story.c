@@ -5,8 +5,8 @@
 #include "server/story/story.h"
 #include "tests/test.h"
 
-static struct recovery record(uint32_t ended, enum machine_fault_kind fault,
-                              enum recovery_kind kind, uint64_t step, uint64_t mark)
+static struct recovery record(uint32_t ended, enum fsm_fault_kind fault, enum recovery_kind kind,
+                              uint64_t step, uint64_t mark)
 {
     struct recovery r = { .state = RECOVERY_DONE,
                           .kind = kind,
@@ -34,12 +34,12 @@ static void is_line(const struct recovery *r, bool over, const char *wanted)
 static void a_recovery_is_one_line(void **state)
 {
     (void)state;
-    struct recovery r = record(1, MACHINE_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 47);
+    struct recovery r = record(1, FSM_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 47);
     is_line(&r, false,
             "process gone, rank 1 on gpu-07, in backward: killed by signal 9; generation 2 went on "
             "from step 40, from a checkpoint; 7 steps lost; 2.98 s: detect 0.25, end 0.12, wait "
             "0.00, form 1.41, restore 0.30, replay 0.90");
-    r = record(4, MACHINE_FAULT_HANG, RECOVERY_MEMORY, 46, 47);
+    r = record(4, FSM_FAULT_HANG, RECOVERY_MEMORY, 46, 47);
     r.state = RECOVERY_CUT;
     (void)snprintf(r.message, sizeof r.message,
                    "last in phase forward"); /* which it says already */
@@ -52,7 +52,7 @@ static void a_recovery_is_one_line(void **state)
 static void what_is_not_known_is_not_said(void **state)
 {
     (void)state;
-    struct recovery r = record(2, MACHINE_FAULT_PATH, RECOVERY_SEED, 0, 0);
+    struct recovery r = record(2, FSM_FAULT_PATH, RECOVERY_SEED, 0, 0);
     r.state = RECOVERY_FORMING;
     r.rank = RECOVERY_ALL_RANKS;
     r.node[0] = r.phase[0] = '\0';
@@ -61,12 +61,12 @@ static void what_is_not_known_is_not_said(void **state)
             "path: a and b can't reach each other; generation 3 went on from step 0, from the "
             "beginning; 0 steps lost; under way; 2.98 s: detect 0.25, end 0.12, wait 0.00, form "
             "1.41, restore 0.30, replay 0.90");
-    r = record(2, MACHINE_FAULT_NONE, RECOVERY_LIVE, 12, 12);
+    r = record(2, FSM_FAULT_NONE, RECOVERY_LIVE, 12, 12);
     is_line(&r, false,
             "generation 2 ended as planned; generation 3 went on from step 12, with the workers "
             "that were left; 0 steps lost; 2.98 s: detect 0.25, end 0.12, wait 0.00, form 1.41, "
             "restore 0.30, replay 0.90");
-    r.fault = MACHINE_FAULT_USER;
+    r.fault = FSM_FAULT_USER;
     r.generation = 0;
     (void)snprintf(r.phase, sizeof r.phase, "signal"); /* the message says it already */
     is_line(&r, true,
@@ -82,11 +82,11 @@ static void causes_are_summed(void **state)
     buf_init(&out, 4096);
     assert_int_equal(story_losses(&story, &out), ST_OK);
     assert_int_equal(out.size, 0);
-    struct recovery r = record(1, MACHINE_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 47);
+    struct recovery r = record(1, FSM_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 47);
     story_add(&story, &r);
-    r = record(2, MACHINE_FAULT_PROCESS, RECOVERY_MEMORY, 60, 60);
+    r = record(2, FSM_FAULT_PROCESS, RECOVERY_MEMORY, 60, 60);
     story_add(&story, &r);
-    r = record(3, MACHINE_FAULT_NODE, RECOVERY_CHECKPOINT, 80, 85);
+    r = record(3, FSM_FAULT_NODE, RECOVERY_CHECKPOINT, 80, 85);
     story_add(&story, &r);
     r = (struct recovery){ .state = RECOVERY_NONE };
     story_add(&story, &r);
@@ -117,15 +117,15 @@ static void advice_is_given_where_it_applies(void **state)
     struct story_advice list[STORY_ADVICE];
     (void)state;
     assert_int_equal(story_advise(&story, &facts, list), 0);
-    struct recovery r = record(1, MACHINE_FAULT_NONE, RECOVERY_CHECKPOINT, 12, 12);
+    struct recovery r = record(1, FSM_FAULT_NONE, RECOVERY_CHECKPOINT, 12, 12);
     r.ms[RECOVERY_REPLAY] = 0;
     story_add(&story, &r);
     assert_int_equal(story_advise(&story, &facts, list), 0); /* a pause */
-    r = record(2, MACHINE_FAULT_MEMORY, RECOVERY_MEMORY, 40, 40);
+    r = record(2, FSM_FAULT_MEMORY, RECOVERY_MEMORY, 40, 40);
     story_add(&story, &r);
     assert_int_equal(story_advise(&story, &facts, list), 1);
     assert_non_null(strstr(about(list, 1, "out of memory"), "micro_batch"));
-    r = record(3, MACHINE_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 90);
+    r = record(3, FSM_FAULT_PROCESS, RECOVERY_CHECKPOINT, 40, 90);
     r.ms[RECOVERY_REPLAY] = 20000;
     story_add(&story, &r);
     uint32_t count = story_advise(&story, &facts, list);
@@ -151,11 +151,11 @@ static void each_cause_has_a_name_and_most_have_advice(void **state)
     (void)state;
     for (uint32_t fault = 0; fault < STORY_FAULTS; fault++) {
         struct story story = { .node_count = 0 };
-        struct recovery r = record(1, (enum machine_fault_kind)fault, RECOVERY_MEMORY, 40, 40);
+        struct recovery r = record(1, (enum fsm_fault_kind)fault, RECOVERY_MEMORY, 40, 40);
         story_add(&story, &r);
         story_add(&all, &r);
         assert_true(story_cause(fault)[0] != '\0');
-        assert_int_equal(story_advise(&story, &facts, list), fault == MACHINE_FAULT_NONE ? 0 : 1);
+        assert_int_equal(story_advise(&story, &facts, list), fault == FSM_FAULT_NONE ? 0 : 1);
     }
     assert_int_equal(story_advise(&all, &facts, list), STORY_FAULTS - 1);
     assert_string_equal(story_cause(STORY_FAULTS), "unknown");
@@ -166,7 +166,7 @@ static void nodes_beyond_the_bound_are_not_counted(void **state)
     struct story story = { .node_count = 0 };
     (void)state;
     for (uint32_t i = 0; i < 2 * STORY_NODES; i++) {
-        struct recovery r = record(1, MACHINE_FAULT_PROCESS, RECOVERY_MEMORY, 1, 1);
+        struct recovery r = record(1, FSM_FAULT_PROCESS, RECOVERY_MEMORY, 1, 1);
         (void)snprintf(r.node, sizeof r.node, "n%u", i);
         story_add(&story, &r);
     }

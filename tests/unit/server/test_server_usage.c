@@ -3,39 +3,39 @@
 
 #include "server/render/render.h"
 #include "tests/test.h"
-#include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/coord/coord_fixture.h"
 
 struct scene {
     struct far_end agent, trainers[2];
-    struct core_job *job;
+    struct coord_job *job;
 };
 
 /* A job of two workers. Streams stay where they are. */
-static void begin(struct core_world *w, struct scene *s)
+static void begin(struct coord_world *w, struct scene *s)
 {
     far_join(w, &s->agent, "n", "boot-1");
-    s->job = core_submit_one(w, "a");
+    s->job = coord_submit_one(w, "a");
 }
 
 /* Attaches two trainers, and has the job run. */
-static void attach(struct core_world *w, struct scene *s)
+static void attach(struct coord_world *w, struct scene *s)
 {
     for (uint32_t r = 0; r < 2; r++) {
         far_open(&s->trainers[r], s->job->m.token);
         far_attach(w, &s->trainers[r], s->job, r);
     }
-    s->job->m.state = MACHINE_RUNNING;
+    s->job->m.state = FSM_RUNNING;
 }
 
-static void end(struct core_world *w, struct scene *s)
+static void end(struct coord_world *w, struct scene *s)
 {
-    s->job->m.state = MACHINE_FORMING;
+    s->job->m.state = FSM_FORMING;
     for (uint32_t r = 0; r < 2; r++)
         far_close_trainer(w, &s->trainers[r]);
     far_close_agent(w, &s->agent);
 }
 
-static void say_progress(struct core_world *w, struct far_end *trainer, double step_flops,
+static void say_progress(struct coord_world *w, struct far_end *trainer, double step_flops,
                          double peak_flops, const Cairn__V1__Traffic *traffic)
 {
     Cairn__V1__Progress progress = CAIRN__V1__PROGRESS__INIT;
@@ -50,12 +50,12 @@ static void say_progress(struct core_world *w, struct far_end *trainer, double s
     }
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS;
     message.progress = &progress;
-    core_trainer_message(w->core, &trainer->conn, &message);
-    core_end_group(w);
+    coord_trainer_message(w->coord, &trainer->conn, &message);
+    coord_end_group(w);
 }
 
 /* 100 ms each. */
-static void say_steps(struct core_world *w, struct scene *s, uint64_t from, uint64_t to)
+static void say_steps(struct coord_world *w, struct scene *s, uint64_t from, uint64_t to)
 {
     for (uint64_t step = from; step <= to; step++) {
         Cairn__V1__MetricRow row = CAIRN__V1__METRIC_ROW__INIT, *list[] = { &row };
@@ -68,23 +68,23 @@ static void say_steps(struct core_world *w, struct scene *s, uint64_t from, uint
         rows.rows = list;
         message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
         message.metrics = &rows;
-        core_trainer_message(w->core, &s->trainers[0].conn, &message);
-        core_end_group(w);
+        coord_trainer_message(w->coord, &s->trainers[0].conn, &message);
+        coord_end_group(w);
     }
 }
 
-static void say_beat(struct core_world *w, struct far_end *agent, Cairn__V1__AgentBeat *beat)
+static void say_beat(struct coord_world *w, struct far_end *agent, Cairn__V1__AgentBeat *beat)
 {
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_BEAT;
     message.beat = beat;
-    core_agent_message(w->core, &agent->conn, &message);
-    core_end_group(w);
+    coord_agent_message(w->coord, &agent->conn, &message);
+    coord_end_group(w);
 }
 
-static Cairn__V1__Job *shown(struct core_world *w, const struct scene *s)
+static Cairn__V1__Job *shown(struct coord_world *w, const struct scene *s)
 {
-    Cairn__V1__Job *job = render_job(w->core, s->job, 10);
+    Cairn__V1__Job *job = render_job(w->coord, s->job, 10);
     assert_non_null(job);
     assert_int_equal(job->n_workers, 2);
     return job;
@@ -97,7 +97,7 @@ static void free_job(Cairn__V1__Job *job)
 
 static void mfu_needs_the_peak_of_each_worker(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct scene s;
     begin(w, &s);
     attach(w, &s);
@@ -114,12 +114,12 @@ static void mfu_needs_the_peak_of_each_worker(void **state)
     assert_int_equal(job->mfu__case, CAIRN__V1__JOB__MFU__MFU);
     assert_true(fabs(job->mfu - 0.4) < 1e-9); /* 4e9 in 0.1 s, of 100e9 a second */
     free_job(job);
-    s.job->m.state = MACHINE_RECOVERING;
-    assert_true(isnan(core_mfu(s.job)));
-    s.job->m.state = MACHINE_RUNNING;
-    assert_true(isfinite(core_mfu(s.job)));
+    s.job->m.state = FSM_RECOVERING;
+    assert_true(isnan(coord_mfu(s.job)));
+    s.job->m.state = FSM_RUNNING;
+    assert_true(isfinite(coord_mfu(s.job)));
     s.job->m.generation++; /* others may be there now */
-    assert_true(isnan(core_mfu(s.job)));
+    assert_true(isnan(coord_mfu(s.job)));
     s.job->m.generation--;
     end(w, &s);
 }
@@ -127,7 +127,7 @@ static void mfu_needs_the_peak_of_each_worker(void **state)
 static void what_is_no_number_of_operations_is_not_known(void **state)
 {
     static const double odd[] = { 0, -1e9, 1e300, (double)NAN, (double)INFINITY };
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct scene s;
     begin(w, &s);
     attach(w, &s);
@@ -147,7 +147,7 @@ static void what_is_no_number_of_operations_is_not_known(void **state)
 
 static void use_is_that_of_the_process_that_is_there(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct scene s;
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     Cairn__V1__NodeUsage machine = CAIRN__V1__NODE_USAGE__INIT;
@@ -186,56 +186,56 @@ static void use_is_that_of_the_process_that_is_there(void **state)
     assert_int_equal(job->workers[1]->sent__case, CAIRN__V1__WORKER__SENT___NOT_SET);
     free_job(job);
     s.job->m.ranks[0].number += 7; /* another process has its place */
-    assert_null(core_usage(s.job, 0));
+    assert_null(coord_usage(s.job, 0));
     s.job->m.ranks[0].number -= 7;
-    assert_non_null(core_usage(s.job, 0));
+    assert_non_null(coord_usage(s.job, 0));
     s.job->m.ranks[0].gone = true;
-    assert_null(core_usage(s.job, 0));
+    assert_null(coord_usage(s.job, 0));
     s.job->m.ranks[0].gone = false;
     end(w, &s);
-    assert_null(core_usage(s.job, 0)); /* the node isn't heard */
+    assert_null(coord_usage(s.job, 0)); /* the node isn't heard */
 }
 
 static void a_machine_is_told_while_it_is_heard(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct far_end agent;
     Cairn__V1__AgentBeat beat = CAIRN__V1__AGENT_BEAT__INIT;
     Cairn__V1__NodeUsage usage = CAIRN__V1__NODE_USAGE__INIT;
     far_join(w, &agent, "n", "boot-1");
-    struct core_node *node = core_node_at(w->core, "n");
-    assert_null(core_node_usage(node)); /* not said yet: not 0 */
+    struct coord_node *node = coord_node_at(w->coord, "n");
+    assert_null(coord_node_usage(node)); /* not said yet: not 0 */
     say_beat(w, &agent, &beat);
-    assert_null(core_node_usage(node));
+    assert_null(coord_node_usage(node));
     usage.cores = 1.5;
     beat.usage = &usage;
     say_beat(w, &agent, &beat);
-    Cairn__V1__Node *shown_node = render_node(w->core, node);
+    Cairn__V1__Node *shown_node = render_node(w->coord, node);
     assert_non_null(shown_node);
     assert_non_null(shown_node->usage);
     assert_true(shown_node->usage->cores == 1.5);
     cairn__v1__node__free_unpacked(shown_node, NULL);
     beat.usage = NULL; /* not sampled since */
     say_beat(w, &agent, &beat);
-    assert_non_null(core_node_usage(node));
+    assert_non_null(coord_node_usage(node));
     far_close_agent(w, &agent);
-    assert_null(core_node_usage(node));
+    assert_null(coord_node_usage(node));
     far_join(w, &agent, "n", "boot-1"); /* an agent that may tell nothing */
-    assert_null(core_node_usage(node));
+    assert_null(coord_node_usage(node));
     far_close_agent(w, &agent);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(mfu_needs_the_peak_of_each_worker, core_setup,
-                                        core_teardown),
-        cmocka_unit_test_setup_teardown(what_is_no_number_of_operations_is_not_known, core_setup,
-                                        core_teardown),
-        cmocka_unit_test_setup_teardown(use_is_that_of_the_process_that_is_there, core_setup,
-                                        core_teardown),
-        cmocka_unit_test_setup_teardown(a_machine_is_told_while_it_is_heard, core_setup,
-                                        core_teardown),
+        cmocka_unit_test_setup_teardown(mfu_needs_the_peak_of_each_worker, coord_setup,
+                                        coord_teardown),
+        cmocka_unit_test_setup_teardown(what_is_no_number_of_operations_is_not_known, coord_setup,
+                                        coord_teardown),
+        cmocka_unit_test_setup_teardown(use_is_that_of_the_process_that_is_there, coord_setup,
+                                        coord_teardown),
+        cmocka_unit_test_setup_teardown(a_machine_is_told_while_it_is_heard, coord_setup,
+                                        coord_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

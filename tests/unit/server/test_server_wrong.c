@@ -4,7 +4,7 @@
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
-#define NOBODY MACHINE_ALL_RANKS
+#define NOBODY FSM_ALL_RANKS
 #define LANES  20 /* within so many steps what is wrong shows, of lanes and of states */
 #define STATES 10
 
@@ -12,7 +12,7 @@
 static struct bench *open_job(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = config.most = 3;
     config.audited = config.lanes_audited = LANES;
     config.states_audited = STATES;
@@ -30,13 +30,13 @@ static struct bench *open_job(void **state)
 static void find_within(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_step,
                         uint64_t within)
 {
-    struct machine_fault fault = { .kind = MACHINE_FAULT_WRONG,
-                                   .rank = wrong,
-                                   .step = good_step + within,
-                                   .good_step = good_step,
-                                   .message = "ranks 1 and 2 differ" };
-    struct machine_event event = {
-        .kind = MACHINE_EV_FAULT, .rank = from, .generation = b->m.generation, .fault = &fault
+    struct fsm_fault fault = { .kind = FSM_FAULT_WRONG,
+                               .rank = wrong,
+                               .step = good_step + within,
+                               .good_step = good_step,
+                               .message = "ranks 1 and 2 differ" };
+    struct fsm_event event = {
+        .kind = FSM_EV_FAULT, .rank = from, .generation = b->m.generation, .fault = &fault
     };
     assert_int_equal(bench_apply(b, event), ST_OK);
 }
@@ -47,9 +47,9 @@ static void find(struct bench *b, uint32_t from, uint32_t wrong, uint64_t good_s
     find_within(b, from, wrong, good_step, STATES);
 }
 
-static enum machine_ckpt_state state_of(struct bench *b, uint64_t step)
+static enum fsm_ckpt_state state_of(struct bench *b, uint64_t step)
 {
-    const struct machine_ckpt *ckpt = machine_find_ckpt(&b->m, step, 1);
+    const struct fsm_ckpt *ckpt = fsm_find_ckpt(&b->m, step, 1);
     assert_non_null(ckpt);
     return ckpt->state;
 }
@@ -59,7 +59,7 @@ static void go_on(struct bench *b)
     bench_all_exit(b);
     bench_tick(b, 10000); /* longer than it waits after a failure */
     bench_place(b);
-    if (b->m.state == MACHINE_PLACING)
+    if (b->m.state == FSM_PLACING)
         bench_probe(b, ST_OK);
     bench_is_state(b, "FORMING");
 }
@@ -79,10 +79,10 @@ static void later_checkpoints_go_and_who_is_wrong_is_accused(void **state)
     find(b, 0, 2, 20);
     bench_is_state(b, "RECOVERING");
     assert_non_null(bench_told(b, "audit-failed"));
-    assert_int_equal(bench_act(b, MACHINE_ACT_ACCUSE, 0)->rank, 2);
-    assert_int_equal(state_of(b, 10), MACHINE_CKPT_GOOD);
-    assert_int_equal(state_of(b, 20), MACHINE_CKPT_GOOD);
-    assert_int_equal(state_of(b, 30), MACHINE_CKPT_QUARANTINING);
+    assert_int_equal(bench_act(b, FSM_ACT_ACCUSE, 0)->rank, 2);
+    assert_int_equal(state_of(b, 10), FSM_CKPT_GOOD);
+    assert_int_equal(state_of(b, 20), FSM_CKPT_GOOD);
+    assert_int_equal(state_of(b, 30), FSM_CKPT_QUARANTINING);
     assert_false(b->m.ending.parks); /* nobody's state is good */
     go_on(b);
     assert_int_equal(b->m.restore.step, 20);
@@ -99,10 +99,10 @@ static void copies_in_memory_go_too(void **state)
 static void a_save_under_way_is_dropped(void **state)
 {
     struct bench *b = open_job(state);
-    bench_save_until(b, 40, MACHINE_SAVE_COLLECTING);
+    bench_save_until(b, 40, FSM_SAVE_COLLECTING);
     find(b, 0, 2, 20);
-    const struct machine_save *save = machine_find_save(&b->m, 40, 1);
-    assert_true(!save || save->state == MACHINE_SAVE_DROPPING);
+    const struct fsm_save *save = fsm_find_save(&b->m, 40, 1);
+    assert_true(!save || save->state == FSM_SAVE_DROPPING);
 }
 
 static void where_nobody_knows_it_is_computed_once_more(void **state)
@@ -110,12 +110,12 @@ static void where_nobody_knows_it_is_computed_once_more(void **state)
     struct bench *b = open_job(state);
     find(b, 0, NOBODY, 10);
     bench_is_state(b, "RECOVERING");
-    assert_null(bench_act(b, MACHINE_ACT_ACCUSE, 0)); /* nor who said so */
-    assert_int_equal(state_of(b, 20), MACHINE_CKPT_QUARANTINING);
+    assert_null(bench_act(b, FSM_ACT_ACCUSE, 0)); /* nor who said so */
+    assert_int_equal(state_of(b, 20), FSM_CKPT_QUARANTINING);
     train_again(b);
     assert_int_equal(b->m.restore.step, 10);
     find(b, 1, NOBODY, 10);
-    assert_int_equal(b->m.ending.to, MACHINE_FAILED);
+    assert_int_equal(b->m.ending.to, FSM_FAILED);
     assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
 }
 
@@ -125,11 +125,11 @@ static void who_is_wrong_again_and_again_ends_the_job(void **state)
     struct bench *b = open_job(state);
     for (uint32_t i = 0; i < 3; i++) {
         find(b, 0, 2, 20);
-        assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+        assert_int_equal(b->m.ending.to, FSM_RECOVERING);
         train_again(b);
     }
     find(b, 0, 2, 20);
-    assert_int_equal(b->m.ending.to, MACHINE_FAILED);
+    assert_int_equal(b->m.ending.to, FSM_FAILED);
     assert_non_null(strstr(b->m.reason, "ranks 1 and 2 differ"));
 }
 
@@ -143,7 +143,7 @@ static void be_right_in_between(struct bench *b, uint64_t good_step, uint64_t wi
         bench_progress(b, r, 95, "audit");
     bench_audited(b, 94);
     find(b, 1, NOBODY, 60);
-    assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+    assert_int_equal(b->m.ending.to, FSM_RECOVERING);
 }
 
 static void what_was_right_in_between_counts(void **state)
@@ -179,7 +179,7 @@ static void what_is_beyond_where_it_was_found_is_another_one(void **state)
     bench_audited(b, 48);
     assert_int_equal(b->m.audit.sure, 28);
     find(b, 1, NOBODY, 30);
-    assert_int_equal(b->m.ending.to, MACHINE_RECOVERING);
+    assert_int_equal(b->m.ending.to, FSM_RECOVERING);
 }
 
 static void the_next_coordinator_distrusts_them_too(void **state)
@@ -196,7 +196,7 @@ static void fail_and_go_on_live(struct bench *b, uint64_t step)
 {
     for (uint32_t r = 0; r < 3; r++)
         bench_progress(b, r, step, "forward");
-    bench_exit(b, 2, MACHINE_EXIT_SIGNAL, 9);
+    bench_exit(b, 2, FSM_EXIT_SIGNAL, 9);
     train_again(b);
 }
 
@@ -205,7 +205,7 @@ static void fail_and_go_on_live(struct bench *b, uint64_t step)
 static void generations_that_are_too_short_for_audits_prove_nothing(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = config.most = 3;
     config.audited = config.states_audited = 20;
     config.lanes_audited = 8; /* states are compared less often */
@@ -239,7 +239,7 @@ static void of_states_the_newest_comparison_counts(void **state)
 static void also_where_they_are_compared_less_often_than_lanes(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = config.most = 3;
     config.audited = config.states_audited = 50;
     config.lanes_audited = LANES;
@@ -250,7 +250,7 @@ static void also_where_they_are_compared_less_often_than_lanes(void **state)
     assert_int_equal(b->m.audit.sure, 0);
     find_within(b, 0, 2, 12, 50);
     assert_int_equal(b->m.audit.good_step, 12);
-    assert_int_equal(state_of(b, 10), MACHINE_CKPT_GOOD);
+    assert_int_equal(state_of(b, 10), FSM_CKPT_GOOD);
 }
 
 /* Found before the first step of a generation, say: a worker's copy differs, not what it read. */
@@ -260,7 +260,7 @@ static void what_is_beyond_doubt_stays(void **state)
     assert_int_equal(b->m.audit.sure, 14);
     find(b, 0, 2, 9);
     assert_int_equal(b->m.audit.good_step, 14);
-    assert_int_equal(state_of(b, 10), MACHINE_CKPT_GOOD);
+    assert_int_equal(state_of(b, 10), FSM_CKPT_GOOD);
 }
 
 static void what_is_computed_again_is_in_doubt_again(void **state)
@@ -277,7 +277,7 @@ static void what_is_computed_again_is_in_doubt_again(void **state)
 static void a_round_takes_a_step_for_each_lane(void **state)
 {
     struct bench *b = *state;
-    struct machine_config config = bench_config();
+    struct fsm_config config = bench_config();
     config.ranks = config.most = 3;
     config.lanes = 100; /* 34 of a worker */
     config.audited = config.lanes_audited = LANES;

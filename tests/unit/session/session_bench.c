@@ -15,21 +15,21 @@ struct bench *bench_new(uint32_t rank)
     CHECK(b != NULL);
     b->now_ms = 1000;
     b->progress.phase = "forward";
-    assert_int_equal(session_core_init(&b->core, JOB, 7, rank, 4711, b->now_ms), ST_OK);
+    assert_int_equal(session_fsm_init(&b->fsm, JOB, 7, rank, 4711, b->now_ms), ST_OK);
     return b;
 }
 
 void bench_free(struct bench *b)
 {
-    session_core_release(&b->core);
+    session_fsm_release(&b->fsm);
     free(b);
 }
 
 const Cairn__V1__TrainerMessage *say(struct bench *b)
 {
-    if (!session_core_next(&b->core, &b->progress, b->now_ms, &b->out))
+    if (!session_fsm_next(&b->fsm, &b->progress, b->now_ms, &b->out))
         return NULL;
-    session_core_sent(&b->core, &b->out, b->now_ms);
+    session_fsm_sent(&b->fsm, &b->out, b->now_ms);
     return &b->out.message;
 }
 
@@ -43,7 +43,7 @@ const Cairn__V1__TrainerMessage *say_news(struct bench *b)
 
 void hear(struct bench *b, Cairn__V1__TrainerOrder *order)
 {
-    session_core_order(&b->core, order, b->now_ms);
+    session_fsm_order(&b->fsm, order, b->now_ms);
 }
 
 void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at)
@@ -59,22 +59,22 @@ void hear_plan(struct bench *b, uint32_t rank, uint32_t size, uint64_t save_at)
 
 void reconnect(struct bench *b)
 {
-    session_core_link_down(&b->core, b->now_ms);
+    session_fsm_link_down(&b->fsm, b->now_ms);
     assert_null(say(b));
-    session_core_link_up(&b->core);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
 }
 
 struct bench *trained(uint32_t rank, uint64_t step)
 {
     struct bench *b = bench_new(rank);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     hear_plan(b, rank, 4, 0);
     struct session_ready ready = ready_of_100;
     ready.step = step;
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready), ST_OK);
     assert_says(b, READY);
     assert_silent(b);
     return b;
@@ -99,8 +99,8 @@ Cairn__V1__SaveReport *report_of(uint64_t step)
 int begin_save(struct bench *b, uint64_t step)
 {
     int index = -1;
-    assert_int_equal(session_core_save_begin(&b->core, step, false, &index), ST_OK);
-    session_core_save_copied(&b->core, index, true);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, step, false, &index), ST_OK);
+    session_fsm_save_copied(&b->fsm, index, true);
     return index;
 }
 
@@ -114,7 +114,7 @@ void give_folder(struct bench *b, uint64_t step)
 void pass_ms(struct bench *b, int64_t ms)
 {
     b->now_ms += ms;
-    session_core_tick(&b->core, b->now_ms);
+    session_fsm_tick(&b->fsm, b->now_ms);
 }
 
 void add_rows(struct bench *b, uint64_t from, uint64_t to)
@@ -125,6 +125,6 @@ void add_rows(struct bench *b, uint64_t from, uint64_t to)
         row.phase[0].ms = 3;
         row.has_eval = step % 2 == 0;
         row.eval_correct = step;
-        session_core_row(&b->core, &row, 1);
+        session_fsm_row(&b->fsm, &row, 1);
     }
 }

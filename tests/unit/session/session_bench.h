@@ -3,12 +3,12 @@
  */
 #pragma once
 
-#include "session/core.h"
+#include "session/fsm.h"
 #include "tests/test.h"
 #include "tests/unit/session/session_orders.h"
 
 struct bench {
-    struct session_core core;
+    struct session_fsm fsm;
     struct session_out out;
     struct session_progress progress;
     int64_t now_ms;

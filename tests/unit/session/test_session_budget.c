@@ -6,7 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "common/limits.h"
 #include "session/copies/copy_file.h"
-#include "session/core.h"
+#include "session/fsm.h"
 #include "session/memory/budget.h"
 #include "tests/test.h"
 

@@ -9,8 +9,8 @@ static struct bench *parked(uint64_t step)
 {
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = step, .whole = true, .computed_by = 7 });
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = step, .whole = true, .computed_by = 7 });
     assert_says(b, PARKED);
     return b;
 }
@@ -19,7 +19,7 @@ static bool regrouped(const struct bench *b, uint32_t generation, uint32_t rank,
 {
     uint32_t got_generation = 0, got_rank = 0;
     char got_token[SESSION_TOKEN] = "";
-    return session_core_regrouped(&b->core, &got_generation, &got_rank, got_token) &&
+    return session_fsm_regrouped(&b->fsm, &got_generation, &got_rank, got_token) &&
            got_generation == generation && got_rank == rank && strcmp(got_token, token) == 0;
 }
 
@@ -27,7 +27,7 @@ static bool has_regrouped(const struct bench *b)
 {
     uint32_t generation = 0, rank = 0;
     char token[SESSION_TOKEN];
-    return session_core_regrouped(&b->core, &generation, &rank, token);
+    return session_fsm_regrouped(&b->fsm, &generation, &rank, token);
 }
 
 /* ---- park ---- */
@@ -40,20 +40,20 @@ static void the_step_thread_has_nothing_more_to_do_once_it_is_to_park(void **sta
     const struct session_meeting *meeting = NULL;
     struct readback_order read;
     int index = -1, file = -1;
-    assert_false(session_core_ended(&b->core));
+    assert_false(session_fsm_ended(&b->fsm));
     hear(b, read_back_order(0, "/store/a", 4));
     hear(b, park_order("worker 2 died"));
-    assert_true(session_core_ended(&b->core));
-    assert_true(session_core_parks(&b->core));
-    assert_false(b->core.over); /* the process lives */
-    assert_string_equal(b->core.park.reason.text, "worker 2 died");
-    assert_int_equal(session_core_meet(&b->core, "a", &nothing, 4, &meeting), ST_STALE);
-    assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_STALE);
-    assert_int_equal(session_core_save_begin(&b->core, 100, true, &index), ST_STALE);
-    assert_int_equal(session_core_copy_begin(&b->core, 10, &file), ST_STALE);
-    assert_int_equal(session_core_due(&b->core, 10), SESSION_DUE_NOTHING);
-    assert_false(session_core_read_order(&b->core, &read));
-    session_core_save_late(&b->core, 10);
+    assert_true(session_fsm_ended(&b->fsm));
+    assert_true(session_fsm_parks(&b->fsm));
+    assert_false(b->fsm.over); /* the process lives */
+    assert_string_equal(b->fsm.park.reason.text, "worker 2 died");
+    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 4, &meeting), ST_STALE);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 10, false, &index), ST_STALE);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 100, true, &index), ST_STALE);
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 10, &file), ST_STALE);
+    assert_int_equal(session_fsm_due(&b->fsm, 10), SESSION_DUE_NOTHING);
+    assert_false(session_fsm_read_order(&b->fsm, &read));
+    session_fsm_save_late(&b->fsm, 10);
     hear(b, save_at_order(5, false));
     hear(b, folder_order(10, "/store/b"));
     assert_silent(b);
@@ -66,10 +66,10 @@ static void parked_is_said_once_per_connection_and_the_heart_goes_on_beating(voi
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
     assert_silent(b); /* not before the step thread has left */
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 6 });
-    session_core_parked(
-        &b->core, &(struct session_parked){ .step = 40, .computed_by = 5 }); /* the first counts */
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 6 });
+    session_fsm_parked(
+        &b->fsm, &(struct session_parked){ .step = 40, .computed_by = 5 }); /* the first counts */
     assert_says(b, PARKED);
     assert_int_equal(b->out.parked.step, 41);
     assert_true(b->out.parked.whole);
@@ -94,7 +94,7 @@ static void a_state_that_is_not_whole_was_computed_by_nobody(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core, &(struct session_parked){ .step = 41, .computed_by = 6 });
+    session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 41, .computed_by = 6 });
     assert_says(b, PARKED);
     assert_false(b->out.parked.whole);
     assert_int_equal(b->out.parked.computed_by, 0);
@@ -108,8 +108,8 @@ static void who_asks_twice_did_not_hear_the_answer(void **state)
     hear(b, park_order("worker 2 died"));
     hear(b, park_order("worker 2 died"));
     assert_silent(b);
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
     assert_says(b, PARKED);
     hear(b, park_order("worker 2 died"));
     assert_says(b, PARKED);
@@ -125,13 +125,13 @@ static void who_has_no_plan_yet_parks_too(void **state)
 {
     (void)state;
     struct bench *b = bench_new(1);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     hear(b, park_order("worker 2 died"));
     hear_plan(b, 1, 4, 0); /* too late */
-    assert_null(b->core.assigned);
-    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
+    assert_null(b->fsm.assigned);
+    session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     reconnect(b);
     assert_true(b->out.hello.attached);
@@ -145,32 +145,32 @@ static void saves_are_given_up_and_nothing_is_said_of_them(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 4, 4);
+    session_fsm_files(&b->fsm, 4, 4);
     give_folder(b, 10);
-    const int writing = session_core_saver_work(&b->core);
+    const int writing = session_fsm_saver_work(&b->fsm);
     assert_true(writing >= 0);
-    session_core_save_written(&b->core, writing, report_of(10));
+    session_fsm_save_written(&b->fsm, writing, report_of(10));
     assert_says(b, SAVE_REPORT);
     give_folder(b, 20);
-    const int taken = session_core_saver_work(&b->core);
+    const int taken = session_fsm_saver_work(&b->fsm);
     (void)begin_save(b, 30);
     int copying = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 40, false, &copying), ST_OK);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 40, false, &copying), ST_OK);
     hear(b, park_order("worker 2 died"));
     assert_silent(b);
-    assert_int_equal(session_core_saver_work(&b->core), -1);
+    assert_int_equal(session_fsm_saver_work(&b->fsm), -1);
     hear(b, done_order(10, false));
-    assert_int_equal(session_core_saver_work(&b->core), -1); /* nothing is removed either */
-    session_core_save_written(&b->core, taken, report_of(20));
-    session_core_save_copied(&b->core, copying, true);
+    assert_int_equal(session_fsm_saver_work(&b->fsm), -1); /* nothing is removed either */
+    session_fsm_save_written(&b->fsm, taken, report_of(20));
+    session_fsm_save_copied(&b->fsm, copying, true);
     pass_ms(b, 2 * SESSION_REPEAT_MS);
     assert_silent(b);
     reconnect(b);
     assert_silent(b);
     for (int i = 0; i < SESSION_SAVES_MAX; i++)
-        assert_int_equal(b->core.saves[i].state, SESSION_SAVE_FREE);
-    assert_false(session_core_at_store(&b->core));
-    assert_int_equal(session_core_newest(&b->core), 3); /* the copies are still whole */
+        assert_int_equal(b->fsm.saves[i].state, SESSION_SAVE_FREE);
+    assert_false(session_fsm_at_store(&b->fsm));
+    assert_int_equal(session_fsm_newest(&b->fsm), 3); /* the copies are still whole */
     bench_free(b);
 }
 
@@ -178,23 +178,23 @@ static void what_the_saver_fails_at_or_removes_ends_there(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 2, 2);
+    session_fsm_files(&b->fsm, 2, 2);
     give_folder(b, 10);
-    int taken = session_core_saver_work(&b->core);
+    int taken = session_fsm_saver_work(&b->fsm);
     hear(b, park_order("worker 2 died"));
-    session_core_save_failed(&b->core, taken, ST_IO, "no", false);
+    session_fsm_save_failed(&b->fsm, taken, ST_IO, "no", false);
     assert_silent(b);
     bench_free(b);
     b = trained(1, 0);
     give_folder(b, 10);
-    taken = session_core_saver_work(&b->core);
+    taken = session_fsm_saver_work(&b->fsm);
     hear(b, done_order(10, false));
-    session_core_save_written(&b->core, taken, report_of(10));
-    taken = session_core_saver_work(&b->core);
-    assert_int_equal(b->core.saves[taken].state, SESSION_SAVE_REMOVING);
+    session_fsm_save_written(&b->fsm, taken, report_of(10));
+    taken = session_fsm_saver_work(&b->fsm);
+    assert_int_equal(b->fsm.saves[taken].state, SESSION_SAVE_REMOVING);
     hear(b, park_order("worker 2 died"));
-    session_core_save_removed(&b->core, taken);
-    assert_int_equal(b->core.saves[taken].state, SESSION_SAVE_FREE);
+    session_fsm_save_removed(&b->fsm, taken);
+    assert_int_equal(b->fsm.saves[taken].state, SESSION_SAVE_FREE);
     assert_silent(b);
     bench_free(b);
 }
@@ -206,13 +206,13 @@ static void meetings_and_reads_of_it_are_not_said_again(void **state)
     const struct rendezvous_part part = { .common = "x", .common_size = 1 };
     const struct session_meeting *meeting = NULL;
     const struct readback_news news = { .step = 10, .done = true };
-    assert_int_equal(session_core_meet(&b->core, "a", &part, 4, &meeting), ST_OK);
+    assert_int_equal(session_fsm_meet(&b->fsm, "a", &part, 4, &meeting), ST_OK);
     hear(b, read_back_order(10, "/store/a", 4));
     struct readback_order read;
-    assert_true(session_core_read_order(&b->core, &read));
+    assert_true(session_fsm_read_order(&b->fsm, &read));
     hear(b, park_order("worker 2 died"));
-    session_core_read_news(&b->core, &news);
-    session_core_wanted(&b->core, true, 5000, "SIGTERM");
+    session_fsm_read_news(&b->fsm, &news);
+    session_fsm_wanted(&b->fsm, true, 5000, "SIGTERM");
     assert_silent(b);
     reconnect(b);
     assert_silent(b);
@@ -225,8 +225,8 @@ static void rows_that_nobody_acknowledged_go_before_parked(void **state)
     struct bench *b = trained(0, 0);
     add_rows(b, 1, 3);
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
     assert_says(b, METRICS); /* at once: no others come */
     assert_int_equal(b->out.rows.n_rows, 3);
     assert_says(b, PARKED);
@@ -243,16 +243,16 @@ static void a_fault_is_said_until_it_parks_and_is_then_no_longer_its_last_word(v
     (void)state;
     struct bench *b = trained(1, 0);
     const struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__COMMUNICATION };
-    session_core_fault(&b->core, &fault);
+    session_fsm_fault(&b->fsm, &fault);
     hear(b, park_order("worker 2 died"));
     assert_says(b, FAULT);
-    const uint64_t version = b->core.last_words_version;
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
-    assert_true(b->core.last_words_version > version);
+    const uint64_t version = b->fsm.last_words_version;
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+    assert_true(b->fsm.last_words_version > version);
     uint8_t *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(session_core_last_words(&b->core, &b->progress, &bytes, &size), ST_OK);
+    assert_int_equal(session_fsm_last_words(&b->fsm, &b->progress, &bytes, &size), ST_OK);
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, bytes);
     assert_non_null(words);
     assert_int_equal(words->fault__case, CAIRN__V1__LAST_WORDS__FAULT___NOT_SET);
@@ -275,7 +275,7 @@ static void regroup_is_handed_out_as_it_came(void **state)
     hear(b, regroup_order(8, 3, "secret"));
     assert_true(regrouped(b, 8, 3, "secret"));
     assert_true(regrouped(b, 8, 3, "secret"));
-    assert_false(b->core.over);
+    assert_false(b->fsm.over);
     bench_free(b);
 }
 
@@ -297,13 +297,13 @@ static void who_is_not_parked_is_not_regrouped(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     hear(b, regroup_order(8, 3, "a"));
-    assert_false(session_core_ended(&b->core));
+    assert_false(session_fsm_ended(&b->fsm));
     assert_false(has_regrouped(b));
     hear(b, park_order("worker 2 died"));
     hear(b, regroup_order(8, 3, "a"));
     assert_false(has_regrouped(b));
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 41, .whole = true, .computed_by = 7 });
     assert_false(has_regrouped(b));
     hear(b, regroup_order(8, LIMIT_NUMBERS - 1, "a"));
     assert_true(regrouped(b, 8, LIMIT_NUMBERS - 1, "a"));
@@ -318,15 +318,15 @@ static void an_order_to_go_on_that_makes_no_sense_ends_it(void **state)
     token[SESSION_TOKEN] = '\0';
     struct bench *b = parked(41);
     hear(b, regroup_order(7, 3, "a")); /* that is this one */
-    assert_true(b->core.over);
+    assert_true(b->fsm.over);
     bench_free(b);
     b = parked(41);
     hear(b, regroup_order(8, LIMIT_NUMBERS, "a"));
-    assert_true(b->core.over);
+    assert_true(b->fsm.over);
     bench_free(b);
     b = parked(41);
     hear(b, regroup_order(8, 3, token));
-    assert_true(b->core.over);
+    assert_true(b->fsm.over);
     bench_free(b);
 }
 
@@ -336,7 +336,7 @@ static void over_wins_over_all(void **state)
     struct bench *b = parked(41);
     hear(b, over_order("enough"));
     hear(b, regroup_order(8, 3, "a"));
-    assert_true(b->core.over);
+    assert_true(b->fsm.over);
     assert_false(has_regrouped(b));
     assert_null(say(b));
     bench_free(b);
@@ -348,9 +348,9 @@ static void over_wins_over_all(void **state)
     b = trained(1, 0);
     hear(b, over_order("enough"));
     hear(b, park_order("worker 2 died"));
-    assert_false(session_core_parks(&b->core));
-    session_core_parked(
-        &b->core,
+    assert_false(session_fsm_parks(&b->fsm));
+    session_fsm_parked(
+        &b->fsm,
         &(struct session_parked){
             .step = 41, .whole = true, .computed_by = 7 }); /* the step thread had not yet heard */
     assert_null(say(b));
@@ -364,9 +364,9 @@ static void hello_offers_the_state_until_the_plan_is_there(void **state)
     (void)state;
     struct bench *b = bench_new(1);
     const struct session_parked kept = { .step = 41, .whole = true, .computed_by = 5 };
-    session_core_offer_state(&b->core, &kept);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    session_fsm_offer_state(&b->fsm, &kept);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     for (int i = 0; i < 2; i++) {
         if (i == 0) {
             assert_says(b, HELLO);
@@ -399,7 +399,7 @@ static enum status live_plan(uint64_t step, uint32_t *sources, size_t count,
     plan.live = &live;
     struct bench *b = bench_new(1);
     hear(b, plan_order(&plan, 7, 1, shares, 4));
-    const enum status st = session_core_assignment(&b->core, out);
+    const enum status st = session_fsm_assignment(&b->fsm, out);
     if (st == ST_OK) {
         assert_int_equal(out->live_source_count, count);
         assert_memory_equal(out->live_sources, sources, count * sizeof(*sources));
@@ -422,7 +422,7 @@ static void sources_of_the_state_are_checked(void **state)
     assert_int_equal(live_plan(41, far, 2, &assignment), ST_INVALID);
     struct bench *b = bench_new(1);
     hear_plan(b, 1, 4, 0);
-    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_OK);
+    assert_int_equal(session_fsm_assignment(&b->fsm, &assignment), ST_OK);
     assert_int_equal(assignment.live_source_count, 0);
     bench_free(b);
 }

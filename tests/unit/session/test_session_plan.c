@@ -24,7 +24,7 @@ static enum status staged_plan(const struct stage *stages, size_t count, uint32_
     plan.live = live;
     struct bench *b = bench_new(1);
     hear(b, plan_order(&plan, 7, 0, shares, size));
-    const enum status st = session_core_assignment(&b->core, out);
+    const enum status st = session_fsm_assignment(&b->fsm, out);
     bench_free(b);
     return st;
 }

@@ -15,13 +15,13 @@ static int save_with_a_cut(int cut, bool twice)
     (void)begin_save(b, 10);
     bool has_report = false, removed = false;
     int events = 0, written = 0;
-    for (int round = 0; round < 100 && !session_core_settled(&b->core); round++) {
+    for (int round = 0; round < 100 && !session_fsm_settled(&b->fsm); round++) {
         b->now_ms += 100;
-        const int work = session_core_saver_work(&b->core);
+        const int work = session_fsm_saver_work(&b->fsm);
         if (work >= 0) {
-            assert_int_equal(b->core.saves[work].state, SESSION_SAVE_WRITING);
-            assert_string_equal(b->core.saves[work].dir, "/store/step-10");
-            session_core_save_written(&b->core, work, report_of(10));
+            assert_int_equal(b->fsm.saves[work].state, SESSION_SAVE_WRITING);
+            assert_string_equal(b->fsm.saves[work].dir, "/store/step-10");
+            session_fsm_save_written(&b->fsm, work, report_of(10));
             written++;
         }
         const Cairn__V1__TrainerMessage *message = say_news(b);
@@ -51,8 +51,8 @@ static int save_with_a_cut(int cut, bool twice)
         for (int i = 0; has_report && i < (twice ? 2 : 1); i++)
             hear(b, done_order(10, true));
     }
-    assert_true(session_core_settled(&b->core));
-    assert_int_equal(b->core.committed_step, 10);
+    assert_true(session_fsm_settled(&b->fsm));
+    assert_int_equal(b->fsm.committed_step, 10);
     assert_int_equal(written, 1);
     assert_false(removed);
     reconnect(b);
@@ -83,16 +83,16 @@ static void a_report_is_repeated_until_the_save_is_decided(void **state)
     b->now_ms += SESSION_REPEAT_MS;
     assert_says(b, SAVE_BEGIN);
     hear(b, folder_order(10, "/store"));
-    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
+    session_fsm_save_written(&b->fsm, session_fsm_saver_work(&b->fsm), report_of(10));
     for (int i = 0; i < 3; i++) {
         assert_says(b, SAVE_REPORT);
         assert_silent(b);
         b->now_ms += SESSION_REPEAT_MS;
     }
     assert_says(b, SAVE_REPORT);
-    assert_false(session_core_settled(&b->core));
+    assert_false(session_fsm_settled(&b->fsm));
     hear(b, done_order(10, true));
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     b->now_ms += SESSION_REPEAT_MS;
     assert_silent(b);
     bench_free(b);
@@ -104,25 +104,25 @@ static void a_dropped_save_is_removed_and_that_is_said_once(void **state)
     struct bench *b = trained(1, 0);
     for (int again = 0; again < 2; again++) {
         give_folder(b, 10);
-        session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(10));
+        session_fsm_save_written(&b->fsm, session_fsm_saver_work(&b->fsm), report_of(10));
         assert_says(b, SAVE_REPORT);
         hear(b, done_order(10, false));
         assert_silent(b); /* not before it is so */
-        const int work = session_core_saver_work(&b->core);
+        const int work = session_fsm_saver_work(&b->fsm);
         assert_true(work >= 0);
-        assert_int_equal(b->core.saves[work].state, SESSION_SAVE_REMOVING);
-        assert_int_equal(session_core_saver_work(&b->core), -1);
+        assert_int_equal(b->fsm.saves[work].state, SESSION_SAVE_REMOVING);
+        assert_int_equal(session_fsm_saver_work(&b->fsm), -1);
         int index = -1;
-        assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_AGAIN);
-        session_core_save_removed(&b->core, work);
-        assert_false(session_core_settled(&b->core));
+        assert_int_equal(session_fsm_save_begin(&b->fsm, 10, false, &index), ST_AGAIN);
+        session_fsm_save_removed(&b->fsm, work);
+        assert_false(session_fsm_settled(&b->fsm));
         assert_says(b, SAVE_FAILED);
         assert_true(b->out.save_failed.removed);
-        assert_true(session_core_settled(&b->core));
+        assert_true(session_fsm_settled(&b->fsm));
         hear(b, done_order(10, false));
         assert_silent(b);
     }
-    assert_int_equal(b->core.committed_step, 0);
+    assert_int_equal(b->fsm.committed_step, 0);
     bench_free(b);
 }
 
@@ -131,21 +131,21 @@ static void a_save_that_is_dropped_while_it_is_written_is_removed_when_it_is(voi
     (void)state;
     struct bench *b = trained(1, 0);
     give_folder(b, 10);
-    int work = session_core_saver_work(&b->core);
+    int work = session_fsm_saver_work(&b->fsm);
     hear(b, done_order(10, false));
     assert_silent(b);
-    session_core_save_written(&b->core, work, report_of(10));
-    work = session_core_saver_work(&b->core);
-    assert_int_equal(b->core.saves[work].state, SESSION_SAVE_REMOVING);
-    session_core_save_removed(&b->core, work);
+    session_fsm_save_written(&b->fsm, work, report_of(10));
+    work = session_fsm_saver_work(&b->fsm);
+    assert_int_equal(b->fsm.saves[work].state, SESSION_SAVE_REMOVING);
+    session_fsm_save_removed(&b->fsm, work);
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.removed);
     /* Dropped before the saver began: there is no file. */
     give_folder(b, 20);
     hear(b, done_order(20, false));
-    assert_int_equal(session_core_saver_work(&b->core), -1);
+    assert_int_equal(session_fsm_saver_work(&b->fsm), -1);
     assert_says(b, SAVE_FAILED);
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     bench_free(b);
 }
 
@@ -154,25 +154,25 @@ static void a_failed_save_is_told_and_can_be_made_again(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     give_folder(b, 10);
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_FULL,
-                             status_string(ST_FULL), true);
+    session_fsm_save_failed(&b->fsm, session_fsm_saver_work(&b->fsm), ST_FULL,
+                            status_string(ST_FULL), true);
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.full);
     assert_true(b->out.save_failed.removed);
-    assert_false(session_core_settled(&b->core));
+    assert_false(session_fsm_settled(&b->fsm));
     hear(b, done_order(10, false));
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     assert_silent(b);
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     /* A file that could not be made because one is there: it goes when the save is dropped. */
     hear(b, folder_order(10, "/store"));
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_EXISTS,
-                             status_string(ST_EXISTS), false);
+    session_fsm_save_failed(&b->fsm, session_fsm_saver_work(&b->fsm), ST_EXISTS,
+                            status_string(ST_EXISTS), false);
     assert_says(b, SAVE_FAILED);
     assert_false(b->out.save_failed.removed);
     hear(b, done_order(10, false));
-    session_core_save_removed(&b->core, session_core_saver_work(&b->core));
+    session_fsm_save_removed(&b->fsm, session_fsm_saver_work(&b->fsm));
     assert_says(b, SAVE_FAILED);
     assert_true(b->out.save_failed.removed);
     bench_free(b);
@@ -183,13 +183,13 @@ static void a_failure_that_nobody_answers_is_forgotten(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     give_folder(b, 10);
-    session_core_save_failed(&b->core, session_core_saver_work(&b->core), ST_IO,
-                             status_string(ST_IO), true);
+    session_fsm_save_failed(&b->fsm, session_fsm_saver_work(&b->fsm), ST_IO, status_string(ST_IO),
+                            true);
     assert_says(b, SAVE_FAILED);
     pass_ms(b, SESSION_FORGET_MS - 1);
-    assert_false(session_core_settled(&b->core));
+    assert_false(session_fsm_settled(&b->fsm));
     pass_ms(b, 1);
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     bench_free(b);
 }
 
@@ -201,7 +201,7 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     (void)begin_save(b, 10);
     assert_says(b, SAVE_BEGIN);
     pass_ms(b, SESSION_FOLDER_MS - 1);
-    assert_int_equal(session_core_save_begin(&b->core, 20, false, &index), ST_REFUSED);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 20, false, &index), ST_REFUSED);
     pass_ms(b, 1);
     (void)begin_save(b, 20);
     assert_says(b, SAVE_FAILED);
@@ -210,14 +210,14 @@ static void a_save_that_waits_too_long_for_its_folder_gives_way_to_a_newer_one(v
     assert_says(b, SAVE_BEGIN);
     assert_int_equal(b->out.save_begin.step, 20);
     hear(b, folder_order(10, "/store/10")); /* crossed our message */
-    assert_int_equal(session_core_saver_work(&b->core), -1);
+    assert_int_equal(session_fsm_saver_work(&b->fsm), -1);
     hear(b, folder_order(20, "/store/20"));
-    session_core_save_written(&b->core, session_core_saver_work(&b->core), report_of(20));
+    session_fsm_save_written(&b->fsm, session_fsm_saver_work(&b->fsm), report_of(20));
     hear(b, done_order(20, true));
-    assert_true(session_core_settled(&b->core)); /* of the older one nothing was heard yet */
+    assert_true(session_fsm_settled(&b->fsm)); /* of the older one nothing was heard yet */
     hear(b, folder_order(10, ""));
-    assert_int_equal(b->core.saves[0].state, SESSION_SAVE_FREE);
-    assert_int_equal(b->core.saves[1].state, SESSION_SAVE_FREE);
+    assert_int_equal(b->fsm.saves[0].state, SESSION_SAVE_FREE);
+    assert_int_equal(b->fsm.saves[1].state, SESSION_SAVE_FREE);
     bench_free(b);
 }
 
@@ -225,10 +225,10 @@ static void without_a_coordinator_saves_give_way_for_ever_and_nothing_is_left_of
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_link_down(&b->core, b->now_ms);
+    session_fsm_link_down(&b->fsm, b->now_ms);
     for (uint64_t step = 10; step <= 1000; step += 10)
         (void)begin_save(b, step);
-    session_core_link_up(&b->core);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     assert_says(b, READY);
     assert_says(b, SAVE_BEGIN);
@@ -255,20 +255,20 @@ static void one_slot_holds_one_save(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     int index = -1, other = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 10, false, &index), ST_OK);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 10, false, &index), ST_OK);
     assert_silent(b); /* while it is copied */
-    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_AGAIN);
-    session_core_save_copied(&b->core, index, true);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 20, false, &other), ST_AGAIN);
+    session_fsm_save_copied(&b->fsm, index, true);
     assert_says(b, SAVE_BEGIN);
     hear(b, folder_order(10, "/store"));
     pass_ms(b, SESSION_RUSH_MS);
-    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
-    const int work = session_core_saver_work(&b->core);
-    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_REFUSED);
-    session_core_save_written(&b->core, work, report_of(10));
-    assert_int_equal(session_core_save_begin(&b->core, 10, false, &other), ST_EXISTS);
-    assert_int_equal(session_core_save_begin(&b->core, 20, false, &other), ST_OK);
-    session_core_save_copied(&b->core, other, false);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 20, false, &other), ST_REFUSED);
+    const int work = session_fsm_saver_work(&b->fsm);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 20, false, &other), ST_REFUSED);
+    session_fsm_save_written(&b->fsm, work, report_of(10));
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 10, false, &other), ST_EXISTS);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 20, false, &other), ST_OK);
+    session_fsm_save_copied(&b->fsm, other, false);
     assert_says(b, SAVE_REPORT);
     assert_silent(b);
     bench_free(b);
@@ -278,25 +278,25 @@ static void a_save_waits_unsaid_while_another_is_written_and_one_more_is_late(vo
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 2, 2);
+    session_fsm_files(&b->fsm, 2, 2);
     give_folder(b, 10);
-    const int work = session_core_saver_work(&b->core);
+    const int work = session_fsm_saver_work(&b->fsm);
     const int second = begin_save(b, 20); /* training goes on */
-    assert_int_not_equal(b->core.saves[work].file, b->core.saves[second].file);
+    assert_int_not_equal(b->fsm.saves[work].file, b->fsm.saves[second].file);
     assert_silent(b); /* whoever begins a later one has let the earlier one go */
     reconnect(b);
     assert_says(b, READY);
     pass_ms(b, 10 * SESSION_FOLDER_MS); /* of a store that is slow */
     assert_silent(b);
     int index = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
-    session_core_save_late(&b->core, 30);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 30, false, &index), ST_REFUSED);
+    session_fsm_save_late(&b->fsm, 30);
     assert_says(b, SAVE_FAILED);
     assert_int_equal(b->out.save_failed.step, 30);
     assert_true(b->out.save_failed.removed);
     assert_silent(b);
     hear(b, done_order(30, false));
-    session_core_save_written(&b->core, work, report_of(10));
+    session_fsm_save_written(&b->fsm, work, report_of(10));
     assert_says(b, SAVE_REPORT);
     assert_says(b, SAVE_BEGIN);
     assert_int_equal(b->out.save_begin.step, 20);
@@ -308,18 +308,17 @@ static void saves_of_a_job_in_a_rush_wait_for_each_other(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 2, 2);
+    session_fsm_files(&b->fsm, 2, 2);
     give_folder(b, 10);
-    (void)session_core_saver_work(&b->core);
+    (void)session_fsm_saver_work(&b->fsm);
     (void)begin_save(b, 20);
     int index = -1;
     pass_ms(b, SESSION_RUSH_MS - 1);
-    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_AGAIN);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 30, false, &index), ST_AGAIN);
     pass_ms(b, 1);
-    assert_int_equal(session_core_save_begin(&b->core, 30, false, &index), ST_REFUSED);
-    session_core_save_late(&b->core, 30);
-    assert_int_equal(session_core_save_begin(&b->core, 40, false, &index),
-                     ST_REFUSED); /* at once */
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 30, false, &index), ST_REFUSED);
+    session_fsm_save_late(&b->fsm, 30);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 40, false, &index), ST_REFUSED); /* at once */
     bench_free(b);
 }
 
@@ -327,20 +326,20 @@ static void the_last_save_waits_and_in_the_end_only_for_what_is_written(void **s
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 2, 2);
+    session_fsm_files(&b->fsm, 2, 2);
     give_folder(b, 10);
-    assert_false(session_core_at_store(&b->core));
-    const int work = session_core_saver_work(&b->core);
-    assert_true(session_core_at_store(&b->core));
+    assert_false(session_fsm_at_store(&b->fsm));
+    const int work = session_fsm_saver_work(&b->fsm);
+    assert_true(session_fsm_at_store(&b->fsm));
     (void)begin_save(b, 20);
     int index = -1;
-    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_AGAIN);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 30, true, &index), ST_AGAIN);
     pass_ms(b, SESSION_PATIENCE_MS);
-    assert_int_equal(session_core_save_begin(&b->core, 30, true, &index), ST_OK);
-    session_core_save_copied(&b->core, index, true);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 30, true, &index), ST_OK);
+    session_fsm_save_copied(&b->fsm, index, true);
     assert_silent(b);
-    session_core_save_written(&b->core, work, report_of(10));
-    assert_false(session_core_at_store(&b->core));
+    session_fsm_save_written(&b->fsm, work, report_of(10));
+    assert_false(session_fsm_at_store(&b->fsm));
     assert_says(b, SAVE_REPORT);
     assert_says(b, SAVE_BEGIN);
     assert_int_equal(b->out.save_begin.step, 30);
@@ -351,27 +350,27 @@ static void a_copy_takes_the_oldest_slot_that_no_save_needs(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 3, 1);
+    session_fsm_files(&b->fsm, 3, 1);
     int files[6] = { -1 };
     for (uint64_t step = 1; step <= 3; step++) {
-        assert_int_equal(session_core_copy_begin(&b->core, step, &files[step]), ST_OK);
-        session_core_copied(&b->core, files[step], true);
+        assert_int_equal(session_fsm_copy_begin(&b->fsm, step, &files[step]), ST_OK);
+        session_fsm_copied(&b->fsm, files[step], true);
     }
     assert_true(files[1] != files[2] && files[2] != files[3] && files[1] != files[3]);
     const int save = begin_save(b, 4);
-    assert_int_equal(b->core.saves[save].file, files[1]);
-    assert_int_equal(session_core_copy_begin(&b->core, 5, &files[5]), ST_OK);
+    assert_int_equal(b->fsm.saves[save].file, files[1]);
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 5, &files[5]), ST_OK);
     assert_int_equal(files[5], files[2]);
     int other = -1, index = -1;
-    assert_int_equal(session_core_copy_begin(&b->core, 6, &other), ST_OK);
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 6, &other), ST_OK);
     assert_int_equal(other, files[3]);
-    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_AGAIN);
-    session_core_copied(&b->core, files[5], false); /* what failed is the first to go */
-    session_core_copied(&b->core, other, true);
-    assert_int_equal(session_core_copy_begin(&b->core, 7, &index), ST_OK);
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 7, &index), ST_AGAIN);
+    session_fsm_copied(&b->fsm, files[5], false); /* what failed is the first to go */
+    session_fsm_copied(&b->fsm, other, true);
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 7, &index), ST_OK);
     assert_int_equal(index, files[5]);
     pass_ms(b, SESSION_RUSH_MS);
-    assert_int_equal(session_core_save_begin(&b->core, 8, false, &index), ST_REFUSED);
+    assert_int_equal(session_fsm_save_begin(&b->fsm, 8, false, &index), ST_REFUSED);
     bench_free(b);
 }
 
@@ -379,34 +378,34 @@ static void a_copy_that_is_kept_is_not_overwritten(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    session_core_files(&b->core, 5, 1);
-    assert_int_equal(session_core_newest(&b->core), -1);
+    session_fsm_files(&b->fsm, 5, 1);
+    assert_int_equal(session_fsm_newest(&b->fsm), -1);
     int file = -1, last = -1;
     for (uint64_t step = 1; step <= 3; step++) {
-        assert_int_equal(session_core_copy_begin(&b->core, step, &file), ST_OK);
-        assert_int_equal(session_core_newest(&b->core), last); /* not yet whole */
-        session_core_copied(&b->core, file, true);
+        assert_int_equal(session_fsm_copy_begin(&b->fsm, step, &file), ST_OK);
+        assert_int_equal(session_fsm_newest(&b->fsm), last); /* not yet whole */
+        session_fsm_copied(&b->fsm, file, true);
         last = file;
-        assert_int_equal(session_core_newest(&b->core), file);
+        assert_int_equal(session_fsm_newest(&b->fsm), file);
     }
-    const int first = session_core_whole(&b->core, 1), second = session_core_whole(&b->core, 2);
+    const int first = session_fsm_whole(&b->fsm, 1), second = session_fsm_whole(&b->fsm, 2);
     assert_true(first >= 0 && second >= 0 && first != second);
-    b->core.files[first].kept = 1;
-    b->core.files[second].kept = 1;
+    b->fsm.files[first].kept = 1;
+    b->fsm.files[second].kept = 1;
     const int save = begin_save(b, 4);
     for (uint64_t step = 5; step <= 20; step++) {
-        const int newest = session_core_newest(&b->core);
-        assert_int_equal(session_core_copy_begin(&b->core, step, &file), ST_OK);
-        assert_true(file != first && file != second && file != b->core.saves[save].file);
+        const int newest = session_fsm_newest(&b->fsm);
+        assert_int_equal(session_fsm_copy_begin(&b->fsm, step, &file), ST_OK);
+        assert_true(file != first && file != second && file != b->fsm.saves[save].file);
         assert_true(file != newest || step == 5); /* the newest was the save's */
-        session_core_copied(&b->core, file, true);
+        session_fsm_copied(&b->fsm, file, true);
     }
-    assert_int_equal(session_core_whole(&b->core, 1), first);
-    assert_int_equal(session_core_whole(&b->core, 2), second);
-    b->core.files[first].kept = 0;
-    assert_int_equal(session_core_copy_begin(&b->core, 21, &file), ST_OK);
+    assert_int_equal(session_fsm_whole(&b->fsm, 1), first);
+    assert_int_equal(session_fsm_whole(&b->fsm, 2), second);
+    b->fsm.files[first].kept = 0;
+    assert_int_equal(session_fsm_copy_begin(&b->fsm, 21, &file), ST_OK);
     assert_int_equal(file, first);
-    assert_int_equal(session_core_whole(&b->core, 1), -1);
+    assert_int_equal(session_fsm_whole(&b->fsm, 1), -1);
     bench_free(b);
 }
 
@@ -416,12 +415,12 @@ static void copies_in_memory_are_a_function_of_the_step(void **state)
     struct bench *b = bench_new(1);
     struct session_ready ready = ready_of_100;
     ready.memory_every = 3;
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready), ST_OK);
     for (uint64_t step = 1; step <= 100; step++) {
         const enum session_due wanted = step % 10 == 0  ? SESSION_DUE_SAVE
                                         : step % 3 == 0 ? SESSION_DUE_COPY
                                                         : SESSION_DUE_NOTHING;
-        assert_int_equal(session_core_due(&b->core, step), wanted);
+        assert_int_equal(session_fsm_due(&b->fsm, step), wanted);
     }
     bench_free(b);
 }
@@ -432,22 +431,22 @@ static void how_often_copies_are_taken_is_said_and_what_they_take(void **state)
     struct bench *b = bench_new(1);
     struct session_ready ready = ready_of_100;
     char why[] = "node a: full";
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     hear_plan(b, 1, 4, 0);
     ready.memory_every = 4;
     ready.memory_reason = why;
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready), ST_OK);
     why[0] = 'x';
-    b->core.memory_bytes = 77;
+    b->fsm.memory_bytes = 77;
     assert_says(b, READY);
     assert_int_equal(b->out.ready.memory_every, 4);
     assert_int_equal(b->out.ready.memory_bytes, 77);
     assert_string_equal(b->out.ready.memory_reason, "node a: full");
-    b->core.ready.memory_every = 8; /* session_set_memory_every */
-    assert_int_equal(session_core_due(&b->core, 4), SESSION_DUE_NOTHING);
-    assert_int_equal(session_core_due(&b->core, 8), SESSION_DUE_COPY);
+    b->fsm.ready.memory_every = 8; /* session_set_memory_every */
+    assert_int_equal(session_fsm_due(&b->fsm, 4), SESSION_DUE_NOTHING);
+    assert_int_equal(session_fsm_due(&b->fsm, 8), SESSION_DUE_COPY);
     b->now_ms += SESSION_HEARTBEAT_MS;
     assert_non_null(say(b));
     assert_int_equal(b->out.kind, SESSION_OUT_PROGRESS);
@@ -465,11 +464,11 @@ static void a_folder_that_nobody_asked_for_is_declined(void **state)
     assert_true(b->out.save_failed.removed);
     hear(b, folder_order(60, "")); /* nothing is expected of us */
     assert_silent(b);
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     (void)begin_save(b, 70);
     assert_says(b, SAVE_BEGIN);
     hear(b, folder_order(70, "")); /* no save now */
-    assert_true(session_core_settled(&b->core));
+    assert_true(session_fsm_settled(&b->fsm));
     assert_silent(b);
     bench_free(b);
 }
@@ -481,15 +480,15 @@ static void regular_saves_are_a_function_of_the_step(void **state)
     (void)state;
     struct bench *b = trained(1, 0);
     for (uint64_t step = 1; step <= 100; step++) {
-        const enum session_due due = session_core_due(&b->core, step);
+        const enum session_due due = session_fsm_due(&b->fsm, step);
         assert_int_equal(due, step % 10 == 0 ? SESSION_DUE_SAVE : SESSION_DUE_NOTHING);
     }
     bench_free(b);
     b = bench_new(1);
     struct session_ready ready = { .total_steps = 7, .pins = "" }; /* only the end */
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready), ST_OK);
     for (uint64_t step = 1; step <= 7; step++)
-        assert_int_equal(session_core_due(&b->core, step),
+        assert_int_equal(session_fsm_due(&b->fsm, step),
                          step == 7 ? SESSION_DUE_SAVE : SESSION_DUE_NOTHING);
     bench_free(b);
 }
@@ -502,12 +501,12 @@ static void an_announced_save_happens_at_its_step_once(void **state)
     hear(b, save_at_order(13, false));
     hear(b, save_at_order(17, true));
     hear(b, save_at_order(20, true)); /* regular, too */
-    assert_int_equal(session_core_due(&b->core, 12), SESSION_DUE_NOTHING);
-    assert_int_equal(session_core_due(&b->core, 13), SESSION_DUE_SAVE);
+    assert_int_equal(session_fsm_due(&b->fsm, 12), SESSION_DUE_NOTHING);
+    assert_int_equal(session_fsm_due(&b->fsm, 13), SESSION_DUE_SAVE);
     hear(b, save_at_order(13, false)); /* repeated after it happened */
-    assert_int_equal(session_core_due(&b->core, 14), SESSION_DUE_NOTHING);
-    assert_int_equal(session_core_due(&b->core, 17), SESSION_DUE_SAVE_AND_EXIT);
-    assert_int_equal(session_core_due(&b->core, 20), SESSION_DUE_SAVE_AND_EXIT);
+    assert_int_equal(session_fsm_due(&b->fsm, 14), SESSION_DUE_NOTHING);
+    assert_int_equal(session_fsm_due(&b->fsm, 17), SESSION_DUE_SAVE_AND_EXIT);
+    assert_int_equal(session_fsm_due(&b->fsm, 20), SESSION_DUE_SAVE_AND_EXIT);
     assert_silent(b);
     bench_free(b);
 }
@@ -516,7 +515,7 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    assert_int_equal(session_core_due(&b->core, 33), SESSION_DUE_NOTHING);
+    assert_int_equal(session_fsm_due(&b->fsm, 33), SESSION_DUE_NOTHING);
     hear(b, save_at_order(33, false)); /* just missed */
     assert_says(b, SAVE_PASSED);
     assert_int_equal(b->out.passed.step, 33);
@@ -531,7 +530,7 @@ static void a_step_that_is_past_already_is_said_to_be(void **state)
     reconnect(b);
     assert_says(b, READY);
     assert_silent(b);
-    assert_int_equal(session_core_due(&b->core, 40), SESSION_DUE_SAVE);
+    assert_int_equal(session_fsm_due(&b->fsm, 40), SESSION_DUE_SAVE);
     hear(b, save_at_order(40, false)); /* saved as a regular one */
     assert_silent(b);
     hear(b, save_at_order(40, true)); /* but we did not leave */
@@ -543,7 +542,7 @@ static void the_last_step_is_never_past(void **state)
 {
     (void)state;
     struct bench *b = trained(1, 0);
-    assert_int_equal(session_core_due(&b->core, 100), SESSION_DUE_SAVE);
+    assert_int_equal(session_fsm_due(&b->fsm, 100), SESSION_DUE_SAVE);
     hear(b, save_at_order(100, true)); /* a pause that comes late: what it wants happens anyway */
     assert_silent(b);
     bench_free(b);
@@ -553,18 +552,18 @@ static void saves_announced_before_the_plan_are_kept_and_old_ones_are_past(void 
 {
     (void)state;
     struct bench *b = bench_new(1);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     hear_plan(b, 1, 4, 25);
     hear(b, save_at_order(15, false));
     struct session_ready ready = ready_of_100;
     ready.step = 20; /* restored */
-    assert_int_equal(session_core_ready(&b->core, &ready), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready), ST_OK);
     assert_says(b, READY);
     assert_says(b, SAVE_PASSED);
     assert_int_equal(b->out.passed.step, 15);
-    assert_int_equal(session_core_due(&b->core, 25), SESSION_DUE_SAVE);
+    assert_int_equal(session_fsm_due(&b->fsm, 25), SESSION_DUE_SAVE);
     bench_free(b);
 }
 

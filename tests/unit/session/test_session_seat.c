@@ -10,8 +10,8 @@
 static struct bench *seated(uint32_t rank)
 {
     struct bench *b = bench_new(NUMBER);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     assert_int_equal(b->out.hello.rank, NUMBER);
     hear_plan(b, rank, 4, 0);
@@ -21,7 +21,7 @@ static struct bench *seated(uint32_t rank)
 static struct bench *ready(uint32_t rank)
 {
     struct bench *b = seated(rank);
-    assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready_of_100), ST_OK);
     assert_says(b, READY);
     return b;
 }
@@ -32,9 +32,9 @@ static void its_rank_is_what_the_plan_says(void **state)
     for (uint32_t rank = 0; rank < 4; rank++) {
         struct session_assignment assignment;
         struct bench *b = seated(rank);
-        assert_int_equal(session_core_assignment(&b->core, &assignment), ST_OK);
+        assert_int_equal(session_fsm_assignment(&b->fsm, &assignment), ST_OK);
         assert_int_equal(assignment.rank, rank);
-        assert_int_equal(b->core.rank, rank);
+        assert_int_equal(b->fsm.rank, rank);
         reconnect(b);
         assert_int_equal(b->out.hello.rank, NUMBER);
         bench_free(b);
@@ -57,8 +57,8 @@ static void who_has_rank_0_tells_rows_and_nobody_else(void **state)
     bench_free(b);
     b = bench_new(0); /* worker 0, which has another rank */
     hear_plan(b, 1, 4, 0);
-    assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
-    assert_null(b->core.rows);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready_of_100), ST_OK);
+    assert_null(b->fsm.rows);
     bench_free(b);
 }
 
@@ -68,7 +68,7 @@ static void it_reads_back_what_its_rank_is_to_read(void **state)
     struct readback_order read;
     struct bench *b = ready(2);
     hear(b, read_back_order(10, "/store/a", 4));
-    assert_true(session_core_read_order(&b->core, &read));
+    assert_true(session_fsm_read_order(&b->fsm, &read));
     assert_int_equal(read.rank, 2);
     assert_int_equal(read.ranks, 4);
     bench_free(b);
@@ -80,7 +80,7 @@ static void last_words_and_the_order_to_go_on_have_its_number(void **state)
     struct bench *b = ready(2);
     uint8_t *bytes = NULL;
     size_t size = 0;
-    assert_int_equal(session_core_last_words(&b->core, &b->progress, &bytes, &size), ST_OK);
+    assert_int_equal(session_fsm_last_words(&b->fsm, &b->progress, &bytes, &size), ST_OK);
     Cairn__V1__LastWords *words = cairn__v1__last_words__unpack(NULL, size, bytes);
     assert_non_null(words);
     assert_int_equal(words->rank, NUMBER);
@@ -89,10 +89,10 @@ static void last_words_and_the_order_to_go_on_have_its_number(void **state)
     uint32_t generation = 0, number = 0;
     char token[SESSION_TOKEN];
     hear(b, park_order("worker 2 died"));
-    session_core_parked(&b->core,
-                        &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
+    session_fsm_parked(&b->fsm,
+                       &(struct session_parked){ .step = 3, .whole = true, .computed_by = 7 });
     hear(b, regroup_order(8, NUMBER, "t"));
-    assert_true(session_core_regrouped(&b->core, &generation, &number, token));
+    assert_true(session_fsm_regrouped(&b->fsm, &generation, &number, token));
     assert_int_equal(number, NUMBER);
     bench_free(b);
 }
@@ -105,8 +105,8 @@ static struct bench *spare(void)
     Cairn__V1__SaveAt at = CAIRN__V1__SAVE_AT__INIT, *list[1] = { &at };
     Cairn__V1__Plan plan = CAIRN__V1__PLAN__INIT;
     struct bench *b = bench_new(NUMBER);
-    assert_int_equal(session_core_hello(&b->core, ""), ST_OK);
-    session_core_link_up(&b->core);
+    assert_int_equal(session_fsm_hello(&b->fsm, ""), ST_OK);
+    session_fsm_link_up(&b->fsm);
     assert_says(b, HELLO);
     assert_false(b->out.hello.attached);
     plan.spare = true;
@@ -120,9 +120,9 @@ static struct bench *spare(void)
 static struct bench *warm_spare(void)
 {
     struct bench *b = spare();
-    assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready_of_100), ST_OK);
     assert_says(b, READY);
-    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
+    session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     assert_false(b->out.parked.whole);
     assert_silent(b);
@@ -133,7 +133,7 @@ static bool goes_on(const struct bench *b, uint32_t generation)
 {
     uint32_t got = 0, number = 0;
     char token[SESSION_TOKEN];
-    return session_core_regrouped(&b->core, &got, &number, token) && got == generation &&
+    return session_fsm_regrouped(&b->fsm, &got, &number, token) && got == generation &&
            number == NUMBER;
 }
 
@@ -145,19 +145,19 @@ static void a_spare_has_a_plan_and_nothing_to_do_in_its_generation(void **state)
     const struct session_meeting *meeting = NULL;
     struct readback_order read;
     struct bench *b = spare();
-    assert_int_equal(session_core_assignment(&b->core, &assignment), ST_OK);
+    assert_int_equal(session_fsm_assignment(&b->fsm, &assignment), ST_OK);
     assert_true(assignment.spare);
-    assert_true(session_core_parks(&b->core));
-    assert_false(b->core.over);
-    assert_int_equal(session_core_meet(&b->core, "a", &nothing, 4, &meeting), ST_STALE);
+    assert_true(session_fsm_parks(&b->fsm));
+    assert_false(b->fsm.over);
+    assert_int_equal(session_fsm_meet(&b->fsm, "a", &nothing, 4, &meeting), ST_STALE);
     hear(b, read_back_order(10, "/store/a", 4));
-    assert_false(session_core_read_order(&b->core, &read));
+    assert_false(session_fsm_read_order(&b->fsm, &read));
     hear(b, save_at_order(6, false));
-    assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready_of_100), ST_OK);
     assert_says(b, READY);
     assert_silent(b);
-    assert_null(b->core.rows); /* though the seat that it may get is rank 0's */
-    assert_int_equal(session_core_due(&b->core, 5), SESSION_DUE_NOTHING);
+    assert_null(b->fsm.rows); /* though the seat that it may get is rank 0's */
+    assert_int_equal(session_fsm_due(&b->fsm, 5), SESSION_DUE_NOTHING);
     bench_free(b);
 }
 
@@ -195,9 +195,9 @@ static void a_spare_that_is_told_to_park_goes_on_building_and_parks(void **state
     hear(b, park_order("worker 2 died"));
     assert_silent(b);
     hear(b, regroup_order(9, NUMBER, "t")); /* too early: it is said again to one that has parked */
-    assert_int_equal(session_core_ready(&b->core, &ready_of_100), ST_OK);
+    assert_int_equal(session_fsm_ready(&b->fsm, &ready_of_100), ST_OK);
     assert_says(b, READY);
-    session_core_parked(&b->core, &(struct session_parked){ .step = 0 });
+    session_fsm_parked(&b->fsm, &(struct session_parked){ .step = 0 });
     assert_says(b, PARKED);
     assert_false(goes_on(b, 9));
     hear(b, regroup_order(9, NUMBER, "t"));
@@ -216,7 +216,7 @@ static void a_spare_gets_a_seat_in_any_later_generation(void **state)
     bench_free(b);
     b = warm_spare();
     hear(b, regroup_order(7, NUMBER, "t")); /* the one that it was started in is none of them */
-    assert_true(b->core.over);
+    assert_true(b->fsm.over);
     bench_free(b);
 }
 
@@ -225,11 +225,11 @@ static void over_ends_a_spare_wherever_it_is(void **state)
     (void)state;
     struct bench *b = spare();
     hear(b, over_order("enough"));
-    assert_true(b->core.over);
-    assert_false(session_core_parks(&b->core));
+    assert_true(b->fsm.over);
+    assert_false(session_fsm_parks(&b->fsm));
     assert_null(say(b));
-    session_core_parked(
-        &b->core, &(struct session_parked){ .step = 0 }); /* the step thread had not yet heard */
+    session_fsm_parked(
+        &b->fsm, &(struct session_parked){ .step = 0 }); /* the step thread had not yet heard */
     assert_null(say(b));
     bench_free(b);
     b = warm_spare();
@@ -244,7 +244,7 @@ static void what_a_spare_fails_of_is_said(void **state)
     (void)state;
     struct bench *b = spare();
     const struct session_fault_record fault = { .kind = CAIRN__V1__FAULT_KIND__USER };
-    session_core_fault(&b->core, &fault);
+    session_fsm_fault(&b->fsm, &fault);
     assert_says(b, FAULT);
     bench_free(b);
 }

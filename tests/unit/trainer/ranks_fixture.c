@@ -17,7 +17,7 @@ struct one {
     const struct ranks_options *options;
     struct ranks_result *result;
     struct shared_rendezvous *shared;
-    struct job job;
+    struct jobspec job;
     uint32_t rank;
     pthread_t thread;
     enum status st;
@@ -234,7 +234,7 @@ static void publish(const struct ranks_options *options, const struct one *ones,
     CHECK(ckpt_manifest_publish(io_system(), options->save, bytes.data, bytes.size) == ST_OK);
 }
 
-static void parse(const struct ranks_options *options, struct job *out)
+static void parse(const struct ranks_options *options, struct jobspec *out)
 {
     auto_buf struct buf errors;
     buf_init(&errors, 65536);
@@ -248,7 +248,7 @@ static void parse(const struct ranks_options *options, struct job *out)
         }
     }
     const char *yaml = options->job->yaml;
-    enum status st = job_parse(yaml, strlen(yaml), "test.yaml", "/", sets, count, out, &errors);
+    enum status st = jobspec_parse(yaml, strlen(yaml), "test.yaml", "/", sets, count, out, &errors);
     if (st != ST_OK)
         (void)fprintf(stderr, "%s\n", errors.data);
     CHECK(st == ST_OK);

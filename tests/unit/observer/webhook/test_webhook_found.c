@@ -20,7 +20,7 @@ struct made {
 struct seen {
     char text[8192]; /* "EVENT KEY MESSAGE" lines */
     size_t size;
-    struct hook_news last;
+    struct webhook_news last;
     char last_node[32], last_cause[32];
     char keys[64][WEBHOOK_KEY];
     size_t count;
@@ -84,7 +84,7 @@ static Cairn__V1__Recovery *add_recovery(struct made *made, const char *cause, c
     return r;
 }
 
-static void see(void *arg, const struct hook_news *news, const char *key)
+static void see(void *arg, const struct webhook_news *news, const char *key)
 {
     struct seen *seen = arg;
     for (size_t i = 0; i < seen->count; i++)
@@ -95,7 +95,7 @@ static void see(void *arg, const struct hook_news *news, const char *key)
     (void)snprintf(seen->last_cause, sizeof(seen->last_cause), "%s", news->cause);
     seen->size +=
         (size_t)snprintf(seen->text + seen->size, sizeof(seen->text) - seen->size, "%s%s: %s\n",
-                         hook_event_word(news->event), news->over ? " over" : "", news->message);
+                         webhook_event_word(news->event), news->over ? " over" : "", news->message);
     assert_true(seen->size < sizeof(seen->text));
 }
 

@@ -10,18 +10,18 @@
 
 static json_t *payload_of(int number)
 {
-    char delivery[HOOK_DELIVERY];
-    struct hook_news news = { .event = HOOK_FAILED,
-                              .job = "j-1",
-                              .name = "lenet",
-                              .state = "FAILED",
-                              .message = "lenet failed",
-                              .step = number,
-                              .rank = -1,
-                              .seconds_lost = (double)NAN,
-                              .steps_lost = -1 };
+    char delivery[WEBHOOK_DELIVERY];
+    struct webhook_news news = { .event = WEBHOOK_FAILED,
+                                 .job = "j-1",
+                                 .name = "lenet",
+                                 .state = "FAILED",
+                                 .message = "lenet failed",
+                                 .step = number,
+                                 .rank = -1,
+                                 .seconds_lost = (double)NAN,
+                                 .steps_lost = -1 };
     (void)snprintf(delivery, sizeof(delivery), "%d", number);
-    return hook_payload(&news, delivery);
+    return webhook_payload(&news, delivery);
 }
 
 static size_t add(struct webhook_queue *queue, int number, int64_t wall)
@@ -31,10 +31,10 @@ static size_t add(struct webhook_queue *queue, int number, int64_t wall)
     return dropped;
 }
 
-static size_t answer(struct webhook_queue *queue, enum hook_verdict verdict, int64_t after_ms,
+static size_t answer(struct webhook_queue *queue, enum webhook_verdict verdict, int64_t after_ms,
                      int64_t now)
 {
-    struct hook_answer said = { .verdict = verdict, .after_ms = after_ms, .what = { "said" } };
+    struct webhook_answer said = { .verdict = verdict, .after_ms = after_ms, .what = { "said" } };
     return webhook_queue_answered(queue, &said, now, now);
 }
 
@@ -54,13 +54,13 @@ static void messages_go_one_by_one_and_in_order(void **state)
     assert_int_equal(take(&queue, 5), -1);
     for (int i = 0; i < 3; i++)
         assert_int_equal(add(&queue, i, 0), 0);
-    assert_int_equal(queue.known.state, HOOK_WAITING);
+    assert_int_equal(queue.known.state, WEBHOOK_WAITING);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(take(&queue, 5), i);
         assert_int_equal(take(&queue, 5), -1); /* one is on its way */
-        assert_int_equal(answer(&queue, HOOK_TAKEN, 0, 5), 0);
+        assert_int_equal(answer(&queue, WEBHOOK_TAKEN, 0, 5), 0);
     }
-    assert_int_equal(queue.known.state, HOOK_IDLE);
+    assert_int_equal(queue.known.state, WEBHOOK_IDLE);
     assert_true(queue.known.delivered);
     assert_string_equal(queue.known.event, "failed");
     assert_string_equal(queue.known.job, "lenet");
@@ -81,7 +81,7 @@ static void a_message_is_tried_again_and_then_given_up(void **state)
     while (given_up == 0) {
         assert_int_equal(take(&queue, now), 1);
         assert_true(++tries < 20);
-        given_up = answer(&queue, HOOK_AGAIN, 0, now);
+        given_up = answer(&queue, WEBHOOK_AGAIN, 0, now);
         const int64_t next = webhook_queue_due(&queue) - now;
         assert_true(next >= wait && next >= WEBHOOK_RETRY_MS && next <= WEBHOOK_RETRY_MAX);
         assert_int_equal(take(&queue, now + next - 1), -1);
@@ -93,7 +93,7 @@ static void a_message_is_tried_again_and_then_given_up(void **state)
     assert_int_equal(queue.known.missed, 1);
     assert_int_equal(take(&queue, now), 2);
     assert_int_equal(queue.carried, 1); /* that is in what is sent */
-    (void)answer(&queue, HOOK_TAKEN, 0, now);
+    (void)answer(&queue, WEBHOOK_TAKEN, 0, now);
     assert_int_equal(queue.known.missed, 0);
     webhook_queue_release(&queue);
 }
@@ -105,9 +105,9 @@ static void what_the_receiver_says_of_later_counts(void **state)
     webhook_queue_init(&queue, "team", 0);
     (void)add(&queue, 1, 0);
     assert_int_equal(take(&queue, 0), 1);
-    (void)answer(&queue, HOOK_AGAIN, 120000, 0);
+    (void)answer(&queue, WEBHOOK_AGAIN, 120000, 0);
     assert_int_equal(webhook_queue_due(&queue), 120000);
-    assert_int_equal(queue.known.state, HOOK_RETRYING);
+    assert_int_equal(queue.known.state, WEBHOOK_RETRYING);
     webhook_queue_release(&queue);
 }
 
@@ -126,16 +126,16 @@ static void of_too_many_the_oldest_goes_but_not_what_is_on_its_way(void **state)
     assert_int_equal(queue.count, WEBHOOK_QUEUE_MAX);
     assert_int_equal(queue.known.missed, 2);
     assert_int_equal(queue.carried, 1);
-    (void)answer(&queue, HOOK_TAKEN, 0, 0);
+    (void)answer(&queue, WEBHOOK_TAKEN, 0, 0);
     assert_int_equal(queue.known.missed, 1); /* the other one is told next time */
     for (int i = 3; i < WEBHOOK_QUEUE_MAX; i++) {
         assert_int_equal(take(&queue, 0), i);
-        (void)answer(&queue, HOOK_TAKEN, 0, 0);
+        (void)answer(&queue, WEBHOOK_TAKEN, 0, 0);
     }
     assert_int_equal(take(&queue, 0), 1000);
-    (void)answer(&queue, HOOK_TAKEN, 0, 0);
+    (void)answer(&queue, WEBHOOK_TAKEN, 0, 0);
     assert_int_equal(take(&queue, 0), 1001);
-    (void)answer(&queue, HOOK_TAKEN, 0, 0);
+    (void)answer(&queue, WEBHOOK_TAKEN, 0, 0);
     assert_int_equal(queue.count, 0);
     webhook_queue_release(&queue);
 }
@@ -148,12 +148,12 @@ static void a_refused_message_is_not_tried_again(void **state)
     (void)add(&queue, 1, 0);
     (void)add(&queue, 2, 0);
     assert_int_equal(take(&queue, 0), 1);
-    assert_int_equal(answer(&queue, HOOK_REFUSED, 0, 0), 1);
+    assert_int_equal(answer(&queue, WEBHOOK_REFUSED, 0, 0), 1);
     assert_int_equal(take(&queue, 0), 2);
     assert_int_equal(queue.carried, 1);
     webhook_queue_cut(&queue); /* the program ends */
     assert_int_equal(take(&queue, 0), 2);
-    (void)answer(&queue, HOOK_TAKEN, 0, 0);
+    (void)answer(&queue, WEBHOOK_TAKEN, 0, 0);
     webhook_queue_release(&queue);
 }
 
@@ -165,10 +165,10 @@ static void what_is_gone_takes_nothing_until_its_list_changes(void **state)
     (void)add(&queue, 1, 0);
     (void)add(&queue, 2, 0);
     assert_int_equal(take(&queue, 0), 1);
-    assert_int_equal(answer(&queue, HOOK_GONE, 0, 0), 2);
+    assert_int_equal(answer(&queue, WEBHOOK_GONE, 0, 0), 2);
     (void)add(&queue, 3, 0);
     assert_int_equal(queue.count, 0);
-    assert_int_equal(queue.known.state, HOOK_DISABLED);
+    assert_int_equal(queue.known.state, WEBHOOK_DISABLED);
     assert_true(webhook_queue_due(&queue) == INT64_MAX);
     webhook_queue_enable(&queue);
     (void)add(&queue, 4, 0);

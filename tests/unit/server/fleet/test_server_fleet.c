@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/fleet/outage.h"
+#include "server/fleet/exclusion.h"
+#include "server/fleet/isolation.h"
 #include "server/fleet/record.h"
-#include "server/fleet/shun.h"
 #include "tests/test.h"
 
 static void a_penalty_is_halved_every_5_minutes(void **state)
@@ -58,25 +58,25 @@ static void of_too_many_failures_the_oldest_is_forgotten(void **state)
 
 static void a_shunned_node_is_tried_again_after_a_time_and_stays_known(void **state)
 {
-    struct shun_list l = { .count = 0 };
+    struct exclusion_list l = { .count = 0 };
     (void)state;
-    assert_true(shun_add(&l, "a", SHUN_FAILED, 1, 0));
-    assert_true(shun_add(&l, "a", SHUN_PINS, 1, 0));
-    assert_true(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS - 1));
-    assert_false(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS));
-    assert_true(shun_holds(&l, "a", SHUN_PINS, SHUN_FAILED_MS));
-    assert_false(shun_holds(&l, "b", SHUN_PINS, 0));
-    assert_false(shun_add(&l, "a", SHUN_FAILED, 1, SHUN_FAILED_MS)); /* again */
-    assert_true(shun_holds(&l, "a", SHUN_FAILED, SHUN_FAILED_MS));
-    assert_true(shun_elsewhere(&l, "b", 1));
-    assert_false(shun_elsewhere(&l, "b", 2));
-    assert_false(shun_elsewhere(&l, "a", 1));
-    shun_drop(&l, SHUN_FAILED);
-    assert_int_equal(shun_count(&l, SHUN_FAILED), 0);
-    assert_int_equal(shun_count(&l, SHUN_PINS), 1);
-    assert_true(shun_renew(&l, "a", 1));
-    assert_false(shun_renew(&l, "a", 1));
-    shun_release(&l);
+    assert_true(exclusion_add(&l, "a", EXCLUSION_FAILED, 1, 0));
+    assert_true(exclusion_add(&l, "a", EXCLUSION_PINS, 1, 0));
+    assert_true(exclusion_holds(&l, "a", EXCLUSION_FAILED, EXCLUSION_FAILED_MS - 1));
+    assert_false(exclusion_holds(&l, "a", EXCLUSION_FAILED, EXCLUSION_FAILED_MS));
+    assert_true(exclusion_holds(&l, "a", EXCLUSION_PINS, EXCLUSION_FAILED_MS));
+    assert_false(exclusion_holds(&l, "b", EXCLUSION_PINS, 0));
+    assert_false(exclusion_add(&l, "a", EXCLUSION_FAILED, 1, EXCLUSION_FAILED_MS)); /* again */
+    assert_true(exclusion_holds(&l, "a", EXCLUSION_FAILED, EXCLUSION_FAILED_MS));
+    assert_true(exclusion_elsewhere(&l, "b", 1));
+    assert_false(exclusion_elsewhere(&l, "b", 2));
+    assert_false(exclusion_elsewhere(&l, "a", 1));
+    exclusion_drop(&l, EXCLUSION_FAILED);
+    assert_int_equal(exclusion_count(&l, EXCLUSION_FAILED), 0);
+    assert_int_equal(exclusion_count(&l, EXCLUSION_PINS), 1);
+    assert_true(exclusion_renew(&l, "a", 1));
+    assert_false(exclusion_renew(&l, "a", 1));
+    exclusion_release(&l);
 }
 
 static uint64_t is_seven(void *arg, const char *node)
@@ -87,125 +87,125 @@ static uint64_t is_seven(void *arg, const char *node)
 
 static void an_entry_ends_with_the_agent_that_it_is_about(void **state)
 {
-    struct shun_list l = { .count = 0 };
+    struct exclusion_list l = { .count = 0 };
     (void)state;
-    assert_true(shun_add(&l, "a", SHUN_PINS, 0, 0));
-    assert_true(shun_add(&l, "b", SHUN_PINS, 0, 0));
-    shun_identify(&l, is_seven, NULL);
-    assert_false(shun_renew(&l, "a", 7)); /* it says hello again */
-    assert_true(shun_holds(&l, "a", SHUN_PINS, 1));
-    assert_true(shun_renew(&l, "a", 8));
-    assert_false(shun_holds(&l, "a", SHUN_PINS, 1));
-    assert_true(shun_holds(&l, "b", SHUN_PINS, 1));
-    assert_true(shun_renew(&l, "b", 9)); /* nobody knows whom it was about */
-    assert_true(shun_add(&l, "a", SHUN_FAILED, 1, 0));
-    shun_identify(&l, is_seven, NULL);
-    assert_false(shun_add(&l, "a", SHUN_FAILED, 1, 0)); /* by another agent, once more */
-    assert_true(shun_renew(&l, "a", 7));
-    shun_release(&l);
+    assert_true(exclusion_add(&l, "a", EXCLUSION_PINS, 0, 0));
+    assert_true(exclusion_add(&l, "b", EXCLUSION_PINS, 0, 0));
+    exclusion_identify(&l, is_seven, NULL);
+    assert_false(exclusion_renew(&l, "a", 7)); /* it says hello again */
+    assert_true(exclusion_holds(&l, "a", EXCLUSION_PINS, 1));
+    assert_true(exclusion_renew(&l, "a", 8));
+    assert_false(exclusion_holds(&l, "a", EXCLUSION_PINS, 1));
+    assert_true(exclusion_holds(&l, "b", EXCLUSION_PINS, 1));
+    assert_true(exclusion_renew(&l, "b", 9)); /* nobody knows whom it was about */
+    assert_true(exclusion_add(&l, "a", EXCLUSION_FAILED, 1, 0));
+    exclusion_identify(&l, is_seven, NULL);
+    assert_false(exclusion_add(&l, "a", EXCLUSION_FAILED, 1, 0)); /* by another agent, once more */
+    assert_true(exclusion_renew(&l, "a", 7));
+    exclusion_release(&l);
 }
 
 static void a_clock_that_was_ahead_holds_nothing_for_long(void **state)
 {
     const int64_t year = INT64_C(365) * 86400 * 1000;
-    struct shun_list l = { .count = 0 };
+    struct exclusion_list l = { .count = 0 };
     (void)state;
-    assert_true(shun_add(&l, "a", SHUN_PINS, 0, year));
-    assert_true(shun_add(&l, "b", SHUN_PINS, 0, SHUN_PINS_MS / 2));
-    assert_false(shun_holds(&l, "a", SHUN_PINS, 0));
-    assert_true(shun_holds(&l, "b", SHUN_PINS, 0)); /* a small step back */
-    shun_resume(&l, 0);
-    assert_true(shun_holds(&l, "b", SHUN_PINS, SHUN_PINS_MS - 1));
-    assert_false(shun_holds(&l, "b", SHUN_PINS, SHUN_PINS_MS));
-    shun_release(&l);
+    assert_true(exclusion_add(&l, "a", EXCLUSION_PINS, 0, year));
+    assert_true(exclusion_add(&l, "b", EXCLUSION_PINS, 0, EXCLUSION_PINS_MS / 2));
+    assert_false(exclusion_holds(&l, "a", EXCLUSION_PINS, 0));
+    assert_true(exclusion_holds(&l, "b", EXCLUSION_PINS, 0)); /* a small step back */
+    exclusion_resume(&l, 0);
+    assert_true(exclusion_holds(&l, "b", EXCLUSION_PINS, EXCLUSION_PINS_MS - 1));
+    assert_false(exclusion_holds(&l, "b", EXCLUSION_PINS, EXCLUSION_PINS_MS));
+    exclusion_release(&l);
 }
 
 static void who_is_left_out_is_told_with_the_time_that_is_left(void **state)
 {
-    struct shun_list l = { .count = 0 };
+    struct exclusion_list l = { .count = 0 };
     struct reason told;
     (void)state;
-    shun_tell(&l, 0, &told);
+    exclusion_tell(&l, 0, &told);
     assert_string_equal(told.text, "");
-    assert_true(shun_add(&l, "a", SHUN_PINS, 0, 0));
-    assert_true(shun_add(&l, "b", SHUN_FAILED, 0, 0));
-    shun_tell(&l, 90000, &told);
+    assert_true(exclusion_add(&l, "a", EXCLUSION_PINS, 0, 0));
+    assert_true(exclusion_add(&l, "b", EXCLUSION_FAILED, 0, 0));
+    exclusion_tell(&l, 90000, &told);
     assert_string_equal(told.text, "a for 59 min (its pins differ), b for 9 min (it failed there)");
-    shun_tell(&l, SHUN_FAILED_MS, &told);
+    exclusion_tell(&l, EXCLUSION_FAILED_MS, &told);
     assert_string_equal(told.text, "a for 50 min (its pins differ)");
     for (int i = 0; i < 100; i++) {
         char name[LIMIT_NAME];
         (void)snprintf(name, sizeof name, "%0100d", i);
-        assert_true(shun_add(&l, name, SHUN_SLOW, 0, 0));
+        assert_true(exclusion_add(&l, name, EXCLUSION_SLOW, 0, 0));
     }
-    shun_tell(&l, 1, &told);
+    exclusion_tell(&l, 1, &told);
     assert_non_null(strstr(told.text, ", and 99 more"));
-    shun_release(&l);
+    exclusion_release(&l);
 }
 
 static void all_nodes_that_there_may_be_fit(void **state)
 {
-    struct shun_list l = { .count = 0 };
+    struct exclusion_list l = { .count = 0 };
     (void)state;
     for (int i = 0; i < LIMIT_NODES; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "n%d", i);
-        assert_true(shun_add(&l, name, SHUN_PINS, 1, 0));
-        assert_true(shun_add(&l, name, SHUN_FAILED, 1, 0));
-        assert_true(shun_add(&l, name, SHUN_DATA, 0, 0));
-        assert_true(shun_add(&l, name, SHUN_SLOW, 0, 0));
+        assert_true(exclusion_add(&l, name, EXCLUSION_PINS, 1, 0));
+        assert_true(exclusion_add(&l, name, EXCLUSION_FAILED, 1, 0));
+        assert_true(exclusion_add(&l, name, EXCLUSION_DATA, 0, 0));
+        assert_true(exclusion_add(&l, name, EXCLUSION_SLOW, 0, 0));
     }
-    assert_false(shun_add(&l, "one more", SHUN_PINS, 1, 0));
-    assert_true(shun_holds(&l, "n1023", SHUN_PINS, 0));
-    assert_true(shun_holds(&l, "n1023", SHUN_DATA, SHUN_DATA_MS - 1));
-    assert_false(shun_holds(&l, "n1023", SHUN_DATA, SHUN_DATA_MS));
-    assert_true(shun_holds(&l, "n1023", SHUN_SLOW, SHUN_SLOW_MS - 1));
-    assert_false(shun_holds(&l, "n1023", SHUN_SLOW, SHUN_SLOW_MS));
-    shun_release(&l);
+    assert_false(exclusion_add(&l, "one more", EXCLUSION_PINS, 1, 0));
+    assert_true(exclusion_holds(&l, "n1023", EXCLUSION_PINS, 0));
+    assert_true(exclusion_holds(&l, "n1023", EXCLUSION_DATA, EXCLUSION_DATA_MS - 1));
+    assert_false(exclusion_holds(&l, "n1023", EXCLUSION_DATA, EXCLUSION_DATA_MS));
+    assert_true(exclusion_holds(&l, "n1023", EXCLUSION_SLOW, EXCLUSION_SLOW_MS - 1));
+    assert_false(exclusion_holds(&l, "n1023", EXCLUSION_SLOW, EXCLUSION_SLOW_MS));
+    exclusion_release(&l);
 }
 
 /* ---- all silent at once ---- */
 
-static enum outage_turn look(struct outage *o, uint32_t nodes, uint32_t quiet, bool due,
-                             int64_t now)
+static enum isolation_turn look(struct isolation *o, uint32_t nodes, uint32_t quiet, bool due,
+                                int64_t now)
 {
-    const struct outage_sight sight = { nodes, quiet, due };
-    return outage_look(o, &sight, now);
+    const struct isolation_sight sight = { nodes, quiet, due };
+    return isolation_look(o, &sight, now);
 }
 
 static void nobody_is_judged_while_all_are_silent(void **state)
 {
-    struct outage o = { .since = 0 };
+    struct isolation o = { .since = 0 };
     (void)state;
-    assert_int_equal(look(&o, 3, 3, false, 4000), OUTAGE_NONE);
-    assert_int_equal(look(&o, 3, 3, true, 5000), OUTAGE_BEGINS);
-    assert_int_equal(look(&o, 3, 3, true, 6000), OUTAGE_HOLDS);
-    assert_int_equal(look(&o, 3, 2, true, 60000), OUTAGE_ENDS); /* one is heard */
-    assert_int_equal(look(&o, 3, 2, true, 65000), OUTAGE_NONE); /* the others are judged */
+    assert_int_equal(look(&o, 3, 3, false, 4000), ISOLATION_NONE);
+    assert_int_equal(look(&o, 3, 3, true, 5000), ISOLATION_BEGINS);
+    assert_int_equal(look(&o, 3, 3, true, 6000), ISOLATION_HOLDS);
+    assert_int_equal(look(&o, 3, 2, true, 60000), ISOLATION_ENDS); /* one is heard */
+    assert_int_equal(look(&o, 3, 2, true, 65000), ISOLATION_NONE); /* the others are judged */
 }
 
 static void one_node_or_some_that_are_silent_are_judged(void **state)
 {
-    struct outage o = { .since = 0 };
+    struct isolation o = { .since = 0 };
     (void)state;
-    assert_int_equal(look(&o, 1, 1, true, 5000), OUTAGE_NONE);
-    assert_int_equal(look(&o, 3, 2, true, 5000), OUTAGE_NONE);
-    assert_int_equal(look(&o, 0, 0, false, 5000), OUTAGE_NONE);
+    assert_int_equal(look(&o, 1, 1, true, 5000), ISOLATION_NONE);
+    assert_int_equal(look(&o, 3, 2, true, 5000), ISOLATION_NONE);
+    assert_int_equal(look(&o, 0, 0, false, 5000), ISOLATION_NONE);
 }
 
 static void nodes_that_never_come_back_do_not_hold_for_ever(void **state)
 {
-    struct outage o = { .since = 0 };
+    struct isolation o = { .since = 0 };
     (void)state;
-    assert_int_equal(look(&o, 2, 2, true, 5000), OUTAGE_BEGINS);
-    assert_int_equal(look(&o, 2, 2, true, 5000 + OUTAGE_MAX_MS - 1), OUTAGE_HOLDS);
-    const int64_t ended = 5000 + OUTAGE_MAX_MS;
-    assert_int_equal(look(&o, 2, 2, true, ended), OUTAGE_ENDS);
-    assert_int_equal(look(&o, 2, 2, true, ended + 6500), OUTAGE_NONE); /* they are judged */
-    outage_heard(&o);
-    assert_int_equal(look(&o, 2, 2, true, ended + 60000), OUTAGE_BEGINS);
-    assert_int_equal(look(&o, 2, 1, true, ended + 61000), OUTAGE_ENDS); /* one is heard */
-    assert_int_equal(look(&o, 2, 2, true, ended + 70000), OUTAGE_BEGINS);
+    assert_int_equal(look(&o, 2, 2, true, 5000), ISOLATION_BEGINS);
+    assert_int_equal(look(&o, 2, 2, true, 5000 + ISOLATION_MAX_MS - 1), ISOLATION_HOLDS);
+    const int64_t ended = 5000 + ISOLATION_MAX_MS;
+    assert_int_equal(look(&o, 2, 2, true, ended), ISOLATION_ENDS);
+    assert_int_equal(look(&o, 2, 2, true, ended + 6500), ISOLATION_NONE); /* they are judged */
+    isolation_heard(&o);
+    assert_int_equal(look(&o, 2, 2, true, ended + 60000), ISOLATION_BEGINS);
+    assert_int_equal(look(&o, 2, 1, true, ended + 61000), ISOLATION_ENDS); /* one is heard */
+    assert_int_equal(look(&o, 2, 2, true, ended + 70000), ISOLATION_BEGINS);
 }
 
 int main(void)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/test.h"
-#include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/coord/coord_fixture.h"
 #include "tests/unit/server/journal/journal_fixture.h"
 
 static const char *name_of(int n)
@@ -14,18 +14,18 @@ static const char *name_of(int n)
     return name;
 }
 
-static void say_left(struct core_world *w, struct far_end *far)
+static void say_left(struct coord_world *w, struct far_end *far)
 {
     Cairn__V1__AgentLeft left = CAIRN__V1__AGENT_LEFT__INIT;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT;
     message.left = &left;
-    core_agent_message(w->core, &far->conn, &message);
-    core_end_group(w);
+    coord_agent_message(w->coord, &far->conn, &message);
+    coord_end_group(w);
 }
 
 /* A node that comes, and leaves again. */
-static void come_and_leave(struct core_world *w, int n)
+static void come_and_leave(struct coord_world *w, int n)
 {
     struct far_end agent;
     far_join(w, &agent, name_of(n), "boot-1");
@@ -38,18 +38,18 @@ static void come_and_leave(struct core_world *w, int n)
 
 static void nodes_that_left_make_room_for_others(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     for (int n = 0; n < 3 * LIMIT_NODES; n++)
         come_and_leave(w, n);
-    assert_int_equal(core_nodes(w->core, NULL, 0), LIMIT_NODES);
-    assert_null(core_node_at(w->core, name_of(0))); /* the one that was heard longest ago */
-    assert_non_null(core_node_at(w->core, name_of(3 * LIMIT_NODES - 1)));
-    core_pass(w, 60000);
+    assert_int_equal(coord_nodes(w->coord, NULL, 0), LIMIT_NODES);
+    assert_null(coord_node_at(w->coord, name_of(0))); /* the one that was heard longest ago */
+    assert_non_null(coord_node_at(w->coord, name_of(3 * LIMIT_NODES - 1)));
+    coord_pass(w, 60000);
 }
 
 static void nodes_that_are_lost_for_long_make_room_for_others(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct far_end *agents = calloc(LIMIT_NODES, sizeof *agents), late;
     assert_non_null(agents);
     for (int n = 0; n < LIMIT_NODES; n++)
@@ -61,13 +61,13 @@ static void nodes_that_are_lost_for_long_make_room_for_others(void **state)
     assert_non_null(strstr(late.detail, "undrain"));
     far_close_agent(w, &late);
     for (int minute = 0; minute < 20; minute++) {
-        core_pass(w, 60000);
+        coord_pass(w, 60000);
         far_beat(w, &agents[0]);
     }
     far_join(w, &late, "late", "boot-1");
     assert_false(late.finished);
-    assert_non_null(core_node_at(w->core, name_of(0))); /* which is heard */
-    core_check(w->core);
+    assert_non_null(coord_node_at(w->coord, name_of(0))); /* which is heard */
+    coord_check(w->coord);
     far_close_agent(w, &late);
     far_close_agent(w, &agents[0]);
     free(agents);
@@ -75,22 +75,22 @@ static void nodes_that_are_lost_for_long_make_room_for_others(void **state)
 
 static void who_holds_something_keeps_its_entry(void **state)
 {
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct far_end agents[2];
     far_join(w, &agents[0], "works", "boot-1");
-    struct core_job *job = core_submit_one(w, "a");
+    struct coord_job *job = coord_submit_one(w, "a");
     assert_string_equal(job->m.ranks[0].node, "works");
     far_join(w, &agents[1], "drained", "boot-1");
-    assert_int_equal(core_drain_node(w->core, "drained", "disks", 0, NULL), ST_OK);
-    core_end_group(w);
+    assert_int_equal(coord_drain_node(w->coord, "drained", "disks", 0, NULL), ST_OK);
+    coord_end_group(w);
     say_left(w, &agents[1]);
     far_close_agent(w, &agents[1]);
     far_close_agent(w, &agents[0]);
     for (int n = 0; n < 2 * LIMIT_NODES; n++)
         come_and_leave(w, n);
-    assert_non_null(core_node_at(w->core, "works"));
-    assert_true(core_node_at(w->core, "drained")->drains);
-    core_check(w->core);
+    assert_non_null(coord_node_at(w->coord, "works"));
+    assert_true(coord_node_at(w->coord, "drained")->drains);
+    coord_check(w->coord);
 }
 
 /* ---- certificates that were withdrawn ---- */
@@ -99,80 +99,81 @@ static void who_holds_something_keeps_its_entry(void **state)
 
 static void every_withdrawal_counts_whatever_the_number_of_names(void **state)
 {
-    struct core_world *w = *state;
-    struct core_node *node;
+    struct coord_world *w = *state;
+    struct coord_node *node;
     struct far_end agent;
     for (int n = 0; n < FORGOTTEN; n++)
-        assert_int_equal(core_forget_node(w->core, name_of(n), NULL, &node), ST_OK);
-    core_end_group(w);
+        assert_int_equal(coord_forget_node(w->coord, name_of(n), NULL, &node), ST_OK);
+    coord_end_group(w);
     for (int again = 0; again < 2; again++) {
         for (int n = 0; n < FORGOTTEN; n++)
-            assert_true(core_node_forgotten(w->core, name_of(n)) > 0);
-        assert_int_equal(core_node_forgotten(w->core, "other"), 0);
+            assert_true(coord_node_forgotten(w->coord, name_of(n)) > 0);
+        assert_int_equal(coord_node_forgotten(w->coord, "other"), 0);
         far_join(w, &agent, "other", "boot-1"); /* and others are let in */
         assert_false(agent.finished);
         far_close_agent(w, &agent);
-        core_restart(w);
+        coord_restart(w);
     }
 }
 
 static void a_node_is_forgotten_though_there_is_no_entry_for_it(void **state)
 {
-    struct core_world *w = *state;
-    struct core_node *node;
+    struct coord_world *w = *state;
+    struct coord_node *node;
     struct far_end *agents = calloc(LIMIT_NODES, sizeof *agents);
     assert_non_null(agents);
     for (int n = 0; n < LIMIT_NODES; n++)
         far_join(w, &agents[n], name_of(n), "boot-1");
-    assert_int_equal(core_forget_node(w->core, "stolen", NULL, &node), ST_OK);
-    core_end_group(w);
+    assert_int_equal(coord_forget_node(w->coord, "stolen", NULL, &node), ST_OK);
+    coord_end_group(w);
     assert_null(node);
-    assert_true(core_node_forgotten(w->core, "stolen") > 0);
+    assert_true(coord_node_forgotten(w->coord, "stolen") > 0);
     for (int n = 0; n < LIMIT_NODES; n++)
         far_close_agent(w, &agents[n]);
     free(agents);
 }
 
 /* Rows of a version that didn't count them, all at once. */
-static void put_forgotten(struct core_world *w, int count, int64_t time_s)
+static void put_forgotten(struct coord_world *w, int count, int64_t time_s)
 {
     char sql[512];
-    core_stop(w);
+    coord_stop(w);
     (void)snprintf(sql, sizeof sql,
                    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i+1<%d) "
                    "INSERT OR REPLACE INTO forgotten_nodes SELECT printf('pod-%%05d',i),%lld "
                    "FROM n",
                    count, (long long)time_s);
     journal_edit(w->path, sql);
-    core_start(w);
+    coord_start(w);
 }
 
 static void withdrawals_are_bounded_by_what_may_not_have_expired(void **state)
 {
-    struct core_world *w = *state;
-    struct core_node *node;
+    struct coord_world *w = *state;
+    struct coord_node *node;
     const int64_t now_s = clock_wall_ms(&w->clock) / 1000, month_s = INT64_C(86400) * 31;
-    put_forgotten(w, CORE_WITHDRAWN_MAX, now_s - month_s + 100);
-    for (int n = 0; n < CORE_WITHDRAWN_MAX; n += 999)
-        assert_int_equal(core_node_forgotten(w->core, name_of(n)), now_s - month_s + 100);
-    assert_int_equal(core_forget_node(w->core, "one-more", NULL, &node), ST_FULL);
-    assert_int_equal(core_node_forgotten(w->core, "one-more"), 0);
-    assert_int_equal(core_forget_node(w->core, name_of(7), NULL, &node), ST_OK); /* it has a row */
-    core_end_group(w);
-    core_pass(w, 200000); /* the others' certificates have expired */
-    assert_int_equal(core_forget_node(w->core, "one-more", NULL, &node), ST_OK);
-    core_end_group(w);
+    put_forgotten(w, COORD_WITHDRAWN_MAX, now_s - month_s + 100);
+    for (int n = 0; n < COORD_WITHDRAWN_MAX; n += 999)
+        assert_int_equal(coord_node_forgotten(w->coord, name_of(n)), now_s - month_s + 100);
+    assert_int_equal(coord_forget_node(w->coord, "one-more", NULL, &node), ST_FULL);
+    assert_int_equal(coord_node_forgotten(w->coord, "one-more"), 0);
+    assert_int_equal(coord_forget_node(w->coord, name_of(7), NULL, &node),
+                     ST_OK); /* it has a row */
+    coord_end_group(w);
+    coord_pass(w, 200000); /* the others' certificates have expired */
+    assert_int_equal(coord_forget_node(w->coord, "one-more", NULL, &node), ST_OK);
+    coord_end_group(w);
     for (int again = 0; again < 2; again++) {
-        assert_true(core_node_forgotten(w->core, "one-more") > 0);
-        assert_true(core_node_forgotten(w->core, name_of(7)) > 0);
-        assert_int_equal(core_node_forgotten(w->core, name_of(8)), 0);
-        core_restart(w);
+        assert_true(coord_node_forgotten(w->coord, "one-more") > 0);
+        assert_true(coord_node_forgotten(w->coord, name_of(7)) > 0);
+        assert_int_equal(coord_node_forgotten(w->coord, name_of(8)), 0);
+        coord_restart(w);
     }
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, coord_setup, coord_teardown)
     const struct CMUnitTest tests[] = {
         CASE(nodes_that_left_make_room_for_others),
         CASE(nodes_that_are_lost_for_long_make_room_for_others),

@@ -11,15 +11,15 @@
 
 /* ---- journal ---- */
 
-static bool take_ckpt(void *arg, const struct machine_ckpt *ckpt)
+static bool take_ckpt(void *arg, const struct fsm_ckpt *ckpt)
 {
-    *(struct machine_ckpt *)arg = *ckpt;
+    *(struct fsm_ckpt *)arg = *ckpt;
     return true;
 }
 
-static struct machine_ckpt read_back(const struct journal_files *f)
+static struct fsm_ckpt read_back(const struct journal_files *f)
 {
-    struct machine_ckpt back = { 0 };
+    struct fsm_ckpt back = { 0 };
     assert_int_equal(journal_each_ckpt(f->journal, "j-1", take_ckpt, &back), ST_OK);
     return back;
 }
@@ -27,15 +27,15 @@ static struct machine_ckpt read_back(const struct journal_files *f)
 static void what_a_checkpoint_took_comes_back(void **state)
 {
     struct journal_files *f = *state;
-    struct machine_ckpt row = { .step = 50,
-                                .generation = 3,
-                                .retry = 2,
-                                .state = MACHINE_CKPT_GOOD,
-                                .eval_accuracy = 0.5,
-                                .times = { 1, 2, 3, 4, 5, 6 } };
+    struct fsm_ckpt row = { .step = 50,
+                            .generation = 3,
+                            .retry = 2,
+                            .state = FSM_CKPT_GOOD,
+                            .eval_accuracy = 0.5,
+                            .times = { 1, 2, 3, 4, 5, 6 } };
     assert_int_equal(journal_put_ckpt(f->journal, "j-1", &row), ST_OK);
     journal_reopen(f);
-    struct machine_ckpt back = read_back(f);
+    struct fsm_ckpt back = read_back(f);
     assert_int_equal(back.step, 50);
     assert_int_equal(back.retry, 2);
     assert_true(back.eval_accuracy == 0.5);
@@ -145,9 +145,7 @@ static void the_metrics_of_an_older_journal_stay(void **state)
 static void an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs(void **state)
 {
     struct journal_files *f = *state;
-    struct machine_ckpt row = {
-        .step = 50, .generation = 3, .loss = 0.25, .times = { .stall_us = 1 }
-    };
+    struct fsm_ckpt row = { .step = 50, .generation = 3, .loss = 0.25, .times = { .stall_us = 1 } };
     assert_int_equal(journal_put_ckpt(f->journal, "j-1", &row), ST_OK);
     journal_close(f->journal);
     make_old(f->path);
@@ -169,23 +167,23 @@ static void an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs(void
 /* A job whose catalog has steps 1 to KEPT, with paths as long as they can be. */
 static int open_job(void **state)
 {
-    struct core_job *job = calloc(1, sizeof *job);
-    struct machine_config config = { .ranks = 1, .keep_last = KEPT };
-    assert_int_equal(machine_init(&job->m, "j-0123456789", &config, 1, 1), ST_OK);
-    job->m.state = MACHINE_SUCCEEDED;
+    struct coord_job *job = calloc(1, sizeof *job);
+    struct fsm_config config = { .ranks = 1, .keep_last = KEPT };
+    assert_int_equal(fsm_init(&job->m, "j-0123456789", &config, 1, 1), ST_OK);
+    job->m.state = FSM_SUCCEEDED;
     job->spec = calloc(1, sizeof *job->spec);
     memset(job->spec->checkpoint.store, 'x', 900);
     job->spec->checkpoint.store[0] = '/';
     job->job_file = "";
     (void)snprintf(job->id, sizeof job->id, "j-0123456789");
     for (uint64_t step = 1; step <= KEPT; step++) {
-        struct machine_ckpt ckpt = { .step = step,
-                                     .generation = 1 + (uint32_t)(step / 100),
-                                     .state = MACHINE_CKPT_GOOD,
-                                     .wall_ms = 1800000000000,
-                                     .times = { 1, 2, 3, 4, 5, 6 } };
+        struct fsm_ckpt ckpt = { .step = step,
+                                 .generation = 1 + (uint32_t)(step / 100),
+                                 .state = FSM_CKPT_GOOD,
+                                 .wall_ms = 1800000000000,
+                                 .times = { 1, 2, 3, 4, 5, 6 } };
         memset(ckpt.digest, 'd', sizeof ckpt.digest - 1);
-        assert_int_equal(machine_add_ckpt(&job->m, &ckpt), ST_OK);
+        assert_int_equal(fsm_add_ckpt(&job->m, &ckpt), ST_OK);
     }
     *state = job;
     return 0;
@@ -193,8 +191,8 @@ static int open_job(void **state)
 
 static int close_job(void **state)
 {
-    struct core_job *job = *state;
-    machine_release(&job->m);
+    struct coord_job *job = *state;
+    fsm_release(&job->m);
     free(job->spec);
     free(job);
     return 0;
@@ -202,7 +200,7 @@ static int close_job(void **state)
 
 static void a_job_is_shown_with_its_newest_checkpoints(void **state)
 {
-    struct core_job *job = *state;
+    struct coord_job *job = *state;
     Cairn__V1__Job *shown = render_job(NULL, job, RENDER_CKPTS);
     assert_non_null(shown);
     assert_int_equal(shown->n_checkpoints, RENDER_CKPTS);
@@ -214,8 +212,8 @@ static void a_job_is_shown_with_its_newest_checkpoints(void **state)
 
 static void every_checkpoint_is_on_one_page_and_each_page_fits_a_message(void **state)
 {
-    struct core_job *job = *state;
-    job->m.catalog[KEPT - 5].state = MACHINE_CKPT_REMOVING; /* step KEPT - 4: on no page */
+    struct coord_job *job = *state;
+    job->m.catalog[KEPT - 5].state = FSM_CKPT_REMOVING; /* step KEPT - 4: on no page */
     uint64_t next = KEPT;
     size_t total = 0;
     char token[64] = "";
@@ -239,7 +237,7 @@ static void every_checkpoint_is_on_one_page_and_each_page_fits_a_message(void **
 
 static void pages_are_as_small_as_asked_and_go_on_where_one_was_removed(void **state)
 {
-    struct core_job *job = *state;
+    struct coord_job *job = *state;
     Cairn__V1__ListCheckpointsReply *page = NULL;
     assert_int_equal(render_ckpts(job, 2, "", &page), ST_OK);
     assert_int_equal(page->n_checkpoints, 2);
@@ -258,15 +256,14 @@ static void pages_are_as_small_as_asked_and_go_on_where_one_was_removed(void **s
 
 static void any_checkpoint_is_found_by_step_and_attempt(void **state)
 {
-    struct core_job *job = *state;
+    struct coord_job *job = *state;
     for (uint64_t step = 1; step <= KEPT; step++) {
-        const struct machine_ckpt *found =
-            machine_find_ckpt(&job->m, step, 1 + (uint32_t)(step / 100));
+        const struct fsm_ckpt *found = fsm_find_ckpt(&job->m, step, 1 + (uint32_t)(step / 100));
         assert_ptr_equal(found, &job->m.catalog[step - 1]);
     }
-    assert_null(machine_find_ckpt(&job->m, 0, 1));
-    assert_null(machine_find_ckpt(&job->m, 50, 2));
-    assert_null(machine_find_ckpt(&job->m, KEPT + 1, 101));
+    assert_null(fsm_find_ckpt(&job->m, 0, 1));
+    assert_null(fsm_find_ckpt(&job->m, 50, 2));
+    assert_null(fsm_find_ckpt(&job->m, KEPT + 1, 101));
 }
 
 #define STORED(name) cmocka_unit_test_setup_teardown(name, journal_setup, journal_teardown)

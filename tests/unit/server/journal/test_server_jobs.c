@@ -224,7 +224,7 @@ static void a_job_is_forgotten_some_rows_at_a_time(void **state)
 static void only_the_newest_jobs_that_ended_keep_all_their_events(void **state)
 {
     struct journal_files *f = *state;
-    struct machine_ckpt ckpt = { .step = 4, .generation = 1, .state = MACHINE_CKPT_GOOD };
+    struct fsm_ckpt ckpt = { .step = 4, .generation = 1, .state = FSM_CKPT_GOOD };
     begin(f);
     for (int n = 1; n <= JOURNAL_WHOLE_JOBS + 2; n++)
         put_ended(f, n, JOURNAL_OVER);

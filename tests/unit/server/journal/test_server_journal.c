@@ -81,7 +81,7 @@ static void the_decision_comes_back_with_its_manifest_and_reports(void **state)
     struct journal_files *f = *state;
     struct journal_save row = { .step = 50,
                                 .generation = 3,
-                                .state = MACHINE_SAVE_COMMITTING,
+                                .state = FSM_SAVE_COMMITTING,
                                 .wall_ms = 7,
                                 .manifest = "bytes",
                                 .manifest_size = 5,
@@ -100,7 +100,7 @@ static void the_decision_comes_back_with_its_manifest_and_reports(void **state)
     assert_int_equal(journal_each_save(f->journal, "j-1", take_save, &back), ST_OK);
     assert_int_equal(back.step, 50);
     assert_int_equal(back.generation, 3);
-    assert_int_equal(back.state, MACHINE_SAVE_COMMITTING);
+    assert_int_equal(back.state, FSM_SAVE_COMMITTING);
     assert_int_equal(back.raw_bytes, 20);
     assert_int_equal(journal_each_report(f->journal, "j-1", 50, 3, count_reports, &reports), ST_OK);
     assert_int_equal(reports, 2);
@@ -301,7 +301,7 @@ static void keys_are_remembered(void **state)
     assert_string_equal(what, "j-1");
 }
 
-static bool count_ckpts(void *arg, const struct machine_ckpt *ckpt)
+static bool count_ckpts(void *arg, const struct fsm_ckpt *ckpt)
 {
     (void)ckpt;
     (*(int *)arg)++;
@@ -401,7 +401,7 @@ static void put_everywhere(struct journal_files *f, const char *id, int64_t seq)
     struct journal_event event = { .step = 1, .kind = "k", .message = "m" };
     struct journal_generation generation = { .generation = 1, .nodes = "n", .recovery = "" };
     struct journal_save save = { .step = 5, .generation = 1, .digest = "" };
-    struct machine_ckpt ckpt = { .step = 4, .generation = 1, .state = MACHINE_CKPT_GOOD };
+    struct fsm_ckpt ckpt = { .step = 4, .generation = 1, .state = FSM_CKPT_GOOD };
     put_job(f, id, seq);
     assert_int_equal(journal_put_event(journal, id, &event), ST_OK);
     assert_int_equal(journal_put_generation(journal, id, &generation), ST_OK);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "tests/test.h"
-#include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/coord/coord_fixture.h"
 
 #define DAY_MS     INT64_C(86400000)
 #define AT_ONCE    100 /* rows of metrics in a message */
@@ -65,15 +65,15 @@ static int64_t resident_kib(void)
     return kib;
 }
 
-static struct levels look(struct core_world *w, int day)
+static struct levels look(struct coord_world *w, int day)
 {
     int64_t seq;
     struct levels now = { .file = size_of(w->path, ""),
                           .wal = size_of(w->path, "-wal"),
                           .memory_kib = resident_kib(),
                           .descriptors = count_descriptors(),
-                          .nodes = core_nodes(w->core, NULL, 0),
-                          .in_memory = core_jobs(w->core, NULL, 0) };
+                          .nodes = coord_nodes(w->coord, NULL, 0),
+                          .in_memory = coord_jobs(w->coord, NULL, 0) };
     assert_int_equal(journal_count_jobs(w->journal, &now.jobs, &seq), ST_OK);
     (void)printf("# day %2d: journal %6.1f MB, WAL %4.1f MB, memory %5.1f MB, %zu descriptors, %zu "
                  "nodes, %zu jobs, %zu of them in memory\n",
@@ -112,7 +112,7 @@ static void fill_row(Cairn__V1__MetricRow *row, Cairn__V1__Eval *eval, uint64_t 
     row->eval = eval;
 }
 
-static void say_rows(struct core_world *w, struct far_end *trainer, uint64_t from)
+static void say_rows(struct coord_world *w, struct far_end *trainer, uint64_t from)
 {
     static Cairn__V1__MetricRow list[AT_ONCE];
     static Cairn__V1__Eval evals[AT_ONCE];
@@ -127,11 +127,11 @@ static void say_rows(struct core_world *w, struct far_end *trainer, uint64_t fro
     rows.n_rows = AT_ONCE;
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS;
     message.metrics = &rows;
-    core_trainer_message(w->core, &trainer->conn, &message);
+    coord_trainer_message(w->coord, &trainer->conn, &message);
 }
 
 /* Puts rows as rank 0 sends them, of a job whose workers no test plays. */
-static void put_rows(struct core_world *w, const char *id, uint64_t from, uint64_t count)
+static void put_rows(struct coord_world *w, const char *id, uint64_t from, uint64_t count)
 {
     assert_int_equal(journal_begin(w->journal), ST_OK);
     for (uint64_t step = from; step < from + count; step += AT_ONCE) {
@@ -153,34 +153,34 @@ static void put_rows(struct core_world *w, const char *id, uint64_t from, uint64
 
 /* ---- jobs and nodes ---- */
 
-static void commit(struct core_world *w)
+static void commit(struct coord_world *w)
 {
     w->open = false;
-    core_end_group(w);
+    coord_end_group(w);
     w->open = true;
 }
 
-static void say_left(struct core_world *w, struct far_end *agent)
+static void say_left(struct coord_world *w, struct far_end *agent)
 {
     Cairn__V1__AgentLeft left = CAIRN__V1__AGENT_LEFT__INIT;
     Cairn__V1__AgentMessage message = CAIRN__V1__AGENT_MESSAGE__INIT;
     message.body_case = CAIRN__V1__AGENT_MESSAGE__BODY_LEFT;
     message.left = &left;
-    core_agent_message(w->core, &agent->conn, &message);
+    coord_agent_message(w->coord, &agent->conn, &message);
 }
 
 /* A machine comes, trains a job, and leaves for good; every tenth one's certificates are
  * withdrawn. */
-static void run_job(struct core_world *w, const struct plan *plan, int n)
+static void run_job(struct coord_world *w, const struct plan *plan, int n)
 {
     struct far_end agent, trainer;
-    struct core_node *node;
+    struct coord_node *node;
     char name[32], boot[32];
     (void)snprintf(name, sizeof name, "pod-%05d", n % plan->names);
     (void)snprintf(boot, sizeof boot, "boot-%d", n);
     w->open = false; /* what is decided is said at once */
     far_join(w, &agent, name, boot);
-    struct core_job *job = core_submit_one(w, "short");
+    struct coord_job *job = coord_submit_one(w, "short");
     assert_false(agent.finished);
     assert_string_equal(job->m.ranks[0].node, name);
     far_open(&trainer, job->m.token);
@@ -190,15 +190,15 @@ static void run_job(struct core_world *w, const struct plan *plan, int n)
     for (uint64_t step = 1; step < plan->rows; step += AT_ONCE)
         say_rows(w, &trainer, step);
     assert_int_equal(job->rows.count, plan->rows);
-    assert_int_equal(core_ask(w->core, job, MACHINE_EV_KILL, NULL), ST_OK);
+    assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, NULL), ST_OK);
     for (uint32_t rank = 0; rank < 2; rank++)
         far_say_killed(w, &agent, job->id, job->m.generation, rank);
     commit(w);
-    struct store_task *swept = store_task_new(MACHINE_TASK_SWEEP);
+    struct store_task *swept = store_task_new(FSM_TASK_SWEEP);
     assert_non_null(swept);
     (void)snprintf(swept->job, sizeof swept->job, "%s", job->id);
     swept->generation = job->m.sweep_asked;
-    core_store_done(w->core, swept);
+    coord_store_done(w->coord, swept);
     commit(w);
     assert_int_equal(job->tasks, 0);
     assert_int_equal(job->ended, JOURNAL_OVER);
@@ -207,14 +207,14 @@ static void run_job(struct core_world *w, const struct plan *plan, int n)
     commit(w);
     far_close_agent(w, &agent);
     if (n % 10 == 0)
-        assert_int_equal(core_forget_node(w->core, name, NULL, &node), ST_OK);
+        assert_int_equal(coord_forget_node(w->coord, name, NULL, &node), ST_OK);
     commit(w);
 }
 
-static void pass(struct core_world *w, int64_t ms)
+static void pass(struct coord_world *w, int64_t ms)
 {
     w->open = false;
-    core_pass(w, ms);
+    coord_pass(w, ms);
     w->open = true;
 }
 
@@ -226,7 +226,7 @@ static void check(const struct plan *plan, const struct levels *middle, const st
     assert_int_equal(end->descriptors, middle->descriptors);
     assert_in_range(end->nodes, 1, LIMIT_NODES);
     assert_in_range(end->jobs, 1, JOURNAL_JOBS_MAX);
-    assert_in_range(end->in_memory, 1, CORE_ENDED_MAX + 8);
+    assert_in_range(end->in_memory, 1, COORD_ENDED_MAX + 8);
 }
 
 static void what_a_coordinator_needs_levels_off(void **state)
@@ -244,12 +244,12 @@ static void what_a_coordinator_needs_levels_off(void **state)
                                        .long_rows = 86400,
                                        .journal_bytes = INT64_C(512) * 1024 * 1024 };
     const struct plan *plan = getenv("CAIRN_TEST_FULL") ? &month : &sample;
-    struct core_world *w = *state;
+    struct coord_world *w = *state;
     struct levels middle = { 0 }, end = { 0 };
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", core_submit_one(w, "long")->id);
-    assert_int_equal(core_ask(w->core, core_loaded(w->core, id), MACHINE_EV_PAUSE, NULL), ST_OK);
-    core_end_group(w);
+    (void)snprintf(id, sizeof id, "%s", coord_submit_one(w, "long")->id);
+    assert_int_equal(coord_ask(w->coord, coord_loaded(w->coord, id), FSM_EV_PAUSE, NULL), ST_OK);
+    coord_end_group(w);
     journal_bound(w->journal, plan->journal_bytes);
     w->open = true;
     for (int day = 0; day < plan->days; day++) {
@@ -270,8 +270,8 @@ static void what_a_coordinator_needs_levels_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_a_coordinator_needs_levels_off, core_setup,
-                                        core_teardown),
+        cmocka_unit_test_setup_teardown(what_a_coordinator_needs_levels_off, coord_setup,
+                                        coord_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

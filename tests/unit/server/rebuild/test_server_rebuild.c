@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "checkpoint/store/store.h"
-#include "server/machine/codec.h"
+#include "server/jobfsm/persist.h"
 #include "server/rebuild/rebuild.h"
 #include "tests/crash/ckpt_sample.h"
 #include "tests/test.h"
@@ -112,26 +112,26 @@ static enum status run(struct world *w, const char *second_store)
 /* ---- what the journal says ---- */
 
 struct seen {
-    struct machine m;
+    struct fsm m;
     size_t jobs, ckpts;
     char file[4096], pins[64], name[64];
-    struct machine_ckpt list[4];
+    struct fsm_ckpt list[4];
 };
 
 static bool see_job(void *arg, const struct journal_job *row)
 {
     struct seen *seen = arg;
-    const struct machine_config config = { .ranks = 2 };
+    const struct fsm_config config = { .ranks = 2 };
     seen->jobs++;
     (void)snprintf(seen->file, sizeof seen->file, "%s", row->job_file);
     (void)snprintf(seen->pins, sizeof seen->pins, "%s", row->pins);
     (void)snprintf(seen->name, sizeof seen->name, "%s", row->name);
-    assert_int_equal(machine_init(&seen->m, row->id, &config, 0, 0), ST_OK);
-    assert_int_equal(machine_decode(&seen->m, row->state), ST_OK);
+    assert_int_equal(fsm_init(&seen->m, row->id, &config, 0, 0), ST_OK);
+    assert_int_equal(fsm_decode(&seen->m, row->state), ST_OK);
     return true;
 }
 
-static bool see_ckpt(void *arg, const struct machine_ckpt *ckpt)
+static bool see_ckpt(void *arg, const struct fsm_ckpt *ckpt)
 {
     struct seen *seen = arg;
     assert_true(seen->ckpts < 4);
@@ -168,8 +168,8 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     assert_string_equal(seen.file, text);
     assert_string_equal(seen.pins, "{\"cpu\":\"x\"}");
     assert_string_equal(seen.name, "tiny");
-    assert_int_equal(seen.m.state, MACHINE_PAUSED);
-    assert_int_equal(seen.m.generation, 3 + MACHINE_RESTORE_GAP);
+    assert_int_equal(seen.m.state, FSM_PAUSED);
+    assert_int_equal(seen.m.generation, 3 + FSM_RESTORE_GAP);
     assert_int_equal(seen.m.restore.memory_from, seen.m.generation); /* no copy of before counts */
     assert_int_equal(seen.m.config.ranks, 2);
     assert_int_equal(seen.m.step_max, 12);
@@ -179,12 +179,12 @@ static void a_job_is_made_anew_with_what_its_checkpoints_know(void **state)
     assert_int_equal(seen.ckpts, 2);
     assert_int_equal(seen.list[1].step, 12);
     assert_int_equal(seen.list[1].generation, 3);
-    assert_int_equal(seen.list[1].state, MACHINE_CKPT_GOOD);
+    assert_int_equal(seen.list[1].state, FSM_CKPT_GOOD);
     assert_false(seen.list[1].verified);
     assert_int_equal(seen.list[1].shards, 2);
     assert_int_equal(seen.list[1].wall_ms, 1767323045000);
     assert_int_equal(strlen(seen.list[1].digest), 32);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
     assert_int_equal(run(w, NULL), ST_REFUSED);
     assert_non_null(strstr(w->reason.text, "good journal"));
 }
@@ -199,9 +199,9 @@ static void steps_that_a_loss_scale_left_out_are_not_the_coordinators(void **sta
     save(w, text, 12, 3, NULL);
     assert_int_equal(run(w, NULL), ST_OK);
     read_back(w, &seen);
-    assert_int_equal(seen.m.state, MACHINE_PAUSED);
+    assert_int_equal(seen.m.state, FSM_PAUSED);
     assert_int_equal(seen.m.numeric.skip_count, 0);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
 }
 
 static void its_last_step_saved_it_has_succeeded(void **state)
@@ -213,9 +213,9 @@ static void its_last_step_saved_it_has_succeeded(void **state)
     save(w, text, 12, 3, NULL);
     assert_int_equal(run(w, NULL), ST_OK);
     read_back(w, &seen);
-    assert_int_equal(seen.m.state, MACHINE_SUCCEEDED);
+    assert_int_equal(seen.m.state, FSM_SUCCEEDED);
     assert_string_equal(seen.m.final_digest, seen.list[0].digest);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
 }
 
 /* The sample is in its third epoch, at a third of its steps: an epoch has step / 3 of them. */
@@ -228,9 +228,9 @@ static void epochs_are_counted_as_the_checkpoint_does(void **state)
     save(w, text, 12, 3, NULL);
     assert_int_equal(run(w, NULL), ST_OK);
     read_back(w, &seen);
-    assert_int_equal(seen.m.state, MACHINE_SUCCEEDED);
+    assert_int_equal(seen.m.state, FSM_SUCCEEDED);
     assert_int_equal(seen.m.steps_per_epoch, 4);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
 }
 
 /* Whatever is lost in between: each time the next number is above all that there may have been. */
@@ -245,9 +245,9 @@ static void no_generation_comes_twice_however_often_it_is_lost(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(run(w, NULL), ST_OK);
         read_back(w, &seen);
-        assert_true(seen.m.generation >= last + MACHINE_RESTORE_GAP);
+        assert_true(seen.m.generation >= last + FSM_RESTORE_GAP);
         last = seen.m.generation;
-        machine_release(&seen.m);
+        fsm_release(&seen.m);
         assert_int_equal(unlink(w->path), 0);
     }
 }
@@ -272,9 +272,9 @@ static void unfinished_and_bad_folders_use_numbers_up(void **state)
     }
     assert_int_equal(run(w, NULL), ST_OK);
     read_back(w, &seen);
-    assert_int_equal(seen.m.generation, 23 + MACHINE_RESTORE_GAP);
+    assert_int_equal(seen.m.generation, 23 + FSM_RESTORE_GAP);
     assert_int_equal(seen.ckpts, 1);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
 }
 
 static void a_number_beyond_all_is_told(void **state)
@@ -311,8 +311,8 @@ static void bad_checkpoints_are_passed_by_and_told(void **state)
     read_back(w, &seen);
     assert_int_equal(seen.ckpts, 1);
     assert_int_equal(seen.list[0].step, 4);
-    assert_int_equal(seen.m.generation, 2 + MACHINE_RESTORE_GAP);
-    machine_release(&seen.m);
+    assert_int_equal(seen.m.generation, 2 + FSM_RESTORE_GAP);
+    fsm_release(&seen.m);
     assert_non_null(strstr(w->told, "2 checkpoints are not used"));
 }
 
@@ -414,7 +414,7 @@ static void what_a_run_left_that_was_cut_off_is_thrown_away(void **state)
     struct seen seen;
     read_back(w, &seen);
     assert_int_equal(seen.jobs, 1);
-    machine_release(&seen.m);
+    fsm_release(&seen.m);
 }
 
 static void signs_of_a_former_life(void **state)

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/machine/codec.h"
+#include "server/jobfsm/persist.h"
 #include "server/render/render.h"
 #include "tests/test.h"
-#include "tests/unit/server/core/core_fixture.h"
+#include "tests/unit/server/coord/coord_fixture.h"
 
 #define GENERATIONS 2000
 #define WIDE        100 /* generations whose list of nodes is long: the newest */
@@ -40,16 +40,17 @@ static void write_recovery(uint32_t generation, const char *message, struct buf 
                           .kind = RECOVERY_LIVE,
                           .generation = generation,
                           .ended = generation - 1,
-                          .fault = MACHINE_FAULT_PROCESS,
+                          .fault = FSM_FAULT_PROCESS,
                           .mark = generation,
                           .step = generation - 1,
                           .wall_ms = 1800000000000 };
     memset(r.node, 'n', sizeof r.node - 1);
     (void)snprintf(r.message, sizeof r.message, "%s", message);
-    assert_int_equal(machine_encode_recovery(&r, out), ST_OK);
+    assert_int_equal(fsm_encode_recovery(&r, out), ST_OK);
 }
 
-static void put_generations(struct core_world *w, const char *id, uint32_t count, const char *nodes)
+static void put_generations(struct coord_world *w, const char *id, uint32_t count,
+                            const char *nodes)
 {
     char message[LIMIT_REASON];
     memset(message, 'm', sizeof message - 1);
@@ -78,17 +79,17 @@ static void put_generations(struct core_world *w, const char *id, uint32_t count
     assert_int_equal(journal_commit(w->journal), ST_OK);
 }
 
-static Cairn__V1__ExplainJobReply *explain(struct core_world *w, struct core_job *job)
+static Cairn__V1__ExplainJobReply *explain(struct coord_world *w, struct coord_job *job)
 {
     Cairn__V1__ExplainJobReply *out = NULL;
-    struct explain *begun = explain_begin(w->core, job, true);
+    struct explain *begun = explain_begin(w->coord, job, true);
     assert_non_null(begun);
     assert_int_equal(explain_end(begun, w->journal, &out), ST_OK);
     return out;
 }
 
 /* Nothing but its numbers says so. */
-static void as_if_formed(struct core_job *job, uint32_t generation)
+static void as_if_formed(struct coord_job *job, uint32_t generation)
 {
     job->m.generation = generation;
     job->m.recoveries = generation > 0 ? generation - 1 : 0;
@@ -96,10 +97,10 @@ static void as_if_formed(struct core_job *job, uint32_t generation)
 
 static void a_wide_job_of_many_generations_is_told_in_one_message(void **state)
 {
-    struct core_world *w = *state;
-    struct core_job *job = NULL;
+    struct coord_world *w = *state;
+    struct coord_job *job = NULL;
     struct reason reason;
-    assert_int_equal(core_submit_text(w, wide_job, &job, &reason), ST_OK);
+    assert_int_equal(coord_submit_text(w, wide_job, &job, &reason), ST_OK);
     char *nodes = wide_nodes();
     as_if_formed(job, GENERATIONS);
     put_generations(w, job->id, GENERATIONS, nodes);
@@ -122,8 +123,8 @@ static void a_wide_job_of_many_generations_is_told_in_one_message(void **state)
 
 static void what_is_lost_is_of_all_generations(void **state)
 {
-    struct core_world *w = *state;
-    struct core_job *job = core_submit_one(w, "short");
+    struct coord_world *w = *state;
+    struct coord_job *job = coord_submit_one(w, "short");
     as_if_formed(job, 500);
     put_generations(w, job->id, 500, "a,b");
     Cairn__V1__ExplainJobReply *out = explain(w, job);
@@ -136,8 +137,8 @@ static void what_is_lost_is_of_all_generations(void **state)
 
 static void a_list_of_nodes_that_is_short_is_told_whole(void **state)
 {
-    struct core_world *w = *state;
-    struct core_job *job = core_submit_one(w, "short");
+    struct coord_world *w = *state;
+    struct coord_job *job = coord_submit_one(w, "short");
     as_if_formed(job, 2);
     put_generations(w, job->id, 2, "a,b,a,a");
     Cairn__V1__ExplainJobReply *out = explain(w, job);
@@ -153,22 +154,22 @@ static void a_list_of_nodes_that_is_short_is_told_whole(void **state)
 }
 
 /* The job's workers live for 5 s, in which somebody sets the wall clock. */
-static void run_while_the_clock_is_set(struct core_world *w, int64_t by)
+static void run_while_the_clock_is_set(struct coord_world *w, int64_t by)
 {
     struct far_end node, workers[2];
     far_join(w, &node, "a", "boot");
-    struct core_job *job = core_submit_one(w, "clock");
+    struct coord_job *job = coord_submit_one(w, "clock");
     assert_int_equal(job->m.generation, 1);
     for (uint32_t rank = 0; rank < 2; rank++) {
         far_open(&workers[rank], job->m.token);
         far_attach(w, &workers[rank], job, rank);
     }
-    core_pass(w, 5000);
+    coord_pass(w, 5000);
     w->wall_step += by;
     for (uint32_t rank = 0; rank < 2; rank++)
         far_say_killed(w, &node, job->id, 1, rank);
-    core_end_group(w);
-    core_pass(w, 1000);
+    coord_end_group(w);
+    coord_pass(w, 1000);
     Cairn__V1__ExplainJobReply *out = explain(w, job);
     assert_true(out->n_generations >= 1);
     assert_string_not_equal(out->generations[0]->end, "");
@@ -190,8 +191,8 @@ static void a_clock_that_is_set_back_makes_no_generation_shorter(void **state)
 /* The row is as an older coordinator wrote it. */
 static void a_row_that_ends_before_it_begins_lasted_no_time(void **state)
 {
-    struct core_world *w = *state;
-    struct core_job *job = core_submit_one(w, "before");
+    struct coord_world *w = *state;
+    struct coord_job *job = coord_submit_one(w, "before");
     struct journal_generation row = { .generation = 1,
                                       .begin_ms = 1800000000000,
                                       .end_ms = 1799999000000,
@@ -209,7 +210,7 @@ static void a_row_that_ends_before_it_begins_lasted_no_time(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, core_setup, core_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, coord_setup, coord_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_wide_job_of_many_generations_is_told_in_one_message),
         CASE(what_is_lost_is_of_all_generations),

@@ -41,7 +41,7 @@ static void put_report(struct journal_files *f, uint32_t rank, uint32_t said, si
 
 static struct store_task *make_task(const struct journal_files *f, uint32_t ranks)
 {
-    struct store_task *task = store_task_new(MACHINE_TASK_CHECK);
+    struct store_task *task = store_task_new(FSM_TASK_CHECK);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, JOB);
     (void)snprintf(task->journal, sizeof task->journal, "%s", f->path);

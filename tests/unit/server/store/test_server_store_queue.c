@@ -71,7 +71,7 @@ static void stuck_init(struct stuck *stuck)
 
 static void submit_probe(struct store_queue *queue, const char *store)
 {
-    struct store_task *task = store_task_new(MACHINE_TASK_PROBE);
+    struct store_task *task = store_task_new(FSM_TASK_PROBE);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
     (void)snprintf(task->store, sizeof task->store, "%s", store);
@@ -177,7 +177,7 @@ static void a_late_thread_makes_no_further_call(void **state)
     struct store_queue *queue;
     (void)state;
     assert_int_equal(store_queue_new(&options, &queue), ST_OK);
-    struct store_task *task = store_task_new(MACHINE_TASK_DROP);
+    struct store_task *task = store_task_new(FSM_TASK_DROP);
     assert_non_null(task);
     (void)snprintf(task->store, sizeof task->store, "/proc/hangs");
     (void)snprintf(task->dir, sizeof task->dir, "/proc/hangs/j-1/step-000000000001.g1");
@@ -252,7 +252,7 @@ static void slow_init(struct stuck *slow, int files,
 
 static void submit_removal(struct store_queue *queue)
 {
-    struct store_task *task = store_task_new(MACHINE_TASK_REMOVE);
+    struct store_task *task = store_task_new(FSM_TASK_REMOVE);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
     (void)snprintf(task->store, sizeof task->store, "/store");
@@ -305,7 +305,7 @@ static void a_removal_of_many_files_lets_others_go_first(void **state)
     submit_probe(queue, "/store");
     atomic_store(&held.released, 1);
     await(&answers.count, 2);
-    assert_int_equal(atomic_load(&answers.first), MACHINE_TASK_PROBE);
+    assert_int_equal(atomic_load(&answers.first), FSM_TASK_PROBE);
     assert_int_equal(atomic_load(&held.unlinked), MANY_FILES);
     store_queue_free(queue);
 }
@@ -324,7 +324,7 @@ static enum status stuck_stat(void *self, const char *path, struct io_stat *out)
 
 static void submit_check(struct store_queue *queue, uint32_t files)
 {
-    struct store_task *task = store_task_new(MACHINE_TASK_CHECK);
+    struct store_task *task = store_task_new(FSM_TASK_CHECK);
     assert_non_null(task);
     (void)snprintf(task->job, sizeof task->job, "j-1");
     (void)snprintf(task->store, sizeof task->store, "/proc/hangs");

@@ -19,7 +19,7 @@
 
 struct fixture {
     char dir[64];
-    struct job_dataset source;
+    struct jobspec_dataset source;
     struct reason reason;
 };
 
@@ -90,7 +90,7 @@ static int set_up(void **state)
     assert_non_null(f);
     (void)snprintf(f->dir, sizeof(f->dir), "/tmp/test_data_XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    f->source.format = JOB_FORMAT_IDX;
+    f->source.format = JOBSPEC_FORMAT_IDX;
     (void)snprintf(f->source.images, sizeof(f->source.images), "%s/images", f->dir);
     (void)snprintf(f->source.labels, sizeof(f->source.labels), "%s/labels", f->dir);
     size_t size = 0;
@@ -243,7 +243,7 @@ static void counts_that_differ_are_refused(void **state)
 static void swapped_files_are_refused(void **state)
 {
     struct fixture *f = *state;
-    struct job_dataset source = f->source;
+    struct jobspec_dataset source = f->source;
     memcpy(f->source.images, source.labels, sizeof(source.labels));
     memcpy(f->source.labels, source.images, sizeof(source.images));
     must_refuse(f, "swapped");
@@ -440,7 +440,7 @@ static void augmentation_moves_and_mirrors_as_its_counter_says(void **state)
 static void synthetic_samples_depend_on_seed_split_and_number_only(void **state)
 {
     struct fixture *f = *state;
-    struct job_dataset synthetic = { .format = JOB_FORMAT_SYNTHETIC, .samples = 100 };
+    struct jobspec_dataset synthetic = { .format = JOBSPEC_FORMAT_SYNTHETIC, .samples = 100 };
     struct dataset_options options = {
         .io = io_system(), .source = &synthetic, .classes = 7, .seed = 3, .shape = { 1, 5, 5 }
     };

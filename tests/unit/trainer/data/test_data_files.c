@@ -91,7 +91,7 @@ static void zeros_behind_a_gzip_file_are_no_part_of_it(void **state)
 
 static void must_refuse_images(const char *text)
 {
-    struct job_dataset source = { .format = JOB_FORMAT_IDX };
+    struct jobspec_dataset source = { .format = JOBSPEC_FORMAT_IDX };
     const struct dataset_options options = {
         .io = io_system(), .source = &source, .split = DATASET_TRAIN, .classes = 10
     };

@@ -76,13 +76,15 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct dataset *must_load(struct fixture *f, const struct job_dataset *source, bool watched)
+static struct dataset *must_load(struct fixture *f, const struct jobspec_dataset *source,
+                                 bool watched)
 {
     struct dataset *d = NULL;
     struct dataset_options options = { .io = io_system(),
                                        .source = source,
                                        .classes = VOCAB,
-                                       .context = source->format == JOB_FORMAT_IDX ? 0 : CONTEXT,
+                                       .context =
+                                           source->format == JOBSPEC_FORMAT_IDX ? 0 : CONTEXT,
                                        .watched = watched };
     enum status st = dataset_open(&options, &d, &f->reason);
     if (st == ST_OK)
@@ -98,14 +100,14 @@ static struct dataset *must_load(struct fixture *f, const struct job_dataset *so
 
 static struct dataset *load_tokens(struct fixture *f, bool watched)
 {
-    struct job_dataset source = { .format = JOB_FORMAT_TOKENS };
+    struct jobspec_dataset source = { .format = JOBSPEC_FORMAT_TOKENS };
     (void)snprintf(source.path, sizeof(source.path), "%s", f->tokens);
     return must_load(f, &source, watched);
 }
 
 static const char *identity_of_images(struct fixture *f)
 {
-    struct job_dataset source = { .format = JOB_FORMAT_IDX };
+    struct jobspec_dataset source = { .format = JOBSPEC_FORMAT_IDX };
     (void)snprintf(source.images, sizeof(source.images), "%s", f->images);
     (void)snprintf(source.labels, sizeof(source.labels), "%s", f->labels);
     dataset_close(must_load(f, &source, true));
@@ -216,7 +218,7 @@ static void data_that_are_not_watched_are_read_as_they_are(void **state)
 static void synthetic_data_are_known_by_their_number(void **state)
 {
     struct fixture *f = *state;
-    struct job_dataset source = { .format = JOB_FORMAT_SYNTHETIC, .samples = 12 };
+    struct jobspec_dataset source = { .format = JOBSPEC_FORMAT_SYNTHETIC, .samples = 12 };
     dataset_close(must_load(f, &source, true));
     assert_string_equal(f->identity, "{\"samples\":12}");
 }

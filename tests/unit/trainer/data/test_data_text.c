@@ -19,7 +19,7 @@
 
 struct fixture {
     char dir[64];
-    struct job_dataset source;
+    struct jobspec_dataset source;
     struct io io; /* the machine's, counting */
     int reads, maps;
     struct reason reason;
@@ -59,7 +59,7 @@ static int set_up(void **state)
     f->io.pread = counted_pread;
     f->io.map = counted_map;
     f->io.unmap = counted_unmap;
-    f->source.format = JOB_FORMAT_TOKENS;
+    f->source.format = JOBSPEC_FORMAT_TOKENS;
     *state = f;
     return 0;
 }
@@ -93,7 +93,7 @@ static void write_file(const struct fixture *f, const char *name, const void *da
     assert_int_equal(fclose(file), 0);
 }
 
-static void use(struct fixture *f, enum job_format format, const char *name)
+static void use(struct fixture *f, enum jobspec_format format, const char *name)
 {
     f->source.format = format;
     (void)snprintf(f->source.path, sizeof(f->source.path), "%s/%s", f->dir, name);
@@ -199,7 +199,7 @@ static void bytes_of_a_text_are_its_tokens(void **state)
     for (size_t i = 0; i < TOKENS; i++)
         text[i] = (uint8_t)(255 - i);
     write_file(f, "text", text, TOKENS);
-    use(f, JOB_FORMAT_TEXT, "text");
+    use(f, JOBSPEC_FORMAT_TEXT, "text");
     struct dataset *d = must_open(f);
     int32_t window[CONTEXT + 1];
     assert_int_equal(d->samples, 20);
@@ -217,7 +217,7 @@ static void tokens_are_read_with_and_without_a_header(void **state)
     write_headed(f, "headed.bin", 0, TOKENS);
     static const char *const names[] = { "bare.bin", "headed.bin" };
     for (int i = 0; i < 2; i++) {
-        use(f, JOB_FORMAT_TOKENS, names[i]);
+        use(f, JOBSPEC_FORMAT_TOKENS, names[i]);
         struct dataset *d = must_open(f);
         check_windows(f, d);
         dataset_close(d);
@@ -234,11 +234,11 @@ static void files_of_a_pattern_are_one_stream_in_the_order_of_their_names(void *
     write_headed(f, "s_11.bin", 43, 0);
     write_tokens(f, "other.txt", 9, 50);
     write_tokens(f, ".s_0.bin", 9, 50);
-    use(f, JOB_FORMAT_TOKENS, "s_*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "s_*.bin");
     struct dataset *d = must_open(f);
     check_windows(f, d);
     dataset_close(d);
-    use(f, JOB_FORMAT_TOKENS, "s_[12]*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "s_[12]*.bin");
     d = must_open(f);
     assert_int_equal(d->samples, 43 / CONTEXT);
     dataset_close(d);
@@ -249,7 +249,7 @@ static void a_file_whose_name_looks_like_a_pattern_is_that_file(void **state)
     struct fixture *f = *state;
     write_tokens(f, "a[1].bin", 0, TOKENS);
     write_tokens(f, "a1.bin", 5, TOKENS);
-    use(f, JOB_FORMAT_TOKENS, "a[1].bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "a[1].bin");
     struct dataset *d = must_open(f);
     check_windows(f, d);
     dataset_close(d);
@@ -258,15 +258,15 @@ static void a_file_whose_name_looks_like_a_pattern_is_that_file(void **state)
 static void a_path_that_leads_nowhere_is_named_with_a_way_out(void **state)
 {
     struct fixture *f = *state;
-    use(f, JOB_FORMAT_TOKENS, "none.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "none.bin");
     must_refuse(f, "/none.bin: no such file; correct the path");
-    use(f, JOB_FORMAT_TOKENS, "*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "*.bin");
     must_refuse(f, "/*.bin: no file's name fits; correct the path");
-    use(f, JOB_FORMAT_TOKENS, "sub/*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "sub/*.bin");
     must_refuse(f, "no such folder; correct the path");
-    use(f, JOB_FORMAT_TOKENS, "s*/x.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "s*/x.bin");
     must_refuse(f, "no such file");
-    use(f, JOB_FORMAT_TOKENS, ".");
+    use(f, JOBSPEC_FORMAT_TOKENS, ".");
     must_refuse(f, "is a folder; name the files in it, as in 'FOLDER/*.bin'");
 }
 
@@ -275,7 +275,7 @@ static void every_truncation_of_a_headed_file_is_a_mistake_of_the_user(void **st
     struct fixture *f = *state;
     size_t size = 0;
     uint8_t *bytes = headed_bytes(0, TOKENS, &size);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     for (size_t n = 4; n < size; n++) { /* below 4 it is a file without a header */
         write_file(f, "t.bin", bytes, n);
         must_refuse(f, n < HEADER_BYTES ? "ends within its header" : "it was cut short");
@@ -296,7 +296,7 @@ static void files_of_another_kind_are_refused(void **state)
     struct fixture *f = *state;
     size_t size = 0;
     uint8_t *bytes = headed_bytes(0, TOKENS, &size);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     put_u32(bytes + 4, 2);
     write_file(f, "t.bin", bytes, size);
     must_refuse(f, "has a version other than 1");
@@ -311,9 +311,9 @@ static void files_of_another_kind_are_refused(void **state)
     static const uint8_t gzip[] = { 0x1f, 0x8b, 8, 0 };
     write_file(f, "t.bin", gzip, sizeof(gzip));
     must_refuse(f, "is compressed");
-    use(f, JOB_FORMAT_TEXT, "t.bin");
+    use(f, JOBSPEC_FORMAT_TEXT, "t.bin");
     must_refuse(f, "is compressed");
-    use(f, JOB_FORMAT_IDX, "t.bin");
+    use(f, JOBSPEC_FORMAT_IDX, "t.bin");
     must_refuse(f, "data.train.format: idx is not for this model");
 }
 
@@ -323,7 +323,7 @@ static void one_bad_file_of_a_pattern_is_the_one_that_is_named(void **state)
     write_tokens(f, "a.bin", 0, 50);
     write_file(f, "b.bin", "abc", 3);
     write_tokens(f, "c.bin", 50, 53);
-    use(f, JOB_FORMAT_TOKENS, "*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "*.bin");
     must_refuse(f, "/b.bin: has an odd number of bytes");
 }
 
@@ -331,7 +331,7 @@ static void fewer_tokens_than_a_window_are_refused(void **state)
 {
     struct fixture *f = *state;
     write_tokens(f, "t.bin", 0, CONTEXT);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     must_refuse(f, "its 5 tokens make 0 windows of model.context + 1 (6)");
     write_tokens(f, "t.bin", 0, CONTEXT + 1);
     struct dataset *d = must_open(f);
@@ -352,7 +352,7 @@ static void a_batch_holds_windows_and_what_follows_each_token(void **state)
 {
     struct fixture *f = *state;
     write_headed(f, "t.bin", 0, TOKENS);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     struct dataset *d = must_open(f);
     struct batch_source source = source_of(d);
     int32_t x[3 * CONTEXT];
@@ -389,7 +389,7 @@ static void an_evaluation_covers_all_windows_once_and_marks_the_rest(void **stat
 {
     struct fixture *f = *state;
     write_tokens(f, "t.bin", 0, TOKENS);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     struct dataset *d = must_open(f);
     struct prefetch_options options = { .source = source_of(d),
                                         .share = { (const uint32_t[]){ 0, 1 }, 2 },
@@ -426,7 +426,7 @@ static void a_token_out_of_range_ends_the_batches_with_its_file_and_place(void *
     bytes[HEADER_BYTES + 2 * 17 + 1] = VOCAB >> 8;
     write_file(f, "b.bin", bytes, size);
     free(bytes);
-    use(f, JOB_FORMAT_TOKENS, "*.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "*.bin");
     struct dataset *d = must_open(f); /* nothing was looked at yet */
     struct prefetch_options options = { .source = source_of(d),
                                         .share = { (const uint32_t[]){ 0, 1 }, 2 } };
@@ -477,7 +477,7 @@ static void the_ring_lies_in_the_memory_that_is_given(void **state)
 {
     struct fixture *f = *state;
     write_tokens(f, "t.bin", 0, TOKENS);
-    use(f, JOB_FORMAT_TOKENS, "t.bin");
+    use(f, JOBSPEC_FORMAT_TOKENS, "t.bin");
     struct dataset *d = must_open(f);
     struct memory m = { 0 };
     struct prefetch_memory memory = { memory_alloc, memory_free, &m };
@@ -502,7 +502,7 @@ static void the_ring_lies_in_the_memory_that_is_given(void **state)
 static void a_synthetic_text_can_be_learnt_and_depends_on_seed_split_and_number(void **state)
 {
     struct fixture *f = *state;
-    struct job_dataset source = { .format = JOB_FORMAT_SYNTHETIC, .samples = 200 };
+    struct jobspec_dataset source = { .format = JOBSPEC_FORMAT_SYNTHETIC, .samples = 200 };
     struct dataset_options options = {
         .io = &f->io, .source = &source, .classes = 50, .context = 64
     };

@@ -345,7 +345,7 @@ static void a_generation_that_is_over_ends_between_micro_batches(void **state)
 static void a_batch_larger_than_the_data_is_the_users_mistake(void **state)
 {
     (void)state;
-    struct job job = { 0 };
+    struct jobspec job = { 0 };
     job.train.global_batch = 24;
     job.train.lanes = 8;
     job.train.micro_batch = 3;
@@ -360,16 +360,16 @@ static void a_batch_larger_than_the_data_is_the_users_mistake(void **state)
 static void durations_become_steps_of_the_data_at_hand(void **state)
 {
     (void)state;
-    struct job job = { .eval_every = { JOB_EPOCHS, 0.01 } };
+    struct jobspec job = { .eval_every = { JOBSPEC_EPOCHS, 0.01 } };
     job.train.global_batch = 24;
     job.train.lanes = 8;
     job.train.micro_batch = 3;
     job.train.accumulate = 1;
-    job.train.duration = (struct job_duration){ JOB_EPOCHS, 2.5 };
-    job.checkpoint.every = (struct job_duration){ JOB_STEPS, 7 };
-    job.train.optimizer.name = JOB_OPTIMIZER_SGD;
-    job.train.schedule.name = JOB_SCHEDULE_CONSTANT;
-    job.train.precision = JOB_PRECISION_FP32;
+    job.train.duration = (struct jobspec_duration){ JOBSPEC_EPOCHS, 2.5 };
+    job.checkpoint.every = (struct jobspec_duration){ JOBSPEC_STEPS, 7 };
+    job.train.optimizer.name = JOBSPEC_OPTIMIZER_SGD;
+    job.train.schedule.name = JOBSPEC_SCHEDULE_CONSTANT;
+    job.train.precision = JOBSPEC_PRECISION_FP32;
     struct settings settings;
     struct reason reason;
     assert_int_equal(settings_derive(&job, 24 * 10 + 23, &settings, &reason), ST_OK);
@@ -378,10 +378,10 @@ static void durations_become_steps_of_the_data_at_hand(void **state)
     assert_int_equal(settings.eval_every, 1);
     assert_int_equal(settings.save_every, 7);
     assert_int_equal(settings.schedule.warmup, 0);
-    job.checkpoint.every = (struct job_duration){ JOB_MS, 1000 }; /* announced then */
+    job.checkpoint.every = (struct jobspec_duration){ JOBSPEC_MS, 1000 }; /* announced then */
     assert_int_equal(settings_derive(&job, 240, &settings, &reason), ST_OK);
     assert_int_equal(settings.save_every, 0);
-    job.eval_every = (struct job_duration){ JOB_MS, 1000 };
+    job.eval_every = (struct jobspec_duration){ JOBSPEC_MS, 1000 };
     assert_int_equal(settings_derive(&job, 240, &settings, &reason), ST_CONFIG);
     assert_non_null(strstr(reason.text, "eval.every"));
 }

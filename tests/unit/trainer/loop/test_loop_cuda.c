@@ -13,7 +13,7 @@
 #include "common/buf.h"
 #include "common/cleanup.h"
 #include "common/io.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "kernels/module.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/ranks_fixture.h"
@@ -262,13 +262,13 @@ static enum status open_managed(const struct stage_plan *stages, uint32_t rank,
     const char *sets[] = { LITTLE_DATA,          "model.hidden=8192", "train.global_batch=6",
                            "train.lanes=3",      "audit.every=none",  "workers.memory=managed",
                            "train.micro_batch=1" };
-    struct job job;
+    struct jobspec job;
     struct progress progress;
     struct worker *worker = NULL;
     auto_buf struct buf errors;
     buf_init(&errors, 1 << 20);
-    if (job_parse(tiny_mlp, strlen(tiny_mlp), "t.yaml", "/", sets, sizeof(sets) / sizeof(sets[0]),
-                  &job, &errors) != ST_OK)
+    if (jobspec_parse(tiny_mlp, strlen(tiny_mlp), "t.yaml", "/", sets,
+                      sizeof(sets) / sizeof(sets[0]), &job, &errors) != ST_OK)
         fail_msg("%s", errors.data);
     progress_init(&progress, NULL, NULL, rank, 1);
     const struct worker_options options = { .job = &job,

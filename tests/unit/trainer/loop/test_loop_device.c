@@ -256,7 +256,7 @@ static void a_snapshot_waits_for_what_was_enqueued_before(void **state)
 {
     (void)state;
     enum { COUNT = 12 * 65536, FILLS = 50 };
-    struct job *job = calloc(1, sizeof(*job));
+    struct jobspec *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     job->workers.threads = 1;
     const struct device_options options = { .job = job, .table = async_device() };
@@ -299,7 +299,7 @@ static void a_snapshot_of_many_runs_is_packed(void **state)
     enum { CHUNK = 4 * 65536, COUNT = 5 * CHUNK + 7 };
     static const uint64_t runs[][2] = { { CHUNK, CHUNK }, { 3 * CHUNK, 2 * CHUNK + 7 } };
     static float values[COUNT];
-    struct job *job = calloc(1, sizeof(*job));
+    struct jobspec *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     job->workers.threads = 1;
     const struct device_options options = { .job = job, .table = async_device() };

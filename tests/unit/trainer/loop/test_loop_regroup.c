@@ -43,7 +43,7 @@ struct story {
 };
 
 struct one {
-    struct job job;
+    struct jobspec job;
     struct progress progress;
     struct worker *worker;
     uint32_t generation, rank;
@@ -221,15 +221,15 @@ static void *be_a_spare(void *arg)
     return NULL;
 }
 
-static void parse(const struct ranks_job *from, struct job *out)
+static void parse(const struct ranks_job *from, struct jobspec *out)
 {
     auto_buf struct buf errors;
     size_t count = 0;
     buf_init(&errors, 65536);
     while (from->sets[count] != NULL)
         count++;
-    CHECK(job_parse(from->yaml, strlen(from->yaml), "test.yaml", "/", from->sets, count, out,
-                    &errors) == ST_OK);
+    CHECK(jobspec_parse(from->yaml, strlen(from->yaml), "test.yaml", "/", from->sets, count, out,
+                        &errors) == ST_OK);
 }
 
 static void live_through(uint32_t generation, struct one *ones)

@@ -6,7 +6,7 @@
 
 #include "common/buf.h"
 #include "common/check.h"
-#include "job/job.h"
+#include "jobspec/jobspec.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/tiny_jobs.h"
 #include "trainer/worker/memory_need.h"
@@ -65,18 +65,18 @@ static size_t bytes_at(const void *memory)
 
 /* ---- workers ---- */
 
-static void parse(const char *yaml, const char *const *sets, struct job *out)
+static void parse(const char *yaml, const char *const *sets, struct jobspec *out)
 {
     auto_buf struct buf errors;
     buf_init(&errors, 65536);
     size_t count = 0;
     while (sets[count] != NULL)
         count++;
-    if (job_parse(yaml, strlen(yaml), "test.yaml", "/", sets, count, out, &errors) != ST_OK)
+    if (jobspec_parse(yaml, strlen(yaml), "test.yaml", "/", sets, count, out, &errors) != ST_OK)
         fail_msg("%s", errors.data);
 }
 
-static struct worker *open_worker(const struct job *job, struct progress *progress,
+static struct worker *open_worker(const struct jobspec *job, struct progress *progress,
                                   const struct stage_plan *stages, uint32_t rank)
 {
     static uint32_t shares[STAGES_MAX];
@@ -193,7 +193,7 @@ static void check_need(const struct worker *w, size_t state)
 /* Over each number of stages. */
 static void check_stages(const char *yaml, const char *const *sets)
 {
-    struct job *job = calloc(1, sizeof(*job));
+    struct jobspec *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     parse(yaml, sets, job);
     for (uint32_t count = 2; count <= STAGES_MAX; count++) {
@@ -217,7 +217,7 @@ static void check_stages(const char *yaml, const char *const *sets)
             worker_close(w);
         }
         assert_int_equal(own, all);
-        const bool interleaved = job->parallel.schedule == JOB_PIPELINE_INTERLEAVED;
+        const bool interleaved = job->parallel.schedule == JOBSPEC_PIPELINE_INTERLEAVED;
         assert_int_equal(parts, interleaved ? 2 * count : count);
         print_message("%u stages: %.1f MiB of %.1f at most\n", count, (double)most / 1048576.0,
                       (double)all * 3 * sizeof(float) / 1048576.0);

@@ -28,7 +28,7 @@ enum { PARAMETERS, MOMENTUM, BUFFERS }; /* in the order of the state */
 
 /* A worker of the job, and what it has of the state. */
 struct one {
-    struct job job;
+    struct jobspec job;
     struct progress progress;
     struct worker *worker;
     struct state_view view;
@@ -55,7 +55,7 @@ static void open_one(struct one *one, uint32_t rank)
     auto_buf struct buf errors;
     buf_init(&errors, 65536);
     one->rank = rank;
-    if (job_parse(tiny_mlp, strlen(tiny_mlp), "test.yaml", "/", sets, 2, &one->job, &errors) !=
+    if (jobspec_parse(tiny_mlp, strlen(tiny_mlp), "test.yaml", "/", sets, 2, &one->job, &errors) !=
         ST_OK)
         fail_msg("%s", errors.data);
     progress_init(&one->progress, NULL, NULL, 0, 1);

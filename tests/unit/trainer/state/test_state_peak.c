@@ -38,14 +38,14 @@ static struct worker *open_worker(bool staged)
     static const char *const sets[] = { "model.layers=6", "model.width=640", "model.heads=8",
                                         "train.lanes=2", "train.micro_batch=1" };
     static const uint32_t shares[] = { 2, 2 };
-    static struct job job;
+    static struct jobspec job;
     static struct progress progress;
     const struct stage_plan stages = { .count = 2, .of = { { .workers = 1 }, { .workers = 1 } } };
     struct worker *worker = NULL;
     struct reason reason = { "" };
     auto_buf struct buf errors;
     buf_init(&errors, 65536);
-    CHECK(job_parse(tiny_gpt2, strlen(tiny_gpt2), "test.yaml", "/", sets, 5, &job, &errors) ==
+    CHECK(jobspec_parse(tiny_gpt2, strlen(tiny_gpt2), "test.yaml", "/", sets, 5, &job, &errors) ==
           ST_OK);
     progress_init(&progress, NULL, NULL, 0, 1);
     const struct worker_options options = { .job = &job,

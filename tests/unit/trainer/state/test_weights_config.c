@@ -13,10 +13,11 @@ static char folder[64];
 
 static enum status check(const char *text, int64_t heads, struct reason *reason)
 {
-    static struct job job;
+    static struct jobspec job;
     char path[LIMIT_PATH];
-    job.model =
-        (struct job_model){ .arch = JOB_ARCH_GPT2, .layers = 2, .width = 64, .heads = heads };
+    job.model = (struct jobspec_model){
+        .arch = JOBSPEC_ARCH_GPT2, .layers = 2, .width = 64, .heads = heads
+    };
     (void)snprintf(job.model.weights, sizeof(job.model.weights), "%s/model.safetensors", folder);
     (void)snprintf(path, sizeof(path), "%s/config.json", folder);
     (void)remove(path);

@@ -23,7 +23,7 @@ static const char text_job[] =
     "        optimizer: {name: adamw, lr: 1e-3}}\n";
 
 struct setup {
-    struct job job;
+    struct jobspec job;
     struct settings settings;
     struct dataset *data;
     struct tape *tape;
@@ -38,7 +38,7 @@ static struct setup *set_up_job(const char *const *sets, size_t count)
     auto_buf struct buf errors;
     buf_init(&errors, 1 << 20);
     enum status st =
-        job_parse(text_job, strlen(text_job), "t.yaml", "/base", sets, count, &s->job, &errors);
+        jobspec_parse(text_job, strlen(text_job), "t.yaml", "/base", sets, count, &s->job, &errors);
     if (st != ST_OK)
         fail_msg("%s", errors.size > 0 ? errors.data : status_string(st));
     struct build_options options = { .job = &s->job, .io = io_system() };
@@ -149,13 +149,13 @@ static void the_job_knows_how_large_a_text_models_state_is(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct setup *s = set_up_job(&cases[i].set, 1);
-        assert_int_equal(job_state_bytes(&s->job),
+        assert_int_equal(jobspec_state_bytes(&s->job),
                          cases[i].copies * s->tape->param_elements * sizeof(float));
         close_setup(s);
     }
     const char *image = "model={arch: resnet18}";
     struct setup *s = set_up_job(&image, 1);
-    assert_int_equal(job_state_bytes(&s->job), 0);
+    assert_int_equal(jobspec_state_bytes(&s->job), 0);
     close_setup(s);
 }
 
@@ -164,7 +164,7 @@ static void a_model_that_cannot_be_built_is_refused_with_its_numbers(void **stat
     (void)state;
     const char *sets[] = { "name=a" };
     struct setup *s = set_up_job(sets, 1);
-    s->job.model.heads = 7; /* job_parse wouldn't let it through */
+    s->job.model.heads = 7; /* jobspec_parse wouldn't let it through */
     struct tape *tape = NULL;
     assert_int_equal(build_tape(&s->job, s->data, &tape, &s->reason), ST_CONFIG);
     assert_null(tape);

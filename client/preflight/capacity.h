@@ -1,0 +1,16 @@
+/*
+ * Whether a store has room for the checkpoints that a job keeps and the one beside them that is
+ * written: a warning, as sizes and what else needs room are known about only.
+ */
+#pragma once
+
+#include "client/base/client.h"
+#include "jobspec/jobspec.h"
+
+/* Bytes of one checkpoint, about: the training state as it is in memory. 0: not known. */
+uint64_t room_of_checkpoint(const struct jobspec *job);
+/* How many checkpoints there are at a time, with the one that is written. */
+uint64_t room_count(const struct jobspec *job);
+
+/* Warns on standard error. free_bytes: in the store; UINT64_MAX: not known. */
+void room_warn(const struct client *client, const struct jobspec *job, uint64_t free_bytes);

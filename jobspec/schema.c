@@ -1,0 +1,462 @@
+#include "jobspec/schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "jobspec/suggest.h"
+
+#define AT(member)                                                                                 \
+    .offset = offsetof(struct jobspec, member), .size = sizeof(((struct jobspec *)NULL)->member)
+#define NOWHERE .offset = FIELD_NOWHERE, .size = 0
+
+#define FORMATS JOBSPEC_WORDS(JOBSPEC_FORMATS) "| cifar"
+
+#define TEXT_MODELS FIELD_BIT(JOBSPEC_ARCH_GPT2)
+#define IMAGE_MODELS                                                                               \
+    (FIELD_BIT(JOBSPEC_ARCH_MLP) | FIELD_BIT(JOBSPEC_ARCH_LENET) |                                 \
+     FIELD_BIT(JOBSPEC_ARCH_RESNET18) | FIELD_BIT(JOBSPEC_ARCH_RESNET50) |                         \
+     FIELD_BIT(JOBSPEC_ARCH_RESNET152))
+#define IDX       FIELD_BIT(JOBSPEC_FORMAT_IDX)
+#define TEXT      FIELD_BIT(JOBSPEC_FORMAT_TEXT)
+#define TOKENS    FIELD_BIT(JOBSPEC_FORMAT_TOKENS)
+#define SYNTHETIC FIELD_BIT(JOBSPEC_FORMAT_SYNTHETIC)
+#define EPS_LEAST 1.2e-38 /* the least float32 that is not flushed to zero */
+#define HALVES    (FIELD_BIT(JOBSPEC_PRECISION_BF16) | FIELD_BIT(JOBSPEC_PRECISION_FP16))
+
+/* The conditions under which a key is used. */
+#define WHEN(path_, values_) .when_path = (path_), .when_values = (values_)
+#define SGD                  WHEN("train.optimizer.name", FIELD_BIT(JOBSPEC_OPTIMIZER_SGD))
+#define ADAMW                WHEN("train.optimizer.name", FIELD_BIT(JOBSPEC_OPTIMIZER_ADAMW))
+#define TEXTUAL              WHEN("model.arch", TEXT_MODELS)
+#define IMAGES               WHEN("model.arch", IMAGE_MODELS)
+#define MLP                  WHEN("model.arch", FIELD_BIT(JOBSPEC_ARCH_MLP))
+#define HALF                 WHEN("train.precision", HALVES)
+#define CUDA                 WHEN("workers.device", FIELD_BIT(JOBSPEC_DEVICE_CUDA))
+#define COSINE               WHEN("train.schedule.name", FIELD_BIT(JOBSPEC_SCHEDULE_COSINE))
+#define STEPWISE             WHEN("train.schedule.name", FIELD_BIT(JOBSPEC_SCHEDULE_STEP))
+#define TRAIN_IS(values_)    WHEN("data.train.format", values_)
+#define EVAL_IS(values_)     WHEN("data.eval.format", values_)
+#define BEST                 WHEN("checkpoint.keep.best.metric", ~FIELD_BIT(JOBSPEC_METRIC_NONE))
+
+#define ARCH_BIT(name, word) | FIELD_BIT(name)
+_Static_assert((TEXT_MODELS | IMAGE_MODELS) == (0 JOBSPEC_ARCHS(ARCH_BIT)) &&
+                   (TEXT_MODELS & IMAGE_MODELS) == 0,
+               "a model reads either tokens or images");
+
+#define STEP_UNITS (UNIT_STEPS | UNIT_EPOCHS)
+
+/* clang-format off: one row, one line or two */
+static const struct field fields[] = {
+    { "name", FIELD_NAME, FIELD_REQUIRED, AT(name), .example = "name: my-job" },
+
+    { "model.arch", FIELD_WORD, FIELD_REQUIRED, AT(model.arch), .example = "arch: resnet18",
+      .words = JOBSPEC_WORDS(JOBSPEC_ARCHS) "| bert" },
+    { "model.size", FIELD_WORD, 0, AT(model.size), .words = JOBSPEC_WORDS(JOBSPEC_SIZES), TEXTUAL },
+    { "model.classes", FIELD_INT, 0, AT(model.classes), 2, 1e6, .fallback = "10", IMAGES },
+    { "model.hidden", FIELD_INT, 0, AT(model.hidden), 1, 65536, .fallback = "256", MLP },
+    { "model.layers", FIELD_INT, 0, AT(model.layers), 1, 100, TEXTUAL },
+    { "model.heads", FIELD_INT, 0, AT(model.heads), 1, 1024, TEXTUAL },
+    { "model.width", FIELD_INT, 0, AT(model.width), 1, 65536, TEXTUAL },
+    { "model.context", FIELD_INT, 0, AT(model.context), 1, 1 << 20, .fallback = "1024", TEXTUAL },
+    { "model.vocab", FIELD_INT, 0, AT(model.vocab), 2, 1 << 20, TEXTUAL },
+    { "model.dropout", FIELD_REAL, FIELD_HIGH_OPEN, AT(model.dropout), 0, 1, .fallback = "0",
+      TEXTUAL },
+    { "model.weights", FIELD_PATH, 0, AT(model.weights), .example = "weights: gpt2.safetensors" },
+
+    { "data.train.format", FIELD_WORD, FIELD_REQUIRED, AT(data.train.format), .words = FORMATS,
+      .example = "format: idx" },
+    { "data.train.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.images), TRAIN_IS(IDX),
+      .example = "images: train-images-idx3-ubyte.gz" },
+    { "data.train.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.labels), TRAIN_IS(IDX),
+      .example = "labels: train-labels-idx1-ubyte.gz" },
+    { "data.train.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.train.path),
+      TRAIN_IS(TEXT | TOKENS), .example = "path: train.txt" },
+    { "data.train.tokenizer", FIELD_WORD, 0, AT(data.train.tokenizer),
+      .words = JOBSPEC_WORDS(JOBSPEC_TOKENIZERS) "| gpt2", .fallback = "bytes", TRAIN_IS(TEXT) },
+    { "data.train.samples", FIELD_INT, 0, AT(data.train.samples), 1, 1e9, .fallback = "8192",
+      TRAIN_IS(SYNTHETIC) },
+    { "data.eval.format", FIELD_WORD, FIELD_WITH_SECTION, AT(data.eval.format), .words = FORMATS,
+      .example = "format: idx" },
+    { "data.eval.images", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.images), EVAL_IS(IDX),
+      .example = "images: t10k-images-idx3-ubyte.gz" },
+    { "data.eval.labels", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.labels), EVAL_IS(IDX),
+      .example = "labels: t10k-labels-idx1-ubyte.gz" },
+    { "data.eval.path", FIELD_PATH, FIELD_WITH_SECTION, AT(data.eval.path), EVAL_IS(TEXT | TOKENS),
+      .example = "path: eval.txt" },
+    { "data.eval.tokenizer", FIELD_WORD, 0, AT(data.eval.tokenizer),
+      .words = JOBSPEC_WORDS(JOBSPEC_TOKENIZERS) "| gpt2", .fallback = "bytes", EVAL_IS(TEXT) },
+    { "data.eval.samples", FIELD_INT, 0, AT(data.eval.samples), 1, 1e9, .fallback = "1024",
+      EVAL_IS(SYNTHETIC) },
+    { "data.augment", FIELD_WORDS, 0, AT(data.augment), .words = "crop flip",
+      .example = "[crop, flip]" },
+
+    { "train.duration", FIELD_DURATION, FIELD_REQUIRED, AT(train.duration), 1, 1e9,
+      .units = STEP_UNITS, .example = "duration: 10 epochs" },
+    { "train.global_batch", FIELD_INT, FIELD_REQUIRED, AT(train.global_batch), 1, 1 << 24,
+      .example = "global_batch: 256" },
+    { "train.lanes", FIELD_INT, 0, AT(train.lanes), 1, LIMIT_LANES },
+    { "train.accumulate", FIELD_INT, 0, AT(train.accumulate), 1, 1 << 24 },
+    { "train.micro_batch", FIELD_INT, 0, AT(train.micro_batch), 1, 1 << 24, .words = "auto" },
+    { "train.optimizer.name", FIELD_WORD, 0, AT(train.optimizer.name),
+      .words = JOBSPEC_WORDS(JOBSPEC_OPTIMIZERS), .fallback = "sgd" },
+    { "train.optimizer.lr", FIELD_REAL, FIELD_REQUIRED, AT(train.optimizer.lr), 0, 1000,
+      .example = "lr: 0.1" },
+    { "train.optimizer.momentum", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.momentum), 0, 1,
+      .fallback = "0", SGD },
+    { "train.optimizer.nesterov", FIELD_BOOL, 0, AT(train.optimizer.nesterov), .fallback = "false",
+      SGD },
+    { "train.optimizer.beta1", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.beta1), 0, 1,
+      .fallback = "0.9", ADAMW },
+    { "train.optimizer.beta2", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.optimizer.beta2), 0, 1,
+      .fallback = "0.999", ADAMW },
+    { "train.optimizer.eps", FIELD_REAL, 0, AT(train.optimizer.eps), EPS_LEAST, 1,
+      .fallback = "1e-8", ADAMW },
+    { "train.optimizer.weight_decay", FIELD_REAL, 0, AT(train.optimizer.weight_decay), 0, 10 },
+    { "train.optimizer.no_decay", FIELD_WORDS, 0, AT(train.optimizer.no_decay),
+      .words = "bias norm embedding", .example = "[bias, norm]" },
+    { "train.schedule.name", FIELD_WORD, 0, AT(train.schedule.name),
+      .words = JOBSPEC_WORDS(JOBSPEC_SCHEDULES), .fallback = "constant" },
+    { "train.schedule.warmup", FIELD_DURATION, 0, AT(train.schedule.warmup), 0, 1e9,
+      .units = STEP_UNITS, .fallback = "0 steps" },
+    { "train.schedule.min_lr", FIELD_REAL, 0, AT(train.schedule.min_lr), 0, 1, .fallback = "0",
+      COSINE },
+    { "train.schedule.gamma", FIELD_REAL, FIELD_LOW_OPEN, AT(train.schedule.gamma), 0, 1,
+      .fallback = "0.1", STEPWISE },
+    { "train.schedule.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(train.schedule.every), 1, 1e9,
+      .units = STEP_UNITS, STEPWISE, .example = "every: 30 epochs" },
+    { "train.precision", FIELD_WORD, 0, AT(train.precision),
+      .words = JOBSPEC_WORDS(JOBSPEC_PRECISIONS), .fallback = "fp32" },
+    { "train.amp", FIELD_WORD, 0, AT(train.amp), .words = JOBSPEC_WORDS(JOBSPEC_AMPS),
+      .fallback = "O1", HALF },
+    { "train.loss_scale", FIELD_REAL, FIELD_LOW_OPEN, AT(train.loss_scale), 0, 1 << 30,
+      .words = "dynamic", HALF },
+    { "train.recompute", FIELD_WORD, 0, NOWHERE, .words = "none | selective full",
+      .fallback = "none" },
+    { "train.clip_norm", FIELD_REAL, 0, AT(train.clip_norm), 0, 1e9, .fallback = "0" },
+    { "train.label_smoothing", FIELD_REAL, FIELD_HIGH_OPEN, AT(train.label_smoothing), 0, 1,
+      .fallback = "0" },
+    { "train.seed", FIELD_INT, 0, AT(train.seed), 0, 9223372036854775807.0, .fallback = "0" },
+
+    { "eval.every", FIELD_DURATION, FIELD_WITH_SECTION, AT(eval_every), 1, 1e9, .units = STEP_UNITS,
+      .example = "every: 1 epoch" },
+
+    { "workers.count", FIELD_INT, 0, AT(workers.count), 1, LIMIT_RANKS },
+    { "workers.min", FIELD_INT, 0, AT(workers.min), 1, LIMIT_RANKS },
+    { "workers.spares", FIELD_INT, 0, AT(workers.spares), 0, LIMIT_RANKS - 1, .fallback = "0" },
+    { "workers.shares", FIELD_COUNTS, 0, AT(workers.shares), 1, LIMIT_LANES, .words = "auto",
+      .example = "[3, 1]" },
+    { "workers.device", FIELD_WORD, 0, AT(workers.device), .words = JOBSPEC_WORDS(JOBSPEC_DEVICES),
+      .fallback = "cpu" },
+    { "workers.threads", FIELD_INT, 0, AT(workers.threads), 1, 256, .fallback = "1" },
+    { "workers.memory", FIELD_WORD, 0, AT(workers.memory), .words = JOBSPEC_WORDS(JOBSPEC_MEMORIES),
+      .fallback = "device" },
+
+    { "nccl", FIELD_ENV, 0, AT(nccl), .words = "NCCL_", CUDA,
+      .example = "{NCCL_SOCKET_IFNAME: eth0}" },
+
+    { "parallel.tensor", FIELD_INT, FIELD_UNBUILT, NOWHERE, 1, LIMIT_RANKS, .fallback = "1" },
+    { "parallel.pipeline", FIELD_CUTS, 0, AT(parallel.pipeline), 1, LIMIT_STAGES, .fallback = "1",
+      .example = "4, or [12, 24]" },
+    { "parallel.schedule", FIELD_WORD, 0, AT(parallel.schedule),
+      .words = JOBSPEC_WORDS(JOBSPEC_PIPELINES), .fallback = "1f1b" },
+    { "parallel.stages", FIELD_STAGES, 0, AT(parallel.stages), 1, LIMIT_LANES,
+      .example = "[{workers: 2, shares: [5, 3]}, {workers: 1}]" },
+    { "parallel.zero", FIELD_INT, 0, AT(parallel.zero), 0, 1, .fallback = "0" },
+    { "parallel.reduction", FIELD_WORD, 0, AT(parallel.reduction),
+      .words = JOBSPEC_WORDS(JOBSPEC_REDUCTIONS), .fallback = "exact" },
+
+    { "checkpoint.every", FIELD_DURATION, 0, AT(checkpoint.every), 1, 1e9,
+      .units = STEP_UNITS | UNIT_TIME, .words = "auto", .fallback = "100 steps" },
+    { "checkpoint.keep.last", FIELD_INT, 0, AT(checkpoint.keep_last), 1, 1e4, .fallback = "3" },
+    { "checkpoint.keep.best.metric", FIELD_WORD, FIELD_WITH_SECTION,
+      AT(checkpoint.keep_best.metric), .words = JOBSPEC_WORDS(JOBSPEC_METRICS),
+      .example = "metric: eval_loss" },
+    { "checkpoint.keep.best.n", FIELD_INT, 0, AT(checkpoint.keep_best.n), 1, 1000, .fallback = "1",
+      BEST },
+    { "checkpoint.keep.every", FIELD_AMOUNT, 0, AT(checkpoint.keep_every), 0, 1e9,
+      .units = UNIT_STEPS, .words = "none", .fallback = "none" },
+    { "checkpoint.store", FIELD_STORE, 0, AT(checkpoint.store), .fallback = "checkpoints" },
+    { "checkpoint.level", FIELD_WORD, 0, AT(checkpoint.level),
+      .words = JOBSPEC_WORDS(JOBSPEC_LEVELS), .fallback = "default" },
+    { "checkpoint.delta", FIELD_BOOL, 0, AT(checkpoint.delta), .fallback = "false" },
+    { "checkpoint.threads", FIELD_INT, 0, AT(checkpoint.threads), 1, 64, .fallback = "1" },
+    { "checkpoint.memory", FIELD_AMOUNT, 0, AT(checkpoint.memory_bytes), 0x1p24, 0x1p50,
+      .units = UNIT_BYTES, .words = "auto", .fallback = "auto" },
+    { "checkpoint.memory_every", FIELD_AMOUNT, 0, AT(checkpoint.memory_every), 0, 1e9,
+      .units = UNIT_STEPS, .words = "none auto", .fallback = "auto" },
+    { "checkpoint.peers", FIELD_INT, 0, AT(checkpoint.peers), 0, 1, .fallback = "0" },
+    { "checkpoint.grace", FIELD_AMOUNT, 0, AT(checkpoint.grace_ms), 0, 3600e3, .units = UNIT_TIME,
+      .fallback = "30 s" },
+
+    { "audit.every", FIELD_AMOUNT, 0, AT(audit.every), 0, 1e9, .units = UNIT_STEPS, .words = "none",
+      .fallback = "200 steps" },
+    { "audit.checksum", FIELD_AMOUNT, 0, AT(audit.checksum), 0, 1e9, .units = UNIT_STEPS,
+      .words = "none", .fallback = "100 steps" },
+
+    { "recovery.exactness", FIELD_WORD, 0, AT(recovery.exactness),
+      .words = JOBSPEC_WORDS(JOBSPEC_EXACTNESSES), .fallback = "strict" },
+    { "recovery.on_nan", FIELD_WORD, 0, AT(recovery.on_nan),
+      .words = JOBSPEC_WORDS(JOBSPEC_ON_NANS), .fallback = "skip" },
+};
+
+static const struct {
+    const char *section, *example;
+} sections[] = {
+    { "model", "model: {arch: resnet18, classes: 10}" },
+    { "data", "data: {train: {format: idx, images: FILE, labels: FILE}}" },
+    { "data.train", "train: {format: idx, images: FILE, labels: FILE}" },
+    { "train", "train: {duration: 10 epochs, global_batch: 256, optimizer: {lr: 0.1}}" },
+    { "train.optimizer", "optimizer: {name: sgd, lr: 0.1}" },
+};
+
+/* Keys that people know from other programs. */
+static const struct {
+    const char *key, *path;
+} synonyms[] = {
+    { "batch", "train.global_batch" },
+    { "batch_size", "train.global_batch" },
+    { "learning_rate", "train.optimizer.lr" },
+    { "epochs", "train.duration" },
+    { "steps", "train.duration" },
+    { "max_steps", "train.duration" },
+    { "max_epochs", "train.duration" },
+    { "warmup_steps", "train.schedule.warmup" },
+    { "num_workers", "workers.count" },
+    { "nproc", "workers.count" },
+    { "world_size", "workers.count" },
+    { "val", "data.eval" },
+    { "test", "data.eval" },
+    { "grad_clip", "train.clip_norm" },
+    { "max_grad_norm", "train.clip_norm" },
+    { "dtype", "train.precision" },
+    { "betas", "train.optimizer.beta1" },
+    { "interval", "checkpoint.every" },
+    { "save_total_limit", "checkpoint.keep.last" },
+    { "n_layer", "model.layers" },
+    { "n_head", "model.heads" },
+    { "n_embd", "model.width" },
+    { "block_size", "model.context" },
+    { "seq_len", "model.context" },
+    { "vocab_size", "model.vocab" },
+    { "gradient_accumulation_steps", "train.accumulate" },
+};
+/* clang-format on */
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+_Static_assert(COUNT(fields) <= FIELDS_MAX, "the reader has an entry per row");
+
+const struct field *schema_fields(size_t *out_count)
+{
+    *out_count = COUNT(fields);
+    return fields;
+}
+
+const struct field *schema_find(const char *path, size_t *out_index)
+{
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        if (strcmp(fields[i].path, path) == 0) {
+            *out_index = i;
+            return &fields[i];
+        }
+    }
+    return NULL;
+}
+
+/* Returns the part of path behind "section."; NULL: path is not below section. */
+static const char *below(const char *path, const char *section)
+{
+    size_t size = strlen(section);
+    if (size == 0)
+        return path;
+    return strncmp(path, section, size) == 0 && path[size] == '.' ? path + size + 1 : NULL;
+}
+
+bool schema_is_section(const char *path)
+{
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        if (below(fields[i].path, path) != NULL)
+            return true;
+    }
+    return false;
+}
+
+const char *schema_section_example(const char *path)
+{
+    for (size_t i = 0; i < COUNT(sections); i++) {
+        if (strcmp(sections[i].section, path) == 0)
+            return sections[i].example;
+    }
+    return NULL;
+}
+
+/* The i-th row's key directly below section; false: it has none. */
+static bool child_key(size_t i, const char *section, char *out, size_t capacity)
+{
+    const char *rest = below(fields[i].path, section);
+    if (rest == NULL)
+        return false;
+    size_t size = strcspn(rest, ".");
+    CHECK(size < capacity);
+    memcpy(out, rest, size);
+    out[size] = '\0';
+    return true;
+}
+
+/* True if a field is built, and a job keeps its value. */
+static bool is_built(const struct field *field)
+{
+    return (field->flags & FIELD_UNBUILT) == 0 && field->offset != FIELD_NOWHERE;
+}
+
+void schema_keys(const char *section, char *out, size_t capacity)
+{
+    size_t used = 0;
+    char last[FIELD_WORD_BYTES] = "";
+    out[0] = '\0';
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        char key[FIELD_WORD_BYTES];
+        if (!is_built(&fields[i]) || !child_key(i, section, key, sizeof(key)) ||
+            strcmp(key, last) == 0)
+            continue;
+        memcpy(last, key, sizeof(last));
+        int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", key);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+    }
+}
+
+/* A full path, as it is written in section. */
+static void write_in(const char *path, const char *section, char *out, size_t capacity)
+{
+    const char *rest = section[0] == '\0' ? NULL : below(path, section);
+    (void)snprintf(out, capacity, "%s", rest != NULL ? rest : path);
+}
+
+bool schema_suggest(const char *section, const char *key, char *out, size_t capacity)
+{
+    size_t best = suggest_limit(key) + 1;
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        char child[FIELD_WORD_BYTES];
+        if (!is_built(&fields[i]) || !child_key(i, section, child, sizeof(child)))
+            continue;
+        size_t distance = suggest_distance(key, child);
+        if (distance < best) {
+            best = distance;
+            (void)snprintf(out, capacity, "%s", child);
+        }
+    }
+    if (best <= suggest_limit(key))
+        return true;
+    for (size_t i = 0; i < COUNT(synonyms); i++) {
+        if (suggest_distance(synonyms[i].key, key) <= 1 && strlen(key) > 3) {
+            write_in(synonyms[i].path, section, out, capacity);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < COUNT(fields); i++) {
+        const char *dot = strrchr(fields[i].path, '.');
+        if (dot != NULL && is_built(&fields[i]) && strcmp(dot + 1, key) == 0) {
+            write_in(fields[i].path, section, out, capacity);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool schema_next_word(const char **at, bool *built, char *out, size_t capacity)
+{
+    if (*at == NULL)
+        return false;
+    const char *text = *at + strspn(*at, " ");
+    if (text[0] == '|') {
+        *built = false;
+        text++;
+        text += strspn(text, " ");
+    }
+    size_t size = strcspn(text, " ");
+    *at = NULL;
+    if (size == 0)
+        return false;
+    CHECK(size < capacity);
+    memcpy(out, text, size);
+    out[size] = '\0';
+    *at = text + size;
+    return true;
+}
+
+unsigned schema_word(const struct field *field, const char *text, bool *out_built)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[FIELD_WORD_BYTES];
+    for (unsigned number = 1; schema_next_word(&at, &built, word, sizeof(word)); number++) {
+        if (strcmp(word, text) == 0) {
+            *out_built = built;
+            return number;
+        }
+    }
+    return 0;
+}
+
+bool schema_has_word(const struct field *field, const char *text)
+{
+    bool built = false;
+    return schema_word(field, text, &built) != 0 && built;
+}
+
+void schema_words(const struct field *field, char *out, size_t capacity)
+{
+    const char *at = field->words;
+    bool built = true;
+    char word[FIELD_WORD_BYTES];
+    size_t used = 0;
+    out[0] = '\0';
+    while (schema_next_word(&at, &built, word, sizeof(word))) {
+        if (!built)
+            continue;
+        int size = snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", word);
+        if (size < 0 || (size_t)size >= capacity - used)
+            return;
+        used += (size_t)size;
+    }
+}
+
+static const struct field *find_word(const char *path)
+{
+    size_t index = 0;
+    const struct field *field = schema_find(path, &index);
+    CHECK(field != NULL);
+    CHECK(field->kind == FIELD_WORD);
+    CHECK(field->size == sizeof(unsigned));
+    return field;
+}
+
+unsigned schema_value(const char *path, const struct jobspec *job)
+{
+    return *(const unsigned *)(const void *)((const char *)job + find_word(path)->offset);
+}
+
+void schema_value_text(const char *path, const struct jobspec *job, char *out, size_t capacity)
+{
+    const char *at = find_word(path)->words;
+    bool built = true;
+    out[0] = '\0';
+    for (unsigned left = schema_value(path, job); left > 0; left--) {
+        bool found = schema_next_word(&at, &built, out, capacity);
+        CHECK(found);
+    }
+}
+
+bool schema_applies(const struct field *field, const struct jobspec *job)
+{
+    if (field->when_path == NULL)
+        return true;
+    return (field->when_values & FIELD_BIT(schema_value(field->when_path, job))) != 0;
+}
+
+bool jobspec_is_text(const struct jobspec_model *model)
+{
+    return (TEXT_MODELS & FIELD_BIT(model->arch)) != 0;
+}

@@ -1,0 +1,114 @@
+/* How workers share the model's stages, the lanes, and the training state. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/layout/widths.h"
+#include "jobspec/jobspec.h"
+
+enum status jobspec_shares(int64_t lanes, int64_t count, uint32_t *out)
+{
+    if (count < 1 || count > LIMIT_RANKS || lanes < count || lanes > LIMIT_LANES)
+        return ST_INVALID;
+    for (int64_t w = 0; w < count; w++)
+        out[w] = (uint32_t)(lanes / count + (w < lanes % count));
+    return ST_OK;
+}
+
+static bool are_even(const uint32_t *shares, int64_t count)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+    for (int64_t w = 0; w < count; w++) {
+        least = shares[w] < least ? shares[w] : least;
+        most = shares[w] > most ? shares[w] : most;
+    }
+    return most <= least || most - least == 1;
+}
+
+/* ---- layouts ---- */
+
+/* Returns the workers of a stage when the job has all of its workers. */
+static int64_t wished_workers(const struct jobspec *job, uint32_t stage)
+{
+    return job->parallel.pipeline.stages > 1 ? job->parallel.stages[stage] : job->workers.count;
+}
+
+bool jobspec_shares_even(const struct jobspec *job)
+{
+    const uint32_t *shares = job->workers.shares;
+    bool even = true;
+    for (uint32_t s = 0; s < job->parallel.pipeline.stages; s++) {
+        const int64_t workers = wished_workers(job, s);
+        even = even && are_even(shares, workers);
+        shares += workers;
+    }
+    return even;
+}
+
+/* Chooses where the stages begin. With fewer stages than in the file, some of its cuts are taken,
+ * spread over all of the model. */
+static void choose_cuts(const struct jobspec *job, struct jobspec_layout *out)
+{
+    const struct jobspec_cuts *cuts = &job->parallel.pipeline;
+    for (uint32_t s = 0; s < out->stage_count; s++)
+        out->first_node[s] = cuts->first_node[s * cuts->stages / out->stage_count];
+}
+
+enum status jobspec_layout_with(const struct jobspec *job, const uint32_t *workers,
+                                uint32_t stage_count, struct jobspec_layout *out)
+{
+    const uint32_t stages = job->parallel.pipeline.stages;
+    const uint32_t *file = job->workers.shares;
+    uint32_t used = 0;
+    if (stage_count == 0 || stage_count > stages)
+        return ST_INVALID;
+    *out = (struct jobspec_layout){ .stage_count = stage_count };
+    for (uint32_t s = 0; s < stage_count; s++) {
+        const int64_t wished = wished_workers(job, s);
+        if (workers[s] == 0 || workers[s] > LIMIT_RANKS - used)
+            return ST_INVALID;
+        out->workers[s] = workers[s];
+        if (stage_count == stages && workers[s] == wished) {
+            memcpy(out->shares + used, file, workers[s] * sizeof(*file));
+        } else if (jobspec_shares(job->train.lanes, workers[s], out->shares + used) != ST_OK) {
+            return ST_INVALID;
+        }
+        used += workers[s];
+        file += wished;
+    }
+    choose_cuts(job, out);
+    return ST_OK;
+}
+
+int64_t jobspec_workers_most(const struct jobspec *job)
+{
+    const int64_t most = job->train.lanes * job->parallel.pipeline.stages;
+    return most < LIMIT_RANKS ? most : LIMIT_RANKS;
+}
+
+enum status jobspec_layout_of(const struct jobspec *job, int64_t workers,
+                              struct jobspec_layout *out)
+{
+    const uint32_t count = (uint32_t)job->workers.count, stages = job->parallel.pipeline.stages;
+    const struct layout_wish wish = { .stages = stages,
+                                      .lanes = (uint32_t)job->train.lanes,
+                                      .workers = stages > 1 ? job->parallel.stages : &count };
+    uint32_t widths[LIMIT_STAGES];
+    if (workers < 1 || workers > jobspec_workers_most(job))
+        return ST_INVALID;
+    layout_wish_widths(&wish, (uint32_t)workers, NULL, widths);
+    return jobspec_layout_with(job, widths, layout_wish_stages(&wish, (uint32_t)workers), out);
+}
+
+uint64_t jobspec_state_bytes(const struct jobspec *job)
+{
+    const struct jobspec_model *model = &job->model;
+    if (!jobspec_is_text(model))
+        return 0;
+    /* A layer: two norms of a scale and a shift, four matrices of 12 w² with biases of 9 w. */
+    const uint64_t w = (uint64_t)model->width;
+    const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
+    const uint64_t embedding = ((uint64_t)model->vocab + (uint64_t)model->context) * w;
+    const bool adamw = job->train.optimizer.name == JOBSPEC_OPTIMIZER_ADAMW;
+    const uint64_t moments = adamw ? 2 : job->train.optimizer.momentum != 0;
+    return (layers + embedding + 2 * w) * (1 + moments) * sizeof(float);
+}

@@ -1,0 +1,28 @@
+/*
+ * One value of a job file: text to its member of struct jobspec and back.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/buf.h"
+#include "jobspec/jobspec.h"
+#include "jobspec/refuse.h"
+#include "jobspec/schema.h"
+
+/*
+ * Reads a single value (every kind but FIELD_WORDS, FIELD_COUNTS, FIELD_STAGES, FIELD_ENV) into
+ * job; of FIELD_CUTS a number.
+ * Fields that are not kept are checked all the same; FIELD_UNBUILT is the caller's to look at.
+ * Errors: ST_CONFIG  out_refusal says why; job is unchanged
+ */
+MUST_CHECK enum status value_read(const struct field *field, const char *text, const char *base_dir,
+                                  struct jobspec *job, struct refusal *out_refusal);
+
+/* True if the job has a value of the field: there is something to print. */
+bool value_is_set(const struct field *field, const struct jobspec *job);
+
+/* Writes the value as YAML in one line. */
+MUST_CHECK enum status value_print(const struct field *field, const struct jobspec *job,
+                                   struct buf *out);

@@ -1,0 +1,179 @@
+/* The kinds of failures and their meaning, and how long is waited after them. */
+#include "server/jobfsm/internal.h"
+
+const char *fsm_fault_name(enum fsm_fault_kind kind)
+{
+    static const char *const names[] = {
+        [FSM_FAULT_NONE] = "",
+        [FSM_FAULT_PROCESS] = "process gone",
+        [FSM_FAULT_MEMORY] = "out of memory",
+        [FSM_FAULT_COMMUNICATION] = "communication",
+        [FSM_FAULT_HANG] = "hang",
+        [FSM_FAULT_NODE] = "node lost",
+        [FSM_FAULT_SESSION] = "session lost",
+        [FSM_FAULT_DAMAGE] = "damaged checkpoint",
+        [FSM_FAULT_STORE] = "checkpoint store",
+        [FSM_FAULT_NUMERIC] = "numeric",
+        [FSM_FAULT_USER] = "user error",
+        [FSM_FAULT_PINS] = "pins",
+        [FSM_FAULT_FORMATION] = "formation",
+        [FSM_FAULT_DATA] = "data",
+        [FSM_FAULT_PATH] = "path",
+        [FSM_FAULT_WRONG] = "computed wrongly",
+    };
+    return names[kind];
+}
+
+int fsm_fault_weight(const struct fsm_fault *fault)
+{
+    if (fault->waits)
+        return 5;
+    switch (fault->kind) {
+    case FSM_FAULT_USER:
+    case FSM_FAULT_PINS:
+    case FSM_FAULT_DATA:
+    case FSM_FAULT_WRONG:
+        return 5;
+    case FSM_FAULT_NUMERIC:
+    case FSM_FAULT_DAMAGE:
+    case FSM_FAULT_STORE:
+        return 4;
+    case FSM_FAULT_MEMORY:
+    case FSM_FAULT_PROCESS:
+    case FSM_FAULT_NODE:
+    case FSM_FAULT_PATH:
+        return 3;
+    case FSM_FAULT_HANG:
+    case FSM_FAULT_SESSION:
+        return 2;
+    case FSM_FAULT_COMMUNICATION:
+    case FSM_FAULT_FORMATION:
+        return 1;
+    case FSM_FAULT_NONE:
+        break;
+    }
+    return 0;
+}
+
+bool fsm_fault_counts(const struct fsm_fault *fault)
+{
+    switch (fault->kind) {
+    case FSM_FAULT_PROCESS:
+    case FSM_FAULT_MEMORY:
+    case FSM_FAULT_STORE:
+    case FSM_FAULT_HANG:
+    case FSM_FAULT_COMMUNICATION:
+        return !fault->outside;
+    case FSM_FAULT_DAMAGE:
+        return true;
+    case FSM_FAULT_NODE:
+    case FSM_FAULT_SESSION:
+    case FSM_FAULT_FORMATION:
+    case FSM_FAULT_NUMERIC:
+    case FSM_FAULT_USER:
+    case FSM_FAULT_PINS:
+    case FSM_FAULT_DATA:
+    case FSM_FAULT_PATH:
+    case FSM_FAULT_WRONG:
+    case FSM_FAULT_NONE:
+        break;
+    }
+    return false;
+}
+
+bool fsm_fault_is_own(const struct fsm_fault *fault)
+{
+    switch (fault->kind) {
+    case FSM_FAULT_NODE:
+    case FSM_FAULT_SESSION:
+    case FSM_FAULT_PATH:
+    case FSM_FAULT_PINS:
+    case FSM_FAULT_DATA:
+    case FSM_FAULT_NONE:
+        return false;
+    case FSM_FAULT_PROCESS:
+    case FSM_FAULT_MEMORY:
+    case FSM_FAULT_COMMUNICATION:
+    case FSM_FAULT_HANG:
+    case FSM_FAULT_DAMAGE:
+    case FSM_FAULT_STORE:
+    case FSM_FAULT_NUMERIC:
+    case FSM_FAULT_USER:
+    case FSM_FAULT_FORMATION:
+    case FSM_FAULT_WRONG:
+        break;
+    }
+    return !fault->outside && !fault->waits;
+}
+
+bool fsm_fault_of_paths(const struct fsm_fault *fault)
+{
+    return fault->kind == FSM_FAULT_HANG || fault->kind == FSM_FAULT_COMMUNICATION ||
+           (fault->kind == FSM_FAULT_FORMATION && !fault->waits);
+}
+
+bool fsm_fault_outlived(const struct fsm_fault *fault)
+{
+    switch (fault->kind) {
+    case FSM_FAULT_PROCESS:
+    case FSM_FAULT_MEMORY:
+    case FSM_FAULT_COMMUNICATION:
+    case FSM_FAULT_HANG:
+    case FSM_FAULT_NODE:
+    case FSM_FAULT_SESSION:
+        return true;
+    case FSM_FAULT_FORMATION:
+        return !fault->waits;
+    case FSM_FAULT_NONE:
+    case FSM_FAULT_DAMAGE:
+    case FSM_FAULT_STORE:
+    case FSM_FAULT_NUMERIC:
+    case FSM_FAULT_USER:
+    case FSM_FAULT_PINS:
+    case FSM_FAULT_DATA:
+    case FSM_FAULT_PATH:
+    case FSM_FAULT_WRONG:
+        break;
+    }
+    return false;
+}
+
+/* True if the fault says that states differ, not lanes; false: one can't be told from the other. */
+static bool is_of_states(const struct fsm *m, const struct fsm_fault *fault)
+{
+    const uint64_t within = m->config.states_audited;
+    return within > 0 && within != m->config.lanes_audited &&
+           fault->good_step + within == fault->step;
+}
+
+uint64_t fsm_fault_good_step(const struct fsm *m, const struct fsm_fault *fault)
+{
+    const uint64_t sure = m->audit.sure;
+    return is_of_states(m, fault) && fault->good_step > sure ? fault->good_step : sure;
+}
+
+/* ---- waits ---- */
+
+bool fsm_is_barren(const struct fsm *m)
+{
+    return m->budget.barren > FSM_BARREN_MAX;
+}
+
+/* Adds up to a quarter, by job and generation, so that jobs that failed together come back
+ * apart. */
+int64_t fsm_backoff_ms(const struct fsm *m)
+{
+    if (m->budget.streak <= 1)
+        return 0;
+    const int64_t most = fsm_is_barren(m) ? FSM_BACKOFF_BARREN_MS : FSM_BACKOFF_MAX_MS;
+    int64_t ms = 1000;
+    for (uint32_t i = 2; i < m->budget.streak && ms < most; i++)
+        ms *= 2;
+    if (ms > most)
+        ms = most;
+    uint64_t hash = 1469598103934665603u; /* FNV-1a */
+    for (const char *p = m->id; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 1099511628211u;
+    hash = (hash ^ m->generation) * 1099511628211u;
+    return ms + (int64_t)((hash >> 20) % (uint64_t)(ms / 4 + 1));
+}

@@ -1,0 +1,519 @@
+#include "server/jobfsm/persist.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+
+enum field_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
+
+struct field {
+    const char *name;
+    size_t offset, size;
+    enum field_kind kind;
+};
+
+/* Under the name that the journal knows it by. */
+#define NAMED(type, member, name, kind)                                                            \
+    {                                                                                              \
+        name, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind      \
+    }
+#define FIELD(type, member, kind)  NAMED(type, member, #member, kind)
+#define MEMBER(member, name, kind) NAMED(fsm, member, name, kind)
+
+static const struct field fsm_fields[] = {
+    FIELD(fsm, state, ENUM),
+    MEMBER(ending.to, "end_to", ENUM),
+    MEMBER(ending.parks, "parks", BOOLEAN),
+    FIELD(fsm, intent, ENUM),
+    FIELD(fsm, generation, U32),
+    FIELD(fsm, restarts, U32),
+    FIELD(fsm, step_max, U64),
+    FIELD(fsm, total_steps, U64),
+    FIELD(fsm, steps_per_epoch, U64),
+    MEMBER(restore.step, "restore_step", U64),
+    MEMBER(restore.generation, "restore_generation", U32),
+    MEMBER(restore.memory_generation, "memory_generation", U32),
+    MEMBER(restore.memory_from, "memory_from", U32),
+    MEMBER(restore.decided, "memory_decided", BOOLEAN),
+    MEMBER(restore.memory_step, "memory_step", U64),
+    MEMBER(restore.memory_size, "memory_size", U32),
+    MEMBER(restore.live, "live", BOOLEAN),
+    FIELD(fsm, ran, U64),
+    FIELD(fsm, progressed, BOOLEAN),
+    FIELD(fsm, committed, BOOLEAN),
+    MEMBER(budget.streak, "streak", U32),
+    MEMBER(budget.barren, "barren", U32),
+    MEMBER(budget.own, "own", U32),
+    MEMBER(budget.commitless, "commitless", U32),
+    MEMBER(budget.kind, "budget_kind", ENUM),
+    MEMBER(budget.step, "budget_step", U64),
+    MEMBER(budget.phase, "budget_phase", TEXT),
+    MEMBER(budget.used, "budget_used", U32),
+    FIELD(fsm, damage_suspected, BOOLEAN),
+    FIELD(fsm, spared, BOOLEAN),
+    MEMBER(numeric.seen, "numeric_seen", BOOLEAN),
+    MEMBER(numeric.step, "numeric_step", U64),
+    MEMBER(numeric.node, "numeric_node", TEXT),
+    FIELD(fsm, tried_step, U64),
+    FIELD(fsm, tried_again, U32),
+    MEMBER(due.stay_step, "stay_step", U64),
+    MEMBER(due.saved_wall, "saved_wall", I64),
+    MEMBER(due.cost_us, "cost_us", I64),
+    MEMBER(due.write_ms, "write_ms", I64),
+    MEMBER(due.interval_ms, "interval_ms", I64),
+    FIELD(fsm, failures, U32),
+    FIELD(fsm, state_bytes, U64),
+    MEMBER(room.refused, "refused", U64),
+    MEMBER(room.row, "refused_row", U32),
+    MEMBER(room.reason, "refused_reason", TEXT),
+    FIELD(fsm, swept, U32),
+    MEMBER(accounts.train_ms, "train_ms", I64),
+    FIELD(fsm, unstarted_ms, I64),
+    FIELD(fsm, recoveries, U32),
+    FIELD(fsm, since_state, ENUM),
+    FIELD(fsm, since_wall, I64),
+    FIELD(fsm, submitted_wall, I64),
+    FIELD(fsm, started_wall, I64),
+    FIELD(fsm, ended_wall, I64),
+    FIELD(fsm, token, TEXT),
+    FIELD(fsm, token_before, TEXT),
+    FIELD(fsm, reason, TEXT),
+    FIELD(fsm, final_digest, TEXT),
+    FIELD(fsm, store_mark, TEXT),
+    MEMBER(config.ranks, "workers", U32),
+    FIELD(fsm, resizes, BOOLEAN),
+    FIELD(fsm, size, U32),
+    FIELD(fsm, count, U32),
+    MEMBER(spares.token, "token_spare", TEXT),
+    MEMBER(spares.number, "number_next", U32),
+    MEMBER(balance.by_speed, "by_speed", BOOLEAN),
+    MEMBER(audit.good_step, "good_step", U64),
+    MEMBER(audit.generation, "audit_generation", U32),
+    MEMBER(audit.row, "audit_row", U32),
+    MEMBER(audit.found, "audit_found", U64),
+    MEMBER(audit.sure, "audit_sure", U64),
+};
+
+static const struct field fault_fields[] = {
+    FIELD(fsm_fault, kind, ENUM),       FIELD(fsm_fault, rank, U32),
+    FIELD(fsm_fault, step, U64),        FIELD(fsm_fault, outside, BOOLEAN),
+    FIELD(fsm_fault, phase, TEXT),      FIELD(fsm_fault, message, TEXT),
+    FIELD(fsm_fault, of_node, BOOLEAN), FIELD(fsm_fault, shard, U32),
+    FIELD(fsm_fault, waits, BOOLEAN),   FIELD(fsm_fault, good_step, U64),
+};
+
+#define PART(part, name)                                                                           \
+    {                                                                                              \
+        name, offsetof(struct recovery, ms[RECOVERY_##part]), sizeof(int64_t), FIELD_I64           \
+    }
+
+static const struct field recovery_fields[] = {
+    FIELD(recovery, state, ENUM),
+    FIELD(recovery, kind, ENUM),
+    FIELD(recovery, ended, U32),
+    FIELD(recovery, generation, U32),
+    FIELD(recovery, fault, U32),
+    FIELD(recovery, rank, U32),
+    FIELD(recovery, node, TEXT),
+    FIELD(recovery, phase, TEXT),
+    FIELD(recovery, message, TEXT),
+    FIELD(recovery, mark, U64),
+    FIELD(recovery, step, U64),
+    FIELD(recovery, wall_ms, I64),
+    FIELD(recovery, booked_ms, I64),
+    PART(DETECT, "detect_ms"),
+    PART(END, "end_ms"),
+    PART(WAIT, "wait_ms"),
+    PART(FORM, "form_ms"),
+    PART(RESTORE, "restore_ms"),
+    PART(REPLAY, "replay_ms"),
+};
+
+static const struct field exclusion_fields[] = {
+    FIELD(exclusion, node, TEXT), FIELD(exclusion, why, ENUM),  FIELD(exclusion, kind, U32),
+    FIELD(exclusion, since, I64), FIELD(exclusion, agent, U64),
+};
+
+static const struct field rank_fields[] = {
+    FIELD(fsm_rank, node, TEXT),
+    FIELD(fsm_rank, slot, U32),
+    FIELD(fsm_rank, gone, BOOLEAN),
+    FIELD(fsm_rank, holder, U32),
+};
+
+static const struct field announced_fields[] = {
+    FIELD(fsm_announced, step, U64),
+    FIELD(fsm_announced, exit, BOOLEAN),
+};
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+/* ---- one field ---- */
+
+/* Enums are journalled as numbers. */
+_Static_assert(sizeof(enum fsm_state) == sizeof(uint32_t), "an enum is read as 32 bits");
+
+/* Fault messages come from outside: what isn't UTF-8 is replaced, never refused. */
+static json_t *text_value(const char *text)
+{
+    json_t *value = json_string(text);
+    if (value)
+        return value;
+    char clean[LIMIT_REASON];
+    size_t size = strnlen(text, sizeof clean - 1);
+    for (size_t i = 0; i < size; i++)
+        clean[i] = (char)((text[i] & 0x80) ? '?' : text[i]);
+    clean[size] = '\0';
+    return json_string(clean);
+}
+
+static json_t *field_get(const void *object, const struct field *field)
+{
+    const char *at = (const char *)object + field->offset;
+    switch (field->kind) {
+    case FIELD_U32:
+    case FIELD_ENUM: {
+        uint32_t value;
+        memcpy(&value, at, sizeof value);
+        return json_integer(value);
+    }
+    case FIELD_U64:
+    case FIELD_I64: {
+        int64_t value;
+        memcpy(&value, at, sizeof value);
+        return json_integer(value);
+    }
+    case FIELD_BOOLEAN:
+        return json_boolean(*(const bool *)at);
+    case FIELD_TEXT:
+        return text_value(at);
+    }
+    return NULL;
+}
+
+static bool field_set(void *object, const struct field *field, const json_t *value)
+{
+    char *at = (char *)object + field->offset;
+    switch (field->kind) {
+    case FIELD_U32:
+    case FIELD_ENUM: {
+        if (!json_is_integer(value))
+            return false;
+        uint32_t number = (uint32_t)json_integer_value(value);
+        memcpy(at, &number, sizeof number);
+        return true;
+    }
+    case FIELD_U64:
+    case FIELD_I64: {
+        if (!json_is_integer(value))
+            return false;
+        int64_t number = json_integer_value(value);
+        memcpy(at, &number, sizeof number);
+        return true;
+    }
+    case FIELD_BOOLEAN:
+        if (!json_is_boolean(value))
+            return false;
+        *(bool *)at = json_is_true(value);
+        return true;
+    case FIELD_TEXT: {
+        const char *text = json_string_value(value);
+        if (!text || strlen(text) >= field->size)
+            return false;
+        memcpy(at, text, strlen(text) + 1);
+        return true;
+    }
+    }
+    return false;
+}
+
+/* Owned by the caller; NULL: no memory. */
+static json_t *encode_fields(const void *object, const struct field *fields, size_t count)
+{
+    json_t *out = json_object();
+    for (size_t i = 0; out && i < count; i++) {
+        if (json_object_set_new(out, fields[i].name, field_get(object, &fields[i])) != 0) {
+            json_decref(out);
+            out = NULL;
+        }
+    }
+    return out;
+}
+
+static bool decode_fields(const json_t *in, void *object, const struct field *fields, size_t count)
+{
+    if (!json_is_object(in))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_object_get(in, fields[i].name);
+        if (value && !field_set(object, &fields[i], value))
+            return false;
+    }
+    return true;
+}
+
+/* ---- lists ---- */
+
+static json_t *encode_all(const void *objects, size_t size, size_t n, const struct field *fields,
+                          size_t count)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; out && i < n; i++) {
+        json_t *one = encode_fields((const char *)objects + i * size, fields, count);
+        if (json_array_append_new(out, one) != 0) {
+            json_decref(out);
+            out = NULL;
+        }
+    }
+    return out;
+}
+
+static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_max,
+                       const struct field *fields, size_t count)
+{
+    if (!json_is_array(in) || json_array_size(in) > n_max)
+        return false;
+    for (size_t i = 0; i < json_array_size(in); i++) {
+        if (!decode_fields(json_array_get(in, i), (char *)objects + i * size, fields, count))
+            return false;
+    }
+    return true;
+}
+
+static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
+static const struct field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
+static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
+
+struct list {
+    const char *name;
+    size_t offset;                    /* in the machine; of ranks: of the pointer */
+    size_t size, n_max, count_offset; /* count_offset 0: always n_max */
+    const struct field *fields;
+    size_t count;
+};
+
+static const struct list lists[] = {
+    { "cause", offsetof(struct fsm, cause), sizeof(struct fsm_fault), 1, 0, fault_fields,
+      COUNT(fault_fields) },
+    { "first_cause", offsetof(struct fsm, first_cause), sizeof(struct fsm_fault), 1, 0,
+      fault_fields, COUNT(fault_fields) },
+    { "recovery", offsetof(struct fsm, recovery), sizeof(struct recovery), 1, 0, recovery_fields,
+      COUNT(recovery_fields) },
+    { "announced", offsetof(struct fsm, due.announced), sizeof(struct fsm_announced),
+      FSM_ANNOUNCED_MAX, 0, announced_fields, COUNT(announced_fields) },
+    { "lost_ms", offsetof(struct fsm, accounts.lost_ms), sizeof(int64_t), FSM_LOST_COUNT, 0,
+      number_fields, 1 },
+    { "skip", offsetof(struct fsm, numeric.skip), sizeof(uint64_t), FSM_SKIPS_MAX,
+      offsetof(struct fsm, numeric.skip_count), number_fields, 1 },
+    { "suspects", offsetof(struct fsm, suspects), LIMIT_NAME, FSM_SUSPECTS_MAX,
+      offsetof(struct fsm, suspect_count), name_fields, 1 },
+};
+
+static bool add_key(json_t *root, const char *name, json_t *value)
+{
+    return json_object_set_new(root, name, value) == 0;
+}
+
+static json_t *encode_machine(const struct fsm *m)
+{
+    json_t *root = encode_fields(m, fsm_fields, COUNT(fsm_fields));
+    bool ok = root != NULL;
+    for (size_t i = 0; ok && i < COUNT(lists); i++) {
+        const struct list *list = &lists[i];
+        uint32_t n = (uint32_t)list->n_max;
+        if (list->count_offset)
+            memcpy(&n, (const char *)m + list->count_offset, sizeof n);
+        ok = add_key(
+            root, list->name,
+            encode_all((const char *)m + list->offset, list->size, n, list->fields, list->count));
+    }
+    ok = ok && add_key(root, "shunned",
+                       encode_all(m->exclusions.list, sizeof m->exclusions.list[0],
+                                  m->exclusions.count, exclusion_fields, COUNT(exclusion_fields)));
+    const struct fsm_restore *restore = &m->restore;
+    ok = ok && (!restore->holders || add_key(root, "holders",
+                                             encode_all(restore->holders, sizeof *restore->holders,
+                                                        restore->memory_size, holder_fields, 1)));
+    if (ok)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+/* root: taken; NULL: no memory. */
+static enum status print(json_t *root, struct buf *out)
+{
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text)
+        return ST_NO_MEMORY;
+    enum status st = buf_append_text(out, text);
+    free(text);
+    return st;
+}
+
+enum status fsm_encode(const struct fsm *m, struct buf *out)
+{
+    return print(encode_machine(m), out);
+}
+
+/* The key is not in a journal of an older version. */
+static bool decode_shunned(const json_t *root, struct fsm *m)
+{
+    const json_t *in = json_object_get(root, "shunned");
+    if (!in)
+        return true;
+    return exclusion_resize(&m->exclusions, (uint32_t)json_array_size(in)) &&
+           decode_all(in, m->exclusions.list, sizeof m->exclusions.list[0], m->exclusions.count,
+                      exclusion_fields, COUNT(exclusion_fields));
+}
+
+/* The ranks that hold copies of another number of ranks than there are. */
+static bool decode_holders(const json_t *root, struct fsm *m)
+{
+    const json_t *in = json_object_get(root, "holders");
+    struct fsm_restore *restore = &m->restore;
+    if (!in)
+        return restore->memory_size <= fsm_capacity(m); /* the holders are with the ranks */
+    if (restore->memory_size > LIMIT_RANKS || restore->memory_size == 0 ||
+        json_array_size(in) != restore->memory_size)
+        return false;
+    restore->holders = calloc(restore->memory_size, sizeof *restore->holders);
+    return restore->holders && decode_all(in, restore->holders, sizeof *restore->holders,
+                                          restore->memory_size, holder_fields, 1);
+}
+
+/* The key is in a journal of an older version. */
+static bool decode_ranks(const json_t *root, struct fsm *m)
+{
+    const json_t *in = json_object_get(root, "ranks");
+    return !in ||
+           decode_all(in, m->ranks, sizeof m->ranks[0], m->size, rank_fields, COUNT(rank_fields));
+}
+
+static bool is_recovery(const struct recovery *r)
+{
+    return r->state <= RECOVERY_CUT && r->kind < RECOVERY_KINDS;
+}
+
+static bool decode_machine(const json_t *root, struct fsm *m)
+{
+    if (!json_object_get(root, "state") || !decode_fields(root, m, fsm_fields, COUNT(fsm_fields)))
+        return false;
+    for (size_t i = 0; i < COUNT(lists); i++) {
+        const struct list *list = &lists[i];
+        const json_t *in = json_object_get(root, list->name);
+        if (!in)
+            continue;
+        if (!decode_all(in, (char *)m + list->offset, list->size, list->n_max, list->fields,
+                        list->count))
+            return false;
+        uint32_t n = (uint32_t)json_array_size(in);
+        if (list->count_offset)
+            memcpy((char *)m + list->count_offset, &n, sizeof n);
+    }
+    if (m->config.ranks < 1 || m->config.ranks > m->config.most || m->size < 1 ||
+        m->size > m->config.most || m->count < m->size || m->count > fsm_capacity(m))
+        return false;
+    if (m->config.min_follows)
+        m->config.min = m->config.ranks;
+    return decode_ranks(root, m) && decode_shunned(root, m) && decode_holders(root, m) &&
+           m->state > FSM_NONE && m->state <= FSM_KILLED && m->ending.to <= FSM_KILLED &&
+           is_recovery(&m->recovery);
+}
+
+size_t fsm_encoded_ranks(const char *text)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    size_t count = json_array_size(json_object_get(root, "ranks"));
+    const size_t places = (size_t)json_integer_value(json_object_get(root, "count"));
+    const size_t asked = (size_t)json_integer_value(json_object_get(root, "workers"));
+    count = count > places ? count : places;
+    count = count > asked ? count : asked;
+    json_decref(root);
+    return count;
+}
+
+enum status fsm_decode(struct fsm *m, const char *text)
+{
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (!root)
+        return ST_CORRUPT;
+    m->swept = UINT32_MAX; /* no key of an older version: leftovers of such a job stay */
+    bool ok = decode_machine(root, m);
+    json_decref(root);
+    m->gone_count = 0;
+    for (uint32_t i = 0; ok && i < m->count; i++) {
+        m->gone_count += i < m->size && m->ranks[i].gone;
+        m->ranks[i].birth = m->generation; /* of an older version's; else the rows say it */
+    }
+    m->dirty = false;
+    return ok ? ST_OK : ST_CORRUPT;
+}
+
+/* ---- the record of a recovery ---- */
+
+enum status fsm_encode_recovery(const struct recovery *r, struct buf *out)
+{
+    return print(encode_fields(r, recovery_fields, COUNT(recovery_fields)), out);
+}
+
+enum status fsm_decode_recovery(struct recovery *r, const char *text)
+{
+    *r = (struct recovery){ .rank = RECOVERY_ALL_RANKS };
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const bool ok = decode_fields(root, r, recovery_fields, COUNT(recovery_fields));
+    json_decref(root);
+    return ok && is_recovery(r) ? ST_OK : ST_CORRUPT;
+}
+
+/* ---- rows of ranks ---- */
+
+struct fsm_rank_row fsm_rank_row(const struct fsm *m, uint32_t rank)
+{
+    CHECK(rank < fsm_capacity(m));
+    const struct fsm_rank *of = &m->ranks[rank];
+    struct fsm_rank_row row = { .slot = of->slot,
+                                .holder = of->holder,
+                                .birth = of->birth,
+                                .number = of->number,
+                                .lanes = of->lanes,
+                                .lane_us = of->lane_us,
+                                .stage = of->stage,
+                                .gone = of->gone,
+                                .parked = of->parked,
+                                .source = of->source };
+    memcpy(row.node, of->node, sizeof row.node);
+    return row;
+}
+
+bool fsm_rank_row_same(const struct fsm_rank_row *a, const struct fsm_rank_row *b)
+{
+    return a->slot == b->slot && a->holder == b->holder && a->gone == b->gone &&
+           a->birth == b->birth && a->number == b->number && a->parked == b->parked &&
+           a->source == b->source && a->lanes == b->lanes && a->lane_us == b->lane_us &&
+           a->stage == b->stage && strcmp(a->node, b->node) == 0;
+}
+
+void fsm_load_rank(struct fsm *m, uint32_t rank, const struct fsm_rank_row *row)
+{
+    CHECK(rank < fsm_capacity(m));
+    if (rank >= m->count)
+        return; /* a place that isn't used any more */
+    struct fsm_rank *of = &m->ranks[rank];
+    m->gone_count -= rank < m->size && of->gone;
+    m->gone_count += rank < m->size && row->gone;
+    memcpy(of->node, row->node, sizeof of->node);
+    of->slot = row->slot;
+    of->holder = row->holder;
+    of->birth = row->birth > 0 ? row->birth : m->generation; /* 0: of an older version */
+    of->number = row->number;
+    of->lanes = row->lanes;
+    of->lane_us = row->lane_us;
+    of->stage = row->stage < LIMIT_STAGES ? row->stage : 0;
+    of->parked = row->parked;
+    of->source = row->source;
+    of->gone = row->gone;
+}
