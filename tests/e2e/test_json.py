@@ -30,7 +30,7 @@ CHECKPOINT = {
     "digest": HEX, "committed_at": str, "times": Maybe("SaveTimes"), "raw_bytes": int,
     "files": [{"name": str, "size": int, "xxh3_128": HEX}], "buffers": [{"name": str, "dtype": str, "count": int}],
     "scalars": {"seed": int, "step": int, "epoch": int, "epoch_step": int, "loss_scale": float,
-                "loss_scale_good_steps": int, "skip": [int]},
+                "loss_scale_good_steps": int, "skip": [int], "skip_older": int},
     "blobs": [{"name": str, "size": int}],
     "tensors": [{"name": str, "dtype": str, "shape": [int], "bytes": int, "in": str, "buffer": int, "offset": int}]}
 SCRUBBED = {"good": int, "damaged": int, "set_aside": int, "unread": int, "skipped": int, "bytes": int, "seconds": float,
