@@ -30,6 +30,7 @@
 #define COORD_ROOM_MS         5000   /* between two looks at the journal's disk */
 #define COORD_GROWN_MS        60000  /* from rows that were journalled to the next of them */
 #define COORD_GRACE_MS        10000  /* after the start: no node is called silent */
+#define COORD_JUDGED_MS       15000  /* after it: whoever isn't back by then is gone */
 #define COORD_HELLO_MS        3000   /* none so soon after another hello, either, */
 #define COORD_GRACE_MAX_MS    120000 /* for so long at most */
 #define COORD_ROWS_MS         1000   /* metric rows of that time are journalled together */

@@ -135,18 +135,27 @@ static void place_spares(struct coord *coord)
     }
 }
 
-/* Called after a start, until the grace is over, or all nodes are back that jobs ran on. */
+/* True if a worker may come back with a node that isn't back yet. Within the grace that is any of the
+ * last generation's workers, and a newcomer; afterwards one that isn't judged yet. */
+static bool awaits_node(struct coord *coord, const struct fsm *m, uint32_t index)
+{
+    const struct fsm_rank *rank = &m->ranks[index];
+    const struct coord_node *node = coord_node_at(coord, rank->node);
+    const bool counts = !rank->gone || (index < m->size && coord->grace_until != 0);
+    return counts && rank->node[0] != '\0' && !(node && node->known);
+}
+
+/* Called after a start, until all nodes are back that jobs have workers on, or these are judged. */
 static void look_for_nodes(struct coord *coord)
 {
     bool all = true;
     for (size_t i = 0; i < coord->live.count && coord->awaits_nodes && all; i++) {
         const struct fsm *m = &((const struct coord_job *)coord->live.list[i].value)->m;
-        for (uint32_t r = 0; r < m->size && m->generation > 0 && all; r++) {
-            const struct coord_node *node = coord_node_at(coord, m->ranks[r].node);
-            all = m->ranks[r].node[0] == '\0' || (node && node->known);
-        }
+        for (uint32_t r = 0; r < m->count && m->generation > 0 && all; r++)
+            all = !awaits_node(coord, m, r);
     }
-    if (all || coord->grace_until == 0)
+    if (all ||
+        (coord->grace_until == 0 && coord_now(coord) >= coord->expects_until + COORD_JUDGED_MS))
         coord->awaits_nodes = false;
 }
 

@@ -445,6 +445,36 @@ static void what_does_not_come_back_is_not_waited_for(void **state)
     far_close_agent(w, &agents[0]);
 }
 
+/* A worker that is about to take a seat started on b, which isn't back: b may bring it along. */
+static void after_a_start_nobody_overtakes_whose_newcomer_is_not_back(void **state)
+{
+    struct coord_world *w = *state;
+    struct far_end agents[2];
+    struct crew weeks;
+    struct reason reason;
+    join(w, &agents[0], "a", "boot-1", 2);
+    join(w, &agents[1], "b", "boot-1", 1);
+    run(w, &weeks, submit(w, "weeks", "count: 2"));
+    state_is(submit(w, "later", "count: 2"), "QUEUED");
+    assert_int_equal(coord_set_workers(w->coord, weeks.job, 3, NULL, &reason), ST_OK);
+    coord_end_group(w);
+    for (uint64_t step = 3; step < 40 && weeks.job->m.count == 2; step++) {
+        say_step(w, &weeks, step);
+        pass_both(w, agents, 500);
+    }
+    assert_int_equal(weeks.job->m.count, 3);
+    assert_string_equal(weeks.job->m.ranks[2].node, "b");
+    restart(w, &weeks, agents, 2);
+    join(w, &agents[0], "a", "boot-1", 2);
+    say_all_killed(w, &agents[0], jobspec_named(w, "weeks"), "a");
+    pass(w, &agents[0], COORD_GRACE_MS / 2);
+    state_is(jobspec_named(w, "weeks"), "RECOVERING");
+    state_is(jobspec_named(w, "later"), "QUEUED");
+    pass(w, &agents[0], COORD_GRACE_MS + COORD_JUDGED_MS);
+    state_is(jobspec_named(w, "later"), "FORMING");
+    far_close_agent(w, &agents[0]);
+}
+
 /* ---- what it costs ---- */
 
 /* Jobs are placed once for all that came together. */
@@ -485,6 +515,7 @@ int main(void)
         TEST(after_a_power_cut_nobody_overtakes_who_ran),
         TEST(after_a_start_nobody_overtakes_who_was_first),
         TEST(what_does_not_come_back_is_not_waited_for),
+        TEST(after_a_start_nobody_overtakes_whose_newcomer_is_not_back),
         TEST(a_group_is_one_look_at_the_queue),
 #undef TEST
     };
