@@ -236,8 +236,18 @@ MUST_CHECK enum status jobspec_parse_change(const char *const *sets, size_t set_
 /* The job as YAML with every key, resolved values and absolute paths; parses to the same job. */
 MUST_CHECK enum status jobspec_print(const struct jobspec *job, struct buf *out);
 
-/* Bytes of the training state of a text model: parameters and moments. 0: a model whose size
- * depends on its data. */
+#define JOBSPEC_MOMENTS_MAX 2
+/* Returns how many buffers of moments an optimizer keeps, each as large as the parameters; at most
+ * JOBSPEC_MOMENTS_MAX. momentum is the job's; only sgd depends on it. */
+int jobspec_moments(enum jobspec_optimizer name, double momentum);
+
+/*
+ * Returns the number of a model's parameters. Of an image model it is that for the images with
+ * which it was published: 28×28 with one channel for mlp and lenet, three channels for resnet18,
+ * 224×224 with three channels for the larger ones. On other images it has a few more or less.
+ */
+uint64_t jobspec_parameters(const struct jobspec_model *model);
+/* Bytes of the training state: parameters, as jobspec_parameters counts them, and moments. */
 uint64_t jobspec_state_bytes(const struct jobspec *job);
 
 /*

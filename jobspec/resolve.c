@@ -194,14 +194,42 @@ static void resolve_workers(struct reader *reader, bool lanes_known)
         reader_mistake(reader, "workers.count", "use fewer workers", "the lanes can't be shared");
 }
 
+/* Returns the weight decay by default: PyTorch's. */
+static double default_decay(enum jobspec_optimizer name)
+{
+    switch (name) {
+    case JOBSPEC_OPTIMIZER_ADAMW:
+        return 0.01;
+    case JOBSPEC_OPTIMIZER_SGD:
+    case JOBSPEC_OPTIMIZER_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* Returns whether biases and norms of a text model don't decay by default, as GPT-2's trainers do
+ * it. */
+static bool spares_biases(enum jobspec_optimizer name)
+{
+    switch (name) {
+    case JOBSPEC_OPTIMIZER_ADAMW:
+        return true;
+    case JOBSPEC_OPTIMIZER_SGD:
+    case JOBSPEC_OPTIMIZER_NONE:
+        break;
+    }
+    return false;
+}
+
 static void check_optimizer(struct reader *reader)
 {
     struct jobspec *job = &reader->job;
-    bool adamw = job->train.optimizer.name == JOBSPEC_OPTIMIZER_ADAMW;
+    const enum jobspec_optimizer name = job->train.optimizer.name;
     if (!reader_has(reader, "train.optimizer.weight_decay"))
-        job->train.optimizer.weight_decay = adamw ? 0.01 : 0; /* as in PyTorch */
-    if (!reader_has(reader, "train.optimizer.no_decay") && adamw && jobspec_is_text(&job->model)) {
-        job->train.optimizer.no_decay.bias = true; /* as GPT-2's trainers do it */
+        job->train.optimizer.weight_decay = default_decay(name);
+    if (!reader_has(reader, "train.optimizer.no_decay") && spares_biases(name) &&
+        jobspec_is_text(&job->model)) {
+        job->train.optimizer.no_decay.bias = true;
         job->train.optimizer.no_decay.norm = true;
     }
     if (job->train.optimizer.nesterov && job->train.optimizer.momentum == 0 &&
@@ -391,6 +419,8 @@ static void check_state(struct reader *reader)
         if (!reader_is_good(reader, used[i]))
             return;
     }
+    if (!jobspec_is_text(&job->model))
+        return; /* what an image model has depends on its images */
     const uint64_t workers = (uint64_t)job->workers.min; /* shares are largest then */
     const uint64_t state = jobspec_state_bytes(job), most = LIMIT_SHARE_BYTES;
     const unsigned long long least = state / most + 1;

@@ -99,16 +99,53 @@ enum status jobspec_layout_of(const struct jobspec *job, int64_t workers,
     return jobspec_layout_with(job, widths, layout_wish_stages(&wish, (uint32_t)workers), out);
 }
 
-uint64_t jobspec_state_bytes(const struct jobspec *job)
+int jobspec_moments(enum jobspec_optimizer name, double momentum)
 {
-    const struct jobspec_model *model = &job->model;
-    if (!jobspec_is_text(model))
-        return 0;
-    /* A layer: two norms of a scale and a shift, four matrices of 12 w² with biases of 9 w. */
+    switch (name) {
+    case JOBSPEC_OPTIMIZER_SGD:
+        return momentum != 0;
+    case JOBSPEC_OPTIMIZER_ADAMW:
+        return 2;
+    case JOBSPEC_OPTIMIZER_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* A layer: two norms of a scale and a shift, four matrices of 12 w² with biases of 9 w. Around the
+ * layers: the tables of tokens and of positions, and a norm. */
+static uint64_t gpt2_parameters(const struct jobspec_model *model)
+{
     const uint64_t w = (uint64_t)model->width;
     const uint64_t layers = (uint64_t)model->layers * (12 * w * w + 13 * w);
-    const uint64_t embedding = ((uint64_t)model->vocab + (uint64_t)model->context) * w;
-    const bool adamw = job->train.optimizer.name == JOBSPEC_OPTIMIZER_ADAMW;
-    const uint64_t moments = adamw ? 2 : job->train.optimizer.momentum != 0;
-    return (layers + embedding + 2 * w) * (1 + moments) * sizeof(float);
+    return layers + ((uint64_t)model->vocab + (uint64_t)model->context) * w + 2 * w;
+}
+
+/* The last layer of an image model has inputs and a bias for each class. */
+uint64_t jobspec_parameters(const struct jobspec_model *model)
+{
+    const uint64_t classes = (uint64_t)model->classes, hidden = (uint64_t)model->hidden;
+    switch (model->arch) {
+    case JOBSPEC_ARCH_MLP:
+        return (28 * 28 + 1) * hidden + (hidden + 1) * classes;
+    case JOBSPEC_ARCH_LENET:
+        return 60856 + 85 * classes;
+    case JOBSPEC_ARCH_RESNET18:
+        return 11168832 + 513 * classes;
+    case JOBSPEC_ARCH_RESNET50:
+        return 23508032 + 2049 * classes;
+    case JOBSPEC_ARCH_RESNET152:
+        return 58143808 + 2049 * classes;
+    case JOBSPEC_ARCH_GPT2:
+        return gpt2_parameters(model);
+    case JOBSPEC_ARCH_NONE:
+        break;
+    }
+    return 0;
+}
+
+uint64_t jobspec_state_bytes(const struct jobspec *job)
+{
+    const int moments = jobspec_moments(job->train.optimizer.name, job->train.optimizer.momentum);
+    return jobspec_parameters(&job->model) * (1 + (uint64_t)moments) * sizeof(float);
 }

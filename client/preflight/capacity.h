@@ -7,10 +7,9 @@
 #include "client/base/client.h"
 #include "jobspec/jobspec.h"
 
-/* Bytes of one checkpoint, about: the training state as it is in memory. 0: not known. */
-uint64_t room_of_checkpoint(const struct jobspec *job);
 /* How many checkpoints there are at a time, with the one that is written. */
 uint64_t room_count(const struct jobspec *job);
 
-/* Warns on standard error. free_bytes: in the store; UINT64_MAX: not known. */
+/* Warns on standard error; a checkpoint takes jobspec_state_bytes, about. free_bytes: in the store;
+ * UINT64_MAX: not known. */
 void room_warn(const struct client *client, const struct jobspec *job, uint64_t free_bytes);

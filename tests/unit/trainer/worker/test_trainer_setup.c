@@ -153,10 +153,69 @@ static void the_job_knows_how_large_a_text_models_state_is(void **state)
                          cases[i].copies * s->tape->param_elements * sizeof(float));
         close_setup(s);
     }
-    const char *image = "model={arch: resnet18}";
-    struct setup *s = set_up_job(&image, 1);
-    assert_int_equal(jobspec_state_bytes(&s->job), 0);
-    close_setup(s);
+}
+
+/* The images for which jobspec_parameters counts. */
+static struct dataset_shape counted_shape(enum jobspec_arch arch)
+{
+    switch (arch) {
+    case JOBSPEC_ARCH_RESNET18:
+        return (struct dataset_shape){ .channels = 3, .height = 32, .width = 32 };
+    case JOBSPEC_ARCH_RESNET50:
+    case JOBSPEC_ARCH_RESNET152:
+        return (struct dataset_shape){ .channels = 3, .height = 224, .width = 224 };
+    case JOBSPEC_ARCH_MLP:
+    case JOBSPEC_ARCH_LENET:
+    case JOBSPEC_ARCH_GPT2:
+    case JOBSPEC_ARCH_NONE:
+        break;
+    }
+    return (struct dataset_shape){ .channels = 1, .height = 28, .width = 28 };
+}
+
+static void the_job_counts_parameters_as_the_tape_does(void **state)
+{
+    (void)state;
+    static const enum jobspec_arch archs[] = { JOBSPEC_ARCHS(JOBSPEC_WORD_NAME) };
+    static const struct jobspec_model settings[] = {
+        { .classes = 10,
+          .hidden = 256,
+          .layers = 2,
+          .heads = 4,
+          .width = 64,
+          .context = 32,
+          .vocab = 100 },
+        { .classes = 2,
+          .hidden = 1,
+          .layers = 1,
+          .heads = 1,
+          .width = 8,
+          .context = 1,
+          .vocab = 256 },
+        { .classes = 1000,
+          .hidden = 4096,
+          .layers = 12,
+          .heads = 12,
+          .width = 768,
+          .context = 1024,
+          .vocab = 50257,
+          .dropout = 0.1 },
+    };
+    const size_t arch_count = sizeof(archs) / sizeof(archs[0]);
+    for (size_t i = 0; i < arch_count * (sizeof(settings) / sizeof(settings[0])); i++) {
+        auto_free struct jobspec *job = calloc(1, sizeof(*job));
+        assert_non_null(job);
+        job->model = settings[i / arch_count];
+        job->model.arch = archs[i % arch_count];
+        const struct dataset data = { .shape = counted_shape(job->model.arch) };
+        struct tape *tape = NULL;
+        struct reason reason = { "" };
+        if (build_tape(job, &data, &tape, &reason) != ST_OK)
+            fail_msg("%s", reason.text);
+        if (jobspec_parameters(&job->model) != tape->param_elements)
+            fail_msg("%s: setting %zu", jobspec_arch_word(job->model.arch), i / arch_count);
+        tape_free(tape);
+    }
 }
 
 static void a_model_that_cannot_be_built_is_refused_with_its_numbers(void **state)
@@ -295,6 +354,7 @@ int main(void)
         cmocka_unit_test(kinds_of_parameters_that_do_not_decay_become_a_set),
         cmocka_unit_test(a_model_and_its_samples_have_one_shape),
         cmocka_unit_test(the_job_knows_how_large_a_text_models_state_is),
+        cmocka_unit_test(the_job_counts_parameters_as_the_tape_does),
         cmocka_unit_test(a_model_that_cannot_be_built_is_refused_with_its_numbers),
         cmocka_unit_test(memory_is_counted_by_what_it_is_for),
         cmocka_unit_test(what_was_done_is_counted_over_generations),
