@@ -125,12 +125,14 @@ static void open_bench(struct bench *b)
                                    .classes = side > 28 ? 1000 : 10,
                                    .hidden = 256,
                                    .context = b->options.context };
-    const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
+    const struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD,
                                            .momentum = 0.9f,
                                            .weight_decay = 5e-4f };
-    const struct optimizer_options adamw = {
-        .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f
-    };
+    const struct optimizer_options adamw = { .kind = JOBSPEC_OPTIMIZER_ADAMW,
+                                             .beta1 = 0.9f,
+                                             .beta2 = 0.95f,
+                                             .eps = 1e-8f,
+                                             .weight_decay = 0.1f };
     enum model_input input = MODEL_IMAGES;
     b->table = backend_cpu();
     must(model_input(model.arch, &input), "model");

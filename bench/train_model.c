@@ -139,12 +139,14 @@ static void open_model(struct train_model *model)
                                  .bucket_begin = model->bucket_begin,
                                  .bucket_count = model->bucket_count };
     must(plan_new(model->tape, &plan, &model->plan), "plan");
-    struct optimizer_options sgd = { .kind = OPTIMIZER_SGD,
+    struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD,
                                      .momentum = 0.9f,
                                      .weight_decay = 5e-4f };
-    struct optimizer_options adamw = {
-        .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.01f
-    };
+    struct optimizer_options adamw = { .kind = JOBSPEC_OPTIMIZER_ADAMW,
+                                       .beta1 = 0.9f,
+                                       .beta2 = 0.999f,
+                                       .eps = 1e-8f,
+                                       .weight_decay = 0.01f };
     must(optimizer_new(model->input == MODEL_TOKENS ? &adamw : &sgd, model->tape, NULL,
                        model->table, model->backend, &model->optimizer),
          "optimizer");

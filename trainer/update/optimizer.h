@@ -24,19 +24,18 @@
 
 #include "checkpoint/checkpoint.h"
 #include "common/status.h"
+#include "jobspec/jobspec.h"
 #include "kernels/backend.h"
 #include "trainer/tape/lane.h"
 #include "trainer/tape/plan.h"
 #include "trainer/tape/tape.h"
 #include "trainer/update/owners.h"
 
-#define OPTIMIZER_MOMENTS_MAX 2
+#define OPTIMIZER_MOMENTS_MAX JOBSPEC_MOMENTS_MAX
 #define OPTIMIZER_BUFFERS_MAX (2 + OPTIMIZER_MOMENTS_MAX)
 
-enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
-
 struct optimizer_options {
-    enum optimizer_kind kind;
+    enum jobspec_optimizer kind;
     float momentum; /* sgd; 0: no moment buffer */
     bool nesterov;
     float beta1, beta2, eps; /* adamw */

@@ -17,7 +17,7 @@ static struct memory_part part_of(struct lane_run run, size_t count)
 
 int optimizer_moments(const struct optimizer_options *options)
 {
-    return options->kind == OPTIMIZER_ADAMW ? 2 : options->momentum != 0;
+    return jobspec_moments(options->kind, (double)options->momentum);
 }
 
 size_t optimizer_parts(const struct lane_run *runs, size_t run_count, size_t count,

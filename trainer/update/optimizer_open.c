@@ -9,9 +9,16 @@
 
 static const char *moment_name(const struct optimizer *optimizer, int moment)
 {
-    if (optimizer->options.kind == OPTIMIZER_SGD)
+    switch (optimizer->options.kind) {
+    case JOBSPEC_OPTIMIZER_SGD:
         return "momentum";
-    return moment == 0 ? "adam.m" : "adam.v";
+    case JOBSPEC_OPTIMIZER_ADAMW:
+        return moment == 0 ? "adam.m" : "adam.v";
+    case JOBSPEC_OPTIMIZER_NONE:
+        break;
+    }
+    CHECK(!"an optimizer");
+    return "";
 }
 
 /* ---- memory ---- */

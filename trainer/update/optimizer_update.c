@@ -174,40 +174,73 @@ static const struct copy_map *copies_of(const struct optimizer *optimizer)
     return &optimizer->copies;
 }
 
-static enum status update_part(struct optimizer *optimizer, const struct optimizer_part *part,
-                               const float *sum, const struct optimizer_step *step, float scale,
-                               struct stream *stream)
+struct update_call {
+    const struct optimizer_step *step;
+    const struct decay_map *decay; /* NULL: all decay */
+    const float *sum;              /* of the whole step */
+    float scale;                   /* of the gradient */
+};
+
+static enum status update_by_sgd(struct optimizer *optimizer, const struct optimizer_part *part,
+                                 const struct update_call *call, float *const *moments,
+                                 struct stream *stream)
 {
     const struct optimizer_options *options = &optimizer->options;
-    const struct vector_table *vector = &optimizer->table->vector;
-    const struct decay_map *decay = optimizer->decay_borders != NULL ? &part->decay : NULL;
-    float *params = optimizer->params + part->first;
-    float *moments[OPTIMIZER_MOMENTS_MAX] = { NULL };
-    for (int i = 0; i < optimizer->moment_count; i++)
-        moments[i] = optimizer->moments[i] + part->first;
-    sum += part->first;
-    if (options->kind == OPTIMIZER_SGD) {
-        struct sgd_args args = { .lr = (float)step->lr,
-                                 .momentum = options->momentum,
-                                 .weight_decay = options->weight_decay,
-                                 .grad_scale = scale,
-                                 .nesterov = options->nesterov,
-                                 .decay = decay,
-                                 .copies = copies_of(optimizer),
-                                 .first = step->update == 1 };
-        return vector->sgd(optimizer->backend, params, moments[0], sum, part->count, &args, stream);
-    }
-    struct adamw_args args = { .lr = (float)step->lr,
+    struct sgd_args args = { .lr = (float)call->step->lr,
+                             .momentum = options->momentum,
+                             .weight_decay = options->weight_decay,
+                             .grad_scale = call->scale,
+                             .nesterov = options->nesterov,
+                             .decay = call->decay,
+                             .copies = copies_of(optimizer),
+                             .first = call->step->update == 1 };
+    return optimizer->table->vector.sgd(optimizer->backend, optimizer->params + part->first,
+                                        moments[0], call->sum + part->first, part->count, &args,
+                                        stream);
+}
+
+static enum status update_by_adamw(struct optimizer *optimizer, const struct optimizer_part *part,
+                                   const struct update_call *call, float *const *moments,
+                                   struct stream *stream)
+{
+    const struct optimizer_options *options = &optimizer->options;
+    struct adamw_args args = { .lr = (float)call->step->lr,
                                .beta1 = options->beta1,
                                .beta2 = options->beta2,
                                .eps = options->eps,
                                .weight_decay = options->weight_decay,
-                               .grad_scale = scale,
-                               .decay = decay,
+                               .grad_scale = call->scale,
+                               .decay = call->decay,
                                .copies = copies_of(optimizer),
-                               .t = step->update };
-    return vector->adamw(optimizer->backend, params, moments[0], moments[1], sum, part->count,
-                         &args, stream);
+                               .t = call->step->update };
+    return optimizer->table->vector.adamw(optimizer->backend, optimizer->params + part->first,
+                                          moments[0], moments[1], call->sum + part->first,
+                                          part->count, &args, stream);
+}
+
+static enum status update_part(struct optimizer *optimizer, const struct optimizer_part *part,
+                               const float *sum, const struct optimizer_step *step, float scale,
+                               struct stream *stream)
+{
+    const struct update_call call = {
+        .step = step,
+        .decay = optimizer->decay_borders != NULL ? &part->decay : NULL,
+        .sum = sum,
+        .scale = scale,
+    };
+    float *moments[OPTIMIZER_MOMENTS_MAX] = { NULL };
+    for (int i = 0; i < optimizer->moment_count; i++)
+        moments[i] = optimizer->moments[i] + part->first;
+    switch (optimizer->options.kind) {
+    case JOBSPEC_OPTIMIZER_SGD:
+        return update_by_sgd(optimizer, part, &call, moments, stream);
+    case JOBSPEC_OPTIMIZER_ADAMW:
+        return update_by_adamw(optimizer, part, &call, moments, stream);
+    case JOBSPEC_OPTIMIZER_NONE:
+        break;
+    }
+    CHECK(!"an optimizer");
+    return ST_INVALID;
 }
 
 static enum status update_params(struct optimizer *optimizer, const float *sum,

@@ -105,24 +105,11 @@ static void derive_precision(const struct jobspec *job, struct settings *s)
                     : scaler_static(half ? job->train.loss_scale : 1);
 }
 
-static enum optimizer_kind optimizer_of(enum jobspec_optimizer name)
-{
-    switch (name) {
-    case JOBSPEC_OPTIMIZER_SGD:
-        return OPTIMIZER_SGD;
-    case JOBSPEC_OPTIMIZER_ADAMW:
-        return OPTIMIZER_ADAMW;
-    case JOBSPEC_OPTIMIZER_NONE:
-        break;
-    }
-    CHECK(false); /* every job has an optimizer */
-    return OPTIMIZER_SGD;
-}
-
 static void derive_optimizer(const struct jobspec *job, struct settings *s)
 {
+    CHECK(job->train.optimizer.name != JOBSPEC_OPTIMIZER_NONE);
     s->optimizer = (struct optimizer_options){
-        .kind = optimizer_of(job->train.optimizer.name),
+        .kind = job->train.optimizer.name,
         .momentum = (float)job->train.optimizer.momentum,
         .nesterov = job->train.optimizer.nesterov,
         .beta1 = (float)job->train.optimizer.beta1,

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
         .micro = whole(argv[BATCH]),
         .seed = (uint64_t)whole(argv[SEED]),
         .math = strcmp(argv[MATH], "bf16") == 0 ? MATH_BF16 : MATH_F32,
-        .optimizer = { .kind = adamw ? OPTIMIZER_ADAMW : OPTIMIZER_SGD,
+        .optimizer = { .kind = adamw ? JOBSPEC_OPTIMIZER_ADAMW : JOBSPEC_OPTIMIZER_SGD,
                        .momentum = adamw ? 0 : 0.9f,
                        .beta1 = 0.9f,
                        .beta2 = 0.999f,

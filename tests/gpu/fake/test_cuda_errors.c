@@ -32,6 +32,17 @@ static void after_a_sticky_error_all_fails_and_the_first_cause_is_kept(void **st
     fake_cuda_describe(""); /* what a dead device keeps is given back */
 }
 
+static void every_row_for_vectors_has_a_function(void **state)
+{
+    (void)state;
+    const char *const rows = (const char *)&cuda()->vector;
+    for (size_t at = 0; at < sizeof(struct vector_table); at += sizeof(void *)) {
+        void *row;
+        memcpy(&row, rows + at, sizeof(row));
+        assert_non_null(row);
+    }
+}
+
 /* --- choices -------------------------------------------------------------------------------- */
 
 static void pins_of(struct backend *b, char out[8192])
@@ -390,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_a_sticky_error_all_fails_and_the_first_cause_is_kept),
+        cmocka_unit_test(every_row_for_vectors_has_a_function),
         cmocka_unit_test(pins_are_json_that_names_device_libraries_and_algorithms),
         cmocka_unit_test(stored_choices_bring_the_bits_of_the_run_that_stored_them),
         cmocka_unit_test(all_words_of_an_algorithm_are_kept),

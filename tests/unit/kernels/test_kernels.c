@@ -226,6 +226,17 @@ static void formats_hold_the_same_elements(void **state)
     cpu->free(backend, b);
 }
 
+static void every_row_for_vectors_has_a_function(void **state)
+{
+    (void)state;
+    const char *const rows = (const char *)&cpu->vector;
+    for (size_t at = 0; at < sizeof(struct vector_table); at += sizeof(void *)) {
+        void *row;
+        memcpy(&row, rows + at, sizeof(row));
+        assert_non_null(row);
+    }
+}
+
 static void pins_are_members_of_an_object(void **state)
 {
     (void)state;
@@ -466,6 +477,7 @@ int main(void)
         cmocka_unit_test(sgd_is_that_of_pytorch),
         cmocka_unit_test(adamw_is_that_of_pytorch),
         cmocka_unit_test(formats_hold_the_same_elements),
+        cmocka_unit_test(every_row_for_vectors_has_a_function),
         cmocka_unit_test(pins_are_members_of_an_object),
         cmocka_unit_test(impossible_shapes_are_refused),
         cmocka_unit_test(a_label_out_of_range_is_an_error),

@@ -63,9 +63,9 @@ static unsigned no_decay_of(const json_t *golden)
 
 static void open_case(const json_t *golden, enum math math, struct training *t)
 {
-    struct optimizer_options sgd = { .kind = OPTIMIZER_SGD, .momentum = 0.9f };
+    struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f };
     struct optimizer_options adamw = {
-        .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f
+        .kind = JOBSPEC_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f
     };
     const char *optimizer = json_string_value(json_object_get(golden, "optimizer"));
     struct training_options options = {

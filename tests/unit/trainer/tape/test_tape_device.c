@@ -207,7 +207,7 @@ static void open_case(struct training *t, const char *arch, const struct backend
         .micro = 2,
         .seed = 7,
         .table = table,
-        .optimizer = { .kind = OPTIMIZER_ADAMW,
+        .optimizer = { .kind = JOBSPEC_OPTIMIZER_ADAMW,
                        .beta1 = 0.9f,
                        .beta2 = 0.99f,
                        .eps = 1e-8f,

@@ -28,7 +28,7 @@ static void open_case(struct training *t, const struct backend_table *table, boo
         .table = table,
         .graphs = graphs,
         .bucket = (size_t)16 * PIECE_ELEMENTS,
-        .optimizer = { .kind = OPTIMIZER_SGD, .momentum = 0.9f, .weight_decay = 5e-4f },
+        .optimizer = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f, .weight_decay = 5e-4f },
     };
     training_open(t, &options);
 }
@@ -115,7 +115,7 @@ static void an_update_may_write_copies_that_one_kernel_keeps(void **state)
                                               .micro = 2,
                                               .table = recorder_open(RECORDER_GRAPHS_MAX),
                                               .graphs = true,
-                                              .optimizer = { .kind = OPTIMIZER_ADAMW } };
+                                              .optimizer = { .kind = JOBSPEC_OPTIMIZER_ADAMW } };
     struct training t;
     struct param_copy copies[64];
     recorder.table.op[OP_LINEAR].prepare = copying_prepare;
@@ -161,7 +161,8 @@ static void the_loss_alone_is_told_where_its_gradient_goes(void **state)
                                                   .vocab = 16,
                                                   .micro = 2,
                                                   .table = recorder_open(RECORDER_GRAPHS_MAX),
-                                                  .optimizer = { .kind = OPTIMIZER_ADAMW } };
+                                                  .optimizer = { .kind =
+                                                                     JOBSPEC_OPTIMIZER_ADAMW } };
         for (int op = 0; op < OP_COUNT; op++)
             recorder.table.op[op].prepare = giving_prepare;
         training_open(&t, &options);
@@ -300,7 +301,7 @@ static void buckets_of_owners_end_sections_like_others(void **state)
                                               .graphs = true,
                                               .bucket = 6000,
                                               .unit = 1000,
-                                              .optimizer = { .kind = OPTIMIZER_ADAMW } };
+                                              .optimizer = { .kind = JOBSPEC_OPTIMIZER_ADAMW } };
     struct training_options plain = options;
     struct training t, without;
     plain.graphs = false;

@@ -54,7 +54,7 @@ static void open_case(struct training *t, const struct model_case *model, bool p
         .micro = model->micro,
         .seed = 11,
         .poison = poison,
-        .optimizer = { .kind = OPTIMIZER_SGD, .momentum = 0.9f, .weight_decay = 5e-4f },
+        .optimizer = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f, .weight_decay = 5e-4f },
     };
     training_open(t, &options);
 }
@@ -172,7 +172,7 @@ static void a_value_read_three_times_gets_the_sum_of_three_gradients(void **stat
                                     .training = true,
                                     .poison = true };
     assert_int_equal(plan_new(t.tape, &options, &t.plan), ST_OK);
-    struct optimizer_options sgd = { .kind = OPTIMIZER_SGD };
+    struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD };
     assert_int_equal(optimizer_new(&sgd, t.tape, NULL, t.table, t.backend, &t.optimizer), ST_OK);
     initial_values_params(t.tape, 5, optimizer_params(t.optimizer));
     assert_int_equal(plan_refresh(t.plan, optimizer_params(t.optimizer)), ST_OK);

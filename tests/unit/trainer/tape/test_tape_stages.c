@@ -224,7 +224,7 @@ static void open_case(struct training *t, const struct model_case *model)
                                         .micro = 2,
                                         .table = model->table,
                                         .seed = 11,
-                                        .optimizer = { .kind = OPTIMIZER_SGD } };
+                                        .optimizer = { .kind = JOBSPEC_OPTIMIZER_SGD } };
     training_open(t, &options);
 }
 
@@ -385,7 +385,7 @@ static void open_own(struct training *t, enum math math)
     assert_int_equal(plan_new(t->tape, &options, &t->plan), ST_OK);
     options.training = false;
     assert_int_equal(plan_new(t->tape, &options, &t->eval_plan), ST_OK);
-    const struct optimizer_options sgd = { .kind = OPTIMIZER_SGD };
+    const struct optimizer_options sgd = { .kind = JOBSPEC_OPTIMIZER_SGD };
     assert_int_equal(optimizer_new(&sgd, t->tape, NULL, t->table, t->backend, &t->optimizer),
                      ST_OK);
     initial_values_params(t->tape, 5, optimizer_params(t->optimizer));

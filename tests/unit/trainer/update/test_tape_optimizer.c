@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/weights/weights.h"
 #include "common/rng.h"
 #include "tests/test.h"
 #include "tests/unit/trainer/training.h"
@@ -83,7 +84,7 @@ static void sgd_case(const struct optimizer_options *options, uint64_t update)
 static void sgd_follows_pytorch_in_all_its_forms(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD };
     sgd_case(&options, 1);
     options.weight_decay = 5e-4f;
     sgd_case(&options, 2);
@@ -99,9 +100,11 @@ static void sgd_follows_pytorch_in_all_its_forms(void **state)
 static void adamw_follows_pytorch(void **state)
 {
     (void)state;
-    struct optimizer_options options = {
-        .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.01f
-    };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_ADAMW,
+                                         .beta1 = 0.9f,
+                                         .beta2 = 0.999f,
+                                         .eps = 1e-8f,
+                                         .weight_decay = 0.01f };
     struct training t;
     open_model(&t, "mlp", &options);
     fill_sum(&t, 8, 1);
@@ -127,7 +130,7 @@ static void adamw_follows_pytorch(void **state)
 static void running_statistics_move_by_a_tenth_to_the_mean_of_micro_batches(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD };
     struct training t;
     open_model(&t, "resnet18", &options);
     fill_sum(&t, 12, 3);
@@ -159,7 +162,7 @@ static void refuse(struct training *t, enum status wanted)
 static void a_step_that_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD, .momentum = 0.9f };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f };
     struct training t;
     open_model(&t, "mlp", &options);
     const float bad[] = { NAN, INFINITY, -INFINITY };
@@ -183,7 +186,7 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
 static void what_does_not_decay_is_named_by_kind(void **state)
 {
     (void)state;
-    const enum optimizer_kind kinds[] = { OPTIMIZER_SGD, OPTIMIZER_ADAMW };
+    const enum jobspec_optimizer kinds[] = { JOBSPEC_OPTIMIZER_SGD, JOBSPEC_OPTIMIZER_ADAMW };
     for (unsigned no_decay = 0; no_decay < 8; no_decay++) {
         struct optimizer_options options = { .kind = kinds[no_decay % 2],
                                              .beta1 = 0.9f,
@@ -222,7 +225,7 @@ static void what_does_not_decay_is_named_by_kind(void **state)
 static void the_loss_scale_divides_the_gradient(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD, .clip_norm = 0.5f };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD, .clip_norm = 0.5f };
     struct training plain;
     struct training scaled;
     open_model(&plain, "mlp", &options);
@@ -259,7 +262,7 @@ static void more_targets_than_float32_counts_are_counted_exactly(void **state)
                   { 16777216, 16777217, 16777217 },
                   { 33554432, 33554433, 33554433 },
                   { 33554432, 0, 33554432 } };
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD };
     struct training t;
     open_model(&t, "mlp", &options);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -280,7 +283,7 @@ static void more_targets_than_float32_counts_are_counted_exactly(void **state)
 static void an_overflow_is_told_and_changes_nothing(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_SGD, .momentum = 0.9f };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_SGD, .momentum = 0.9f };
     struct training t;
     open_model(&t, "mlp", &options);
     size_t bytes = t.layout.param_count * sizeof(float);
@@ -309,7 +312,9 @@ static void an_overflow_is_told_and_changes_nothing(void **state)
 static void a_checkpoint_sees_every_element_once_and_by_name(void **state)
 {
     (void)state;
-    struct optimizer_options options = { .kind = OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.99f };
+    struct optimizer_options options = { .kind = JOBSPEC_OPTIMIZER_ADAMW,
+                                         .beta1 = 0.9f,
+                                         .beta2 = 0.99f };
     struct training t;
     open_model(&t, "resnet18", &options);
     const struct ckpt_buffer *buffers;
@@ -337,6 +342,36 @@ static void a_checkpoint_sees_every_element_once_and_by_name(void **state)
     training_close(&t);
 }
 
+/* The moments are as many as the job file's layer says, and have names of their own that an import
+ * of weights passes over. */
+static void moments_of_every_optimizer_are_known_by_name(void **state)
+{
+    (void)state;
+    static const enum jobspec_optimizer kinds[] = { JOBSPEC_OPTIMIZERS(JOBSPEC_WORD_NAME) };
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct optimizer_options options = { .kind = kinds[k], .momentum = 0.9f };
+        struct training t;
+        open_model(&t, "mlp", &options);
+        const struct ckpt_buffer *buffers;
+        const struct ckpt_tensor *tensors;
+        uint32_t buffer_count, tensor_count, moments = 0;
+        optimizer_describe(t.optimizer, &buffers, &buffer_count, &tensors, &tensor_count);
+        for (uint32_t b = 0; b < buffer_count; b++) {
+            const bool moment = optimizer_buffer_kind(t.optimizer, b) == OPTIMIZER_MOMENT;
+            moments += moment;
+            for (uint32_t other = 0; other < b; other++)
+                assert_string_not_equal(buffers[b].name, buffers[other].name);
+            for (uint32_t i = 0; i < tensor_count; i++) {
+                if (tensors[i].buffer == b)
+                    assert_int_equal(weights_pass_over("mlp", tensors[i].name), moment);
+            }
+        }
+        assert_int_equal(moments, jobspec_moments(kinds[k], 0.9));
+        assert_true(moments <= JOBSPEC_MOMENTS_MAX);
+        training_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +384,7 @@ int main(void)
         cmocka_unit_test(more_targets_than_float32_counts_are_counted_exactly),
         cmocka_unit_test(an_overflow_is_told_and_changes_nothing),
         cmocka_unit_test(a_checkpoint_sees_every_element_once_and_by_name),
+        cmocka_unit_test(moments_of_every_optimizer_are_known_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
