@@ -15,6 +15,12 @@
 #define OP_PARAM_MAX 2
 #define OP_STAT_MAX  2
 
+#ifdef __cplusplus
+#define OP_CONSTEXPR constexpr
+#else
+#define OP_CONSTEXPR
+#endif
+
 /*
  * Inputs → output, then parameters. What stands in brackets is optional; [..] are any dims.
  *
@@ -70,6 +76,24 @@ enum activation {
     ACTIVATION_GELU_TANH, /* x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))): GPT-2's */
     ACTIVATION_GELU_ERF,  /* x·Φ(x): BERT's */
 };
+
+enum activation_reads { ACTIVATION_READS_NOTHING, ACTIVATION_READS_OUTPUT, ACTIVATION_READS_INPUT };
+
+/* Returns what the backward pass of an activation reads. Where it is the input, a kernel that
+ * computes the input itself has to keep it. */
+static inline OP_CONSTEXPR enum activation_reads activation_reads(enum activation kind)
+{
+    switch (kind) {
+    case ACTIVATION_NONE:
+        return ACTIVATION_READS_NOTHING;
+    case ACTIVATION_RELU:
+        return ACTIVATION_READS_OUTPUT;
+    case ACTIVATION_GELU_TANH:
+    case ACTIVATION_GELU_ERF:
+        return ACTIVATION_READS_INPUT;
+    }
+    return ACTIVATION_READS_NOTHING;
+}
 
 struct op_attr {
     int64_t out;                /* conv2d: output channels; linear: features; embedding: C */

@@ -87,7 +87,7 @@ static void activation_backward(struct run *run, const void *arg)
     const int64_t n = c->rows * c->c;
     const bool sums = (c->variant & 1) != 0, accumulate = (c->variant & 2) != 0;
     const bool two = (c->variant & 4) != 0, add = (c->variant & 8) != 0;
-    const enum dtype from = c->kind == ACTIVATION_RELU ? c->y : c->x;
+    const enum dtype from = activation_reads(c->kind) == ACTIVATION_READS_OUTPUT ? c->y : c->x;
     const double *x = run_random(run, from, n, -4.0, 4.0);
     const double *dy = run_random(run, c->y, n, -1.0, 1.0);
     const double *dy2 = run_random(run, c->y, n, -1.0, 1.0);

@@ -11,8 +11,7 @@ enum status cpu_gelu_prepare(struct backend *backend, const struct op_spec *spec
     (void)backend;
     const struct tensor *in = &spec->in[0];
     if (spec->in_count != 1 || !rows_is_valid(in, 1) || spec->out_dtype != in->dtype ||
-        (spec->attr.activation != ACTIVATION_GELU_TANH &&
-         spec->attr.activation != ACTIVATION_GELU_ERF))
+        activation_reads(spec->attr.activation) != ACTIVATION_READS_INPUT)
         return ST_INVALID;
     struct kernel *kernel = calloc(1, sizeof(*kernel));
     if (kernel == NULL)

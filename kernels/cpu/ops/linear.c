@@ -15,7 +15,7 @@
  * The cache holds W in bfloat16, row by row: where a batch has some hundred rows, blocked copies
  * would cost more to refresh than they save.
  *
- * Saved: for gelu x·Wᵀ + b, in out_dtype.
+ * Saved: x·Wᵀ + b, in out_dtype, where the activation's derivative needs it.
  */
 #include <stdlib.h>
 
@@ -26,9 +26,9 @@
 struct linear_kernel {
     struct kernel base;
     int64_t n, i, o;
-    bool half;  /* the products' operands are bfloat16 */
-    bool tiles; /* the products are our own: half, with AMX */
-    bool gelu;
+    bool half;                    /* the products' operands are bfloat16 */
+    bool tiles;                   /* the products are our own: half, with AMX */
+    bool keeps_pre;               /* x·Wᵀ + b, for the backward pass */
     struct product data, weights; /* dx = g·W, dW = gᵀ·x */
     /* Primitives for use without tiles: forward always, the others if half. */
     struct dnn_op forward, backward_data, backward_weights, backward_weights_add;
@@ -166,11 +166,11 @@ static void linear_describe(struct linear_kernel *self, struct kernel_info *out_
     const size_t scratch = find_sizes(self);
     *out_info = (struct kernel_info){
         .out = out,
-        .saved_bytes = spec->training && self->gelu ? out.bytes : 0,
+        .saved_bytes = spec->training && self->keeps_pre ? out.bytes : 0,
         .scratch_bytes = scratch,
         .cache_bytes = self->half ? (size_t)(self->o * self->i) * sizeof(uint16_t) : 0,
         .backward_needs_in = { true },
-        .backward_needs_out = spec->attr.activation == ACTIVATION_RELU,
+        .backward_needs_out = activation_reads(spec->attr.activation) == ACTIVATION_READS_OUTPUT,
         .sums_douts = !spec->attr.residual,
         .din = { *in, spec->attr.residual ? out : (struct tensor){ 0 } },
         .flops_forward = product,
@@ -197,8 +197,7 @@ enum status cpu_linear_prepare(struct backend *backend, const struct op_spec *sp
     self->i = rows_columns(&spec->in[0]);
     self->o = spec->attr.out;
     self->half = spec->math == MATH_BF16 && product_has_half();
-    self->gelu = spec->attr.activation == ACTIVATION_GELU_TANH ||
-                 spec->attr.activation == ACTIVATION_GELU_ERF;
+    self->keeps_pre = activation_reads(spec->attr.activation) == ACTIVATION_READS_INPUT;
     self->base.refresh = self->half ? linear_refresh : NULL;
     cpu_enter(backend);
     enum status st = linear_products_init(backend, self);
@@ -254,7 +253,7 @@ enum status cpu_linear_forward(struct backend *backend, struct kernel *kernel,
     const struct text_loops *text = backend->loops.text;
     const size_t count = (size_t)(self->n * self->o);
     char *scratch = buffers->scratch;
-    const bool saves = self->gelu && spec->training;
+    const bool saves = self->keeps_pre && spec->training;
     void *before = saves ? buffers->saved : buffers->out; /* the activation */
     void *y = self->y_bytes > 0 ? scratch + self->x_bytes : before;
     cpu_enter(backend);
@@ -292,11 +291,19 @@ static struct text_source inner_gradient(const struct backend *backend,
         text->add(to, g, rows_source(buffers->dout[1], spec->out_dtype), count);
         g.data = scratch;
     }
-    if (kind != ACTIVATION_NONE) {
-        const void *by = kind == ACTIVATION_RELU ? buffers->out : buffers->saved;
-        text->activate_backward(kind, to, g, rows_source(by, spec->out_dtype), count);
-        g.data = scratch;
+    const void *by = NULL;
+    switch (activation_reads(kind)) {
+    case ACTIVATION_READS_NOTHING:
+        return g;
+    case ACTIVATION_READS_OUTPUT:
+        by = buffers->out;
+        break;
+    case ACTIVATION_READS_INPUT:
+        by = buffers->saved;
+        break;
     }
+    text->activate_backward(kind, to, g, rows_source(by, spec->out_dtype), count);
+    g.data = scratch;
     return g;
 }
 

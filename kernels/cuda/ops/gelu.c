@@ -9,8 +9,7 @@ enum status cuda_op_gelu_prepare(struct backend *backend, const struct op_spec *
     const struct tensor *in = &spec->in[0];
     if (spec->in_count != 1 || !cuda_dtype_is_floating(in->dtype) || tensor_elements(in) < 1 ||
         !cuda_dtype_is_floating(spec->out_dtype) ||
-        (spec->attr.activation != ACTIVATION_GELU_TANH &&
-         spec->attr.activation != ACTIVATION_GELU_ERF))
+        activation_reads(spec->attr.activation) != ACTIVATION_READS_INPUT)
         return cuda_refuse(backend, ST_INVALID, "gelu");
     struct kernel *kernel = cuda_kernel_new(spec);
     if (kernel == NULL)

@@ -46,10 +46,10 @@ struct linear {
     size_t g_at, pre_at, sums_at, workspace_at;
 };
 
-static bool is_gelu(const struct op_spec *spec)
+/* Returns whether x·Wᵀ + b is kept for the backward pass. */
+static bool keeps_pre(const struct op_spec *spec)
 {
-    return spec->attr.activation == ACTIVATION_GELU_TANH ||
-           spec->attr.activation == ACTIVATION_GELU_ERF;
+    return activation_reads(spec->attr.activation) == ACTIVATION_READS_INPUT;
 }
 
 static bool caches_weight(const struct linear *self)
@@ -118,6 +118,24 @@ static struct tensor linear_out(const struct linear *self)
                             : tensor_plain(spec->out_dtype, out.ndim, out.dims);
 }
 
+/* Returns the epilogue that computes the activation; PRODUCT_PLAIN: none does. */
+static enum product_epilogue epilogue_of(const struct linear *self)
+{
+    const struct op_spec *spec = &self->base.spec;
+    switch (spec->attr.activation) {
+    case ACTIVATION_RELU:
+        return PRODUCT_RELU;
+    case ACTIVATION_GELU_TANH:
+        return self->type != DTYPE_F32 && spec->out_dtype == self->type && self->o % 8 == 0
+                   ? PRODUCT_GELU
+                   : PRODUCT_PLAIN;
+    case ACTIVATION_NONE:
+    case ACTIVATION_GELU_ERF:
+        break;
+    }
+    return PRODUCT_PLAIN;
+}
+
 static enum status forward_init(struct backend *backend, struct linear *self)
 {
     const struct op_spec *spec = &self->base.spec;
@@ -128,17 +146,23 @@ static enum status forward_init(struct backend *backend, struct linear *self)
         .b_transposed = true,
         .math = spec->math,
         .out = spec->out_dtype,
-        .epilogue = spec->attr.activation == ACTIVATION_RELU ? PRODUCT_RELU : PRODUCT_PLAIN,
+        .epilogue = epilogue_of(self),
         .bias = spec->attr.bias,
     };
     self->result = spec->out_dtype;
-    if (!is_gelu(spec))
+    switch (activation_reads(spec->attr.activation)) {
+    case ACTIVATION_READS_OUTPUT:
+        if (product.epilogue == PRODUCT_PLAIN)
+            return ST_INVALID; /* nothing else computes it */
         return linear_products_init(backend, self, product, true, self->forward);
+    case ACTIVATION_READS_NOTHING:
+        return linear_products_init(backend, self, product, true, self->forward);
+    case ACTIVATION_READS_INPUT:
+        break;
+    }
     self->result = self->type;
     product.out = self->type;
-    if (spec->attr.activation == ACTIVATION_GELU_TANH && self->type != DTYPE_F32 &&
-        spec->out_dtype == self->type && self->o % 8 == 0) {
-        product.epilogue = PRODUCT_GELU;
+    if (product.epilogue != PRODUCT_PLAIN) {
         enum status st = linear_products_init(backend, self, product, true, self->forward);
         self->fused_gelu = st == ST_OK;
         if (st != ST_NOT_FOUND)
@@ -198,7 +222,7 @@ static size_t linear_lay_out(struct linear *self)
     const size_t x = (size_t)(self->n * self->i) * type, y = (size_t)(self->n * self->o) * type;
     self->g_at = self->cast_in ? cuda_align(x) : 0;
     self->pre_at = self->g_at; /* x·Wᵀ + b, where it isn't saved: then there is no g */
-    const bool pre = is_gelu(spec) && !spec->training;
+    const bool pre = keeps_pre(spec) && !spec->training;
     self->sums_at = self->g_at + (self->own_g || pre ? cuda_align(y) : 0);
     self->workspace_at = self->sums_at;
     if (spec->training)
@@ -247,7 +271,7 @@ static const char *linear_implementation(const struct linear *self)
 {
     if (self->fused_gelu)
         return "cublaslt gelu";
-    return is_gelu(&self->base.spec) ? "cublaslt, gelu" : "cublaslt";
+    return keeps_pre(&self->base.spec) ? "cublaslt, gelu" : "cublaslt";
 }
 
 static struct kernel_info linear_describe(struct linear *self)
@@ -256,7 +280,7 @@ static struct kernel_info linear_describe(struct linear *self)
     const struct op_attr *attr = &spec->attr;
     const double product = 2.0 * (double)self->n * (double)self->i * (double)self->o;
     const struct tensor out = linear_out(self);
-    const bool keeps = is_gelu(spec) && spec->training;
+    const bool keeps = keeps_pre(spec) && spec->training;
     const size_t cache_bytes = cache_layout(self);
     return (struct kernel_info){
         .out = out,
@@ -267,7 +291,7 @@ static struct kernel_info linear_describe(struct linear *self)
         .cached = { { caches_weight(self), self->type, 0 },
                     { attr->bias, self->result, self->cached_bias } },
         .backward_needs_in = { true },
-        .backward_needs_out = attr->activation == ACTIVATION_RELU,
+        .backward_needs_out = activation_reads(attr->activation) == ACTIVATION_READS_OUTPUT,
         .din_aliases_dout = { false, attr->residual },
         .din_alias = { 0, -1 },
         .sums_douts = !attr->residual && self->wide == self->o,
@@ -349,7 +373,7 @@ enum status cuda_op_linear_forward(struct backend *backend, struct kernel *kerne
     enum status st = linear_input(backend, self, buffers->in[0], scratch, &x, stream);
     if (st != ST_OK)
         return st;
-    const bool gelu = is_gelu(spec);
+    const bool gelu = keeps_pre(spec);
     void *pre = spec->training ? buffers->saved : scratch + self->pre_at;
     const void *weight = linear_weight(self, buffers);
     const struct cuda_product_operands operands = {
@@ -384,7 +408,7 @@ static enum status linear_gradient(struct backend *backend, const struct linear 
     const struct op_spec *spec = &self->base.spec;
     const bool straight = spec->attr.activation == ACTIVATION_NONE;
     const bool plain = straight && buffers->dout[1] == NULL && spec->out_dtype == self->type;
-    const void *from = is_gelu(spec) ? buffers->saved : buffers->out;
+    const void *from = keeps_pre(spec) ? buffers->saved : buffers->out;
     float *dbias = spec->attr.bias ? buffers->dparam[1] : NULL;
     void *g = plain ? NULL : scratch + self->g_at;
     *out = plain ? buffers->dout[0] : g;

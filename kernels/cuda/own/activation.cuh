@@ -26,30 +26,34 @@ DEVICE_INLINE float logistic(float z)
 
 template <int KIND> DEVICE_INLINE float activate(float x)
 {
-    if constexpr (KIND == ACTIVATION_RELU)
+    if constexpr (KIND == ACTIVATION_RELU) {
         return x <= 0.0f ? 0.0f : x;
-    if constexpr (KIND == ACTIVATION_GELU_TANH)
+    } else if constexpr (KIND == ACTIVATION_GELU_TANH) {
         return x * logistic(2.0f * GELU_ROOT * (x + GELU_CUBIC * x * x * x));
-    if constexpr (KIND == ACTIVATION_GELU_ERF)
+    } else if constexpr (KIND == ACTIVATION_GELU_ERF) {
         return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
-    return x;
+    } else {
+        static_assert(KIND == ACTIVATION_NONE, "an activation without a value");
+        return x;
+    }
 }
 
 /* dy·activation'(x); for relu, x may be its output. */
 template <int KIND> DEVICE_INLINE float activate_gradient(float dy, float x)
 {
-    if constexpr (KIND == ACTIVATION_RELU)
+    if constexpr (KIND == ACTIVATION_RELU) {
         return x <= 0.0f ? 0.0f : dy;
-    if constexpr (KIND == ACTIVATION_GELU_TANH) {
+    } else if constexpr (KIND == ACTIVATION_GELU_TANH) {
         const float s = logistic(2.0f * GELU_ROOT * (x + GELU_CUBIC * x * x * x));
         const float slope = 2.0f * GELU_ROOT * (1.0f + 3.0f * GELU_CUBIC * x * x);
         return dy * (s + x * s * (1.0f - s) * slope);
-    }
-    if constexpr (KIND == ACTIVATION_GELU_ERF) {
+    } else if constexpr (KIND == ACTIVATION_GELU_ERF) {
         const float normal = 0.5f * (1.0f + erff(x * SQRT_HALF));
         return dy * (normal + x * NORMAL_0 * exp_approximate(-0.5f * x * x));
+    } else {
+        static_assert(KIND == ACTIVATION_NONE, "an activation without a derivative");
+        return dy;
     }
-    return dy;
 }
 
 /* The host's side: an activation as a constant. */

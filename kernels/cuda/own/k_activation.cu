@@ -172,7 +172,8 @@ template <typename X, typename Y, int KIND>
 static enum status activation_backward_launch(const struct k_activation_grad *a, void *stream)
 {
     constexpr int WIDTH = WIDTH_OF<X, Y>;
-    using From = std::conditional_t<KIND == ACTIVATION_RELU, Y, X>;
+    constexpr enum activation_reads READS = activation_reads((enum activation)KIND);
+    using From = std::conditional_t<READS == ACTIVATION_READS_OUTPUT, Y, X>;
     const struct activation_backward_flat<X, Y, From, KIND> flat = {
         (const Y *)a->dy, (const Y *)a->dy2, (const From *)a->from, (const X *)a->dx_add, (X *)a->dx
     };
@@ -193,7 +194,8 @@ enum status k_activation_backward(const struct k_activation_grad *args, void *st
     const struct k_activation_grad *const a = args;
     if (a->rows < 1 || a->c < 1 || !is_aligned(a->dy) || !is_aligned(a->dy2) ||
         !is_aligned(a->from) || !is_aligned(a->dx_add) || !is_aligned(a->dx) ||
-        !is_aligned(a->scratch) || (a->from == nullptr) != (a->activation == ACTIVATION_NONE))
+        !is_aligned(a->scratch) ||
+        (a->from == nullptr) != (activation_reads(a->activation) == ACTIVATION_READS_NOTHING))
         return ST_INVALID;
     return with_any_types(a->x_dtype, a->y_dtype, [&](auto x, auto y) {
         return with_activation(a->activation, [&](auto kind) {
