@@ -111,9 +111,6 @@ MUST_CHECK enum status rpc_stream_send(struct rpc_stream *stream, const Protobuf
 /* Half-close: no more messages from here, after those that wait. */
 void rpc_stream_send_done(struct rpc_stream *stream);
 
-/* Messages that wait to be sent. */
-uint32_t rpc_stream_queued(struct rpc_stream *stream);
-
 /*
  * Receives the next message, which is the caller's; waits timeout_ms at most (0: not at all; < 0:
  * for ever).

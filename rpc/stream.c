@@ -325,14 +325,6 @@ void rpc_stream_send_done(struct rpc_stream *stream)
     pthread_mutex_unlock(&stream->mutex);
 }
 
-uint32_t rpc_stream_queued(struct rpc_stream *stream)
-{
-    pthread_mutex_lock(&stream->mutex);
-    uint32_t queued = stream->outbox.count;
-    pthread_mutex_unlock(&stream->mutex);
-    return queued;
-}
-
 /* Under the mutex; ST_TIMED_OUT: nothing to tell. */
 static enum status take_message(struct rpc_stream *stream, grpc_byte_buffer **out)
 {

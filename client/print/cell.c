@@ -58,11 +58,6 @@ double cell_value_u32(const void *value)
     return *(const uint32_t *)value;
 }
 
-double cell_value_u64(const void *value)
-{
-    return (double)*(const uint64_t *)value;
-}
-
 double cell_value_size(const void *value)
 {
     return (double)*(const size_t *)value;

@@ -18,7 +18,6 @@ void cell_age(const void *since, char *out, size_t capacity);    /* char *, a ti
 
 /* The value by which rows are ordered, of the same members; NaN: not known. */
 double cell_value_u32(const void *value);
-double cell_value_u64(const void *value);
 double cell_value_size(const void *value);
 double cell_value_number(const void *value);
 double cell_value_time(const void *time); /* the later, the higher */

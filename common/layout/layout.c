@@ -135,20 +135,3 @@ void layout_owners(const struct layout *layout, uint32_t stage, const uint32_t *
         }
     }
 }
-
-void layout_peers(const struct layout *layout, uint32_t rank, uint32_t other, const uint32_t *order,
-                  const uint32_t *lane, uint32_t count, uint32_t *peer)
-{
-    uint32_t owner[LIMIT_LANES];
-    const struct layout_box box = layout_box(layout, rank);
-    CHECK(other != box.stage);
-    layout_owners(layout, other, order, owner);
-    const struct layout_stage *there = &layout->stages[other];
-    const uint32_t tensor =
-        box.tensor * there->tensor_width / layout->stages[box.stage].tensor_width;
-    const uint32_t first = layout_first_rank(layout, other) + tensor * there->data_width;
-    for (uint32_t i = 0; i < count; i++) {
-        CHECK(lane[i] < layout->lanes);
-        peer[i] = first + owner[lane[i]];
-    }
-}

@@ -66,12 +66,3 @@ struct layout_box layout_box(const struct layout *layout, uint32_t rank);
  * shares. owner: [lanes]. */
 void layout_owners(const struct layout *layout, uint32_t stage, const uint32_t *order,
                    uint32_t *owner);
-
-/*
- * The ranks of another stage from which a rank receives what goes through these lanes: of their
- * owners there, the one whose tensor range is nearest. So every value has one sender; where a stage
- * has more tensor ranges than its neighbour, several ranks receive it from the same one.
- * order: [lanes] of the other stage's shares. lane: [count]. peer: [count] ranks.
- */
-void layout_peers(const struct layout *layout, uint32_t rank, uint32_t other, const uint32_t *order,
-                  const uint32_t *lane, uint32_t count, uint32_t *peer);

@@ -160,20 +160,3 @@ enum status pipeline_clock(const struct pipeline_table *table, const struct pipe
     read_clock(&run, out, idle);
     return ST_OK;
 }
-
-double pipeline_bubble(enum pipeline_schedule schedule, uint32_t stages, uint32_t chunks,
-                       uint32_t micros, const struct pipeline_cost *cost)
-{
-    const double f = cost->of[PIPELINE_F], i = cost->of[PIPELINE_I], w = cost->of[PIPELINE_W];
-    const double others = (double)stages - 1;
-    switch (schedule) {
-    case PIPELINE_GPIPE:
-    case PIPELINE_1F1B:
-        return others / micros;
-    case PIPELINE_INTERLEAVED:
-        return others / ((double)chunks * micros);
-    case PIPELINE_ZB_H1:
-        return others * (f + i - w) / (micros * (f + i + w));
-    }
-    return 0;
-}

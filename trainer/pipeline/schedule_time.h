@@ -35,17 +35,3 @@ struct pipeline_time {
 MUST_CHECK enum status pipeline_clock(const struct pipeline_table *table,
                                       const struct pipeline_cost *cost, enum pipeline_sends sends,
                                       struct pipeline_time *out, double *idle);
-
-/*
- * The bubble by formula, where all stages take the same and are one worker each: p stages, m
- * micro-batches, v chunks,
- *
- *     gpipe, 1f1b   (p - 1) / m
- *     interleaved   (p - 1) / (v m)
- *     zb-h1         (p - 1) (F + I - W) / (m (F + I + W))
- *
- * cost: of a chunk. zb-h1's wants F + I >= W and m >= p: with fewer micro-batches there are too few
- * weight gradients to fill with.
- */
-double pipeline_bubble(enum pipeline_schedule schedule, uint32_t stages, uint32_t chunks,
-                       uint32_t micros, const struct pipeline_cost *cost);

@@ -126,69 +126,6 @@ static void ranks_are_numbered_by_stage_tensor_data(void **state)
     }
 }
 
-static void check_peers(const struct sample *s, uint32_t rank, uint32_t other)
-{
-    const struct layout_box box = layout_box(&s->layout, rank);
-    const uint32_t count = box.order_end - box.order_begin;
-    const uint32_t *lane = s->order[box.stage] + box.order_begin;
-    const uint32_t mine = s->stages[box.stage].tensor_width;
-    uint32_t peer[LANES_MAX];
-    layout_peers(&s->layout, rank, other, s->order[other], lane, count, peer);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct layout_box there = layout_box(&s->layout, peer[i]);
-        bool has = false;
-        for (uint32_t at = there.order_begin; at < there.order_end; at++)
-            has = has || s->order[other][at] == lane[i];
-        assert_true(has);
-        assert_int_equal(there.stage, other);
-        /* the nearest range: its part of the whole width is where ours begins */
-        const uint32_t begin = box.tensor * s->stages[other].tensor_width;
-        assert_true(there.tensor * mine <= begin && begin < (there.tensor + 1) * mine);
-    }
-}
-
-/* What a rank receives comes from who has the lane there. */
-static void the_peer_of_a_lane_has_it(void **state)
-{
-    (void)state;
-    uint32_t looked = 0;
-    for (uint64_t number = 0; number < 500; number++) {
-        struct sample s;
-        draw_layout(&s, number);
-        for (uint32_t r = 0; r < layout_ranks(&s.layout); r++) {
-            const uint32_t stage = layout_box(&s.layout, r).stage;
-            for (uint32_t other = 0; other < s.layout.stage_count; other++) {
-                if (other == stage)
-                    continue;
-                check_peers(&s, r, other);
-                looked++;
-            }
-        }
-    }
-    assert_true(looked > 10000);
-}
-
-/* Both ends name each other where tensor widths are equal, as they are where there is one lane. */
-static void peers_of_equal_widths_name_each_other(void **state)
-{
-    (void)state;
-    const uint32_t one[] = { 1 }, two[] = { 5, 3 }, three[] = { 3, 3, 2 };
-    const struct layout_stage stages[] = { { 0, 1, 2, one, two }, { 4, 1, 3, one, three } };
-    const struct layout layout = { 9, 1, 8, 2, stages };
-    uint32_t order[2][8], forth[8], back[8];
-    exact_spread(two, 2, order[0]);
-    exact_spread(three, 3, order[1]);
-    for (uint32_t r = 0; r < 2; r++) {
-        const struct layout_box box = layout_box(&layout, r);
-        for (uint32_t at = box.order_begin; at < box.order_end; at++) {
-            layout_peers(&layout, r, 1, order[1], order[0] + at, 1, forth);
-            layout_peers(&layout, forth[0], 0, order[0], order[0] + at, 1, back);
-            assert_in_range(forth[0], 2, 4);
-            assert_int_equal(back[0], r);
-        }
-    }
-}
-
 static void refused(const struct layout *layout, const char *why)
 {
     struct reason reason = { "" };
@@ -245,8 +182,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_of_work_is_in_one_box),
         cmocka_unit_test(ranks_are_numbered_by_stage_tensor_data),
-        cmocka_unit_test(the_peer_of_a_lane_has_it),
-        cmocka_unit_test(peers_of_equal_widths_name_each_other),
         cmocka_unit_test(what_is_no_tiling_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

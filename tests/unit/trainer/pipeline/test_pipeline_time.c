@@ -35,11 +35,39 @@ static struct pipeline_time time_of(enum pipeline_schedule schedule, uint32_t p,
     return time;
 }
 
+/*
+ * The bubble by formula, where all stages take the same and are one worker each: p stages, m
+ * micro-batches, v chunks,
+ *
+ *     gpipe, 1f1b   (p - 1) / m
+ *     interleaved   (p - 1) / (v m)
+ *     zb-h1         (p - 1) (F + I - W) / (m (F + I + W))
+ *
+ * cost: of a chunk. zb-h1's wants F + I >= W and m >= p: with fewer micro-batches there are too few
+ * weight gradients to fill with.
+ */
+static double bubble_by_formula(enum pipeline_schedule schedule, uint32_t stages, uint32_t chunks,
+                                uint32_t micros, const struct pipeline_cost *cost)
+{
+    const double f = cost->of[PIPELINE_F], i = cost->of[PIPELINE_I], w = cost->of[PIPELINE_W];
+    const double others = (double)stages - 1;
+    switch (schedule) {
+    case PIPELINE_GPIPE:
+    case PIPELINE_1F1B:
+        return others / micros;
+    case PIPELINE_INTERLEAVED:
+        return others / ((double)chunks * micros);
+    case PIPELINE_ZB_H1:
+        return others * (f + i - w) / (micros * (f + i + w));
+    }
+    return 0;
+}
+
 static void as_formula(enum pipeline_schedule schedule, uint32_t p, uint32_t v, uint32_t m,
                        const struct pipeline_cost *cost)
 {
     const struct pipeline_time time = time_of(schedule, p, v, m, cost, PIPELINE_SENDS_ARE_STARTED);
-    assert_true(fabs(time.bubble - pipeline_bubble(schedule, p, v, m, cost)) < 0.03);
+    assert_true(fabs(time.bubble - bubble_by_formula(schedule, p, v, m, cost)) < 0.03);
 }
 
 /* gpipe and 1f1b for all sizes, interleaved for multiples of p, zb-h1 from m = p on. */
@@ -60,15 +88,6 @@ static void bubbles_are_as_the_formulas_have_them(void **state)
             }
         }
     }
-}
-
-static void formulas_have_the_published_values(void **state)
-{
-    (void)state;
-    assert_true(fabs(pipeline_bubble(PIPELINE_GPIPE, 4, 1, 8, &usual) - 3.0 / 8) < 1e-12);
-    assert_true(fabs(pipeline_bubble(PIPELINE_1F1B, 4, 1, 8, &usual) - 3.0 / 8) < 1e-12);
-    assert_true(fabs(pipeline_bubble(PIPELINE_INTERLEAVED, 4, 2, 8, &usual) - 3.0 / 16) < 1e-12);
-    assert_true(fabs(pipeline_bubble(PIPELINE_ZB_H1, 4, 1, 8, &usual) - 1.0 / 8) < 1e-12);
 }
 
 /* The slowest stage sets the pace, and waits only for its first micro-batch; at the end stage 0 has
@@ -142,7 +161,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubbles_are_as_the_formulas_have_them),
-        cmocka_unit_test(formulas_have_the_published_values),
         cmocka_unit_test(stages_of_other_costs_wait_for_the_slowest),
         cmocka_unit_test(met_sends_cost_zb_h1_its_gain),
         cmocka_unit_test(a_wider_stage_gains_little_with_1f1b),
