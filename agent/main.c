@@ -66,7 +66,7 @@ struct given {
     const char *invite;
 };
 
-struct texts {
+struct agent_texts {
     char coordinator[LIMIT_PATH];
     char program[LIMIT_PATH];
     char node[LIMIT_NAME];
@@ -272,7 +272,7 @@ static void default_name(char *out, size_t capacity)
 /* Sets the path of the coordinator's token, whose content may change until the next call; looks now
  * whether a usable one is there. */
 static enum status find_token(const struct paths *paths, const char *file,
-                              struct agent_options *options, struct texts *texts)
+                              struct agent_options *options, struct agent_texts *texts)
 {
     struct reason why = { "" };
     auto_free char *token = NULL;
@@ -294,7 +294,7 @@ static enum status find_token(const struct paths *paths, const char *file,
 
 /* The certificate names the node. All is checked here, for a coordinator that refuses it can't say
  * why. */
-static enum status take_certificate(struct agent_options *options, struct texts *texts)
+static enum status take_certificate(struct agent_options *options, struct agent_texts *texts)
 {
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     struct reason reason = { "" };
@@ -319,7 +319,7 @@ static enum status take_certificate(struct agent_options *options, struct texts 
 
 /* Chooses the credentials that the agent shows to a coordinator over TCP. */
 static enum status take_credentials(const struct paths *paths, struct agent_options *options,
-                                    const char *token_file, struct texts *texts)
+                                    const char *token_file, struct agent_texts *texts)
 {
     const bool local = strncmp(options->coordinator, "unix:", 5) == 0;
     if (!local && identity_files_named(&options->tls))
@@ -340,7 +340,7 @@ static enum status take_credentials(const struct paths *paths, struct agent_opti
 /* Joins the cluster by an invite, and takes the certificate and the address that the agent dials
  * with. */
 static enum status take_invite(const struct paths *paths, const char *invite,
-                               struct agent_options *options, struct texts *texts)
+                               struct agent_options *options, struct agent_texts *texts)
 {
     struct reason reason = { "" };
     struct join_files *joined = &texts->joined;
@@ -363,7 +363,7 @@ static enum status take_invite(const struct paths *paths, const char *invite,
 }
 
 static enum status fill_defaults(struct agent_options *options, const struct given *given,
-                                 struct texts *texts)
+                                 struct agent_texts *texts)
 {
     struct paths paths;
     struct reason done = { "" }, why = { "" };
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
     (void)pthread_sigmask(SIG_BLOCK, &blocked, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     rpc_init();
-    struct texts texts = { .token_file = "" };
+    struct agent_texts texts = { .token_file = "" };
     enum status st = fill_defaults(&options, &given, &texts);
     if (st != ST_OK) {
         (void)fprintf(stderr, "cairn-agent: %s\n", status_string(st));

@@ -306,24 +306,24 @@ void rpc_outbox_clear(struct rpc_outbox *box)
  */
 enum { BUSY_MESSAGES = 8, BUSY_NS = 4000000, NAP_NS = 1000000 };
 
-struct pace {
+struct burst {
     int64_t since_ns;
     uint32_t messages; /* since then */
 };
 
-static void count_message(struct pace *pace)
+static void count_message(struct burst *pace)
 {
     const int64_t now_ns = clock_mono_ns();
     if (now_ns - pace->since_ns > BUSY_NS)
-        *pace = (struct pace){ .since_ns = now_ns };
+        *pace = (struct burst){ .since_ns = now_ns };
     pace->messages++;
 }
 
-static void nap(struct pace *pace)
+static void nap(struct burst *pace)
 {
     const struct timespec time = { .tv_nsec = NAP_NS };
     (void)nanosleep(&time, NULL);
-    *pace = (struct pace){ .since_ns = clock_mono_ns() };
+    *pace = (struct burst){ .since_ns = clock_mono_ns() };
 }
 
 static gpr_timespec until(int64_t mono_ns)
@@ -349,7 +349,7 @@ void *rpc_queue_run(void *queue)
 
 void rpc_queue_watch(grpc_completion_queue *queue, int64_t (*look)(void *self), void *self)
 {
-    struct pace pace = { 0 };
+    struct burst pace = { 0 };
     for (;;) {
         const bool busy = pace.messages >= BUSY_MESSAGES;
         const int64_t due_ns = look(self);

@@ -31,7 +31,7 @@ struct cursor {
     const uint8_t *end;
 };
 
-struct field {
+struct wire_field {
     uint32_t number;
     uint32_t wire;
     uint64_t value;         /* WIRE_VARINT */
@@ -85,7 +85,7 @@ static bool skip_bytes(struct cursor *cursor, size_t size)
 }
 
 /* ST_CLOSED: the end. */
-static enum status next_field(struct cursor *cursor, struct field *out)
+static enum status next_field(struct cursor *cursor, struct wire_field *out)
 {
     if (cursor->at == cursor->end)
         return ST_CLOSED;
@@ -93,7 +93,7 @@ static enum status next_field(struct cursor *cursor, struct field *out)
     uint64_t size = 0;
     if (!read_varint(cursor, &key))
         return ST_INVALID;
-    *out = (struct field){ .number = (uint32_t)(key >> 3), .wire = (uint32_t)(key & 7) };
+    *out = (struct wire_field){ .number = (uint32_t)(key >> 3), .wire = (uint32_t)(key & 7) };
     bool good = false;
     switch (out->wire) {
     case WIRE_VARINT:
@@ -120,7 +120,7 @@ static enum status next_field(struct cursor *cursor, struct field *out)
 static struct rpc_bytes find_bytes(struct rpc_bytes message, uint32_t number)
 {
     struct cursor cursor = cursor_of(message);
-    struct field field;
+    struct wire_field field;
     while (next_field(&cursor, &field) == ST_OK) {
         if (field.number == number && field.wire == WIRE_BYTES)
             return field.bytes;
@@ -159,7 +159,7 @@ static enum status add_message(struct rpc_descdb *db, const char *scope, struct 
         return ST_INVALID;
     const char *full = add_symbol(db, scope, find_bytes(message, 1), 0);
     struct cursor cursor = cursor_of(message);
-    struct field field;
+    struct wire_field field;
     enum status st;
     while ((st = next_field(&cursor, &field)) == ST_OK) {
         if (field.wire != WIRE_BYTES)
@@ -177,7 +177,7 @@ static enum status add_message(struct rpc_descdb *db, const char *scope, struct 
 static enum status method_flags(struct rpc_bytes method, int *out)
 {
     struct cursor cursor = cursor_of(method);
-    struct field field;
+    struct wire_field field;
     enum status st;
     int flags = 0;
     while ((st = next_field(&cursor, &field)) == ST_OK) {
@@ -198,7 +198,7 @@ static enum status add_service(struct rpc_descdb *db, const char *package, struc
 {
     const char *full = add_symbol(db, package, find_bytes(service, 1), 0);
     struct cursor cursor = cursor_of(service);
-    struct field field;
+    struct wire_field field;
     enum status st;
     while ((st = next_field(&cursor, &field)) == ST_OK) {
         if (field.number != 2 || field.wire != WIRE_BYTES)
@@ -216,7 +216,7 @@ static enum status add_file_fields(struct rpc_descdb *db, const char *package,
                                    struct rpc_bytes bytes)
 {
     struct cursor cursor = cursor_of(bytes);
-    struct field field;
+    struct wire_field field;
     enum status st;
     while ((st = next_field(&cursor, &field)) == ST_OK) {
         if (field.wire != WIRE_BYTES)
@@ -289,7 +289,7 @@ void rpc_descdb_free(struct rpc_descdb *db)
 enum status rpc_descdb_add(struct rpc_descdb *db, const uint8_t *data, size_t size)
 {
     struct cursor cursor = { data, data + size };
-    struct field field;
+    struct wire_field field;
     enum status st;
     while ((st = next_field(&cursor, &field)) == ST_OK) {
         if (field.number == 1 && field.wire == WIRE_BYTES)
@@ -362,7 +362,7 @@ static void visit_file(struct visit *visit, const struct file *file)
     visit->seen[file - visit->db->files] = true;
     visit->fn(visit->arg, file->bytes);
     struct cursor cursor = cursor_of(file->bytes);
-    struct field field;
+    struct wire_field field;
     while (next_field(&cursor, &field) == ST_OK) {
         if (field.number == 3 && field.wire == WIRE_BYTES)
             visit_file(visit, find_file(visit->db, field.bytes));

@@ -27,7 +27,7 @@ struct ckpt_codec {
     uint32_t sample[PROBE_WORDS_MAX], sample_other[PROBE_WORDS_MAX];
     uint32_t block[BLOCK];
     uint8_t terms[TABLE_TERMS_MAX];
-    struct table table; /* of the chunk at work */
+    struct table_terms table; /* of the chunk at work */
     uint8_t scratch[DISK_CHUNK_BYTES];
     uint8_t again[DISK_CHUNK_BYTES]; /* a chunk that is decoded to be compared */
     uint64_t encoded, mistakes;      /* chunks */
@@ -67,8 +67,8 @@ struct change {
     enum disk_codec codec;
     size_t width, count;
     unsigned turn;
-    const uint8_t *base;       /* of DISK_DELTA */
-    const struct table *table; /* of DISK_TABLE */
+    const uint8_t *base;             /* of DISK_DELTA */
+    const struct table_terms *table; /* of DISK_TABLE */
 };
 
 /* Words [first, first + count) after the change: in out, or where they lie if nothing changes. */
@@ -129,7 +129,7 @@ static size_t sample_entropy(struct ckpt_codec *codec, const struct change *chan
 }
 
 /* Decisions that are made before the words are split. */
-struct choice {
+struct chunk_choice {
     struct change change;
     size_t terms_size;
     const uint8_t *terms;
@@ -137,7 +137,7 @@ struct choice {
     bool packed; /* plane 0, if it turns out that it can be */
 };
 
-static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct choice *choice)
+static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct chunk_choice *choice)
 {
     size_t width = choice->change.width;
     size_t taken = take_sample(codec, &choice->change, raw, SAMPLE_FAST, codec->sample);
@@ -146,7 +146,7 @@ static void choose_fast(struct ckpt_codec *codec, const uint8_t *raw, struct cho
     choice->packed = !probe_any_lowest_bit(codec->sample, taken) && choice->coder[0] == CODER_RAW;
 }
 
-static void choose_coders(const float entropy[4], struct choice *choice)
+static void choose_coders(const float entropy[4], struct chunk_choice *choice)
 {
     for (size_t p = 0; p < choice->change.width; p++) {
         choice->coder[p] = entropy[p] > INCOMPRESSIBLE ? CODER_RAW
@@ -157,7 +157,7 @@ static void choose_coders(const float entropy[4], struct choice *choice)
 
 /* Chooses rows and columns if they take less than `bits` a word. */
 static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bits,
-                         struct choice *choice)
+                         struct chunk_choice *choice)
 {
     size_t count = choice->change.count;
     choice->terms_size = table_fit(codec->maker, raw, count, &choice->terms);
@@ -181,7 +181,7 @@ static void choose_table(struct ckpt_codec *codec, const uint8_t *raw, float bit
 /* Chooses differences to the base if they take less than `bits` a word; returns the bits of what is
  * chosen. */
 static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bits,
-                          struct choice *choice)
+                          struct chunk_choice *choice)
 {
     struct change change = choice->change;
     change.codec = DISK_DELTA;
@@ -198,7 +198,7 @@ static float choose_delta(struct ckpt_codec *codec, const uint8_t *raw, float bi
 }
 
 static void choose_smallest(struct ckpt_codec *codec, const uint8_t *raw, bool table,
-                            struct choice *choice)
+                            struct chunk_choice *choice)
 {
     const struct change *change = &choice->change;
     float entropy[4];
@@ -215,8 +215,8 @@ static void choose_smallest(struct ckpt_codec *codec, const uint8_t *raw, bool t
 
 /* Splits the words into planes. As long as planes are stored raw they are made where they will lie
  * in out, the others in the scratch. Returns whether plane 0 can be packed as chosen. */
-static bool split_words(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *raw,
-                        uint8_t *out, uint8_t *plane[4])
+static bool split_words(struct ckpt_codec *codec, const struct chunk_choice *choice,
+                        const uint8_t *raw, uint8_t *out, uint8_t *plane[4])
 {
     const struct change *change = &choice->change;
     size_t count = change->count, at = 0;
@@ -243,8 +243,8 @@ static bool split_words(struct ckpt_codec *codec, const struct choice *choice, c
 }
 
 /* Stores plane 0 packed, if its bytes allow it; returns whether they do. */
-static bool put_packed(struct ckpt_codec *codec, const struct choice *choice, const uint8_t *data,
-                       struct disk_chunk *chunk, uint8_t *out)
+static bool put_packed(struct ckpt_codec *codec, const struct chunk_choice *choice,
+                       const uint8_t *data, struct disk_chunk *chunk, uint8_t *out)
 {
     size_t count = choice->change.count;
     uint8_t *at = out + DISK_FRAME_BYTES;
@@ -280,7 +280,7 @@ static void begin_chunk(struct disk_chunk *chunk, enum ckpt_dtype dtype, uint32_
 static bool encode_words(struct ckpt_codec *codec, const struct change *change, bool table,
                          const uint8_t *raw, struct disk_chunk *chunk, uint8_t *out)
 {
-    struct choice choice = { .change = *change };
+    struct chunk_choice choice = { .change = *change };
     if (codec->level == CKPT_FAST && change->base == NULL) {
         choose_fast(codec, raw, &choice);
     } else {
@@ -389,7 +389,7 @@ static enum status check_planes(const struct disk_chunk *chunk)
 }
 
 static bool get_terms(struct ckpt_codec *codec, const struct disk_chunk *chunk,
-                      const uint8_t *frame, struct table *out)
+                      const uint8_t *frame, struct table_terms *out)
 {
     size_t size = chunk->plane_size[TERMS_PLANE];
     enum disk_mode mode = chunk->plane_mode[TERMS_PLANE];

@@ -223,7 +223,7 @@ size_t table_fit(struct table_maker *maker, const void *words, size_t count, con
     return size;
 }
 
-bool table_read(const uint8_t *terms, size_t size, size_t count, struct table *out)
+bool table_read(const uint8_t *terms, size_t size, size_t count, struct table_terms *out)
 {
     size_t at = 0, k = 0;
     int16_t *next = out->terms;
@@ -255,7 +255,7 @@ bool table_read(const uint8_t *terms, size_t size, size_t count, struct table *o
     return at == size;
 }
 
-static void each_row(const struct table *table, const void *words, size_t first, size_t count,
+static void each_row(const struct table_terms *table, const void *words, size_t first, size_t count,
                      void *out,
                      void (*loop)(const void *words, const int16_t *terms, uint32_t constant,
                                   size_t count, void *out))
@@ -274,14 +274,14 @@ static void each_row(const struct table *table, const void *words, size_t first,
     }
 }
 
-void table_predict(const struct table *table, const struct plane_loops *loops, const void *words,
-                   size_t first, size_t count, void *out)
+void table_predict(const struct table_terms *table, const struct plane_loops *loops,
+                   const void *words, size_t first, size_t count, void *out)
 {
     each_row(table, words, first, count, out, loops->predict);
 }
 
-void table_unpredict(const struct table *table, const struct plane_loops *loops, const void *words,
-                     size_t first, size_t count, void *out)
+void table_unpredict(const struct table_terms *table, const struct plane_loops *loops,
+                     const void *words, size_t first, size_t count, void *out)
 {
     each_row(table, words, first, count, out, loops->unpredict);
 }

@@ -36,7 +36,7 @@ struct table_part {
     const int16_t *column, *row; /* in the table's terms */
 };
 
-struct table {
+struct table_terms {
     struct table_part part[TABLE_PARTS];
     int16_t terms[TABLE_TERMS_MAX / 2];
 };
@@ -52,10 +52,10 @@ void table_maker_free(struct table_maker *maker);
 size_t table_fit(struct table_maker *maker, const void *words, size_t count, const uint8_t **terms);
 
 /* False: size bytes are not the terms of count words. */
-bool table_read(const uint8_t *terms, size_t size, size_t count, struct table *out);
+bool table_read(const uint8_t *terms, size_t size, size_t count, struct table_terms *out);
 
 /* Words [first, first + count) of the chunk, which words starts with, and back. */
-void table_predict(const struct table *table, const struct plane_loops *loops, const void *words,
-                   size_t first, size_t count, void *out);
-void table_unpredict(const struct table *table, const struct plane_loops *loops, const void *words,
-                     size_t first, size_t count, void *out);
+void table_predict(const struct table_terms *table, const struct plane_loops *loops,
+                   const void *words, size_t first, size_t count, void *out);
+void table_unpredict(const struct table_terms *table, const struct plane_loops *loops,
+                     const void *words, size_t first, size_t count, void *out);

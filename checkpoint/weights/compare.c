@@ -56,12 +56,12 @@ static double value_at(const struct ckpt_values *side, enum ckpt_dtype dtype, si
     return floats_known(dtype) ? (double)side->wide[i] : integer_value(dtype, side->stored, i);
 }
 
-struct sums {
+struct difference_sums {
     double difference, a; /* of squares */
 };
 
 static void add_differences(struct compare_tensor *out, const struct ckpt_values *a,
-                            const struct ckpt_values *b, size_t count, struct sums *sums)
+                            const struct ckpt_values *b, size_t count, struct difference_sums *sums)
 {
     bool same_type = out->dtype_a == out->dtype_b;
     uint64_t width = ckpt_dtype_size(out->dtype_a);
@@ -99,7 +99,7 @@ struct comparison {
 static enum status compare_values(struct comparison *c, const struct ckpt_tensor *x,
                                   const struct ckpt_tensor *y, struct compare_tensor *out)
 {
-    struct sums sums = { 0 };
+    struct difference_sums sums = { 0 };
     struct ckpt_values_part part = { 0 };
     while (ckpt_values_next(&c->a, x, &part)) {
         enum status st = ckpt_values_read(&c->a, x, &part);

@@ -19,8 +19,7 @@ struct export_item {
     struct weights_name name;
 };
 
-struct export
-{
+struct export_work {
     struct ckpt_values values;
     const struct weights_export *options;
     struct safetensors_writer *writer;
@@ -59,14 +58,14 @@ static enum safetensors_dtype file_dtype(enum ckpt_dtype dtype)
 }
 
 /* Returns the dtype that a buffer's values are written in. */
-static enum ckpt_dtype wanted_dtype(const struct export *e, enum ckpt_dtype stored)
+static enum ckpt_dtype wanted_dtype(const struct export_work *e, enum ckpt_dtype stored)
 {
     return e->options->dtype != 0 && floats_known(stored) ? e->options->dtype : stored;
 }
 
 /* ---- what goes into the file ---- */
 
-static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
+static void add_tensor(struct export_work *e, const struct ckpt_tensor *tensor)
 {
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
     struct export_item *item = &e->items[e->count];
@@ -85,7 +84,7 @@ static void add_tensor(struct export *e, const struct ckpt_tensor *tensor)
 }
 
 /* torchvision's norms count their batches. */
-static void add_counter(struct export *e, const struct ckpt_tensor *variance)
+static void add_counter(struct export_work *e, const struct ckpt_tensor *variance)
 {
     static const char suffix[] = ".running_var";
     size_t size = strlen(variance->name);
@@ -100,7 +99,7 @@ static void add_counter(struct export *e, const struct ckpt_tensor *variance)
     out->dtype = SAFETENSORS_I64;
 }
 
-static enum status choose_tensors(struct export *e)
+static enum status choose_tensors(struct export_work *e)
 {
     const struct ckpt_tensor *tensors = e->values.tensors;
     uint32_t count = e->values.tensor_count;
@@ -117,7 +116,7 @@ static enum status choose_tensors(struct export *e)
     return ST_OK;
 }
 
-static enum status create_file(struct export *e, const struct io *io, const char *path)
+static enum status create_file(struct export_work *e, const struct io *io, const char *path)
 {
     const struct ckpt_manifest *manifest = ckpt_reader_manifest(e->values.reader);
     char step[TEXT_BYTES], digest[33];
@@ -142,7 +141,7 @@ static enum status create_file(struct export *e, const struct io *io, const char
 
 /* ---- bytes ---- */
 
-static const char *cause_of(const struct export *e, enum status st)
+static const char *cause_of(const struct export_work *e, enum status st)
 {
     if (st == ST_EXISTS && e->options->replace)
         return "what is there is no file; choose another name";
@@ -154,13 +153,13 @@ static const char *cause_of(const struct export *e, enum status st)
 }
 
 /* The file that is written, not the tensor, is to blame. */
-static enum status blame_file(struct export *e, enum status st)
+static enum status blame_file(struct export_work *e, enum status st)
 {
     reason_set(e->reason, "%.400s: %s", e->path, cause_of(e, st));
     return st;
 }
 
-static enum status write_bytes(struct export *e, const void *data, size_t size)
+static enum status write_bytes(struct export_work *e, const void *data, size_t size)
 {
     enum status st = safetensors_write(e->writer, data, size);
     if (st != ST_OK)
@@ -173,7 +172,7 @@ static enum status write_bytes(struct export *e, const void *data, size_t size)
 }
 
 /* A part of a tensor in the type of the file; *out is valid until the next call. */
-static enum status read_part(struct export *e, const struct ckpt_tensor *tensor,
+static enum status read_part(struct export_work *e, const struct ckpt_tensor *tensor,
                              const struct ckpt_values_part *part, const void **out)
 {
     const struct ckpt_buffer *buffer = &e->values.buffers[tensor->buffer];
@@ -189,12 +188,12 @@ static enum status read_part(struct export *e, const struct ckpt_tensor *tensor,
 }
 
 /* Bytes of an element in the file. */
-static uint64_t width_of(const struct export *e, const struct ckpt_tensor *tensor)
+static uint64_t width_of(const struct export_work *e, const struct ckpt_tensor *tensor)
 {
     return ckpt_dtype_size(wanted_dtype(e, e->values.buffers[tensor->buffer].dtype));
 }
 
-static enum status write_plain(struct export *e, const struct ckpt_tensor *tensor)
+static enum status write_plain(struct export_work *e, const struct ckpt_tensor *tensor)
 {
     struct ckpt_values_part part = { 0 };
     enum status st = ST_OK;
@@ -208,8 +207,8 @@ static enum status write_plain(struct export *e, const struct ckpt_tensor *tenso
 }
 
 /* Columns [from, to) of a [rows, columns] tensor, as rows of the block. */
-static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor, uint64_t from,
-                              uint64_t to)
+static enum status fill_block(struct export_work *e, const struct ckpt_tensor *tensor,
+                              uint64_t from, uint64_t to)
 {
     const uint64_t rows = tensor->dims[0], columns = tensor->dims[1], width = width_of(e, tensor);
     struct ckpt_values_part part = { 0 };
@@ -231,7 +230,7 @@ static enum status fill_block(struct export *e, const struct ckpt_tensor *tensor
     return ST_OK;
 }
 
-static enum status write_transposed(struct export *e, const struct ckpt_tensor *tensor)
+static enum status write_transposed(struct export_work *e, const struct ckpt_tensor *tensor)
 {
     const uint64_t rows = tensor->dims[0], columns = tensor->dims[1], width = width_of(e, tensor);
     if (e->block == NULL)
@@ -253,13 +252,13 @@ static enum status write_transposed(struct export *e, const struct ckpt_tensor *
     return ST_OK;
 }
 
-static enum status write_counter(struct export *e)
+static enum status write_counter(struct export_work *e)
 {
     int64_t steps = (int64_t)ckpt_reader_manifest(e->values.reader)->step;
     return write_bytes(e, &steps, sizeof(steps)); /* little-endian, as the machine */
 }
 
-static enum status write_items(struct export *e)
+static enum status write_items(struct export_work *e)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; i < e->count && st == ST_OK; i++) {
@@ -286,7 +285,7 @@ enum status weights_export(struct ckpt_reader *reader, const struct io *io, cons
                            struct reason *reason)
 {
     struct reason why = { "" };
-    struct export e = { .options = options, .path = path, .reason = &why };
+    struct export_work e = { .options = options, .path = path, .reason = &why };
     enum status st = ckpt_values_open(&e.values, reader);
     if (st == ST_OK)
         st = choose_tensors(&e);

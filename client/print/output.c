@@ -127,7 +127,7 @@ static enum exit_code list_json(const struct client *client, ProtobufCMessage *c
 /* ---- tables ---- */
 
 /* The layout of one table: which columns show, and how. */
-struct table {
+struct text_table {
     const struct client *colors; /* whose; NULL: none */
     bool wide;
     const struct column *shown[OUTPUT_COLUMNS_MAX];
@@ -136,8 +136,8 @@ struct table {
 };
 
 /* Appends one cell, padded to width unless it is the last of its line. */
-static enum status print_cell(const struct table *table, size_t c, bool title, const char *text,
-                              struct buf *out)
+static enum status print_cell(const struct text_table *table, size_t c, bool title,
+                              const char *text, struct buf *out)
 {
     const size_t cells = format_cells(text), width = table->widths[c];
     const int pad = cells < width ? (int)(width - cells) : 0;
@@ -180,7 +180,7 @@ static size_t fit_cell(const struct column *column, bool wide, char text[OUTPUT_
 }
 
 /* row NULL: the titles. */
-static enum status print_row(const struct table *table, const ProtobufCMessage *row,
+static enum status print_row(const struct text_table *table, const ProtobufCMessage *row,
                              struct buf *out)
 {
     enum status st = ST_OK;
@@ -197,7 +197,7 @@ static enum status print_row(const struct table *table, const ProtobufCMessage *
     return st == ST_OK ? buf_append_text(out, "\n") : st;
 }
 
-static void measure(struct table *table, const struct column *columns, bool header,
+static void measure(struct text_table *table, const struct column *columns, bool header,
                     ProtobufCMessage *const *rows, size_t count)
 {
     for (const struct column *c = columns; c->title != NULL; c++) {
@@ -216,7 +216,7 @@ static void measure(struct table *table, const struct column *columns, bool head
     }
 }
 
-static enum status print_table(const struct table *table, bool header,
+static enum status print_table(const struct text_table *table, bool header,
                                ProtobufCMessage *const *rows, size_t count, struct buf *out)
 {
     enum status st = header ? print_row(table, NULL, out) : ST_OK;
@@ -228,13 +228,13 @@ static enum status print_table(const struct table *table, bool header,
 enum status output_table(const struct column *columns, bool wide, bool header,
                          ProtobufCMessage *const *rows, size_t count, struct buf *out)
 {
-    struct table table = { .wide = wide };
+    struct text_table table = { .wide = wide };
     measure(&table, columns, header, rows, count);
     return print_table(&table, header, rows, count, out);
 }
 
 /* Returns the cells that a table needs; of the last column the beginning is enough. */
-static size_t cells_of(const struct table *table)
+static size_t cells_of(const struct text_table *table)
 {
     size_t cells = 0;
     for (size_t c = 0; c + 1 < table->count; c++)
@@ -244,7 +244,7 @@ static size_t cells_of(const struct table *table)
 }
 
 /* false: all of them have to stay. */
-static bool leave_one_out(struct table *table)
+static bool leave_one_out(struct text_table *table)
 {
     size_t chosen = 0;
     for (size_t c = 1; c < table->count; c++) {
@@ -264,7 +264,7 @@ static bool leave_one_out(struct table *table)
 enum status output_fitted(const struct client *client, const struct column *columns, size_t width,
                           ProtobufCMessage *const *rows, size_t count, struct buf *out)
 {
-    struct table table = { .colors = client };
+    struct text_table table = { .colors = client };
     measure(&table, columns, true, rows, count);
     while (cells_of(&table) > width && leave_one_out(&table)) {
     }
@@ -287,7 +287,7 @@ static enum status print_list(const struct client *client, const struct column *
                               struct buf *out)
 {
     const size_t width = width_to_fit(client);
-    struct table table = { .wide = client->args.output == OUTPUT_WIDE };
+    struct text_table table = { .wide = client->args.output == OUTPUT_WIDE };
     measure(&table, columns, !client->args.quiet, rows, count);
     const bool chosen = client->args.columns != NULL;
     while (width > 0 && !chosen && cells_of(&table) > width && leave_one_out(&table)) {

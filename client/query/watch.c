@@ -12,8 +12,8 @@
 #include "client/print/format.h"
 #include "client/print/job.h"
 #include "client/print/job_columns.h"
+#include "client/print/loss_course.h"
 #include "client/print/moment.h"
-#include "client/print/progress.h"
 #include "client/print/screen.h"
 #include "client/print/usage.h"
 #include "client/query/commands.h"
@@ -37,7 +37,7 @@ struct watch {
     enum watch_show show;
     Cairn__V1__Job *job;       /* as last seen; NULL before the first update */
     Cairn__V1__MetricRow *row; /* the newest; NULL: none yet */
-    struct progress *progress;
+    struct loss_course *course;
     struct screen *screen;
     bool left; /* by a key */
     int64_t drawn_ms;
@@ -120,11 +120,11 @@ static enum status draw_numbers(const struct watch *watch, size_t width, struct 
     char lr[32];
     if (row == NULL)
         return ST_OK;
-    size_t count = watch->progress->loss_count;
+    size_t count = watch->course->loss_count;
     enum status st =
         buf_printf(out, "loss %-9s %s  lr %s", format_number((double)row->loss, loss, sizeof(loss)),
-                   format_sparkline(watch->progress->losses, count, SPARK_CELLS,
-                                    watch->client->utf8, spark, sizeof(spark)),
+                   format_sparkline(watch->course->losses, count, SPARK_CELLS, watch->client->utf8,
+                                    spark, sizeof(spark)),
                    format_number((double)row->lr, lr, sizeof(lr)));
     if (st == ST_OK && isfinite(row->grad_norm))
         st = buf_printf(out, "  norm %.3g", (double)row->grad_norm);
@@ -249,7 +249,7 @@ static void take_update(struct watch *watch, Cairn__V1__JobUpdate *update)
 {
     for (size_t i = 0; i < update->n_rows; i++) {
         const Cairn__V1__MetricRow *row = update->rows[i];
-        progress_add(watch->progress, row->generation, row->step, row->loss);
+        loss_course_add(watch->course, row->generation, row->step, row->loss);
     }
     if (watch->show == WATCH_SHOWN && output_is_json(watch->client))
         watch->broken = json_write_message(&update->base) != ST_OK;
@@ -376,10 +376,10 @@ static enum exit_code say_end(struct watch *watch, enum exit_code code)
 
 static enum exit_code watch_with(struct watch *watch)
 {
-    watch->progress = malloc(sizeof(*watch->progress));
-    if (watch->progress == NULL)
+    watch->course = malloc(sizeof(*watch->course));
+    if (watch->course == NULL)
         return EXIT_INTERNAL;
-    progress_init(watch->progress);
+    loss_course_init(watch->course);
     return watch_streams(watch);
 }
 
@@ -387,7 +387,7 @@ static void watch_release(struct watch *watch)
 {
     cairn__v1__job__free_unpacked(watch->job, NULL);
     cairn__v1__metric_row__free_unpacked(watch->row, NULL);
-    free(watch->progress);
+    free(watch->course);
 }
 
 enum exit_code watch_job(struct client *client, const char *id, enum watch_show show,

@@ -261,7 +261,7 @@ enum MHD_Result look_curves(struct http_request *request)
 /* ---- rows as CSV ---- */
 
 /* A page at a time: the next one is asked for when the one before was sent. */
-struct rows {
+struct rows_reply {
     struct coordinator *coordinator;
     char job[HTTP_NAME_BYTES]; /* id */
     uint64_t next_step;
@@ -273,13 +273,13 @@ struct rows {
 
 static void free_rows(void *arg)
 {
-    struct rows *rows = arg;
+    struct rows_reply *rows = arg;
     buf_release(&rows->out);
     free(rows);
 }
 
 /* Appends it. */
-static enum status read_rows(struct rows *rows, struct rpc_result *result)
+static enum status read_rows(struct rows_reply *rows, struct rpc_result *result)
 {
     Cairn__V1__ReadMetricsRequest message = CAIRN__V1__READ_METRICS_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
@@ -301,7 +301,7 @@ static enum status read_rows(struct rows *rows, struct rpc_result *result)
 /* A file that is cut off ends with an error: whoever reads it hears that it isn't whole. */
 static ssize_t send_rows(void *arg, uint64_t position, char *out, size_t capacity)
 {
-    struct rows *rows = arg;
+    struct rows_reply *rows = arg;
     (void)position;
     if (rows->sent == rows->out.size && rows->more) {
         struct rpc_result result = { .code = RPC_INTERNAL };
@@ -319,7 +319,7 @@ static ssize_t send_rows(void *arg, uint64_t position, char *out, size_t capacit
     return (ssize_t)size;
 }
 
-static enum MHD_Result reply_rows(const struct http_request *request, struct rows *rows)
+static enum MHD_Result reply_rows(const struct http_request *request, struct rows_reply *rows)
 {
     struct MHD_Response *response =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, ROWS_BLOCK, send_rows, rows, free_rows);
@@ -337,7 +337,7 @@ static enum MHD_Result reply_rows(const struct http_request *request, struct row
 enum MHD_Result look_rows(struct http_request *request)
 {
     struct rpc_result result = { .code = RPC_INTERNAL };
-    struct rows *rows = calloc(1, sizeof(*rows));
+    struct rows_reply *rows = calloc(1, sizeof(*rows));
     if (rows == NULL)
         return MHD_NO;
     rows->coordinator = request->http->parts.coordinator;

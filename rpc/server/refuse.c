@@ -4,7 +4,7 @@
 
 #include "rpc/server/internal.h"
 
-struct refusal {
+struct refused_call {
     struct rpc_tag tag;
     grpc_call *call;
     int cancelled;
@@ -13,14 +13,14 @@ struct refusal {
 static void drop_refusal(struct rpc_tag *tag, bool ok)
 {
     (void)ok;
-    struct refusal *refusal = CONTAINER_OF(tag, struct refusal, tag);
+    struct refused_call *refusal = CONTAINER_OF(tag, struct refused_call, tag);
     grpc_call_unref(refusal->call);
     free(refusal);
 }
 
 void rpc_refuse(grpc_call *call, enum rpc_code code, const char *text)
 {
-    struct refusal *refusal = rpc_alloc(sizeof(*refusal));
+    struct refused_call *refusal = rpc_alloc(sizeof(*refusal));
     refusal->tag.fn = drop_refusal;
     refusal->call = call;
     grpc_slice detail = grpc_slice_from_static_string(text);

@@ -11,7 +11,7 @@
 
 /* ---- rows ---- */
 
-struct rows {
+struct row_batch {
     Cairn__V1__MetricRow *list[WATCH_ROWS_MAX];
     size_t count;
     uint64_t next_step;
@@ -19,7 +19,7 @@ struct rows {
 
 static bool add_row(void *arg, uint64_t step, const void *data, size_t size)
 {
-    struct rows *rows = arg;
+    struct row_batch *rows = arg;
     Cairn__V1__MetricRow *row = cairn__v1__metric_row__unpack(NULL, size, data);
     if (row)
         rows->list[rows->count++] = row;
@@ -27,7 +27,7 @@ static bool add_row(void *arg, uint64_t step, const void *data, size_t size)
     return rows->count < WATCH_ROWS_MAX;
 }
 
-static void free_rows(struct rows *rows)
+static void free_rows(struct row_batch *rows)
 {
     for (size_t i = 0; i < rows->count; i++)
         cairn__v1__metric_row__free_unpacked(rows->list[i], NULL);
@@ -35,9 +35,10 @@ static void free_rows(struct rows *rows)
 }
 
 /* Loads rows from step `from` on. NULL: no memory, or the journal failed. */
-static struct rows *load_rows(struct api *api, const char *job, uint64_t from, uint32_t count_max)
+static struct row_batch *load_rows(struct api *api, const char *job, uint64_t from,
+                                   uint32_t count_max)
 {
-    struct rows *rows = calloc(1, sizeof *rows);
+    struct row_batch *rows = calloc(1, sizeof *rows);
     if (!rows)
         return NULL;
     rows->next_step = from;
@@ -64,7 +65,7 @@ void api_watch_pump(struct api *api, struct api_stream *stream, int64_t now)
         journal_metric_back(journal, job->id, WATCH_ROWS_MAX, &stream->watch.next_step) != ST_OK)
         stream->watch.next_step = 0;
     Cairn__V1__JobUpdate update = CAIRN__V1__JOB_UPDATE__INIT;
-    struct rows *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
+    struct row_batch *rows = load_rows(api, job->id, stream->watch.next_step, WATCH_ROWS_MAX);
     update.job = render_job(api->coord, job, RENDER_CKPTS);
     if (!rows || !update.job) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
@@ -98,7 +99,7 @@ void api_metrics_pump(struct api *api, struct api_stream *stream, int64_t now)
         return;
     }
     uint32_t room = API_QUEUE_MAX - queued;
-    struct rows *rows = load_rows(api, job->id, stream->metrics.next_step, room);
+    struct row_batch *rows = load_rows(api, job->id, stream->metrics.next_step, room);
     if (!rows) {
         rpc_call_finish(stream->call, RPC_INTERNAL, "no memory");
         return;

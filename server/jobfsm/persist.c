@@ -6,12 +6,12 @@
 
 #include "common/check.h"
 
-enum field_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
+enum saved_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
 
-struct field {
+struct saved_field {
     const char *name;
     size_t offset, size;
-    enum field_kind kind;
+    enum saved_kind kind;
 };
 
 /* Under the name that the journal knows it by. */
@@ -22,7 +22,7 @@ struct field {
 #define FIELD(type, member, kind)  NAMED(type, member, #member, kind)
 #define MEMBER(member, name, kind) NAMED(fsm, member, name, kind)
 
-static const struct field fsm_fields[] = {
+static const struct saved_field fsm_fields[] = {
     FIELD(fsm, state, ENUM),
     MEMBER(ending.to, "end_to", ENUM),
     MEMBER(ending.parks, "parks", BOOLEAN),
@@ -96,7 +96,7 @@ static const struct field fsm_fields[] = {
     MEMBER(audit.sure, "audit_sure", U64),
 };
 
-static const struct field fault_fields[] = {
+static const struct saved_field fault_fields[] = {
     FIELD(fsm_fault, kind, ENUM),       FIELD(fsm_fault, rank, U32),
     FIELD(fsm_fault, step, U64),        FIELD(fsm_fault, outside, BOOLEAN),
     FIELD(fsm_fault, phase, TEXT),      FIELD(fsm_fault, message, TEXT),
@@ -109,7 +109,7 @@ static const struct field fault_fields[] = {
         name, offsetof(struct recovery, ms[RECOVERY_##part]), sizeof(int64_t), FIELD_I64           \
     }
 
-static const struct field recovery_fields[] = {
+static const struct saved_field recovery_fields[] = {
     FIELD(recovery, state, ENUM),
     FIELD(recovery, kind, ENUM),
     FIELD(recovery, ended, U32),
@@ -131,19 +131,19 @@ static const struct field recovery_fields[] = {
     PART(REPLAY, "replay_ms"),
 };
 
-static const struct field exclusion_fields[] = {
+static const struct saved_field exclusion_fields[] = {
     FIELD(exclusion, node, TEXT), FIELD(exclusion, why, ENUM),  FIELD(exclusion, kind, U32),
     FIELD(exclusion, since, I64), FIELD(exclusion, agent, U64),
 };
 
-static const struct field rank_fields[] = {
+static const struct saved_field rank_fields[] = {
     FIELD(fsm_rank, node, TEXT),
     FIELD(fsm_rank, slot, U32),
     FIELD(fsm_rank, gone, BOOLEAN),
     FIELD(fsm_rank, holder, U32),
 };
 
-static const struct field announced_fields[] = {
+static const struct saved_field announced_fields[] = {
     FIELD(fsm_announced, step, U64),
     FIELD(fsm_announced, exit, BOOLEAN),
 };
@@ -169,7 +169,7 @@ static json_t *text_value(const char *text)
     return json_string(clean);
 }
 
-static json_t *field_get(const void *object, const struct field *field)
+static json_t *field_get(const void *object, const struct saved_field *field)
 {
     const char *at = (const char *)object + field->offset;
     switch (field->kind) {
@@ -193,7 +193,7 @@ static json_t *field_get(const void *object, const struct field *field)
     return NULL;
 }
 
-static bool field_set(void *object, const struct field *field, const json_t *value)
+static bool field_set(void *object, const struct saved_field *field, const json_t *value)
 {
     char *at = (char *)object + field->offset;
     switch (field->kind) {
@@ -230,7 +230,7 @@ static bool field_set(void *object, const struct field *field, const json_t *val
 }
 
 /* Owned by the caller; NULL: no memory. */
-static json_t *encode_fields(const void *object, const struct field *fields, size_t count)
+static json_t *encode_fields(const void *object, const struct saved_field *fields, size_t count)
 {
     json_t *out = json_object();
     for (size_t i = 0; out && i < count; i++) {
@@ -242,7 +242,8 @@ static json_t *encode_fields(const void *object, const struct field *fields, siz
     return out;
 }
 
-static bool decode_fields(const json_t *in, void *object, const struct field *fields, size_t count)
+static bool decode_fields(const json_t *in, void *object, const struct saved_field *fields,
+                          size_t count)
 {
     if (!json_is_object(in))
         return false;
@@ -256,8 +257,8 @@ static bool decode_fields(const json_t *in, void *object, const struct field *fi
 
 /* ---- lists ---- */
 
-static json_t *encode_all(const void *objects, size_t size, size_t n, const struct field *fields,
-                          size_t count)
+static json_t *encode_all(const void *objects, size_t size, size_t n,
+                          const struct saved_field *fields, size_t count)
 {
     json_t *out = json_array();
     for (size_t i = 0; out && i < n; i++) {
@@ -271,7 +272,7 @@ static json_t *encode_all(const void *objects, size_t size, size_t n, const stru
 }
 
 static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_max,
-                       const struct field *fields, size_t count)
+                       const struct saved_field *fields, size_t count)
 {
     if (!json_is_array(in) || json_array_size(in) > n_max)
         return false;
@@ -282,15 +283,15 @@ static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_ma
     return true;
 }
 
-static const struct field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
-static const struct field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
-static const struct field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
+static const struct saved_field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
+static const struct saved_field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
+static const struct saved_field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
 
 struct list {
     const char *name;
     size_t offset;                    /* in the machine; of ranks: of the pointer */
     size_t size, n_max, count_offset; /* count_offset 0: always n_max */
-    const struct field *fields;
+    const struct saved_field *fields;
     size_t count;
 };
 

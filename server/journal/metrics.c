@@ -40,24 +40,24 @@ static enum status append_row(struct buf *out, const struct journal_metric *row)
     return st == ST_OK ? buf_append(out, row->data, row->size) : st;
 }
 
-struct reader {
+struct row_reader {
     const char *at, *end;
 };
 
-static struct reader read_column(sqlite3_stmt *row, int column)
+static struct row_reader read_column(sqlite3_stmt *row, int column)
 {
     const char *data = sqlite3_column_blob(row, column);
-    return (struct reader){ data, data ? data + sqlite3_column_bytes(row, column) : NULL };
+    return (struct row_reader){ data, data ? data + sqlite3_column_bytes(row, column) : NULL };
 }
 
-static struct reader reader_of(const struct buf *bytes)
+static struct row_reader reader_of(const struct buf *bytes)
 {
     const char *data = bytes->data ? bytes->data : "";
-    return (struct reader){ data, data + bytes->size };
+    return (struct row_reader){ data, data + bytes->size };
 }
 
 /* Reads the next row. false: there are no more; *out points into what is read. */
-static bool read_row(struct reader *reader, struct journal_metric *out)
+static bool read_row(struct row_reader *reader, struct journal_metric *out)
 {
     struct row_head head;
     if ((size_t)(reader->end - reader->at) < sizeof head)
@@ -149,7 +149,7 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
     *out = (struct loaded){ .list = NULL };
     buf_init(&out->bytes, BYTES_MAX);
     while ((st = journal_next(journal, row)) == ST_OK) {
-        const struct reader block = read_column(row, 0);
+        const struct row_reader block = read_column(row, 0);
         st = buf_append(&out->bytes, block.at, (size_t)(block.end - block.at));
         if (st != ST_OK)
             break;
@@ -158,7 +158,7 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
     out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof *out->list);
     if (!out->list)
         return ST_NO_MEMORY;
-    struct reader reader = reader_of(&out->bytes);
+    struct row_reader reader = reader_of(&out->bytes);
     while (out->bytes.size > 0 && read_row(&reader, &out->list[out->count]))
         out->count++;
     return st == ST_NOT_FOUND ? ST_OK : st;
@@ -308,7 +308,7 @@ static enum status each_old(struct journal *journal, const char *id, struct thin
     const int64_t last = t->before > 0 ? (int64_t)(t->before - 1) : 0;
     enum status st = journal_bind(journal, SQL_OVER_METRICS, &row, "tii", id, (int64_t)0, last);
     while (st == ST_OK && (st = journal_next(journal, row)) == ST_OK) {
-        struct reader block = read_column(row, 0);
+        struct row_reader block = read_column(row, 0);
         struct journal_metric one;
         while (st == ST_OK && read_row(&block, &one))
             st = fn(t, &one);
@@ -366,7 +366,7 @@ static enum status replace_old(struct journal *journal, const char *id, struct t
     size_t count = 0;
     if (!rows)
         return ST_NO_MEMORY;
-    struct reader reader = reader_of(&t->kept);
+    struct row_reader reader = reader_of(&t->kept);
     while (t->kept.size > 0 && read_row(&reader, &rows[count]))
         count++;
     sum->rows -= t->old.rows;
@@ -479,7 +479,7 @@ enum status journal_each_metric(struct journal *journal, const char *id, uint64_
     bool more = count_max > 0;
     enum status st = journal_bind(journal, SQL_EACH_METRICS, &row, "ti", id, (int64_t)from);
     while (st == ST_OK && more && (st = journal_next(journal, row)) == ST_OK) {
-        struct reader block = read_column(row, 0);
+        struct row_reader block = read_column(row, 0);
         struct journal_metric one;
         while (more && read_row(&block, &one)) {
             if (one.step >= from)
@@ -497,7 +497,7 @@ enum status journal_last_eval(struct journal *journal, const char *id, uint64_t 
     bool found = false;
     enum status st = journal_bind(journal, SQL_LAST_EVAL, &row, "ti", id, (int64_t)step);
     while (st == ST_OK && !found && (st = journal_next(journal, row)) == ST_OK) {
-        struct reader block = read_column(row, 0);
+        struct row_reader block = read_column(row, 0);
         struct journal_metric one, last = { .step = 0 };
         while (read_row(&block, &one)) {
             if (one.eval && one.step <= step) {
@@ -521,7 +521,7 @@ enum status journal_metric_back(struct journal *journal, const char *id, uint32_
     enum status st = journal_bind(journal, SQL_METRIC_BACK, &row, "t", id);
     while (st == ST_OK && left > 0 && (st = journal_next(journal, row)) == ST_OK) {
         const int64_t count = sqlite3_column_int64(row, 0);
-        struct reader block = read_column(row, 1);
+        struct row_reader block = read_column(row, 1);
         struct journal_metric one;
         any = true;
         for (int64_t i = 0; i == 0 || i <= count - left; i++) {
@@ -553,7 +553,7 @@ static enum status put_converted(struct journal *journal, struct converted *from
     struct sum sum = { 0 }; /* the upgrade to 15 counts them */
     if (from->count == 0)
         return ST_OK;
-    struct reader reader = reader_of(&from->bytes);
+    struct row_reader reader = reader_of(&from->bytes);
     while (count < BLOCK_ROWS && read_row(&reader, &rows[count]))
         count++;
     const enum status st = put_block(journal, from->id, rows, count, &sum);

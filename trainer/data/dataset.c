@@ -31,7 +31,7 @@ struct idx {
     uint32_t dims[IDX_DIMS_MAX];
     uint64_t elements;
     uint8_t *data; /* owned */
-    struct identity identity;
+    struct data_identity identity;
 };
 
 static enum status unreadable(const char *path, enum status st, struct reason *reason)

@@ -53,7 +53,7 @@ struct dataset {
     struct byte_stream *stream; /* images, between open and load */
     struct {
         char path[LIMIT_PATH];
-        struct identity identity; /* once it was read */
+        struct data_identity identity; /* once it was read */
     } images_file, labels_file;
 };
 

@@ -37,9 +37,9 @@ void identity_maker_add(struct identity_maker *maker, const void *data, size_t s
     maker->size += size;
 }
 
-struct identity identity_maker_result(const struct identity_maker *maker)
+struct data_identity identity_maker_result(const struct identity_maker *maker)
 {
-    return (struct identity){ .size = maker->size, .hash = ckpt_hasher_result(maker->hasher) };
+    return (struct data_identity){ .size = maker->size, .hash = ckpt_hasher_result(maker->hasher) };
 }
 
 static enum status print_escaped(const char *text, struct buf *out)
@@ -55,7 +55,7 @@ static enum status print_escaped(const char *text, struct buf *out)
     return st;
 }
 
-enum status identity_print(const struct identity *identity, const char *path, struct buf *out)
+enum status identity_print(const struct data_identity *identity, const char *path, struct buf *out)
 {
     enum status st = buf_append_text(out, "\"");
     if (st == ST_OK)

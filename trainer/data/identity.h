@@ -14,7 +14,7 @@
 #include "common/buf.h"
 #include "common/status.h"
 
-struct identity {
+struct data_identity {
     uint64_t size;
     struct ckpt_hash hash;
 };
@@ -24,8 +24,8 @@ struct identity_maker;
 MUST_CHECK enum status identity_maker_new(struct identity_maker **out);
 void identity_maker_free(struct identity_maker *maker);
 void identity_maker_add(struct identity_maker *maker, const void *data, size_t size);
-struct identity identity_maker_result(const struct identity_maker *maker);
+struct data_identity identity_maker_result(const struct identity_maker *maker);
 
 /* Appends "PATH SIZE HASH" as a JSON string: what two nodes must have in common. */
-MUST_CHECK enum status identity_print(const struct identity *identity, const char *path,
+MUST_CHECK enum status identity_print(const struct data_identity *identity, const char *path,
                                       struct buf *out);

@@ -176,7 +176,7 @@ enum status byte_stream_read(struct byte_stream *stream, void *out, size_t size)
     return st;
 }
 
-struct identity byte_stream_identity(const struct byte_stream *stream)
+struct data_identity byte_stream_identity(const struct byte_stream *stream)
 {
     return identity_maker_result(stream->identity);
 }

@@ -37,4 +37,4 @@ MUST_CHECK enum status byte_stream_read(struct byte_stream *stream, void *out, s
 MUST_CHECK enum status byte_stream_at_end(struct byte_stream *stream, bool *out);
 
 /* Returns the size and hash of what was read so far. */
-struct identity byte_stream_identity(const struct byte_stream *stream);
+struct data_identity byte_stream_identity(const struct byte_stream *stream);

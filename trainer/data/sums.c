@@ -19,7 +19,7 @@
 #define KEPT_MAX   ((size_t)1 << 31) /* of 32 TiB of data */
 
 struct sums {
-    struct identity identity;
+    struct data_identity identity;
     size_t count;
     struct ckpt_hash *block; /* owned */
     /* The turn in which a block was checked last; 0: in none. One that was begun before a doubt
@@ -79,7 +79,7 @@ void sums_free(struct sums *sums)
     free(sums);
 }
 
-const struct identity *sums_identity(const struct sums *sums)
+const struct data_identity *sums_identity(const struct sums *sums)
 {
     return &sums->identity;
 }

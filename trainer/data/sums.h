@@ -43,7 +43,7 @@ struct sums;
 MUST_CHECK enum status sums_make(const void *data, size_t size, void (*progress)(void *arg),
                                  void *progress_arg, struct sums **out);
 void sums_free(struct sums *sums); /* NULL is fine */
-const struct identity *sums_identity(const struct sums *sums);
+const struct data_identity *sums_identity(const struct sums *sums);
 
 /* A file of the data, and the node's folder of sums. */
 struct sums_place {

@@ -349,14 +349,14 @@ enum status tokens_load(struct tokens *tokens, struct reason *reason)
 static enum status print_together(const struct tokens *t, struct buf *out)
 {
     char name[64];
-    struct identity all = { 0 };
+    struct data_identity all = { 0 };
     struct identity_maker *maker = NULL;
     enum status st = identity_maker_new(&maker);
     if (st != ST_OK)
         return st;
     uint64_t size = 0;
     for (size_t i = 0; i < t->file_count; i++) {
-        const struct identity *identity = sums_identity(t->files[i].sums);
+        const struct data_identity *identity = sums_identity(t->files[i].sums);
         size += identity->size;
         identity_maker_add(maker, &identity->size, sizeof(identity->size));
         identity_maker_add(maker, identity->hash.byte, sizeof(identity->hash.byte));

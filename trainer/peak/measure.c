@@ -22,7 +22,7 @@ struct peak {
 };
 
 /* A prepared product: out [side, side] = in [side, side] · weightᵀ. */
-struct product {
+struct peak_product {
     int64_t side;
     struct kernel *kernel;
     struct kernel_info info;
@@ -31,7 +31,7 @@ struct product {
     int64_t ns; /* wall time of one product, about */
 };
 
-static void free_product(const struct peak *peak, struct product *p)
+static void free_product(const struct peak *peak, struct peak_product *p)
 {
     for (int i = 0; i < REGIONS; i++) {
         if (p->memory[i] != NULL)
@@ -39,7 +39,7 @@ static void free_product(const struct peak *peak, struct product *p)
     }
     if (p->kernel != NULL)
         peak->table->kernel_free(peak->backend, p->kernel);
-    *p = (struct product){ 0 };
+    *p = (struct peak_product){ 0 };
 }
 
 /* Returns the dtype that the job's linear nodes read and write. */
@@ -58,7 +58,8 @@ static enum dtype dtype_of(enum math math)
 }
 
 /* Zero bytes: none. The caller frees what there is, whatever is returned. */
-static enum status allocate(const struct peak *peak, struct product *p, const struct tensor *in)
+static enum status allocate(const struct peak *peak, struct peak_product *p,
+                            const struct tensor *in)
 {
     const size_t weight_bytes = (size_t)(p->side * p->side) * sizeof(float);
     const size_t bytes[REGIONS] = { in->bytes, weight_bytes, p->info.out.bytes,
@@ -83,7 +84,7 @@ static enum status allocate(const struct peak *peak, struct product *p, const st
 }
 
 /* product starts zeroed, and is to be freed whatever is returned. */
-static enum status make_product(const struct peak *peak, int64_t side, struct product *p)
+static enum status make_product(const struct peak *peak, int64_t side, struct peak_product *p)
 {
     const int64_t dims[2] = { side, side };
     const enum dtype dtype = dtype_of(peak->options->math);
@@ -120,7 +121,7 @@ static struct spent now(const struct peak *peak)
 }
 
 /* Runs the product `count` times, from an idle stream to an idle stream. */
-static enum status run(const struct peak *peak, const struct product *p, int64_t count,
+static enum status run(const struct peak *peak, const struct peak_product *p, int64_t count,
                        struct spent *out)
 {
     const struct op_table *linear = &peak->table->op[OP_LINEAR];
@@ -137,7 +138,7 @@ static enum status run(const struct peak *peak, const struct product *p, int64_t
 
 /* Prepares a product and times it; runs it twice, since the first run finds code and caches
  * cold. */
-static enum status try_product(const struct peak *peak, int64_t side, struct product *p)
+static enum status try_product(const struct peak *peak, int64_t side, struct peak_product *p)
 {
     struct spent spent = { 0 };
     enum status st = make_product(peak, side, p);
@@ -153,12 +154,12 @@ static enum status try_product(const struct peak *peak, int64_t side, struct pro
 
 /* The largest that is quick enough, as long as there is time for more. Where one more has no room,
  * the one before does. */
-static enum status grow(const struct peak *peak, int64_t begin_ns, struct product *p)
+static enum status grow(const struct peak *peak, int64_t begin_ns, struct peak_product *p)
 {
     enum status st = try_product(peak, PEAK_SIDE_MIN, p);
     while (st == ST_OK && WORK_OF_TWICE * p->ns <= PEAK_PRODUCT_MS * NS_PER_MS &&
            p->side < PEAK_SIDE_MAX && 2 * (clock_mono_ns() - begin_ns) < PEAK_MS * NS_PER_MS) {
-        struct product larger = { 0 };
+        struct peak_product larger = { 0 };
         st = try_product(peak, 2 * p->side, &larger);
         if (st == ST_NO_MEMORY) {
             free_product(peak, &larger);
@@ -171,7 +172,7 @@ static enum status grow(const struct peak *peak, int64_t begin_ns, struct produc
 }
 
 /* Products until ns have passed; out_rate: of a second. */
-static enum status run_for(const struct peak *peak, const struct product *p, int64_t ns,
+static enum status run_for(const struct peak *peak, const struct peak_product *p, int64_t ns,
                            double *out_rate)
 {
     const int64_t most = ns / LOST_SHARE / p->ns;
@@ -192,7 +193,7 @@ static enum status run_for(const struct peak *peak, const struct product *p, int
 static enum status measure(struct peak *peak)
 {
     const int64_t begin_ns = clock_mono_ns();
-    struct product product = { 0 };
+    struct peak_product product = { 0 };
     double best = 0;
     enum status st = grow(peak, begin_ns, &product);
     for (int i = 0; st == ST_OK && i < PEAK_PARTS; i++) {

@@ -52,14 +52,14 @@ uint32_t pipeline_output(const struct pipeline_table *table, uint32_t stage,
 
 /* ---- the order of one stage; micro-batches are 0 to micros - 1 ---- */
 
-struct order {
+struct action_order {
     enum pipeline_sends sends;
     uint32_t stages, stage, chunks, micros;
     uint32_t count;
     struct pipeline_action *actions; /* [3 * chunks * micros] */
 };
 
-static void put(struct order *order, enum pipeline_kind kind, uint32_t chunk, uint32_t micro)
+static void put(struct action_order *order, enum pipeline_kind kind, uint32_t chunk, uint32_t micro)
 {
     order->actions[order->count++] =
         (struct pipeline_action){ .kind = kind, .chunk = chunk, .micro = micro };
@@ -70,7 +70,7 @@ static uint32_t at_most(uint32_t count, uint32_t bound)
     return count < bound ? count : bound;
 }
 
-static void order_gpipe(struct order *order)
+static void order_gpipe(struct action_order *order)
 {
     for (uint32_t i = 0; i < order->micros; i++)
         put(order, PIPELINE_F, 0, i);
@@ -84,7 +84,7 @@ static void order_gpipe(struct order *order)
  * moves only when a stash is free for it. Where sends are met that would make a circle. Source:
  * Zhuang et al., "On optimizing the communication of model parallelism", MLSys 2023 (eager 1F1B).
  */
-static uint32_t count_ahead(const struct order *order)
+static uint32_t count_ahead(const struct action_order *order)
 {
     const uint32_t behind = order->stages - 1 - order->stage;
     const bool eager = order->sends == PIPELINE_SENDS_ARE_STARTED;
@@ -93,7 +93,7 @@ static uint32_t count_ahead(const struct order *order)
 
 /* Source: Narayanan et al., "Efficient large-scale language model training on GPU clusters using
  * Megatron-LM", SC'21, section 2.2. The first backward of the last stage comes at once. */
-static void order_1f1b(struct order *order)
+static void order_1f1b(struct action_order *order)
 {
     const uint32_t ahead = count_ahead(order);
     for (uint32_t i = 0; i < ahead; i++)
@@ -111,8 +111,8 @@ struct rounds {
     uint32_t first, micros;
 };
 
-static void put_round(struct order *order, const struct rounds *rounds, enum pipeline_kind kind,
-                      uint32_t n)
+static void put_round(struct action_order *order, const struct rounds *rounds,
+                      enum pipeline_kind kind, uint32_t n)
 {
     const uint32_t round = order->stages * order->chunks;
     const uint32_t before = n / round * order->stages;
@@ -125,7 +125,7 @@ static void put_round(struct order *order, const struct rounds *rounds, enum pip
 /* Later stages are less far ahead. With a short group that could make a circle: the first stage
  * waits for the last one's forward, which comes after a backward that the first would come to
  * later. All are as far ahead as the first then. Source: as above, for whole groups. */
-static void interleave(struct order *order, const struct rounds *rounds)
+static void interleave(struct action_order *order, const struct rounds *rounds)
 {
     const uint32_t all = order->chunks * rounds->micros;
     const uint32_t stage = rounds->micros % order->stages == 0 ? order->stage : 0;
@@ -141,7 +141,7 @@ static void interleave(struct order *order, const struct rounds *rounds)
 }
 
 /* Orders interleaved chunks. Where sends are met, one group must end before the next begins. */
-static void order_interleaved(struct order *order)
+static void order_interleaved(struct action_order *order)
 {
     const bool all = order->sends == PIPELINE_SENDS_ARE_STARTED;
     struct rounds rounds = { .first = 0 };
@@ -156,7 +156,7 @@ static void order_interleaved(struct order *order)
  * where it would otherwise wait for the first backward of the next step. The first stage delays
  * none, and nobody waits for its inputs' gradients: it has whole backwards. Source: Qi et al.,
  * "Zero bubble pipeline parallelism", arXiv 2401.10241, section 3.1, schedule ZB-H1. */
-static void order_zb_h1(struct order *order)
+static void order_zb_h1(struct action_order *order)
 {
     const uint32_t ahead = count_ahead(order);
     uint32_t weights = 0;
@@ -173,7 +173,7 @@ static void order_zb_h1(struct order *order)
         put(order, PIPELINE_W, 0, weights++);
 }
 
-static void order_make(struct order *order, enum pipeline_schedule schedule)
+static void order_make(struct action_order *order, enum pipeline_schedule schedule)
 {
     order->count = 0;
     switch (schedule) {
@@ -201,7 +201,7 @@ struct maker {
     uint32_t *micro; /* [micros] those of one pipeline */
     uint32_t *stash; /* [chunks * micros] which one a micro-batch is in */
     uint32_t *given; /* [chunks * micros] back, the last one last */
-    struct order order;
+    struct action_order order;
 };
 
 /* Returns the most actions of a micro-batch in a stage. */
@@ -366,7 +366,7 @@ enum status pipeline_table_init(struct pipeline_table *table,
     struct maker maker = { .options = options, .table = &made, .root = root, .micro = micro };
     maker.stash = stash;
     maker.given = given;
-    maker.order = (struct order){
+    maker.order = (struct action_order){
         .sends = options->sends, .stages = made.stages, .chunks = made.chunks, .actions = order
     };
     if (made.rows == NULL || made.owner == NULL || made.actions == NULL || root == NULL ||

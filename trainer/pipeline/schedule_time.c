@@ -14,7 +14,7 @@ struct clock_row {
 };
 
 /* [parts * micros] of each part and micro-batch; < 0: not yet. */
-struct times {
+struct part_times {
     double *forth, *back;
 };
 
@@ -22,13 +22,13 @@ struct run {
     const struct pipeline_table *table;
     const struct pipeline_cost *cost;
     enum pipeline_sends sends;
-    struct times ready; /* when F, and B or I, was computed */
-    struct times asked; /* when its worker came to the call before F, and before B or I */
+    struct part_times ready; /* when F, and B or I, was computed */
+    struct part_times asked; /* when its worker came to the call before F, and before B or I */
     struct clock_row *rows;
 };
 
-static double *time_of(const struct run *run, const struct times *times, bool forth, uint32_t part,
-                       uint32_t micro)
+static double *time_of(const struct run *run, const struct part_times *times, bool forth,
+                       uint32_t part, uint32_t micro)
 {
     return (forth ? times->forth : times->back) + (size_t)part * run->table->micros + micro;
 }

@@ -8,9 +8,9 @@
 
 #define SEND_QUEUE 1024 /* rows of metrics while the coordinator is slow */
 
-struct link {
+struct trainer_link {
     struct session_link table;
-    struct link_options how;
+    struct trainer_link_options how;
     struct rpc_channel *channel;
     pthread_mutex_t mutex; /* guards the two below: interrupt comes from any thread */
     struct rpc_stream *stream;
@@ -27,7 +27,7 @@ static enum status status_of_end(enum status st, const struct rpc_result *result
 }
 
 /* Ends the stream if there is one; returns how it ended. */
-static enum status end_stream(struct link *link)
+static enum status end_stream(struct trainer_link *link)
 {
     pthread_mutex_lock(&link->mutex);
     struct rpc_stream *stream = link->stream;
@@ -40,7 +40,7 @@ static enum status end_stream(struct link *link)
     return status_of_end(ST_CLOSED, &result);
 }
 
-static enum status make_channel(const struct link_options *how, struct rpc_channel **out)
+static enum status make_channel(const struct trainer_link_options *how, struct rpc_channel **out)
 {
     const struct identity_files tls = { .ca = how->tls_ca };
     struct rpc_channel_options options = { .target = how->target,
@@ -51,7 +51,7 @@ static enum status make_channel(const struct link_options *how, struct rpc_chann
 }
 
 /* Makes a channel with the current authorities: there may be a new one. */
-static void renew_channel(struct link *link)
+static void renew_channel(struct trainer_link *link)
 {
     struct rpc_channel *channel = NULL;
     if (!rpc_channel_stale(link->channel) || make_channel(&link->how, &channel) != ST_OK)
@@ -62,7 +62,7 @@ static void renew_channel(struct link *link)
 
 static enum status link_open(void *self, int64_t timeout_ms)
 {
-    struct link *link = self;
+    struct trainer_link *link = self;
     (void)end_stream(link);
     renew_channel(link);
     struct rpc_stream_options options = { .open_timeout_ms = (int32_t)timeout_ms,
@@ -82,7 +82,7 @@ static enum status link_open(void *self, int64_t timeout_ms)
 
 static enum status link_send(void *self, const Cairn__V1__TrainerMessage *message)
 {
-    struct link *link = self;
+    struct trainer_link *link = self;
     if (link->stream == NULL)
         return ST_CLOSED;
     return rpc_stream_send(link->stream, &message->base);
@@ -90,7 +90,7 @@ static enum status link_send(void *self, const Cairn__V1__TrainerMessage *messag
 
 static enum status link_recv(void *self, int64_t timeout_ms, Cairn__V1__TrainerOrder **out)
 {
-    struct link *link = self;
+    struct trainer_link *link = self;
     pthread_mutex_lock(&link->mutex);
     struct rpc_stream *stream = link->stream;
     bool interrupted = link->interrupted;
@@ -114,7 +114,7 @@ static enum status link_recv(void *self, int64_t timeout_ms, Cairn__V1__TrainerO
 
 static void link_interrupt(void *self)
 {
-    struct link *link = self;
+    struct trainer_link *link = self;
     pthread_mutex_lock(&link->mutex);
     if (link->stream != NULL) {
         rpc_stream_interrupt(link->stream);
@@ -126,15 +126,15 @@ static void link_interrupt(void *self)
 
 static void link_close(void *self, int64_t patience_ms)
 {
-    struct link *link = self;
+    struct trainer_link *link = self;
     if (link->stream != NULL)
         rpc_stream_finish(link->stream, (int32_t)patience_ms);
     (void)end_stream(link);
 }
 
-enum status link_new(const struct link_options *how, struct link **out)
+enum status trainer_link_new(const struct trainer_link_options *how, struct trainer_link **out)
 {
-    struct link *link = calloc(1, sizeof(*link));
+    struct trainer_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         return ST_NO_MEMORY;
     link->how = *how;
@@ -154,7 +154,7 @@ enum status link_new(const struct link_options *how, struct link **out)
     return ST_OK;
 }
 
-void link_free(struct link *link)
+void trainer_link_free(struct trainer_link *link)
 {
     if (link == NULL)
         return;
@@ -164,7 +164,7 @@ void link_free(struct link *link)
     free(link);
 }
 
-const struct session_link *link_table(const struct link *link)
+const struct session_link *trainer_link_table(const struct trainer_link *link)
 {
     return &link->table;
 }

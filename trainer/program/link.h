@@ -11,18 +11,19 @@
 #include "common/status.h"
 #include "session/session.h"
 
-struct link;
+struct trainer_link;
 
 /* Borrowed for the link's life. */
-struct link_options {
+struct trainer_link_options {
     const char *target;
     const char *token;  /* NULL: none */
     const char *tls_ca; /* file of the authorities that may sign the coordinator; NULL: plaintext */
 };
 
 /* Errors: those of rpc_channel_new. */
-MUST_CHECK enum status link_new(const struct link_options *how, struct link **out);
+MUST_CHECK enum status trainer_link_new(const struct trainer_link_options *how,
+                                        struct trainer_link **out);
 /* Frees the link; after session_close. */
-void link_free(struct link *link);
+void trainer_link_free(struct trainer_link *link);
 /* Borrowed for the link's life. */
-const struct session_link *link_table(const struct link *link);
+const struct session_link *trainer_link_table(const struct trainer_link *link);

@@ -40,7 +40,7 @@ static const char usage[] =
     "--import makes a checkpoint's folder of a safetensors file's weights. --replay trains\n"
     "from one checkpoint to another once more, and compares the digests.\n";
 
-struct arguments {
+struct trainer_arguments {
     struct rank_options rank;
     struct local_options local;
     struct check_options check;
@@ -61,7 +61,7 @@ static enum status parse_number(const char *text, uint64_t max, uint64_t *out)
     return ST_OK;
 }
 
-static enum status take_set(struct arguments *a, const char *text)
+static enum status take_set(struct trainer_arguments *a, const char *text)
 {
     if (a->local.set_count == SETS_MAX)
         return ST_FULL;
@@ -70,7 +70,7 @@ static enum status take_set(struct arguments *a, const char *text)
 }
 
 /* Takes an option of a rank under a coordinator; false: it is none of those. */
-static bool take_path(struct arguments *a, int option, const char *text)
+static bool take_path(struct trainer_arguments *a, int option, const char *text)
 {
     switch (option) {
     case 'j':
@@ -108,7 +108,7 @@ static bool take_path(struct arguments *a, int option, const char *text)
     }
 }
 
-static enum status take_option(struct arguments *a, int option, const char *text)
+static enum status take_option(struct trainer_arguments *a, int option, const char *text)
 {
     uint64_t n = 0;
     struct port_range ports;
@@ -177,7 +177,7 @@ static enum status take_option(struct arguments *a, int option, const char *text
     return st;
 }
 
-static enum status parse_arguments(int argc, char **argv, struct arguments *a)
+static enum status parse_arguments(int argc, char **argv, struct trainer_arguments *a)
 {
     static const struct option options[] = {
         { "job", required_argument, NULL, 'j' },
@@ -232,7 +232,7 @@ static enum status parse_arguments(int argc, char **argv, struct arguments *a)
 }
 
 /* The token comes by a pipe or file whose end marks its end; a newline after it is dropped. */
-static enum status read_token(struct arguments *a)
+static enum status read_token(struct trainer_arguments *a)
 {
     size_t size = 0;
     while (size < sizeof(a->token) - 1) {
@@ -257,7 +257,7 @@ static enum status read_token(struct arguments *a)
 
 int main(int argc, char **argv)
 {
-    static struct arguments a = { .token_fd = -1 };
+    static struct trainer_arguments a = { .token_fd = -1 };
     if (parse_arguments(argc, argv, &a) != ST_OK) {
         (void)fprintf(stderr, "%s", usage);
         return 2;

@@ -29,17 +29,17 @@ static void leave_at_once(void *arg, const char *reason)
 enum status rank_join(struct rank *r)
 {
     const struct rank_options *o = r->options;
-    const struct link_options link = { o->coordinator, rank_token(r), o->tls_ca };
+    const struct trainer_link_options link = { o->coordinator, rank_token(r), o->tls_ca };
     (void)pthread_mutex_lock(&r->comm_mutex);
     r->aborted = false;
     (void)pthread_mutex_unlock(&r->comm_mutex);
-    enum status st = link_new(&link, &r->link);
+    enum status st = trainer_link_new(&link, &r->link);
     if (st != ST_OK)
         return st;
     struct session_options options = { .job = o->job,
                                        .generation = r->generation,
                                        .number = r->number,
-                                       .link = link_table(r->link),
+                                       .link = trainer_link_table(r->link),
                                        .io = ckpt_store_io(r->store),
                                        .clock = clock_system(),
                                        .log = r->log,

@@ -88,7 +88,7 @@ struct rank {
     struct rank_seat seats[RANK_SEATS];
     struct rank_seat *seat; /* of this generation */
     struct log *log;        /* the seat's */
-    struct link *link;
+    struct trainer_link *link;
     struct session *session;
     struct session_assignment assignment;
     struct stage_plan stages; /* the assignment's */

@@ -215,7 +215,7 @@ static enum status leave_generation(struct rank *r)
     if (st != ST_OK)
         return st;
     r->session = NULL;
-    link_free(r->link);
+    trainer_link_free(r->link);
     r->link = NULL;
     free(r->partners);
     r->partners = NULL;
@@ -318,7 +318,7 @@ static void release_rank(struct rank *r, int code)
     }
     for (int i = 0; i < RANK_SEATS; i++)
         session_retired_join(r->seats[i].retired);
-    link_free(r->link);
+    trainer_link_free(r->link);
     worker_close(r->worker);
     ckpt_store_free(r->store);
     buf_release(&r->pins);

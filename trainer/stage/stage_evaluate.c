@@ -48,7 +48,7 @@ static enum status evaluate_one(struct stage_run *r, const struct pipeline_actio
                                 const struct kept *kept)
 {
     const struct stage *s = r->options.stage;
-    struct flight *flight = &r->flights[action->stash];
+    struct stage_flight *flight = &r->flights[action->stash];
     flight->kept = kept;
     enum status st = stage_run_bundle(r, NULL, action);
     if (st == ST_OK)

@@ -71,7 +71,7 @@ static enum status post_input(struct stage_run *r, const struct pipeline_action 
 {
     const struct stage *s = r->options.stage;
     const uint32_t part = pipeline_input(&s->table, s->box.stage, action);
-    struct flight *flight = &r->flights[action->stash];
+    struct stage_flight *flight = &r->flights[action->stash];
     struct message *in = action->kind == PIPELINE_F ? &flight->value_in : &flight->gradients_in;
     struct plan_border border;
     if (part == PIPELINE_NOWHERE || in->count > 0)

@@ -29,7 +29,7 @@ struct kept {
 };
 
 /* Data of a micro-batch in flight beside the plan's stash. */
-struct flight {
+struct stage_flight {
     const struct kept *kept;
     float *lane; /* addresses of a lane vector, memory for statistics and scalars */
     struct message value_in, value_out, gradients_in;
@@ -54,8 +54,8 @@ struct stage_run {
     struct stage_run_options options;
     const struct device *device;
     struct comm *pipe;
-    struct plan *const *plans; /* the options' or an evaluation's */
-    struct flight *flights;    /* [stashes] */
+    struct plan *const *plans;    /* the options' or an evaluation's */
+    struct stage_flight *flights; /* [stashes] */
     uint32_t stashes;
     struct kept *kept; /* [kept_count] in turn */
     uint32_t kept_count, taken;

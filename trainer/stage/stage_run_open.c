@@ -7,7 +7,7 @@
 
 /* ---- memory ---- */
 
-static enum status open_flight(struct stage_run *r, struct flight *flight)
+static enum status open_flight(struct stage_run *r, struct stage_flight *flight)
 {
     const struct device *d = r->device;
     const struct stage *s = r->options.stage;
@@ -147,7 +147,7 @@ void stage_run_connect(struct stage_run *run, struct comm *pipe)
     run->pipe = pipe;
     run->asked = run->unasked = 0;
     for (uint32_t i = 0; i < run->stashes; i++) {
-        struct flight *flight = &run->flights[i];
+        struct stage_flight *flight = &run->flights[i];
         flight->value_in.count = flight->value_out.count = 0;
         flight->gradients_in.count = 0;
     }

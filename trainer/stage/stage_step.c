@@ -99,7 +99,7 @@ static enum status add_sums(struct stage_run *r, const struct pipeline_action *a
 {
     const struct device *d = r->device;
     const struct stage *s = r->options.stage;
-    const struct flight *flight = &r->flights[action->stash];
+    const struct stage_flight *flight = &r->flights[action->stash];
     const struct lane_extent *extent = &s->extent[stage_part(s, action->chunk)];
     const bool counts = action->chunk + 1 == stage_chunks(s);
     const struct lane_run runs[] = { extent->part[LANE_STATS], extent->part[LANE_SCALARS] };
@@ -121,7 +121,7 @@ static enum status add_sums(struct stage_run *r, const struct pipeline_action *a
 /* Waits for the gradients of the output that the action's micro-batch sent. */
 static enum status take_gradients(struct stage_run *r, const struct pipeline_action *action)
 {
-    struct flight *flight = &r->flights[action->stash];
+    struct stage_flight *flight = &r->flights[action->stash];
     progress_phase(r->options.stage->options.progress, PHASE_REDUCE);
     fault_point("trainer.pipe");
     r->asked -= (uint32_t)flight->gradients_in.count;

@@ -76,18 +76,18 @@ static cudnnStatus_t choose(const struct backend *backend, struct conv_legacy *o
     };
     cudnnStatus_t st = CUDNN_STATUS_NOT_SUPPORTED;
     switch (out->direction) {
-    case CONV_DATA:
+    case CUDA_CONV_DATA:
         out->algorithm = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
         return cudnnGetConvolutionBackwardDataWorkspaceSize(
             backend->cudnn, out->filter, out->y, out->desc, out->x,
             CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, &out->workspace_bytes);
-    case CONV_WEIGHTS:
+    case CUDA_CONV_WEIGHTS:
         out->algorithm = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
         return cudnnGetConvolutionBackwardFilterWorkspaceSize(
             backend->cudnn, out->x, out->y, out->desc, out->filter,
             CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, &out->workspace_bytes);
-    case CONV_FORWARD:
-    case CONV_DIRECTIONS:
+    case CUDA_CONV_FORWARD:
+    case CUDA_CONV_DIRECTIONS:
         break;
     }
     for (int i = 0; i < 2 && st != CUDNN_STATUS_SUCCESS && !cuda_dnn_lacks_memory(st); i++) {
@@ -132,22 +132,22 @@ cudnnStatus_t conv_legacy_run(const struct backend *backend, const struct conv_l
 {
     const float one = 1.0f, beta = o->adds ? 1.0f : 0.0f;
     switch (legacy->direction) {
-    case CONV_FORWARD:
+    case CUDA_CONV_FORWARD:
         return cudnnConvolutionForward(backend->cudnn, &one, legacy->x, o->x, legacy->filter,
                                        o->weights, legacy->desc,
                                        (cudnnConvolutionFwdAlgo_t)legacy->algorithm, o->workspace,
                                        legacy->workspace_bytes, &beta, legacy->y, unconst(o->y));
-    case CONV_DATA:
+    case CUDA_CONV_DATA:
         return cudnnConvolutionBackwardData(
             backend->cudnn, &one, legacy->filter, o->weights, legacy->y, o->y, legacy->desc,
             CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, o->workspace, legacy->workspace_bytes, &beta,
             legacy->x, unconst(o->x));
-    case CONV_WEIGHTS:
+    case CUDA_CONV_WEIGHTS:
         return cudnnConvolutionBackwardFilter(
             backend->cudnn, &one, legacy->x, o->x, legacy->y, o->y, legacy->desc,
             CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, o->workspace, legacy->workspace_bytes, &beta,
             legacy->filter, unconst(o->weights));
-    case CONV_DIRECTIONS:
+    case CUDA_CONV_DIRECTIONS:
         break;
     }
     return CUDNN_STATUS_BAD_PARAM;

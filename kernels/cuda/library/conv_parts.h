@@ -11,10 +11,15 @@
 
 #include "kernels/backend.h"
 
-enum conv_direction { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_DIRECTIONS };
+enum cuda_conv_direction {
+    CUDA_CONV_FORWARD,
+    CUDA_CONV_DATA,
+    CUDA_CONV_WEIGHTS,
+    CUDA_CONV_DIRECTIONS
+};
 
 struct cuda_conv_spec {
-    enum conv_direction direction;
+    enum cuda_conv_direction direction;
     /* x [n, c, h, w], weights [k, c, kernel, kernel], y [n, k, p, q] */
     int64_t n, c, h, w, k, p, q;
     int kernel, stride, pad;
@@ -40,7 +45,7 @@ struct conv_graph {
 
 /* cuDNN's older interface. */
 struct conv_legacy {
-    enum conv_direction direction;
+    enum cuda_conv_direction direction;
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t filter;
     cudnnConvolutionDescriptor_t desc;

@@ -21,12 +21,12 @@ struct conv {
     struct kernel base;
     struct kernel *linear; /* owned: does everything; NULL: cuDNN does */
     int64_t n, c, h, w, k, p, q;
-    int64_t padded;                       /* C' */
-    int64_t window;                       /* R·S */
-    enum dtype type;                      /* of the products' operands */
-    bool planar;                          /* cuDNN gets NCHW */
-    bool make_x, make_dx;                 /* x as cuDNN takes it, dx as it gives it: in scratch */
-    struct cuda_conv by[CONV_DIRECTIONS]; /* those that are needed */
+    int64_t padded;       /* C' */
+    int64_t window;       /* R·S */
+    enum dtype type;      /* of the products' operands */
+    bool planar;          /* cuDNN gets NCHW */
+    bool make_x, make_dx; /* x as cuDNN takes it, dx as it gives it: in scratch */
+    struct cuda_conv by[CUDA_CONV_DIRECTIONS]; /* those that are needed */
     char implementation[32];
     /* Places in scratch, from its first byte that is aligned to CUDA_ALIGN. */
     size_t g_at, y_at, sums_at, dw_at, dx_at, workspace_at, scratch_bytes;
@@ -34,7 +34,7 @@ struct conv {
 
 static void directions_release(struct conv *self)
 {
-    for (int d = 0; d < CONV_DIRECTIONS; d++)
+    for (int d = 0; d < CUDA_CONV_DIRECTIONS; d++)
         cuda_conv_release(&self->by[d]);
 }
 
@@ -102,9 +102,10 @@ static enum status conv_product_prepare(struct backend *backend, struct conv *se
 static enum status conv_choose(struct backend *backend, struct conv *self)
 {
     const struct op_spec *spec = &self->base.spec;
-    const bool wanted[CONV_DIRECTIONS] = { [CONV_FORWARD] = true,
-                                           [CONV_DATA] = spec->training && spec->need_din0,
-                                           [CONV_WEIGHTS] = spec->training };
+    const bool wanted[CUDA_CONV_DIRECTIONS] = { [CUDA_CONV_FORWARD] = true,
+                                                [CUDA_CONV_DATA] =
+                                                    spec->training && spec->need_din0,
+                                                [CUDA_CONV_WEIGHTS] = spec->training };
     struct cuda_conv_spec of = {
         .n = self->n,
         .c = self->padded,
@@ -120,8 +121,8 @@ static enum status conv_choose(struct backend *backend, struct conv *self)
         .planar = self->planar,
     };
     enum status st = ST_OK;
-    for (int d = 0; d < CONV_DIRECTIONS && st == ST_OK; d++) {
-        of.direction = (enum conv_direction)d;
+    for (int d = 0; d < CUDA_CONV_DIRECTIONS && st == ST_OK; d++) {
+        of.direction = (enum cuda_conv_direction)d;
         if (wanted[d])
             st = cuda_conv_init(backend, &of, &self->by[d]);
     }
@@ -131,7 +132,7 @@ static enum status conv_choose(struct backend *backend, struct conv *self)
 /* True if x's gradient may be added to another one, in cuDNN's own form. */
 static bool adds_data(const struct conv *self)
 {
-    return !self->make_dx && cuda_conv_adds(&self->by[CONV_DATA]);
+    return !self->make_dx && cuda_conv_adds(&self->by[CUDA_CONV_DATA]);
 }
 
 static size_t filter_bytes(const struct conv *self)
@@ -147,7 +148,7 @@ static void conv_lay_out(struct conv *self)
     const size_t y = (size_t)(self->n * self->k * self->p * self->q) * type;
     const int64_t rows = self->n * self->p * self->q;
     size_t workspace = 0;
-    for (int d = 0; d < CONV_DIRECTIONS; d++) {
+    for (int d = 0; d < CUDA_CONV_DIRECTIONS; d++) {
         const size_t bytes = cuda_conv_workspace(&self->by[d]);
         workspace = bytes > workspace ? bytes : workspace;
     }
@@ -191,9 +192,9 @@ static const char *conv_implementation(struct conv *self)
 {
     const bool training = self->base.spec.training, back = training && self->base.spec.need_din0;
     (void)snprintf(self->implementation, sizeof(self->implementation), "cudnn %s %s.%s.%s%s",
-                   self->planar ? "nchw" : "nhwc", cuda_conv_name(&self->by[CONV_FORWARD]),
-                   back ? cuda_conv_name(&self->by[CONV_DATA]) : "-",
-                   training ? cuda_conv_name(&self->by[CONV_WEIGHTS]) : "-",
+                   self->planar ? "nchw" : "nhwc", cuda_conv_name(&self->by[CUDA_CONV_FORWARD]),
+                   back ? cuda_conv_name(&self->by[CUDA_CONV_DATA]) : "-",
+                   training ? cuda_conv_name(&self->by[CUDA_CONV_WEIGHTS]) : "-",
                    self->padded == self->c ? "" : ", padded");
     return self->implementation;
 }
@@ -350,7 +351,7 @@ enum status cuda_op_conv2d_forward(struct backend *backend, struct kernel *kerne
         .x = x, .weights = buffers->cache, .y = y, .workspace = scratch + self->workspace_at
     };
     if (st == ST_OK)
-        st = cuda_conv_run(backend, &self->by[CONV_FORWARD], &operands, stream);
+        st = cuda_conv_run(backend, &self->by[CUDA_CONV_FORWARD], &operands, stream);
     if (st == ST_OK && self->planar) {
         const struct k_transpose args = { .batch = self->n,
                                           .a = self->k,
@@ -414,7 +415,7 @@ static enum status conv_weights_gradient(struct backend *backend, struct conv *s
         .x = x, .weights = dw, .y = g, .workspace = scratch + self->workspace_at
     };
     if (st == ST_OK)
-        st = cuda_conv_run(backend, &self->by[CONV_WEIGHTS], &operands, stream);
+        st = cuda_conv_run(backend, &self->by[CUDA_CONV_WEIGHTS], &operands, stream);
     if (st != ST_OK)
         return st;
     const bool planar = self->planar; /* then dW has the canonical order already */
@@ -475,7 +476,7 @@ static enum status conv_data_gradient(struct backend *backend, struct conv *self
                                                  .workspace = scratch + self->workspace_at,
                                                  .adds = adds && !self->make_dx };
     if (st == ST_OK)
-        st = cuda_conv_run(backend, &self->by[CONV_DATA], &operands, stream);
+        st = cuda_conv_run(backend, &self->by[CUDA_CONV_DATA], &operands, stream);
     if (st != ST_OK || !self->make_dx)
         return st;
     return conv_finish_data_gradient(backend, self, buffers, dx, stream);

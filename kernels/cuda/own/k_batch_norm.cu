@@ -129,7 +129,7 @@ static __global__ void __launch_bounds__(32 * JOIN_DOWN)
 }
 
 /* Values of a thread's columns. aligned: all the flat arrays are. */
-template <int WIDTH> struct norm_affine {
+template <int WIDTH> struct cuda_norm_affine {
     float mean[WIDTH], scale[WIDTH], beta[WIDTH];
 
     __device__ __forceinline__ void read(const float *means, const float *rstds, const float *gamma,
@@ -154,7 +154,7 @@ template <int WIDTH> struct norm_affine {
 template <typename T, int WIDTH> struct apply_columns {
     struct k_batch_norm a;
     bool aligned, running; /* running: rstd is made of running_var */
-    struct norm_affine<WIDTH> affine;
+    struct cuda_norm_affine<WIDTH> affine;
 
     __device__ __forceinline__ void begin(int64_t column, int64_t)
     {
@@ -249,7 +249,7 @@ enum status k_batch_norm_apply(const struct k_batch_norm *args, void *stream)
 template <typename T, int WIDTH> struct gradient_source {
     struct k_batch_norm_grad a;
     bool aligned;
-    struct norm_affine<WIDTH> affine;
+    struct cuda_norm_affine<WIDTH> affine;
 
     __device__ __forceinline__ void read(int64_t column)
     {

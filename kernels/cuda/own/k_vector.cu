@@ -166,13 +166,13 @@ DEVICE_INLINE bool decays(const struct decay &d, const size_t *of_block, int64_t
 }
 
 /* Copies of runs of elements (struct copy_map). */
-struct copies {
+struct copy_runs {
     const struct param_copy *at;
     size_t count;
 };
 
 /* Counts the runs that begin at or before element i: only the last of them can contain it. */
-DEVICE_INLINE size_t copies_before(const struct copies &c, uint64_t i)
+DEVICE_INLINE size_t copies_before(const struct copy_runs &c, uint64_t i)
 {
     return count_up_to(i, c.count, [&](size_t k) { return c.at[k].first; });
 }
@@ -204,7 +204,7 @@ DEVICE_INLINE void write_copy(const struct param_copy &c, uint64_t i, const floa
 
 /* Elements i … i + N - 1, which are now v, where a copy of them is kept. */
 template <int N>
-DEVICE_INLINE void write_copies(const struct copies &c, const size_t *of_block, int64_t i,
+DEVICE_INLINE void write_copies(const struct copy_runs &c, const size_t *of_block, int64_t i,
                                 const float *v)
 {
     if (of_block[1] == 0)
@@ -231,7 +231,7 @@ DEVICE_INLINE void write_copies(const struct copies &c, const size_t *of_block, 
  * Counts the borders and copies up to the block's first element, and up to its last: [0], [1]
  * borders of decay, [2], [3] copies. All threads call it.
  */
-DEVICE_INLINE void look_up_block(const struct decay &d, const struct copies &c, int64_t first,
+DEVICE_INLINE void look_up_block(const struct decay &d, const struct copy_runs &c, int64_t first,
                                  size_t *of_block)
 {
     const uint64_t begin = (uint64_t)first, last = begin + BLOCK_ELEMENTS - 1;
@@ -259,7 +259,7 @@ struct decay_values {
 template <int WIDTH, typename F>
 static __global__ void __launch_bounds__(VECTOR_THREADS, UPDATE_BLOCKS)
     vector_update_kernel(int64_t n, F f, struct decay d, struct decay_values values,
-                         struct copies copies)
+                         struct copy_runs copies)
 {
     SHARED_ARRAY(size_t, of_block, 4);
     const int64_t first = (int64_t)blockIdx.x * BLOCK_ELEMENTS;
@@ -297,8 +297,8 @@ static enum status launch_update(size_t n, const F &f, const struct decay_map *m
 {
     const struct decay d = { map != nullptr ? map->borders : nullptr,
                              map != nullptr ? map->count : 0 };
-    const struct copies copies = { copy_map != nullptr ? copy_map->copies : nullptr,
-                                   copy_map != nullptr ? copy_map->count : 0 };
+    const struct copy_runs copies = { copy_map != nullptr ? copy_map->copies : nullptr,
+                                      copy_map != nullptr ? copy_map->count : 0 };
     const size_t blocks = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     if (n == 0)
         return ST_OK;

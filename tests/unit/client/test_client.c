@@ -15,9 +15,9 @@
 #include "client/home/supervisor.h"
 #include "client/print/format.h"
 #include "client/print/job.h"
+#include "client/print/loss_course.h"
 #include "client/print/moment.h"
 #include "client/print/output.h"
-#include "client/print/progress.h"
 #include "common/buf.h"
 #include "common/cleanup.h"
 #include "tests/test.h"
@@ -357,25 +357,25 @@ static void moments_have_a_zone_and_a_date_where_it_is_not_today_s(void **state)
     assert_string_equal(there, said);
 }
 
-/* ---- progress ---- */
+/* ---- the course of the losses ---- */
 
 static void a_replayed_step_takes_the_place_of_the_old_course(void **state)
 {
     (void)state;
-    struct progress *progress = malloc(sizeof(*progress));
-    assert_non_null(progress);
-    progress_init(progress);
+    struct loss_course *course = malloc(sizeof(*course));
+    assert_non_null(course);
+    loss_course_init(course);
     for (uint64_t step = 1; step <= 10; step++)
-        progress_add(progress, 1, step, (float)step);
-    progress_add(progress, 2, 6, 60);
-    progress_add(progress, 1, 11, 11); /* late */
-    assert_int_equal(progress->loss_count, 6);
-    assert_true(progress->losses[5] == 60 && progress->losses[4] == 5);
+        loss_course_add(course, 1, step, (float)step);
+    loss_course_add(course, 2, 6, 60);
+    loss_course_add(course, 1, 11, 11); /* late */
+    assert_int_equal(course->loss_count, 6);
+    assert_true(course->losses[5] == 60 && course->losses[4] == 5);
     for (uint64_t step = 7; step <= 20000; step++)
-        progress_add(progress, 2, step, (float)step);
-    assert_in_range(progress->loss_count, PROGRESS_LOSSES / 2, PROGRESS_LOSSES);
-    assert_true(progress->losses[progress->loss_count - 1] == 20000);
-    free(progress);
+        loss_course_add(course, 2, step, (float)step);
+    assert_in_range(course->loss_count, LOSS_COURSE_MAX / 2, LOSS_COURSE_MAX);
+    assert_true(course->losses[course->loss_count - 1] == 20000);
+    free(course);
 }
 
 /* ---- tables ---- */

@@ -105,11 +105,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct link *new_link(const struct coordinator *c, const char *token)
+static struct trainer_link *new_link(const struct coordinator *c, const char *token)
 {
-    struct link *link = NULL;
-    const struct link_options how = { .target = c->target, .token = token };
-    assert_int_equal(link_new(&how, &link), ST_OK);
+    struct trainer_link *link = NULL;
+    const struct trainer_link_options how = { .target = c->target, .token = token };
+    assert_int_equal(trainer_link_new(&how, &link), ST_OK);
     return link;
 }
 
@@ -134,8 +134,8 @@ static void expect_plan(const struct session_link *table, uint32_t generation)
 
 static void orders_come_back_over_one_stream_after_another(void **state)
 {
-    struct link *link = new_link(*state, TOKEN);
-    const struct session_link *table = link_table(link);
+    struct trainer_link *link = new_link(*state, TOKEN);
+    const struct session_link *table = trainer_link_table(link);
     Cairn__V1__TrainerOrder *order = NULL;
     assert_int_equal(table->recv(table->self, 0, &order), ST_CLOSED); /* none is open */
     assert_int_equal(say_hello(table, 7), ST_CLOSED);
@@ -147,7 +147,7 @@ static void orders_come_back_over_one_stream_after_another(void **state)
     }
     table->close(table->self, 0);
     assert_int_equal(table->recv(table->self, 0, &order), ST_CLOSED);
-    link_free(link);
+    trainer_link_free(link);
 }
 
 static void what_was_sent_last_comes_before_the_end(void **state)
@@ -158,45 +158,45 @@ static void what_was_sent_last_comes_before_the_end(void **state)
     message.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_FINISHED;
     message.finished = &finished;
     for (int round = 1; round <= 200; round++) {
-        struct link *link = new_link(c, TOKEN);
-        const struct session_link *table = link_table(link);
+        struct trainer_link *link = new_link(c, TOKEN);
+        const struct session_link *table = trainer_link_table(link);
         assert_int_equal(table->open(table->self, 10000), ST_OK);
         assert_int_equal(say_hello(table, 7), ST_OK);
         assert_int_equal(table->send(table->self, &message), ST_OK);
         table->close(table->self, 10000);
         assert_int_equal(c->finished, round);
-        link_free(link);
+        trainer_link_free(link);
     }
 }
 
 static void a_generation_that_is_refused_is_stale(void **state)
 {
-    struct link *link = new_link(*state, TOKEN);
-    const struct session_link *table = link_table(link);
+    struct trainer_link *link = new_link(*state, TOKEN);
+    const struct session_link *table = trainer_link_table(link);
     Cairn__V1__TrainerOrder *order = NULL;
     assert_int_equal(table->open(table->self, 10000), ST_OK);
     assert_int_equal(say_hello(table, 6), ST_OK);
     assert_int_equal(table->recv(table->self, 10000, &order), ST_STALE);
-    link_free(link);
+    trainer_link_free(link);
 }
 
 static void a_token_of_another_generation_is_stale(void **state)
 {
-    struct link *link = new_link(*state, "secret-of-generation-6");
-    const struct session_link *table = link_table(link);
+    struct trainer_link *link = new_link(*state, "secret-of-generation-6");
+    const struct session_link *table = trainer_link_table(link);
     Cairn__V1__TrainerOrder *order = NULL;
     enum status st = table->open(table->self, 10000);
     if (st == ST_OK) /* a refusal may show only in the first recv */
         st = table->recv(table->self, 10000, &order);
     assert_int_equal(st, ST_STALE);
-    link_free(link);
+    trainer_link_free(link);
 }
 
 static void a_coordinator_that_goes_is_found_again(void **state)
 {
     struct coordinator *c = *state;
-    struct link *link = new_link(c, TOKEN);
-    const struct session_link *table = link_table(link);
+    struct trainer_link *link = new_link(c, TOKEN);
+    const struct session_link *table = trainer_link_table(link);
     Cairn__V1__TrainerOrder *order = NULL;
     assert_int_equal(table->open(table->self, 10000), ST_OK);
     assert_int_equal(say_hello(table, 5), ST_OK);
@@ -210,7 +210,7 @@ static void a_coordinator_that_goes_is_found_again(void **state)
     assert_int_equal(table->open(table->self, 20000), ST_OK);
     assert_int_equal(say_hello(table, 7), ST_OK);
     expect_plan(table, 7);
-    link_free(link);
+    trainer_link_free(link);
 }
 
 static void *interrupt(void *arg)
@@ -222,8 +222,8 @@ static void *interrupt(void *arg)
 
 static void an_interrupt_wakes_the_receiver_or_the_next_one(void **state)
 {
-    struct link *link = new_link(*state, TOKEN);
-    const struct session_link *table = link_table(link);
+    struct trainer_link *link = new_link(*state, TOKEN);
+    const struct session_link *table = trainer_link_table(link);
     Cairn__V1__TrainerOrder *order = NULL;
     table->interrupt(table->self); /* while there is no stream */
     assert_int_equal(table->open(table->self, 10000), ST_OK);
@@ -234,7 +234,7 @@ static void an_interrupt_wakes_the_receiver_or_the_next_one(void **state)
         assert_int_equal(table->recv(table->self, 600000, &order), ST_TIMED_OUT);
         assert_int_equal(pthread_join(thread, NULL), 0);
     }
-    link_free(link);
+    trainer_link_free(link);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
