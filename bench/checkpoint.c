@@ -119,8 +119,8 @@ static int compare(const void *a, const void *b)
 static double median_of(const double *values, uint32_t count)
 {
     double sorted[ROUNDS_MAX];
-    memcpy(sorted, values, count * sizeof *values);
-    qsort(sorted, count, sizeof *sorted, compare);
+    memcpy(sorted, values, count * sizeof(*values));
+    qsort(sorted, count, sizeof(*sorted), compare);
     return count == 0 ? 0 : sorted[count / 2];
 }
 
@@ -218,7 +218,7 @@ static void save(struct world *w, enum ckpt_level level, uint32_t threads, struc
     struct ckpt_report report;
     struct ckpt_hash digest;
     auto_buf struct buf manifest;
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "save");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof(dir)), "save");
     need(ckpt_remove(io, dir), "save");
     need(ckpt_folder_create(io, dir), "save");
     need(ckpt_writer_new(level, threads, &writer), "save");
@@ -320,16 +320,16 @@ static void decode(const char *dir, uint32_t threads, struct figures *f)
 
 static void forget(struct world *w)
 {
-    memset(&w->write, 0, sizeof w->write);
-    memset(w->read, 0, sizeof w->read);
-    memset(w->figures, 0, sizeof w->figures);
+    memset(&w->write, 0, sizeof(w->write));
+    memset(w->read, 0, sizeof(w->read));
+    memset(w->figures, 0, sizeof(w->figures));
 }
 
 static void run_rounds(struct world *w)
 {
     const struct options *o = &w->options;
     char dir[LIMIT_PATH];
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "folder");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof(dir)), "folder");
     for (uint32_t round = 0; round <= o->rounds; round++) {
         (void)fprintf(stderr, "round %u of %u\n", round, o->rounds);
         if (round == 1)
@@ -398,24 +398,24 @@ static void report(const struct world *w, uint32_t l, uint32_t t)
     const char *level = level_names[o->levels[l]];
     const uint32_t cores = o->threads[t] + 1;
     if (t == 0) {
-        (void)snprintf(name, sizeof name, "%s/ratio", level);
+        (void)snprintf(name, sizeof(name), "%s/ratio", level);
         row(name, w->bytes / f->stored, "", NULL, 0, 0);
     }
-    (void)snprintf(name, sizeof name, "%s/save, %u threads", level, cores);
+    (void)snprintf(name, sizeof(name), "%s/save, %u threads", level, cores);
     speed(w, name, &f->save, "write + fsync", &w->write);
-    (void)snprintf(name, sizeof name, "%s/restore, %u threads", level, cores);
+    (void)snprintf(name, sizeof(name), "%s/restore, %u threads", level, cores);
     if (one != NULL)
         speed(w, name, &f->restore, "read, 1 thread", one);
-    (void)snprintf(yardstick, sizeof yardstick, "read, %u threads", cores);
+    (void)snprintf(yardstick, sizeof(yardstick), "read, %u threads", cores);
     if (cores > 1 || one == NULL)
         speed(w, name, &f->restore, yardstick, &w->read[t]);
     if (one != NULL)
-        (void)snprintf(yardstick, sizeof yardstick, "read, 1 thread");
-    (void)snprintf(name, sizeof name, "%s/restore, %u threads, processor", level, cores);
+        (void)snprintf(yardstick, sizeof(yardstick), "read, 1 thread");
+    (void)snprintf(name, sizeof(name), "%s/restore, %u threads, processor", level, cores);
     cost(w, name, &f->restore, yardstick, one != NULL ? one : &w->read[t]);
-    (void)snprintf(name, sizeof name, "%s/restore, %u of the decoder", level, cores);
+    (void)snprintf(name, sizeof(name), "%s/restore, %u of the decoder", level, cores);
     speed(w, name, &f->restore, "decoder", &f->decode);
-    (void)snprintf(name, sizeof name, "%s/verify, %u threads", level, cores);
+    (void)snprintf(name, sizeof(name), "%s/verify, %u threads", level, cores);
     speed(w, name, &f->verify, NULL, NULL);
 }
 
@@ -434,7 +434,7 @@ static void put_array(const struct world *w, int number, char path[700])
 static void run_codec(const struct world *w)
 {
     char self[512], paths[3][700], command[4096];
-    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
     self[size > 0 ? size : 0] = '\0';
     char *slash = strrchr(self, '/');
     if (slash == NULL)
@@ -442,8 +442,8 @@ static void run_codec(const struct world *w)
     *slash = '\0';
     for (int i = 0; i < 3; i++)
         put_array(w, i, paths[i]);
-    (void)snprintf(command, sizeof command, "'%s/codec' --dtype f32 '%s' '%s' '%s'", self, paths[0],
-                   paths[1], paths[2]);
+    (void)snprintf(command, sizeof(command), "'%s/codec' --dtype f32 '%s' '%s' '%s'", self,
+                   paths[0], paths[1], paths[2]);
     (void)fflush(stdout);
     if (system(command) != 0) /* NOLINT(cert-env33-c): a program of our own */
         (void)fprintf(stderr, "checkpoint: bench/codec failed; its figures are missing\n");
@@ -536,14 +536,14 @@ static struct options parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct world *w = calloc(1, sizeof *w);
+    struct world *w = calloc(1, sizeof(*w));
     if (w == NULL)
         fail("no memory");
     w->options = parse(argc, argv);
-    (void)snprintf(w->folder, sizeof w->folder, "%.400s/checkpoint-XXXXXX", w->options.dir);
+    (void)snprintf(w->folder, sizeof(w->folder), "%.400s/checkpoint-XXXXXX", w->options.dir);
     if (mkdtemp(w->folder) == NULL)
         fail("no folder can be made in --dir");
-    (void)snprintf(w->raw, sizeof w->raw, "%s/raw", w->folder);
+    (void)snprintf(w->raw, sizeof(w->raw), "%s/raw", w->folder);
     const char *what = bench_state_make(&w->state, w->options.data, w->options.count);
     if (what != NULL)
         fail(what);
@@ -558,9 +558,9 @@ int main(int argc, char **argv)
     if (w->options.codec)
         run_codec(w);
     char dir[LIMIT_PATH], job[LIMIT_PATH];
-    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof dir), "folder");
+    need(ckpt_folder_path(w->folder, "bench", 1000, 1, 0, dir, sizeof(dir)), "folder");
     need(ckpt_remove(io_system(), dir), "clean up");
-    (void)snprintf(job, sizeof job, "%s/bench", w->folder);
+    (void)snprintf(job, sizeof(job), "%s/bench", w->folder);
     (void)rmdir(job);
     (void)unlink(w->raw);
     (void)rmdir(w->folder);

@@ -59,7 +59,7 @@ static size_t load(const char *dir, char letter, float *to, size_t room)
     char pattern[1024];
     glob_t found = { 0 };
     size_t at = 0;
-    (void)snprintf(pattern, sizeof pattern, "%s/%c_*.f32", dir, letter);
+    (void)snprintf(pattern, sizeof(pattern), "%s/%c_*.f32", dir, letter);
     if (glob(pattern, 0, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc && i < FILES_MAX && at < room; i++)
             at = append(to, at, room, found.gl_pathv[i]);
@@ -80,9 +80,9 @@ static void describe(struct bench_state *s)
     for (uint32_t i = 0; i < 3; i++) {
         s->buffers[i] =
             (struct ckpt_buffer){ .dtype = CKPT_F32, .count = s->count, .data = s->data[i] };
-        (void)snprintf(s->buffers[i].name, sizeof s->buffers[i].name, "%s", names[i]);
+        (void)snprintf(s->buffers[i].name, sizeof(s->buffers[i].name), "%s", names[i]);
         s->tensors[i] = (struct ckpt_tensor){ .buffer = i, .ndim = 1, .dims = { s->count } };
-        (void)snprintf(s->tensors[i].name, sizeof s->tensors[i].name, "%s/all", names[i]);
+        (void)snprintf(s->tensors[i].name, sizeof(s->tensors[i].name), "%s/all", names[i]);
     }
     s->state = (struct ckpt_state){
         .job = "bench",

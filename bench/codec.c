@@ -278,7 +278,7 @@ static void add_method(struct bench *b, const char *name, enum method_kind kind,
 {
     struct method *m = &b->methods[b->method_count++];
     *m = (struct method){ .kind = kind, .level = level, .rounds = ROUNDS };
-    (void)snprintf(m->name, sizeof m->name, "%s", name);
+    (void)snprintf(m->name, sizeof(m->name), "%s", name);
     if (kind == METHOD_PLAIN)
         m->rounds = level > 1 ? ROUNDS_SLOW : ROUNDS - 2;
     if (kind == METHOD_LEVEL || kind == METHOD_DELTA)
@@ -301,7 +301,7 @@ static void add_methods(struct bench *b)
     }
     for (size_t i = 0; i < 3 && b->base_count == b->file_count; i++) {
         char name[24];
-        (void)snprintf(name, sizeof name, "delta/%s", levels[i].name);
+        (void)snprintf(name, sizeof(name), "delta/%s", levels[i].name);
         if (b->level < 0 || b->level == (int)levels[i].level)
             add_method(b, name, METHOD_DELTA, (int)levels[i].level);
     }
@@ -344,7 +344,7 @@ static void report(const char *method, const char *what, const char *unit, doubl
                    double yardstick)
 {
     char name[48];
-    (void)snprintf(name, sizeof name, "%s/%s", method, what);
+    (void)snprintf(name, sizeof(name), "%s/%s", method, what);
     json_t *line = json_pack("{s:s, s:s, s:f, s:s, s:s, s:f, s:f}", "bench", "codec", "case", name,
                              "value", value, "unit", unit, "yardstick", "zstd -1",
                              "yardstick_value", yardstick, "ratio", value / yardstick);
@@ -399,7 +399,7 @@ static void pin(void)
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET((size_t)(cpu < 0 ? 0 : cpu), &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
+    if (sched_setaffinity(0, sizeof(set), &set) != 0)
         (void)fprintf(stderr, "codec: not pinned to a core: %s\n", strerror(errno));
 }
 

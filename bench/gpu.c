@@ -157,7 +157,7 @@ static int reduction_rank(const struct options *o, const struct rendezvous *rend
                           bool fast, int out)
 {
     char host[16];
-    (void)snprintf(host, sizeof host, "rank%d", rank);
+    (void)snprintf(host, sizeof(host), "rank%d", rank);
     (void)setenv("NCCL_HOSTID", host, 1); /* two ranks on one device pass for two hosts */
     struct train_model_options shape = gpt2_options(o, o->small);
     (void)load(o, &shape.comm);
@@ -172,7 +172,7 @@ static int reduction_rank(const struct options *o, const struct rendezvous *rend
     warm_up(model);
     const double seconds = seconds_per_step(model, o->small ? 2 : 10, false);
     train_model_free(model);
-    return rank > 0 || write(out, &seconds, sizeof seconds) == (ssize_t)sizeof seconds ? 0 : 1;
+    return rank > 0 || write(out, &seconds, sizeof(seconds)) == (ssize_t)sizeof(seconds) ? 0 : 1;
 }
 
 /* Forks before this process has touched the device. */
@@ -193,7 +193,7 @@ static double measure_reduction(const struct options *o, bool fast)
             _exit(reduction_rank(o, &rendezvous, rank, fast, ends[1]));
     }
     (void)close(ends[1]);
-    if (read(ends[0], &seconds, sizeof seconds) != (ssize_t)sizeof seconds)
+    if (read(ends[0], &seconds, sizeof(seconds)) != (ssize_t)sizeof(seconds))
         bad = 1;
     (void)close(ends[0]);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -265,7 +265,7 @@ int main(int argc, char **argv)
         }
     }
     static struct rows rows;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (!is_wanted(cases[i].name, argc, argv, optind))
             continue;
         cases[i].run(&options, &rows);

@@ -95,7 +95,7 @@ static double dweight_of(const struct attention_row *at, int64_t key)
 void attention_row_reference(const struct attention_row *at, double *out, double *dq, double *dk,
                              double *dv)
 {
-    double *weight = malloc((size_t)at->length * sizeof *weight);
+    double *weight = malloc((size_t)at->length * sizeof(*weight));
     if (weight == NULL)
         must(ST_NO_MEMORY, "attention");
     softmax(at, weight);

@@ -188,7 +188,7 @@ static void probe_close(struct probe *p)
     const struct ops *ops = p->ops;
     void *const all[] = { p->in,  p->out,       p->saved,     p->scratch,  p->cache,   p->dout,
                           p->din, p->dparam[0], p->dparam[1], p->param[0], p->param[1] };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         drop(ops, all[i]);
     ops->table->kernel_free(ops->backend, p->kernel);
 }
@@ -376,7 +376,7 @@ static void add_fraction(struct rows *rows, const char *name, const char *of)
     char label[48];
     const double value = rows_value(rows, name);
     const double against = rows_value(rows, of);
-    (void)snprintf(label, sizeof label, "%s/of_%s", name, of);
+    (void)snprintf(label, sizeof(label), "%s/of_%s", name, of);
     if (against > 0)
         rows_add(rows, label, value / against, "");
 }

@@ -10,8 +10,8 @@ void rows_add(struct rows *rows, const char *name, double value, const char *uni
     if (rows->count == ROWS_MAX)
         return;
     struct row *row = &rows->rows[rows->count++];
-    (void)snprintf(row->name, sizeof row->name, "%s", name);
-    (void)snprintf(row->unit, sizeof row->unit, "%s", unit);
+    (void)snprintf(row->name, sizeof(row->name), "%s", name);
+    (void)snprintf(row->unit, sizeof(row->unit), "%s", unit);
     row->value = value;
 }
 
@@ -29,7 +29,7 @@ void rows_against(struct rows *rows, const char *name, const char *yardstick, do
     struct row *row = find(rows, name);
     if (row == NULL)
         return;
-    (void)snprintf(row->yardstick, sizeof row->yardstick, "%s", yardstick);
+    (void)snprintf(row->yardstick, sizeof(row->yardstick), "%s", yardstick);
     row->against = value;
 }
 
@@ -49,7 +49,7 @@ static void take_line(struct rows *rows, const char *line)
     const char *mode = json_string_value(json_object_get(result, "mode"));
     const double value = json_number_value(json_object_get(result, "value"));
     char yardstick[64];
-    (void)snprintf(yardstick, sizeof yardstick, "PyTorch%s%s", mode != NULL ? ", " : "",
+    (void)snprintf(yardstick, sizeof(yardstick), "PyTorch%s%s", mode != NULL ? ", " : "",
                    mode != NULL ? mode : "");
     const struct row *row = name != NULL ? find(rows, name) : NULL;
     if (row != NULL && value > row->against)
@@ -61,13 +61,13 @@ void rows_read_peer(struct rows *rows, const char *python, const char *script, c
 {
     char command[1024];
     char line[1024];
-    (void)snprintf(command, sizeof command, "'%s' '%s' %s", python, script, cases);
+    (void)snprintf(command, sizeof(command), "'%s' '%s' %s", python, script, cases);
     FILE *pipe = popen(command, "r"); /* NOLINT(cert-env33-c): the caller's own program */
     if (pipe == NULL) {
         (void)fprintf(stderr, "gpu: %s can't be run\n", python);
         return;
     }
-    while (fgets(line, sizeof line, pipe) != NULL)
+    while (fgets(line, sizeof(line), pipe) != NULL)
         take_line(rows, line);
     if (pclose(pipe) != 0)
         (void)fprintf(stderr, "gpu: %s %s failed; its yardsticks are missing\n", script, cases);

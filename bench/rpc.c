@@ -117,7 +117,7 @@ static void serve(const struct bench *bench, const struct place *place)
 
 static void begin_place(const struct bench *bench, struct place *place)
 {
-    place->shared = mmap(NULL, sizeof *place->shared, PROT_READ | PROT_WRITE,
+    place->shared = mmap(NULL, sizeof(*place->shared), PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(place->shared != MAP_FAILED);
     place->pid = fork(); /* before gRPC is started here */
@@ -126,7 +126,7 @@ static void begin_place(const struct bench *bench, struct place *place)
         serve(bench, place);
     while (atomic_load(&place->shared->port) == 0)
         (void)poll(NULL, 0, 1);
-    (void)snprintf(place->target, sizeof place->target, "ipv4:127.0.0.1:%d",
+    (void)snprintf(place->target, sizeof(place->target), "ipv4:127.0.0.1:%d",
                    atomic_load(&place->shared->port));
 }
 
@@ -143,10 +143,10 @@ static double resident_kib(const struct place *place)
 {
     char path[64], line[256];
     double kib = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)place->pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)place->pid);
     FILE *file = fopen(path, "re");
     CHECK(file != NULL);
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "VmRSS:", 6) == 0)
             kib = strtod(line + 6, NULL);
     }
@@ -392,7 +392,7 @@ static void make_files(struct bench *bench)
     static const char *const names[] = { "server.crt", "server.key", "a.crt", "a.key", "ca.crt" };
     struct identity_pem ca;
     struct reason reason;
-    (void)snprintf(bench->dir, sizeof bench->dir, "/tmp/cairn-bench-XXXXXX");
+    (void)snprintf(bench->dir, sizeof(bench->dir), "/tmp/cairn-bench-XXXXXX");
     CHECK(mkdtemp(bench->dir) != NULL);
     for (int i = 0; i < 5; i++)
         (void)snprintf(bench->paths[i], PATH, "%s/%s", bench->dir, names[i]);
@@ -452,7 +452,7 @@ int main(int argc, char **argv)
         begin_place(&bench, &bench.places[i]);
     (void)io_descriptors_raise();
     rpc_init();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         run_row(&bench, &rows[i]);
     for (int i = 0; i < 2; i++)
         (void)kill(bench.places[i].pid, SIGKILL);

@@ -204,7 +204,7 @@ static void pin(int cpu)
 {
     cpu_set_t set;
     if (cpu < 0) {
-        if (sched_getaffinity(0, sizeof set, &set) != 0)
+        if (sched_getaffinity(0, sizeof(set), &set) != 0)
             fail("cannot read the allowed cores");
         for (int i = 0; i < CPU_SETSIZE; i++) {
             if (CPU_ISSET((size_t)i, &set))
@@ -213,7 +213,7 @@ static void pin(int cpu)
     }
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
+    if (sched_setaffinity(0, sizeof(set), &set) != 0)
         fail("cannot pin to that core");
     (void)setenv("OMP_NUM_THREADS", "1", 1);
 }
@@ -221,8 +221,8 @@ static void pin(int cpu)
 static bool readable(const char *dir, const char *name)
 {
     char path[1024];
-    int length = snprintf(path, sizeof path, "%s/%s", dir, name);
-    return length > 0 && (size_t)length < sizeof path && access(path, R_OK) == 0;
+    int length = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return length > 0 && (size_t)length < sizeof(path) && access(path, R_OK) == 0;
 }
 
 /* The last line that starts a JSON object in the peer's output. */
@@ -230,7 +230,7 @@ static json_t *read_json(FILE *from)
 {
     char line[4096];
     json_t *found = NULL;
-    while (fgets(line, sizeof line, from) != NULL) {
+    while (fgets(line, sizeof(line), from) != NULL) {
         json_t *value = line[0] == '{' ? json_loads(line, 0, NULL) : NULL;
         if (value == NULL)
             continue;
@@ -243,12 +243,12 @@ static json_t *read_json(FILE *from)
 static void run_mode(const struct options *options, struct mode *mode)
 {
     char command[4096];
-    int length = snprintf(command, sizeof command,
+    int length = snprintf(command, sizeof(command),
                           "exec '%s/bin/python' '%s/torch_step.py' %s --threads 1 --batch %d "
                           "--seq %d --precision %s --steps %d --warmup 2 %s",
                           options->peer, options->peer, options->model, (int)options->batch,
                           (int)options->seq, options->precision, options->steps, mode->flags);
-    if (length < 0 || (size_t)length >= sizeof command)
+    if (length < 0 || (size_t)length >= sizeof(command))
         fail("the peer's path is too long");
     FILE *from = popen(command, "re");
     if (from == NULL)
@@ -375,7 +375,7 @@ static struct best best_mode(struct results *results, bool by_fastest)
         double seconds = by_fastest ? fastest(&mode->fastest) : median(&mode->medians);
         if (seconds > 0 && (best.seconds == 0 || seconds < best.seconds)) {
             best.seconds = seconds;
-            (void)snprintf(best.name, sizeof best.name, "PyTorch %s", mode->name);
+            (void)snprintf(best.name, sizeof(best.name), "PyTorch %s", mode->name);
         }
     }
     return best;
@@ -389,7 +389,7 @@ struct name {
 static struct name name_of(const struct options *options, const char *more)
 {
     struct name name;
-    (void)snprintf(name.text, sizeof name.text, "%s %s batch %d%s", options->model,
+    (void)snprintf(name.text, sizeof(name.text), "%s %s batch %d%s", options->model,
                    options->precision, (int)options->batch, more);
     return name;
 }
@@ -400,16 +400,16 @@ static void report_lanes(const struct options *options, struct results *results,
     struct best best = best_mode(results, false), fast = best_mode(results, true);
     const double ours = samples / median(&results->ours[i]);
     char more[64];
-    (void)snprintf(more, sizeof more, ", lanes %d", options->lanes[i]);
+    (void)snprintf(more, sizeof(more), ", lanes %d", options->lanes[i]);
     report(name_of(options, more).text, ours, best.name,
            best.seconds > 0 ? samples / best.seconds : 0);
-    (void)snprintf(more, sizeof more, ", lanes %d, fastest", options->lanes[i]);
+    (void)snprintf(more, sizeof(more), ", lanes %d, fastest", options->lanes[i]);
     report(name_of(options, more).text, samples / fastest(&results->ours[i]), fast.name,
            fast.seconds > 0 ? samples / fast.seconds : 0);
     const double peak = median(&results->peak);
     char yardstick[64];
-    (void)snprintf(yardstick, sizeof yardstick, "products at %.0f GFLOP/s", peak / 1e9);
-    (void)snprintf(more, sizeof more, ", lanes %d, of the bound", options->lanes[i]);
+    (void)snprintf(yardstick, sizeof(yardstick), "products at %.0f GFLOP/s", peak / 1e9);
+    (void)snprintf(more, sizeof(more), ", lanes %d, of the bound", options->lanes[i]);
     report(name_of(options, more).text, ours, yardstick, samples * peak / results->flops[i]);
     (void)fprintf(stderr, "%.0f MB of activations and copies of parameters\n",
                   results->bytes[i] / 1e6);
@@ -423,7 +423,7 @@ static void report_all(const struct options *options, struct results *results)
     for (int i = 0; i < results->mode_count; i++) {
         struct mode *mode = &results->modes[i];
         char more[64];
-        (void)snprintf(more, sizeof more, ", PyTorch %s", mode->name);
+        (void)snprintf(more, sizeof(more), ", PyTorch %s", mode->name);
         if (mode->medians.count > 0)
             report(name_of(options, more).text, samples / median(&mode->medians), NULL, 0);
     }

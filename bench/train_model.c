@@ -113,12 +113,12 @@ static void choose_shape(struct train_model *model)
 static void fill_state(struct train_model *model)
 {
     const size_t params = model->tape->param_elements, stats = model->tape->stat_elements;
-    float *host = need(calloc(params + stats + 1, sizeof *host));
+    float *host = need(calloc(params + stats + 1, sizeof(*host)));
     initial_values_params(model->tape, 1, host);
-    upload(model, optimizer_params(model->optimizer), host, params * sizeof *host);
+    upload(model, optimizer_params(model->optimizer), host, params * sizeof(*host));
     initial_values_stats(model->tape, host);
     if (stats > 0)
-        upload(model, optimizer_stats(model->optimizer), host, stats * sizeof *host);
+        upload(model, optimizer_stats(model->optimizer), host, stats * sizeof(*host));
     free(host);
 }
 
@@ -224,7 +224,7 @@ static void fill_batch(struct train_model *model)
 
 struct train_model *train_model_new(const struct train_model_options *options)
 {
-    struct train_model *model = need(calloc(1, sizeof *model));
+    struct train_model *model = need(calloc(1, sizeof(*model)));
     if (options->batch % options->lanes != 0)
         must(ST_INVALID, "lanes must divide the batch");
     model->options = *options;
@@ -436,7 +436,7 @@ double train_model_peak(enum math math)
     must(table->refresh(backend, kernel, param, cache, NULL), "product");
     const double seconds = run_product(backend, kernel, &buffers);
     void *const all[] = { weight, in, out, cache, scratch };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         table->free(backend, all[i]);
     table->kernel_free(backend, kernel);
     table->close(backend);

@@ -144,7 +144,7 @@ uint64_t log_turn_bytes(uint64_t usual)
 static enum status copy_piece(int from, int to, off_t *at)
 {
     char piece[65536];
-    const ssize_t count = pread(from, piece, sizeof piece, *at);
+    const ssize_t count = pread(from, piece, sizeof(piece), *at);
     if (count < 0)
         return errno == EINTR ? ST_OK : status_from_errno(errno);
     if (count == 0)
@@ -172,9 +172,9 @@ static enum status copy_from(int from, int to, off_t at, uint64_t max)
 static enum status keep(int from, const char *path, off_t begin, uint64_t max)
 {
     char kept[LIMIT_PATH], part[LIMIT_PATH];
-    const int size = snprintf(kept, sizeof kept, "%s" LOG_TURN_SUFFIX, path);
-    const int part_size = snprintf(part, sizeof part, "%s" LOG_TURN_SUFFIX ".part", path);
-    if (size < 0 || part_size < 0 || (size_t)part_size >= sizeof part)
+    const int size = snprintf(kept, sizeof(kept), "%s" LOG_TURN_SUFFIX, path);
+    const int part_size = snprintf(part, sizeof(part), "%s" LOG_TURN_SUFFIX ".part", path);
+    if (size < 0 || part_size < 0 || (size_t)part_size >= sizeof(part))
         return ST_INVALID;
     (void)unlink(part);
     auto_close int to = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

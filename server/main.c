@@ -109,7 +109,7 @@ static enum status take_identity(struct daemon *d)
         LOG_INFO(&d->log, "job files of everybody with an operator's certificate may name any path "
                           "that agents can read or write: --paths narrows that");
     }
-    (void)snprintf(d->access.cluster, sizeof d->access.cluster, "%s", own.who.cluster);
+    (void)snprintf(d->access.cluster, sizeof(d->access.cluster), "%s", own.who.cluster);
     return ST_OK;
 }
 
@@ -118,9 +118,9 @@ static enum status open_audit(struct daemon *d)
 {
     char path[LIMIT_PATH], refused[LIMIT_PATH];
     const struct audit_options options = { .path = path, .refused = refused, .log = &d->log };
-    enum status st = paths_join(&d->paths, path, sizeof path, "state/audit.log");
+    enum status st = paths_join(&d->paths, path, sizeof(path), "state/audit.log");
     if (st == ST_OK)
-        st = paths_join(&d->paths, refused, sizeof refused, "state/refused.log");
+        st = paths_join(&d->paths, refused, sizeof(refused), "state/refused.log");
     if (st == ST_OK)
         st = audit_open(&options, &d->audit);
     d->access.audit = d->audit;
@@ -147,7 +147,7 @@ static enum status take_tokens(struct daemon *d)
 {
     const size_t count = coord_jobs(d->coord, NULL, 0);
     auto_free struct coord_job **jobs = calloc(count ? count : 1, sizeof(struct coord_job *));
-    d->access.known = calloc(count ? count : 1, sizeof d->access.known[0]);
+    d->access.known = calloc(count ? count : 1, sizeof(d->access.known[0]));
     if (!jobs || !d->access.known)
         return ST_NO_MEMORY;
     (void)coord_jobs(d->coord, jobs, count);
@@ -189,7 +189,7 @@ static void take_answer(struct rpc_task *task)
 static void store_done(void *arg, struct store_task *done)
 {
     struct daemon *d = arg;
-    struct store_answer *answer = calloc(1, sizeof *answer);
+    struct store_answer *answer = calloc(1, sizeof(*answer));
     CHECK(answer);
     answer->task.run = take_answer;
     answer->daemon = d;
@@ -265,7 +265,7 @@ static enum status look_at_journal(struct daemon *d, const char *state)
 static enum status open_journal(struct daemon *d)
 {
     char path[LIMIT_PATH];
-    enum status st = paths_join(&d->paths, path, sizeof path, "state");
+    enum status st = paths_join(&d->paths, path, sizeof(path), "state");
     if (st == ST_OK)
         st = io_mkdir_all(io_system(), path);
     if (st == ST_OK) {
@@ -276,7 +276,7 @@ static enum status open_journal(struct daemon *d)
             return st;
     }
     if (st == ST_OK)
-        st = paths_join(&d->paths, path, sizeof path, "state/cairnd.db");
+        st = paths_join(&d->paths, path, sizeof(path), "state/cairnd.db");
     if (st == ST_OK)
         st = journal_open_watched(path, &(struct journal_watch){ beat, d }, &d->journal);
     if (st == ST_EXISTS) {
@@ -350,7 +350,7 @@ static enum status make_server(struct daemon *d)
         st = rpc_reflection_new(d->server, &d->reflection);
     static const char *const services[] = { "", "cairn.v1.Control", "cairn.v1.Fleet",
                                             "cairn.v1.Training" };
-    for (size_t i = 0; st == ST_OK && i < sizeof services / sizeof services[0]; i++)
+    for (size_t i = 0; st == ST_OK && i < sizeof(services) / sizeof(services[0]); i++)
         st = rpc_health_set(d->health, services[i], true);
     return st;
 }
@@ -358,7 +358,7 @@ static enum status make_server(struct daemon *d)
 static enum status listen_unix(struct daemon *d)
 {
     char address[LIMIT_PATH];
-    enum status st = paths_socket(&d->paths, address, sizeof address);
+    enum status st = paths_socket(&d->paths, address, sizeof(address));
     if (st != ST_OK)
         return st;
     const char *path = address + strlen("unix:");
@@ -388,7 +388,7 @@ static enum status listen_tcp(struct daemon *d)
 {
     char path[LIMIT_PATH], *address = d->address;
     int port;
-    enum status st = paths_join(&d->paths, path, sizeof path, "cairnd.addr");
+    enum status st = paths_join(&d->paths, path, sizeof(path), "cairnd.addr");
     if (st != ST_OK)
         return st;
     if (!d->options.listen) {
@@ -400,7 +400,7 @@ static enum status listen_tcp(struct daemon *d)
     if (st != ST_OK)
         return refuse_listen(d, path, st);
     const char *colon = strrchr(d->options.listen, ':');
-    (void)snprintf(address, sizeof d->address, "%.*s:%d", (int)(colon - d->options.listen),
+    (void)snprintf(address, sizeof(d->address), "%.*s:%d", (int)(colon - d->options.listen),
                    d->options.listen, port);
     LOG_INFO(&d->log, "serving on %s", address);
     return io_replace(io_system(), path, address, strlen(address));
@@ -462,7 +462,7 @@ static int wait_ms(struct daemon *d, int64_t of_core)
 static bool asked_to_end(struct daemon *d)
 {
     struct signalfd_siginfo info;
-    if (read(d->signal_fd, &info, sizeof info) != (ssize_t)sizeof info)
+    if (read(d->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
         return false;
     if (info.ssi_signo == SIGTERM && watchdog_watched(d->watchdog_fd)) {
         LOG_INFO(&d->log, "SIGTERM: left to the supervisor, which has the jobs saved first");
@@ -528,7 +528,7 @@ static enum status daemon_run(struct daemon *d)
 static void daemon_stop(struct daemon *d)
 {
     char path[LIMIT_PATH];
-    if (paths_join(&d->paths, path, sizeof path, "cairnd.addr") == ST_OK)
+    if (paths_join(&d->paths, path, sizeof(path), "cairnd.addr") == ST_OK)
         (void)unlink(path);
     end_group(d); /* a group may linger */
     rpc_health_drain(d->health);

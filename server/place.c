@@ -22,7 +22,7 @@ enum status place_seal(const struct paths *paths, const struct log *log, char ou
 {
     char path[LIMIT_PATH];
     struct reason why = { "" };
-    enum status st = paths_join(paths, path, sizeof path, "state/seal");
+    enum status st = paths_join(paths, path, sizeof(path), "state/seal");
     if (st == ST_OK)
         st = identity_key_at(path, out, &why);
     if (st != ST_OK)
@@ -33,7 +33,7 @@ enum status place_seal(const struct paths *paths, const struct log *log, char ou
 enum status place_token(const struct paths *paths, const struct log *log, char out[IDENTITY_TOKEN])
 {
     char path[LIMIT_PATH];
-    enum status st = paths_join(paths, path, sizeof path, "token");
+    enum status st = paths_join(paths, path, sizeof(path), "token");
     if (st == ST_OK)
         st = identity_key_new(path, out);
     if (st != ST_OK)

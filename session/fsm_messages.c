@@ -483,7 +483,7 @@ enum status session_fsm_last_words(const struct session_fsm *fsm,
     words.finished = fsm->finished;
     words.saves = saves;
     add_saves(fsm, &words);
-    auto_free struct session_out *parts = malloc(sizeof *parts);
+    auto_free struct session_out *parts = malloc(sizeof(*parts));
     if (parts == NULL)
         return ST_NO_MEMORY;
     add_rows(fsm, parts, &words);

@@ -70,7 +70,7 @@ static void end(struct measure *measure, const struct probe_result *result)
 
 static void fail(struct measure *measure, const char *why)
 {
-    (void)snprintf(measure->saw, sizeof measure->saw, "%.60s port %" PRIu32 ": %.50s",
+    (void)snprintf(measure->saw, sizeof(measure->saw), "%.60s port %" PRIu32 ": %.50s",
                    measure->host, measure->port, why);
     const struct probe_result result = { .id = measure->id, .saw = measure->saw };
     end(measure, &result);
@@ -79,7 +79,7 @@ static void fail(struct measure *measure, const char *why)
 static void on_late(uv_timer_t *timer)
 {
     struct measure *measure = timer->data;
-    (void)snprintf(measure->saw, sizeof measure->saw,
+    (void)snprintf(measure->saw, sizeof(measure->saw),
                    "%.50s port %" PRIu32 ": connects, but of %" PRIu64 " bytes none arrived",
                    measure->host, measure->port, measure->sent);
     const struct probe_result result = { .id = measure->id, .saw = measure->saw };
@@ -138,7 +138,7 @@ static void on_answer(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
                                          .bytes = read_number(measure->answer),
                                          .took_us = read_number(measure->answer + 8),
                                          .saw = measure->saw };
-    (void)snprintf(measure->saw, sizeof measure->saw,
+    (void)snprintf(measure->saw, sizeof(measure->saw),
                    "%" PRIu64 " bytes arrived within %" PRIu64 " us", result.bytes, result.took_us);
     end(measure, &result);
 }
@@ -234,7 +234,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 
 static struct measure *new_measure(struct measures *measures, const struct measure_ask *ask)
 {
-    struct measure *measure = calloc(1, sizeof *measure);
+    struct measure *measure = calloc(1, sizeof(*measure));
     if (!measure)
         return NULL;
     measure->of = measures;
@@ -242,7 +242,7 @@ static struct measure *new_measure(struct measures *measures, const struct measu
     measure->port = ask->port;
     measure->ms = ask->ms < MEASURE_MS_MAX ? ask->ms : MEASURE_MS_MAX;
     measure->bytes_max = ask->bytes_max < MEASURE_BYTES_MAX ? ask->bytes_max : MEASURE_BYTES_MAX;
-    (void)snprintf(measure->host, sizeof measure->host, "%s", ask->host);
+    (void)snprintf(measure->host, sizeof(measure->host), "%s", ask->host);
     memcpy(measure->token, ask->token, MEASURE_TOKEN);
     measure->resolve.data = measure;
     return measure;
@@ -257,7 +257,7 @@ void measures_start(struct measures *measures, const struct measure_ask *ask)
     if (!measure)
         return;
     char service[8];
-    (void)snprintf(service, sizeof service, "%" PRIu32, ask->port);
+    (void)snprintf(service, sizeof(service), "%" PRIu32, ask->port);
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
     if (uv_getaddrinfo(measures->loop, &measure->resolve, on_resolved, ask->host, service,
                        &hints) != 0) {

@@ -223,7 +223,7 @@ static void on_guest_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf
 
 static struct peer *new_peer(struct probes *probes, struct probe *probe)
 {
-    struct peer *peer = calloc(1, sizeof *peer);
+    struct peer *peer = calloc(1, sizeof(*peer));
     if (!peer)
         return NULL;
     peer->probes = probes;
@@ -267,7 +267,7 @@ static void on_guest(uv_stream_t *listener, int status)
 
 static void note_error(struct probe *probe, int error)
 {
-    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 ": %.40s", probe->host,
+    (void)snprintf(probe->saw, sizeof(probe->saw), "%.70s port %" PRIu32 ": %.40s", probe->host,
                    probe->port, uv_strerror(error));
 }
 
@@ -303,13 +303,13 @@ static void on_answer(uv_stream_t *stream, ssize_t size, const uv_buf_t *buf)
     if (peer->count < PROBE_NONCE)
         return;
     if (memcmp(peer->bytes, probe->nonce, PROBE_NONCE) == 0) {
-        (void)snprintf(probe->saw, sizeof probe->saw, "reached within %" PRIu64 " ms",
+        (void)snprintf(probe->saw, sizeof(probe->saw), "reached within %" PRIu64 " ms",
                        uv_now(probe->probes->loop) - probe->since_ms + 1);
         end_probe(probe, (uv_hrtime() - peer->sent_ns) / 1000 + 1);
         return;
     }
-    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 " is no agent", probe->host,
-                   probe->port);
+    (void)snprintf(probe->saw, sizeof(probe->saw), "%.70s port %" PRIu32 " is no agent",
+                   probe->host, probe->port);
     close_peer(peer);
 }
 
@@ -359,7 +359,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 {
     struct probe *probe = request->data;
     probe->resolving = false;
-    if (status == 0 && found && found->ai_addrlen <= sizeof probe->address && !probe->over) {
+    if (status == 0 && found && found->ai_addrlen <= sizeof(probe->address) && !probe->over) {
         memcpy(&probe->address, found->ai_addr, found->ai_addrlen);
         probe->resolved = true;
         begin_try(probe);
@@ -378,8 +378,8 @@ void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t
     if (!probes || probes->closing || probes->count >= PROBES_MAX || port == 0 ||
         port > UINT16_MAX || strlen(host) >= LIMIT_NAME)
         return;
-    struct probe *probe = calloc(1, sizeof *probe);
-    if (!probe || getrandom(probe->nonce, sizeof probe->nonce, 0) != sizeof probe->nonce) {
+    struct probe *probe = calloc(1, sizeof(*probe));
+    if (!probe || getrandom(probe->nonce, sizeof(probe->nonce), 0) != sizeof(probe->nonce)) {
         free(probe);
         return;
     }
@@ -388,11 +388,11 @@ void probes_start(struct probes *probes, uint64_t id, const char *host, uint32_t
     probe->id = id;
     probe->port = port;
     probe->since_ms = uv_now(probes->loop);
-    (void)snprintf(probe->host, sizeof probe->host, "%s", host);
-    (void)snprintf(probe->saw, sizeof probe->saw, "%.70s port %" PRIu32 ": no answer within %d ms",
+    (void)snprintf(probe->host, sizeof(probe->host), "%s", host);
+    (void)snprintf(probe->saw, sizeof(probe->saw), "%.70s port %" PRIu32 ": no answer within %d ms",
                    host, port, PROBE_MS);
     char service[8];
-    (void)snprintf(service, sizeof service, "%" PRIu32, port);
+    (void)snprintf(service, sizeof(service), "%" PRIu32, port);
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
     probe->resolve.data = probe;
     probe->resolving =
@@ -492,22 +492,22 @@ static int open_socket(const char *host, int port)
     int fd = -1;
     errno = EINVAL;
     if (uv_ip4_addr(host, port, &four) == 0) {
-        fd = try_socket((const struct sockaddr *)&four, sizeof four);
+        fd = try_socket((const struct sockaddr *)&four, sizeof(four));
     } else if (uv_ip6_addr(host, port, &six) == 0) {
-        fd = try_socket((const struct sockaddr *)&six, sizeof six);
+        fd = try_socket((const struct sockaddr *)&six, sizeof(six));
     }
     if (fd < 0 && errno != EADDRINUSE && uv_ip6_addr("::", port, &six) == 0)
-        fd = try_socket((const struct sockaddr *)&six, sizeof six);
+        fd = try_socket((const struct sockaddr *)&six, sizeof(six));
     if (fd < 0 && errno != EADDRINUSE && uv_ip4_addr("0.0.0.0", port, &four) == 0)
-        fd = try_socket((const struct sockaddr *)&four, sizeof four);
+        fd = try_socket((const struct sockaddr *)&four, sizeof(four));
     return fd;
 }
 
 static uint16_t port_of(int fd)
 {
     struct sockaddr_storage name;
-    memset(&name, 0, sizeof name);
-    socklen_t size = sizeof name;
+    memset(&name, 0, sizeof(name));
+    socklen_t size = sizeof(name);
     if (getsockname(fd, (struct sockaddr *)&name, &size) != 0)
         return 0;
     return ntohs(name.ss_family == AF_INET ? ((const struct sockaddr_in *)&name)->sin_port
@@ -529,7 +529,7 @@ enum status probes_open(uv_loop_t *loop, const char *host, struct port_range por
     const int fd = open_in_range(host, ports);
     if (fd < 0)
         return status_from_errno(errno);
-    struct probes *probes = calloc(1, sizeof *probes);
+    struct probes *probes = calloc(1, sizeof(*probes));
     if (!probes) {
         (void)close(fd);
         return ST_NO_MEMORY;

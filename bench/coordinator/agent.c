@@ -57,10 +57,10 @@ static void say_hello(struct agent *agent)
     size_t count = 0;
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next)
         count++;
-    Cairn__V1__RunningTrainer *rows = calloc(count + 1, sizeof *rows);
+    Cairn__V1__RunningTrainer *rows = calloc(count + 1, sizeof(*rows));
     Cairn__V1__RunningTrainer **links =
-        calloc(count + 1, sizeof *links); /* NOLINT(bugprone-sizeof-expression): of pointers */
-    Cairn__V1__TrainerRef *refs = calloc(count + 1, sizeof *refs);
+        calloc(count + 1, sizeof(*links)); /* NOLINT(bugprone-sizeof-expression): of pointers */
+    Cairn__V1__TrainerRef *refs = calloc(count + 1, sizeof(*refs));
     CHECK(rows != NULL && links != NULL && refs != NULL);
     for (struct trainer *t = agent->trainers; t != NULL; t = t->next) {
         const size_t i = hello.n_running++;
@@ -205,8 +205,8 @@ static void make_certificate(struct agent *agent, const struct fleet *fleet)
     struct identity_pem own;
     struct reason reason;
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    (void)snprintf(agent->cert, sizeof agent->cert, "%s/%s.crt", fleet->options.tls, agent->name);
-    (void)snprintf(agent->key, sizeof agent->key, "%s/%s.key", fleet->options.tls, agent->name);
+    (void)snprintf(agent->cert, sizeof(agent->cert), "%s/%s.crt", fleet->options.tls, agent->name);
+    (void)snprintf(agent->key, sizeof(agent->key), "%s/%s.key", fleet->options.tls, agent->name);
     CHECK(identity_make(&fleet->authority, IDENTITY_NODE, agent->name, NULL, now_s, &own,
                         &reason) == ST_OK);
     CHECK(io_replace(io_system(), agent->cert, own.cert, strlen(own.cert)) == ST_OK);
@@ -217,14 +217,14 @@ static void make_certificate(struct agent *agent, const struct fleet *fleet)
 
 void agent_new(struct fleet *fleet, uint32_t number)
 {
-    struct agent *agent = calloc(1, sizeof *agent);
+    struct agent *agent = calloc(1, sizeof(*agent));
     CHECK(agent != NULL);
     agent->number = number;
     agent->beat_ns = clock_mono_ns() + number * INT64_C(7919) % 1000 * 1000000;
-    (void)snprintf(agent->name, sizeof agent->name, "n%05u", number);
-    (void)snprintf(agent->host, sizeof agent->host, "127.0.0.1");
+    (void)snprintf(agent->name, sizeof(agent->name), "n%05u", number);
+    (void)snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     if (fleet->options.tls != NULL) { /* nodes of which jobs may span several */
-        (void)snprintf(agent->host, sizeof agent->host, "10.0.%u.%u", number >> 8, number & 255);
+        (void)snprintf(agent->host, sizeof(agent->host), "10.0.%u.%u", number >> 8, number & 255);
         make_certificate(agent, fleet);
     }
     peer_open(&agent->peer, fleet, &agent_ops, &cairn__v1__fleet__descriptor,

@@ -42,7 +42,7 @@ int control_submit(const struct fleet_options *options, const char *file, uint32
     char *text = NULL, base[LIMIT_PATH];
     size_t size = 0;
     if (io_read_file(io_system(), file, (size_t)LIMIT_JOB_FILE_BYTES, &text, &size) != ST_OK ||
-        getcwd(base, sizeof base) == NULL) {
+        getcwd(base, sizeof(base)) == NULL) {
         (void)fprintf(stderr, "%s: can't be read\n", file);
         return 1;
     }
@@ -54,7 +54,7 @@ int control_submit(const struct fleet_options *options, const char *file, uint32
         const int64_t begin_ns = clock_mono_ns();
         Cairn__V1__SubmitJobRequest request = CAIRN__V1__SUBMIT_JOB_REQUEST__INIT;
         ProtobufCMessage *message = NULL;
-        (void)snprintf(key, sizeof key, "fleet-%d-%lld", getpid(), (long long)begin_ns);
+        (void)snprintf(key, sizeof(key), "fleet-%d-%lld", getpid(), (long long)begin_ns);
         request.job_file = text;
         request.base_dir = base;
         request.idempotency_key = key;
@@ -109,7 +109,7 @@ int control_probe(const struct fleet_options *options, uint32_t per_second, uint
     }
     const size_t count = (size_t)per_second * seconds;
     CHECK(count > 0 && count <= PROBES_MAX);
-    double *ms = calloc(count, sizeof *ms), sum = 0;
+    double *ms = calloc(count, sizeof(*ms)), sum = 0;
     CHECK(ms != NULL);
     for (size_t i = 0; i < count; i++) {
         const int64_t due_ns = begin_ns + (int64_t)i * 1000000000 / per_second;
@@ -119,7 +119,7 @@ int control_probe(const struct fleet_options *options, uint32_t per_second, uint
         ms[i] = (double)(clock_mono_ns() - due_ns) / 1e6;
         sum += ms[i];
     }
-    qsort(ms, count, sizeof *ms, compare);
+    qsort(ms, count, sizeof(*ms), compare);
     (void)printf(
         "{\"count\":%zu,\"mean_ms\":%.3f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"max_ms\":%.3f}\n", count,
         sum / (double)count, ms[count / 2], ms[count - 1 - count / 100], ms[count - 1]);

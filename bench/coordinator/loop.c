@@ -107,7 +107,7 @@ void peer_open(struct peer *peer, struct fleet *fleet, const struct peer_ops *op
     peer->ops = ops;
     peer->fleet = fleet;
     peer->service = service;
-    (void)snprintf(peer->token, sizeof peer->token, "%s", token != NULL ? token : "");
+    (void)snprintf(peer->token, sizeof(peer->token), "%s", token != NULL ? token : "");
     peer->next = fleet->peers;
     fleet->peers = peer;
     ask_opener(peer);
@@ -248,8 +248,8 @@ static void read_authority(struct fleet *fleet)
     char key[LIMIT_PATH];
     size_t size = 0;
     const char *folder = fleet->options.tls;
-    (void)snprintf(fleet->ca, sizeof fleet->ca, "%s/ca.crt", folder);
-    (void)snprintf(key, sizeof key, "%s/ca.key", folder);
+    (void)snprintf(fleet->ca, sizeof(fleet->ca), "%s/ca.crt", folder);
+    (void)snprintf(key, sizeof(key), "%s/ca.key", folder);
     CHECK(io_read_file(io_system(), fleet->ca, IDENTITY_FILE_BYTES, &fleet->authority.cert,
                        &size) == ST_OK);
     CHECK(io_read_file(io_system(), key, IDENTITY_FILE_BYTES, &fleet->authority.key, &size) ==
@@ -276,9 +276,9 @@ static void start(struct fleet *fleet, const struct fleet_options *options)
 
 int fleet_play(const struct fleet_options *options)
 {
-    struct fleet *fleet = calloc(1, sizeof *fleet);
+    struct fleet *fleet = calloc(1, sizeof(*fleet));
     CHECK(fleet != NULL);
-    CHECK(options->openers <= sizeof fleet->threads / sizeof fleet->threads[0]);
+    CHECK(options->openers <= sizeof(fleet->threads) / sizeof(fleet->threads[0]));
     start(fleet, options);
     int64_t next_ns = clock_mono_ns() + TICK_NS;
     for (int tick = 0; tick % 20 != 0 || !asked_to_end(); tick++) {

@@ -26,10 +26,10 @@ static long long first_thread_ns(int watched)
 {
     static int fd = -1;
     char path[64], text[96] = "";
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", watched, watched);
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", watched, watched);
     if (fd < 0)
         fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0)
+    if (fd < 0 || pread(fd, text, sizeof(text) - 1, 0) <= 0)
         return 0;
     return strtoll(text, NULL, 10);
 }
@@ -119,7 +119,7 @@ static bool take_arguments(struct arguments *a, int argc, char **argv)
         } else if (option == 'F') {
             a->file = optarg;
         } else if (option == 't') {
-            (void)snprintf(a->target, sizeof a->target, "%s", optarg);
+            (void)snprintf(a->target, sizeof(a->target), "%s", optarg);
         } else if (option == 'T') {
             a->fleet.token = optarg;
         } else if (option == 'A') {
@@ -149,8 +149,8 @@ int main(int argc, char **argv)
         (void)fputs(usage, stderr);
         return 2;
     }
-    if (a.target[0] == '\0' &&
-        (paths_open(&paths) != ST_OK || paths_socket(&paths, a.target, sizeof a.target) != ST_OK)) {
+    if (a.target[0] == '\0' && (paths_open(&paths) != ST_OK ||
+                                paths_socket(&paths, a.target, sizeof(a.target)) != ST_OK)) {
         (void)fputs("fleet: set CAIRN_HOME, or give a --target\n", stderr);
         return 2;
     }

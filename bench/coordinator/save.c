@@ -53,10 +53,10 @@ static void say_report(struct trainer *trainer, uint64_t step, const char *name,
     uint8_t *hashes = malloc((size_t)pieces * 16 + 1);
     CHECK(hashes != NULL);
     struct ckpt_hash file = ckpt_hash_of(bytes, FILE_BYTES);
-    struct ckpt_hash scalars = ckpt_hash_of(&step, sizeof step);
+    struct ckpt_hash scalars = ckpt_hash_of(&step, sizeof(step));
     for (uint32_t i = 0; i < pieces; i++) {
         const uint64_t what[] = { step, trainer->rank, i };
-        const struct ckpt_hash one = ckpt_hash_of(what, sizeof what);
+        const struct ckpt_hash one = ckpt_hash_of(what, sizeof(what));
         memcpy(hashes + (size_t)i * 16, one.byte, 16);
     }
     Cairn__V1__PieceRun runs[] = { CAIRN__V1__PIECE_RUN__INIT, CAIRN__V1__PIECE_RUN__INIT };
@@ -91,9 +91,9 @@ void save_folder(struct trainer *trainer, const Cairn__V1__SaveFolder *order)
         return; /* dropped */
     char name[64];
     uint8_t bytes[FILE_BYTES];
-    (void)snprintf(trainer->dir, sizeof trainer->dir, "%s", order->dir);
+    (void)snprintf(trainer->dir, sizeof(trainer->dir), "%s", order->dir);
     ckpt_shard_name(trainer->rank, trainer->size, name);
-    memset(bytes, (int)(order->step & 0xff), sizeof bytes);
+    memset(bytes, (int)(order->step & 0xff), sizeof(bytes));
     if (write_file(trainer, name, bytes)) {
         say_report(trainer, order->step, name, bytes);
     } else if (errno != EEXIST) { /* the folder was said twice */

@@ -91,7 +91,7 @@ static void read_job(struct fleet *fleet, const Cairn__V1__Plan *plan)
 {
     if (strcmp(fleet->known_job, plan->job) == 0)
         return;
-    struct jobspec *job = malloc(sizeof *job);
+    struct jobspec *job = malloc(sizeof(*job));
     struct buf errors;
     buf_init(&errors, (size_t)64 * 1024);
     CHECK(job != NULL);
@@ -101,7 +101,7 @@ static void read_job(struct fleet *fleet, const Cairn__V1__Plan *plan)
         (void)fprintf(stderr, "job %s: %s\n", plan->job, errors.size > 0 ? errors.data : "?");
         exit(1);
     }
-    (void)snprintf(fleet->known_job, sizeof fleet->known_job, "%s", plan->job);
+    (void)snprintf(fleet->known_job, sizeof(fleet->known_job), "%s", plan->job);
     fleet->total_steps = (uint64_t)job->train.duration.value;
     fleet->save_every =
         job->checkpoint.every.unit == JOBSPEC_STEPS ? (uint64_t)job->checkpoint.every.value : 0;
@@ -282,10 +282,10 @@ static const struct peer_ops trainer_ops = {
 struct trainer *trainer_new(struct agent *agent, const Cairn__V1__StartTrainer *order)
 {
     struct fleet *fleet = agent->peer.fleet;
-    struct trainer *trainer = calloc(1, sizeof *trainer);
+    struct trainer *trainer = calloc(1, sizeof(*trainer));
     CHECK(trainer != NULL);
     trainer->agent = agent;
-    (void)snprintf(trainer->job, sizeof trainer->job, "%s", order->ref->job);
+    (void)snprintf(trainer->job, sizeof(trainer->job), "%s", order->ref->job);
     trainer->generation = order->ref->generation;
     trainer->rank = order->ref->rank;
     trainer->slot = order->slot;

@@ -37,7 +37,7 @@
 #define CKPT_DEEPEST                                                                               \
     "/j-0123456789abc/bad-step-999999999999999999.g4294967295.t4294967295.99999"                   \
     "/manifest.json.g4294967295.0123456789abcdef.tmp"
-_Static_assert(LIMIT_STORE - 1 + sizeof CKPT_DEEPEST <= LIMIT_PATH, "a store leaves no room");
+_Static_assert(LIMIT_STORE - 1 + sizeof(CKPT_DEEPEST) <= LIMIT_PATH, "a store leaves no room");
 
 /* A job id that may be part of a path: letters, digits, '-', '_', '.'; not empty, no dot first. */
 bool ckpt_name_is_good(const char *name);

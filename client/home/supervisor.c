@@ -381,7 +381,7 @@ static bool host_of(const char *listen, char out[INET6_ADDRSTRLEN])
         return false;
     (void)snprintf(out, INET6_ADDRSTRLEN, "%.*s", size, listen + six);
     return inet_pton(six ? AF_INET6 : AF_INET, out, bytes) == 1 &&
-           memcmp(bytes, any, sizeof bytes) != 0;
+           memcmp(bytes, any, sizeof(bytes)) != 0;
 }
 
 static void add_option(struct child *child, const char *name, const char *value)

@@ -72,7 +72,7 @@ static enum rpc_code judge_trainer(const struct access *access, const struct rpc
                                    const char **out_detail)
 {
     char token[IDENTITY_TOKEN];
-    if (rpc_call_token(call, token, sizeof token) && identity_sealed(access->seal, token))
+    if (rpc_call_token(call, token, sizeof(token)) && identity_sealed(access->seal, token))
         return RPC_OK;
     for (size_t i = 0; i < access->known_count; i++) {
         if (rpc_call_has_token(call, access->known[i]))
@@ -89,7 +89,7 @@ static enum rpc_code judge_joiner(const struct access *access, const struct rpc_
 {
     char secret[IDENTITY_SECRET];
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
-    const bool shown = rpc_call_token(call, secret, sizeof secret);
+    const bool shown = rpc_call_token(call, secret, sizeof(secret));
     if (shown && invites_know(access->invites, secret, now_s))
         return RPC_OK;
     *out_detail = shown ? INVITES_REFUSED
@@ -193,10 +193,10 @@ void access_note(struct audit *audit, const struct rpc_call *call, const char *a
     access_actor(call, refused, actor);
     describe_peer(call, peer);
     const bool is_renewal = strcmp(path, "/cairn.v1.Fleet/Renew") == 0;
-    const bool ours = strncmp(path, package, sizeof package - 1) == 0;
+    const bool ours = strncmp(path, package, sizeof(package) - 1) == 0;
     const struct audit_call row = { .actor = actor,
                                     .peer = peer,
-                                    .method = ours ? path + sizeof package - 1 : path,
+                                    .method = ours ? path + sizeof(package) - 1 : path,
                                     .about = about,
                                     .code = rpc_code_name(code),
                                     .why = refused ? why : NULL,

@@ -109,7 +109,7 @@ static enum status add_addresses(const struct api *api, struct identity_invite *
     const char *address = api->advertise ? api->advertise : api->address;
     const char *port = strrchr(address, ':') + 1;
     char host[256];
-    (void)snprintf(host, sizeof host, "%.*s", (int)(port - 1 - address), address);
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(port - 1 - address), address);
     if (!is_one_of(host, "0.0.0.0,[::],::,*"))
         add_address(invite, host, port);
     char *rest = NULL;
@@ -141,9 +141,9 @@ static enum status make_invite(struct api *api, uint32_t uses, int64_t until_s,
     if (st != ST_OK)
         return st;
     const struct coord_options *options = coord_options(api->coord);
-    options->random(options->random_arg, bytes, sizeof bytes);
+    options->random(options->random_arg, bytes, sizeof(bytes));
     identity_secret_make(bytes, invite->secret);
-    explicit_bzero(bytes, sizeof bytes);
+    explicit_bzero(bytes, sizeof(bytes));
     invite->until_s = until_s;
     st = invites_add(&api->invites, invite->secret, uses, until_s, now_s(api));
     if (st == ST_FULL) {

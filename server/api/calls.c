@@ -16,7 +16,7 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
     char detail[API_DETAIL_MAX];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(detail, sizeof detail, format, args);
+    (void)vsnprintf(detail, sizeof(detail), format, args);
     va_end(args);
     reason_mend(detail);
     rpc_call_finish(call, code, detail);
@@ -25,7 +25,7 @@ void api_refuse(struct rpc_call *call, enum rpc_code code, const char *format, .
 void api_about(struct api *api, const char *about)
 {
     struct api_corked *corked = &api->corked[api->corked_count - 1];
-    (void)snprintf(corked->about, sizeof corked->about, "%s", about);
+    (void)snprintf(corked->about, sizeof(corked->about), "%s", about);
 }
 
 /* There is no such job; perhaps one of those that are here is meant. */
@@ -117,7 +117,7 @@ bool api_is_repeated(struct api *api, const char *key, const char *job)
 {
     char what[32];
     return key[0] &&
-           journal_get_key(coord_options(api->coord)->journal, key, what, sizeof what) == ST_OK &&
+           journal_get_key(coord_options(api->coord)->journal, key, what, sizeof(what)) == ST_OK &&
            strcmp(what, job) == 0;
 }
 
@@ -136,7 +136,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
                                   const char *job)
 {
     struct api_stream *stream =
-        api->stream_count < API_STREAMS_MAX && !api->closing ? calloc(1, sizeof *stream) : NULL;
+        api->stream_count < API_STREAMS_MAX && !api->closing ? calloc(1, sizeof(*stream)) : NULL;
     if (!stream) {
         api_refuse(call, RPC_RESOURCE_EXHAUSTED,
                    "too many calls wait for answers: end a watch, or logs that are followed");
@@ -145,7 +145,7 @@ struct api_stream *api_stream_new(struct api *api, struct rpc_call *call, enum a
     stream->kind = kind;
     stream->call = call;
     stream->until_ms = access_until_ms(call);
-    (void)snprintf(stream->job, sizeof stream->job, "%s", job);
+    (void)snprintf(stream->job, sizeof(stream->job), "%s", job);
     coord_hold(api->coord, job);
     stream->next = api->streams;
     api->streams = stream;

@@ -52,7 +52,7 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
     struct api_connection *connection = rpc_call_data(call);
     if (connection)
         return connection;
-    connection = api->closing ? NULL : calloc(1, sizeof *connection);
+    connection = api->closing ? NULL : calloc(1, sizeof(*connection));
     if (!connection) {
         rpc_call_finish(call, RPC_UNAVAILABLE, "the coordinator ends");
         return NULL;
@@ -60,7 +60,7 @@ static struct api_connection *connection_of(struct api *api, struct rpc_call *ca
     struct ucred peer;
     connection->conn.ops = &ops;
     connection->conn.local = rpc_call_peer_cred(call, &peer);
-    if (!rpc_call_token(call, connection->conn.token, sizeof connection->conn.token))
+    if (!rpc_call_token(call, connection->conn.token, sizeof(connection->conn.token)))
         connection->conn.token[0] = '\0';
     connection->call = call;
     connection->api = api;

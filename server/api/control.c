@@ -37,7 +37,7 @@ static void submit_job(Cairn__V1__Control_Service *service, const Cairn__V1__Sub
                    LIMIT_JOB_FILE_BYTES, JOBSPEC_SETS_MAX);
         return;
     }
-    struct jobspec *spec = malloc(sizeof *spec);
+    struct jobspec *spec = malloc(sizeof(*spec));
     auto_buf struct buf errors, text;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     buf_init(&text, (size_t)LIMIT_JOB_FILE_BYTES);
@@ -314,7 +314,7 @@ static void remove_checkpoint(Cairn__V1__Control_Service *service,
     for (size_t i = 0; i < job->m.catalog_count; i++) {
         const struct fsm_ckpt *ckpt = &job->m.catalog[i];
         if (ckpt->step == in->step && ckpt->state == FSM_CKPT_REMOVING &&
-            coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+            coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof(dir)) == ST_OK) {
             out.path__case = CAIRN__V1__REMOVE_CHECKPOINT_REPLY__PATH__PATH;
             out.path = dir;
         }

@@ -7,7 +7,7 @@ static bool keep_corked(struct api *api, struct rpc_call *call)
 {
     if (api->corked_count == api->corked_capacity) {
         size_t capacity = api->corked_capacity ? 2 * api->corked_capacity : 64;
-        struct api_corked *more = realloc(api->corked, capacity * sizeof *more);
+        struct api_corked *more = realloc(api->corked, capacity * sizeof(*more));
         if (!more)
             return false;
         api->corked = more;
@@ -23,7 +23,7 @@ static bool keep_corked(struct api *api, struct rpc_call *call)
 static void note_about(struct api *api, const ProtobufCMessage *input)
 {
     static const char *const fields[] = { "job", "node", "file_name" };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field_by_name(input->descriptor, fields[i]);
         if (field && field->type == PROTOBUF_C_TYPE_STRING)

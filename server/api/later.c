@@ -60,13 +60,13 @@ static void release(struct later *later)
 static struct later *begin(const struct later_of *of, struct later with)
 {
     struct coord_node *nodes[2];
-    struct later *later = malloc(sizeof *later);
+    struct later *later = malloc(sizeof(*later));
     if (!later)
         return NULL;
     *later = with;
     later->call = of->call;
     rpc_call_ref(later->call);
-    (void)snprintf(later->id, sizeof later->id, "%s", of->id);
+    (void)snprintf(later->id, sizeof(later->id), "%s", of->id);
     later->spare_node = coord_nodes(of->coord, nodes, 2) > 1;
     later->in_memory = of->job != NULL;
     if (of->job)
@@ -95,8 +95,8 @@ struct later *later_rows(const struct later_of *of, uint64_t from_step)
 struct later *later_ckpts(const struct later_of *of, size_t size, const char *token)
 {
     struct later with = { .kind = CKPTS, .size = size };
-    const bool fits = strlen(token) < sizeof with.token; /* as each of ours does */
-    (void)snprintf(with.token, sizeof with.token, "%s", fits ? token : "?");
+    const bool fits = strlen(token) < sizeof(with.token); /* as each of ours does */
+    (void)snprintf(with.token, sizeof(with.token), "%s", fits ? token : "?");
     return begin(of, with);
 }
 
@@ -158,7 +158,7 @@ static enum status look(struct later *later, struct later_reader *reader)
     }
     const enum status st = coord_look(reader->coord, later->id, take_read, later);
     if (st == ST_OK && later->kind == ROWS) {
-        (void)snprintf(reader->id, sizeof reader->id, "%s", later->id);
+        (void)snprintf(reader->id, sizeof(reader->id), "%s", later->id);
         reader->generation = later->of.generation;
         reader->base_step = later->base_step;
     }

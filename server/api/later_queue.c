@@ -91,7 +91,7 @@ static void *run(void *arg)
 
 enum status later_queue_new(const struct coord_options *options, struct later_queue **out)
 {
-    struct later_queue *queue = calloc(1, sizeof *queue);
+    struct later_queue *queue = calloc(1, sizeof(*queue));
     if (!queue)
         return ST_NO_MEMORY;
     queue->path = strdup(journal_path(options->journal));

@@ -43,7 +43,7 @@ static bool add_listed(void *arg, const char *id, const void *row, size_t size)
     struct listing *listing = arg;
     struct listed *one = &listing->list[listing->count];
     *one = (struct listed){ .size = size };
-    (void)snprintf(one->id, sizeof one->id, "%s", id);
+    (void)snprintf(one->id, sizeof(one->id), "%s", id);
     if (size > 0) {
         one->row = malloc(size);
         listing->failed = !one->row;
@@ -97,8 +97,8 @@ static bool fill(struct api *api, const struct listing *listing, size_t size,
 Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token)
 {
     const size_t max = size > 0 && size < RENDER_PAGE ? size : RENDER_PAGE;
-    struct listing listing = { .list = calloc(max + 1, sizeof *listing.list) };
-    Cairn__V1__ListJobsReply *page = malloc(sizeof *page);
+    struct listing listing = { .list = calloc(max + 1, sizeof(*listing.list)) };
+    Cairn__V1__ListJobsReply *page = malloc(sizeof(*page));
     bool ok = listing.list && page;
     if (page) {
         cairn__v1__list_jobs_reply__init(page);

@@ -78,8 +78,8 @@ void api_logs_begin(struct api *api, struct rpc_call *call, struct coord_job *jo
     struct api_stream *stream = api_stream_new(api, call, API_LOGS, job->id);
     if (!stream)
         return;
-    struct api_logs *logs = calloc(1, sizeof *logs);
-    struct api_cursor *cursors = calloc(one ? 1 : ranks, sizeof *cursors);
+    struct api_logs *logs = calloc(1, sizeof(*logs));
+    struct api_cursor *cursors = calloc(one ? 1 : ranks, sizeof(*cursors));
     if (!logs || !cursors) {
         free(logs);
         free(cursors);
@@ -124,8 +124,8 @@ static bool find_node(void *arg, const struct journal_generation *row)
     struct find_node *find = arg;
     char number[16];
     find->known = true;
-    nth_of(row->nodes, find->rank, find->name, sizeof find->name);
-    nth_of(row->numbers, find->rank, number, sizeof number);
+    nth_of(row->nodes, find->rank, find->name, sizeof(find->name));
+    nth_of(row->numbers, find->rank, number, sizeof(number));
     find->number = number[0] ? (uint32_t)strtoul(number, NULL, 10) : find->rank;
     return false;
 }
@@ -135,8 +135,8 @@ static bool find_node(void *arg, const struct journal_generation *row)
 static void send_line(struct api_stream *stream, uint32_t rank, const char *text, size_t size)
 {
     char line[LIMIT_LOG_LINE];
-    if (size >= sizeof line)
-        size = sizeof line - 1;
+    if (size >= sizeof(line))
+        size = sizeof(line) - 1;
     for (size_t i = 0; i < size; i++) /* protobuf wants UTF-8; a broken one would end the call */
         line[i] = (char)(text[i] == '\0' ? '?' : text[i]);
     line[size] = '\0';

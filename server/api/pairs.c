@@ -13,7 +13,7 @@ static void send_summary(struct api *api, struct rpc_call *call, bool of_all)
 {
     const struct pairs *pairs = coord_pairs(api->coord);
     auto_free struct coord_node **nodes = calloc(LIMIT_NODES, sizeof(void *));
-    auto_free struct reason *texts = calloc(LIMIT_NODES, sizeof *texts);
+    auto_free struct reason *texts = calloc(LIMIT_NODES, sizeof(*texts));
     auto_free char **left_out = calloc(LIMIT_NODES, sizeof(void *));
     Cairn__V1__CheckPathsUpdate update = CAIRN__V1__CHECK_PATHS_UPDATE__INIT;
     update.nodes = pairs->count;

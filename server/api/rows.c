@@ -41,7 +41,7 @@ static enum status load(struct rows_page *rows, struct journal *journal, const c
                         uint64_t from_step)
 {
     if (!rows->list) {
-        rows->list = calloc(ROWS_PAGE, sizeof *rows->list);
+        rows->list = calloc(ROWS_PAGE, sizeof(*rows->list));
         buf_init(&rows->bytes, ROWS_BYTES + (size_t)LIMIT_MESSAGE_BYTES);
     }
     if (!rows->list)
@@ -68,7 +68,7 @@ enum status rows_read(struct rows_page *rows, struct journal *journal, const cha
     rows_forget(rows);
     const enum status st = load(rows, journal, job, from_step);
     if (st == ST_OK)
-        (void)snprintf(rows->job, sizeof rows->job, "%s", job);
+        (void)snprintf(rows->job, sizeof(rows->job), "%s", job);
     return st;
 }
 

@@ -40,9 +40,9 @@ void api_set_job(Cairn__V1__Control_Service *service, const Cairn__V1__SetJobReq
 /* A call with that key removed a job: its id. */
 static bool was_removed(struct api *api, const char *key, char id[16])
 {
-    char what[sizeof REMOVED + 16];
+    char what[sizeof(REMOVED) + 16];
     struct journal *journal = coord_options(api->coord)->journal;
-    if (!key[0] || journal_get_key(journal, key, what, sizeof what) != ST_OK ||
+    if (!key[0] || journal_get_key(journal, key, what, sizeof(what)) != ST_OK ||
         strncmp(what, REMOVED, strlen(REMOVED)) != 0)
         return false;
     (void)snprintf(id, 16, "%.15s", what + strlen(REMOVED));
@@ -53,7 +53,7 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
                     Cairn__V1__Job_Closure reply, void *call)
 {
     struct api *api = ((struct api_service_control *)service)->api;
-    char id[16], what[sizeof REMOVED + 16], actor[ACCESS_ACTOR];
+    char id[16], what[sizeof(REMOVED) + 16], actor[ACCESS_ACTOR];
     if (was_removed(api, in->idempotency_key, id)) {
         Cairn__V1__Job gone = CAIRN__V1__JOB__INIT;
         gone.id = id;
@@ -65,7 +65,7 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
         return;
     struct reason reason = { "" };
     Cairn__V1__Job *out = render_job(api->coord, job, RENDER_CKPTS);
-    (void)snprintf(what, sizeof what, REMOVED "%s", job->id);
+    (void)snprintf(what, sizeof(what), REMOVED "%s", job->id);
     access_actor(call, false, actor);
     const enum status st = out ? coord_remove_ended(api->coord, job, actor, &reason) : ST_NO_MEMORY;
     if (st == ST_OK) {

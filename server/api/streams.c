@@ -38,7 +38,7 @@ static void free_rows(struct row_batch *rows)
 static struct row_batch *load_rows(struct api *api, const char *job, uint64_t from,
                                    uint32_t count_max)
 {
-    struct row_batch *rows = calloc(1, sizeof *rows);
+    struct row_batch *rows = calloc(1, sizeof(*rows));
     if (!rows)
         return NULL;
     rows->next_step = from;

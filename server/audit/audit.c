@@ -66,7 +66,7 @@ static int64_t now_ms(void)
 static json_t *text_of(const char *text)
 {
     char copy[TEXT_MAX + 1];
-    (void)snprintf(copy, sizeof copy, "%s", text);
+    (void)snprintf(copy, sizeof(copy), "%s", text);
     json_t *value = json_string(copy);
     for (char *c = copy; !value && *c != '\0'; c++)
         *c = (char)((unsigned char)*c > 126 ? '?' : *c);
@@ -80,8 +80,8 @@ static json_t *time_text(void)
     struct tm utc;
     char date[32] = "", text[48];
     if (gmtime_r(&seconds, &utc))
-        (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-    (void)snprintf(text, sizeof text, "%s.%03dZ", date, (int)(ms % 1000));
+        (void)strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(text, sizeof(text), "%s.%03dZ", date, (int)(ms % 1000));
     return json_string(text);
 }
 
@@ -164,7 +164,7 @@ static bool is_early(struct audit *audit, const char *key, int64_t now)
         at = oldest;
         tell_more(audit, at, most);
         *at = (struct source){ .since_ms = now };
-        (void)snprintf(at->key, sizeof at->key, "%s", key);
+        (void)snprintf(at->key, sizeof(at->key), "%s", key);
     }
     return ++at->count <= most;
 }
@@ -237,7 +237,7 @@ void audit_refusal(struct audit *audit, const struct audit_call *call)
     pthread_mutex_unlock(&to->mutex);
     free(line);
     if (unlogged > 0) {
-        (void)snprintf(more, sizeof more, " (%llu more refusals were not told here)",
+        (void)snprintf(more, sizeof(more), " (%llu more refusals were not told here)",
                        (unsigned long long)unlogged);
     }
     if (logs) {
@@ -290,8 +290,8 @@ static void rotate(struct audit *audit)
     sync_file(audit);
     (void)close(audit->fd);
     for (int i = AUDIT_FILES - 1; i > 0; i--) {
-        (void)snprintf(from, sizeof from, i == 1 ? "%s" : "%s.%d", audit->path, i - 1);
-        (void)snprintf(to, sizeof to, "%s.%d", audit->path, i);
+        (void)snprintf(from, sizeof(from), i == 1 ? "%s" : "%s.%d", audit->path, i - 1);
+        (void)snprintf(to, sizeof(to), "%s.%d", audit->path, i);
         if (rename(from, to) != 0 && errno != ENOENT)
             warn(audit, "rename");
     }
@@ -408,11 +408,11 @@ static void *run(void *arg)
 static enum status open_one(const struct audit_options *options, const char *path,
                             struct audit **out)
 {
-    struct audit *audit = calloc(1, sizeof *audit);
+    struct audit *audit = calloc(1, sizeof(*audit));
     if (!audit)
         return ST_NO_MEMORY;
     audit->log = *options->log;
-    (void)snprintf(audit->path, sizeof audit->path, "%s", path);
+    (void)snprintf(audit->path, sizeof(audit->path), "%s", path);
     audit->file_bytes = options->file_bytes > 0 ? options->file_bytes : AUDIT_FILE_BYTES;
     audit->fd = -1;
     buf_init(&audit->lines, AUDIT_QUEUE_BYTES);

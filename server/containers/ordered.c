@@ -17,7 +17,7 @@ enum status ordered_reserve(struct ordered *ordered, size_t capacity)
         return ST_OK;
     if (capacity < 2 * ordered->capacity)
         capacity = 2 * ordered->capacity;
-    struct ordered_entry *more = realloc(ordered->list, capacity * sizeof *more);
+    struct ordered_entry *more = realloc(ordered->list, capacity * sizeof(*more));
     if (!more)
         return ST_NO_MEMORY;
     ordered->list = more;
@@ -48,7 +48,7 @@ void *ordered_get(const struct ordered *ordered, int64_t key)
 
 void ordered_keep(struct ordered *ordered, int64_t key, void *value)
 {
-    const size_t at = place_of(ordered, key), size = sizeof *ordered->list;
+    const size_t at = place_of(ordered, key), size = sizeof(*ordered->list);
     if (ordered_get(ordered, key) == value)
         return;
     const bool is_there = at < ordered->count && ordered->list[at].key == key;

@@ -40,7 +40,7 @@ enum status table_reserve(struct table *table, size_t count)
     if (capacity == table->capacity)
         return ST_OK;
     struct table more = { .capacity = capacity, .count = table->count };
-    more.entries = calloc(capacity, sizeof *more.entries);
+    more.entries = calloc(capacity, sizeof(*more.entries));
     if (!more.entries)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < table->capacity; i++) {

@@ -27,7 +27,7 @@ void coord_fail(struct coord *coord, enum status st, const char *doing)
 void coord_nonce(struct coord *coord, char *out, size_t capacity)
 {
     uint8_t bytes[32];
-    CHECK(capacity <= 2 * sizeof bytes + 1);
+    CHECK(capacity <= 2 * sizeof(bytes) + 1);
     coord->options.random(coord->options.random_arg, bytes, capacity / 2);
     for (size_t i = 0; i < capacity / 2; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);

@@ -20,10 +20,10 @@ struct coord_node *coord_node_make(struct coord *coord, const char *name)
     if (!more)
         return NULL;
     coord->nodes = more;
-    struct coord_node *node = calloc(1, sizeof *node);
+    struct coord_node *node = calloc(1, sizeof(*node));
     if (!node)
         return NULL;
-    (void)snprintf(node->name, sizeof node->name, "%s", name);
+    (void)snprintf(node->name, sizeof(node->name), "%s", name);
     if (table_put(&coord->nodes_by_name, node->name, node) != ST_OK) {
         free(node);
         return NULL;
@@ -172,7 +172,7 @@ void coord_orphan_add(struct coord *coord, struct coord_node *node,
     if (find_stray(node, ref) || node->stray_count >= COORD_ORPHANS_MAX)
         return;
     struct coord_orphan *more =
-        realloc(node->strays, ((size_t)node->stray_count + 1) * sizeof *more);
+        realloc(node->strays, ((size_t)node->stray_count + 1) * sizeof(*more));
     if (!more) {
         coord_fail(coord, ST_NO_MEMORY, "holding a slot");
         return;
@@ -183,7 +183,7 @@ void coord_orphan_add(struct coord *coord, struct coord_node *node,
     *stray = (struct coord_orphan){
         .generation = ref->generation, .rank = ref->rank, .slot = slot, .since = since
     };
-    (void)snprintf(stray->job, sizeof stray->job, "%.15s", ref->job);
+    (void)snprintf(stray->job, sizeof(stray->job), "%.15s", ref->job);
 }
 
 void coord_orphan_gone(struct coord *coord, struct coord_node *node,
@@ -247,7 +247,7 @@ bool coord_node_count(struct coord *coord, struct coord_node *node)
         return true;
     const size_t slots = (size_t)node->slots + node->gpu_count;
     free(node->used);
-    node->used = calloc(slots ? slots : 1, sizeof *node->used);
+    node->used = calloc(slots ? slots : 1, sizeof(*node->used));
     if (!node->used) {
         coord_fail(coord, ST_NO_MEMORY, "counting slots");
         return false;
@@ -347,10 +347,10 @@ enum status coord_put_withdrawn(struct coord *coord, const char *name, int64_t t
         one->time_s = time_s;
         return ST_OK;
     }
-    one = calloc(1, sizeof *one);
+    one = calloc(1, sizeof(*one));
     if (!one)
         return ST_NO_MEMORY;
-    (void)snprintf(one->node, sizeof one->node, "%s", name);
+    (void)snprintf(one->node, sizeof(one->node), "%s", name);
     one->time_s = time_s;
     const enum status st = table_put(&coord->withdrawn, one->node, one);
     if (st != ST_OK)

@@ -91,7 +91,7 @@ static struct fsm_config config_of(const struct coord *coord, const struct jobsp
         config.every_ms = (int64_t)spec->checkpoint.every.value;
     if (spec->train.duration.unit == JOBSPEC_MS)
         config.time_limit_ms = (int64_t)spec->train.duration.value;
-    memcpy(config.widths, spec->parallel.stages, sizeof config.widths);
+    memcpy(config.widths, spec->parallel.stages, sizeof(config.widths));
     return config;
 }
 
@@ -322,7 +322,7 @@ void coord_queue_moved(struct coord *coord)
 enum status coord_job_new(struct coord *coord, const struct journal_job *row, struct jobspec *spec,
                           struct coord_job **out)
 {
-    struct coord_job *job = calloc(1, sizeof *job);
+    struct coord_job *job = calloc(1, sizeof(*job));
     if (!job) {
         free(spec);
         return ST_NO_MEMORY;
@@ -330,15 +330,15 @@ enum status coord_job_new(struct coord *coord, const struct journal_job *row, st
     job->spec = spec;
     job->seq = row->seq;
     job->loss = job->accuracy = job->eval_loss = __builtin_nan("");
-    (void)snprintf(job->id, sizeof job->id, "%s", row->id);
-    (void)snprintf(job->name, sizeof job->name, "%s", row->name);
+    (void)snprintf(job->id, sizeof(job->id), "%s", row->id);
+    (void)snprintf(job->name, sizeof(job->name), "%s", row->name);
     job->job_file = strdup(row->job_file);
     job->pins = strdup(row->pins);
     const struct fsm_config config = config_of(coord, spec);
     const size_t capacity = (size_t)config.most + config.spares;
-    job->ranks = calloc(capacity, sizeof *job->ranks);
-    job->recorded_ranks = calloc(capacity, sizeof *job->recorded_ranks);
-    job->layout = calloc(1, sizeof *job->layout);
+    job->ranks = calloc(capacity, sizeof(*job->ranks));
+    job->recorded_ranks = calloc(capacity, sizeof(*job->recorded_ranks));
+    job->layout = calloc(1, sizeof(*job->layout));
     enum status st = job->job_file && job->pins && job->ranks && job->recorded_ranks && job->layout
                          ? ST_OK
                          : ST_NO_MEMORY;

@@ -46,7 +46,7 @@ void coord_node_leaving(struct coord *coord, struct coord_node *node,
     if (node->stay == COORD_STAYS)
         LOG_INFO(coord->options.log, "%s", why.text);
     node->stay = COORD_LEAVES;
-    (void)snprintf(node->why_leaves, sizeof node->why_leaves, "%.100s", leaving->reason);
+    (void)snprintf(node->why_leaves, sizeof(node->why_leaves), "%.100s", leaving->reason);
     coord_tell_ranks(coord, node, FSM_EV_LEAVING, why.text);
 }
 
@@ -92,7 +92,7 @@ static void give_to_heir(struct coord *coord, struct coord_node *old)
     reason_set(&why, "its machine is node %.100s now", old->heir);
     old->heir[0] = '\0';
     LOG_INFO(coord->options.log, "node %s: %s", old->name, why.text);
-    (void)snprintf(old->why_leaves, sizeof old->why_leaves, "%.120s", why.text);
+    (void)snprintf(old->why_leaves, sizeof(old->why_leaves), "%.120s", why.text);
     if (!old->ranks) {
         coord_node_left(coord, old);
         return;
@@ -111,7 +111,7 @@ void coord_node_renamed(struct coord *coord, const struct coord_node *node,
         if (!old || old == node || !old->known || old->stay != COORD_STAYS ||
             strcmp(old->host, node->host) != 0)
             continue;
-        (void)snprintf(old->heir, sizeof old->heir, "%s", node->name);
+        (void)snprintf(old->heir, sizeof(old->heir), "%s", node->name);
         coord_node_moved(coord, old);
     }
 }
@@ -122,7 +122,7 @@ void coord_node_drain(struct coord *coord, struct coord_node *node, const char *
     node->drains = true;
     node->drain_over = false;
     node->drain_until = until;
-    (void)snprintf(node->why_drains, sizeof node->why_drains, "%s", reason);
+    (void)snprintf(node->why_drains, sizeof(node->why_drains), "%s", reason);
     coord_node_moved(coord, node);
 }
 

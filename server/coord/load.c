@@ -35,7 +35,7 @@ static void say_unparsed(const struct buf *errors, struct reason *out)
 static enum status parse_spec(const char *id, const char *text, struct jobspec **out,
                               struct reason *reason)
 {
-    struct jobspec *spec = calloc(1, sizeof *spec);
+    struct jobspec *spec = calloc(1, sizeof(*spec));
     auto_buf struct buf errors;
     buf_init(&errors, (size_t)LIMIT_JOB_FILE_BYTES);
     enum status st =
@@ -92,7 +92,7 @@ static enum status read_job(struct coord *coord, const struct journal_job *row,
 static enum status make_unread(struct coord *coord, const struct journal_job *row, size_t ranks,
                                struct coord_job **out)
 {
-    struct jobspec *spec = calloc(1, sizeof *spec);
+    struct jobspec *spec = calloc(1, sizeof(*spec));
     if (!spec)
         return ST_NO_MEMORY;
     spec->workers.count = (int64_t)ranks;
@@ -142,7 +142,7 @@ static enum status keep_job(struct coord *coord, const struct journal_job *row,
                "version %s can't read %s. It is kept as it is: start a version that can, or "
                "'cairn kill' it",
                CAIRN_VERSION, why->text);
-    (void)snprintf((*out)->unreadable, sizeof(*out)->unreadable, "%s", reason.text);
+    (void)snprintf((*out)->unreadable, sizeof((*out)->unreadable), "%s", reason.text);
     LOG_ERROR(coord->options.log, "%s: %s", row->id, (*out)->unreadable);
     return ST_OK;
 }

@@ -110,7 +110,7 @@ static enum status keep_row(struct coord_job *job, const Cairn__V1__MetricRow *r
     struct coord_rows *rows = &job->rows;
     if (rows->count == rows->capacity) {
         size_t capacity = rows->capacity ? 2 * rows->capacity : 64;
-        struct coord_row *more = realloc(rows->list, capacity * sizeof *more);
+        struct coord_row *more = realloc(rows->list, capacity * sizeof(*more));
         if (!more)
             return ST_NO_MEMORY;
         rows->list = more;
@@ -187,7 +187,7 @@ enum status coord_record_rows(struct coord *coord, struct coord_job *job)
         coord_keep_rows(coord, job);
         return ST_OK;
     }
-    auto_free struct journal_metric *rows = calloc(job->rows.count, sizeof *rows);
+    auto_free struct journal_metric *rows = calloc(job->rows.count, sizeof(*rows));
     if (!rows)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < job->rows.count; i++) {

@@ -18,10 +18,10 @@ static void take_gpu(struct coord *coord, struct coord_node *node, size_t i,
     struct coord_gpu *to = &node->gpus[i];
     bool failed = from->problem[0] && !to->problem[0];
     const bool served = coord_gpu_serves(to) && !to->problem[0];
-    (void)snprintf(to->name, sizeof to->name, "%.63s", from->name);
-    (void)snprintf(to->uuid, sizeof to->uuid, "%.63s", from->uuid);
-    (void)snprintf(to->driver, sizeof to->driver, "%.31s", from->driver);
-    (void)snprintf(to->problem, sizeof to->problem, "%.127s", from->problem);
+    (void)snprintf(to->name, sizeof(to->name), "%.63s", from->name);
+    (void)snprintf(to->uuid, sizeof(to->uuid), "%.63s", from->uuid);
+    (void)snprintf(to->driver, sizeof(to->driver), "%.31s", from->driver);
+    (void)snprintf(to->problem, sizeof(to->problem), "%.127s", from->problem);
     to->capability = from->capability;
     to->temperature = from->temperature;
     to->memory_bytes = from->memory_bytes;
@@ -49,7 +49,7 @@ void coord_take_gpus(struct coord *coord, struct coord_node *node, Cairn__V1__Gp
     if (count > LIMIT_GPUS)
         count = LIMIT_GPUS;
     if (count != node->gpu_count) {
-        struct coord_gpu *more = calloc(count ? count : 1, sizeof *more);
+        struct coord_gpu *more = calloc(count ? count : 1, sizeof(*more));
         if (!more)
             return; /* the next beat tells it again */
         free(node->gpus);
@@ -149,7 +149,7 @@ void coord_accuse_node(struct coord *coord, const struct coord_job *job,
     LOG_WARN(coord->options.log, "node %s computes wrongly: %.400s", node->name, act->message);
     if (!has_another(coord, node))
         return; /* there is no other node to compute */
-    (void)snprintf(node->accused, sizeof node->accused, "it computes wrongly: %.440s",
+    (void)snprintf(node->accused, sizeof(node->accused), "it computes wrongly: %.440s",
                    act->message);
     coord->accused = true;
     coord->schedule_needed = true;

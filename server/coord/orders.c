@@ -303,8 +303,8 @@ static enum status list_stages(const struct jobspec_layout *layout, struct place
     const uint32_t count = layout->stage_count;
     if (count <= 1)
         return ST_OK;
-    out->stage_list = calloc(count, sizeof *out->stage_list);
-    out->stages = calloc(count, sizeof *out->stages); /* NOLINT(bugprone-sizeof-expression) */
+    out->stage_list = calloc(count, sizeof(*out->stage_list));
+    out->stages = calloc(count, sizeof(*out->stages)); /* NOLINT(bugprone-sizeof-expression) */
     if (!out->stage_list || !out->stages)
         return ST_NO_MEMORY;
     for (uint32_t s = 0; s < count; s++) {
@@ -355,9 +355,9 @@ static enum status list_places(struct coord_job *job, struct places *out)
     struct fsm *m = &job->m;
     const uint32_t ranks = m->size;
     struct places places = {
-        .nodes = calloc(ranks, sizeof *places.nodes), /* NOLINT(bugprone-sizeof-expression) */
-        .holders = calloc(fsm_memory_size(m), sizeof *places.holders),
-        .sources = calloc(ranks, sizeof *places.sources),
+        .nodes = calloc(ranks, sizeof(*places.nodes)), /* NOLINT(bugprone-sizeof-expression) */
+        .holders = calloc(fsm_memory_size(m), sizeof(*places.holders)),
+        .sources = calloc(ranks, sizeof(*places.sources)),
     };
     if (!places.nodes || !places.holders || !places.sources || !find_layout(job) ||
         list_stages(job->layout, &places) != ST_OK) {
@@ -422,7 +422,7 @@ static void send_spare_plan(struct coord *coord, struct coord_job *job, uint32_t
     const struct fsm_ckpt *newest = fsm_newest(&job->m);
     char dir[LIMIT_PATH] = "";
     struct places places;
-    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof dir) != ST_OK)
+    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
         return;
     if (list_places(job, &places) != ST_OK)
         return;
@@ -448,9 +448,9 @@ void coord_send_assignment(struct coord *coord, struct coord_job *job, uint32_t 
     const struct fsm_ckpt *newest = m->restore.live ? fsm_newest(m) : NULL;
     char dir[LIMIT_PATH] = "";
     if (m->restore.generation > 0 &&
-        coord_ckpt_dir(job, m->restore.step, m->restore.generation, dir, sizeof dir) != ST_OK)
+        coord_ckpt_dir(job, m->restore.step, m->restore.generation, dir, sizeof(dir)) != ST_OK)
         return;
-    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof dir) != ST_OK)
+    if (newest && coord_ckpt_dir(job, newest->step, newest->generation, dir, sizeof(dir)) != ST_OK)
         return;
     struct places places;
     if (list_places(job, &places) != ST_OK)
@@ -516,10 +516,10 @@ void coord_send_folder(struct coord *coord, struct coord_job *job, uint32_t rank
     char dir[LIMIT_PATH] = "", base_dir[LIMIT_PATH] = "";
     const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
     bool based = act->there && save && save->base_generation > 0;
-    if (act->there && coord_ckpt_dir(job, act->step, act->generation, dir, sizeof dir) != ST_OK)
+    if (act->there && coord_ckpt_dir(job, act->step, act->generation, dir, sizeof(dir)) != ST_OK)
         return;
     if (based && coord_ckpt_dir(job, save->base_step, save->base_generation, base_dir,
-                                sizeof base_dir) != ST_OK)
+                                sizeof(base_dir)) != ST_OK)
         return;
     /* A rank that begins later than others saves beside training, as all do. */
     const enum coord_urgency haste = act->rank == FSM_ALL_RANKS ? COORD_AT_ONCE : COORD_WITH_GROUP;
@@ -535,7 +535,7 @@ void coord_send_read_back(struct coord *coord, struct coord_job *job, uint32_t r
 {
     const struct fsm_ckpt *ckpt = fsm_find_ckpt(&job->m, act->step, act->generation);
     char dir[LIMIT_PATH] = "";
-    if (!ckpt || coord_ckpt_dir(job, act->step, act->generation, dir, sizeof dir) != ST_OK)
+    if (!ckpt || coord_ckpt_dir(job, act->step, act->generation, dir, sizeof(dir)) != ST_OK)
         return;
     Cairn__V1__ReadBack read_back = CAIRN__V1__READ_BACK__INIT;
     read_back.step = ckpt->step;

@@ -43,7 +43,7 @@ static void put(struct coord *coord, struct coord_out out, enum coord_urgency ha
     struct coord_outbox *box = &coord->outbox;
     if (box->count == box->capacity) {
         size_t capacity = box->capacity ? 2 * box->capacity : 64;
-        struct coord_out *more = realloc(box->list, capacity * sizeof *more);
+        struct coord_out *more = realloc(box->list, capacity * sizeof(*more));
         if (!more) {
             release_out(&out);
             coord_fail(coord, ST_NO_MEMORY, "keeping what is to leave");
@@ -93,7 +93,7 @@ void coord_half_closed(struct coord *coord, struct coord_conn *conn)
 
 void coord_post_task(struct coord *coord, struct store_task *task)
 {
-    put(coord, (struct coord_out){ .kind = OUT_TASK, .task = task }, COORD_AT_ONCE, sizeof *task);
+    put(coord, (struct coord_out){ .kind = OUT_TASK, .task = task }, COORD_AT_ONCE, sizeof(*task));
 }
 
 void coord_post_point(struct coord *coord, const char *name, int64_t rank, int64_t generation,

@@ -43,12 +43,12 @@ static enum status meeting_of(struct coord_job *job, const Cairn__V1__Meet *meet
     }
     if (count >= RENDEZVOUS_MEETINGS)
         return ST_FULL;
-    meeting = calloc(1, sizeof *meeting + ranks * sizeof meeting->ranks[0]);
+    meeting = calloc(1, sizeof(*meeting) + ranks * sizeof(meeting->ranks[0]));
     if (!meeting)
         return ST_NO_MEMORY;
     meeting->size = ranks;
     meeting->item_size = item_size;
-    (void)snprintf(meeting->name, sizeof meeting->name, "%s", meet->name);
+    (void)snprintf(meeting->name, sizeof(meeting->name), "%s", meet->name);
     meeting->next = job->meetings;
     job->meetings = meeting;
     *out = meeting;
@@ -63,7 +63,7 @@ static enum status take_part(struct coord_meeting *meeting, uint32_t rank,
     own->answered = meet->answered;
     if (own->part)
         return ST_OK;
-    struct coord_part *part = malloc(sizeof *part + meet->common.len + meet->items.len);
+    struct coord_part *part = malloc(sizeof(*part) + meet->common.len + meet->items.len);
     if (!part)
         return ST_NO_MEMORY;
     part->common_size = meet->common.len;
@@ -82,7 +82,7 @@ static enum status answer(struct coord *coord, struct coord_job *job,
 {
     const uint32_t ranks = job->m.size;
     const size_t item_size = meeting->item_size;
-    auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof *commons);
+    auto_free ProtobufCBinaryData *commons = calloc(ranks, sizeof(*commons));
     auto_free uint8_t *items = malloc(ranks * item_size + 1);
     if (!commons || !items)
         return ST_NO_MEMORY;

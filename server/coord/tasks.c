@@ -15,7 +15,7 @@ static bool read_decision(void *arg, const struct journal_save *save)
         return true;
     task->status = buf_append(&task->manifest, save->manifest, save->manifest_size);
     task->wall_ms = save->wall_ms;
-    (void)snprintf(task->digest, sizeof task->digest, "%s", save->digest);
+    (void)snprintf(task->digest, sizeof(task->digest), "%s", save->digest);
     task->bytes = save->bytes;
     task->raw_bytes = save->raw_bytes;
     task->shards = save->shards;
@@ -38,7 +38,7 @@ static enum status load_decision(struct coord *coord, struct coord_job *job,
 static enum status list_kept(const struct coord_job *job, struct store_task *task)
 {
     const struct fsm *m = &job->m;
-    task->kept = calloc(m->catalog_count + 1, sizeof *task->kept);
+    task->kept = calloc(m->catalog_count + 1, sizeof(*task->kept));
     if (!task->kept)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < m->catalog_count; i++) {
@@ -60,7 +60,7 @@ static void refuse_long(const struct coord_job *job, struct store_task *task)
                "submit the job with a path of %d bytes or fewer",
                strlen(job->spec->checkpoint.store), LIMIT_STORE - 1);
     task->refused = ST_TOO_LONG;
-    (void)snprintf(task->message, sizeof task->message, "%s", reason.text);
+    (void)snprintf(task->message, sizeof(task->message), "%s", reason.text);
 }
 
 void coord_submit_store(struct coord *coord, struct coord_job *job, const struct fsm_action *act)
@@ -70,26 +70,27 @@ void coord_submit_store(struct coord *coord, struct coord_job *job, const struct
         coord_fail(coord, ST_NO_MEMORY, "asking the store");
         return;
     }
-    (void)snprintf(task->job, sizeof task->job, "%s", job->id);
-    (void)snprintf(task->store, sizeof task->store, "%s", job->spec->checkpoint.store);
+    (void)snprintf(task->job, sizeof(task->job), "%s", job->id);
+    (void)snprintf(task->store, sizeof(task->store), "%s", job->spec->checkpoint.store);
     task->step = act->step;
     task->shard = act->shard;
     task->generation = act->generation;
     task->retry = fsm_folder_try(&job->m, act->step, act->generation);
-    (void)snprintf(task->mark, sizeof task->mark, "%s", job->m.store_mark);
+    (void)snprintf(task->mark, sizeof(task->mark), "%s", job->m.store_mark);
     task->holds = fsm_newest(&job->m) != NULL;
     task->given_up = job->m.store_away;
     task->wall_ms = clock_wall_ms(coord->options.clock);
-    coord_nonce(coord, task->nonce, sizeof task->nonce);
+    coord_nonce(coord, task->nonce, sizeof(task->nonce));
     ckpt_call_name(job->m.generation, task->nonce, task->call);
-    enum status st = coord_ckpt_dir(job, act->step, act->generation, task->dir, sizeof task->dir);
+    enum status st = coord_ckpt_dir(job, act->step, act->generation, task->dir, sizeof(task->dir));
     if (task->kind == FSM_TASK_FOLDER) {
         const struct fsm_save *save = fsm_find_save(&job->m, act->step, act->generation);
         task->need_bytes = fsm_expected_bytes(&job->m, !save || save->base_generation == 0);
     }
     if (st == ST_OK && task->kind == FSM_TASK_SWEEP)
         st = list_kept(job, task);
-    (void)snprintf(task->journal, sizeof task->journal, "%s", journal_path(coord->options.journal));
+    (void)snprintf(task->journal, sizeof(task->journal), "%s",
+                   journal_path(coord->options.journal));
     task->ranks = job->m.size;
     if (st == ST_OK && task->kind == FSM_TASK_PUBLISH)
         st = load_decision(coord, job, task);

@@ -22,7 +22,7 @@ bool exclusion_resize(struct exclusion_list *exclusions, uint32_t count)
         return false;
     if (count > exclusions->capacity) {
         uint32_t capacity = 2 * exclusions->capacity > count ? 2 * exclusions->capacity : count;
-        struct exclusion *more = realloc(exclusions->list, capacity * sizeof *more);
+        struct exclusion *more = realloc(exclusions->list, capacity * sizeof(*more));
         if (!more)
             return false;
         exclusions->list = more;
@@ -30,7 +30,7 @@ bool exclusion_resize(struct exclusion_list *exclusions, uint32_t count)
     }
     if (count > exclusions->count)
         memset(&exclusions->list[exclusions->count], 0,
-               (count - exclusions->count) * sizeof *exclusions->list);
+               (count - exclusions->count) * sizeof(*exclusions->list));
     exclusions->count = count;
     return true;
 }
@@ -49,7 +49,7 @@ bool exclusion_add(struct exclusion_list *exclusions, const char *node, enum exc
     if (!exclusion_resize(exclusions, exclusions->count + 1))
         return false;
     struct exclusion *added = &exclusions->list[exclusions->count - 1];
-    (void)snprintf(added->node, sizeof added->node, "%s", node);
+    (void)snprintf(added->node, sizeof(added->node), "%s", node);
     added->why = why;
     added->kind = kind;
     added->since = wall;
@@ -104,11 +104,11 @@ void exclusion_name(const struct exclusion_list *exclusions, enum exclusion_why 
 {
     char names[LIMIT_REASON] = "";
     size_t used = 0;
-    for (uint32_t i = 0; i < exclusions->count && used < sizeof names; i++) {
+    for (uint32_t i = 0; i < exclusions->count && used < sizeof(names); i++) {
         const struct exclusion *one = &exclusions->list[i];
         if (one->why != why)
             continue;
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
                                  one->node);
     }
     const uint32_t count = exclusion_count(exclusions, why);
@@ -200,7 +200,7 @@ void exclusion_tell(const struct exclusion_list *exclusions, int64_t wall, struc
         const struct exclusion *one = &exclusions->list[i];
         const int64_t left = time_left(one, wall);
         if (left > 0 && used < TOLD_BYTES) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%.60s for %lld min (%s)",
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%.60s for %lld min (%s)",
                                      used ? ", " : "", one->node, (long long)(left + 59999) / 60000,
                                      whys[one->why]);
         } else {

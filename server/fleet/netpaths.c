@@ -25,7 +25,7 @@ static void drop(struct netpaths *paths, struct netpath *path)
     const size_t at = (size_t)(path - paths->list);
     CHECK(at < paths->count);
     paths->count--;
-    memmove(path, path + 1, (paths->count - at) * sizeof *path);
+    memmove(path, path + 1, (paths->count - at) * sizeof(*path));
 }
 
 void netpaths_suspect(struct netpaths *paths, const char *a, const char *b)
@@ -37,8 +37,8 @@ void netpaths_suspect(struct netpaths *paths, const char *a, const char *b)
         return;
     path = &paths->list[paths->count++];
     *path = (struct netpath){ .begun_at = -NETPATHS_GAP_MS }; /* due at once */
-    (void)snprintf(path->node[0], sizeof path->node[0], "%s", a);
-    (void)snprintf(path->node[1], sizeof path->node[1], "%s", b);
+    (void)snprintf(path->node[0], sizeof(path->node[0]), "%s", a);
+    (void)snprintf(path->node[1], sizeof(path->node[1]), "%s", b);
 }
 
 bool netpaths_is_cut(const struct netpaths *paths, const char *a, const char *b)
@@ -170,7 +170,7 @@ enum netpaths_news netpaths_answer(struct netpaths *paths, const char *node, uin
         side->answered = true;
         side->reached = reached;
         side->worked = side->worked || reached;
-        (void)snprintf(side->saw, sizeof side->saw, "%.*s", (int)sizeof side->saw - 1, saw);
+        (void)snprintf(side->saw, sizeof(side->saw), "%.*s", (int)sizeof(side->saw) - 1, saw);
         *out = *path;
         return path->side[!at].answered ? settle_round(paths, path, now) : NETPATHS_NOTHING;
     }

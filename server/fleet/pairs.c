@@ -13,11 +13,11 @@ enum status pairs_open(struct pairs *pairs, const char *const *names, uint32_t c
         return ST_AGAIN;
     if (all && count > PAIRS_NODES_MAX)
         return ST_FULL;
-    char(*copy)[LIMIT_NAME] = calloc(count, sizeof *copy);
+    char(*copy)[LIMIT_NAME] = calloc(count, sizeof(*copy));
     if (!copy)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++)
-        (void)snprintf(copy[i], sizeof copy[i], "%s", names[i]);
+        (void)snprintf(copy[i], sizeof(copy[i]), "%s", names[i]);
     const bool ring = !all && count > PAIRS_ALL_NODES;
     *pairs = (struct pairs){ .on = true,
                              .names = copy,
@@ -146,7 +146,7 @@ static void take(struct pairs_try *try, int at, const struct pairs_answer *answe
         if (side->measured)
             return; /* what it saw of the way is said already */
     }
-    (void)snprintf(side->saw, sizeof side->saw, "%.*s", (int)sizeof side->saw - 1, answer->saw);
+    (void)snprintf(side->saw, sizeof(side->saw), "%.*s", (int)sizeof(side->saw) - 1, answer->saw);
 }
 
 void pairs_answered(struct pairs *pairs, const char *node, const struct pairs_answer *answer)
@@ -198,7 +198,7 @@ bool pairs_fetch(struct pairs *pairs, struct pairs_try *out)
         return false;
     *out = pairs->done[0];
     pairs->done_count--;
-    memmove(pairs->done, pairs->done + 1, pairs->done_count * sizeof pairs->done[0]);
+    memmove(pairs->done, pairs->done + 1, pairs->done_count * sizeof(pairs->done[0]));
     return true;
 }
 

@@ -11,7 +11,7 @@ static void remove_fault(struct fleet_record *record, uint32_t at)
     CHECK(at < record->count);
     record->count--;
     memmove(&record->faults[at], &record->faults[at + 1],
-            (record->count - at) * sizeof record->faults[0]);
+            (record->count - at) * sizeof(record->faults[0]));
     if (record->count < FLEET_DRAIN_JOBS)
         record->drained = false;
 }
@@ -34,7 +34,7 @@ bool fleet_blame(struct fleet_record *record, const char *job, int64_t now)
         remove_fault(record, 0);
     record->drained = drained;
     struct fleet_fault *fault = &record->faults[record->count++];
-    (void)snprintf(fault->job, sizeof fault->job, "%s", job);
+    (void)snprintf(fault->job, sizeof(fault->job), "%s", job);
     fault->at = now;
     return !record->drained && record->count >= FLEET_DRAIN_JOBS;
 }

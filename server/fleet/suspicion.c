@@ -17,7 +17,7 @@ void suspicion_begin(struct suspicion *suspicion, const char *const *names, size
     for (size_t i = 0; i < count; i++) {
         struct suspicion_witness *witness = &suspicion->witness[i];
         *witness = (struct suspicion_witness){ .answered = false };
-        (void)snprintf(witness->node, sizeof witness->node, "%s", names[i]);
+        (void)snprintf(witness->node, sizeof(witness->node), "%s", names[i]);
     }
 }
 
@@ -31,7 +31,7 @@ static void describe(struct suspicion *suspicion)
         reason_set(&all, "%.300s%s from %.60s: %s", before.text, before.text[0] ? ";" : "seen",
                    witness->node, witness->answered ? witness->saw : "no answer came");
     }
-    (void)snprintf(suspicion->said, sizeof suspicion->said, "%s", all.text);
+    (void)snprintf(suspicion->said, sizeof(suspicion->said), "%s", all.text);
 }
 
 static void settle(struct suspicion *suspicion, bool reached)
@@ -53,8 +53,8 @@ bool suspicion_answer(struct suspicion *suspicion, const char *node, uint64_t ro
         if (strcmp(witness->node, node) == 0) {
             witness->answered = true;
             witness->reached = reached;
-            (void)snprintf(witness->saw, sizeof witness->saw, "%.*s", (int)sizeof witness->saw - 1,
-                           saw);
+            (void)snprintf(witness->saw, sizeof(witness->saw), "%.*s",
+                           (int)sizeof(witness->saw) - 1, saw);
         }
         all = all && witness->answered;
     }

@@ -25,7 +25,7 @@ enum status fsm_add_ckpt(struct fsm *m, const struct fsm_ckpt *ckpt)
         return ST_FULL;
     if (m->catalog_count == m->catalog_capacity) {
         size_t capacity = m->catalog_capacity ? 2 * m->catalog_capacity : 8;
-        struct fsm_ckpt *more = realloc(m->catalog, capacity * sizeof *more);
+        struct fsm_ckpt *more = realloc(m->catalog, capacity * sizeof(*more));
         if (!more)
             return ST_NO_MEMORY;
         m->catalog = more;
@@ -56,7 +56,7 @@ struct fsm_ckpt *fsm_ckpt_at(struct fsm *m, uint64_t step, uint32_t generation)
     struct fsm_ckpt key = { .step = step, .generation = generation };
     if (m->catalog_count == 0)
         return NULL;
-    return bsearch(&key, m->catalog, m->catalog_count, sizeof key, compare_ckpts);
+    return bsearch(&key, m->catalog, m->catalog_count, sizeof(key), compare_ckpts);
 }
 
 const struct fsm_ckpt *fsm_find_ckpt(const struct fsm *m, uint64_t step, uint32_t generation)

@@ -39,7 +39,7 @@ bool fsm_unsuspect(struct fsm *m, const char *node)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < m->suspect_count; i++) {
         if (strcmp(m->suspects[i], node) != 0)
-            memmove(m->suspects[kept++], m->suspects[i], sizeof m->suspects[0]);
+            memmove(m->suspects[kept++], m->suspects[i], sizeof(m->suspects[0]));
     }
     const bool dropped = kept < m->suspect_count;
     m->suspect_count = kept;
@@ -389,7 +389,7 @@ void fsm_on_remove_done(struct fsm_ctx *t)
         return; /* again with the next retention: it is un-published, or untouched */
     size_t at = (size_t)(ckpt - m->catalog);
     m->catalog_count--;
-    memmove(ckpt, ckpt + 1, (m->catalog_count - at) * sizeof *ckpt);
+    memmove(ckpt, ckpt + 1, (m->catalog_count - at) * sizeof(*ckpt));
     fsm_act_on(t, FSM_ACT_CKPT_ROW, t->ev->answer.step, t->ev->answer.generation);
     fsm_retain(t); /* what it was read through may go now */
 }

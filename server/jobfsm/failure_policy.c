@@ -117,14 +117,14 @@ static void count_failure(struct fsm *m, const struct fsm_fault *fault)
     m->budget.used = same ? m->budget.used + 1 : 1;
     m->budget.kind = fault->kind;
     m->budget.step = fault->step;
-    fsm_text(m->budget.phase, sizeof m->budget.phase, fault->phase);
+    fsm_text(m->budget.phase, sizeof(m->budget.phase), fault->phase);
 }
 
 static void tell_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     char who[32] = "";
     if (fault->rank < t->m->size)
-        (void)snprintf(who, sizeof who, "rank %u: ", fault->rank);
+        (void)snprintf(who, sizeof(who), "rank %u: ", fault->rank);
     fsm_tell(t, "fault", "%s: %s%.400s", fsm_fault_name(fault->kind), who, fault->message);
 }
 
@@ -160,7 +160,7 @@ static void give_up_diverged(struct fsm_ctx *t, const struct fsm_fault *fault, u
     struct fsm_fault *cause = &t->m->cause;
     cause->kind = FSM_FAULT_USER;
     cause->step = fault->step - row;
-    (void)snprintf(cause->message, sizeof cause->message,
+    (void)snprintf(cause->message, sizeof(cause->message),
                    "diverged since step %llu: %u steps in a row were not finite, each of them "
                    "twice; lower the learning rate, or clip the gradient (train.clip_norm)",
                    (unsigned long long)cause->step, row + 1);
@@ -175,7 +175,7 @@ static bool recompute_or_skip(struct fsm_ctx *t, const struct fsm_fault *fault)
     if (!m->numeric.seen || m->numeric.step != fault->step) {
         m->numeric.seen = true;
         m->numeric.step = fault->step;
-        fsm_text(m->numeric.node, sizeof m->numeric.node,
+        fsm_text(m->numeric.node, sizeof(m->numeric.node),
                  fault->rank < m->size ? m->ranks[fault->rank].node : "");
         fsm_tell(t, "numeric", "step %llu is not finite; it is computed once more",
                  (unsigned long long)fault->step);
@@ -292,8 +292,8 @@ void fsm_note_pins(struct fsm_ctx *t, const char *difference)
     rank->differs = true;
     m->dirty = true;
     (void)exclusion_add(&m->exclusions, rank->node, EXCLUSION_PINS, 0, t->wall);
-    fsm_text(fault.phase, sizeof fault.phase, "forming");
-    fsm_text(fault.message, sizeof fault.message, difference);
+    fsm_text(fault.phase, sizeof(fault.phase), "forming");
+    fsm_text(fault.message, sizeof(fault.message), difference);
     if (fsm_fault_weight(&fault) > fsm_fault_weight(&m->candidate))
         m->candidate = fault;
     if (m->window_until == 0)
@@ -366,7 +366,7 @@ static void weigh_failure(struct fsm_ctx *t, const struct fsm_fault *fault)
     }
     if (fault->kind == FSM_FAULT_PINS) {
         char names[LIMIT_REASON];
-        name_differing(m, names, sizeof names);
+        name_differing(m, names, sizeof(names));
         fsm_tell(t, "pins", "left out: %.480s", names);
     }
 }
@@ -505,7 +505,7 @@ void fsm_node_was_lost(struct fsm_ctx *t, uint32_t rank)
     cause.waits = false;
     cause.rank = rank;
     cause.outside = true;
-    (void)snprintf(cause.message, sizeof cause.message,
+    (void)snprintf(cause.message, sizeof(cause.message),
                    "node %s: " FSM_NODE_LOST "; seen first as %s: %.200s", m->ranks[rank].node,
                    fsm_fault_name(m->cause.kind), m->cause.message);
     mend_cause(t, &cause);
@@ -521,7 +521,7 @@ static void explain_by_path(struct fsm_ctx *t, const char *message)
     cause.kind = FSM_FAULT_PATH;
     cause.rank = FSM_ALL_RANKS;
     cause.outside = true;
-    (void)snprintf(cause.message, sizeof cause.message, "%.380s; seen first as %s", message,
+    (void)snprintf(cause.message, sizeof(cause.message), "%.380s; seen first as %s", message,
                    fsm_fault_name(m->cause.kind));
     m->budget.streak -= m->budget.streak > 0;
     if (!m->progressed && !m->committed)
@@ -549,7 +549,7 @@ void fsm_on_path(struct fsm_ctx *t)
     };
     if (t->now - m->progress_at < FSM_STANDSTILL_MS)
         return;
-    fsm_text(fault.message, sizeof fault.message, t->ev->path.message);
+    fsm_text(fault.message, sizeof(fault.message), t->ev->path.message);
     fsm_fail(t, &fault);
 }
 

@@ -77,7 +77,7 @@ static bool has_room(struct fsm *m, uint32_t size)
         return true;
     if (m->copy_capacity >= most)
         return false;
-    struct fsm_copy *more = realloc(m->copies, most * sizeof *more);
+    struct fsm_copy *more = realloc(m->copies, most * sizeof(*more));
     if (!more)
         return false;
     m->copies = more;
@@ -152,7 +152,7 @@ static bool find_holders(struct fsm *m, const struct fsm_copy *state)
 {
     forget_holders(m);
     if (state->size != m->size)
-        m->restore.holders = calloc(state->size, sizeof *m->restore.holders);
+        m->restore.holders = calloc(state->size, sizeof(*m->restore.holders));
     if (state->size != m->size && !m->restore.holders)
         return false;
     for (uint32_t share = 0; share < state->size; share++) {

@@ -287,7 +287,7 @@ static void regroup(struct fsm_ctx *t, struct fsm_rank *rank)
                              .started = rank->started,
                              .agent = rank->agent,
                              .heard_at = t->now };
-    fsm_text(kept.node, sizeof kept.node, rank->node);
+    fsm_text(kept.node, sizeof(kept.node), rank->node);
     *rank = kept;
 }
 

@@ -162,7 +162,7 @@ static json_t *text_value(const char *text)
     if (value)
         return value;
     char clean[LIMIT_REASON];
-    size_t size = strnlen(text, sizeof clean - 1);
+    size_t size = strnlen(text, sizeof(clean) - 1);
     for (size_t i = 0; i < size; i++)
         clean[i] = (char)((text[i] & 0x80) ? '?' : text[i]);
     clean[size] = '\0';
@@ -176,13 +176,13 @@ static json_t *field_get(const void *object, const struct saved_field *field)
     case FIELD_U32:
     case FIELD_ENUM: {
         uint32_t value;
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, at, sizeof(value));
         return json_integer(value);
     }
     case FIELD_U64:
     case FIELD_I64: {
         int64_t value;
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, at, sizeof(value));
         return json_integer(value);
     }
     case FIELD_BOOLEAN:
@@ -202,7 +202,7 @@ static bool field_set(void *object, const struct saved_field *field, const json_
         if (!json_is_integer(value))
             return false;
         uint32_t number = (uint32_t)json_integer_value(value);
-        memcpy(at, &number, sizeof number);
+        memcpy(at, &number, sizeof(number));
         return true;
     }
     case FIELD_U64:
@@ -210,7 +210,7 @@ static bool field_set(void *object, const struct saved_field *field, const json_
         if (!json_is_integer(value))
             return false;
         int64_t number = json_integer_value(value);
-        memcpy(at, &number, sizeof number);
+        memcpy(at, &number, sizeof(number));
         return true;
     }
     case FIELD_BOOLEAN:
@@ -325,17 +325,17 @@ static json_t *encode_machine(const struct fsm *m)
         const struct list *list = &lists[i];
         uint32_t n = (uint32_t)list->n_max;
         if (list->count_offset)
-            memcpy(&n, (const char *)m + list->count_offset, sizeof n);
+            memcpy(&n, (const char *)m + list->count_offset, sizeof(n));
         ok = add_key(
             root, list->name,
             encode_all((const char *)m + list->offset, list->size, n, list->fields, list->count));
     }
     ok = ok && add_key(root, "shunned",
-                       encode_all(m->exclusions.list, sizeof m->exclusions.list[0],
+                       encode_all(m->exclusions.list, sizeof(m->exclusions.list[0]),
                                   m->exclusions.count, exclusion_fields, COUNT(exclusion_fields)));
     const struct fsm_restore *restore = &m->restore;
     ok = ok && (!restore->holders || add_key(root, "holders",
-                                             encode_all(restore->holders, sizeof *restore->holders,
+                                             encode_all(restore->holders, sizeof(*restore->holders),
                                                         restore->memory_size, holder_fields, 1)));
     if (ok)
         return root;
@@ -367,7 +367,7 @@ static bool decode_shunned(const json_t *root, struct fsm *m)
     if (!in)
         return true;
     return exclusion_resize(&m->exclusions, (uint32_t)json_array_size(in)) &&
-           decode_all(in, m->exclusions.list, sizeof m->exclusions.list[0], m->exclusions.count,
+           decode_all(in, m->exclusions.list, sizeof(m->exclusions.list[0]), m->exclusions.count,
                       exclusion_fields, COUNT(exclusion_fields));
 }
 
@@ -381,8 +381,8 @@ static bool decode_holders(const json_t *root, struct fsm *m)
     if (restore->memory_size > LIMIT_RANKS || restore->memory_size == 0 ||
         json_array_size(in) != restore->memory_size)
         return false;
-    restore->holders = calloc(restore->memory_size, sizeof *restore->holders);
-    return restore->holders && decode_all(in, restore->holders, sizeof *restore->holders,
+    restore->holders = calloc(restore->memory_size, sizeof(*restore->holders));
+    return restore->holders && decode_all(in, restore->holders, sizeof(*restore->holders),
                                           restore->memory_size, holder_fields, 1);
 }
 
@@ -391,7 +391,7 @@ static bool decode_ranks(const json_t *root, struct fsm *m)
 {
     const json_t *in = json_object_get(root, "ranks");
     return !in ||
-           decode_all(in, m->ranks, sizeof m->ranks[0], m->size, rank_fields, COUNT(rank_fields));
+           decode_all(in, m->ranks, sizeof(m->ranks[0]), m->size, rank_fields, COUNT(rank_fields));
 }
 
 static bool is_recovery(const struct recovery *r)
@@ -413,7 +413,7 @@ static bool decode_machine(const json_t *root, struct fsm *m)
             return false;
         uint32_t n = (uint32_t)json_array_size(in);
         if (list->count_offset)
-            memcpy((char *)m + list->count_offset, &n, sizeof n);
+            memcpy((char *)m + list->count_offset, &n, sizeof(n));
     }
     if (m->config.ranks < 1 || m->config.ranks > m->config.most || m->size < 1 ||
         m->size > m->config.most || m->count < m->size || m->count > fsm_capacity(m))
@@ -486,7 +486,7 @@ struct fsm_rank_row fsm_rank_row(const struct fsm *m, uint32_t rank)
                                 .gone = of->gone,
                                 .parked = of->parked,
                                 .source = of->source };
-    memcpy(row.node, of->node, sizeof row.node);
+    memcpy(row.node, of->node, sizeof(row.node));
     return row;
 }
 
@@ -506,7 +506,7 @@ void fsm_load_rank(struct fsm *m, uint32_t rank, const struct fsm_rank_row *row)
     struct fsm_rank *of = &m->ranks[rank];
     m->gone_count -= rank < m->size && of->gone;
     m->gone_count += rank < m->size && row->gone;
-    memcpy(of->node, row->node, sizeof of->node);
+    memcpy(of->node, row->node, sizeof(of->node));
     of->slot = row->slot;
     of->holder = row->holder;
     of->birth = row->birth > 0 ? row->birth : m->generation; /* 0: of an older version */

@@ -120,7 +120,7 @@ void fsm_save_drop(struct fsm_ctx *t, int index, const char *why, bool tell)
     struct fsm_save *save = &m->saves[index];
     bool opening = save->state == FSM_SAVE_OPENING;
     save->tries++;
-    fsm_text(save->message, sizeof save->message, why);
+    fsm_text(save->message, sizeof(save->message), why);
     fsm_save_set_state(t, save, FSM_SAVE_DROPPING);
     if (tell)
         fsm_tell(t, "save-dropped", "step %llu: %.400s", (unsigned long long)save->step, why);
@@ -199,8 +199,8 @@ static void give_up_on(struct fsm_ctx *t, int index)
         struct fsm_fault fault = {
             .kind = FSM_FAULT_SESSION, .rank = i, .step = rank->step, .outside = true
         };
-        fsm_text(fault.phase, sizeof fault.phase, rank->phase);
-        fsm_text(fault.message, sizeof fault.message, "it holds on to its file of a dropped save");
+        fsm_text(fault.phase, sizeof(fault.phase), rank->phase);
+        fsm_text(fault.message, sizeof(fault.message), "it holds on to its file of a dropped save");
         fsm_fail(t, &fault);
         return;
     }
@@ -321,7 +321,7 @@ void fsm_save_refuse(struct fsm_ctx *t, int index, const char *why)
     bool exit = false;
     m->room.refused++;
     m->room.row++;
-    fsm_text(m->room.reason, sizeof m->room.reason, why);
+    fsm_text(m->room.reason, sizeof(m->room.reason), why);
     if (!fsm_announced_exit(m, save->step))
         (void)fsm_forget_announced(m, save->step, &exit);
     if (first) {

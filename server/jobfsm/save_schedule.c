@@ -218,7 +218,7 @@ static uint32_t count_nodes(const struct fsm *m)
     CHECK(m->size <= LIMIT_RANKS);
     for (uint32_t i = 0; i < m->size; i++)
         names[i] = m->ranks[i].node;
-    qsort(names, m->size, sizeof names[0], compare_names);
+    qsort(names, m->size, sizeof(names[0]), compare_names);
     for (uint32_t i = 0; i < m->size; i++)
         count += i == 0 || strcmp(names[i - 1], names[i]) != 0;
     return count;

@@ -76,9 +76,9 @@ static void tell(struct fsm_ctx *t, uint64_t step, const char *what, const char 
                  va_list args)
 {
     struct fsm_action *act = fsm_act(t, FSM_ACT_EVENT);
-    fsm_text(act->what, sizeof act->what, what);
+    fsm_text(act->what, sizeof(act->what), what);
     act->step = step;
-    (void)vsnprintf(act->message, sizeof act->message, format, args);
+    (void)vsnprintf(act->message, sizeof(act->message), format, args);
     reason_mend(act->message);
 }
 
@@ -108,12 +108,12 @@ void fsm_set_reason(struct fsm *m, const char *format, ...)
     char text[LIMIT_REASON];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     reason_mend(text);
     if (strcmp(text, m->reason) == 0)
         return;
-    fsm_text(m->reason, sizeof m->reason, text);
+    fsm_text(m->reason, sizeof(m->reason), text);
     m->dirty = true;
 }
 
@@ -549,7 +549,7 @@ void fsm_rest(struct fsm_ctx *t, enum fsm_state to)
         [FSM_FAILED] = "failed", [FSM_STOPPED] = "stopped", [FSM_KILLED] = "killed",
     };
     struct fsm *m = t->m;
-    CHECK(to < sizeof events / sizeof events[0]);
+    CHECK(to < sizeof(events) / sizeof(events[0]));
     CHECK(events[to]);
     CHECK(fsm_all_gone(m) && fsm_spares_live(m) == 0); /* invariant 5 */
     m->count = m->size;
@@ -562,7 +562,7 @@ void fsm_rest(struct fsm_ctx *t, enum fsm_state to)
         m->ended_wall = t->wall;
     const struct fsm_ckpt *newest = fsm_newest(m);
     if (to == FSM_SUCCEEDED && newest)
-        fsm_text(m->final_digest, sizeof m->final_digest, newest->digest);
+        fsm_text(m->final_digest, sizeof(m->final_digest), newest->digest);
     if (to == FSM_SUCCEEDED || to == FSM_KILLED || to == FSM_STOPPED)
         fsm_set_reason(m, "%s", ""); /* the job waits for nothing any more */
     if (to == FSM_FAILED) {

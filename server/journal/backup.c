@@ -115,7 +115,7 @@ static enum status sync_path(const char *path, int flags)
 static enum status publish(const char *part, const char *to)
 {
     char folder[PATH_BYTES];
-    (void)snprintf(folder, sizeof folder, "%s", to);
+    (void)snprintf(folder, sizeof(folder), "%s", to);
     char *slash = strrchr(folder, '/');
     if (slash)
         *slash = '\0';
@@ -130,8 +130,8 @@ static enum status publish(const char *part, const char *to)
 enum status journal_backup(const char *path, const char *to, struct reason *reason)
 {
     char part[PATH_BYTES];
-    const int size = snprintf(part, sizeof part, "%s.part", to);
-    if (size < 0 || (size_t)size >= sizeof part || access(path, F_OK) != 0) {
+    const int size = snprintf(part, sizeof(part), "%s.part", to);
+    if (size < 0 || (size_t)size >= sizeof(part) || access(path, F_OK) != 0) {
         reason_set(reason, "%.300s: there is no journal, or the path is too long", path);
         return ST_NOT_FOUND;
     }

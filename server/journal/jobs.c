@@ -93,7 +93,7 @@ static enum status forget_some(struct journal *journal, const char *id, int64_t 
                                             SQL_FORGET_COUNTS };
     enum status st = forget_metrics(journal, id, room);
     if (st == ST_OK)
-        st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
+        st = delete_some(journal, id, all, sizeof(all) / sizeof(all[0]), room);
     if (st != ST_OK || *room <= 0)
         return st;
     st = journal_run(journal, SQL_FORGET_KEYS, "t", id);
@@ -105,7 +105,7 @@ static enum status thin_some(struct journal *journal, const char *id, int64_t *r
 {
     static const enum journal_sql all[] = { SQL_THIN_EVENTS, SQL_THIN_GENERATIONS, SQL_FORGET_SAVES,
                                             SQL_FORGET_REPORTS, SQL_FORGET_RANKS };
-    enum status st = delete_some(journal, id, all, sizeof all / sizeof all[0], room);
+    enum status st = delete_some(journal, id, all, sizeof(all) / sizeof(all[0]), room);
     if (st != ST_OK || *room <= 0)
         return st;
     return journal_run(journal, SQL_PUT_ENDED, "ti", id, (int64_t)JOURNAL_THIN);
@@ -239,7 +239,7 @@ static enum status find_prefix(struct journal *journal, const char *prefix, char
 {
     char end[32], second[16];
     sqlite3_stmt *row;
-    (void)snprintf(end, sizeof end, "%.15s\x7f", prefix);
+    (void)snprintf(end, sizeof(end), "%.15s\x7f", prefix);
     enum status st = journal_bind(journal, SQL_FIND_PREFIX, &row, "tt", prefix, end);
     if (st == ST_OK)
         st = take_id(journal, row, out);

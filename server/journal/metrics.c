@@ -36,7 +36,7 @@ static enum status append_row(struct buf *out, const struct journal_metric *row)
                                    .size = (uint32_t)row->size | (row->eval ? EVAL_BIT : 0) };
     if (row->size >= EVAL_BIT)
         return ST_FULL;
-    enum status st = buf_append(out, &head, sizeof head);
+    enum status st = buf_append(out, &head, sizeof(head));
     return st == ST_OK ? buf_append(out, row->data, row->size) : st;
 }
 
@@ -60,17 +60,17 @@ static struct row_reader reader_of(const struct buf *bytes)
 static bool read_row(struct row_reader *reader, struct journal_metric *out)
 {
     struct row_head head;
-    if ((size_t)(reader->end - reader->at) < sizeof head)
+    if ((size_t)(reader->end - reader->at) < sizeof(head))
         return false;
-    memcpy(&head, reader->at, sizeof head);
+    memcpy(&head, reader->at, sizeof(head));
     const size_t size = head.size & ~EVAL_BIT;
-    if ((size_t)(reader->end - reader->at) - sizeof head < size)
+    if ((size_t)(reader->end - reader->at) - sizeof(head) < size)
         return false;
     *out = (struct journal_metric){ .step = head.step,
                                     .eval = (head.size & EVAL_BIT) != 0,
-                                    .data = reader->at + sizeof head,
+                                    .data = reader->at + sizeof(head),
                                     .size = size };
-    reader->at += sizeof head + size;
+    reader->at += sizeof(head) + size;
     return true;
 }
 
@@ -155,7 +155,7 @@ static enum status load_blocks(struct journal *journal, sqlite3_stmt *row, struc
             break;
     }
     (void)sqlite3_reset(row);
-    out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof *out->list);
+    out->list = calloc(out->bytes.size / sizeof(struct row_head) + 1, sizeof(*out->list));
     if (!out->list)
         return ST_NO_MEMORY;
     struct row_reader reader = reader_of(&out->bytes);
@@ -178,7 +178,7 @@ static enum status merge(struct journal *journal, const char *id, const struct j
                          size_t count, const struct loaded *old, struct sum *sum)
 {
     const uint64_t first = rows[0].step, last = rows[count - 1].step;
-    auto_free struct journal_metric *both = calloc(count + old->count, sizeof *both);
+    auto_free struct journal_metric *both = calloc(count + old->count, sizeof(*both));
     size_t left = 0, used = 0, at = 0;
     if (!both)
         return ST_NO_MEMORY;
@@ -351,7 +351,7 @@ static void choose_strides(struct thinning *t, const struct sum *all)
 static enum status count_old(struct journal *journal, const char *id, struct thinning *t,
                              uint64_t newest, uint64_t spare)
 {
-    memset(t->all, 0, sizeof t->all);
+    memset(t->all, 0, sizeof(t->all));
     t->old = (struct sum){ 0 };
     t->before = newest > spare ? newest - spare : 0;
     return each_old(journal, id, t, count_row);
@@ -362,7 +362,7 @@ static enum status replace_old(struct journal *journal, const char *id, struct t
 {
     const int64_t last = t->before > 0 ? (int64_t)(t->before - 1) : 0;
     auto_free struct journal_metric *rows =
-        calloc(t->kept.size / sizeof(struct row_head) + 1, sizeof *rows);
+        calloc(t->kept.size / sizeof(struct row_head) + 1, sizeof(*rows));
     size_t count = 0;
     if (!rows)
         return ST_NO_MEMORY;
@@ -457,7 +457,7 @@ enum status journal_put_metrics(struct journal *journal, const char *id,
     if (count == 0)
         return ST_OK;
     auto_free const struct journal_metric **order = calloc(count, sizeof(void *));
-    auto_free struct journal_metric *sorted = calloc(count, sizeof *sorted);
+    auto_free struct journal_metric *sorted = calloc(count, sizeof(*sorted));
     if (!order || !sorted)
         return ST_NO_MEMORY;
     const size_t used = sort_rows(rows, count, order, sorted);
@@ -568,7 +568,7 @@ static enum status convert_row(struct journal *journal, sqlite3_stmt *row, struc
     enum status st = ST_OK;
     if (to->count == BLOCK_ROWS || strcmp(id, to->id) != 0)
         st = put_converted(journal, to);
-    (void)snprintf(to->id, sizeof to->id, "%s", id);
+    (void)snprintf(to->id, sizeof(to->id), "%s", id);
     const struct journal_metric one = { .step = (uint64_t)sqlite3_column_int64(row, 1),
                                         .eval = sqlite3_column_int(row, 2) != 0,
                                         .data = sqlite3_column_blob(row, 3),

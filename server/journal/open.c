@@ -202,8 +202,8 @@ static const char move_some[] =
 enum status journal_lock(const char *path, int *out_fd)
 {
     char lock[LIMIT_PATH];
-    int used = snprintf(lock, sizeof lock, "%s.lock", path);
-    if (used < 0 || (size_t)used >= sizeof lock)
+    int used = snprintf(lock, sizeof(lock), "%s.lock", path);
+    if (used < 0 || (size_t)used >= sizeof(lock))
         return ST_FULL;
     int fd = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -229,11 +229,11 @@ static bool is_private(int fd)
 static enum status make_private(struct journal *journal, const char *path)
 {
     static const char *const ends[] = { "", "-wal", "-shm" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[LIMIT_PATH + 8];
         const int flags = O_RDWR | O_CLOEXEC | (i == 0 ? O_CREAT : O_NOFOLLOW);
-        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
-        if (size < 0 || (size_t)size >= sizeof name)
+        const int size = snprintf(name, sizeof(name), "%s%s", path, ends[i]);
+        if (size < 0 || (size_t)size >= sizeof(name))
             return ST_FULL;
         auto_close int fd = open(name, flags, 0600);
         if (fd < 0 && errno == ENOENT)
@@ -356,7 +356,7 @@ static enum status open_db(struct journal *journal, const char *path)
         "PRAGMA journal_size_limit=16777216",
         schema,
     };
-    for (size_t i = 0; rc == SQLITE_OK && i < sizeof settings / sizeof settings[0]; i++)
+    for (size_t i = 0; rc == SQLITE_OK && i < sizeof(settings) / sizeof(settings[0]); i++)
         rc = sqlite3_exec(journal->db, settings[i], NULL, NULL, NULL);
     enum status st = journal_status(journal, rc);
     if (st == ST_OK)
@@ -381,17 +381,17 @@ static enum status take_restored(struct journal *journal, const char *path)
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? ST_OK : status_from_errno(errno);
-    const ssize_t got = pread(fd, id, sizeof id, JOURNAL_ID_OFFSET);
+    const ssize_t got = pread(fd, id, sizeof(id), JOURNAL_ID_OFFSET);
     const uint32_t found =
         (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
-    journal->restored = got == (ssize_t)sizeof id && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
+    journal->restored = got == (ssize_t)sizeof(id) && found == strtoul(JOURNAL_BACKUP_ID, NULL, 10);
     if (!journal->restored)
         return ST_OK;
     static const char *const ends[] = { "-wal", "-shm" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[LIMIT_PATH + 8];
-        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
-        if (size < 0 || (size_t)size >= sizeof name)
+        const int size = snprintf(name, sizeof(name), "%s%s", path, ends[i]);
+        if (size < 0 || (size_t)size >= sizeof(name))
             return ST_FULL;
         if (unlink(name) != 0 && errno != ENOENT)
             return status_from_errno(errno);
@@ -407,7 +407,7 @@ enum status journal_open(const char *path, struct journal **out)
 enum status journal_open_watched(const char *path, const struct journal_watch *watch,
                                  struct journal **out)
 {
-    struct journal *journal = calloc(1, sizeof *journal);
+    struct journal *journal = calloc(1, sizeof(*journal));
     if (!journal)
         return ST_NO_MEMORY;
     journal->lock_fd = journal->file_fd = -1;

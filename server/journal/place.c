@@ -65,11 +65,11 @@ static enum status look_at_header(const char *path, bool *is_copy, int64_t *size
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) != 0)
         return status_from_errno(errno);
-    const ssize_t got = pread(fd, head, sizeof head, 0);
+    const ssize_t got = pread(fd, head, sizeof(head), 0);
     if (got < 0)
         return status_from_errno(errno);
     *size = info.st_size;
-    if (got < (ssize_t)sizeof head || memcmp(head, magic, sizeof magic) != 0) {
+    if (got < (ssize_t)sizeof(head) || memcmp(head, magic, sizeof(magic)) != 0) {
         reason_set(reason, "it is no SQLite database");
         return ST_CORRUPT;
     }
@@ -97,7 +97,7 @@ static bool has_wal(const char *path)
 {
     char wal[PATH_BYTES];
     auto_free char *real = realpath(path, NULL);
-    (void)snprintf(wal, sizeof wal, "%.1024s-wal", real ? real : path);
+    (void)snprintf(wal, sizeof(wal), "%.1024s-wal", real ? real : path);
     return access(wal, F_OK) == 0;
 }
 
@@ -206,7 +206,7 @@ static enum status sync_path(const char *path, int flags)
 static enum status sync_folder_of(const char *path)
 {
     char folder[PATH_BYTES];
-    (void)snprintf(folder, sizeof folder, "%s", path);
+    (void)snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash)
         *slash = '\0';
@@ -218,10 +218,10 @@ static const char *const ends[] = { "-wal", "-shm", "" };
 
 static enum status check_free(const char *path)
 {
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[PATH_BYTES];
         struct stat info;
-        const int size = snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        const int size = snprintf(name, sizeof(name), "%s%s", path, ends[i]);
         if (size < 0 || size >= LIMIT_PATH)
             return ST_FULL;
         if (lstat(name, &info) == 0)
@@ -235,10 +235,10 @@ enum status journal_set_aside(const char *path, const char *aside)
     const enum status st = check_free(aside);
     if (st != ST_OK)
         return st;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char from[PATH_BYTES], to[PATH_BYTES];
-        (void)snprintf(from, sizeof from, "%.1024s%s", path, ends[i]);
-        (void)snprintf(to, sizeof to, "%.1024s%s", aside, ends[i]);
+        (void)snprintf(from, sizeof(from), "%.1024s%s", path, ends[i]);
+        (void)snprintf(to, sizeof(to), "%.1024s%s", aside, ends[i]);
         if (rename(from, to) != 0 && errno != ENOENT)
             return status_from_errno(errno);
     }

@@ -46,8 +46,8 @@ enum status journal_reserve(struct journal *journal)
         return status_from_errno(errno);
     const enum status st = reserve(journal->file_fd, of.st_size);
     const int size =
-        snprintf(name, sizeof name, "%s-wal", sqlite3_db_filename(journal->db, "main"));
-    if (st != ST_OK || size < 0 || (size_t)size >= sizeof name)
+        snprintf(name, sizeof(name), "%s-wal", sqlite3_db_filename(journal->db, "main"));
+    if (st != ST_OK || size < 0 || (size_t)size >= sizeof(name))
         return st;
     auto_close int wal = open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     return wal < 0 ? ST_OK : reserve(wal, 0); /* none: nothing was written yet */

@@ -158,11 +158,11 @@ enum status journal_each_rank(struct journal *journal, const char *id, journal_r
                                      .lane_us = (uint32_t)sqlite3_column_int64(row, 10),
                                      .stage = (uint32_t)sqlite3_column_int64(row, 11) };
         const char *node = journal_text_at(row, 1);
-        if (strlen(node) >= sizeof rank.node) {
+        if (strlen(node) >= sizeof(rank.node)) {
             st = ST_CORRUPT;
             break;
         }
-        (void)snprintf(rank.node, sizeof rank.node, "%s", node);
+        (void)snprintf(rank.node, sizeof(rank.node), "%s", node);
         more = fn(arg, (uint32_t)sqlite3_column_int64(row, 0), &rank);
     }
     return end_rows(row, st);
@@ -300,7 +300,7 @@ enum status journal_each_ckpt(struct journal *journal, const char *id, journal_c
                                             .sync_us = sqlite3_column_int64(row, 17),
                                             .save_us = sqlite3_column_int64(row, 18),
                                             .commit_us = sqlite3_column_int64(row, 19) } };
-        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", journal_text_at(row, 5));
+        (void)snprintf(ckpt.digest, sizeof(ckpt.digest), "%s", journal_text_at(row, 5));
         more = fn(arg, &ckpt);
     }
     return end_rows(row, st);

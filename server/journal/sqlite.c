@@ -171,7 +171,7 @@ enum status journal_status(struct journal *journal, int rc)
 {
     if (rc == SQLITE_OK || rc == SQLITE_DONE || rc == SQLITE_ROW)
         return ST_OK;
-    (void)snprintf(journal->error, sizeof journal->error, "%s",
+    (void)snprintf(journal->error, sizeof(journal->error), "%s",
                    journal->db ? sqlite3_errmsg(journal->db) : sqlite3_errstr(rc));
     switch (rc & 0xff) {
     case SQLITE_FULL:
@@ -191,7 +191,7 @@ enum status journal_status(struct journal *journal, int rc)
 
 enum status journal_open_beside(const char *path, struct journal **out)
 {
-    struct journal *journal = calloc(1, sizeof *journal);
+    struct journal *journal = calloc(1, sizeof(*journal));
     if (!journal)
         return ST_NO_MEMORY;
     journal->lock_fd = journal->file_fd = -1;                      /* the writer has the lock */

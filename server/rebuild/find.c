@@ -52,7 +52,7 @@ static enum status name_store(const struct io *io, const char *given, char out[L
 static enum status name_stores(const struct rebuild_options *options, struct rebuild_list *list,
                                struct reason *reason)
 {
-    list->stores = calloc(options->store_count, sizeof list->stores[0]);
+    list->stores = calloc(options->store_count, sizeof(list->stores[0]));
     if (!list->stores)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < options->store_count; i++) {
@@ -85,7 +85,7 @@ static enum status add_found(struct walk *walk, const char *name, int64_t seq)
         return ST_FULL;
     if (list->count == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        void *more = realloc(list->list, capacity * sizeof list->list[0]);
+        void *more = realloc(list->list, capacity * sizeof(list->list[0]));
         if (!more)
             return ST_NO_MEMORY;
         list->list = more;
@@ -93,7 +93,7 @@ static enum status add_found(struct walk *walk, const char *name, int64_t seq)
     }
     struct rebuild_found *found = &list->list[list->count++];
     *found = (struct rebuild_found){ .seq = seq, .store = walk->store };
-    (void)snprintf(found->id, sizeof found->id, "%s", name);
+    (void)snprintf(found->id, sizeof(found->id), "%s", name);
     return ST_OK;
 }
 
@@ -156,7 +156,7 @@ enum status rebuild_find(const struct rebuild_options *options, struct rebuild_l
     for (size_t i = 0; st == ST_OK && i < out->store_count; i++)
         st = walk_store(options->io, out, out->stores[i], reason);
     if (st == ST_OK && out->count > 0)
-        qsort(out->list, out->count, sizeof out->list[0], newest_first);
+        qsort(out->list, out->count, sizeof(out->list[0]), newest_first);
     return st;
 }
 

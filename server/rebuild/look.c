@@ -14,8 +14,8 @@ static bool is_of_any_start(const char *name)
     if (name[0] == '.')
         return true;
     const size_t size = strlen(REBUILD_JOURNAL);
-    for (size_t i = 0; strncmp(name, REBUILD_JOURNAL, size) == 0 && i < sizeof ends / sizeof *ends;
-         i++) {
+    for (size_t i = 0;
+         strncmp(name, REBUILD_JOURNAL, size) == 0 && i < sizeof(ends) / sizeof(*ends); i++) {
         if (strcmp(name + size, ends[i]) == 0)
             return true;
     }

@@ -173,9 +173,9 @@ static enum status make_jobs(struct rebuild *r, struct reason *reason)
 static void remove_part(const struct rebuild *r)
 {
     static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char path[LIMIT_PATH + 8];
-        (void)snprintf(path, sizeof path, "%s%s", r->part, ends[i]);
+        (void)snprintf(path, sizeof(path), "%s%s", r->part, ends[i]);
         (void)unlink(path);
     }
 }
@@ -186,8 +186,8 @@ static enum status name_files(struct rebuild *r, struct reason *reason)
     struct tm tm;
     char when[32] = "", name[64];
     if (gmtime_r(&now, &tm))
-        (void)strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &tm);
-    (void)snprintf(name, sizeof name, REBUILD_JOURNAL ".lost-%s", when);
+        (void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
+    (void)snprintf(name, sizeof(name), REBUILD_JOURNAL ".lost-%s", when);
     enum status st = ckpt_path(r->options->state, REBUILD_JOURNAL, r->path);
     if (st == ST_OK)
         st = ckpt_path(r->options->state, REBUILD_JOURNAL ".new", r->part);
@@ -229,7 +229,7 @@ static enum status take_place(struct rebuild *r, struct reason *reason)
 {
     const bool there = access(r->path, F_OK) == 0;
     char ready[LIMIT_PATH + 8];
-    (void)snprintf(ready, sizeof ready, "%s.lock", r->part);
+    (void)snprintf(ready, sizeof(ready), "%s.lock", r->part);
     (void)unlink(ready);
     enum status st = journal_set_aside(r->path, r->aside);
     if (st == ST_OK)

@@ -241,7 +241,7 @@ static enum status take_newest(struct reading *r)
         struct ckpt_reader *reader = NULL;
         struct reason why = { "" };
         enum status st = ckpt_folder_path(found->store, found->id, ckpt->step, ckpt->generation,
-                                          ckpt->retry, dir, sizeof dir);
+                                          ckpt->retry, dir, sizeof(dir));
         if (st == ST_OK)
             st = ckpt_open(r->io, dir, take_finding, &why, &reader);
         if (st == ST_OK) {
@@ -287,8 +287,8 @@ static enum status move_store(struct reading *r)
         store[end - 1] = '\0';
     if (same_folder(store, job->found->store))
         return ST_OK;
-    (void)snprintf(job->store_before, sizeof job->store_before, "%s", store);
-    (void)snprintf(store, sizeof r->spec->checkpoint.store, "%s", job->found->store);
+    (void)snprintf(job->store_before, sizeof(job->store_before), "%s", store);
+    (void)snprintf(store, sizeof(r->spec->checkpoint.store), "%s", job->found->store);
     struct buf text;
     buf_init(&text, TEXT_BYTES);
     enum status st = jobspec_print(r->spec, &text);
@@ -316,7 +316,7 @@ static enum status take_file(struct reading *r)
     }
     if (st != ST_OK)
         return st;
-    (void)snprintf(job->name, sizeof job->name, "%s", r->spec->name);
+    (void)snprintf(job->name, sizeof(job->name), "%s", r->spec->name);
     /* Then most of the list are steps that the scaler left out. They aren't the coordinator's to
      * count, or to order: computed again without the scale's change another step would overflow. */
     if (jobspec_scale_is_dynamic(r->spec))
@@ -387,13 +387,13 @@ static enum status take_state(struct reading *r, uint32_t used)
         m->state = FSM_SUCCEEDED;
         m->generation = used;
         m->ended_wall = newest->wall_ms;
-        memcpy(m->final_digest, newest->digest, sizeof m->final_digest);
+        memcpy(m->final_digest, newest->digest, sizeof(m->final_digest));
         return ST_OK;
     }
     m->state = FSM_PAUSED;
     m->generation = used + FSM_RESTORE_GAP;
     m->restore.memory_from = m->generation;
-    (void)snprintf(m->reason, sizeof m->reason,
+    (void)snprintf(m->reason, sizeof(m->reason),
                    "the journal was lost, and this job made anew from its checkpoints: 'cairn "
                    "resume' goes on from step %llu",
                    (unsigned long long)newest->step);
@@ -413,7 +413,7 @@ enum status rebuild_read(const struct io *io, const struct rebuild_found *found,
     const struct fsm_config config = { .ranks = 1 };
     uint64_t used = 0;
     *out = (struct rebuild_job){ .found = found };
-    auto_free struct jobspec *spec = calloc(1, sizeof *spec);
+    auto_free struct jobspec *spec = calloc(1, sizeof(*spec));
     if (!spec)
         return ST_NO_MEMORY;
     struct reading r = {

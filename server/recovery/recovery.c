@@ -45,9 +45,9 @@ void recovery_blame(struct recovery *r, uint32_t fault, uint32_t rank, const cha
     CHECK(r->state == RECOVERY_ENDING);
     r->fault = fault;
     r->rank = rank;
-    (void)snprintf(r->node, sizeof r->node, "%s", node);
-    (void)snprintf(r->phase, sizeof r->phase, "%s", phase);
-    (void)snprintf(r->message, sizeof r->message, "%s", message);
+    (void)snprintf(r->node, sizeof(r->node), "%s", node);
+    (void)snprintf(r->phase, sizeof(r->phase), "%s", phase);
+    (void)snprintf(r->message, sizeof(r->message), "%s", message);
 }
 
 void recovery_form(struct recovery *r, uint32_t generation)

@@ -44,7 +44,7 @@ line(struct explain *page, const char *format, ...)
     char out[2 * LIMIT_REASON];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(out, sizeof out, format, args);
+    (void)vsnprintf(out, sizeof(out), format, args);
     va_end(args);
     if (page->status == ST_OK)
         page->status = buf_append_text(page->to, out);
@@ -81,7 +81,7 @@ static void head(struct explain *page, const struct coord *coord, const struct c
     if (m->first_cause.kind != FSM_FAULT_NONE) {
         char who[32] = "";
         if (m->first_cause.rank != FSM_ALL_RANKS)
-            (void)snprintf(who, sizeof who, "rank %u ", m->first_cause.rank);
+            (void)snprintf(who, sizeof(who), "rank %u ", m->first_cause.rank);
         bool broken = m->state == FSM_RECOVERING || m->state == FSM_FAILED;
         line(page, "%s: %s, %sat step %llu%s%s: %s", broken ? "First cause" : "Last failure",
              fsm_fault_name(m->first_cause.kind), who, (unsigned long long)m->first_cause.step,
@@ -166,7 +166,7 @@ static bool render_cause(const struct fsm_fault *cause, Cairn__V1__ExplainJobRep
 {
     if (cause->kind == FSM_FAULT_NONE)
         return true;
-    Cairn__V1__FirstCause *one = malloc(sizeof *one);
+    Cairn__V1__FirstCause *one = malloc(sizeof(*one));
     if (!one)
         return false;
     cairn__v1__first_cause__init(one);
@@ -223,10 +223,10 @@ void explain_free(struct explain *explain)
 
 struct explain *explain_begin(const struct coord *coord, struct coord_job *job, bool spare_node)
 {
-    struct explain *page = calloc(1, sizeof *page);
+    struct explain *page = calloc(1, sizeof(*page));
     if (!page)
         return NULL;
-    page->out = malloc(sizeof *page->out);
+    page->out = malloc(sizeof(*page->out));
     if (page->out)
         cairn__v1__explain_job_reply__init(page->out);
     buf_init(&page->text, TEXT_MAX);
@@ -235,7 +235,7 @@ struct explain *explain_begin(const struct coord *coord, struct coord_job *job, 
     page->of = render_history_of(job);
     page->count = job->m.generation > 0 ? job->m.recoveries + 1 : 0;
     page->spare_node = spare_node;
-    (void)snprintf(page->name, sizeof page->name, "%s", job->name);
+    (void)snprintf(page->name, sizeof(page->name), "%s", job->name);
     write_known(page, coord, job);
     if (page->status == ST_OK && page->out && render_known(page, coord, job))
         return page;
@@ -260,7 +260,7 @@ static void losses(struct explain *page)
 
 static bool add_advice(Cairn__V1__ExplainJobReply *out, const struct story_advice *advice)
 {
-    Cairn__V1__Advice *one = malloc(sizeof *one);
+    Cairn__V1__Advice *one = malloc(sizeof(*one));
     if (!one)
         return false;
     cairn__v1__advice__init(one);
@@ -323,16 +323,16 @@ static void write_generation(struct explain *page, const struct journal_generati
         write_recovery(page, &r);
     const double lasted = (double)render_lasted_ms(row) / 1e3;
     if (row->end_ms != 0 && row->cause[0]) {
-        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: %s: %.400s", lasted,
+        (void)snprintf(how, sizeof(how), "%.1f s, to step %llu: %s: %.400s", lasted,
                        (unsigned long long)row->end_step, row->cause, row->message);
     } else if (row->end_ms != 0) {
-        (void)snprintf(how, sizeof how, "%.1f s, to step %llu: ended as planned", lasted,
+        (void)snprintf(how, sizeof(how), "%.1f s, to step %llu: ended as planned", lasted,
                        (unsigned long long)row->end_step);
     }
     if (strlen(row->nodes) <= NODES_SHOWN) {
-        (void)snprintf(where, sizeof where, "%s", row->nodes);
+        (void)snprintf(where, sizeof(where), "%s", row->nodes);
     } else {
-        (void)snprintf(where, sizeof where, "%u node%s (%u workers)", told->node_count,
+        (void)snprintf(where, sizeof(where), "%u node%s (%u workers)", told->node_count,
                        told->node_count == 1 ? "" : "s", told->workers);
     }
     line(page, "  %s  generation %u from step %llu on %s: %s", told->begin, row->generation,
@@ -362,15 +362,15 @@ static bool add_event(void *arg, const struct journal_event *row)
     struct explain *page = arg;
     char at[32], begin[96];
     render_time(row->wall_ms, at);
-    (void)snprintf(begin, sizeof begin, "  %s  g%-3u step %-8llu %-12.20s ", at, row->generation,
+    (void)snprintf(begin, sizeof(begin), "  %s  g%-3u step %-8llu %-12.20s ", at, row->generation,
                    (unsigned long long)row->step, row->kind);
     if (strcmp(row->kind, "saved") == 0) {
         if (page->saved_count < 2)
             page->saved_steps[page->saved_count] = row->step;
         page->saved_step = row->step;
         page->saved_count++;
-        (void)snprintf(page->saved_head, sizeof page->saved_head, "%s", begin);
-        (void)snprintf(page->saved, sizeof page->saved, "%.*s", (int)strcspn(row->message, ";"),
+        (void)snprintf(page->saved_head, sizeof(page->saved_head), "%s", begin);
+        (void)snprintf(page->saved, sizeof(page->saved), "%.*s", (int)strcspn(row->message, ";"),
                        row->message); /* what it took: `cairn ckpt ls -o wide` */
         return true;
     }
@@ -415,7 +415,7 @@ static bool render_losses(const struct story *story, Cairn__V1__ExplainJobReply 
         const struct story_loss *loss = &story->of[i];
         if (loss->count == 0)
             continue;
-        Cairn__V1__CauseLoss *one = malloc(sizeof *one);
+        Cairn__V1__CauseLoss *one = malloc(sizeof(*one));
         if (!one)
             return false;
         cairn__v1__cause_loss__init(one);

@@ -14,7 +14,7 @@ bool render_parts(const int64_t ms[RECOVERY_PARTS], size_t *out_count,
     Cairn__V1__LostSeconds **list = calloc(RECOVERY_PARTS, sizeof(void *));
     *out = list;
     for (int i = 0; list && i < RECOVERY_PARTS; i++) {
-        Cairn__V1__LostSeconds *one = malloc(sizeof *one);
+        Cairn__V1__LostSeconds *one = malloc(sizeof(*one));
         if (!one)
             return false;
         cairn__v1__lost_seconds__init(one);
@@ -46,7 +46,7 @@ static void count_nodes(char *list, Cairn__V1__Generation *out)
     for (char *name = strtok_r(list, ",", &rest); name && count < LIMIT_RANKS;
          name = strtok_r(NULL, ",", &rest))
         names[count++] = name;
-    qsort(names, count, sizeof names[0], compare_names);
+    qsort(names, count, sizeof(names[0]), compare_names);
     out->workers = count;
     for (uint32_t i = 0; i < count; i++)
         out->node_count += i == 0 || strcmp(names[i], names[i - 1]) != 0;
@@ -59,7 +59,7 @@ int64_t render_lasted_ms(const struct journal_generation *row)
 
 Cairn__V1__Generation *render_generation(const struct journal_generation *row)
 {
-    Cairn__V1__Generation *out = malloc(sizeof *out);
+    Cairn__V1__Generation *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__generation__init(out);
@@ -104,7 +104,7 @@ static const char *state_name(enum recovery_state state)
 Cairn__V1__Recovery *render_recovery(const struct recovery *r)
 {
     char at[32];
-    Cairn__V1__Recovery *out = malloc(sizeof *out);
+    Cairn__V1__Recovery *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__recovery__init(out);
@@ -133,7 +133,7 @@ struct render_history render_history_of(const struct coord_job *job)
     struct render_history out = { .generation = job->m.generation,
                                   .over = fsm_state_final(job->m.state),
                                   .recovery = job->m.recovery };
-    (void)snprintf(out.job, sizeof out.job, "%s", job->id);
+    (void)snprintf(out.job, sizeof(out.job), "%s", job->id);
     return out;
 }
 
@@ -173,7 +173,7 @@ static bool add_recovery(void *arg, uint32_t generation, const char *text)
 static bool add_event(void *arg, const struct journal_event *row)
 {
     struct listing *listing = arg;
-    Cairn__V1__Event *event = malloc(sizeof *event);
+    Cairn__V1__Event *event = malloc(sizeof(*event));
     listing->failed = event == NULL;
     if (!event)
         return false;

@@ -89,7 +89,7 @@ static enum status render_times(const struct fsm_save_times *times, Cairn__V1__S
     *out = NULL;
     if (times->encode_us == 0)
         return ST_OK;
-    *out = malloc(sizeof **out);
+    *out = malloc(sizeof(**out));
     if (!*out)
         return ST_NO_MEMORY;
     cairn__v1__save_times__init(*out);
@@ -104,17 +104,17 @@ static enum status render_times(const struct fsm_save_times *times, Cairn__V1__S
 
 Cairn__V1__Checkpoint *render_ckpt(const struct coord_job *job, const struct fsm_ckpt *ckpt)
 {
-    Cairn__V1__Checkpoint *out = malloc(sizeof *out);
+    Cairn__V1__Checkpoint *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__checkpoint__init(out);
     bool bad = ckpt->state == FSM_CKPT_BAD || ckpt->state == FSM_CKPT_QUARANTINING;
     char dir[LIMIT_PATH] = "", path[LIMIT_PATH + 8] = "";
     if (!job->unreadable[0] &&
-        coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof dir) == ST_OK) {
+        coord_ckpt_dir(job, ckpt->step, ckpt->generation, dir, sizeof(dir)) == ST_OK) {
         const char *slash = strrchr(dir, '/');
         int parent = slash ? (int)(slash - dir) + 1 : 0;
-        (void)snprintf(path, sizeof path, "%.*s%s%s", parent, dir,
+        (void)snprintf(path, sizeof(path), "%.*s%s%s", parent, dir,
                        ckpt->state == FSM_CKPT_BAD ? "bad-" : "", dir + parent);
     }
     out->step = ckpt->step;
@@ -151,7 +151,7 @@ static const char *worker_state(const struct fsm *m, const struct fsm_rank *rank
 /* Copies: what is told of usage has no pointers. NULL: no memory. */
 static Cairn__V1__WorkerUsage *render_usage(const Cairn__V1__WorkerUsage *usage)
 {
-    Cairn__V1__WorkerUsage *out = malloc(sizeof *out);
+    Cairn__V1__WorkerUsage *out = malloc(sizeof(*out));
     if (out)
         *out = *usage;
     return out;
@@ -180,7 +180,7 @@ static bool add_measured(const struct coord_job *job, uint32_t index, Cairn__V1_
 static Cairn__V1__Worker *render_worker(const struct coord_job *job, uint32_t index, uint32_t share)
 {
     const struct fsm_rank *rank = &job->m.ranks[index];
-    Cairn__V1__Worker *out = malloc(sizeof *out);
+    Cairn__V1__Worker *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__worker__init(out);
@@ -204,7 +204,7 @@ static Cairn__V1__Worker *render_worker(const struct coord_job *job, uint32_t in
 
 static Cairn__V1__Spare *render_spare(const struct fsm_rank *rank)
 {
-    Cairn__V1__Spare *out = malloc(sizeof *out);
+    Cairn__V1__Spare *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__spare__init(out);
@@ -218,7 +218,7 @@ static Cairn__V1__Spare *render_spare(const struct fsm_rank *rank)
 
 static Cairn__V1__LostSeconds *render_lost(const struct fsm *m, enum fsm_lost lost)
 {
-    Cairn__V1__LostSeconds *out = malloc(sizeof *out);
+    Cairn__V1__LostSeconds *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__lost_seconds__init(out);
@@ -229,7 +229,7 @@ static Cairn__V1__LostSeconds *render_lost(const struct fsm *m, enum fsm_lost lo
 
 static Cairn__V1__Gpu *render_gpu(const struct coord_gpu *gpu)
 {
-    Cairn__V1__Gpu *out = malloc(sizeof *out);
+    Cairn__V1__Gpu *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__gpu__init(out);
@@ -272,7 +272,7 @@ static char *reason_of(const struct coord *coord, const struct coord_node *node)
 
 Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
 {
-    Cairn__V1__Node *out = malloc(sizeof *out);
+    Cairn__V1__Node *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__node__init(out);
@@ -305,7 +305,7 @@ Cairn__V1__Node *render_node(struct coord *coord, struct coord_node *node)
     out->undying = coord_node_undying(coord, node);
     out->reason = reason_of(coord, node);
     if (coord_node_usage(node))
-        out->usage = malloc(sizeof *out->usage);
+        out->usage = malloc(sizeof(*out->usage));
     if (out->usage) /* without memory it isn't told */
         *out->usage = *coord_node_usage(node);
     out->gpus = calloc(node->gpu_count ? node->gpu_count : 1, sizeof(void *));
@@ -358,7 +358,7 @@ static bool read_token(const char *token, uint64_t *out_step, uint32_t *out_gene
 static Cairn__V1__ListCheckpointsReply *render_page(const struct coord_job *job, size_t size,
                                                     size_t end)
 {
-    Cairn__V1__ListCheckpointsReply *page = malloc(sizeof *page);
+    Cairn__V1__ListCheckpointsReply *page = malloc(sizeof(*page));
     if (!page)
         return NULL;
     cairn__v1__list_checkpoints_reply__init(page);
@@ -366,7 +366,7 @@ static Cairn__V1__ListCheckpointsReply *render_page(const struct coord_job *job,
     if (ok && end > 0 && page->n_checkpoints > 0) {
         const Cairn__V1__Checkpoint *last = page->checkpoints[page->n_checkpoints - 1];
         char token[48];
-        (void)snprintf(token, sizeof token, "%llu.%u", (unsigned long long)last->step,
+        (void)snprintf(token, sizeof(token), "%llu.%u", (unsigned long long)last->step,
                        last->generation);
         page->next_page_token = strdup(token);
         ok = page->next_page_token != NULL;
@@ -447,7 +447,7 @@ static bool add_lost(const struct coord_job *job, Cairn__V1__Job *out)
 static bool add_plan(const struct coord_job *job, Cairn__V1__Job *out)
 {
     const struct fsm *m = &job->m;
-    Cairn__V1__CheckpointPlan *plan = malloc(sizeof *plan);
+    Cairn__V1__CheckpointPlan *plan = malloc(sizeof(*plan));
     if (!plan)
         return false;
     cairn__v1__checkpoint_plan__init(plan);
@@ -469,7 +469,7 @@ static bool add_phase(const struct coord_job *job, uint32_t part, Cairn__V1__Job
     const double ms = coord_part_ms(job, part);
     if (!isfinite(ms))
         return true;
-    Cairn__V1__Phase *phase = malloc(sizeof *phase);
+    Cairn__V1__Phase *phase = malloc(sizeof(*phase));
     if (!phase)
         return false;
     cairn__v1__phase__init(phase);
@@ -552,13 +552,13 @@ static void add_scalars(const struct coord *coord, struct coord_job *job, Cairn_
     out->workers_spares = (uint32_t)job->spec->workers.spares;
     out->model = render_text(jobspec_arch_word(job->spec->model.arch));
     char store[LIMIT_PATH + 16];
-    (void)snprintf(store, sizeof store, "%s/%s", job->spec->checkpoint.store, job->id);
+    (void)snprintf(store, sizeof(store), "%s/%s", job->spec->checkpoint.store, job->id);
     out->store = render_text(store);
 }
 
 Cairn__V1__Job *render_job(const struct coord *coord, struct coord_job *job, size_t ckpts_max)
 {
-    Cairn__V1__Job *out = malloc(sizeof *out);
+    Cairn__V1__Job *out = malloc(sizeof(*out));
     if (!out)
         return NULL;
     cairn__v1__job__init(out);

@@ -81,10 +81,10 @@ static struct line *line_of(struct store_queue *queue, const struct store_task *
         if (line->reads == reads && strcmp(line->store, task->store) == 0)
             return line;
     }
-    struct line *line = calloc(1, sizeof *line);
+    struct line *line = calloc(1, sizeof(*line));
     if (!line)
         return NULL;
-    memcpy(line->store, task->store, sizeof line->store);
+    memcpy(line->store, task->store, sizeof(line->store));
     line->reads = reads;
     line->next = queue->lines;
     queue->lines = line;
@@ -135,7 +135,7 @@ static void refuse_task(struct store_task *task, uint32_t hung)
 {
     task->status = ST_TIMED_OUT;
     (void)snprintf(
-        task->message, sizeof task->message,
+        task->message, sizeof(task->message),
         "the checkpoint store hangs (%u calls of the coordinator have not come back; it "
         "is asked again when one does, or by a coordinator that is started anew): %.300s",
         hung, task->store);
@@ -157,7 +157,7 @@ static void start_line(struct store_queue *queue, struct line *line)
     if (!line->first || line->runner || queue->stopping || is_hung(queue, line) ||
         queue->threads >= STORE_THREADS_MAX)
         return;
-    struct runner *runner = calloc(1, sizeof *runner);
+    struct runner *runner = calloc(1, sizeof(*runner));
     pthread_t thread;
     if (!runner)
         return;
@@ -189,7 +189,7 @@ static void end_runner(struct runner *runner)
     struct line *line = runner->line;
     char store[LIMIT_PATH];
     uint32_t hung = 0;
-    memcpy(store, line->store, sizeof store);
+    memcpy(store, line->store, sizeof(store));
     struct runner **at = &queue->runners;
     while (*at != runner)
         at = &(*at)->next;
@@ -342,7 +342,7 @@ static void *watch_runners(void *arg)
         }
         char store[LIMIT_PATH];
         uint32_t hung = late->line->hung;
-        memcpy(store, late->line->store, sizeof store);
+        memcpy(store, late->line->store, sizeof(store));
         unlock(queue);
         tell_hung(queue, store, hung);
         answer_all(queue, answers);
@@ -384,7 +384,7 @@ struct store_port store_queue_port(struct store_queue *queue)
 
 enum status store_queue_new(const struct store_queue_options *options, struct store_queue **out)
 {
-    struct store_queue *queue = calloc(1, sizeof *queue);
+    struct store_queue *queue = calloc(1, sizeof(*queue));
     if (!queue)
         return ST_NO_MEMORY;
     queue->options = *options;

@@ -15,9 +15,9 @@ struct reading {
 
 static bool take_hash(const ProtobufCBinaryData *in, struct ckpt_hash *out)
 {
-    if (in->len != sizeof out->byte)
+    if (in->len != sizeof(out->byte))
         return false;
-    memcpy(out->byte, in->data, sizeof out->byte);
+    memcpy(out->byte, in->data, sizeof(out->byte));
     return true;
 }
 
@@ -49,11 +49,11 @@ static enum status take_report(const Cairn__V1__SaveReport *in, struct ckpt_repo
     out->raw_bytes = in->raw_bytes;
     out->parent.step = in->parent_step;
     out->parent.generation = in->parent_generation;
-    if (strlen(in->file) >= sizeof out->file || !take_hash(&in->xxh3_128, &out->hash) ||
+    if (strlen(in->file) >= sizeof(out->file) || !take_hash(&in->xxh3_128, &out->hash) ||
         !take_hash(&in->scalars_xxh3_128, &out->scalars))
         return ST_INVALID;
-    (void)snprintf(out->file, sizeof out->file, "%s", in->file);
-    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof *out->runs);
+    (void)snprintf(out->file, sizeof(out->file), "%s", in->file);
+    out->runs = calloc(in->n_pieces ? in->n_pieces : 1, sizeof(*out->runs));
     if (!out->runs)
         return ST_NO_MEMORY;
     for (size_t i = 0; i < in->n_pieces; i++) {
@@ -89,7 +89,7 @@ enum status store_reports_read(const struct store_reports *of, struct ckpt_repor
                                uint32_t *out_count)
 {
     struct reading reading = { .ranks = of->ranks, .status = ST_OK };
-    reading.list = calloc(of->ranks ? of->ranks : 1, sizeof *reading.list);
+    reading.list = calloc(of->ranks ? of->ranks : 1, sizeof(*reading.list));
     enum status st = reading.list ? ST_OK : ST_NO_MEMORY;
     if (st == ST_OK) {
         st = journal_read_reports(of->journal, of->job, of->step, of->generation, take_row,

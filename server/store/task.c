@@ -25,7 +25,7 @@ int64_t store_task_deadline_ms(enum fsm_task kind)
 
 struct store_task *store_task_new(enum fsm_task kind)
 {
-    struct store_task *task = calloc(1, sizeof *task);
+    struct store_task *task = calloc(1, sizeof(*task));
     if (!task)
         return NULL;
     task->kind = kind;
@@ -38,13 +38,13 @@ struct store_task *store_task_late_answer(const struct store_task *task)
     struct store_task *answer = store_task_new(task->kind);
     if (!answer)
         return NULL;
-    memcpy(answer->job, task->job, sizeof answer->job);
+    memcpy(answer->job, task->job, sizeof(answer->job));
     answer->step = task->step;
     answer->shard = task->shard;
     answer->generation = task->generation;
     answer->retry = task->retry;
     answer->status = ST_TIMED_OUT;
-    (void)snprintf(answer->message, sizeof answer->message,
+    (void)snprintf(answer->message, sizeof(answer->message),
                    "the checkpoint store does not answer: %.400s",
                    task->dir[0] ? task->dir : task->store);
     return answer;
@@ -69,7 +69,7 @@ void store_task_free(struct store_task *task)
 static enum status answer_away(struct store_task *task)
 {
     task->away = true;
-    (void)snprintf(task->message, sizeof task->message,
+    (void)snprintf(task->message, sizeof(task->message),
                    "%.240s/%s is not where the checkpoints of this job are (its %s is missing, or "
                    "another's): mount that again, or give them up with `cairn ckpt rm`",
                    task->store, task->job, CKPT_MARK_NAME);
@@ -116,7 +116,7 @@ static enum status settle_mark(struct store_task *task, const struct io *io, con
     if (st == ST_CORRUPT || (st == ST_OK && known && task->holds && strcmp(mark, task->mark) != 0))
         return answer_away(task);
     if (st == ST_OK)
-        memcpy(task->mark, mark, sizeof mark);
+        memcpy(task->mark, mark, sizeof(mark));
     return st;
 }
 
@@ -125,7 +125,7 @@ static void note_cause(struct store_task *task, const struct io *io, enum status
 {
     struct reason why;
     io_explain(io, st, &why);
-    (void)snprintf(task->message, sizeof task->message, "%.300s: %.160s", why.text, task->store);
+    (void)snprintf(task->message, sizeof(task->message), "%.300s: %.160s", why.text, task->store);
 }
 
 /* Checks that the store is the job's, and that a file comes and goes: it takes what we write. */
@@ -153,7 +153,7 @@ static enum status probe_store(struct store_task *task, const struct io *io)
     }
     st = io->unlink(io->self, probe);
     if (again == ST_OK) {
-        (void)snprintf(task->message, sizeof task->message,
+        (void)snprintf(task->message, sizeof(task->message),
                        "the store writes over files that are there (of S3: it ignores "
                        "If-None-Match): %.360s",
                        task->store);
@@ -173,7 +173,7 @@ enum status store_task_read_reports(struct store_task *task)
         return ST_OK;
     enum status st = store_reports_read(&of, &task->reports, &task->report_count);
     if (st != ST_OK) {
-        (void)snprintf(task->message, sizeof task->message,
+        (void)snprintf(task->message, sizeof(task->message),
                        "the reports of the workers can't be read from the journal: %s",
                        status_string(st));
     }
@@ -190,7 +190,7 @@ static enum status prepare_commit(struct store_task *task, const struct io *io)
     char wall[32];
     time_t seconds = (time_t)(task->wall_ms / 1000);
     struct tm tm;
-    if (!gmtime_r(&seconds, &tm) || strftime(wall, sizeof wall, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+    if (!gmtime_r(&seconds, &tm) || strftime(wall, sizeof(wall), "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
         return ST_INVALID;
     struct ckpt_hash digest;
     st = ckpt_manifest_make(task->reports, task->report_count, task->job, wall, &task->manifest,
@@ -212,7 +212,7 @@ static enum status make_folder(struct store_task *task, const struct io *io)
 {
     uint64_t room = UINT64_MAX;
     if (io_space(io, task->store, &room) == ST_OK && room < task->need_bytes) {
-        (void)snprintf(task->message, sizeof task->message,
+        (void)snprintf(task->message, sizeof(task->message),
                        "the checkpoint store has room for %.1f MB, about %.1f MB are needed: "
                        "%.360s",
                        (double)room / 1e6, (double)task->need_bytes / 1e6, task->store);
@@ -225,7 +225,7 @@ static void note_finding(void *arg, const char *line)
 {
     struct store_task *task = arg;
     if (task->message[0] == '\0')
-        (void)snprintf(task->message, sizeof task->message, "%s", line);
+        (void)snprintf(task->message, sizeof(task->message), "%s", line);
 }
 
 /* Reads a checkpoint back. On a machine with few cores training needs them all: there the task
@@ -344,7 +344,7 @@ static enum status do_task(struct store_task *task, const struct io *io)
     case FSM_TASK_SWEEP:
         return sweep_folders(task, io);
     case FSM_TASK_QUARANTINE:
-        return ckpt_quarantine(io, task->dir, moved, sizeof moved);
+        return ckpt_quarantine(io, task->dir, moved, sizeof(moved));
     }
     return ST_INVALID;
 }
@@ -370,7 +370,7 @@ void store_task_run(struct store_task *task, const struct io *real)
     if (task->status == ST_OK) {
         task->message[0] = '\0';
     } else if (held && (task->kind == FSM_TASK_REMOVE || task->kind == FSM_TASK_DROP)) {
-        (void)snprintf(task->message, sizeof task->message,
+        (void)snprintf(task->message, sizeof(task->message),
                        "%s: a removed file is still open on an NFS client (.nfs...): %.300s",
                        doing[task->kind], task->dir);
     } else if (task->message[0] == '\0') {
@@ -378,7 +378,7 @@ void store_task_run(struct store_task *task, const struct io *real)
         const char *where = all ? task->store : task->dir;
         struct reason why;
         io_explain(io, task->status, &why);
-        (void)snprintf(task->message, sizeof task->message, "%s: %.300s: %.160s", doing[task->kind],
-                       why.text, where);
+        (void)snprintf(task->message, sizeof(task->message), "%s: %.300s: %.160s",
+                       doing[task->kind], why.text, where);
     }
 }

@@ -19,7 +19,7 @@ static void count_node(struct story *story, const char *name)
         i++;
     if (i == STORY_NODES || !name[0])
         return;
-    (void)snprintf(story->nodes[i].name, sizeof story->nodes[i].name, "%s", name);
+    (void)snprintf(story->nodes[i].name, sizeof(story->nodes[i].name), "%s", name);
     story->nodes[i].count++;
     story->node_count += i == story->node_count;
 }
@@ -35,7 +35,7 @@ void story_add(struct story *story, const struct recovery *r)
         loss->ms[i] += r->ms[i];
     loss->rank = r->rank;
     loss->ended = r->ended;
-    (void)snprintf(loss->node, sizeof loss->node, "%s", r->node);
+    (void)snprintf(loss->node, sizeof(loss->node), "%s", r->node);
     if (r->kind == RECOVERY_CHECKPOINT || r->kind == RECOVERY_SEED)
         story->stored_ms += r->ms[RECOVERY_REPLAY];
     if (r->fault != FSM_FAULT_NONE)

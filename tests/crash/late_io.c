@@ -13,8 +13,8 @@ static bool keep_call(struct late_io *late, enum late_call call, const char *pat
         return false;
     late->cut = true;
     late->kept = call;
-    (void)snprintf(late->path, sizeof late->path, "%s", path);
-    (void)snprintf(late->to, sizeof late->to, "%s", to);
+    (void)snprintf(late->path, sizeof(late->path), "%s", path);
+    (void)snprintf(late->to, sizeof(late->to), "%s", to);
     return true;
 }
 

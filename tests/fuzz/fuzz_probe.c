@@ -43,8 +43,8 @@ static int dial(uint16_t port)
     const struct linger hard = { .l_onoff = 1 };
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
-    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
-    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)) == 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0);
     return fd;
 }
 
@@ -67,7 +67,7 @@ static void play_guest(uv_loop_t *loop, const struct probes *probes, const uint8
     send_pieces(loop, fd, data, size, piece);
     for (int i = 0; i < TURNS && got < 0; i++) {
         turn(loop);
-        got = recv(fd, back, sizeof back, MSG_DONTWAIT);
+        got = recv(fd, back, sizeof(back), MSG_DONTWAIT);
     }
     CHECK(got <= PROBE_NONCE);
     CHECK(got <= 0 || memcmp(back, data, (size_t)got) == 0);
@@ -78,7 +78,7 @@ static void play_guest(uv_loop_t *loop, const struct probes *probes, const uint8
 static int listen_here(uint16_t *out_port)
 {
     struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t size = sizeof name;
+    socklen_t size = sizeof(name);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     CHECK(fd >= 0);
     CHECK(bind(fd, (const struct sockaddr *)&name, size) == 0);
@@ -102,10 +102,10 @@ static void play_peer(uv_loop_t *loop, struct probes *probes, struct told *told,
     }
     if (fd >= 0) {
         uint8_t nonce[PROBE_NONCE];
-        while (!told->any && recv(fd, nonce, sizeof nonce, MSG_DONTWAIT) != sizeof nonce)
+        while (!told->any && recv(fd, nonce, sizeof(nonce), MSG_DONTWAIT) != sizeof(nonce))
             turn(loop);
         if (echoes)
-            (void)send(fd, nonce, sizeof nonce, MSG_NOSIGNAL);
+            (void)send(fd, nonce, sizeof(nonce), MSG_NOSIGNAL);
         send_pieces(loop, fd, data, size, piece);
         for (int i = 0; i < TURNS && !told->any; i++)
             turn(loop);

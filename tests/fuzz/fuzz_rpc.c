@@ -139,9 +139,9 @@ static void make_place(struct place *place, bool tls)
                                                     .session = training_session };
     const struct identity_files files = { world.files[0], world.files[1], world.files[4] };
     place->access = (struct access){ .tls = tls, .cluster = "lab", .invites = &place->invites };
-    memcpy(place->access.seal, TOKEN, sizeof TOKEN);
+    memcpy(place->access.seal, TOKEN, sizeof(TOKEN));
     if (!tls)
-        memcpy(place->access.token, TOKEN, sizeof TOKEN);
+        memcpy(place->access.token, TOKEN, sizeof(TOKEN));
     const int64_t now_s = clock_wall_ms(clock_system()) / 1000;
     CHECK(invites_add(&place->invites, TOKEN, 1, now_s + 86400, now_s) == ST_OK);
     const struct rpc_server_options options = { .descdb = world.db,
@@ -192,7 +192,7 @@ static void remove_files(void)
     char lock[96];
     for (int i = 0; i < 5; i++)
         (void)unlink(world.files[i]);
-    (void)snprintf(lock, sizeof lock, "%s.lock", world.socket);
+    (void)snprintf(lock, sizeof(lock), "%s.lock", world.socket);
     (void)unlink(lock);
     (void)unlink(world.socket);
     (void)rmdir(world.dir);
@@ -205,11 +205,11 @@ static void make_world(void)
     struct reason reason;
     size_t size = 0;
     const uint8_t *descriptors = proto_descriptors(&size);
-    (void)snprintf(world.dir, sizeof world.dir, "/tmp/cairn-fuzz-XXXXXX");
+    (void)snprintf(world.dir, sizeof(world.dir), "/tmp/cairn-fuzz-XXXXXX");
     CHECK(mkdtemp(world.dir) != NULL);
     for (int i = 0; i < 5; i++)
-        (void)snprintf(world.files[i], sizeof world.files[i], "%s/%s", world.dir, names[i]);
-    (void)snprintf(world.socket, sizeof world.socket, "%s/s", world.dir);
+        (void)snprintf(world.files[i], sizeof(world.files[i]), "%s/%s", world.dir, names[i]);
+    (void)snprintf(world.socket, sizeof(world.socket), "%s/s", world.dir);
     CHECK(atexit(remove_files) == 0);
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* OpenSSL writes to who has hung up */
     CHECK(identity_make_ca("lab", (int64_t)time(NULL), &ca, &reason) == ST_OK);
@@ -217,7 +217,7 @@ static void make_world(void)
     put_pair(&ca, IDENTITY_COORDINATOR, world.files[0], world.files[1]);
     put_pair(&ca, IDENTITY_NODE, world.files[2], world.files[3]);
     identity_pem_release(&ca);
-    memcpy(world.sealed, TOKEN, sizeof TOKEN);
+    memcpy(world.sealed, TOKEN, sizeof(TOKEN));
     identity_seal(TOKEN, world.sealed);
     world.stranger = make_context(NULL, NULL);
     world.node = make_context(world.files[2], world.files[3]);
@@ -253,7 +253,7 @@ static void put_frame(struct wire *wire, uint8_t type, uint8_t flags, uint32_t s
                               (uint8_t)(stream >> 16),
                               (uint8_t)(stream >> 8),
                               (uint8_t)stream };
-    put(wire, head, sizeof head);
+    put(wire, head, sizeof(head));
     put(wire, data, size);
 }
 
@@ -277,21 +277,21 @@ static void put_call(struct wire *wire, const uint8_t *data, size_t size)
     block.size = 0;
     put_header(&block, ":method", "POST");
     put_header(&block, ":scheme", "http");
-    put_header(&block, ":path", paths[size > 0 ? data[0] % (sizeof paths / sizeof paths[0]) : 0]);
+    put_header(&block, ":path", paths[size > 0 ? data[0] % (sizeof(paths) / sizeof(paths[0])) : 0]);
     put_header(&block, ":authority", "cairnd");
     put_header(&block, "te", "trailers");
     put_header(&block, "content-type", "application/grpc");
     switch (size > 1 ? data[1] % 4 : 0) {
     case 1:
-        (void)snprintf(bearer, sizeof bearer, "Bearer %s", TOKEN);
+        (void)snprintf(bearer, sizeof(bearer), "Bearer %s", TOKEN);
         put_header(&block, "authorization", bearer);
         break;
     case 2:
-        (void)snprintf(bearer, sizeof bearer, "Bearer %s", world.sealed);
+        (void)snprintf(bearer, sizeof(bearer), "Bearer %s", world.sealed);
         put_header(&block, "authorization", bearer);
         break;
     case 3:
-        (void)snprintf(bearer, sizeof bearer, "Bearer %.*s", (int)(size - 2),
+        (void)snprintf(bearer, sizeof(bearer), "Bearer %.*s", (int)(size - 2),
                        (const char *)data + 2);
         put_header(&block, "authorization", bearer);
         break;
@@ -356,13 +356,13 @@ static int dial(enum mode mode)
                                         htons((uint16_t)(tls ? world.tls.port : world.plain.port)),
                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     const bool is_local = mode == UNIX_BYTES || mode == UNIX_CALLS;
-    memcpy(local.sun_path, world.socket, sizeof world.socket);
+    memcpy(local.sun_path, world.socket, sizeof(world.socket));
     const int fd = socket(is_local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
     const struct linger hard = { .l_onoff = 1 }; /* no port waits for what is over */
-    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
-    CHECK((is_local ? connect(fd, (const struct sockaddr *)&local, sizeof local)
-                    : connect(fd, (const struct sockaddr *)&to, sizeof to)) == 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)) == 0);
+    CHECK((is_local ? connect(fd, (const struct sockaddr *)&local, sizeof(local))
+                    : connect(fd, (const struct sockaddr *)&to, sizeof(to))) == 0);
     return fd;
 }
 
@@ -377,12 +377,12 @@ static bool read_answer(int fd, SSL *ssl, int wait_ms)
         const int64_t left = until - clock_mono_ms(clock_system());
         if (left <= 0 || ((ssl == NULL || SSL_pending(ssl) == 0) && poll(&in, 1, (int)left) <= 0))
             return false;
-        if (size > sizeof data / 2) { /* the last bytes may be half of it */
+        if (size > sizeof(data) / 2) { /* the last bytes may be half of it */
             memmove(data, data + size - 8, 8);
             size = 8;
         }
-        const ssize_t got = ssl != NULL ? SSL_read(ssl, data + size, (int)(sizeof data - size))
-                                        : recv(fd, data + size, sizeof data - size, MSG_DONTWAIT);
+        const ssize_t got = ssl != NULL ? SSL_read(ssl, data + size, (int)(sizeof(data) - size))
+                                        : recv(fd, data + size, sizeof(data) - size, MSG_DONTWAIT);
         if (got <= 0)
             return false;
         size += (size_t)got;

@@ -52,7 +52,7 @@ static void answer_all(struct world *w)
         struct store_task *task = w->first;
         w->first = task->next;
         task->status = task->kind == FSM_TASK_PROBE || i % 2 == 0 ? ST_OK : ST_FULL;
-        (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
+        (void)snprintf(task->message, sizeof(task->message), "%s", status_string(task->status));
         coord_store_done(w->coord, task);
         if (!w->first || i % 3 == 0)
             CHECK(coord_commit(w->coord) == ST_OK);
@@ -98,12 +98,12 @@ static void open_world(struct world *w)
     buf_init(&errors, 4096);
     *w = (struct world){ .now = 1000, .log = { .fd = -1, .rank = -1, .generation = -1 } };
     w->clock = (struct clock){ .self = w, .mono_ms = now_ms, .wall_ms = now_ms };
-    (void)snprintf(w->path, sizeof w->path, "%s/cairn-fuzz-%ld.db",
+    (void)snprintf(w->path, sizeof(w->path), "%s/cairn-fuzz-%ld.db",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
     (void)unlink(w->path);
     CHECK(journal_open(w->path, &w->journal) == ST_OK);
     open_core(w);
-    CHECK(jobspec_parse(text, sizeof text - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
+    CHECK(jobspec_parse(text, sizeof(text) - 1, "fuzz", "/", NULL, 0, &spec, &errors) == ST_OK);
     CHECK(coord_submit(w->coord, &spec, text, "", NULL, &w->job, &reason) == ST_OK);
     w->agent.ops = &ops;
     for (int i = 0; i < 2; i++)
@@ -131,7 +131,7 @@ static void form_generation(struct world *w)
         Cairn__V1__TrainerMessage first = CAIRN__V1__TRAINER_MESSAGE__INIT;
         first.body_case = CAIRN__V1__TRAINER_MESSAGE__BODY_HELLO;
         first.hello = &said;
-        (void)snprintf(w->trainer[i].token, sizeof w->trainer[i].token, "%s", w->job->m.token);
+        (void)snprintf(w->trainer[i].token, sizeof(w->trainer[i].token), "%s", w->job->m.token);
         coord_trainer_message(w->coord, &w->trainer[i], &first);
     }
     CHECK(w->job->m.generation == 1);
@@ -143,7 +143,7 @@ static struct coord_conn hung_up(struct world *w, struct coord_conn *conn,
 {
     closed(w->coord, conn);
     struct coord_conn next = { .ops = &ops };
-    memcpy(next.token, conn->token, sizeof next.token);
+    memcpy(next.token, conn->token, sizeof(next.token));
     return next;
 }
 
@@ -207,9 +207,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close_core(&w);
     journal_close(w.journal);
     static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[80];
-        (void)snprintf(name, sizeof name, "%s%s", w.path, ends[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", w.path, ends[i]);
         (void)unlink(name);
     }
     return 0;

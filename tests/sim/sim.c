@@ -97,7 +97,7 @@ void sim_at(struct sim *sim, int64_t delay_ms, sim_fn fn, void *arg, uint64_t nu
 {
     if (sim->event_count == sim->event_capacity) {
         sim->event_capacity = sim->event_capacity ? 2 * sim->event_capacity : 1024;
-        sim->heap = realloc(sim->heap, sim->event_capacity * sizeof *sim->heap);
+        sim->heap = realloc(sim->heap, sim->event_capacity * sizeof(*sim->heap));
         CHECK(sim->heap);
     }
     size_t at = sim->event_count++;
@@ -279,7 +279,7 @@ static void chaos(struct sim *sim, void *arg, uint64_t number)
     if (sim->now >= sim->options.chaos_ms) {
         sim->chaos = false;
         sim->store_full = false;
-        memset(sim->edited, 0, sizeof sim->edited);
+        memset(sim->edited, 0, sizeof(sim->edited));
         sim_say(sim, "no more failures");
         return;
     }
@@ -398,9 +398,9 @@ static void sim_free(struct sim *sim)
 static void remove_journal(const char *path)
 {
     static const char *const ENDS[] = { "", "-wal", "-shm", "-journal", ".lock" };
-    for (size_t i = 0; i < sizeof ENDS / sizeof ENDS[0]; i++) {
+    for (size_t i = 0; i < sizeof(ENDS) / sizeof(ENDS[0]); i++) {
         char name[300];
-        (void)snprintf(name, sizeof name, "%s%s", path, ENDS[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", path, ENDS[i]);
         (void)unlink(name);
     }
 }
@@ -442,7 +442,7 @@ static bool says_tally(const struct tally *tally)
 
 static void run_seed(const struct sim_options *options, struct tally *tally)
 {
-    struct sim *sim = calloc(1, sizeof *sim);
+    struct sim *sim = calloc(1, sizeof(*sim));
     CHECK(sim);
     running = sim;
     sim->options = *options;
@@ -450,7 +450,7 @@ static void run_seed(const struct sim_options *options, struct tally *tally)
     sim->chaos = true;
     sim->clock = (struct clock){ .self = sim, .mono_ms = mono_ms, .wall_ms = wall_ms };
     const char *dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    (void)snprintf(sim->path, sizeof sim->path, "%s/cairn-sim-%ld.db", dir, (long)getpid());
+    (void)snprintf(sim->path, sizeof(sim->path), "%s/cairn-sim-%ld.db", dir, (long)getpid());
     remove_journal(sim->path);
     build_world(sim);
     run_world(sim);
@@ -477,7 +477,7 @@ static void run_seed(const struct sim_options *options, struct tally *tally)
         (unsigned long long)sim->moves, sim_audit_kind(sim), (unsigned long long)sim->wrong_found,
         (unsigned long long)sim->wrong_unseen, (double)sim->now / 1000.0);
     char path[256];
-    (void)snprintf(path, sizeof path, "%s", sim->path);
+    (void)snprintf(path, sizeof(path), "%s", sim->path);
     sim_free(sim);
     remove_journal(path);
 }

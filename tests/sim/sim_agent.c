@@ -269,7 +269,7 @@ static void take_start(struct sim *sim, struct sim_node *node, const Cairn__V1__
                                .number = order->ref->rank,
                                .slot = order->slot };
     start.spare = strcmp(order->token, sim->jobs[start.job].spares_token) == 0;
-    (void)snprintf(start.token, sizeof start.token, "%s", order->token);
+    (void)snprintf(start.token, sizeof(start.token), "%s", order->token);
     trainer = sim_trainer_new(sim, node, &start);
     say_started(sim, node, trainer);
 }
@@ -527,9 +527,9 @@ void sim_agent_cut(struct sim *sim, struct sim_node *node)
 
 struct sim_node *sim_node_new(struct sim *sim, uint32_t index)
 {
-    struct sim_node *node = calloc(1, sizeof *node);
+    struct sim_node *node = calloc(1, sizeof(*node));
     CHECK(node);
-    (void)snprintf(node->name, sizeof node->name, "node%u", index);
+    (void)snprintf(node->name, sizeof(node->name), "node%u", index);
     node->index = index;
     node->up = true;
     sim_at(sim, (int64_t)sim_below(sim, 500), start_agent, node, 0);

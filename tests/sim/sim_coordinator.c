@@ -171,7 +171,7 @@ static int64_t network_ms(struct sim *sim, const struct sim_conn *conn, bool to_
 
 static struct parcel *make_parcel(struct sim_conn *conn, size_t size)
 {
-    struct parcel *parcel = malloc(sizeof *parcel + size);
+    struct parcel *parcel = malloc(sizeof(*parcel) + size);
     CHECK(parcel);
     parcel->conn = conn;
     parcel->size = size;
@@ -256,7 +256,7 @@ static void to_core(struct sim *sim, void *arg, uint64_t number)
                 cairn__v1__trainer_message__unpack(NULL, parcel->size, parcel->data);
             coord_trainer_message(c->coord, &conn->base, message);
             if (conn->base.job)
-                (void)snprintf(conn->job, sizeof conn->job, "%s", conn->base.job->id);
+                (void)snprintf(conn->job, sizeof(conn->job), "%s", conn->base.job->id);
             if (conn->base.job && message->body_case == CAIRN__V1__TRAINER_MESSAGE__BODY_PROGRESS)
                 sim_silence_hear(sim, conn->base.job, conn->base.generation,
                                  message->progress->step);
@@ -314,7 +314,7 @@ static bool note_start(struct sim *sim, const Cairn__V1__StartTrainer *start)
         return false;
     char *token = sim->jobs[job].spares_token;
     if (of && of->m.spares.token[0])
-        (void)snprintf(token, sizeof sim->jobs[job].spares_token, "%s", of->m.spares.token);
+        (void)snprintf(token, sizeof(sim->jobs[job].spares_token), "%s", of->m.spares.token);
     return strcmp(token, start->token) == 0;
 }
 
@@ -386,11 +386,11 @@ static const struct coord_conn_ops CONN_OPS = { .send = conn_send, .finish = con
 
 static struct sim_conn *make_conn(struct sim *sim, bool agent, uint32_t node, const char *token)
 {
-    struct sim_conn *conn = calloc(1, sizeof *conn);
+    struct sim_conn *conn = calloc(1, sizeof(*conn));
     CHECK(conn);
     conn->base.ops = &CONN_OPS;
     conn->base.local = false;
-    (void)snprintf(conn->base.token, sizeof conn->base.token, "%s", token);
+    (void)snprintf(conn->base.token, sizeof(conn->base.token), "%s", token);
     conn->sim = sim;
     conn->agent = agent;
     conn->node = node;
@@ -471,7 +471,7 @@ void sim_coordinator_start(struct sim *sim)
 {
     struct coordinator *c = sim->coordinator;
     if (!c) {
-        c = calloc(1, sizeof *c);
+        c = calloc(1, sizeof(*c));
         CHECK(c);
         c->log = (struct log){ .fd = sim->options.verbose ? 2 : -1,
                                .level = LOG_LEVEL_INFO,

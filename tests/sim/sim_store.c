@@ -154,7 +154,7 @@ static enum status run_check(struct sim *sim, struct store_task *task, struct si
     task->parent = task->reports[0].parent;
     folder->parent_step = task->parent.step;
     folder->parent_generation = (uint32_t)task->parent.generation;
-    (void)snprintf(task->digest, sizeof task->digest, "%032llx", (unsigned long long)state);
+    (void)snprintf(task->digest, sizeof(task->digest), "%032llx", (unsigned long long)state);
     return buf_printf(&task->manifest, "%s %lld", task->digest, (long long)task->wall_ms);
 }
 
@@ -272,7 +272,7 @@ static enum status run_sweep(struct sim *sim, struct store_task *task)
             folder->generation >= task->generation || is_kept(task, folder))
             continue;
         folder->there = false;
-        memset(folder->file, 0, sizeof folder->file);
+        memset(folder->file, 0, sizeof(folder->file));
         task->swept++;
         sim->swept++;
     }
@@ -283,7 +283,7 @@ static void remove_folder(struct sim_folder *folder)
 {
     folder->manifest = false;
     folder->there = false;
-    memset(folder->file, 0, sizeof folder->file);
+    memset(folder->file, 0, sizeof(folder->file));
 }
 
 void sim_store_run(struct sim *sim, struct store_task *task)
@@ -299,7 +299,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
     case FSM_TASK_FOLDER:
         task->status = full ? ST_FULL : folder->manifest ? ST_EXISTS : ST_OK;
         if (task->status == ST_OK) {
-            memset(folder->file, 0, sizeof folder->file);
+            memset(folder->file, 0, sizeof(folder->file));
             folder->there = true;
             folder->parent_generation = 0;
         }
@@ -343,7 +343,7 @@ void sim_store_run(struct sim *sim, struct store_task *task)
         task->status = ST_OK;
         break;
     }
-    (void)snprintf(task->message, sizeof task->message, "%s", status_string(task->status));
+    (void)snprintf(task->message, sizeof(task->message), "%s", status_string(task->status));
 }
 
 /* ---- late ---- */
@@ -398,7 +398,7 @@ void sim_store_late(struct sim *sim, struct store_task *task)
     CHECK(folder);
     switch (task->kind) {
     case FSM_TASK_FOLDER:
-        memset(folder->file, 0, sizeof folder->file);
+        memset(folder->file, 0, sizeof(folder->file));
         folder->late = folder->late || !folder->there;
         folder->there = true;
         folder->parent_generation = 0;

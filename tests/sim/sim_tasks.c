@@ -114,7 +114,7 @@ void sim_task_submit(void *self, struct store_task *task)
         store_task_free(task);
         return;
     }
-    struct task_run *run = malloc(sizeof *run);
+    struct task_run *run = malloc(sizeof(*run));
     CHECK(run);
     *run = (struct task_run){ task, sim->coordinator->epoch };
     int64_t *last = &sim->coordinator->store_at; /* its tasks come one after the other */

@@ -19,15 +19,15 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     struct reason reason;
     if (!c->coord || job->submitted || sim->now < c->frozen_until)
         return;
-    (void)snprintf(every, sizeof every, "%lld ms", (long long)job->every_ms);
+    (void)snprintf(every, sizeof(every), "%lld ms", (long long)job->every_ms);
     if (job->every > 0)
-        (void)snprintf(every, sizeof every, "%llu steps", (unsigned long long)job->every);
+        (void)snprintf(every, sizeof(every), "%llu steps", (unsigned long long)job->every);
     if (sim->resizes)
-        (void)snprintf(fewer, sizeof fewer, ", min: %u, spares: %u", job->min, job->spares);
+        (void)snprintf(fewer, sizeof(fewer), ", min: %u, spares: %u", job->min, job->spares);
     if (job->audit_every > 0)
-        (void)snprintf(audits, sizeof audits, "%llu steps", (unsigned long long)job->audit_every);
-    sim_stages_print(job, parallel, sizeof parallel);
-    (void)snprintf(text, sizeof text,
+        (void)snprintf(audits, sizeof(audits), "%llu steps", (unsigned long long)job->audit_every);
+    sim_stages_print(job, parallel, sizeof(parallel));
+    (void)snprintf(text, sizeof(text),
                    "name: job%u\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: %llu steps, global_batch: 64, lanes: %u, optimizer: {name: "
@@ -47,11 +47,11 @@ void sim_coordinator_submit(struct sim *sim, uint32_t index)
     if (jobspec_parse(text, strlen(text), "sim", "/", NULL, 0, &spec, &errors) != ST_OK)
         sim_fail(sim, "the simulated job file: %s", errors.data);
     buf_release(&errors);
-    (void)snprintf(key, sizeof key, "key%u", index);
+    (void)snprintf(key, sizeof(key), "key%u", index);
     struct coord_job *made;
     enum status st = coord_submit(c->coord, &spec, text, key, NULL, &made, &reason);
     if (st == ST_OK) /* it may come into the journal without an answer: the same key finds it */
-        (void)snprintf(job->id, sizeof job->id, "%s", made->id);
+        (void)snprintf(job->id, sizeof(job->id), "%s", made->id);
     sim_end_group(sim);
     job->submitted = st == ST_OK && c->coord;
 }

@@ -21,7 +21,7 @@ static const struct architecture architectures[] = {
 
 static const struct architecture *find_architecture(const char *arch)
 {
-    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+    for (size_t i = 0; i < sizeof(architectures) / sizeof(architectures[0]); i++) {
         if (strcmp(architectures[i].arch, arch) == 0)
             return &architectures[i];
     }

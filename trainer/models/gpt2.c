@@ -22,7 +22,7 @@ struct layer_name {
 static struct layer_name layer_name(int64_t layer, const char *part)
 {
     struct layer_name out;
-    (void)snprintf(out.text, sizeof out.text, "transformer.h.%d.%s", (int)layer, part);
+    (void)snprintf(out.text, sizeof(out.text), "transformer.h.%d.%s", (int)layer, part);
     return out;
 }
 

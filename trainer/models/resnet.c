@@ -18,7 +18,7 @@ struct block_name {
 static struct block_name block_name(const char *prefix, const char *name)
 {
     struct block_name out;
-    (void)snprintf(out.text, sizeof out.text, "%s.%s", prefix, name);
+    (void)snprintf(out.text, sizeof(out.text), "%s.%s", prefix, name);
     return out;
 }
 
@@ -103,7 +103,7 @@ static int resnet(struct tape *tape, int x, const struct stages *stages, int64_t
             int stride = stage > 0 && block == 0 ? 2 : 1;
             bool same_shape = block > 0 || (stage == 0 && !stages->bottlenecks);
             char prefix[32];
-            (void)snprintf(prefix, sizeof prefix, "layer%d.%d", stage + 1, block);
+            (void)snprintf(prefix, sizeof(prefix), "layer%d.%d", stage + 1, block);
             x = stages->bottlenecks ? bottleneck(tape, prefix, x, out, stride, same_shape)
                                     : basic_block(tape, prefix, x, out, stride, same_shape);
         }

@@ -23,8 +23,8 @@
 static struct plan_recording_key key_of(const struct plan_call *call)
 {
     struct plan_recording_key key;
-    memset(&key, 0, sizeof key); /* padding, too: keys are compared byte by byte */
-    memcpy(key.inputs, call->inputs, sizeof key.inputs);
+    memset(&key, 0, sizeof(key)); /* padding, too: keys are compared byte by byte */
+    memcpy(key.inputs, call->inputs, sizeof(key.inputs));
     key.params = call->params;
     key.stats = call->stats;
     key.lane = call->lane;
@@ -44,7 +44,7 @@ static struct plan_recording *find_recording(struct plan *plan,
         struct plan_recording *recording = &plan->recordings[i];
         const struct plan_section *other = &recording->section;
         if (other->begin == section.begin && other->end == section.end &&
-            other->pass == section.pass && memcmp(&recording->key, key, sizeof *key) == 0)
+            other->pass == section.pass && memcmp(&recording->key, key, sizeof(*key)) == 0)
             return recording;
     }
     if (plan->recording_count == PLAN_RECORDINGS_MAX)

@@ -289,7 +289,7 @@ static void insert_placed(struct plan_region *placed, int count, const struct pl
     int at = count;
     while (at > 0 && placed[at - 1].offset > region->offset)
         at--;
-    memmove(placed + at + 1, placed + at, (size_t)(count - at) * sizeof *placed);
+    memmove(placed + at + 1, placed + at, (size_t)(count - at) * sizeof(*placed));
     placed[at] = *region;
 }
 
@@ -331,13 +331,13 @@ static bool stands_alone(const struct plan_region *region, const struct plan_reg
 static enum status place_regions(struct plan *plan)
 {
     size_t count = (size_t)plan->region_count;
-    auto_free struct region_size *order = calloc(count + 1, sizeof *order);
-    auto_free struct plan_region *placed = calloc(count + 1, sizeof *placed);
+    auto_free struct region_size *order = calloc(count + 1, sizeof(*order));
+    auto_free struct plan_region *placed = calloc(count + 1, sizeof(*placed));
     if (order == NULL || placed == NULL)
         return ST_NO_MEMORY;
     for (int i = 0; i < plan->region_count; i++)
         order[i] = (struct region_size){ plan->regions[i].bytes, i };
-    qsort(order, count, sizeof *order, larger_first);
+    qsort(order, count, sizeof(*order), larger_first);
     for (int i = 0; i < plan->region_count; i++) {
         struct plan_region *region = &plan->regions[order[i].region];
         region->offset = find_gap(region, placed, i);

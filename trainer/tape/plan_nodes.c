@@ -55,7 +55,7 @@ static enum status poison(const struct plan *plan, void *data, size_t bytes)
 {
     const uint32_t bits = 0x7FC07FC0;
     float nan;
-    memcpy(&nan, &bits, sizeof nan);
+    memcpy(&nan, &bits, sizeof(nan));
     return plan->options.table->vector.fill(plan->options.backend, data, nan, bytes / sizeof(float),
                                             plan->options.stream);
 }

@@ -221,17 +221,17 @@ static enum status prepare_plan(struct plan *plan)
 
 static struct plan *plan_alloc(const struct tape *tape)
 {
-    struct plan *plan = calloc(1, sizeof *plan);
+    struct plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
         return NULL;
     plan->tape = tape;
     plan->end = tape->node_count;
     plan->stashes = 1;
     plan->layout = lane_layout(tape);
-    plan->nodes = calloc((size_t)tape->node_count, sizeof *plan->nodes);
-    plan->values = calloc((size_t)tape->value_count, sizeof *plan->values);
-    plan->regions = calloc(PLAN_REGIONS_MAX, sizeof *plan->regions);
-    plan->adaptations = calloc(PLAN_ADAPTATIONS_MAX, sizeof *plan->adaptations);
+    plan->nodes = calloc((size_t)tape->node_count, sizeof(*plan->nodes));
+    plan->values = calloc((size_t)tape->value_count, sizeof(*plan->values));
+    plan->regions = calloc(PLAN_REGIONS_MAX, sizeof(*plan->regions));
+    plan->adaptations = calloc(PLAN_ADAPTATIONS_MAX, sizeof(*plan->adaptations));
     if (plan->nodes == NULL || plan->values == NULL || plan->regions == NULL ||
         plan->adaptations == NULL) {
         plan_free(plan);
@@ -271,7 +271,7 @@ enum status plan_new(const struct tape *tape, const struct plan_options *options
     if (options->stashes > 0)
         plan->stashes = options->stashes;
     if (options->graphs) {
-        plan->recordings = calloc(PLAN_RECORDINGS_MAX, sizeof *plan->recordings);
+        plan->recordings = calloc(PLAN_RECORDINGS_MAX, sizeof(*plan->recordings));
         if (plan->recordings == NULL) {
             plan_free(plan);
             return ST_NO_MEMORY;

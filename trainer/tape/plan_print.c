@@ -20,8 +20,8 @@ static enum status print_node(const struct plan *plan, int n, struct buf *out)
     const struct tensor *tensor = &node->info.out;
     char shape[64] = "";
     int used = 0;
-    for (int i = 0; i < tensor->ndim && used < (int)sizeof shape; i++) {
-        used += snprintf(shape + used, sizeof shape - (size_t)used,
+    for (int i = 0; i < tensor->ndim && used < (int)sizeof(shape); i++) {
+        used += snprintf(shape + used, sizeof(shape) - (size_t)used,
                          i > 0 ? "x%" PRId64 : "%" PRId64, tensor->dims[i]);
     }
     return buf_printf(out, "%4d  %-21s  %-18s  %-26s %10zu  %9.1f  %8.2f\n", n, op_name(at->op),

@@ -15,13 +15,13 @@ _Static_assert(TAPE_STATS_MAX == TAPE_NODES_MAX * OP_STAT_MAX, "two statistics o
 
 enum status tape_new(struct tape **out)
 {
-    struct tape *tape = calloc(1, sizeof *tape);
+    struct tape *tape = calloc(1, sizeof(*tape));
     if (tape == NULL)
         return ST_NO_MEMORY;
-    tape->nodes = calloc(TAPE_NODES_MAX, sizeof *tape->nodes);
-    tape->values = calloc(VALUES_MAX, sizeof *tape->values);
-    tape->params = calloc(TAPE_PARAMS_MAX, sizeof *tape->params);
-    tape->stats = calloc(TAPE_STATS_MAX, sizeof *tape->stats);
+    tape->nodes = calloc(TAPE_NODES_MAX, sizeof(*tape->nodes));
+    tape->values = calloc(VALUES_MAX, sizeof(*tape->values));
+    tape->params = calloc(TAPE_PARAMS_MAX, sizeof(*tape->params));
+    tape->stats = calloc(TAPE_STATS_MAX, sizeof(*tape->stats));
     tape->loss = -1;
     if (tape->nodes == NULL || tape->values == NULL || tape->params == NULL ||
         tape->stats == NULL) {
@@ -71,7 +71,8 @@ bool tape_same_dims(const struct tape *tape, int left, int right)
         return false;
     const struct tensor *a = &tape->values[left].tensor;
     const struct tensor *b = &tape->values[right].tensor;
-    return a->ndim == b->ndim && memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof a->dims[0]) == 0;
+    return a->ndim == b->ndim &&
+           memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof(a->dims[0])) == 0;
 }
 
 /* Returns a shape whose bytes are not computed yet: dims may still be out of range. */
@@ -144,8 +145,8 @@ int tape_append_value(struct tape *tape, int ndim, const int64_t *dims, bool bat
 static void name_tensor(struct tape *tape, struct tape_tensor *tensor, const char *name,
                         const char *suffix)
 {
-    int length = snprintf(tensor->name, sizeof tensor->name, "%s.%s", name, suffix);
-    if (length < 0 || (size_t)length >= sizeof tensor->name)
+    int length = snprintf(tensor->name, sizeof(tensor->name), "%s.%s", name, suffix);
+    if (length < 0 || (size_t)length >= sizeof(tensor->name))
         (void)tape_refuse(tape, ST_INVALID);
 }
 
@@ -197,7 +198,7 @@ static bool labels_fit(const struct tape *tape, int logits, int labels)
     const struct tensor *y = &tape->values[labels].tensor;
     if ((x->ndim != 2 && x->ndim != 3) || y->ndim != x->ndim - 1 || y->dtype != DTYPE_I32)
         return false;
-    return memcmp(x->dims, y->dims, (size_t)y->ndim * sizeof y->dims[0]) == 0;
+    return memcmp(x->dims, y->dims, (size_t)y->ndim * sizeof(y->dims[0])) == 0;
 }
 
 int tape_loss(struct tape *tape, int logits, int labels, float label_smoothing)

@@ -125,7 +125,7 @@ static void fill_in_next(struct balance *b, int stages, double most)
 enum status tape_balance(const struct tape *tape, const double *cost, int stages, int *out_first,
                          int *out_possible)
 {
-    auto_free struct balance *b = calloc(1, sizeof *b);
+    auto_free struct balance *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return ST_NO_MEMORY;
     enum status st = find_borders(b, tape, cost);

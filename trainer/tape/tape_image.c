@@ -47,7 +47,7 @@ int tape_batch_norm(struct tape *tape, const char *name, int x, int residual, bo
     const int64_t *in = tape_dims(tape, x);
     bool adds = residual != TAPE_NO_RESIDUAL;
     if (adds && (!tape_has_dims(tape, residual, 4) ||
-                 memcmp(in, tape_dims(tape, residual), 4 * sizeof *in) != 0))
+                 memcmp(in, tape_dims(tape, residual), 4 * sizeof(*in)) != 0))
         return tape_refuse(tape, ST_INVALID);
     struct tape_node *node = tape_append_node(tape, OP_BATCH_NORM, x, adds ? residual : -1);
     if (node == NULL)

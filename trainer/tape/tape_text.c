@@ -13,7 +13,7 @@ static int append_like(struct tape *tape, int x, int64_t last)
 {
     int64_t dims[TENSOR_DIMS_MAX] = { 0 };
     int ndim = tape->values[x].tensor.ndim;
-    memcpy(dims, tape_dims(tape, x), (size_t)ndim * sizeof dims[0]);
+    memcpy(dims, tape_dims(tape, x), (size_t)ndim * sizeof(dims[0]));
     dims[ndim - 1] = last;
     return tape_append_value(tape, ndim, dims, true);
 }

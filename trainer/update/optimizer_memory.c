@@ -42,7 +42,7 @@ size_t optimizer_parts(const struct lane_run *runs, size_t run_count, size_t cou
 static enum status add_bytes(const struct lane_run *runs, size_t run_count, size_t count,
                              size_t *bytes)
 {
-    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof *parts);
+    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof(*parts));
     if (parts == NULL)
         return ST_NO_MEMORY;
     if (runs == NULL) {
@@ -59,7 +59,7 @@ static enum status add_owned_bytes(const struct owners *owners, size_t count, si
 {
     uint32_t run_count = 0;
     const struct owned_run *own = owners_own(owners, &run_count);
-    auto_free struct lane_run *runs = calloc((size_t)run_count + 1, sizeof *runs);
+    auto_free struct lane_run *runs = calloc((size_t)run_count + 1, sizeof(*runs));
     if (runs == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < run_count; i++)

@@ -56,7 +56,7 @@ static enum status allocate_floats(struct optimizer *optimizer, size_t count, fl
 static enum status allocate_runs(struct optimizer *optimizer, size_t count,
                                  const struct lane_run *runs, size_t run_count, float **out)
 {
-    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof *parts);
+    auto_free struct memory_part *parts = calloc(run_count + 1, sizeof(*parts));
     void *memory = NULL;
     if (parts == NULL)
         return ST_NO_MEMORY;
@@ -88,7 +88,7 @@ static enum status allocate_stats(struct optimizer *optimizer)
 /* Addresses for all, memory for what this rank owns. */
 static enum status allocate_owned(struct optimizer *optimizer, float **out)
 {
-    auto_free struct lane_run *runs = calloc((size_t)optimizer->part_count + 1, sizeof *runs);
+    auto_free struct lane_run *runs = calloc((size_t)optimizer->part_count + 1, sizeof(*runs));
     if (runs == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < optimizer->part_count; i++) {
@@ -265,9 +265,9 @@ static enum status map_decay(struct optimizer *optimizer)
 {
     const struct tape *tape = optimizer->tape;
     const size_t params = (size_t)tape->param_count + 1;
-    auto_free uint64_t *all = calloc(params, sizeof *all);
+    auto_free uint64_t *all = calloc(params, sizeof(*all));
     auto_free uint64_t *borders =
-        calloc(params + 2 * (size_t)optimizer->part_count, sizeof *borders);
+        calloc(params + 2 * (size_t)optimizer->part_count, sizeof(*borders));
     if (all == NULL || borders == NULL)
         return ST_NO_MEMORY;
     const size_t count = decay_borders(tape, optimizer->options.no_decay, all);
@@ -279,7 +279,7 @@ static enum status map_decay(struct optimizer *optimizer)
         part->decay.count = part_borders(part, all, count, borders + made);
         made += part->decay.count;
     }
-    const size_t bytes = (made + 1) * sizeof *borders;
+    const size_t bytes = (made + 1) * sizeof(*borders);
     enum status st =
         optimizer->table->alloc(optimizer->backend, bytes, (void **)&optimizer->decay_borders);
     size_t at = 0;
@@ -302,13 +302,13 @@ static enum status describe_buffer(struct optimizer *optimizer, const char *name
     if (count == 0)
         return ST_OK;
     struct ckpt_buffer *buffer = &optimizer->buffers[optimizer->buffer_count];
-    (void)snprintf(buffer->name, sizeof buffer->name, "%s", name);
+    (void)snprintf(buffer->name, sizeof(buffer->name), "%s", name);
     buffer->dtype = CKPT_F32;
     buffer->count = statistics ? tape->stat_elements : tape->param_elements;
     for (int i = 0; i < count; i++) {
         struct ckpt_tensor *tensor = &optimizer->tensors[optimizer->tensor_count++];
-        int length = snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, from[i].name);
-        if (length < 0 || (size_t)length >= sizeof tensor->name)
+        int length = snprintf(tensor->name, sizeof(tensor->name), "%s%s", prefix, from[i].name);
+        if (length < 0 || (size_t)length >= sizeof(tensor->name))
             return ST_INVALID;
         tensor->buffer = optimizer->buffer_count;
         tensor->offset = from[i].offset;
@@ -324,13 +324,13 @@ static enum status describe_buffers(struct optimizer *optimizer)
 {
     size_t count = (size_t)optimizer->tape->param_count * (size_t)(1 + optimizer->moment_count) +
                    (size_t)optimizer->tape->stat_count;
-    optimizer->tensors = calloc(count + 1, sizeof *optimizer->tensors);
+    optimizer->tensors = calloc(count + 1, sizeof(*optimizer->tensors));
     if (optimizer->tensors == NULL)
         return ST_NO_MEMORY;
     enum status st = describe_buffer(optimizer, "parameters", "", false);
     for (int i = 0; st == ST_OK && i < optimizer->moment_count; i++) {
         char prefix[32];
-        (void)snprintf(prefix, sizeof prefix, "%s/", moment_name(optimizer, i));
+        (void)snprintf(prefix, sizeof(prefix), "%s/", moment_name(optimizer, i));
         st = describe_buffer(optimizer, moment_name(optimizer, i), prefix, false);
     }
     if (st != ST_OK)
@@ -455,7 +455,7 @@ enum status optimizer_new(const struct optimizer_options *options, const struct 
                           const struct backend_table *table, struct backend *backend,
                           struct optimizer **out)
 {
-    struct optimizer *optimizer = calloc(1, sizeof *optimizer);
+    struct optimizer *optimizer = calloc(1, sizeof(*optimizer));
     if (optimizer == NULL)
         return ST_NO_MEMORY;
     optimizer->options = *options;
@@ -499,11 +499,11 @@ void optimizer_free(struct optimizer *optimizer)
     let_go(optimizer);
     if (optimizer->copies.count > 0)
         table->free(optimizer->backend, (void *)optimizer->copies.copies);
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
         if (owned[i] != NULL)
             table->free(optimizer->backend, owned[i]);
     }
-    for (size_t i = 0; i < sizeof on_host / sizeof on_host[0]; i++) {
+    for (size_t i = 0; i < sizeof(on_host) / sizeof(on_host[0]); i++) {
         if (on_host[i] != NULL)
             table->free_host(optimizer->backend, on_host[i]);
     }

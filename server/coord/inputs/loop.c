@@ -7,7 +7,7 @@
 
 enum status coord_reader_new(const struct coord_options *options, struct coord **out)
 {
-    struct coord *coord = calloc(1, sizeof *coord);
+    struct coord *coord = calloc(1, sizeof(*coord));
     if (!coord)
         return ST_NO_MEMORY;
     coord->options = *options;
@@ -225,7 +225,7 @@ static void check_node(struct coord *coord, struct coord_node *node)
     node->used = NULL;
     node->counted = false;
     CHECK(coord_node_count(coord, node));
-    CHECK(memcmp(kept.used, node->used, slots * sizeof *kept.used) == 0);
+    CHECK(memcmp(kept.used, node->used, slots * sizeof(*kept.used)) == 0);
     CHECK(kept.slots_used == node->slots_used);
     CHECK(kept.gpus_used == node->gpus_used);
     free(kept.used);

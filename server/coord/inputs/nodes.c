@@ -124,12 +124,12 @@ static bool is_taken(const struct coord *coord, const struct coord_node *node,
 static void refuse_rival(struct coord *coord, struct coord_conn *conn, struct coord_node *node,
                          const Cairn__V1__AgentHello *hello)
 {
-    char rival[sizeof node->rival];
+    char rival[sizeof(node->rival)];
     struct reason reason;
-    (void)snprintf(rival, sizeof rival, "%.40s %llu", hello->boot_id,
+    (void)snprintf(rival, sizeof(rival), "%.40s %llu", hello->boot_id,
                    (unsigned long long)hello->started_ms);
     if (strcmp(rival, node->rival) != 0) {
-        (void)snprintf(node->rival, sizeof node->rival, "%s", rival);
+        (void)snprintf(node->rival, sizeof(node->rival), "%s", rival);
         reason_set(
             &reason,
             "another agent, of host %.100s, calls itself %s, too; it waits until this one is "
@@ -186,9 +186,9 @@ static struct coord_node *admit_agent(struct coord *coord, struct coord_conn *co
 /* Returns the agent's number: FNV-1a; never 0. */
 static uint64_t number_agent(const struct coord_node *node)
 {
-    char text[sizeof node->boot_id + sizeof node->version + 32];
+    char text[sizeof(node->boot_id) + sizeof(node->version) + 32];
     uint64_t hash = 1469598103934665603u;
-    (void)snprintf(text, sizeof text, "%s %llu %s", node->boot_id,
+    (void)snprintf(text, sizeof(text), "%s %llu %s", node->boot_id,
                    (unsigned long long)node->started_ms, node->version);
     for (const char *p = text; *p; p++)
         hash = (hash ^ (uint8_t)*p) * 1099511628211u;
@@ -202,7 +202,7 @@ static void take_trouble(const struct coord *coord, struct coord_node *node, con
     reason_set(&now, "%s", trouble);
     if (strcmp(now.text, node->trouble) == 0)
         return;
-    memcpy(node->trouble, now.text, sizeof node->trouble);
+    memcpy(node->trouble, now.text, sizeof(node->trouble));
     if (now.text[0])
         LOG_WARN(coord->options.log, "node %s: %s", node->name, now.text);
 }
@@ -234,11 +234,12 @@ static bool take_seat(struct coord *coord, struct coord_conn *conn, struct coord
     node->counted = false;
     node->started_ms = hello->started_ms;
     node->rival[0] = '\0';
-    (void)snprintf(node->device, sizeof node->device, "%s",
+    (void)snprintf(node->device, sizeof(node->device), "%s",
                    hello->device[0] ? hello->device : "cpu");
-    (void)snprintf(node->version, sizeof node->version, "%.31s", hello->version);
-    (void)snprintf(node->host, sizeof node->host, "%s", hello->host[0] ? hello->host : "127.0.0.1");
-    (void)snprintf(node->boot_id, sizeof node->boot_id, "%.63s", hello->boot_id);
+    (void)snprintf(node->version, sizeof(node->version), "%.31s", hello->version);
+    (void)snprintf(node->host, sizeof(node->host), "%s",
+                   hello->host[0] ? hello->host : "127.0.0.1");
+    (void)snprintf(node->boot_id, sizeof(node->boot_id), "%.63s", hello->boot_id);
     node->agent = number_agent(node);
     place_net(node->host, node->boot_id, node->net);
     node->ports = hello->ports;
@@ -305,17 +306,17 @@ static void explain_exit(const Cairn__V1__TrainerExited *exited, struct reason *
     char how[96] = "is gone, nobody knows why";
     switch ((int)exited->cause) {
     case CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT:
-        (void)snprintf(how, sizeof how, "exited with code %d", exited->code);
+        (void)snprintf(how, sizeof(how), "exited with code %d", exited->code);
         break;
     case CAIRN__V1__TRAINER_EXITED__CAUSE__SIGNAL:
-        (void)snprintf(how, sizeof how, "killed by signal %d (%s)", exited->signal,
+        (void)snprintf(how, sizeof(how), "killed by signal %d (%s)", exited->signal,
                        strsignal(exited->signal));
         break;
     case CAIRN__V1__TRAINER_EXITED__CAUSE__OOM_KILL:
-        (void)snprintf(how, sizeof how, "killed by the kernel: out of memory");
+        (void)snprintf(how, sizeof(how), "killed by the kernel: out of memory");
         break;
     case CAIRN__V1__TRAINER_EXITED__CAUSE__SPAWN_FAILED:
-        (void)snprintf(how, sizeof how, "could not be started");
+        (void)snprintf(how, sizeof(how), "could not be started");
         break;
     }
     const bool by_itself = exited->cause == CAIRN__V1__TRAINER_EXITED__CAUSE__EXIT;

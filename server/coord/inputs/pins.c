@@ -39,16 +39,16 @@ static void name_file(const char *data, const char *known, const char *node, str
 {
     static const char files[] = "\"files\":[";
     for (const char *list = strstr(data, files); list; list = strstr(list, files)) {
-        list += sizeof files - 1;
+        list += sizeof(files) - 1;
         while (*list == '"') {
             const char *end = list + 1;
             while (*end && (*end != '"' || end[-1] == '\\'))
                 end++;
             char entry[2 * LIMIT_PATH];
             const size_t size = (size_t)(end - list) + 1;
-            if (!*end || size >= sizeof entry)
+            if (!*end || size >= sizeof(entry))
                 break;
-            (void)snprintf(entry, sizeof entry, "%.*s", (int)size, list);
+            (void)snprintf(entry, sizeof(entry), "%.*s", (int)size, list);
             if (!strstr(known, entry)) {
                 entry[size - 1] = '\0';
                 reason_set(out, "node %s: the data are not those that the job began with: %s", node,

@@ -70,7 +70,7 @@ void coord_store_done(struct coord *coord, struct store_task *task)
                                  .wall_ms = task->wall_ms,
                                  .parent_step = task->parent.step,
                                  .parent_generation = (uint32_t)task->parent.generation };
-        (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%s", task->digest);
+        (void)snprintf(ckpt.digest, sizeof(ckpt.digest), "%s", task->digest);
         if (task->kind == FSM_TASK_PUBLISH)
             note_metrics(coord, job, &ckpt);
         event.answer.ckpt = task->kind == FSM_TASK_PUBLISH ? &ckpt : NULL;
@@ -222,7 +222,7 @@ static enum status pick_nodes(struct coord *coord, const char *const *names, siz
 enum status coord_pairs_begin(struct coord *coord, const char *const *names, size_t count, bool all,
                               struct reason *reason)
 {
-    auto_free const char **picked = calloc(LIMIT_NODES, sizeof *picked);
+    auto_free const char **picked = calloc(LIMIT_NODES, sizeof(*picked));
     uint32_t picked_count;
     if (!picked)
         return ST_NO_MEMORY;
@@ -236,7 +236,7 @@ enum status coord_pairs_begin(struct coord *coord, const char *const *names, siz
     }
     if (st == ST_OK) {
         coord->options.random(coord->options.random_arg, coord->pairs.token,
-                              sizeof coord->pairs.token);
+                              sizeof(coord->pairs.token));
         coord_pairs_tick(coord);
     }
     return st;

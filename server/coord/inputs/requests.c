@@ -30,7 +30,7 @@ static void make_id(int64_t seq, char out[16])
 static int64_t next_seq(struct coord *coord)
 {
     uint16_t chance = 0;
-    coord->options.random(coord->options.random_arg, &chance, sizeof chance);
+    coord->options.random(coord->options.random_arg, &chance, sizeof(chance));
     int64_t ms = clock_wall_ms(coord->options.clock) - ID_EPOCH_MS;
     int64_t seq =
         (int64_t)(((uint64_t)(ms > 0 ? ms : 0) << 9 | (chance & 511)) & ((1ull << 50) - 1));
@@ -93,7 +93,7 @@ static enum status could_connect(const struct coord *coord, const struct coord_j
 static enum status new_job(struct coord *coord, const struct jobspec *spec, const char *job_file,
                            struct coord_job **out)
 {
-    struct jobspec *copy = malloc(sizeof *copy);
+    struct jobspec *copy = malloc(sizeof(*copy));
     if (!copy)
         return ST_NO_MEMORY;
     *copy = *spec;
@@ -176,7 +176,7 @@ enum status coord_submit(struct coord *coord, const struct jobspec *spec, const 
         return coord->failed;
     enum status st = ST_NOT_FOUND;
     if (key[0])
-        st = journal_get_key(coord->options.journal, key, known, sizeof known);
+        st = journal_get_key(coord->options.journal, key, known, sizeof(known));
     if (st == ST_OK)
         st = coord_find(coord, known, out);
     if (st != ST_NOT_FOUND) /* the job is there, or nobody can tell: then none is made */
@@ -241,7 +241,7 @@ static bool is_awaited(struct coord *coord, const struct coord_job *job, const c
 {
     char what[96];
     size_t size = strlen(job->id);
-    if (!key[0] || journal_get_key(coord->options.journal, key, what, sizeof what) != ST_OK ||
+    if (!key[0] || journal_get_key(coord->options.journal, key, what, sizeof(what)) != ST_OK ||
         strncmp(what, job->id, size) != 0 || what[size] != ' ')
         return false;
     char *at = what + size;
@@ -266,7 +266,7 @@ enum status coord_save(struct coord *coord, struct coord_job *job, const char *k
         return ST_REFUSED;
     }
     char what[96];
-    (void)snprintf(what, sizeof what, "%s %llu %u %llu", job->id, (unsigned long long)out->step,
+    (void)snprintf(what, sizeof(what), "%s %llu %u %llu", job->id, (unsigned long long)out->step,
                    out->generation, (unsigned long long)out->refused);
     coord_remember(coord, key, what);
     return ST_OK;

@@ -20,8 +20,8 @@ struct fsm_fault coord_fault(const Cairn__V1__Fault *in)
     if (in->kind <= CAIRN__V1__FAULT_KIND__FAULT_KIND_UNSPECIFIED ||
         in->kind > CAIRN__V1__FAULT_KIND__WRONG || in->kind == CAIRN__V1__FAULT_KIND__PATH)
         out.kind = FSM_FAULT_PROCESS;
-    (void)snprintf(out.phase, sizeof out.phase, "%.31s", in->phase);
-    (void)snprintf(out.message, sizeof out.message, "%.511s", in->message);
+    (void)snprintf(out.phase, sizeof(out.phase), "%.31s", in->phase);
+    (void)snprintf(out.message, sizeof(out.message), "%.511s", in->message);
     return out;
 }
 
@@ -101,7 +101,7 @@ static bool same_token(const char *a, const char *b)
 static struct fsm_copy *copies_offered(const Cairn__V1__TrainerHello *hello, size_t *out_count)
 {
     const size_t count = hello->n_copies < COPIES_MAX ? hello->n_copies : COPIES_MAX;
-    struct fsm_copy *list = count > 0 ? calloc(count, sizeof *list) : NULL;
+    struct fsm_copy *list = count > 0 ? calloc(count, sizeof(*list)) : NULL;
     *out_count = list ? count : 0;
     for (size_t i = 0; i < *out_count; i++) {
         const Cairn__V1__MemoryCopy *from = hello->copies[i];
@@ -222,7 +222,7 @@ static bool version_fits(const struct coord_job *job, uint32_t at,
     uint32_t other = 0;
     out->rank = at;
     if (!coord_version_fits(hello->version)) {
-        (void)snprintf(out->message, sizeof out->message,
+        (void)snprintf(out->message, sizeof(out->message),
                        "this coordinator is of version %s, cairn-trainer on node %s of version "
                        "%.31s: install the same on both",
                        CAIRN_VERSION, nodes[at].node, said);
@@ -234,7 +234,7 @@ static bool version_fits(const struct coord_job *job, uint32_t at,
     if (other == job->m.size)
         return true;
     out->rank = strcmp(said, CAIRN_VERSION) == 0 ? other : at;
-    (void)snprintf(out->message, sizeof out->message,
+    (void)snprintf(out->message, sizeof(out->message),
                    "cairn-trainer is of version %.31s on node %.100s and %.31s on node %.100s: "
                    "install the same on both",
                    said, nodes[at].node, job->ranks[other].version, nodes[other].node);
@@ -248,7 +248,7 @@ static void refuse_version(struct coord *coord, struct coord_conn *conn, struct 
 {
     fault.kind = FSM_FAULT_FORMATION;
     fault.of_node = fault.waits = true;
-    (void)snprintf(fault.phase, sizeof fault.phase, "hello");
+    (void)snprintf(fault.phase, sizeof(fault.phase), "hello");
     struct fsm_event event = coord_event_of(coord, FSM_EV_FAULT, job->m.generation, conn->rank);
     event.fault = &fault;
     (void)coord_apply(coord, job, &event);
@@ -271,7 +271,7 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
         coord->hello_at =
             coord_now(coord); /* the worker is back: its first hello since the start */
     rank->version_of = hello->generation;
-    (void)snprintf(rank->version, sizeof rank->version, "%.31s",
+    (void)snprintf(rank->version, sizeof(rank->version), "%.31s",
                    coord_version_said(hello->version));
     struct coord_conn *old = rank->conn;
     if (old) {

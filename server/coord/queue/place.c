@@ -76,7 +76,7 @@ static void add_apart(struct board *board, const struct netpath *path)
             const struct place_node *b = &board->nodes[j];
             if (strcmp(b->name, path->node[1]) != 0 || strcmp(a->device, b->device) != 0)
                 continue;
-            CHECK(board->apart_count < sizeof board->apart / sizeof board->apart[0]);
+            CHECK(board->apart_count < sizeof(board->apart) / sizeof(board->apart[0]));
             board->apart[board->apart_count++] = (struct place_pair){ i, j };
         }
     }
@@ -107,8 +107,8 @@ void coord_place(struct coord *coord, struct coord_job *job, enum fsm_event_kind
                  const struct place_slot *slots, uint32_t count)
 {
     struct board *board = coord->board;
-    auto_free const char **names = calloc((size_t)count + 1, sizeof *names);
-    auto_free uint32_t *numbers = calloc((size_t)count + 1, sizeof *numbers);
+    auto_free const char **names = calloc((size_t)count + 1, sizeof(*names));
+    auto_free uint32_t *numbers = calloc((size_t)count + 1, sizeof(*numbers));
     if (!names || !numbers) {
         coord_fail(coord, ST_NO_MEMORY, "placing");
         return;
@@ -118,7 +118,7 @@ void coord_place(struct coord *coord, struct coord_job *job, enum fsm_event_kind
         numbers[i] = slots[i].slot;
     }
     char token[65];
-    coord_nonce(coord, token, sizeof token);
+    coord_nonce(coord, token, sizeof(token));
     if (coord->options.seal)
         coord->options.seal(coord->options.seal_arg, token);
     struct fsm_event event = coord_event(coord, kind);
@@ -291,7 +291,7 @@ enum status coord_find_slots(struct coord *coord, struct coord_job *job, uint32_
                                        AVOID_FAILED | AVOID_DRAINED, AVOID_FAILED };
     const struct place_ask ask = ask_of(coord, job, count);
     enum status st = ST_AGAIN;
-    for (size_t i = 0; i < sizeof avoids / sizeof avoids[0]; i++) {
+    for (size_t i = 0; i < sizeof(avoids) / sizeof(avoids[0]); i++) {
         mark_board(coord, job, board, avoids[i]);
         st = place_workers(board->nodes, board->count, &ask, slots, reason);
         bool could = place_fits_in_reach(board->nodes, board->count, &ask);
@@ -384,7 +384,7 @@ bool coord_keep_place(struct coord *coord, struct coord_job *job)
 {
     struct board *board = coord->board;
     const uint32_t count = count_lacking(&job->m);
-    auto_free struct place_slot *slots = calloc((size_t)count + 1, sizeof *slots);
+    auto_free struct place_slot *slots = calloc((size_t)count + 1, sizeof(*slots));
     struct reason unsaid;
     if (!slots)
         coord_fail(coord, ST_NO_MEMORY, "placing");
@@ -427,7 +427,7 @@ static enum coord_tried wait_for_slots(struct coord *coord, struct coord_job *jo
 
 enum coord_tried coord_try_place(struct coord *coord, struct coord_job *job)
 {
-    auto_free struct place_slot *slots = calloc(job->m.config.ranks, sizeof *slots);
+    auto_free struct place_slot *slots = calloc(job->m.config.ranks, sizeof(*slots));
     struct reason reason = { "" };
     uint32_t count = 0;
     if (!slots)

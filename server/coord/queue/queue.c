@@ -162,16 +162,16 @@ static void look_for_nodes(struct coord *coord)
 static bool clear_board(struct coord *coord)
 {
     if (!coord->board)
-        coord->board = malloc(sizeof *coord->board);
+        coord->board = malloc(sizeof(*coord->board));
     if (!coord->board) {
         coord_fail(coord, ST_NO_MEMORY, "placing");
         return false;
     }
     struct board *board = coord->board;
     board->filled = false;
-    memset(board->kept, 0, sizeof board->kept);
-    memset(board->keeps, 0, sizeof board->keeps);
-    memset(board->closed, 0, sizeof board->closed);
+    memset(board->kept, 0, sizeof(board->kept));
+    memset(board->keeps, 0, sizeof(board->keeps));
+    memset(board->closed, 0, sizeof(board->closed));
     return true;
 }
 

@@ -72,6 +72,6 @@ uint32_t balance_median(const uint32_t *us, uint32_t count)
         if (us[r] > 0)
             known[n++] = us[r];
     }
-    qsort(known, n, sizeof known[0], compare_us);
+    qsort(known, n, sizeof(known[0]), compare_us);
     return n > 0 ? known[(n - 1) / 2] : 0;
 }

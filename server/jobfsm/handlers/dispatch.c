@@ -25,7 +25,7 @@ enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *con
     if (config->ranks < 1 || config->ranks > most || most > LIMIT_RANKS ||
         config->min > config->ranks || config->spares > LIMIT_RANKS || !is_cut_well(config, most))
         return ST_INVALID;
-    struct fsm_rank *ranks = calloc((size_t)most + config->spares, sizeof *ranks);
+    struct fsm_rank *ranks = calloc((size_t)most + config->spares, sizeof(*ranks));
     if (!ranks)
         return ST_NO_MEMORY;
     *m = (struct fsm){ .config = *config,
@@ -42,7 +42,7 @@ enum status fsm_init(struct fsm *m, const char *id, const struct fsm_config *con
         m->config.min = config->ranks;
     if (m->config.silent_ms == 0)
         m->config.silent_ms = FSM_SILENT_MS;
-    fsm_text(m->id, sizeof m->id, id);
+    fsm_text(m->id, sizeof(m->id), id);
     m->gone_count = m->size;
     for (uint32_t i = 0; i < fsm_capacity(m); i++) {
         ranks[i].gone = true;
@@ -179,7 +179,7 @@ static void on_exited(struct fsm_ctx *t)
     if (exited->step > rank->step && (m->total_steps == 0 || exited->step <= m->total_steps))
         rank->step = exited->step; /* its last words */
     if (exited->phase)
-        fsm_text(rank->phase, sizeof rank->phase, exited->phase);
+        fsm_text(rank->phase, sizeof(rank->phase), exited->phase);
     bool finished = rank->finished || exited->finished || exited->how == FSM_EXIT_FINISHED;
     rank->finished = finished;
     if (m->ending.to == FSM_RECOVERING && m->cause.kind == FSM_FAULT_HANG &&
@@ -200,8 +200,8 @@ static void on_exited(struct fsm_ctx *t)
         .outside = is_outside(exited),
         .of_node = exited->how == FSM_EXIT_SPAWN_FAILED,
     };
-    fsm_text(fault.phase, sizeof fault.phase, rank->phase);
-    fsm_text(fault.message, sizeof fault.message, exited->message);
+    fsm_text(fault.phase, sizeof(fault.phase), rank->phase);
+    fsm_text(fault.message, sizeof(fault.message), exited->message);
     fsm_report_fault(t, &fault);
 }
 
@@ -290,7 +290,7 @@ static void fail_by_path(struct fsm_ctx *t)
     struct fsm_fault fault = { .kind = FSM_FAULT_USER,
                                .rank = FSM_ALL_RANKS,
                                .step = fsm_step_now(t->m) };
-    fsm_text(fault.message, sizeof fault.message, t->ev->answer.message);
+    fsm_text(fault.message, sizeof(fault.message), t->ev->answer.message);
     fsm_fail(t, &fault);
 }
 

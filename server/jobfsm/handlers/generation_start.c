@@ -49,8 +49,8 @@ static void form_generation(struct fsm_ctx *t)
     CHECK(m->state == FSM_PLACING);
     CHECK(!fsm_saves_busy(m));
     const struct fsm_ckpt *ckpt = fsm_newest(m);
-    fsm_text(m->token_before, sizeof m->token_before, m->token);
-    fsm_text(m->token, sizeof m->token, m->token_next);
+    fsm_text(m->token_before, sizeof(m->token_before), m->token);
+    fsm_text(m->token, sizeof(m->token), m->token_next);
     fsm_seat(t);
     m->generation++;
     m->ran <<= 1;
@@ -115,7 +115,7 @@ static void give_slot(struct fsm_ctx *t, uint32_t index, uint32_t slot)
                                          .number = number,
                                          .stage = stage,
                                          .slot = t->ev->placed.slots[slot] };
-    fsm_text(m->ranks[index].node, sizeof m->ranks[index].node, t->ev->placed.nodes[slot]);
+    fsm_text(m->ranks[index].node, sizeof(m->ranks[index].node), t->ev->placed.nodes[slot]);
 }
 
 /* Gives slots to ranks that are vacant, then to more; slots of an earlier placing were given
@@ -143,7 +143,7 @@ void fsm_on_placed(struct fsm_ctx *t)
     if (!fsm_wants_slots(m, t->now))
         return;
     give_slots(t);
-    fsm_text(m->token_next, sizeof m->token_next, t->ev->placed.token);
+    fsm_text(m->token_next, sizeof(m->token_next), t->ev->placed.token);
     m->state = FSM_PLACING;
     if (m->probed) {
         form_generation(t);
@@ -159,7 +159,7 @@ void fsm_on_placed(struct fsm_ctx *t)
 static void give_up_store(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    fsm_text(m->cause.message, sizeof m->cause.message, t->ev->answer.message);
+    fsm_text(m->cause.message, sizeof(m->cause.message), t->ev->answer.message);
     m->cause.kind = FSM_FAULT_USER;
     fsm_tell(t, "fault", "%s", t->ev->answer.message);
     fsm_set_reason(m, "%s", t->ev->answer.message);
@@ -184,7 +184,7 @@ void fsm_on_probed(struct fsm_ctx *t)
         m->probed = true;
         m->store_away = false;
         if (t->ev->answer.mark && t->ev->answer.mark[0])
-            fsm_text(m->store_mark, sizeof m->store_mark, t->ev->answer.mark);
+            fsm_text(m->store_mark, sizeof(m->store_mark), t->ev->answer.mark);
         form_generation(t);
         return;
     }
@@ -360,8 +360,8 @@ static bool steps_differ(const struct fsm_ctx *t)
 static void refuse_data(struct fsm_ctx *t, const char *difference)
 {
     struct fsm_fault fault = { .kind = FSM_FAULT_DATA, .rank = t->ev->rank };
-    fsm_text(fault.phase, sizeof fault.phase, "forming");
-    fsm_text(fault.message, sizeof fault.message, difference);
+    fsm_text(fault.phase, sizeof(fault.phase), "forming");
+    fsm_text(fault.message, sizeof(fault.message), difference);
     fsm_report_fault(t, &fault);
 }
 

@@ -39,8 +39,8 @@ static void blame_for(struct fsm_ctx *t, enum fsm_fault_kind kind, uint32_t inde
     fault.outside = outside;
     /* Nothing was heard from there, or nothing comes from there to a store that others reach. */
     fault.of_node = kind == FSM_FAULT_FORMATION || kind == FSM_FAULT_STORE;
-    fsm_text(fault.phase, sizeof fault.phase, rank->phase[0] ? rank->phase : "forming");
-    fsm_text(fault.message, sizeof fault.message, what);
+    fsm_text(fault.phase, sizeof(fault.phase), rank->phase[0] ? rank->phase : "forming");
+    fsm_text(fault.message, sizeof(fault.message), what);
     fsm_fail(t, &fault);
 }
 
@@ -119,7 +119,7 @@ static void blame_silence(struct fsm_ctx *t, uint32_t index)
     const int64_t since = rank->heard_at > began ? rank->heard_at : began;
     char what[LIMIT_REASON];
     (void)snprintf(
-        what, sizeof what, FSM_NODE_LOST " for %.0f s%s", (double)(t->now - since) / 1000.0,
+        what, sizeof(what), FSM_NODE_LOST " for %.0f s%s", (double)(t->now - since) / 1000.0,
         rank->agent == FSM_AGENT_CUT_OFF ? "; other nodes reach it, but the job gets no further"
                                          : "");
     fsm_count_as_gone(t, index); /* with its node; fenced, should it come back */
@@ -176,7 +176,8 @@ static bool watch_rank(struct fsm_ctx *t, uint32_t index, bool *out_held)
         return false;
     if (!rank->session && rank->lost_at != 0 && t->now - rank->lost_at >= fsm_session_ms(m)) {
         char what[LIMIT_REASON];
-        (void)snprintf(what, sizeof what, "its session was lost for %lld s while its process lived",
+        (void)snprintf(what, sizeof(what),
+                       "its session was lost for %lld s while its process lived",
                        (long long)(fsm_session_ms(m) / 1000));
         blame(t, FSM_FAULT_SESSION, index, what);
         return true;
@@ -234,7 +235,7 @@ static void watch_hang(struct fsm_ctx *t)
     const struct hang_suspect suspect = { blamed, rank->node, rank->phase,
                                           t->now - rank->counter_at };
     char why[LIMIT_REASON];
-    hang_describe(&hang, &suspect, why, sizeof why);
+    hang_describe(&hang, &suspect, why, sizeof(why));
     /* All wait for each other: something is lost on its way between two nodes. */
     blame_for(t, FSM_FAULT_HANG, blamed, culprit == HANG_NOBODY && fsm_spans(m), why);
 }

@@ -390,7 +390,7 @@ static void tell(struct fsm_ctx *t, const struct speeds *speeds)
     const struct fsm *m = t->m;
     char lanes[NAMED_MAX * 8 + 8], why[LIMIT_REASON];
     const uint32_t slow = find_slow(speeds);
-    (void)print_lanes(m, lanes, sizeof lanes);
+    (void)print_lanes(m, lanes, sizeof(lanes));
     if (slow != FSM_ALL_RANKS) {
         describe_slow(m, speeds, slow, why);
         fsm_tell_of(t, m->step_max, "lanes-moved", "lanes by rank: %s; %.300s", lanes, why);

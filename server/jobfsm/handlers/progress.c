@@ -40,8 +40,8 @@ int64_t fsm_hang_ms(const struct fsm *m, const char *phase)
         int64_t sorted[FSM_GAPS];
         CHECK(pace->count <= FSM_GAPS);
         size_t count = pace->count;
-        memcpy(sorted, pace->gap_ms, count * sizeof sorted[0]);
-        qsort(sorted, count, sizeof sorted[0], compare_ms);
+        memcpy(sorted, pace->gap_ms, count * sizeof(sorted[0]));
+        qsort(sorted, count, sizeof(sorted[0]), compare_ms);
         int64_t limit = 10 * sorted[(count - 1) / 2];
         if (count < GAPS_FEW && limit > 2 * m->config.hang_ms)
             limit = 2 * m->config.hang_ms;
@@ -137,9 +137,9 @@ void fsm_note_progress(struct fsm_ctx *t, struct fsm_rank *rank)
     rank->counter = said->counter;
     rank->place.collectives = said->collectives;
     rank->place.exchanges = said->exchanges;
-    fsm_text(rank->place.name, sizeof rank->place.name, said->collective);
+    fsm_text(rank->place.name, sizeof(rank->place.name), said->collective);
     rank->place.in_pipe = strcmp(said->phase, HANG_IN_PIPE) == 0;
-    fsm_text(rank->phase, sizeof rank->phase, said->phase);
+    fsm_text(rank->phase, sizeof(rank->phase), said->phase);
     if (said->step > rank->step) {
         rank->step = said->step;
         m->stepped_at = t->now;

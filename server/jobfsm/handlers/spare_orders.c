@@ -44,7 +44,7 @@ void fsm_on_spare(struct fsm_ctx *t)
         return;
     CHECK(placed->count == 1);
     if (!m->spares.token[0])
-        fsm_text(m->spares.token, sizeof m->spares.token, placed->token);
+        fsm_text(m->spares.token, sizeof(m->spares.token), placed->token);
     const uint32_t number = fsm_new_number(m, FSM_ALL_RANKS);
     const uint32_t at = find_place(m);
     m->ranks[at] = (struct fsm_rank){ .slot = placed->slots[0],
@@ -52,7 +52,7 @@ void fsm_on_spare(struct fsm_ctx *t)
                                       .number = number,
                                       .heard_at = t->now,
                                       .counter_at = t->now };
-    fsm_text(m->ranks[at].node, sizeof m->ranks[at].node, placed->nodes[0]);
+    fsm_text(m->ranks[at].node, sizeof(m->ranks[at].node), placed->nodes[0]);
     m->spares.moves++;
     m->dirty = true;
     fsm_tell(t, "spare", "worker %u starts on node %s, to take a seat", number, m->ranks[at].node);
@@ -184,7 +184,7 @@ static void on_progress(struct fsm_ctx *t, struct fsm_rank *spare)
     if (said->counter != spare->counter)
         spare->counter_at = t->now;
     spare->counter = said->counter;
-    fsm_text(spare->phase, sizeof spare->phase, said->phase);
+    fsm_text(spare->phase, sizeof(spare->phase), said->phase);
 }
 
 void fsm_on_spare_event(struct fsm_ctx *t)

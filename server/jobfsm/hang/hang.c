@@ -27,7 +27,7 @@ static void order_add(struct hang_order *order, uint32_t rank, uint64_t marks,
     if (number > order->front) {
         order->front = number;
         order->waiting_count = 0;
-        (void)snprintf(order->name, sizeof order->name, "%s", place->name);
+        (void)snprintf(order->name, sizeof(order->name), "%s", place->name);
     }
     if (inside && number == order->front) {
         if (order->waiting_count < HANG_NAMED)
@@ -111,7 +111,7 @@ void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, 
     if (order == NULL || order_culprit(order) != suspect->rank) {
         char where[96] = "";
         if (hang->ranks > 1 && all->waiting_count == hang->ranks) {
-            (void)snprintf(where, sizeof where, ": all wait in collective %" PRIu64 " (%s)",
+            (void)snprintf(where, sizeof(where), ": all wait in collective %" PRIu64 " (%s)",
                            all->front, all->name);
         }
         (void)snprintf(out, capacity, "no progress of any worker%s", where);
@@ -119,15 +119,15 @@ void hang_describe(const struct hang *hang, const struct hang_suspect *suspect, 
     }
     char what[96], who[128];
     if (order == all) {
-        (void)snprintf(what, sizeof what, "has not come to collective %" PRIu64 " (%s)",
+        (void)snprintf(what, sizeof(what), "has not come to collective %" PRIu64 " (%s)",
                        order->front, order->name);
     } else if (order == &hang->pipe) {
-        (void)snprintf(what, sizeof what, "holds up the pipeline");
+        (void)snprintf(what, sizeof(what), "holds up the pipeline");
     } else {
-        (void)snprintf(what, sizeof what, "has not come to exchange %" PRIu64 " of the reduction",
+        (void)snprintf(what, sizeof(what), "has not come to exchange %" PRIu64 " of the reduction",
                        order->front);
     }
-    name_waiting(order, who, sizeof who);
+    name_waiting(order, who, sizeof(who));
     (void)snprintf(out, capacity,
                    "rank %" PRIu32 " on node %s %s, in which %s; last seen in phase %s, %.1f s ago",
                    suspect->rank, suspect->node, what, who,

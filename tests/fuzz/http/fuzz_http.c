@@ -139,8 +139,8 @@ static void put_head(struct request *request, const char *text, size_t size)
 static void put_line(struct request *request, const char *name, const char *value)
 {
     char line[1024];
-    const int size = snprintf(line, sizeof line, "%s: %s\r\n", name, value);
-    CHECK(size > 0 && size < (int)sizeof line);
+    const int size = snprintf(line, sizeof(line), "%s: %s\r\n", name, value);
+    CHECK(size > 0 && size < (int)sizeof(line));
     put_head(request, line, (size_t)size);
 }
 
@@ -169,10 +169,10 @@ static void put_who(struct game *game, uint8_t who)
     if (tokens[who] == NULL)
         return;
     if (cookie) {
-        (void)snprintf(value, sizeof value, "a=b; " HTTP_COOKIE_FORMAT "%s", (unsigned)world->port,
+        (void)snprintf(value, sizeof(value), "a=b; " HTTP_COOKIE_FORMAT "%s", (unsigned)world->port,
                        tokens[who]);
     } else {
-        (void)snprintf(value, sizeof value, "Bearer %s", tokens[who]);
+        (void)snprintf(value, sizeof(value), "Bearer %s", tokens[who]);
     }
     if (who == 7)
         value[strlen(value) - 1] ^= 1; /* nearly one */
@@ -185,13 +185,13 @@ static void put_target(struct game *game, uint8_t method, uint8_t target, const 
                        size_t size)
 {
     struct request *request = &game->request;
-    const char *pattern = targets[target % (sizeof targets / sizeof targets[0])];
+    const char *pattern = targets[target % (sizeof(targets) / sizeof(targets[0]))];
     const char *star = strchr(pattern, '*');
     char text[3 * NAME_MAX_BYTES + 1] = "";
     size = size < NAME_MAX_BYTES ? size : NAME_MAX_BYTES;
     for (size_t i = 0, at = 0; i < size; i++) {
         const bool plain = name[i] > ' ' && name[i] < 0x7f;
-        at += (size_t)snprintf(text + at, sizeof text - at,
+        at += (size_t)snprintf(text + at, sizeof(text) - at,
                                (request->flags & ENCODED) != 0 ? "%%%02x" : "%c",
                                plain || (request->flags & ENCODED) != 0 ? name[i] : '_');
     }
@@ -219,7 +219,7 @@ static void end_request(struct game *game)
     if (chunked) {
         put_line(request, "Transfer-Encoding", "chunked");
     } else if (request->body_size > 0 || request->posts) {
-        (void)snprintf(line, sizeof line, "%zu", request->body_size);
+        (void)snprintf(line, sizeof(line), "%zu", request->body_size);
         put_line(request, "Content-Length", line);
     }
     if (HEAD_MAX - request->head_size < 2 || /* then it isn't what is asked for */
@@ -228,7 +228,7 @@ static void end_request(struct game *game)
     put_head(request, "\r\n", 2);
     put(game, request->head, request->head_size);
     if (chunked) {
-        (void)snprintf(line, sizeof line, "%zx\r\n", request->body_size);
+        (void)snprintf(line, sizeof(line), "%zx\r\n", request->body_size);
         put(game, line, strlen(line));
     }
     put(game, request->body, request->body_size);
@@ -246,20 +246,20 @@ static void begin_request(struct game *game, const uint8_t *data, size_t size)
     char value[64];
     struct request *request = &game->request;
     end_request(game);
-    memcpy(given, data, size < sizeof given ? size : sizeof given);
-    const size_t rest = size < sizeof given ? 0 : size - sizeof given;
+    memcpy(given, data, size < sizeof(given) ? size : sizeof(given));
+    const size_t rest = size < sizeof(given) ? 0 : size - sizeof(given);
     request->head_size = request->body_size = 0;
     request->flags = given[3];
     request->begun = request->own = true;
     request->acting = request->ours = false;
     put_target(game, given[0], given[1], data + size - rest, rest);
     put_who(game, given[2]);
-    const size_t host = given[4] % (sizeof hosts / sizeof hosts[0] + 1);
-    if (host < sizeof hosts / sizeof hosts[0]) { /* else there is none */
+    const size_t host = given[4] % (sizeof(hosts) / sizeof(hosts[0]) + 1);
+    if (host < sizeof(hosts) / sizeof(hosts[0])) { /* else there is none */
         with_port(game, hosts[host], value);
         put_line(request, "Host", value);
     }
-    const size_t origin = given[5] % (sizeof origins / sizeof origins[0]);
+    const size_t origin = given[5] % (sizeof(origins) / sizeof(origins[0]));
     if (origins[origin] != NULL) {
         with_port(game, origins[origin], value);
         put_line(request, "Origin", value);
@@ -286,7 +286,7 @@ static void put_header(struct game *game, const uint8_t *data, size_t size)
         value[length++] = (char)(plain ? data[i] : '_');
     }
     value[length] = '\0';
-    const char *name = names[data[0] % (sizeof names / sizeof names[0])];
+    const char *name = names[data[0] % (sizeof(names) / sizeof(names[0]))];
     put_line(request, name, value);
     const char *trimmed = value + strspn(value, " \t");
     const size_t left = strcspn(trimmed, " \t");
@@ -317,8 +317,8 @@ static int dial(const struct game *game)
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
     const struct linger hard = { .l_onoff = 1 }; /* no port waits for what is over */
-    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard) == 0);
-    if (connect(fd, (const struct sockaddr *)&to, sizeof to) != 0) {
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)) == 0);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0) {
         CHECK(errno == EINTR); /* the fuzzer's own clock; it goes on without us */
         struct pollfd out = { .fd = fd, .events = POLLOUT };
         while (poll(&out, 1, LONG_MS) < 0)
@@ -458,7 +458,7 @@ static void read_tokens(struct world *world, const uint8_t *data, size_t size)
     CHECK(session_role(&world->sessions, text, 0) == IDENTITY_NOBODY);
     CHECK(session_link(&world->sessions, text, 0) == IDENTITY_NOBODY);
     free(text);
-    memcpy(token, world->operator, sizeof token);
+    memcpy(token, world->operator, sizeof(token));
     for (size_t i = 0; i + 1 < size; i += 2)
         token[data[i] % (IDENTITY_TOKEN - 1)] ^= (char)data[i + 1];
     const enum identity_role role = session_role(&world->sessions, token, 0);
@@ -504,7 +504,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_rows(data + 1, size - 1);
         return 0;
     }
-    memset(game.code, '0', sizeof game.code - 1);
+    memset(game.code, '0', sizeof(game.code) - 1);
     world_says(RPC_OK, NULL, 0);
     for (size_t at = 1; at + 2 <= size;) {
         size_t length = data[at + 1];

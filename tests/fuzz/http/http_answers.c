@@ -154,7 +154,7 @@ static bool read_some(struct http_answers *answers, int fd, int wait_ms)
         answers->late = true;
         return false;
     }
-    const ssize_t got = recv(fd, data, sizeof data, MSG_DONTWAIT);
+    const ssize_t got = recv(fd, data, sizeof(data), MSG_DONTWAIT);
     if (got <= 0)
         answers->whole = true;
     return got > 0 && buf_append(&answers->text, data, (size_t)got) == ST_OK;

@@ -63,10 +63,10 @@ static void count_call(const char *method)
     static const char *const looks[] = { "ListJobs",        "GetJob",      "ExplainJob",
                                          "ListCheckpoints", "ReadMetrics", "StreamLogs",
                                          "ListNodes",       "GetVersion" };
-    if (is_among(method, acts, sizeof acts / sizeof acts[0])) {
+    if (is_among(method, acts, sizeof(acts) / sizeof(acts[0]))) {
         (void)atomic_fetch_add(&said.acts, 1);
     } else {
-        CHECK(is_among(method, looks, sizeof looks / sizeof looks[0]));
+        CHECK(is_among(method, looks, sizeof(looks) / sizeof(looks[0])));
     }
 }
 
@@ -138,7 +138,7 @@ static void start_coordinator(void)
     const struct rpc_server_options options = { .descdb = world.db };
     world.server = rpc_server_new(&options);
     CHECK(rpc_server_add_service(world.server, &control, NULL) == ST_OK);
-    CHECK(paths_socket(&world.paths, address, sizeof address) == ST_OK);
+    CHECK(paths_socket(&world.paths, address, sizeof(address)) == ST_OK);
     CHECK(rpc_server_listen_unix(world.server, address + strlen("unix:")) == ST_OK);
     rpc_server_start(world.server);
     CHECK(coordinator_open(&world.paths, &world.coordinator) == ST_OK);
@@ -164,7 +164,7 @@ uint64_t world_acts(void)
 static int listen_somewhere(uint16_t *port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t size = sizeof at;
+    socklen_t size = sizeof(at);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
     CHECK(bind(fd, (const struct sockaddr *)&at, size) == 0);
@@ -269,7 +269,7 @@ struct world *world_get(void)
 {
     if (world.made)
         return &world.face;
-    (void)snprintf(world.home, sizeof world.home, "%s/cairn-fuzz-XXXXXX",
+    (void)snprintf(world.home, sizeof(world.home), "%s/cairn-fuzz-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     CHECK(mkdtemp(world.home) != NULL);
     CHECK(setenv("CAIRN_HOME", world.home, 1) == 0);
@@ -290,7 +290,7 @@ void world_link(const char *role, char code[33])
     static uint64_t count;
     char path[LIMIT_PATH + 64];
     (void)snprintf(code, 33, "%032llx", (unsigned long long)++count);
-    (void)snprintf(path, sizeof path, "%s/%s", world.face.sessions.links, code);
+    (void)snprintf(path, sizeof(path), "%s/%s", world.face.sessions.links, code);
     const int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(fd >= 0);
     CHECK(write(fd, role, strlen(role)) == (ssize_t)strlen(role));

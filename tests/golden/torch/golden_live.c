@@ -23,7 +23,7 @@ static bool write_gradient(const struct training *t, const char *path)
     bool good = true;
     for (size_t i = 0; good && i < t->layout.param_count; i++) {
         float value = t->lane[i] / targets;
-        good = fwrite(&value, sizeof value, 1, file) == 1;
+        good = fwrite(&value, sizeof(value), 1, file) == 1;
     }
     return fclose(file) == 0 && good;
 }

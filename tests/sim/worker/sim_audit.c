@@ -121,7 +121,7 @@ void sim_audit_begin(struct sim *sim)
 {
     const uint64_t chance = sim_state(8, sim->options.seed);
     const bool may = !sim->options.calm && sim->flaw == SIM_NO_FLAW && sim->slots == SIM_SLOTS;
-    sim->rounds = calloc((size_t)2 * SIM_JOBS, sizeof *sim->rounds);
+    sim->rounds = calloc((size_t)2 * SIM_JOBS, sizeof(*sim->rounds));
     CHECK(sim->rounds);
     for (uint32_t i = 0; i < sim->job_count; i++) {
         sim->jobs[i].audit_every = EVERY;
@@ -370,7 +370,7 @@ static void report(struct sim *sim, struct sim_trainer *t, const struct audit_ve
         record.ranks[record.rank_count++] = verdict->wrong;
     reason_set(&record.why, "%s of ranks %u and %u differ", what, verdict->ranks[0],
                verdict->ranks[1]);
-    (void)snprintf(record.phase, sizeof record.phase, "audit");
+    (void)snprintf(record.phase, sizeof(record.phase), "audit");
     session_fsm_fault(&t->fsm, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;

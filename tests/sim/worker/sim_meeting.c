@@ -19,7 +19,7 @@ struct parts {
 static void make_parts(const struct session_fsm *fsm, const char *name, uint32_t from,
                        struct parts *out)
 {
-    (void)snprintf(out->common, sizeof out->common, "%s %s g%u r%u", fsm->job, name,
+    (void)snprintf(out->common, sizeof(out->common), "%s %s g%u r%u", fsm->job, name,
                    fsm->generation, from);
     for (uint32_t to = 0; to < SIM_RANKS; to++)
         out->items[to] = (uint16_t)(fsm->generation * 1009 + from * 101 + to);
@@ -33,7 +33,7 @@ static void check_parts(struct sim *sim, const struct session_fsm *fsm, const ch
         make_parts(fsm, name, from, &theirs);
         if (got[from].common_size != strlen(theirs.common) ||
             memcmp(got[from].common, theirs.common, got[from].common_size) != 0 ||
-            memcmp(got[from].item, &theirs.items[fsm->rank], sizeof theirs.items[0]) != 0)
+            memcmp(got[from].item, &theirs.items[fsm->rank], sizeof(theirs.items[0])) != 0)
             sim_fail(sim, "%s g%u r%u: what rank %u brought to %s came as something else", fsm->job,
                      fsm->generation, fsm->rank, from, name);
     }
@@ -50,7 +50,7 @@ static bool meet_now(struct sim *sim, struct session_fsm *fsm, const char *name)
     const struct rendezvous_part part = { .common = mine.common,
                                           .common_size = strlen(mine.common),
                                           .items = mine.items,
-                                          .item_size = sizeof mine.items[0] };
+                                          .item_size = sizeof(mine.items[0]) };
     const enum status st = session_fsm_meet(fsm, name, &part, ranks, &meeting);
     if (st == ST_STALE)
         return false;

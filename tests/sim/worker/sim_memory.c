@@ -38,7 +38,7 @@ static struct sim_copy *vacant(struct sim_memory *memory)
     }
     if (memory->count == memory->capacity) {
         memory->capacity = memory->capacity ? 2 * memory->capacity : 64;
-        memory->list = realloc(memory->list, memory->capacity * sizeof *memory->list);
+        memory->list = realloc(memory->list, memory->capacity * sizeof(*memory->list));
         CHECK(memory->list);
     }
     return &memory->list[memory->count++];
@@ -47,7 +47,7 @@ static struct sim_copy *vacant(struct sim_memory *memory)
 static struct sim_memory *memory_of(struct sim *sim)
 {
     if (!sim->memory)
-        sim->memory = calloc(1, sizeof *sim->memory);
+        sim->memory = calloc(1, sizeof(*sim->memory));
     CHECK(sim->memory);
     return sim->memory;
 }

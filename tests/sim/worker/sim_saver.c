@@ -21,7 +21,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
     folder->file[rank] = content;
     folder->taint[rank] = t->save_taint[t->saving];
     struct ckpt_hash hash;
-    memset(&hash, (int)(content & 0xff), sizeof hash);
+    memset(&hash, (int)(content & 0xff), sizeof(hash));
     struct ckpt_report report = { .step = save->step,
                                   .generation = t->view.start.generation,
                                   .rank = rank,
@@ -39,7 +39,7 @@ static void save_file(struct sim *sim, struct sim_trainer *t)
                                 true);
         return;
     }
-    (void)snprintf(report.file, sizeof report.file, "shard-%05u", rank);
+    (void)snprintf(report.file, sizeof(report.file), "shard-%05u", rank);
     Cairn__V1__SaveReport *message = session_report_new(&report, 5);
     CHECK(message);
     session_fsm_save_written(&t->fsm, t->saving, message);

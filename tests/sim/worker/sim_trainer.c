@@ -188,7 +188,7 @@ void sim_trainer_fault(struct sim *sim, struct sim_trainer *t, Cairn__V1__FaultK
                                            .shard = named ? 1 + t->view.rank : 0,
                                            .step = t->view.step };
     reason_set(&record.why, "%s", message);
-    (void)snprintf(record.phase, sizeof record.phase, "%s", t->progress.phase);
+    (void)snprintf(record.phase, sizeof(record.phase), "%s", t->progress.phase);
     session_fsm_fault(&t->fsm, &record);
     t->stage = WAITING_OVER;
     t->stage_since = sim->now;
@@ -346,7 +346,7 @@ static void tick(struct sim *sim, void *arg, uint64_t number)
 struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
                                     const struct sim_start *start)
 {
-    struct sim_trainer *t = calloc(1, sizeof *t);
+    struct sim_trainer *t = calloc(1, sizeof(*t));
     CHECK(t);
     CHECK(sim->trainer_count < SIM_TRAINERS);
     t->view = (struct sim_trainer_view){ .node = node,
@@ -357,7 +357,7 @@ struct sim_trainer *sim_trainer_new(struct sim *sim, struct sim_node *node,
                                          .pid = 1000 + (uint32_t)sim->trainer_count };
     t->saving = -1;
     t->progress.phase = "forming";
-    (void)snprintf(t->id, sizeof t->id, "%s", sim->jobs[start->job].id);
+    (void)snprintf(t->id, sizeof(t->id), "%s", sim->jobs[start->job].id);
     open_session(sim, t);
     sim->trainers[sim->trainer_count++] = t;
     sim->spares_started += start->spare;

@@ -27,7 +27,7 @@ static void take_result(void *arg, const struct probe_result *result)
     w->bytes = result->bytes;
     w->took_us = result->took_us;
     w->reach_us = result->reach_us;
-    (void)snprintf(w->saw, sizeof w->saw, "%s", result->saw);
+    (void)snprintf(w->saw, sizeof(w->saw), "%s", result->saw);
 }
 
 static const struct port_range ANY_PORT;
@@ -60,7 +60,7 @@ static void wait_answers(struct world *w, unsigned count)
 static int mute_listener(uint16_t *out_port)
 {
     struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t size = sizeof name;
+    socklen_t size = sizeof(name);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (const struct sockaddr *)&name, size), 0);
@@ -151,19 +151,19 @@ static void strangers_keep_nobody_out(void **state)
     struct sockaddr_in to = { .sin_family = AF_INET,
                               .sin_port = htons(probes_port(w.b)),
                               .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
         static const char words[100] = "more than anybody wants to know";
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_true(fds[i] >= 0);
-        assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof to), 0);
+        assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof(to)), 0);
         if (i % 3 == 0)
-            assert_int_equal(send(fds[i], words, sizeof words, MSG_NOSIGNAL), sizeof words);
+            assert_int_equal(send(fds[i], words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
         (void)uv_run(&w.loop, UV_RUN_NOWAIT);
     }
     probes_start(w.a, 1, "127.0.0.1", probes_port(w.b));
     wait_answers(&w, 1);
     assert_true(w.reached);
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         (void)close(fds[i]);
     close_world(&w);
 }

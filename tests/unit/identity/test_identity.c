@@ -477,18 +477,18 @@ static void a_token_shows_who_made_it(void **state)
     static const char other[] = "10112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     char token[IDENTITY_TOKEN], copy[IDENTITY_TOKEN + 1];
     (void)state;
-    memcpy(token, other, sizeof token);
+    memcpy(token, other, sizeof(token));
     assert_false(identity_sealed(key, token));
     identity_seal(key, token);
     assert_memory_equal(token, other, 32); /* the random half */
     assert_true(identity_sealed(key, token));
     assert_false(identity_sealed(other, token));
     for (size_t i = 0; i < IDENTITY_TOKEN - 1; i++) {
-        memcpy(copy, token, sizeof token);
+        memcpy(copy, token, sizeof(token));
         copy[i] = copy[i] == '0' ? '1' : '0';
         assert_false(identity_sealed(key, copy));
     }
-    (void)snprintf(copy, sizeof copy, "%s0", token);
+    (void)snprintf(copy, sizeof(copy), "%s0", token);
     assert_false(identity_sealed(key, copy));
     assert_false(identity_sealed(key, ""));
 }

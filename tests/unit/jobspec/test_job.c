@@ -544,15 +544,15 @@ static void quotes_in_a_row_are_read_in_double_quotes_only(void **state)
     buf_init(&errors, 1 << 20);
     memset(quotes, '\'', 100);
     quotes[100] = '\0';
-    (void)snprintf(text, sizeof text, "%scheckpoint: {store: '%s'}\n", good, quotes);
+    (void)snprintf(text, sizeof(text), "%scheckpoint: {store: '%s'}\n", good, quotes);
     assert_int_equal(parse(text, NULL, 0, &job, &errors), ST_CONFIG);
     assert_non_null(strstr(errors.data, "quotes in a row"));
     assert_non_null(strstr(errors.data, "double quotes"));
-    (void)snprintf(text, sizeof text, "%scheckpoint: {store: \"%s\"}\n", good, quotes);
+    (void)snprintf(text, sizeof(text), "%scheckpoint: {store: \"%s\"}\n", good, quotes);
     parse_good(text, NULL, 0, &job);
-    (void)snprintf(text, sizeof text, "/base/%s", quotes);
+    (void)snprintf(text, sizeof(text), "/base/%s", quotes);
     assert_string_equal(job.checkpoint.store, text);
-    (void)snprintf(text, sizeof text, "%scheckpoint: {store: 'it''s'}\n", good);
+    (void)snprintf(text, sizeof(text), "%scheckpoint: {store: 'it''s'}\n", good);
     parse_good(text, NULL, 0, &job);
     assert_string_equal(job.checkpoint.store, "/base/it's");
 }

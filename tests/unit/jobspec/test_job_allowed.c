@@ -16,7 +16,7 @@ static enum status parse(const char *allowed, const char *images, const char *st
                          const char *more, struct buf *errors)
 {
     char text[4096];
-    (void)snprintf(text, sizeof text,
+    (void)snprintf(text, sizeof(text),
                    "name: a\n"
                    "model: {arch: mlp}\n"
                    "data:\n"
@@ -64,7 +64,7 @@ static void paths_are_allowed_below_the_folders(void **state)
         { "/data/../../../data/a", true },
         { "/", false },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (passes(ALLOWED, rows[i].images, "", "") != rows[i].good)
             fail_msg("%s", rows[i].images);
         assert_true(passes(NULL, rows[i].images, "", ""));
@@ -95,7 +95,7 @@ static void a_store_leaves_room_for_the_names_that_are_made_in_it(void **state)
         assert_int_equal(parse(NULL, "/data/a", store, "", &errors), ST_CONFIG);
         assert_non_null(strstr(errors.data, "job.yaml:7:21: checkpoint.store has 896 bytes"));
         char text[LIMIT_PATH + 256]; /* of a job that was taken before */
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(text, sizeof(text),
                        "name: a\nmodel: {arch: mlp}\ndata: {train: {format: synthetic}}\n"
                        "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n"
                        "checkpoint: {store: %s}\n",
@@ -118,13 +118,13 @@ static void a_bucket_has_one_name_for_a_place(void **state)
         { "s3://bucket/a/../b", "s3://bucket/a/../b" },
         { "s3://bucket", "s3://bucket" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_true(passes(NULL, "/data/a", rows[i][0], ""));
         assert_string_equal(job.checkpoint.store, rows[i][1]);
         char text[1024];
         auto_buf struct buf errors;
         buf_init(&errors, 65536);
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(text, sizeof(text),
                        "name: a\nmodel: {arch: mlp}\ndata: {train: {format: synthetic}}\n"
                        "train: {duration: 10 steps, global_batch: 64, optimizer: {lr: 0.1}}\n"
                        "checkpoint: {store: %s}\n",
@@ -174,8 +174,8 @@ static void weights_and_files_of_nccl_count_too(void **state)
     } rows[] = { { "/data/log", true },         { "/etc/cron.d/x", false },
                  { "a/b.so", false },           { "eth0", true },
                  { "/data/log,/etc/x", false }, { "/data/log;/data/x", false } };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        (void)snprintf(text, sizeof text, gpu, rows[i].value);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        (void)snprintf(text, sizeof(text), gpu, rows[i].value);
         assert_int_equal(passes(ALLOWED, "/data/a", "", text), rows[i].good);
         assert_true(passes(NULL, "/data/a", "", text));
     }
@@ -211,9 +211,9 @@ static void what_can_be_allowed(void **state)
     static const char *const good[] = { "/", "/a", "/a:/b/", "s3://b", "s3://b/p:/a", ALLOWED };
     static const char *const bad[] = { "",       ":",    "a",     "/a:",     ":/a",
                                        "/a::/b", "/a:b", "s3://", "http://x" };
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         assert_true(jobspec_allowed_valid(good[i]));
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         if (jobspec_allowed_valid(bad[i]))
             fail_msg("'%s'", bad[i]);
 }

@@ -273,7 +273,7 @@ static void a_page_is_unpacked_into_an_arena(void **state)
     page.rows[63].phases = phases;
     page.rows[63].n_phases = 3;
     const size_t size = cairn__v1__read_metrics_reply__get_packed_size(&page.reply);
-    assert_in_range(size, 1, sizeof bytes);
+    assert_in_range(size, 1, sizeof(bytes));
     (void)cairn__v1__read_metrics_reply__pack(&page.reply, bytes);
     arena_init(&arena);
     const void *where = NULL;

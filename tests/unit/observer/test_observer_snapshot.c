@@ -24,7 +24,7 @@ static struct snapshot *seen(const char *const *ids, const uint64_t *steps, size
     reply.jobs = pointers;
     reply.n_jobs = count;
     const size_t size = cairn__v1__list_jobs_reply__get_packed_size(&reply);
-    assert_in_range(size, 0, sizeof bytes);
+    assert_in_range(size, 0, sizeof(bytes));
     (void)cairn__v1__list_jobs_reply__pack(&reply, bytes);
     Cairn__V1__ListJobsReply *page = cairn__v1__list_jobs_reply__unpack(NULL, size, bytes);
     assert_non_null(page);
@@ -48,7 +48,7 @@ static void check(const struct snapshot *now, const struct snapshot *told, const
     const json_t *jobs = json_object_get(value, "jobs");
     for (size_t i = 0; i < json_array_size(jobs); i++) {
         const json_t *job = json_array_get(jobs, i), *step = json_object_get(job, "step");
-        const int more = snprintf(found + used, sizeof found - used, "%s%s@%lld", i > 0 ? " " : "",
+        const int more = snprintf(found + used, sizeof(found) - used, "%s%s@%lld", i > 0 ? " " : "",
                                   json_string_value(json_object_get(job, "id")),
                                   step ? (long long)json_integer_value(step) : 0);
         used += (size_t)more;
@@ -84,7 +84,7 @@ static void a_stream_is_told_of_jobs_that_changed(void **state)
     const struct snapshot *stale = snapshot_stale(third, "away");
     check(stale, third, "-");
     const struct snapshot *all[] = { first, second, third, none, stale };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         snapshot_unref(all[i]);
 }
 

@@ -37,7 +37,7 @@ void bench_reopen(struct bench *b, const struct fsm_config *config)
 int bench_setup(void **state)
 {
     struct fsm_config config = bench_config();
-    struct bench *b = malloc(sizeof *b);
+    struct bench *b = malloc(sizeof(*b));
     assert_non_null(b);
     bench_open(b, &config);
     *state = b;
@@ -240,8 +240,8 @@ void bench_audited(struct bench *b, uint64_t step)
 void bench_fault(struct bench *b, uint32_t rank, enum fsm_fault_kind kind, uint64_t step)
 {
     struct fsm_fault fault = { .kind = kind, .rank = FSM_ALL_RANKS, .step = step };
-    (void)snprintf(fault.phase, sizeof fault.phase, "forward");
-    (void)snprintf(fault.message, sizeof fault.message, "told by rank %u", rank);
+    (void)snprintf(fault.phase, sizeof(fault.phase), "forward");
+    (void)snprintf(fault.message, sizeof(fault.message), "told by rank %u", rank);
     struct fsm_event event = of_rank(b, FSM_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);
@@ -250,8 +250,8 @@ void bench_fault(struct bench *b, uint32_t rank, enum fsm_fault_kind kind, uint6
 void bench_fault_of_node(struct bench *b, uint32_t rank, enum fsm_fault_kind kind)
 {
     struct fsm_fault fault = { .kind = kind, .rank = FSM_ALL_RANKS, .of_node = true };
-    (void)snprintf(fault.phase, sizeof fault.phase, "forming");
-    (void)snprintf(fault.message, sizeof fault.message, "/data: no such file");
+    (void)snprintf(fault.phase, sizeof(fault.phase), "forming");
+    (void)snprintf(fault.message, sizeof(fault.message), "/data: no such file");
     struct fsm_event event = of_rank(b, FSM_EV_FAULT, rank);
     event.fault = &fault;
     send(b, event);
@@ -311,7 +311,7 @@ void bench_store(struct bench *b, enum fsm_task task, uint64_t step, uint32_t ge
                              .state = FSM_CKPT_GOOD,
                              .bytes = 1000,
                              .wall_ms = b->now };
-    (void)snprintf(ckpt.digest, sizeof ckpt.digest, "%032llx", (unsigned long long)step);
+    (void)snprintf(ckpt.digest, sizeof(ckpt.digest), "%032llx", (unsigned long long)step);
     send(b, (struct fsm_event){ .kind = FSM_EV_STORE,
                                 .answer = { .task = task,
                                             .step = step,

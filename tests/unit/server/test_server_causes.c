@@ -108,7 +108,7 @@ static void crashes_of_its_own_end_it_after_three(void **state)
     };
     struct bench *b = *state;
     const struct fsm_config config = bench_config();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         bench_reopen(b, &config);
         run_on(b, two_nodes, 100);
         for (int j = 0; j < 2; j++) {

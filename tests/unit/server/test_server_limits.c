@@ -14,9 +14,9 @@ static void a_job_with_too_long_a_store_fails_alone(void **state)
     struct coord_job *job;
     struct reason reason;
     char text[2048], store[LIMIT_PATH] = "/";
-    memset(store + 1, 'x', sizeof store - 2);
-    store[sizeof store - 1] = '\0';
-    (void)snprintf(text, sizeof text,
+    memset(store + 1, 'x', sizeof(store) - 2);
+    store[sizeof(store) - 1] = '\0';
+    (void)snprintf(text, sizeof(text),
                    "name: long\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 100}}\n"
                    "train: {duration: 50 steps, global_batch: 8, optimizer: {lr: 0.1}}\n"
@@ -43,7 +43,7 @@ static void join_fleet(struct coord_world *w, struct far_end *agents)
     char name[LIMIT_NAME];
     w->open = true; /* one group for all */
     for (int i = 0; i < LIMIT_NODES; i++) {
-        (void)snprintf(name, sizeof name, "%0127d", i);
+        (void)snprintf(name, sizeof(name), "%0127d", i);
         Cairn__V1__AgentHello hello = far_agent_hello(name, "boot-1");
         hello.slots = 1;
         far_open(&agents[i], "");
@@ -72,8 +72,8 @@ static void a_job_of_1024_workers_on_1024_nodes_forms_and_is_read_again(void **s
         "workers: {count: 1024}\n"
         "checkpoint: {every: 5 steps, store: /store}\n";
     struct coord_world *w = *state;
-    struct far_end *agents = calloc(LIMIT_NODES + 1, sizeof *agents);
-    struct far_end *workers = calloc(LIMIT_RANKS, sizeof *workers);
+    struct far_end *agents = calloc(LIMIT_NODES + 1, sizeof(*agents));
+    struct far_end *workers = calloc(LIMIT_RANKS, sizeof(*workers));
     struct coord_job *job;
     struct reason reason;
     assert_true(agents && workers);

@@ -156,7 +156,7 @@ static void the_next_failure_while_it_forms_is_outlived_too(void **state)
 static void a_newcomer_that_does_not_fit_goes_alone(void **state)
 {
     static const enum fsm_fault_kind kinds[] = { FSM_FAULT_DATA, FSM_FAULT_FORMATION };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         void *state_of = NULL;
         assert_int_equal(bench_setup_park(&state_of), 0);
         struct bench *b = state_of;
@@ -295,7 +295,7 @@ static void what_people_ask_meanwhile_ends_those_that_are_kept(void **state)
 {
     static const enum fsm_event_kind asks[] = { FSM_EV_PAUSE, FSM_EV_KILL };
     static const char *const states[] = { "PAUSED", "KILLED" };
-    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+    for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
         for (int parking = 0; parking < 2; parking++) {
             void *state_of = NULL;
             assert_int_equal(bench_setup_park(&state_of), 0);

@@ -62,7 +62,7 @@ static void a_recovery_from_a_checkpoint_has_its_parts(void **state)
     b->now += 5000; /* that is training */
     bench_progress(b, 0, 40, "forward");
     const struct recovery *r = &b->m.recovered;
-    assert_memory_equal(r, record(b), sizeof *r);
+    assert_memory_equal(r, record(b), sizeof(*r));
     assert_int_equal(r->state, RECOVERY_DONE);
     assert_int_equal(r->kind, RECOVERY_CHECKPOINT);
     assert_int_equal(r->ended, 1);
@@ -280,7 +280,7 @@ static void the_record_survives_the_journal(void **state)
     buf_init(&text, 1 << 14);
     assert_int_equal(fsm_encode_recovery(record(b), &text), ST_OK);
     assert_int_equal(fsm_decode_recovery(&back, text.data), ST_OK);
-    assert_memory_equal(&back, record(b), sizeof back);
+    assert_memory_equal(&back, record(b), sizeof(back));
     assert_int_equal(fsm_decode_recovery(&back, "{\"kind\":9}"), ST_CORRUPT);
     assert_int_equal(fsm_decode_recovery(&back, "[]"), ST_CORRUPT);
     assert_int_equal(fsm_decode_recovery(&back, "{}"), ST_OK);

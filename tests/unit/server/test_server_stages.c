@@ -135,7 +135,7 @@ static void who_is_new_takes_the_seat_of_the_stage_that_lost_one(void **state)
         has_stages(b, "0011");
         const uint32_t own[RANKS] = { 0, 1, 2, 3 };
         uint32_t numbers[RANKS], vacant = dead / 2 * 2 + 1; /* who stays moves up */
-        memcpy(numbers, own, sizeof numbers);
+        memcpy(numbers, own, sizeof(numbers));
         numbers[dead] = own[vacant];
         numbers[vacant] = 16; /* the spare's */
         has_numbers(b, numbers);

@@ -41,7 +41,7 @@ static void a_recovery_is_one_line(void **state)
             "0.00, form 1.41, restore 0.30, replay 0.90");
     r = record(4, FSM_FAULT_HANG, RECOVERY_MEMORY, 46, 47);
     r.state = RECOVERY_CUT;
-    (void)snprintf(r.message, sizeof r.message,
+    (void)snprintf(r.message, sizeof(r.message),
                    "last in phase forward"); /* which it says already */
     is_line(&r, false,
             "hang, rank 1 on gpu-07: last in phase forward; generation 5 went on from "
@@ -56,7 +56,7 @@ static void what_is_not_known_is_not_said(void **state)
     r.state = RECOVERY_FORMING;
     r.rank = RECOVERY_ALL_RANKS;
     r.node[0] = r.phase[0] = '\0';
-    (void)snprintf(r.message, sizeof r.message, "%s", "a and b can't reach each other");
+    (void)snprintf(r.message, sizeof(r.message), "%s", "a and b can't reach each other");
     is_line(&r, false,
             "path: a and b can't reach each other; generation 3 went on from step 0, from the "
             "beginning; 0 steps lost; under way; 2.98 s: detect 0.25, end 0.12, wait 0.00, form "
@@ -68,7 +68,7 @@ static void what_is_not_known_is_not_said(void **state)
             "restore 0.30, replay 0.90");
     r.fault = FSM_FAULT_USER;
     r.generation = 0;
-    (void)snprintf(r.phase, sizeof r.phase, "signal"); /* the message says it already */
+    (void)snprintf(r.phase, sizeof(r.phase), "signal"); /* the message says it already */
     is_line(&r, true,
             "user error, rank 1 on gpu-07: killed by signal 9; no generation followed; 2.98 s: "
             "detect 0.25, end 0.12, wait 0.00, form 1.41, restore 0.30, replay 0.90");
@@ -167,7 +167,7 @@ static void nodes_beyond_the_bound_are_not_counted(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2 * STORY_NODES; i++) {
         struct recovery r = record(1, FSM_FAULT_PROCESS, RECOVERY_MEMORY, 1, 1);
-        (void)snprintf(r.node, sizeof r.node, "n%u", i);
+        (void)snprintf(r.node, sizeof(r.node), "n%u", i);
         story_add(&story, &r);
     }
     assert_int_equal(story.node_count, STORY_NODES);

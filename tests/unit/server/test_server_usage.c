@@ -132,7 +132,7 @@ static void what_is_no_number_of_operations_is_not_known(void **state)
     begin(w, &s);
     attach(w, &s);
     say_steps(w, &s, 1, 20);
-    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         say_progress(w, &s.trainers[0], odd[i], 60e9, NULL);
         say_progress(w, &s.trainers[1], odd[i], odd[i], NULL);
         Cairn__V1__Job *job = shown(w, &s);

@@ -163,7 +163,7 @@ static void on_message(struct coordinator *c, const Cairn__V1__TrainerMessage *m
         c->progress_counter = message->progress->counter;
         c->collectives = message->progress->collectives;
         c->exchanges = message->progress->exchanges;
-        (void)snprintf(c->collective, sizeof c->collective, "%s", message->progress->collective);
+        (void)snprintf(c->collective, sizeof(c->collective), "%s", message->progress->collective);
         break;
     case CAIRN__V1__TRAINER_MESSAGE__BODY_METRICS:
         c->rows_through = message->metrics->rows[message->metrics->n_rows - 1]->step;

@@ -97,7 +97,7 @@ static void cut_buckets(struct training *t)
 
 void training_open(struct training *t, const struct training_options *options)
 {
-    memset(t, 0, sizeof *t);
+    memset(t, 0, sizeof(*t));
     t->options = *options;
     t->table = options->table != NULL ? options->table : backend_cpu();
     if (t->options.channels == 0)
@@ -150,7 +150,7 @@ void training_close(struct training *t)
     optimizer_free(t->optimizer);
     tape_free(t->tape);
     void *const owned[] = { t->lane, t->sum, t->device_x, t->device_labels, t->device_draw };
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
         if (owned[i] != NULL)
             t->table->free(t->backend, owned[i]);
     }

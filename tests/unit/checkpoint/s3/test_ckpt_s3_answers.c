@@ -30,10 +30,10 @@ static void *serve(void *arg)
         const int connection = accept(server->listening, NULL, NULL);
         if (connection < 0)
             return NULL;
-        (void)recv(connection, request, sizeof request, 0);
+        (void)recv(connection, request, sizeof(request), 0);
         (void)!write(connection, server->answer, strlen(server->answer));
         (void)shutdown(connection, SHUT_WR);
-        while (recv(connection, request, sizeof request, 0) > 0)
+        while (recv(connection, request, sizeof(request), 0) > 0)
             ;
         (void)close(connection);
     }
@@ -42,7 +42,7 @@ static void *serve(void *arg)
 static struct s3_client *begin(struct server *server)
 {
     struct sockaddr_in address = { .sin_family = AF_INET };
-    socklen_t size = sizeof address;
+    socklen_t size = sizeof(address);
     char url[64];
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     server->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -50,7 +50,7 @@ static struct s3_client *begin(struct server *server)
     assert_int_equal(bind(server->listening, (struct sockaddr *)&address, size), 0);
     assert_int_equal(listen(server->listening, 8), 0);
     assert_int_equal(getsockname(server->listening, (struct sockaddr *)&address, &size), 0);
-    (void)snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d", ntohs(address.sin_port));
     (void)setenv("AWS_ENDPOINT_URL_S3", url, 1);
     assert_int_equal(pthread_create(&server->thread, NULL, serve, server), 0);
     struct s3_client_options options = s3_client_defaults();
@@ -140,12 +140,12 @@ static void what_no_store_gave_is_shown_as_it_is(void **state)
         { "HEAD", "HTTP/1.1 200 OK\r\n" HTML "Content-Length: 26\r\n\r\n",
           "HTTP 200, which is no answer of an S3 store; is" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct reason why;
         assert_int_equal(ask(rows[i].method, rows[i].answer, &why), ST_UNREACHABLE);
         if (!strstr(why.text, rows[i].says))
             fail_msg("'%s' isn't in '%s'", rows[i].says, why.text);
-        for (size_t k = 0; k < sizeof advice / sizeof advice[0]; k++)
+        for (size_t k = 0; k < sizeof(advice) / sizeof(advice[0]); k++)
             assert_null(strstr(why.text, advice[k]));
     }
 }
@@ -190,7 +190,7 @@ static void what_a_store_says_stays_what_it_is(void **state)
         { "HEAD", "HTTP/1.1 200 OK\r\nETag: \"1\"\r\n" HTML "Content-Length: 9\r\n\r\n", ST_OK,
           "" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct reason why = { "" };
         const enum status st = ask(rows[i].method, rows[i].answer, &why);
         if (st != rows[i].st || !strstr(why.text, rows[i].says))

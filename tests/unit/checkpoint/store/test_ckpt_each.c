@@ -147,7 +147,7 @@ static enum status far_unlink_many(void *self, const char *dir, const char *cons
 
 static int open_far(void **state)
 {
-    struct far *far = calloc(1, sizeof *far);
+    struct far *far = calloc(1, sizeof(*far));
     assert_non_null(far);
     far->memory = memory_io_new();
     far->real = memory_io_table(far->memory);
@@ -162,7 +162,7 @@ static int open_far(void **state)
                            .is_object = far_is_object,
                            .list_sizes = far_list_sizes,
                            .unlink_many = far_unlink_many };
-    far->reports = calloc(FILES, sizeof *far->reports);
+    far->reports = calloc(FILES, sizeof(*far->reports));
     assert_non_null(far->reports);
     assert_int_equal(ckpt_folder_create(far->real, DIR), ST_OK);
     for (uint32_t i = 0; i < FILES; i++) {
@@ -215,7 +215,7 @@ static void file_that_looks_missing_is_opened_before_it_counts_so(void **state)
     struct far *far = *state;
     far->stale = true;
     assert_int_equal(ckpt_commit_check(&far->io, DIR, far->reports, FILES), ST_OK);
-    memset(far->opened, 0, sizeof far->opened);
+    memset(far->opened, 0, sizeof(far->opened));
     damage_file(far, 500, 6);
     assert_int_equal(ckpt_commit_check(&far->io, DIR, far->reports, FILES), ST_INCOMPLETE);
 }

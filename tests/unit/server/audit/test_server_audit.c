@@ -25,12 +25,12 @@ struct bench {
 
 static int setup(void **state)
 {
-    struct bench *b = calloc(1, sizeof *b);
+    struct bench *b = calloc(1, sizeof(*b));
     assert_non_null(b);
-    (void)snprintf(b->dir, sizeof b->dir, "/tmp/cairn-audit-XXXXXX");
+    (void)snprintf(b->dir, sizeof(b->dir), "/tmp/cairn-audit-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
-    (void)snprintf(b->path, sizeof b->path, "%s/audit.log", b->dir);
-    (void)snprintf(b->refused, sizeof b->refused, "%s/refused.log", b->dir);
+    (void)snprintf(b->path, sizeof(b->path), "%s/audit.log", b->dir);
+    (void)snprintf(b->refused, sizeof(b->refused), "%s/refused.log", b->dir);
     b->log = (struct log){ .fd = -1 };
     *state = b;
     return 0;
@@ -40,7 +40,7 @@ static int teardown(void **state)
 {
     struct bench *b = *state;
     char command[96];
-    (void)snprintf(command, sizeof command, "rm -rf %s", b->dir);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", b->dir);
     assert_int_equal(system(command), 0);
     free(b);
     return 0;
@@ -115,8 +115,8 @@ static void a_call_is_a_line_whatever_its_texts_are(void **state)
                                          "\xff\xfe", "\x1b[31m",
                                          "\xc3\xa4", "" };
     char text[5000];
-    memset(text, 'x', sizeof text);
-    text[sizeof text - 1] = '\0';
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
     begin(b, 0);
     for (size_t i = 0; i < 6; i++)
         note(b, names[i]);
@@ -145,7 +145,7 @@ static void files_are_bounded_and_the_newest_lines_stay(void **state)
     char name[128];
     begin(b, BYTES);
     for (int i = 0; i < LINES; i++) {
-        (void)snprintf(name, sizeof name, "job %d", i);
+        (void)snprintf(name, sizeof(name), "job %d", i);
         note(b, name);
         wait_for(b, name);
     }
@@ -153,18 +153,18 @@ static void files_are_bounded_and_the_newest_lines_stay(void **state)
     int next = LINES;
     for (int k = 0; k < AUDIT_FILES; k++) {
         struct stat stat_of;
-        (void)snprintf(name, sizeof name, k == 0 ? "%s" : "%s.%d", b->path, k);
+        (void)snprintf(name, sizeof(name), k == 0 ? "%s" : "%s.%d", b->path, k);
         assert_int_equal(stat(name, &stat_of), 0);
         assert_true(stat_of.st_size <= BYTES);
         json_t *list = read_lines(name);
         for (size_t i = json_array_size(list); i > 0; i--) {
-            (void)snprintf(name, sizeof name, "job %d", --next);
+            (void)snprintf(name, sizeof(name), "job %d", --next);
             assert_string_equal(text_at(list, i - 1, "about"), name);
         }
         json_decref(list);
     }
     assert_in_range(next, 1, LINES - 50);
-    (void)snprintf(name, sizeof name, "%s.%d", b->path, AUDIT_FILES);
+    (void)snprintf(name, sizeof(name), "%s.%d", b->path, AUDIT_FILES);
     assert_int_equal(access(name, F_OK), -1);
 }
 
@@ -190,7 +190,7 @@ static void what_is_there_stays_and_half_a_line_is_ended(void **state)
     char text[2000] = "";
     file = fopen(b->path, "re");
     assert_non_null(file);
-    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
     (void)fclose(file);
     assert_non_null(strstr(text, "\"half\n{"));
 }
@@ -199,7 +199,7 @@ static void a_file_that_people_took_away_is_begun_anew(void **state)
 {
     struct bench *b = *state;
     char away[300];
-    (void)snprintf(away, sizeof away, "%s.away", b->path);
+    (void)snprintf(away, sizeof(away), "%s.away", b->path);
     begin(b, 0);
     note(b, "first");
     wait_for(b, "first");
@@ -233,7 +233,7 @@ static void a_full_disk_costs_lines_which_are_counted(void **state)
     wait_for(b, "first");
     limit_files(200);
     note(b, "nowhere");
-    assert_true(read(ends[0], told, sizeof told - 1) > 0); /* until it was tried */
+    assert_true(read(ends[0], told, sizeof(told) - 1) > 0); /* until it was tried */
     limit_files(RLIM_INFINITY);
     assert_non_null(strstr(told, "lines of the audit log are lost"));
     note(b, "again");
@@ -273,7 +273,7 @@ static struct told told_in(const char *path)
         told.lost += json_integer_value(json_object_get(one, "lost"));
         told.more += json_integer_value(json_object_get(one, "more"));
         if (of)
-            (void)snprintf(told.of, sizeof told.of, "%s", of);
+            (void)snprintf(told.of, sizeof(told.of), "%s", of);
     }
     json_decref(list);
     return told;
@@ -287,7 +287,7 @@ static void a_stranger_who_asks_on_and_on_pushes_nothing_out(void **state)
     note(b, "what was done");
     for (int i = 0; i < 5000; i++) {
         char peer[64];
-        (void)snprintf(peer, sizeof peer, "ipv4:10.0.0.7:%d", 10000 + i);
+        (void)snprintf(peer, sizeof(peer), "ipv4:10.0.0.7:%d", 10000 + i);
         refuse(b, peer, "nobody");
     }
     audit_close(b->audit);
@@ -326,7 +326,7 @@ static void of_many_addresses_refusals_come_at_a_bounded_rate(void **state)
     begin(b, 0);
     for (int i = 0; i < MANY; i++) {
         char peer[64];
-        (void)snprintf(peer, sizeof peer, "ipv4:10.0.%d.%d:1", i / 256, i % 256);
+        (void)snprintf(peer, sizeof(peer), "ipv4:10.0.%d.%d:1", i / 256, i % 256);
         refuse(b, peer, "nobody");
     }
     note(b, "what is allowed is always told");
@@ -348,7 +348,7 @@ static void the_process_is_told_a_few_refusals_a_minute(void **state)
     for (int i = 0; i < 500; i++)
         refuse(b, "ipv4:10.0.0.7:1", "nobody");
     audit_close(b->audit);
-    const ssize_t size = read(ends[0], text, sizeof text - 1);
+    const ssize_t size = read(ends[0], text, sizeof(text) - 1);
     assert_true(size > 0);
     size_t lines = 0;
     for (ssize_t i = 0; i < size; i++)

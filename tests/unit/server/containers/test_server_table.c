@@ -19,7 +19,7 @@ static void it_has_what_was_put_last_and_not_what_was_removed(void **state)
     assert_null(table_get(&table, "nothing"));
     table_remove(&table, "nothing");
     for (int i = 0; i < KEYS; i++)
-        (void)snprintf(names[i], sizeof names[i], "node-%d", i);
+        (void)snprintf(names[i], sizeof(names[i]), "node-%d", i);
     const uint64_t key = rng_key(11, RNG_SYNTHETIC);
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         struct rng_counter words = rng_words(key, turn, 0, 0, 0);
@@ -53,7 +53,7 @@ static void what_is_reserved_moves_nothing(void **state)
     assert_int_equal(table_reserve(&table, KEYS), ST_OK);
     const struct table_entry *entries = table.entries;
     for (int i = 0; i < KEYS; i++) {
-        (void)snprintf(names[i], sizeof names[i], "j-%d", i);
+        (void)snprintf(names[i], sizeof(names[i]), "j-%d", i);
         assert_int_equal(table_put(&table, names[i], names[i]), ST_OK);
     }
     assert_ptr_equal(table.entries, entries);

@@ -86,14 +86,14 @@ void coord_restart(struct coord_world *w)
 
 int coord_setup(void **state)
 {
-    struct coord_world *w = calloc(1, sizeof *w);
+    struct coord_world *w = calloc(1, sizeof(*w));
     assert_non_null(w);
     w->now = 1000000;
     w->clock = (struct clock){ .self = w, .mono_ms = mono_ms, .wall_ms = wall_ms };
     w->log = (struct log){ .fd = -1, .program = "cairnd", .rank = -1, .generation = -1 };
-    (void)snprintf(w->dir, sizeof w->dir, "/tmp/cairn-core-XXXXXX");
+    (void)snprintf(w->dir, sizeof(w->dir), "/tmp/cairn-core-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
-    (void)snprintf(w->path, sizeof w->path, "%s/cairnd.db", w->dir);
+    (void)snprintf(w->path, sizeof(w->path), "%s/cairnd.db", w->dir);
     coord_start(w);
     *state = w;
     return 0;
@@ -104,9 +104,9 @@ int coord_teardown(void **state)
     struct coord_world *w = *state;
     coord_stop(w);
     static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[160];
-        (void)snprintf(name, sizeof name, "%s%s", w->path, ends[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", w->path, ends[i]);
         (void)unlink(name);
     }
     (void)rmdir(w->dir);
@@ -155,16 +155,16 @@ static void take_trainer_order(struct far_end *far, const Cairn__V1__TrainerOrde
 {
     far->sent[order->body_case]++;
     if (order->body_case == CAIRN__V1__TRAINER_ORDER__BODY_OVER)
-        (void)snprintf(far->text, sizeof far->text, "%s", order->over->reason);
+        (void)snprintf(far->text, sizeof(far->text), "%s", order->over->reason);
 }
 
 static void take_agent_order(struct far_end *far, const Cairn__V1__AgentOrder *order)
 {
     far->sent[order->body_case]++;
     if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_NOTICE) {
-        (void)snprintf(far->text, sizeof far->text, "%s", order->notice->message);
+        (void)snprintf(far->text, sizeof(far->text), "%s", order->notice->message);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_END) {
-        (void)snprintf(far->ended, sizeof far->ended, "%s g%u r%u", order->end->ref->job,
+        (void)snprintf(far->ended, sizeof(far->ended), "%s g%u r%u", order->end->ref->job,
                        order->end->ref->generation, order->end->ref->rank);
     } else if (order->body_case == CAIRN__V1__AGENT_ORDER__BODY_PROBE) {
         far->probe = order->probe->id;
@@ -195,14 +195,14 @@ static void far_finish(struct coord_conn *conn, enum rpc_code code, const char *
         return;
     far->finished = true;
     far->code = code;
-    (void)snprintf(far->detail, sizeof far->detail, "%s", detail);
+    (void)snprintf(far->detail, sizeof(far->detail), "%s", detail);
 }
 
 void far_open(struct far_end *far, const char *token)
 {
     static const struct coord_conn_ops ops = { .send = far_send, .finish = far_finish };
     *far = (struct far_end){ .conn = { .ops = &ops, .local = true } };
-    (void)snprintf(far->conn.token, sizeof far->conn.token, "%s", token);
+    (void)snprintf(far->conn.token, sizeof(far->conn.token), "%s", token);
 }
 
 void far_close_agent(struct coord_world *w, struct far_end *far)
@@ -331,7 +331,7 @@ static const char job_text[] =
 enum status coord_submit_text(struct coord_world *w, const char *text, struct coord_job **out,
                               struct reason *reason)
 {
-    struct jobspec *spec = calloc(1, sizeof *spec);
+    struct jobspec *spec = calloc(1, sizeof(*spec));
     assert_non_null(spec);
     auto_buf struct buf errors, normal;
     buf_init(&errors, 65536);
@@ -352,7 +352,7 @@ struct coord_job *coord_submit_one(struct coord_world *w, const char *name)
     char text[1024];
     struct reason reason;
     struct coord_job *job = NULL;
-    (void)snprintf(text, sizeof text, job_text, name);
+    (void)snprintf(text, sizeof(text), job_text, name);
     assert_int_equal(coord_submit_text(w, text, &job, &reason), ST_OK);
     coord_pass(w, 1);
     return job;

@@ -38,7 +38,7 @@ static void what_is_asked_of_a_job_is_told_with_who_asked(void **state)
     w->by = ALICE;
     struct coord_job *job = coord_submit_one(w, "one");
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_PAUSE, ALICE), ST_OK);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_PAUSE, "operator/bob"), ST_OK);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_RESUME, "operator/carol"), ST_OK);
@@ -63,8 +63,8 @@ static void a_kill_is_told_whatever_the_job_is_doing(void **state)
     far_join(w, &agent, "a", "boot-1");
     struct coord_job *job = coord_submit_one(w, "forms");
     char id[2][16];
-    (void)snprintf(id[0], sizeof id[0], "%s", waits->id);
-    (void)snprintf(id[1], sizeof id[1], "%s", job->id);
+    (void)snprintf(id[0], sizeof(id[0]), "%s", waits->id);
+    (void)snprintf(id[1], sizeof(id[1]), "%s", job->id);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, ALICE), ST_OK);
     assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, "operator/bob"), ST_OK);
     coord_end_group(w);
@@ -88,7 +88,7 @@ static void jobs_are_told_who_took_their_node_or_the_coordinator(void **state)
     for (int i = 0; i < 3; i++) {
         far_join(w, &agents[i], names[i], "boot-1");
         struct coord_job *job = coord_submit_one(w, names[i]);
-        (void)snprintf(id[i], sizeof id[i], "%s", job->id);
+        (void)snprintf(id[i], sizeof(id[i]), "%s", job->id);
         assert_int_equal(coord_drain_node(w->coord, names[i], "disks", 0, ALICE), ST_OK);
         if (i > 0)
             assert_int_equal(coord_undrain_node(w->coord, names[i], ALICE), ST_OK);

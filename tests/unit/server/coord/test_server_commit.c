@@ -19,9 +19,9 @@ static uint32_t told(const struct ends *e)
 {
     const struct far_end *all[] = { &e->agent, &e->trainer[0], &e->trainer[1] };
     uint32_t count = e->w->tasks;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         count += all[i]->finished;
-        for (size_t j = 0; j < sizeof all[i]->sent / sizeof all[i]->sent[0]; j++)
+        for (size_t j = 0; j < sizeof(all[i]->sent) / sizeof(all[i]->sent[0]); j++)
             count += all[i]->sent[j];
     }
     return count;

@@ -124,7 +124,7 @@ static struct coord_job *submit_small(struct fleet *f, const char *name, const c
     char text[512];
     struct reason reason;
     struct coord_job *job = NULL;
-    (void)snprintf(text, sizeof text,
+    (void)snprintf(text, sizeof(text),
                    "name: %s\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 1000}}\n"
                    "train: {duration: 100 steps, global_batch: 64, lanes: 8, "

@@ -55,7 +55,7 @@ static void answer(struct coord_world *w, const char *id, enum fsm_task kind, ui
 {
     struct store_task *task = store_task_new(kind);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, "%s", id);
+    (void)snprintf(task->job, sizeof(task->job), "%s", id);
     task->step = step;
     task->generation = 1;
     coord_store_done(w->coord, task);
@@ -129,7 +129,7 @@ static void a_repeated_submission_finds_a_job_that_ended_long_ago(void **state)
     coord_restart(w);
     struct coord_job *again = NULL;
     struct reason reason;
-    struct jobspec *spec = calloc(1, sizeof *spec);
+    struct jobspec *spec = calloc(1, sizeof(*spec));
     assert_int_equal(coord_submit(w->coord, spec, "", "key", NULL, &again, &reason), ST_OK);
     coord_end_group(w);
     assert_string_equal(again->id, id);
@@ -341,8 +341,8 @@ struct model {
 static bool take_model(void *arg, const struct journal_job *row)
 {
     struct model *out = arg;
-    (void)snprintf(out->job_file, sizeof out->job_file, "%s", row->job_file);
-    (void)snprintf(out->state, sizeof out->state, "%s", row->state);
+    (void)snprintf(out->job_file, sizeof(out->job_file), "%s", row->job_file);
+    (void)snprintf(out->state, sizeof(out->state), "%s", row->state);
     return true;
 }
 
@@ -353,7 +353,7 @@ static void put_jobs(struct coord_world *w, const struct model *model, int from,
     assert_int_equal(journal_begin(w->journal), ST_OK);
     for (int i = from; i < from + count; i++) {
         char id[16];
-        (void)snprintf(id, sizeof id, "j-%010d", i);
+        (void)snprintf(id, sizeof(id), "j-%010d", i);
         struct journal_job row = { .id = id,
                                    .name = "many",
                                    .seq = i + 1,
@@ -375,7 +375,7 @@ static long resident_kib(void)
     long kib = 0;
     char line[128];
     FILE *file = fopen("/proc/self/status", "r");
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         if (strncmp(line, "VmRSS:", 6) == 0)
             kib = strtol(line + 6, NULL, 10);
     }

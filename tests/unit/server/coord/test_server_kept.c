@@ -147,7 +147,7 @@ static void a_kept_worker_comes_back_with_the_token_it_has(void **state)
     char token[72];
     begin(&f);
     const uint32_t kept = rank_on(&f, "a");
-    (void)snprintf(token, sizeof token, "%s", f.job->m.token);
+    (void)snprintf(token, sizeof(token), "%s", f.job->m.token);
     f.job->m.probed = false;
     lose(&f, 1 - kept);
     park(&f, kept);

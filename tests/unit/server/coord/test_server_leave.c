@@ -115,7 +115,7 @@ static void a_restart_forgets_nobody_who_leaves(void **state)
     far_join(w, &agent, "a", "boot-1");
     struct coord_job *job = coord_submit_one(w, "one");
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     say_leaving(w, &agent);
     far_close_agent(w, &agent);
     coord_restart(w);
@@ -143,7 +143,7 @@ static void a_drained_node_stays_so_until_people_take_it_back(void **state)
     far_join(w, &agent, "a", "boot-1");
     struct coord_job *job = coord_submit_one(w, "one");
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     assert_int_equal(coord_undrain_node(w->coord, "a", NULL), ST_NOT_FOUND);
     assert_int_equal(coord_drain_node(w->coord, "a", "new disks", 0, NULL), ST_OK);
     coord_end_group(w);
@@ -385,7 +385,7 @@ static void a_drains_deadline_is_said_once_and_when_there_is_who_ends_them(void 
     job->m.state = FSM_RUNNING;
     assert_int_equal(coord_drain_node(w->coord, "a", "", 1000, NULL), ST_OK);
     coord_end_group(w);
-    (void)snprintf(job->unreadable, sizeof job->unreadable, "of a later version");
+    (void)snprintf(job->unreadable, sizeof(job->unreadable), "of a later version");
     coord_job_moved(w->coord, job);
     const uint32_t ended = agent.sent[ORDER_END];
     coord_pass(w, 1500);

@@ -49,10 +49,10 @@ struct stored {
 static bool take_row(void *arg, const struct journal_job *row)
 {
     struct stored *out = arg;
-    (void)snprintf(out->id, sizeof out->id, "%s", row->id);
-    (void)snprintf(out->name, sizeof out->name, "%s", row->name);
-    (void)snprintf(out->job_file, sizeof out->job_file, "%s", row->job_file);
-    (void)snprintf(out->state, sizeof out->state, "%s", row->state);
+    (void)snprintf(out->id, sizeof(out->id), "%s", row->id);
+    (void)snprintf(out->name, sizeof(out->name), "%s", row->name);
+    (void)snprintf(out->job_file, sizeof(out->job_file), "%s", row->job_file);
+    (void)snprintf(out->state, sizeof(out->state), "%s", row->state);
     out->seq = row->seq;
     return true;
 }
@@ -229,7 +229,7 @@ static void a_job_whose_state_is_broken_is_kept_as_well(void **state)
     static const char *const broken[] = { "", "{}", "{\"ranks\":[{},{}],\"state\":77}", "[1",
                                           "{\"ranks\":7}" };
     struct coord_job *job = load_changed(w, NULL, broken[0], &row);
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         struct far_end agent;
         coord_stop(w);
         change_row(w, NULL, broken[i], &row);
@@ -299,7 +299,7 @@ static void ranks_of_an_older_journal_get_their_rows(void **state)
     struct coord_job *job;
     char id[16];
     far_join(w, &agent, "n", "boot-1");
-    (void)snprintf(id, sizeof id, "%s", coord_submit_one(w, "a")->id);
+    (void)snprintf(id, sizeof(id), "%s", coord_submit_one(w, "a")->id);
     far_close_agent(w, &agent);
     coord_stop(w);
     journal_edit(
@@ -341,7 +341,7 @@ static void a_job_with_a_broken_row_is_kept_as_it_is(void **state)
     far_join(w, &agent, "n", "boot-1");
     (void)coord_submit_one(w, "a");
     far_close_agent(w, &agent);
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         coord_stop(w);
         journal_edit(w->path, broken[i]);
         coord_start(w);
@@ -415,8 +415,8 @@ static void back_up(struct coord_world *w, char path[160])
 static void put_in_place(struct coord_world *w, const char *backup)
 {
     char wal[160], kept[160];
-    (void)snprintf(wal, sizeof wal, "%s-wal", w->path);
-    (void)snprintf(kept, sizeof kept, "%s/kept", w->dir);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", w->path);
+    (void)snprintf(kept, sizeof(kept), "%s/kept", w->dir);
     assert_int_equal(link(wal, kept), 0);
     coord_stop(w);
     (void)unlink(wal);
@@ -435,7 +435,7 @@ static void a_restored_journal_uses_no_number_of_an_attempt_again(void **state)
     assert_int_equal(job->m.generation, 1);
     back_up(w, backup); /* while the core has the journal open */
     char token[72];
-    (void)snprintf(token, sizeof token, "%s", job->m.token);
+    (void)snprintf(token, sizeof(token), "%s", job->m.token);
     (void)coord_submit_one(w, "b"); /* after it: not in it */
     far_close_agent(w, &agent);
     put_in_place(w, backup);
@@ -469,7 +469,7 @@ static void a_backup_that_fails_leaves_the_one_before(void **state)
     char backup[160], nowhere[160];
     back_up(w, backup);
     back_up(w, backup); /* takes its place */
-    (void)snprintf(nowhere, sizeof nowhere, "%s/no/backup", w->dir);
+    (void)snprintf(nowhere, sizeof(nowhere), "%s/no/backup", w->dir);
     assert_int_not_equal(journal_backup(w->path, nowhere, &reason), ST_OK);
     assert_non_null(strstr(reason.text, nowhere));
     assert_int_equal(journal_backup(nowhere, backup, &reason), ST_NOT_FOUND);

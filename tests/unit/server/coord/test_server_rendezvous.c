@@ -55,7 +55,7 @@ static void attach(struct coord_world *w, struct fake_rank *rank, const struct c
 
 static struct fake_rank *attach_all(struct coord_world *w, const struct coord_job *job)
 {
-    struct fake_rank *ranks = calloc(job->m.config.ranks, sizeof *ranks);
+    struct fake_rank *ranks = calloc(job->m.config.ranks, sizeof(*ranks));
     assert_non_null(ranks);
     for (uint32_t r = 0; r < job->m.config.ranks; r++)
         attach(w, &ranks[r], job, r);
@@ -91,7 +91,7 @@ static uint16_t port_of(uint32_t from, uint32_t to)
 static void host_of(uint32_t rank, uint8_t out[4])
 {
     const uint8_t host[4] = { 10, 1, (uint8_t)(rank >> 8), (uint8_t)rank };
-    memcpy(out, host, sizeof host);
+    memcpy(out, host, sizeof(host));
 }
 
 /* What a trainer over IPv4 says; returns the bytes of that. */
@@ -105,8 +105,8 @@ static size_t come(struct coord_world *w, struct fake_rank *ranks, uint32_t rank
         ports[r] = port_of(rank, r);
     Cairn__V1__Meet meet = CAIRN__V1__MEET__INIT;
     meet.name = "workers";
-    meet.common = (ProtobufCBinaryData){ .len = sizeof host, .data = host };
-    meet.items = (ProtobufCBinaryData){ .len = count * sizeof ports[0], .data = (uint8_t *)ports };
+    meet.common = (ProtobufCBinaryData){ .len = sizeof(host), .data = host };
+    meet.items = (ProtobufCBinaryData){ .len = count * sizeof(ports[0]), .data = (uint8_t *)ports };
     meet.answered = answered;
     say(w, &ranks[rank], &meet);
     return cairn__v1__meet__get_packed_size(&meet);
@@ -124,9 +124,9 @@ static void assert_met(const struct fake_rank *ranks, uint32_t rank, uint32_t co
         uint8_t host[4];
         uint16_t port;
         host_of(r, host);
-        memcpy(&port, met->items.data + r * sizeof port, sizeof port);
-        assert_int_equal(met->commons[r].len, sizeof host);
-        assert_memory_equal(met->commons[r].data, host, sizeof host);
+        memcpy(&port, met->items.data + r * sizeof(port), sizeof(port));
+        assert_int_equal(met->commons[r].len, sizeof(host));
+        assert_memory_equal(met->commons[r].data, host, sizeof(host));
         assert_int_equal(port, port_of(r, rank));
     }
 }
@@ -140,7 +140,7 @@ static struct coord_job *submit(struct coord_world *w, struct far_end *agent, ui
     Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
     hello.slots = LIMIT_SLOTS;
     far_say_hello(w, agent, &hello);
-    (void)snprintf(text, sizeof text,
+    (void)snprintf(text, sizeof(text),
                    "name: wide\nmodel: {arch: mlp, classes: 10}\n"
                    "data: {train: {format: synthetic, samples: 10000}}\n"
                    "train: {duration: 50 steps, global_batch: %u, lanes: %u,\n"
@@ -223,7 +223,7 @@ static void a_restarted_coordinator_has_it_all_again(void **state)
     struct far_end agent;
     struct coord_job *job = submit(w, &agent, 3);
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     struct fake_rank *ranks = attach_all(w, job);
     for (uint32_t r = 0; r < 3; r++)
         (void)come(w, ranks, r, 3, false);
@@ -269,7 +269,7 @@ static void what_can_be_no_meeting_is_refused_at_once(void **state)
     meet.name = "a name that is longer than a name may be";
     assert_refused(w, &ranks[0], &meet, ST_INVALID);
     meet.name = "workers";
-    meet.common = (ProtobufCBinaryData){ .len = sizeof data, .data = data };
+    meet.common = (ProtobufCBinaryData){ .len = sizeof(data), .data = data };
     assert_refused(w, &ranks[0], &meet, ST_INVALID);
     meet.common.len = 0;
     meet.items = (ProtobufCBinaryData){ .len = 3, .data = data };

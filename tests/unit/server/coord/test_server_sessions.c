@@ -210,7 +210,7 @@ static void an_agent_of_another_version_is_refused(void **state)
     } cases[] = { { "", false },      { "0.4", true },  { "0.4.0", true }, { "0.4.77-dev", true },
                   { "0.3.1", false }, { "1.4", false }, { "0.40", false }, { "00.4", false },
                   { "0", false },     { "dev", false } };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct far_end agent;
         far_open(&agent, "");
         Cairn__V1__AgentHello hello = far_agent_hello("n", "boot-1");
@@ -454,8 +454,8 @@ static void stop_while_nodes_come_back(struct coord_world *w, int64_t ms)
     assert_string_equal(fsm_state_name(job->m.state), "RECOVERING");
     far_close_trainer(w, &trainer);
     far_close_agent(w, &agent);
-    char id[sizeof job->id];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    char id[sizeof(job->id)];
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     coord_restart(w);
     assert_int_equal(coord_find(w->coord, id, &job), ST_OK);
     far_join(w, &agent, "n", "boot-1"); /* the worker isn't there any more */
@@ -499,7 +499,7 @@ static void commit(struct coord_job *job, uint64_t step)
     const struct fsm_ckpt ckpt = {
         .step = step, .generation = 1, .shards = 2, .state = FSM_CKPT_GOOD
     };
-    memset(job->m.due.announced, 0, sizeof job->m.due.announced);
+    memset(job->m.due.announced, 0, sizeof(job->m.due.announced));
     assert_int_equal(fsm_add_ckpt(&job->m, &ckpt), ST_OK);
 }
 
@@ -537,7 +537,7 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     assert_int_equal(*saves, 2);
     assert_int_equal(fsm_save_outcome(&job->m, &again), FSM_OUTCOME_OPEN);
     job->m.generation++; /* its workers ended before, and others train */
-    memset(job->m.due.announced, 0, sizeof job->m.due.announced);
+    memset(job->m.due.announced, 0, sizeof(job->m.due.announced));
     assert_int_equal(fsm_save_outcome(&job->m, &again), FSM_OUTCOME_ENDED);
     assert_int_equal(coord_save(w->coord, job, "other", NULL, &again), ST_OK);
     coord_end_group(w);
@@ -554,7 +554,7 @@ static void an_agent_has_a_name_that_any_shell_may_see(void **state)
     static const char *const names[] = {
         "", "$(id)", "a b", "a,b", "-n", "\033[2J", "n;id", "a/b"
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct far_end agent;
         join_remote(w, &agent, names[i]);
         assert_true(agent.finished && agent.code == RPC_INVALID_ARGUMENT);

@@ -78,11 +78,11 @@ static void a_pipeline_has_a_layout_from_the_start(void **state)
         assert_int_equal(layout.stage_count, 3);
         assert_int_equal(layout.workers[1], 3);
         assert_int_equal(layout.first_node[2], 5);
-        assert_memory_equal(layout.shares, shares, sizeof shares);
+        assert_memory_equal(layout.shares, shares, sizeof(shares));
         assert_int_equal(job->m.config.shares, FSM_SHARES_FILE);
         assert_int_equal(job->m.config.most, 24);
         char id[16];
-        memcpy(id, job->id, sizeof id);
+        memcpy(id, job->id, sizeof(id));
         coord_restart(w);
         job = coord_loaded(w->coord, id);
         assert_non_null(job);

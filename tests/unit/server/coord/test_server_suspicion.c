@@ -104,7 +104,7 @@ static void neighbours_are_asked_of_different_witnesses(void **state)
     struct far_end node[MANY];
     for (int i = 0; i < MANY; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         far_open(&node[i], "");
         node[i].conn.local = false;
         Cairn__V1__AgentHello hello = far_agent_hello(name, "boot-1");
@@ -218,13 +218,13 @@ static void after_a_start_nobody_is_judged_while_others_come(void **state)
     struct coord_job *job = coord_submit_one(f.w, "j"); /* on one of the two: `a` */
     assert_string_equal(job->m.ranks[0].node, "a");
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", job->id);
+    (void)snprintf(id, sizeof(id), "%s", job->id);
     leave(&f);
     coord_restart(f.w);
     struct far_end more[20];
     for (int i = 0; i < 20; i++) { /* 40 s, a hello every 2 s */
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         far_join(f.w, &more[i], name, "boot-1");
         coord_pass(f.w, 2000);
     }
@@ -245,7 +245,7 @@ static void after_a_start_an_agent_that_comes_and_goes_keeps_nobody_from_being_j
     struct fleet f = { .w = *state };
     join(&f, 2, false);
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", coord_submit_one(f.w, "j")->id);
+    (void)snprintf(id, sizeof(id), "%s", coord_submit_one(f.w, "j")->id);
     leave(&f);
     coord_restart(f.w);
     for (int i = 0; i < 14; i++) { /* 28 s */
@@ -279,7 +279,7 @@ static void after_a_start_workers_that_come_back_are_waited_for(void **state)
     struct far_end worker;
     join(&f, 2, false);
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", coord_submit_one(f.w, "j")->id);
+    (void)snprintf(id, sizeof(id), "%s", coord_submit_one(f.w, "j")->id);
     leave(&f);
     coord_restart(f.w);
     struct coord_job *job = coord_loaded(f.w->coord, id);
@@ -308,13 +308,13 @@ static void beats_thin_out_within_the_time_of_a_hang(void **state)
 {
     enum { MANY = 1001 };
     struct coord_world *w = *state;
-    struct far_end *node = calloc(MANY, sizeof *node);
+    struct far_end *node = calloc(MANY, sizeof(*node));
     assert_non_null(node);
     w->hang_ms = 8000;
     coord_restart(w);
     for (int i = 0; i < MANY; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         far_join(w, &node[i], name, "boot-1");
     }
     struct coord_job *job = coord_submit_one(w, "j");
@@ -331,12 +331,12 @@ static void beats_thin_out_where_there_are_many_nodes(void **state)
 {
     enum { MANY = 1001 };
     struct fleet f = { .w = *state };
-    struct far_end *more = calloc(MANY, sizeof *more);
+    struct far_end *more = calloc(MANY, sizeof(*more));
     assert_non_null(more);
     join(&f, 1, false);
     for (int i = 1; i < MANY; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         far_join(f.w, &more[i], name, "boot-1");
     }
     assert_int_equal(f.agent[0].sent[ORDER_PACE], 1);
@@ -387,14 +387,14 @@ static void where_many_come_back_one_by_one_each_has_its_turn(void **state)
 {
     enum { MANY = 600 }; /* 1.2 s; nobody is judged by less than whole seconds */
     struct fleet f = { .w = *state };
-    struct far_end *more = calloc(MANY, sizeof *more);
+    struct far_end *more = calloc(MANY, sizeof(*more));
     assert_non_null(more);
     join(&f, 1, false);
     struct coord_job *early = coord_submit_one(f.w, "early");
     assert_int_equal(early->m.config.spread_ms, 0);
     for (int i = 1; i < MANY; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         far_join(f.w, &more[i], name, "boot-1");
     }
     far_beat(f.w, &f.agent[0]);

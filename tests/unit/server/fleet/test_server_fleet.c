@@ -46,7 +46,7 @@ static void of_too_many_failures_the_oldest_is_forgotten(void **state)
     (void)state;
     for (int i = 0; i < 3 * FLEET_FAULTS_MAX; i++) {
         char job[16];
-        (void)snprintf(job, sizeof job, "j-%d", i);
+        (void)snprintf(job, sizeof(job), "j-%d", i);
         r.drained = fleet_blame(&r, job, i) || r.drained;
     }
     assert_int_equal(r.count, FLEET_FAULTS_MAX);
@@ -135,7 +135,7 @@ static void who_is_left_out_is_told_with_the_time_that_is_left(void **state)
     assert_string_equal(told.text, "a for 50 min (its pins differ)");
     for (int i = 0; i < 100; i++) {
         char name[LIMIT_NAME];
-        (void)snprintf(name, sizeof name, "%0100d", i);
+        (void)snprintf(name, sizeof(name), "%0100d", i);
         assert_true(exclusion_add(&l, name, EXCLUSION_SLOW, 0, 0));
     }
     exclusion_tell(&l, 1, &told);
@@ -149,7 +149,7 @@ static void all_nodes_that_there_may_be_fit(void **state)
     (void)state;
     for (int i = 0; i < LIMIT_NODES; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         assert_true(exclusion_add(&l, name, EXCLUSION_PINS, 1, 0));
         assert_true(exclusion_add(&l, name, EXCLUSION_FAILED, 1, 0));
         assert_true(exclusion_add(&l, name, EXCLUSION_DATA, 0, 0));

@@ -10,7 +10,7 @@
 static const char *name_of(int n)
 {
     static char name[32];
-    (void)snprintf(name, sizeof name, "pod-%05d", n);
+    (void)snprintf(name, sizeof(name), "pod-%05d", n);
     return name;
 }
 
@@ -50,7 +50,7 @@ static void nodes_that_left_make_room_for_others(void **state)
 static void nodes_that_are_lost_for_long_make_room_for_others(void **state)
 {
     struct coord_world *w = *state;
-    struct far_end *agents = calloc(LIMIT_NODES, sizeof *agents), late;
+    struct far_end *agents = calloc(LIMIT_NODES, sizeof(*agents)), late;
     assert_non_null(agents);
     for (int n = 0; n < LIMIT_NODES; n++)
         far_join(w, &agents[n], name_of(n), "boot-1");
@@ -120,7 +120,7 @@ static void a_node_is_forgotten_though_there_is_no_entry_for_it(void **state)
 {
     struct coord_world *w = *state;
     struct coord_node *node;
-    struct far_end *agents = calloc(LIMIT_NODES, sizeof *agents);
+    struct far_end *agents = calloc(LIMIT_NODES, sizeof(*agents));
     assert_non_null(agents);
     for (int n = 0; n < LIMIT_NODES; n++)
         far_join(w, &agents[n], name_of(n), "boot-1");
@@ -138,7 +138,7 @@ static void put_forgotten(struct coord_world *w, int count, int64_t time_s)
 {
     char sql[512];
     coord_stop(w);
-    (void)snprintf(sql, sizeof sql,
+    (void)snprintf(sql, sizeof(sql),
                    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM n WHERE i+1<%d) "
                    "INSERT OR REPLACE INTO forgotten_nodes SELECT printf('pod-%%05d',i),%lld "
                    "FROM n",

@@ -174,7 +174,7 @@ static void there_are_never_too_many(void **state)
     (void)state;
     for (int i = 0; i < 2 * NETPATHS_MAX; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         netpaths_suspect(&p, "a", name);
     }
     netpaths_suspect(&p, "a", "a"); /* none at all */

@@ -13,7 +13,7 @@ static const char *list[LIMIT_NODES];
 static void open_check(uint32_t count, bool all)
 {
     for (uint32_t i = 0; i < count; i++) {
-        (void)snprintf(names[i], sizeof names[i], "n%u", i);
+        (void)snprintf(names[i], sizeof(names[i]), "n%u", i);
         list[i] = names[i];
     }
     assert_int_equal(pairs_open(&p, list, count, all), ST_OK);
@@ -65,7 +65,7 @@ static uint32_t answer_all(void)
 /* So many nodes, so many pairs; each pair once, and all end well. */
 static void walk(uint32_t nodes, bool all, uint32_t pairs)
 {
-    bool *seen = calloc((size_t)nodes * nodes, sizeof *seen);
+    bool *seen = calloc((size_t)nodes * nodes, sizeof(*seen));
     struct pairs_try done;
     uint32_t count = 0;
     assert_non_null(seen);

@@ -291,7 +291,7 @@ static void who_waits_keeps_the_nodes_that_it_may_be_on(void **state)
     nodes[3].avoided = true;
     assert_true(place_fits(nodes, 4, &ask, kept));
     const uint32_t wanted[4] = { PLACE_ALL, PLACE_ALL, 0, 0 };
-    assert_memory_equal(kept, wanted, sizeof kept);
+    assert_memory_equal(kept, wanted, sizeof(kept));
     for (int i = 0; i < 4; i++)
         nodes[i].kept = kept[i];
     nodes[3].avoided = false;

@@ -11,8 +11,8 @@
 static void report_file(struct bench *b, uint32_t shard)
 {
     struct fsm_fault fault = { .kind = FSM_FAULT_DAMAGE, .rank = 1, .shard = shard };
-    (void)snprintf(fault.phase, sizeof fault.phase, "restore");
-    (void)snprintf(fault.message, sizeof fault.message, "shard-00001-of-00002.cairn: bad hash");
+    (void)snprintf(fault.phase, sizeof(fault.phase), "restore");
+    (void)snprintf(fault.message, sizeof(fault.message), "shard-00001-of-00002.cairn: bad hash");
     bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
     bench_all_exit(b);
     bench_tick(b, 5000);

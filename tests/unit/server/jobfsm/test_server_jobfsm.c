@@ -405,7 +405,7 @@ static void events_of_an_older_generation_change_nothing(void **state)
     late = (struct fsm_event){ .kind = FSM_EV_EXITED, .generation = 1, .rank = 0 };
     assert_int_equal(bench_apply(b, late), ST_OK);
     assert_int_equal(b->out.count, 0);
-    assert_memory_equal(&before, &b->m, sizeof before);
+    assert_memory_equal(&before, &b->m, sizeof(before));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, bench_setup, bench_teardown)

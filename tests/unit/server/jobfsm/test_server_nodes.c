@@ -92,7 +92,7 @@ static void pins_use_no_generations_and_any_number_of_nodes_is_left_out(void **s
     for (int i = 0; i < 40; i++) {
         char name[16];
         const char *const nodes[] = { name };
-        (void)snprintf(name, sizeof name, "n%d", i);
+        (void)snprintf(name, sizeof(name), "n%d", i);
         form_on(b, nodes);
         say_pins(b, 0, true);
         bench_all_exit(b);
@@ -166,7 +166,7 @@ static void data_that_no_node_has_are_a_user_error(void **state)
     char name[16];
     for (int i = 0; i < 16; i++) {
         bench_is_state(b, i == 0 ? "QUEUED" : "RECOVERING");
-        (void)snprintf(name, sizeof name, "node%d", i);
+        (void)snprintf(name, sizeof(name), "node%d", i);
         place_all_on(b, name);
         bench_fault_of_node(b, 0, FSM_FAULT_USER);
         bench_all_exit(b);

@@ -43,7 +43,8 @@ static void the_state_survives_the_journal(void **state)
     assert_string_equal(back.token, "token");
     assert_string_equal(back.ranks[1].node, "node");
     assert_int_equal(back.ranks[1].slot, 1);
-    assert_memory_equal(back.accounts.lost_ms, b->m.accounts.lost_ms, sizeof back.accounts.lost_ms);
+    assert_memory_equal(back.accounts.lost_ms, b->m.accounts.lost_ms,
+                        sizeof(back.accounts.lost_ms));
     struct buf again;
     buf_init(&again, 1 << 20);
     assert_int_equal(fsm_encode(&back, &again), ST_OK);
@@ -67,7 +68,7 @@ static void a_broken_state_is_refused(void **state)
     };
     struct fsm_config config = bench_config();
     (void)state;
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         struct fsm m;
         assert_int_equal(fsm_init(&m, "j-1", &config, 1, 1), ST_OK);
         assert_int_equal(fsm_decode(&m, broken[i]), ST_CORRUPT);
@@ -106,8 +107,8 @@ static void fill(char *text, size_t capacity)
 static void fill_fault(struct fsm_fault *fault)
 {
     fault->step = fault->good_step = UINT64_MAX / 2;
-    fill(fault->phase, sizeof fault->phase);
-    fill(fault->message, sizeof fault->message);
+    fill(fault->phase, sizeof(fault->phase));
+    fill(fault->message, sizeof(fault->message));
 }
 
 /* Every list as long as it may be, and every text as long as it can be. */
@@ -125,26 +126,26 @@ static void the_largest_state_has_room(void **state)
     for (uint32_t i = 0; i < m->exclusions.count; i++) {
         struct exclusion *one = &m->exclusions.list[i];
         *one = (struct exclusion){ .why = EXCLUSION_PINS, .kind = UINT32_MAX };
-        fill(one->node, sizeof one->node);
+        fill(one->node, sizeof(one->node));
         one->since = INT64_MAX;
         one->agent = INT64_MAX;
     }
     m->restore.memory_size = LIMIT_RANKS;
-    m->restore.holders = calloc(LIMIT_RANKS, sizeof *m->restore.holders);
+    m->restore.holders = calloc(LIMIT_RANKS, sizeof(*m->restore.holders));
     assert_non_null(m->restore.holders);
-    memset(m->restore.holders, 0xff, LIMIT_RANKS * sizeof *m->restore.holders);
+    memset(m->restore.holders, 0xff, LIMIT_RANKS * sizeof(*m->restore.holders));
     m->suspect_count = FSM_SUSPECTS_MAX;
     for (int i = 0; i < FSM_SUSPECTS_MAX; i++)
         fill(m->suspects[i], LIMIT_NAME);
     m->numeric.skip_count = FSM_SKIPS_MAX;
-    memset(m->numeric.skip, 0x7f, sizeof m->numeric.skip);
-    fill(m->reason, sizeof m->reason);
+    memset(m->numeric.skip, 0x7f, sizeof(m->numeric.skip));
+    fill(m->reason, sizeof(m->reason));
     fill_fault(&m->cause);
     fill_fault(&m->first_cause);
-    fill(m->recovery.node, sizeof m->recovery.node);
-    fill(m->recovery.phase, sizeof m->recovery.phase);
-    fill(m->recovery.message, sizeof m->recovery.message);
-    memset(m->recovery.ms, 0x7f, sizeof m->recovery.ms);
+    fill(m->recovery.node, sizeof(m->recovery.node));
+    fill(m->recovery.phase, sizeof(m->recovery.phase));
+    fill(m->recovery.message, sizeof(m->recovery.message));
+    memset(m->recovery.ms, 0x7f, sizeof(m->recovery.ms));
 
     auto_buf struct buf text, recovery;
     buf_init(&text, COORD_STATE_BYTES_MAX);

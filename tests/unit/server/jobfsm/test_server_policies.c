@@ -166,7 +166,7 @@ static void steps_left_out_here_and_there_are_no_divergence(void **state)
     struct bench *b = *state;
     static const uint64_t steps[] = { 3, 4, 6, 8, 9, 11 };
     bench_run(b, 100);
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         not_finite_twice(b, steps[i]);
         bench_is_state(b, "RECOVERING");
         recover(b, 100);

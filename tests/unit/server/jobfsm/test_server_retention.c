@@ -10,7 +10,7 @@
 /* A running job that keeps the last keep_last checkpoints. */
 static struct bench *open_running(struct fsm_config config, uint64_t keep_last)
 {
-    struct bench *b = malloc(sizeof *b);
+    struct bench *b = malloc(sizeof(*b));
     assert_non_null(b);
     config.keep_last = keep_last;
     bench_open(b, &config);
@@ -100,7 +100,7 @@ static void are_left(const struct bench *b, const char *want)
     size_t used = 0;
     for (size_t i = 0; i < b->m.catalog_count; i++) {
         if (b->m.catalog[i].state == FSM_CKPT_GOOD)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", used ? " " : "",
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%llu", used ? " " : "",
                                      (unsigned long long)b->m.catalog[i].step);
     }
     assert_string_equal(text, want);
@@ -144,7 +144,7 @@ static void one_of_before_any_error_that_audits_may_find_stays(void **state)
     struct fsm_config config = bench_config();
     config.audited = 25;
     struct bench *b = open_running(config, 1);
-    for (uint64_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+    for (uint64_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
         for (uint32_t r = 0; r < config.ranks; r++)
             bench_progress(b, r, 10 * (i + 1), "forward");
         bench_audited(b, 10 * (i + 1));

@@ -8,7 +8,7 @@
 
 static int open_with(void **state, const struct fsm_config *config)
 {
-    struct bench *b = malloc(sizeof *b);
+    struct bench *b = malloc(sizeof(*b));
     assert_non_null(b);
     bench_open(b, config);
     bench_run(b, BENCH_STEPS);

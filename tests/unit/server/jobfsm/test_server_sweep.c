@@ -108,8 +108,8 @@ struct store {
 
 static int open_store(void **state)
 {
-    struct store *s = calloc(1, sizeof *s);
-    (void)snprintf(s->dir, sizeof s->dir, "/tmp/cairn-sweep-XXXXXX");
+    struct store *s = calloc(1, sizeof(*s));
+    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/cairn-sweep-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
     *state = s;
     return 0;
@@ -119,7 +119,7 @@ static int close_store(void **state)
 {
     struct store *s = *state;
     char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", s->dir);
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", s->dir);
     assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
     free(s);
     return 0;
@@ -128,9 +128,9 @@ static int close_store(void **state)
 static void folder(const struct store *s, const char *name, const char *file)
 {
     char path[256];
-    (void)snprintf(path, sizeof path, "%s/" JOB "/%s", s->dir, name);
+    (void)snprintf(path, sizeof(path), "%s/" JOB "/%s", s->dir, name);
     assert_int_equal(io_mkdir_all(io_system(), path), ST_OK);
-    (void)snprintf(path, sizeof path, "%s/" JOB "/%s/%s", s->dir, name, file);
+    (void)snprintf(path, sizeof(path), "%s/" JOB "/%s/%s", s->dir, name, file);
     FILE *out = fopen(path, "w");
     assert_non_null(out);
     assert_int_equal(fputs("bytes", out) >= 0 && fclose(out) == 0, 1);
@@ -140,7 +140,7 @@ static bool is_there(const struct store *s, const char *name)
 {
     char path[256];
     struct stat info;
-    (void)snprintf(path, sizeof path, "%s/" JOB "/%s", s->dir, name);
+    (void)snprintf(path, sizeof(path), "%s/" JOB "/%s", s->dir, name);
     return stat(path, &info) == 0;
 }
 
@@ -149,10 +149,10 @@ static enum status sweep(const struct store *s, uint32_t *out_swept)
 {
     struct store_task *task = store_task_new(FSM_TASK_SWEEP);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, JOB);
-    (void)snprintf(task->store, sizeof task->store, "%s", s->dir);
+    (void)snprintf(task->job, sizeof(task->job), JOB);
+    (void)snprintf(task->store, sizeof(task->store), "%s", s->dir);
     task->generation = 3;
-    task->kept = calloc(1, sizeof *task->kept);
+    task->kept = calloc(1, sizeof(*task->kept));
     assert_non_null(task->kept);
     task->kept[0] = (struct ckpt_folder_name){ .step = 30, .generation = 2 };
     task->kept_count = 1;
@@ -196,7 +196,7 @@ static void a_sweep_is_bounded_and_says_that_more_is_left(void **state)
     uint32_t count = 0, all = 0;
     for (int i = 1; i <= 70; i++) {
         char name[64];
-        (void)snprintf(name, sizeof name, "step-%012d.g1", i);
+        (void)snprintf(name, sizeof(name), "step-%012d.g1", i);
         folder(s, name, SHARD);
     }
     assert_int_equal(sweep(s, &count), ST_AGAIN);

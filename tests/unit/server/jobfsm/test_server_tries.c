@@ -58,7 +58,7 @@ static void a_check_that_the_store_failed_is_made_again(void **state)
 {
     struct bench *b = *state;
     static const enum status troubles[] = { ST_FORGOTTEN, ST_AWAY, ST_IO, ST_TIMED_OUT };
-    for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+    for (size_t i = 0; i < sizeof(troubles) / sizeof(troubles[0]); i++) {
         uint64_t step = 50 + 10 * i;
         bench_save_until(b, step, FSM_SAVE_CHECKING);
         bench_store(b, FSM_TASK_CHECK, step, 1, troubles[i]);

@@ -9,11 +9,11 @@
 
 int journal_setup(void **state)
 {
-    struct journal_files *f = calloc(1, sizeof *f);
+    struct journal_files *f = calloc(1, sizeof(*f));
     assert_non_null(f);
-    (void)snprintf(f->dir, sizeof f->dir, "/tmp/cairn-journal-XXXXXX");
+    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/cairn-journal-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
-    (void)snprintf(f->path, sizeof f->path, "%s/cairnd.db", f->dir);
+    (void)snprintf(f->path, sizeof(f->path), "%s/cairnd.db", f->dir);
     assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
     *state = f;
     return 0;
@@ -24,9 +24,9 @@ int journal_teardown(void **state)
     struct journal_files *f = *state;
     journal_close(f->journal);
     static const char *const ends[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         char name[160];
-        (void)snprintf(name, sizeof name, "%s%s", f->path, ends[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", f->path, ends[i]);
         (void)unlink(name);
     }
     (void)rmdir(f->dir);

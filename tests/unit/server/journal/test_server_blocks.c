@@ -18,7 +18,7 @@ static void put_rows(struct journal *journal, uint64_t first, size_t count, uint
 {
     struct journal_metric rows[AT_ONE];
     for (size_t i = 0; i < count; i++) {
-        rows[i] = (struct journal_metric){ first + i, false, &word, sizeof word };
+        rows[i] = (struct journal_metric){ first + i, false, &word, sizeof(word) };
         model[first + i] = word;
     }
     assert_int_equal(journal_put_metrics(journal, "j-1", rows, count), ST_OK);
@@ -29,7 +29,7 @@ static void put_run(struct journal *journal)
 {
     unsigned seed = 5;
     uint64_t step = 0;
-    memset(model, 0, sizeof model);
+    memset(model, 0, sizeof(model));
     assert_int_equal(journal_begin(journal), ST_OK);
     for (uint32_t word = 1; step < STEPS - AT_ONE; word++) {
         const size_t count = 1 + (size_t)rand_r(&seed) % AT_ONE;
@@ -52,8 +52,8 @@ static bool check_row(void *arg, uint64_t step, const void *row, size_t size)
     struct look *look = arg;
     uint32_t word;
     assert_int_equal(step, look->next);
-    assert_int_equal(size, sizeof word);
-    memcpy(&word, row, sizeof word);
+    assert_int_equal(size, sizeof(word));
+    memcpy(&word, row, sizeof(word));
     assert_int_equal(word, model[step]);
     look->next++;
     look->count++;

@@ -39,7 +39,7 @@ static void what_a_checkpoint_took_comes_back(void **state)
     assert_int_equal(back.step, 50);
     assert_int_equal(back.retry, 2);
     assert_true(back.eval_accuracy == 0.5);
-    assert_memory_equal(&back.times, &row.times, sizeof row.times);
+    assert_memory_equal(&back.times, &row.times, sizeof(row.times));
 }
 
 /* Makes a journal as version 2 left it. */
@@ -49,9 +49,9 @@ static void make_old(const char *path)
                                            "save_us",  "commit_us", "retry" };
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
         char sql[96];
-        (void)snprintf(sql, sizeof sql, "ALTER TABLE checkpoints DROP COLUMN %s", columns[i]);
+        (void)snprintf(sql, sizeof(sql), "ALTER TABLE checkpoints DROP COLUMN %s", columns[i]);
         assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     }
     assert_int_equal(sqlite3_exec(db, "ALTER TABLE saves DROP COLUMN retry", NULL, NULL, NULL),
@@ -167,22 +167,22 @@ static void an_older_journal_gets_what_it_lacks_and_loses_what_nobody_needs(void
 /* A job whose catalog has steps 1 to KEPT, with paths as long as they can be. */
 static int open_job(void **state)
 {
-    struct coord_job *job = calloc(1, sizeof *job);
+    struct coord_job *job = calloc(1, sizeof(*job));
     struct fsm_config config = { .ranks = 1, .keep_last = KEPT };
     assert_int_equal(fsm_init(&job->m, "j-0123456789", &config, 1, 1), ST_OK);
     job->m.state = FSM_SUCCEEDED;
-    job->spec = calloc(1, sizeof *job->spec);
+    job->spec = calloc(1, sizeof(*job->spec));
     memset(job->spec->checkpoint.store, 'x', 900);
     job->spec->checkpoint.store[0] = '/';
     job->job_file = "";
-    (void)snprintf(job->id, sizeof job->id, "j-0123456789");
+    (void)snprintf(job->id, sizeof(job->id), "j-0123456789");
     for (uint64_t step = 1; step <= KEPT; step++) {
         struct fsm_ckpt ckpt = { .step = step,
                                  .generation = 1 + (uint32_t)(step / 100),
                                  .state = FSM_CKPT_GOOD,
                                  .wall_ms = 1800000000000,
                                  .times = { 1, 2, 3, 4, 5, 6 } };
-        memset(ckpt.digest, 'd', sizeof ckpt.digest - 1);
+        memset(ckpt.digest, 'd', sizeof(ckpt.digest) - 1);
         assert_int_equal(fsm_add_ckpt(&job->m, &ckpt), ST_OK);
     }
     *state = job;
@@ -228,7 +228,7 @@ static void every_checkpoint_is_on_one_page_and_each_page_fits_a_message(void **
         size_t size = cairn__v1__list_checkpoints_reply__get_packed_size(page);
         assert_true(size <= LIMIT_MESSAGE_BYTES / 2);
         total += size;
-        (void)snprintf(token, sizeof token, "%s", page->next_page_token);
+        (void)snprintf(token, sizeof(token), "%s", page->next_page_token);
         cairn__v1__list_checkpoints_reply__free_unpacked(page, NULL);
     } while (token[0]);
     assert_int_equal(next, 0);

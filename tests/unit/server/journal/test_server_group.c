@@ -39,7 +39,7 @@ static enum status put_group(struct journal *journal, size_t bytes)
     enum status st = report ? journal_begin(journal) : ST_NO_MEMORY;
     for (int i = 0; st == ST_OK && i < JOBS; i++) {
         char id[16];
-        (void)snprintf(id, sizeof id, "j-%d", i);
+        (void)snprintf(id, sizeof(id), "j-%d", i);
         struct journal_job job = {
             .id = id, .name = "n", .seq = i + 1, .job_file = "a: 1\n", .pins = "", .state = "after"
         };
@@ -91,7 +91,7 @@ static bool is_there(struct journal *journal)
     assert_int_equal(journal_each_job(journal, count_job, &found), ST_OK);
     for (int i = 0; i < JOBS; i++) {
         char id[16];
-        (void)snprintf(id, sizeof id, "j-%d", i);
+        (void)snprintf(id, sizeof(id), "j-%d", i);
         assert_int_equal(journal_each_event(journal, id, 10, count_event, &found), ST_OK);
     }
     assert_int_equal(journal_each_report(journal, "base", 5, 1, count_report, &found), ST_OK);
@@ -120,7 +120,7 @@ static bool run_once(const char *dir, long kill_at, size_t bytes)
     char path[128], committed = 0;
     int ends[2], status;
     struct journal *journal;
-    (void)snprintf(path, sizeof path, "%s/killed.db", dir);
+    (void)snprintf(path, sizeof(path), "%s/killed.db", dir);
     assert_int_equal(pipe(ends), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
@@ -137,9 +137,9 @@ static bool run_once(const char *dir, long kill_at, size_t bytes)
     assert_true(is_there(journal) || !told);
     journal_close(journal);
     static const char *const files[] = { "", "-wal", "-shm", ".lock" };
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         char name[160];
-        (void)snprintf(name, sizeof name, "%s%s", path, files[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", path, files[i]);
         (void)unlink(name);
     }
     return ended;

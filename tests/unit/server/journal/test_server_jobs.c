@@ -19,7 +19,7 @@ static void put_job(struct journal_files *f, const char *id, const char *name, i
 static const char *id_of(int n)
 {
     static char id[16];
-    (void)snprintf(id, sizeof id, "j-%08d", n);
+    (void)snprintf(id, sizeof(id), "j-%08d", n);
     return id;
 }
 
@@ -136,7 +136,7 @@ static bool note_listed(void *arg, const char *id, const void *row, size_t size)
 {
     struct seen *seen = arg;
     assert_true(size == 0 || memcmp(row, "row", 3) == 0);
-    (void)snprintf(seen->ids[seen->count], sizeof seen->ids[0], "%s", id);
+    (void)snprintf(seen->ids[seen->count], sizeof(seen->ids[0]), "%s", id);
     seen->sizes[seen->count++] = size;
     return seen->count < 8;
 }

@@ -277,13 +277,13 @@ static void rows_that_come_again_split_the_blocks_that_have_them(void **state)
         uint32_t n;
         uint64_t step;
     } back[] = { { 1, 59 }, { 15, 45 }, { 16, 44 }, { 17, 43 }, { 60, 0 }, { 100, 0 } };
-    for (size_t i = 0; i < sizeof back / sizeof back[0]; i++) {
+    for (size_t i = 0; i < sizeof(back) / sizeof(back[0]); i++) {
         uint64_t step = 77;
         assert_int_equal(journal_metric_back(f->journal, "j-1", back[i].n, &step), ST_OK);
         assert_int_equal(step, back[i].step);
     }
     static const uint64_t evals[][2] = { { 59, 50 }, { 50, 50 }, { 49, 40 }, { 19, 10 }, { 9, 0 } };
-    for (size_t i = 0; i < sizeof evals / sizeof evals[0]; i++) {
+    for (size_t i = 0; i < sizeof(evals) / sizeof(evals[0]); i++) {
         uint64_t step = 77;
         assert_int_equal(journal_last_eval(f->journal, "j-1", evals[i][0], take_newest, &step),
                          ST_OK);
@@ -295,9 +295,9 @@ static void keys_are_remembered(void **state)
 {
     struct journal_files *f = *state;
     char what[32];
-    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof what), ST_NOT_FOUND);
+    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof(what)), ST_NOT_FOUND);
     assert_int_equal(journal_put_key(f->journal, "k", "j-1", 5), ST_OK);
-    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof what), ST_OK);
+    assert_int_equal(journal_get_key(f->journal, "k", what, sizeof(what)), ST_OK);
     assert_string_equal(what, "j-1");
 }
 
@@ -428,10 +428,10 @@ static int rows_of(struct journal_files *f, const char *id)
     assert_int_equal(journal_each_report(journal, id, 5, 1, count_reports, &n[2]), ST_OK);
     assert_int_equal(journal_each_ckpt(journal, id, count_ckpts, &n[3]), ST_OK);
     assert_int_equal(journal_each_metric(journal, id, 0, 10, count_metrics, &metrics), ST_OK);
-    n[4] = journal_get_key(journal, id, what, sizeof what) == ST_OK;
+    n[4] = journal_get_key(journal, id, what, sizeof(what)) == ST_OK;
     n[5] = (int)metrics.count;
     int all = (int)events[1];
-    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++)
+    for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++)
         all += n[i];
     return all == 0 || all == 7 ? all : -1;
 }
@@ -507,7 +507,7 @@ static void a_journal_may_be_a_link(void **state)
     char disk[80], name[96];
     int count = 0;
     journal_close(f->journal);
-    (void)snprintf(disk, sizeof disk, "%s/disk.db", f->dir);
+    (void)snprintf(disk, sizeof(disk), "%s/disk.db", f->dir);
     assert_int_equal(rename(f->path, disk), 0);
     assert_int_equal(chmod(disk, 0644), 0);
     assert_int_equal(symlink("disk.db", f->path), 0);
@@ -516,7 +516,7 @@ static void a_journal_may_be_a_link(void **state)
     put_job(f, "j-1", 1);
     assert_int_equal(journal_commit(f->journal), ST_OK);
     for (size_t i = 0; i < 3; i++) {
-        (void)snprintf(name, sizeof name, "%s%s", disk, ends[i]);
+        (void)snprintf(name, sizeof(name), "%s%s", disk, ends[i]);
         assert_int_equal(stat(name, &stat_of), 0);
         assert_int_equal(stat_of.st_mode & 0777, 0600);
     }
@@ -528,9 +528,9 @@ static void a_journal_may_be_a_link(void **state)
     f->journal = NULL;
     assert_int_equal(unlink(f->path), 0);
     assert_int_equal(rename(disk, f->path), 0);
-    (void)snprintf(name, sizeof name, "%s-wal", disk);
+    (void)snprintf(name, sizeof(name), "%s-wal", disk);
     (void)unlink(name);
-    (void)snprintf(name, sizeof name, "%s-shm", disk);
+    (void)snprintf(name, sizeof(name), "%s-shm", disk);
     (void)unlink(name);
 }
 

@@ -59,7 +59,7 @@ static void a_journal_is_good_closed_open_and_cut_off(void **state)
     struct reason reason;
     char wal[160];
     int beats = 0;
-    (void)snprintf(wal, sizeof wal, "%s-wal", f->path);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f->path);
     assert_int_equal(look(f, true, &reason), ST_OK); /* a coordinator has it */
     for (int i = 0; i < 20; i++)
         put_job(f->journal);
@@ -149,9 +149,9 @@ static void what_is_cut_short_or_overwritten_is_damaged(void **state)
         int fd = open(f->path, O_WRONLY | O_CLOEXEC);
         static const char noise[8] = { '\xff', '\xff', '\xff', '\xff',
                                        '\xff', '\xff', '\xff', '\xff' };
-        assert_int_equal(pwrite(fd, noise, sizeof noise, page), (ssize_t)sizeof noise);
+        assert_int_equal(pwrite(fd, noise, sizeof(noise), page), (ssize_t)sizeof(noise));
         assert_int_equal(look(f, true, &reason), ST_CORRUPT);
-        assert_int_equal(pwrite(fd, whole + page, sizeof noise, page), (ssize_t)sizeof noise);
+        assert_int_equal(pwrite(fd, whole + page, sizeof(noise), page), (ssize_t)sizeof(noise));
         assert_int_equal(close(fd), 0);
     }
     free(whole);
@@ -174,8 +174,8 @@ static void a_copy_in_its_place_is_looked_at_without_the_wal_of_another(void **s
     struct journal_files *f = *state;
     struct reason reason = { "" };
     char copy[160], wal[160];
-    (void)snprintf(copy, sizeof copy, "%s/copy", f->dir);
-    (void)snprintf(wal, sizeof wal, "%s-wal", f->path);
+    (void)snprintf(copy, sizeof(copy), "%s/copy", f->dir);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f->path);
     put_job(f->journal);
     assert_int_equal(journal_backup(f->path, copy, &reason), ST_OK);
     close_it(f);
@@ -192,9 +192,9 @@ static void what_is_set_aside_keeps_its_wal_and_takes_no_name(void **state)
 {
     struct journal_files *f = *state;
     char aside[160], wal[192], part[160];
-    (void)snprintf(aside, sizeof aside, "%s.lost", f->path);
-    (void)snprintf(part, sizeof part, "%s.new", f->path);
-    (void)snprintf(wal, sizeof wal, "%s-wal", f->path);
+    (void)snprintf(aside, sizeof(aside), "%s.lost", f->path);
+    (void)snprintf(part, sizeof(part), "%s.new", f->path);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f->path);
     close_it(f);
     put_text(wal, "a WAL");
     put_text(aside, "in the way");
@@ -204,7 +204,7 @@ static void what_is_set_aside_keeps_its_wal_and_takes_no_name(void **state)
     assert_int_equal(journal_set_aside(f->path, aside), ST_OK);
     assert_int_equal(access(f->path, F_OK), -1);
     assert_int_equal(access(aside, F_OK), 0);
-    (void)snprintf(wal, sizeof wal, "%s-wal", aside);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", aside);
     assert_int_equal(size_of(wal), 5);
     assert_int_equal(journal_set_aside(f->path, "/tmp/none-such-name"), ST_OK); /* nothing there */
     put_text(part, "new");

@@ -36,7 +36,7 @@ static int64_t size_of(const char *path, const char *end)
 {
     char name[160];
     struct stat of;
-    (void)snprintf(name, sizeof name, "%s%s", path, end);
+    (void)snprintf(name, sizeof(name), "%s%s", path, end);
     return stat(name, &of) == 0 ? of.st_size : 0;
 }
 
@@ -57,7 +57,7 @@ static int64_t resident_kib(void)
     char line[128];
     FILE *file = fopen("/proc/self/status", "r");
     assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
+    while (fgets(line, sizeof(line), file)) {
         if (strncmp(line, "VmRSS:", 6) == 0)
             kib = strtol(line + 6, NULL, 10);
     }
@@ -141,7 +141,7 @@ static void put_rows(struct coord_world *w, const char *id, uint64_t from, uint6
             Cairn__V1__MetricRow row;
             Cairn__V1__Eval eval;
             fill_row(&row, &eval, step + i);
-            assert_true(cairn__v1__metric_row__get_packed_size(&row) <= sizeof data[i]);
+            assert_true(cairn__v1__metric_row__get_packed_size(&row) <= sizeof(data[i]));
             const size_t size = cairn__v1__metric_row__pack(&row, data[i]);
             rows[i] =
                 (struct journal_metric){ step + i, (step + i) % EVAL_EVERY == 0, data[i], size };
@@ -176,8 +176,8 @@ static void run_job(struct coord_world *w, const struct plan *plan, int n)
     struct far_end agent, trainer;
     struct coord_node *node;
     char name[32], boot[32];
-    (void)snprintf(name, sizeof name, "pod-%05d", n % plan->names);
-    (void)snprintf(boot, sizeof boot, "boot-%d", n);
+    (void)snprintf(name, sizeof(name), "pod-%05d", n % plan->names);
+    (void)snprintf(boot, sizeof(boot), "boot-%d", n);
     w->open = false; /* what is decided is said at once */
     far_join(w, &agent, name, boot);
     struct coord_job *job = coord_submit_one(w, "short");
@@ -196,7 +196,7 @@ static void run_job(struct coord_world *w, const struct plan *plan, int n)
     commit(w);
     struct store_task *swept = store_task_new(FSM_TASK_SWEEP);
     assert_non_null(swept);
-    (void)snprintf(swept->job, sizeof swept->job, "%s", job->id);
+    (void)snprintf(swept->job, sizeof(swept->job), "%s", job->id);
     swept->generation = job->m.sweep_asked;
     coord_store_done(w->coord, swept);
     commit(w);
@@ -247,7 +247,7 @@ static void what_a_coordinator_needs_levels_off(void **state)
     struct coord_world *w = *state;
     struct levels middle = { 0 }, end = { 0 };
     char id[16];
-    (void)snprintf(id, sizeof id, "%s", coord_submit_one(w, "long")->id);
+    (void)snprintf(id, sizeof(id), "%s", coord_submit_one(w, "long")->id);
     assert_int_equal(coord_ask(w->coord, coord_loaded(w->coord, id), FSM_EV_PAUSE, NULL), ST_OK);
     coord_end_group(w);
     journal_bound(w->journal, plan->journal_bytes);

@@ -13,7 +13,7 @@
 static const char *id_of(int n)
 {
     static char id[16];
-    (void)snprintf(id, sizeof id, "j-%08d", n);
+    (void)snprintf(id, sizeof(id), "j-%08d", n);
     return id;
 }
 
@@ -198,7 +198,7 @@ static void generations_of_a_job_that_lives_are_bounded_in_bytes(void **state)
 {
     struct journal_files *f = *state;
     static char nodes[256 * 1024];
-    memset(nodes, 'n', sizeof nodes - 1);
+    memset(nodes, 'n', sizeof(nodes) - 1);
     struct seen seen = begin_generations(f, 200, nodes);
     assert_in_range(seen.rows, JOURNAL_GENERATIONS_MIN, JOURNAL_GENERATIONS_MIN + 16);
     nodes[20 * 1024] = '\0';
@@ -251,7 +251,7 @@ static void tidy(struct journal_files *f, char *forgotten, size_t capacity)
 static void check_long_run(struct journal_files *f)
 {
     char id[16], forgotten[64];
-    tidy(f, forgotten, sizeof forgotten);
+    tidy(f, forgotten, sizeof(forgotten));
     assert_int_equal(count_events(f, 1), 3000);
     assert_int_equal(journal_oldest_ended(f->journal, id), ST_OK);
     assert_string_equal(id, id_of(2)); /* not the one that was submitted first */
@@ -322,7 +322,7 @@ static void a_journal_that_grows_too_large_drops_rows_of_what_ended_first(void *
     const int64_t before = file_bytes(f);
     assert_true(before > 2 * most);
     journal_bound(f->journal, most);
-    tidy(f, forgotten, sizeof forgotten);
+    tidy(f, forgotten, sizeof(forgotten));
     assert_string_equal(forgotten, "");
     for (int n = 1; n <= 10; n++) {
         const struct seen seen = see(f, n);
@@ -335,7 +335,7 @@ static void a_journal_that_grows_too_large_drops_rows_of_what_ended_first(void *
     assert_in_range(file_bytes(f), most / 4, most + most / 2); /* and it shrinks */
 
     journal_bound(f->journal, most / 16);
-    tidy(f, forgotten, sizeof forgotten);
+    tidy(f, forgotten, sizeof(forgotten));
     assert_memory_equal(forgotten, "j-00000010 j-00000009 j-00000008 ", 33);
     assert_null(strstr(forgotten, "j-00000001 "));
     assert_in_range(file_bytes(f), 1, most);
@@ -352,7 +352,7 @@ static void a_file_that_could_not_shrink_learns_it(void **state)
     assert_int_equal(journal_open(f->path, &f->journal), ST_OK);
     const int64_t before = file_bytes(f);
     journal_bound(f->journal, INT64_C(1024) * 1024);
-    tidy(f, forgotten, sizeof forgotten);
+    tidy(f, forgotten, sizeof(forgotten));
     assert_true(file_bytes(f) < before - INT64_C(2) * 1024 * 1024);
     assert_int_equal(see(f, 1).last, 9999);
 }

@@ -28,7 +28,7 @@ static Cairn__V1__ReadMetricsReply *told(struct rows_page *rows)
     static uint8_t bytes[2 * ROWS_BYTES];
     rows_put(rows, &out);
     const size_t size = cairn__v1__read_metrics_reply__get_packed_size(&out);
-    assert_in_range(size, 1, sizeof bytes);
+    assert_in_range(size, 1, sizeof(bytes));
     (void)cairn__v1__read_metrics_reply__pack(&out, bytes);
     Cairn__V1__ReadMetricsReply *reply = cairn__v1__read_metrics_reply__unpack(NULL, size, bytes);
     assert_non_null(reply);

@@ -26,13 +26,13 @@ struct world {
 
 static int setup(void **state)
 {
-    struct world *w = calloc(1, sizeof *w);
+    struct world *w = calloc(1, sizeof(*w));
     assert_non_null(w);
-    (void)snprintf(w->dir, sizeof w->dir, "/tmp/cairn-rebuild-XXXXXX");
+    (void)snprintf(w->dir, sizeof(w->dir), "/tmp/cairn-rebuild-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
-    (void)snprintf(w->state, sizeof w->state, "%s/home/state", w->dir);
-    (void)snprintf(w->store, sizeof w->store, "%s/store", w->dir);
-    (void)snprintf(w->path, sizeof w->path, "%s/cairnd.db", w->state);
+    (void)snprintf(w->state, sizeof(w->state), "%s/home/state", w->dir);
+    (void)snprintf(w->store, sizeof(w->store), "%s/store", w->dir);
+    (void)snprintf(w->path, sizeof(w->path), "%s/cairnd.db", w->state);
     assert_int_equal(mkdir(w->store, 0700), 0);
     w->io = *io_system();
     *state = w;
@@ -83,7 +83,7 @@ static void save(const struct world *w, const char *text, uint64_t step, uint64_
     sample_init(&sample, 20, step, generation);
     sample.blobs[0].data = text;
     sample.blobs[0].size = strlen(text);
-    (void)snprintf(sample.blobs[1].name, sizeof sample.blobs[1].name, "pins.json");
+    (void)snprintf(sample.blobs[1].name, sizeof(sample.blobs[1].name), "pins.json");
     sample.blobs[1].data = "{\"cpu\":\"x\"}";
     sample.blobs[1].size = 11;
     assert_int_equal(sample_save(io_system(), &sample, 2, &options, dir), ST_OK);
@@ -123,9 +123,9 @@ static bool see_job(void *arg, const struct journal_job *row)
     struct seen *seen = arg;
     const struct fsm_config config = { .ranks = 2 };
     seen->jobs++;
-    (void)snprintf(seen->file, sizeof seen->file, "%s", row->job_file);
-    (void)snprintf(seen->pins, sizeof seen->pins, "%s", row->pins);
-    (void)snprintf(seen->name, sizeof seen->name, "%s", row->name);
+    (void)snprintf(seen->file, sizeof(seen->file), "%s", row->job_file);
+    (void)snprintf(seen->pins, sizeof(seen->pins), "%s", row->pins);
+    (void)snprintf(seen->name, sizeof(seen->name), "%s", row->name);
     assert_int_equal(fsm_init(&seen->m, row->id, &config, 0, 0), ST_OK);
     assert_int_equal(fsm_decode(&seen->m, row->state), ST_OK);
     return true;
@@ -264,7 +264,7 @@ static void unfinished_and_bad_folders_use_numbers_up(void **state)
                                          "store-mark.g23.0123456789abcdef.tmp" };
     static const uint32_t highest[] = { 9, 17, 23 };
     for (size_t i = 0; i < 3; i++) {
-        (void)snprintf(path, sizeof path, "%s/" SAMPLE_JOB "/%s", w->store, names[i]);
+        (void)snprintf(path, sizeof(path), "%s/" SAMPLE_JOB "/%s", w->store, names[i]);
         assert_int_equal(mkdir(path, 0700), 0);
         uint64_t used;
         assert_int_equal(ckpt_used_max(io_system(), w->store, SAMPLE_JOB, &used), ST_OK);
@@ -353,7 +353,7 @@ static void two_stores_with_one_job_are_told_and_it_is_left(void **state)
     struct world *w = *state, other = *w;
     char text[512];
     job_text(w, "100 steps", text);
-    (void)snprintf(other.store, sizeof other.store, "%s/other", w->dir);
+    (void)snprintf(other.store, sizeof(other.store), "%s/other", w->dir);
     assert_int_equal(mkdir(other.store, 0700), 0);
     save(w, text, 8, 1, NULL);
     save(&other, text, 12, 1, NULL);
@@ -405,7 +405,7 @@ static void what_a_run_left_that_was_cut_off_is_thrown_away(void **state)
     job_text(w, "100 steps", text);
     save(w, text, 8, 2, NULL);
     assert_int_equal(io_mkdir_all(io_system(), w->state), ST_OK);
-    (void)snprintf(part, sizeof part, "%s.new", w->path);
+    (void)snprintf(part, sizeof(part), "%s.new", w->path);
     assert_int_equal(io_publish(io_system(), part, "half of it", 10), ST_OK);
     assert_int_equal(io_publish(io_system(), w->path, "garbage", 7), ST_OK);
     assert_int_equal(run(w, NULL), ST_OK);
@@ -424,17 +424,17 @@ static void signs_of_a_former_life(void **state)
     char path[160];
     assert_int_equal(io_mkdir_all(io_system(), w->state), ST_OK);
     assert_int_equal(rebuild_look(w->state, &nobody, &w->reason), ST_OK);
-    (void)snprintf(path, sizeof path, "%s.lock", w->path);
+    (void)snprintf(path, sizeof(path), "%s.lock", w->path);
     assert_int_equal(io_publish(io_system(), path, "", 0), ST_OK); /* of a start that was cut off */
     assert_int_equal(rebuild_look(w->state, &nobody, &w->reason), ST_OK);
-    (void)snprintf(path, sizeof path, "%s/home/jobs", w->dir);
+    (void)snprintf(path, sizeof(path), "%s/home/jobs", w->dir);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(rebuild_look(w->state, &nobody, &w->reason), ST_OK);
-    (void)snprintf(path, sizeof path, "%s/home/jobs/" SAMPLE_JOB, w->dir);
+    (void)snprintf(path, sizeof(path), "%s/home/jobs/" SAMPLE_JOB, w->dir);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(rebuild_look(w->state, &nobody, &w->reason), ST_NOT_FOUND);
     assert_non_null(strstr(w->reason.text, "jobs/" SAMPLE_JOB " is there"));
-    (void)snprintf(path, sizeof path, "%s/seal", w->state);
+    (void)snprintf(path, sizeof(path), "%s/seal", w->state);
     assert_int_equal(io_publish(io_system(), path, "x", 1), ST_OK);
     assert_int_equal(rebuild_look(w->state, &nobody, &w->reason), ST_NOT_FOUND);
     assert_non_null(strstr(w->reason.text, "state/seal is there"));

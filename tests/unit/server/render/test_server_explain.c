@@ -44,8 +44,8 @@ static void write_recovery(uint32_t generation, const char *message, struct buf 
                           .mark = generation,
                           .step = generation - 1,
                           .wall_ms = 1800000000000 };
-    memset(r.node, 'n', sizeof r.node - 1);
-    (void)snprintf(r.message, sizeof r.message, "%s", message);
+    memset(r.node, 'n', sizeof(r.node) - 1);
+    (void)snprintf(r.message, sizeof(r.message), "%s", message);
     assert_int_equal(fsm_encode_recovery(&r, out), ST_OK);
 }
 
@@ -53,8 +53,8 @@ static void put_generations(struct coord_world *w, const char *id, uint32_t coun
                             const char *nodes)
 {
     char message[LIMIT_REASON];
-    memset(message, 'm', sizeof message - 1);
-    message[sizeof message - 1] = '\0';
+    memset(message, 'm', sizeof(message) - 1);
+    message[sizeof(message) - 1] = '\0';
     assert_int_equal(journal_begin(w->journal), ST_OK);
     for (uint32_t g = 1; g <= count; g++) {
         auto_buf struct buf recovery;

@@ -43,8 +43,8 @@ static struct store_task *make_task(const struct journal_files *f, uint32_t rank
 {
     struct store_task *task = store_task_new(FSM_TASK_CHECK);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, JOB);
-    (void)snprintf(task->journal, sizeof task->journal, "%s", f->path);
+    (void)snprintf(task->job, sizeof(task->job), JOB);
+    (void)snprintf(task->journal, sizeof(task->journal), "%s", f->path);
     task->step = STEP;
     task->generation = GENERATION;
     task->ranks = ranks;

@@ -26,7 +26,7 @@ struct store {
 /* A store with one checkpoint. */
 static int open_store(void **state)
 {
-    struct store *s = calloc(1, sizeof *s);
+    struct store *s = calloc(1, sizeof(*s));
     struct sample sample;
     assert_non_null(s);
     s->memory = memory_io_new();
@@ -60,11 +60,11 @@ static struct store_task *prepare_task(struct store *s, enum fsm_task kind, cons
     store_task_free(s->task);
     struct store_task *task = s->task = store_task_new(kind);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, "%s", SAMPLE_JOB);
-    (void)snprintf(task->store, sizeof task->store, "%s", SAMPLE_STORE);
-    (void)snprintf(task->dir, sizeof task->dir, "%s", DIR);
-    (void)snprintf(task->mark, sizeof task->mark, "%s", mark);
-    (void)snprintf(task->nonce, sizeof task->nonce, "%s", NONCE);
+    (void)snprintf(task->job, sizeof(task->job), "%s", SAMPLE_JOB);
+    (void)snprintf(task->store, sizeof(task->store), "%s", SAMPLE_STORE);
+    (void)snprintf(task->dir, sizeof(task->dir), "%s", DIR);
+    (void)snprintf(task->mark, sizeof(task->mark), "%s", mark);
+    (void)snprintf(task->nonce, sizeof(task->nonce), "%s", NONCE);
     task->step = 40;
     task->generation = 2;
     task->holds = holds;
@@ -117,7 +117,7 @@ static void nothing_is_made_or_found_damaged_in_a_store_that_is_not_the_jobs(voi
             assert_int_equal(io_mkdir_all(io, SAMPLE_STORE "/" SAMPLE_JOB), ST_OK);
             memory_io_put(s->memory, MARK, "cairn-mark-1 " OTHER "\n", 46);
         }
-        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
             uint64_t before = memory_io_hash(s->memory, "/");
             assert_int_equal(run_task(s, kinds[i], NONCE, true), ST_UNREACHABLE);
             assert_true(s->task->away);
@@ -173,8 +173,8 @@ static void what_was_given_up_is_removed_where_nothing_is(void **state)
     store_task_free(s->task);
     s->task = store_task_new(FSM_TASK_REMOVE);
     assert_non_null(s->task);
-    (void)snprintf(s->task->dir, sizeof s->task->dir, "%s", DIR);
-    (void)snprintf(s->task->mark, sizeof s->task->mark, "%s", NONCE);
+    (void)snprintf(s->task->dir, sizeof(s->task->dir), "%s", DIR);
+    (void)snprintf(s->task->mark, sizeof(s->task->mark), "%s", NONCE);
     s->task->given_up = true;
     store_task_run(s->task, memory_io_table(s->memory));
     assert_int_equal(s->task->status, ST_OK);
@@ -190,7 +190,7 @@ static bool probe_beside_a_late_call(struct store *s, uint64_t slow_nth, uint64_
     late_io_init(&late, memory_io_table(s->memory), slow_nth, next_mth);
     for (int second = 0; second < 2; second++) {
         struct store_task *task = prepare_task(s, FSM_TASK_PROBE, "", false);
-        (void)snprintf(task->nonce, sizeof task->nonce, "%s", second ? OTHER : NONCE);
+        (void)snprintf(task->nonce, sizeof(task->nonce), "%s", second ? OTHER : NONCE);
         ckpt_call_name(7, task->nonce, task->call);
         store_task_run(task, second ? &late.next : &late.slow);
         assert_int_equal(task->status, second || !late.cut ? ST_OK : ST_CLOSED);
@@ -237,7 +237,7 @@ static void what_calls_left_goes_but_not_what_is_under_way(void **state)
     assert_int_equal(ckpt_list(io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);
     const uint64_t bytes = entries[0].bytes;
     free(entries);
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         memory_io_put(s->memory, files[i].path, "x", 1);
     assert_int_equal(ckpt_list(io, SAMPLE_STORE, SAMPLE_JOB, &entries, &count), ST_OK);
     assert_true(count == 1 && entries[0].committed && entries[0].bytes == bytes);
@@ -247,7 +247,7 @@ static void what_calls_left_goes_but_not_what_is_under_way(void **state)
     store_task_run(task, io);
     assert_int_equal(task->status, ST_OK);
     assert_int_equal(task->swept, 0); /* it counts folders */
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         if (memory_io_has(s->memory, files[i].path) != files[i].stays)
             fail_msg("%s: %s", files[i].path, files[i].stays ? "went" : "stays");
     }
@@ -292,7 +292,7 @@ static void answer_away(struct bench *b, enum fsm_task task, uint64_t step)
 static void restore_fails(struct bench *b, const char *said)
 {
     struct fsm_fault fault = { .kind = FSM_FAULT_STORE, .rank = 0, .phase = "restore" };
-    (void)snprintf(fault.message, sizeof fault.message, "%s", said);
+    (void)snprintf(fault.message, sizeof(fault.message), "%s", said);
     struct fsm_event event = { .kind = FSM_EV_FAULT,
                                .generation = b->m.generation,
                                .fault = &fault };
@@ -478,12 +478,12 @@ static void run_deep(struct store *s, enum fsm_task kind, uint64_t step)
     memset(task->store, 'x', LIMIT_STORE - 1);
     for (size_t i = 0; i < LIMIT_STORE - 1; i += 40)
         task->store[i] = '/';
-    (void)snprintf(task->job, sizeof task->job, "j-0123456789abc");
+    (void)snprintf(task->job, sizeof(task->job), "j-0123456789abc");
     task->step = step;
     task->generation = task->retry = UINT32_MAX;
     ckpt_call_name(UINT32_MAX, NONCE, task->call);
     assert_int_equal(ckpt_folder_path(task->store, task->job, step, task->generation, task->retry,
-                                      task->dir, sizeof task->dir),
+                                      task->dir, sizeof(task->dir)),
                      ST_OK);
     assert_int_equal(buf_append_text(&task->manifest, "{}"), ST_OK);
     store_task_run(task, memory_io_table(s->memory));

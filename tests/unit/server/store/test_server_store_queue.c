@@ -73,9 +73,9 @@ static void submit_probe(struct store_queue *queue, const char *store)
 {
     struct store_task *task = store_task_new(FSM_TASK_PROBE);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, "j-1");
-    (void)snprintf(task->store, sizeof task->store, "%s", store);
-    (void)snprintf(task->nonce, sizeof task->nonce, "%032d", 1);
+    (void)snprintf(task->job, sizeof(task->job), "j-1");
+    (void)snprintf(task->store, sizeof(task->store), "%s", store);
+    (void)snprintf(task->nonce, sizeof(task->nonce), "%032d", 1);
     struct store_port port = store_queue_port(queue);
     port.submit(port.self, task);
 }
@@ -179,8 +179,8 @@ static void a_late_thread_makes_no_further_call(void **state)
     assert_int_equal(store_queue_new(&options, &queue), ST_OK);
     struct store_task *task = store_task_new(FSM_TASK_DROP);
     assert_non_null(task);
-    (void)snprintf(task->store, sizeof task->store, "/proc/hangs");
-    (void)snprintf(task->dir, sizeof task->dir, "/proc/hangs/j-1/step-000000000001.g1");
+    (void)snprintf(task->store, sizeof(task->store), "/proc/hangs");
+    (void)snprintf(task->dir, sizeof(task->dir), "/proc/hangs/j-1/step-000000000001.g1");
     struct store_port port = store_queue_port(queue);
     atomic_store(&stuck.released, 1);
     port.submit(port.self, task); /* nothing is there: its parent is synced */
@@ -216,7 +216,7 @@ static enum status slow_list(void *self, const char *path, io_name_fn fn, void *
     bool more = true;
     for (int i = atomic_load(&slow->unlinked); more && i < slow->files; i++) {
         char name[64];
-        (void)snprintf(name, sizeof name, "shard-%05d-of-%05d.cairn", i, slow->files);
+        (void)snprintf(name, sizeof(name), "shard-%05d-of-%05d.cairn", i, slow->files);
         more = fn(arg, name);
     }
     return ST_OK;
@@ -254,9 +254,9 @@ static void submit_removal(struct store_queue *queue)
 {
     struct store_task *task = store_task_new(FSM_TASK_REMOVE);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, "j-1");
-    (void)snprintf(task->store, sizeof task->store, "/store");
-    (void)snprintf(task->dir, sizeof task->dir, "/store/j-1/step-000000000010.g1");
+    (void)snprintf(task->job, sizeof(task->job), "j-1");
+    (void)snprintf(task->store, sizeof(task->store), "/store");
+    (void)snprintf(task->dir, sizeof(task->dir), "/store/j-1/step-000000000010.g1");
     struct store_port port = store_queue_port(queue);
     port.submit(port.self, task);
 }
@@ -326,10 +326,10 @@ static void submit_check(struct store_queue *queue, uint32_t files)
 {
     struct store_task *task = store_task_new(FSM_TASK_CHECK);
     assert_non_null(task);
-    (void)snprintf(task->job, sizeof task->job, "j-1");
-    (void)snprintf(task->store, sizeof task->store, "/proc/hangs");
-    (void)snprintf(task->dir, sizeof task->dir, "/proc/hangs/j-1/step-000000000010.g1");
-    task->reports = calloc(files, sizeof *task->reports);
+    (void)snprintf(task->job, sizeof(task->job), "j-1");
+    (void)snprintf(task->store, sizeof(task->store), "/proc/hangs");
+    (void)snprintf(task->dir, sizeof(task->dir), "/proc/hangs/j-1/step-000000000010.g1");
+    task->reports = calloc(files, sizeof(*task->reports));
     assert_non_null(task->reports);
     task->report_count = files;
     for (uint32_t i = 0; i < files; i++) {

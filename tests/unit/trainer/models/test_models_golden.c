@@ -53,7 +53,7 @@ static unsigned no_decay_of(const json_t *golden)
     const json_t *names = json_object_get(golden, "no_decay");
     unsigned kinds = 0;
     for (size_t i = 0; i < json_array_size(names); i++) {
-        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
             if (strcmp(json_string_value(json_array_get(names, i)), rows[k].name) == 0)
                 kinds |= (unsigned)rows[k].kind;
         }
@@ -193,7 +193,7 @@ static void check_gradients(const json_t *golden, struct training *t, bool half)
 static json_t *load(const char *name)
 {
     char path[512];
-    (void)snprintf(path, sizeof path, "%s/tests/golden/torch/%s.json", SOURCE_DIR, name);
+    (void)snprintf(path, sizeof(path), "%s/tests/golden/torch/%s.json", SOURCE_DIR, name);
     json_error_t error;
     json_t *golden = json_load_file(path, 0, &error);
     assert_non_null(golden);

@@ -189,8 +189,8 @@ static enum status recorder_replay(struct backend *b, int graph, struct stream *
 
 const struct backend_table *recorder_open(int room)
 {
-    memset(&recorder, 0, sizeof recorder);
-    memset(&tape, 0, sizeof tape);
+    memset(&recorder, 0, sizeof(recorder));
+    memset(&tape, 0, sizeof(tape));
     recorder.room = room;
     recorder.table = *cpu();
     noted_clear();

@@ -72,7 +72,7 @@ void stage_inputs_open(struct stage_inputs *inputs, struct training *t)
 {
     const struct training_options *o = &t->options;
     const int64_t pixels = o->micro * o->channels * o->side * o->side;
-    memset(inputs, 0, sizeof *inputs);
+    memset(inputs, 0, sizeof(*inputs));
     inputs->label_bytes = (size_t)t->rows * sizeof(int32_t);
     inputs->x_bytes = t->tokens != NULL ? inputs->label_bytes : (size_t)pixels * sizeof(float);
     inputs->draw_bytes = (size_t)(OP_DRAW_SAMPLES + o->micro) * sizeof(uint32_t);
@@ -120,8 +120,8 @@ float *stage_whole_lane(struct training *t, struct stage_inputs *inputs)
         assert_int_equal(plan_forward(t->plan, &call), ST_OK);
         assert_int_equal(plan_backward(t->plan, &call, NULL, NULL), ST_OK);
     }
-    float *lane = zeroed(t->layout.count, sizeof *lane);
-    copy(t, lane, t->lane, t->layout.count * sizeof *lane);
+    float *lane = zeroed(t->layout.count, sizeof(*lane));
+    copy(t, lane, t->lane, t->layout.count * sizeof(*lane));
     return lane;
 }
 
@@ -364,13 +364,13 @@ static void assert_covered(struct run *run)
     for (size_t i = 0; i < layout->count; i++)
         wrong += run->covered[i] != (i == layout->micro_at ? run->count : 1);
     assert_int_equal(wrong, 0);
-    memset(run->covered, 0, layout->count * sizeof *run->covered);
+    memset(run->covered, 0, layout->count * sizeof(*run->covered));
 }
 
 static uint32_t bits_of(float value)
 {
     uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
 
@@ -509,5 +509,5 @@ void stage_assert_eval(struct training *t, struct stage_inputs *inputs, const in
     assert_true(whole.counted > 0);
     assert_int_equal(whole.counted, cut.counted);
     assert_int_equal(whole.correct, cut.correct);
-    assert_memory_equal(&whole.loss, &cut.loss, sizeof whole.loss);
+    assert_memory_equal(&whole.loss, &cut.loss, sizeof(whole.loss));
 }

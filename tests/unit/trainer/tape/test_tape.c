@@ -195,7 +195,7 @@ static void numbers_of_gpt2_that_do_not_fit_are_refused(void **state)
         { .arch = "gpt2", .dropout = 1 },
         { .arch = "gpt2", .heads = -12 },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct tape *tape = NULL;
         assert_int_equal(model_build(&rows[i], &tape), ST_INVALID);
         assert_null(tape);
@@ -307,8 +307,8 @@ static void a_name_that_is_too_long_is_refused(void **state)
     assert_int_equal(tape_new(&tape), ST_OK);
     int x = tape_input(tape, DTYPE_F32, 2, (int64_t[]){ 1, 4 });
     char name[LIMIT_NAME];
-    memset(name, 'x', sizeof name - 1);
-    name[sizeof name - 1] = '\0';
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
     (void)tape_linear(tape, name, x, &(struct tape_linear){ .out = 4, .bias = true });
     assert_int_equal(tape->error, ST_INVALID);
     tape_free(tape);
@@ -368,8 +368,8 @@ static void bucket_borders_are_multiples_of_a_piece(void **state)
                               11182413,
                               50000000 };
     const size_t wanted[] = { 0, 1, PIECE_ELEMENTS, 100000, 1 << 20 };
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        for (size_t j = 0; j < sizeof wanted / sizeof wanted[0]; j++)
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        for (size_t j = 0; j < sizeof(wanted) / sizeof(wanted[0]); j++)
             check_buckets(counts[i], wanted[j]);
     }
 }
@@ -380,7 +380,7 @@ static void buckets_of_however_large_a_vector_have_room(void **state)
     (void)state;
     static const size_t counts[] = { 1, 124000000, 17000000000, 17250000000, 1000000000000 };
     static size_t begin[LANE_BUCKETS_MAX];
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         struct lane_layout layout = { .count = counts[i] };
         const size_t wanted = lane_wanted(counts[i], LANE_BUCKETS_MAX);
         size_t buckets = 0;

@@ -160,7 +160,7 @@ static enum status fenced_sync(struct backend *b, struct stream *s)
 
 static const struct backend_table *fenced(void)
 {
-    memset(&fence, 0, sizeof fence);
+    memset(&fence, 0, sizeof(fence));
     fence.table = *cpu();
     fence.table.host_memory = false;
     fence.table.alloc = fenced_alloc;
@@ -239,7 +239,7 @@ static void the_host_never_touches_the_memory_of_a_device(void **state)
 {
     (void)state;
     const char *const models[] = { "mlp", "resnet18", "gpt2" };
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         struct outcome ours = steps(models[i], fenced());
         assert_int_equal(fence.count, 0); /* all was given back */
         struct outcome wanted = steps(models[i], NULL);

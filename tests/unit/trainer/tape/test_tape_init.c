@@ -85,7 +85,7 @@ static void gpt2_starts_with_the_deviations_of_its_paper(void **state)
     };
     struct tape *tape = NULL;
     assert_int_equal(model_build(&options, &tape), ST_OK);
-    float *params = malloc(tape->param_elements * sizeof *params);
+    float *params = malloc(tape->param_elements * sizeof(*params));
     assert_non_null(params);
     initial_values_params(tape, 17, params);
     const struct {
@@ -101,7 +101,7 @@ static void gpt2_starts_with_the_deviations_of_its_paper(void **state)
         { "transformer.h.3.ln_1.bias", 0 },
         { "transformer.ln_f.weight", 1 },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         double found = deviation(param(tape, rows[i].name), params);
         if (fabs(found - rows[i].deviation) > 0.03 * rows[i].deviation)
             fail_msg("%s: deviation %.5f, wanted %.5f", rows[i].name, found, rows[i].deviation);

@@ -26,7 +26,7 @@ struct cut {
 
 static struct cut *cut_new(struct tape *tape, size_t unit, size_t wanted, uint32_t size)
 {
-    struct cut *cut = calloc(1, sizeof *cut);
+    struct cut *cut = calloc(1, sizeof(*cut));
     assert_non_null(cut);
     cut->tape = tape;
     cut->layout = lane_layout(tape);
@@ -35,7 +35,7 @@ static struct cut *cut_new(struct tape *tape, size_t unit, size_t wanted, uint32
     assert_int_equal(
         lane_owned_buckets(tape, unit, wanted, cut->begin, LANE_BUCKETS_MAX, &cut->buckets), ST_OK);
     cut->begin[cut->buckets.count] = cut->layout.count;
-    cut->borders = calloc(cut->buckets.count * (size + 1), sizeof *cut->borders);
+    cut->borders = calloc(cut->buckets.count * (size + 1), sizeof(*cut->borders));
     assert_non_null(cut->borders);
     lane_owners(tape, unit, cut->begin, &cut->buckets, size, cut->borders);
     return cut;
@@ -164,7 +164,7 @@ static void who_owns_elements_of_a_parameter_owns_those_of_its_ties(void **state
     struct tape *tapes[] = { gpt2(2, 32, 31), gpt2(1, 64, 997), tied_thrice(),
                              untied("mlp"),   untied("lenet"),  untied("resnet18") };
     const size_t units[] = { 16, 100, 1000, PIECE_ELEMENTS };
-    for (size_t i = 0; i < sizeof tapes / sizeof tapes[0]; i++) {
+    for (size_t i = 0; i < sizeof(tapes) / sizeof(tapes[0]); i++) {
         for (size_t u = 0; u < 4; u++) {
             if (tapes[i]->param_elements / units[u] / 16 >= LANE_BUCKETS_MAX / 2)
                 continue;
@@ -266,7 +266,7 @@ static void a_rank_of_however_large_a_model_has_runs_that_a_share_has_room_for(v
                                     7000000000,
                                     70000000000,
                                     1000000000000 };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct tape tape = { .param_elements = sizes[i] };
         const size_t wanted = lane_wanted(sizes[i], LANE_OWNED_BUCKETS_MAX);
         assert_true(wanted == LANE_BUCKET_ELEMENTS || i >= 4);

@@ -35,7 +35,7 @@ static const struct model_case model_cases[] = {
     { .arch = "gpt2", .side = 12, .micro = 3, .math = MATH_BF16, .amp = AMP_O2 },
 };
 #define SMOOTH_CASES 5
-#define MODEL_CASES  (sizeof model_cases / sizeof model_cases[0])
+#define MODEL_CASES  (sizeof(model_cases) / sizeof(model_cases[0]))
 
 static void open_case(struct training *t, const struct model_case *model, bool poison)
 {
@@ -77,9 +77,9 @@ static double slope(struct training *t, const struct tape_tensor *tensor, const 
                     double step)
 {
     float *param = optimizer_params(t->optimizer) + tensor->offset;
-    float *keep = malloc(tensor->count * sizeof *keep);
+    float *keep = malloc(tensor->count * sizeof(*keep));
     assert_non_null(keep);
-    memcpy(keep, param, tensor->count * sizeof *keep);
+    memcpy(keep, param, tensor->count * sizeof(*keep));
     const double at[4] = { -2, -1, 1, 2 };
     const double weight[4] = { 1.0 / 12, -2.0 / 3, 2.0 / 3, -1.0 / 12 };
     double sum = 0;
@@ -88,7 +88,7 @@ static double slope(struct training *t, const struct tape_tensor *tensor, const 
             param[i] = (float)((double)keep[i] + at[k] * step * (double)direction[i]);
         sum += weight[k] * loss_of(t);
     }
-    memcpy(param, keep, tensor->count * sizeof *keep);
+    memcpy(param, keep, tensor->count * sizeof(*keep));
     free(keep);
     return sum / step;
 }
@@ -113,7 +113,7 @@ static int check_gradients(struct training *t, double tolerance)
         double length = sqrt(square);
         if (length < 1e-3)
             continue;
-        float *direction = malloc(tensor->count * sizeof *direction);
+        float *direction = malloc(tensor->count * sizeof(*direction));
         assert_non_null(direction);
         for (size_t e = 0; e < tensor->count; e++)
             direction[e] = (float)((double)gradient[e] / length);

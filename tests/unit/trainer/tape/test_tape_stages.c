@@ -71,7 +71,7 @@ static void one_value_crosses_each_cut_and_no_other_border(void **state)
         { "mlp", 0, 0, 3 },
         { "resnet50", 0, 0, 20 },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct tape *tape = build(rows[i].arch, rows[i].layers, rows[i].dropout);
         int nodes[TAPE_NODES_MAX];
         const int count = count_cuts(tape, nodes);
@@ -138,7 +138,7 @@ static void best_of_three(const double *cost, int nodes, int *out_first)
                 (score.most == best.most && score.squares >= best.squares))
                 continue;
             best = score;
-            memcpy(out_first, first, sizeof first);
+            memcpy(out_first, first, sizeof(first));
         }
     }
 }
@@ -152,12 +152,12 @@ static void balanced_stages_are_the_best_of_all(void **state)
         { 0, 0, 0, 0, 0, 0, 0, 0 }, { 7, 0, 0, 1, 0, 7, 0, 1 },
     };
     struct tape *tape = chain(8);
-    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
+    for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
         int first[3], wanted[3], possible = 0;
         assert_int_equal(tape_balance(tape, costs[i], 3, first, &possible), ST_OK);
         assert_int_equal(possible, 8);
         best_of_three(costs[i], 8, wanted);
-        assert_memory_equal(first, wanted, sizeof first);
+        assert_memory_equal(first, wanted, sizeof(first));
     }
     int first[8], possible = 0;
     assert_int_equal(tape_balance(tape, costs[5], 8, first, &possible), ST_OK);
@@ -206,7 +206,7 @@ static const struct model_case model_cases[] = {
     { .arch = "resnet18", .side = 8 },
     { .arch = "resnet18", .side = 8, .math = MATH_BF16 },
 };
-#define MODEL_CASES (sizeof model_cases / sizeof model_cases[0])
+#define MODEL_CASES (sizeof(model_cases) / sizeof(model_cases[0]))
 
 static void open_case(struct training *t, const struct model_case *model)
 {
@@ -320,7 +320,7 @@ static void stages_on_a_device_give_the_bits_of_the_whole_on_the_cpu(void **stat
         { .arch = "gpt2", .side = 12, .layers = 2, .dropout = 0.25f, .math = MATH_BF16 },
         { .arch = "resnet18", .side = 8 },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct training t;
         struct stage_inputs inputs;
         open_case(&t, &cases[i]);
@@ -462,7 +462,7 @@ static void a_stage_has_memory_for_its_own_nodes_only(void **state)
         { .arch = "resnet18", .side = 8 },
     };
     size_t all_caches = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct training t;
         open_case(&t, &cases[i]);
         const struct plan_sizes *whole = plan_sizes(t.plan);
@@ -543,7 +543,7 @@ static void stages_that_do_not_begin_and_end_at_cuts_are_refused(void **state)
         { 0, -1, 1, ST_INVALID },    { 0, 1, -1, ST_INVALID },
         { nodes, 0, 1, ST_INVALID }, { 0, 1, PLAN_STASHES_MAX + 1, ST_INVALID },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct plan_options options = stage_options(&t, (int[]){ 0 }, 1, 0, STAGE_1F1B);
         options.stream = NULL;
         options.begin = rows[i].begin;

@@ -55,7 +55,7 @@ static void sgd_case(const struct optimizer_options *options, uint64_t update)
     size_t count = t.layout.param_count;
     float *params = optimizer_params(t.optimizer);
     float *moment = optimizer_buffer(t.optimizer, "momentum");
-    double *wanted = malloc(count * sizeof *wanted);
+    double *wanted = malloc(count * sizeof(*wanted));
     assert_non_null(wanted);
     assert_int_equal(moment != NULL, options->momentum != 0);
     double scale = 1.0 / 8;
@@ -109,7 +109,7 @@ static void adamw_follows_pytorch(void **state)
     open_model(&t, "mlp", &options);
     fill_sum(&t, 8, 1);
     size_t count = t.layout.param_count;
-    double *wanted = malloc(count * sizeof *wanted);
+    double *wanted = malloc(count * sizeof(*wanted));
     assert_non_null(wanted);
     float *params = optimizer_params(t.optimizer);
     for (size_t i = 0; i < count; i++)

@@ -19,7 +19,7 @@ static void waits_behind(struct coord_world *w, const struct coord_job *job,
                          const struct coord_job *head)
 {
     char wanted[256];
-    (void)snprintf(wanted, sizeof wanted, "waits behind %s (%s), which was submitted before",
+    (void)snprintf(wanted, sizeof(wanted), "waits behind %s (%s), which was submitted before",
                    head->name, head->id);
     reason_is(w, job, wanted);
 }
@@ -30,7 +30,7 @@ static void submit_many(struct coord_world *w, struct far_end *agent, struct coo
     far_join(w, agent, "n", "boot-1");
     for (int i = 0; i < QUEUED; i++) {
         char name[16];
-        (void)snprintf(name, sizeof name, "job%d", i);
+        (void)snprintf(name, sizeof(name), "job%d", i);
         jobs[i] = coord_submit_one(w, name);
     }
     assert_string_equal(fsm_state_name(jobs[1]->m.state), "FORMING");

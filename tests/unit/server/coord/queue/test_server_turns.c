@@ -34,7 +34,7 @@ static struct coord_job *submit(struct coord_world *w, const char *name, const c
     char text[512];
     struct reason reason;
     struct coord_job *job = NULL;
-    (void)snprintf(text, sizeof text,
+    (void)snprintf(text, sizeof(text),
                    "name: %s\nmodel: {arch: mlp}\ndata: {train: {format: synthetic}}\n"
                    "train: {duration: 50 steps, global_batch: 64, lanes: 8, "
                    "optimizer: {lr: 0.1}}\nworkers: {%s}\n"

@@ -137,7 +137,7 @@ static const struct situation SITUATIONS[] = {
 static void the_culprit_is_who_keeps_the_others_waiting(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof SITUATIONS / sizeof *SITUATIONS; i++) {
+    for (size_t i = 0; i < sizeof(SITUATIONS) / sizeof(*SITUATIONS); i++) {
         const struct situation *it = &SITUATIONS[i];
         struct hang hang;
         hang_init(&hang);
@@ -153,7 +153,7 @@ static void the_culprit_is_who_keeps_the_others_waiting(void **state)
         const struct hang_suspect suspect = { culprit == HANG_NOBODY ? 0 : culprit, "b", "backward",
                                               31000 };
         char text[512];
-        hang_describe(&hang, &suspect, text, sizeof text);
+        hang_describe(&hang, &suspect, text, sizeof(text));
         const bool all_wait = strstr(text, "all wait") != NULL;
         if (culprit != it->culprit || strstr(text, it->evidence) == NULL ||
             all_wait != (strstr(it->evidence, "all wait") != NULL))
@@ -174,11 +174,11 @@ static void of_many_that_wait_four_are_named(void **state)
     assert_int_equal(hang_culprit(&hang), 700);
     const struct hang_suspect suspect = { 700, "n7", "", 2500 };
     char text[512], cut[20];
-    hang_describe(&hang, &suspect, text, sizeof text);
+    hang_describe(&hang, &suspect, text, sizeof(text));
     assert_string_equal(
         text, "rank 700 on node n7 has not come to collective 5 (evaluation), in which "
               "ranks 0, 1, 2, 3 and 995 more wait; last seen in phase forming, 2.5 s ago");
-    hang_describe(&hang, &suspect, cut, sizeof cut);
+    hang_describe(&hang, &suspect, cut, sizeof(cut));
     assert_string_equal(cut, "rank 700 on node n7");
 }
 
