@@ -7,7 +7,10 @@
  - an outside library is included only where it belongs (our own layers: layers.py);
  - lines have at most 100 columns, functions at most 70 lines, files at most 600;
  - no macro hides a return or a goto, no // comment, no tab, no trailing space;
- - no banned function, no note-to-self, no included .c file, no sleep outside tests.
+ - no banned function, no note-to-self, no included .c file, no sleep outside tests;
+ - the operand of sizeof stands in parentheses;
+ - a tag (of a struct, a union, an enum) that a header of the product declares has one definition in the product, which is
+   everything outside tests/ and bench/. A file's own struct doesn't share its name either.
 """
 import os
 import re
@@ -41,6 +44,17 @@ BANNED = re.compile(r"(?<![A-Za-z0-9_])(strcpy|strcat|sprintf|vsprintf|strncpy|s
                     r"alloca|rand|mktemp|localtime)\s*\(")
 SLEEP = re.compile(r"(?<![A-Za-z0-9_])u?sleep\s*\(")
 NOTE = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
+HIDDEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+SIZEOF = re.compile(r"\bsizeof\b(?!\(|\.\.\.)")
+DEFINED = re.compile(r"\b(?:struct|union|enum)\s+(\w+)\s*(?::\s*\w+\s*)?\{")
+DECLARED = re.compile(r"^(?:struct|union) (\w+);", re.M)
+OPAQUE = {  # tags with several definitions: why
+    "backend": "kernels/backend.h declares it, each backend has its own",
+    "kernel": "kernels/backend.h declares it, each backend has its own",
+    "stream": "kernels/backend.h declares it, each backend has its own",
+    "event": "kernels/backend.h declares it, each backend has its own",
+    "comm": "comm/comm.h declares it, Gloo's and NCCL's have their own",
+}
 COLUMNS_MAX, FUNCTION_LINES_MAX, FILE_LINES_MAX = 100, 70, 600
 
 
@@ -83,7 +97,14 @@ def check_line(path, line, in_macro):
         yield "macro hides control flow"
 
 
+def without_comments(text):
+    return HIDDEN.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+
+
 def check_text(path, text):
+    for number, line in enumerate(without_comments(text).split("\n"), 1):
+        if SIZEOF.search(line):
+            yield f"{path}:{number}: sizeof without parentheses"
     lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
@@ -103,7 +124,30 @@ def check_text(path, text):
         yield f"{path}:1: file is longer than {FILE_LINES_MAX} lines"
 
 
+def check_tags(texts):
+    """texts: {path: text} of all files"""
+    defined, declared = {}, set()
+    for path, text in texts.items():
+        if path.startswith(("tests/", "bench/")):
+            continue
+        code = without_comments(text)
+        for match in DEFINED.finditer(code):
+            where = defined.setdefault(match.group(1), {})
+            where.setdefault(path, code.count("\n", 0, match.start()) + 1)
+        if path.endswith((".h", ".cuh")):
+            declared.update(DEFINED.findall(code), DECLARED.findall(code))
+    for tag in sorted(declared):
+        where = defined.get(tag, {})
+        if len(where) > 1 and tag not in OPAQUE:
+            for path, number in where.items():
+                others = ", ".join(other for other in where if other != path)
+                yield f"{path}:{number}: tag {tag} is defined in {others}, too"
+        if len(where) < 2 and tag in OPAQUE:
+            yield f"tests/tidy/tidy.py: {tag} has one definition: it needs no row in OPAQUE"
+
+
 def check_tree(root):
+    texts = {}
     for folder in FOLDERS:
         for at, folders, files in os.walk(os.path.join(root, folder)):
             folders.sort()
@@ -111,7 +155,10 @@ def check_tree(root):
                 if name.endswith((".c", ".h", ".cc", ".cpp", ".cu", ".cuh")):
                     full = os.path.join(at, name)
                     with open(full, encoding="utf-8") as file:
-                        yield from check_text(os.path.relpath(full, root), file.read())
+                        texts[os.path.relpath(full, root)] = file.read()
+    for path, text in texts.items():
+        yield from check_text(path, text)
+    yield from check_tags(texts)
 
 
 def self_test():
@@ -128,6 +175,15 @@ def self_test():
         "common/j.c": ("\tint a;", "tab"),
         "common/k.c": ('#include "common/x.c"', ".c file"),
         "common/l.c": ("/* " + "TO" + "DO */", "note to self"),
+        "common/m.c": ("size_t a = sizeof *b; /* sizeof c */", "sizeof without"),
+        "common/n.h": ("struct twice {\n};", "defined in jobspec/n.h, too"),
+        "jobspec/n.h": ("struct twice {\n};", "defined in common/n.h, too"),
+        "common/o.h": ("struct hidden;", None),
+        "common/o.c": ("struct hidden {\n};", "defined in agent/o.c, too"),
+        "agent/o.c": ("struct hidden {\n};", "defined in common/o.c, too"),
+        "agent/p.c": ("struct own {\n};", None),
+        "client/p.c": ("struct own {\n}; /* sizeof c */", None),
+        "tests/p.c": ("struct twice {\n};", None),
     }
     with tempfile.TemporaryDirectory() as root:
         for path, (text, _) in planted.items():
@@ -136,10 +192,11 @@ def self_test():
                 file.write(text + "\n")
         found = list(check_tree(root))
     for path, (_, want) in planted.items():
-        if not any(f.startswith(path) and want in f for f in found):
-            print(f"not found: {want} in {path}")
+        at = [f for f in found if f.startswith(path + ":")]
+        if not any(want in f for f in at) if want else at:
+            print(f"not found: {want} in {path}" if want else f"found what is none: {at}")
             return 1
-    print(f"{len(planted)} planted violations, all found")
+    print(f"{sum(want is not None for _, want in planted.values())} planted violations, all found")
     return 0
 
 
