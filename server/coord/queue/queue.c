@@ -135,8 +135,8 @@ static void place_spares(struct coord *coord)
     }
 }
 
-/* True if a worker may come back with a node that isn't back yet. Within the grace that is any of the
- * last generation's workers, and a newcomer; afterwards one that isn't judged yet. */
+/* True if a worker may come back with a node that isn't back yet. Within the grace that is any of
+ * the last generation's workers, and a newcomer; afterwards one that isn't judged yet. */
 static bool awaits_node(struct coord *coord, const struct fsm *m, uint32_t index)
 {
     const struct fsm_rank *rank = &m->ranks[index];
