@@ -2,11 +2,12 @@
  * The contents of a job's store: checkpoints that were committed, and saves under way. These are
  * lists and questions only: nothing in here decides.
  */
+#include "server/jobfsm/catalog.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
 
 /* ---- checkpoints ---- */
 

@@ -15,10 +15,15 @@
  * again. So it is with what another version wrote (ST_VERSION): after a change of this program the
  * job waits.
  */
+#include "server/jobfsm/corruption.h"
+
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/state.h"
 
 void fsm_note_away(struct fsm_ctx *t)
 {

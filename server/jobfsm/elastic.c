@@ -23,9 +23,14 @@
  * If those who stay don't have all of the state, or it can't be gone on from, a planned change
  * saves first, and starts all anew.
  */
+#include "server/jobfsm/elastic.h"
+
 #include "common/check.h"
 #include "common/layout/widths.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define RESIZE_WAIT_MS 5000 /* for those that find no slot: then without them */
 

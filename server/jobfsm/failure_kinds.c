@@ -1,5 +1,5 @@
 /* The kinds of failures and their meaning, and how long is waited after them. */
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/failure_kinds.h"
 
 const char *fsm_fault_name(enum fsm_fault_kind kind)
 {
@@ -136,6 +136,11 @@ bool fsm_fault_outlived(const struct fsm_fault *fault)
         break;
     }
     return false;
+}
+
+bool fsm_fault_lacks(const struct fsm *m, const struct fsm_fault *fault)
+{
+    return fault->kind == FSM_FAULT_USER && fault->of_node && fault->rank < m->size;
 }
 
 /* True if the fault says that states differ, not lanes; false: one can't be told from the other. */

@@ -33,24 +33,28 @@
  * What may be the job's own: after FSM_BARREN_MAX generations that failed by it, without any
  * progress meanwhile, FAILED, with the first such cause.
  */
+#include "server/jobfsm/failure_policy.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/corruption.h"
+#include "server/jobfsm/failure_kinds.h"
+#include "server/jobfsm/memory_copies.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* ---- the first cause ---- */
-
-/* True if the rank lacks what the job needs (files, a device's module). */
-static bool is_lacking(const struct fsm *m, const struct fsm_fault *fault)
-{
-    return fault->kind == FSM_FAULT_USER && fault->of_node && fault->rank < m->size;
-}
 
 void fsm_report_fault(struct fsm_ctx *t, const struct fsm_fault *fault)
 {
     struct fsm *m = t->m;
-    if (m->ending.to == FSM_RECOVERING && is_lacking(m, &m->cause) && is_lacking(m, fault)) {
+    if (m->ending.to == FSM_RECOVERING && fsm_fault_lacks(m, &m->cause) &&
+        fsm_fault_lacks(m, fault)) {
         /* one more: it isn't tried again to find that out */
         (void)exclusion_add(&m->exclusions, m->ranks[fault->rank].node, EXCLUSION_FAILED,
                             (uint32_t)fault->kind, t->wall);
@@ -255,7 +259,7 @@ static enum verdict judge_node(struct fsm_ctx *t, const struct fsm_fault *fault)
     m->dirty = true;
     if (exclusion_elsewhere(&m->exclusions, node, (uint32_t)fault->kind)) {
         fsm_act(t, FSM_ACT_CLEAR);
-        const bool tries_on = is_lacking(m, fault) && added &&
+        const bool tries_on = fsm_fault_lacks(m, fault) && added &&
                               exclusion_count(&m->exclusions, EXCLUSION_FAILED) < FSM_LACKING_MAX;
         return tries_on ? VERDICT_NODE : VERDICT_REPEATED;
     }

@@ -11,10 +11,13 @@
  * that none of the copies is newer, and that they have all of it. If ranks own parts of the state,
  * each is the only one that has its own; in a pipeline all of a stage have that stage's.
  */
+#include "server/jobfsm/memory_copies.h"
+
 #include <stdlib.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/elastic.h"
+#include "server/jobfsm/state.h"
 
 #define COPIES_PER_RANK 16 /* of two generations, own ones and those kept for a peer */
 

@@ -25,8 +25,13 @@
  * store has. This takes 10 s at most if one save follows the other; a store that hangs is waited
  * for.
  */
+#include "server/jobfsm/park.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/failure_kinds.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define STORE_STUCK_MS 2000 /* for what takes milliseconds */
 

@@ -9,11 +9,14 @@
  *     base of a save under way.
  *   3 A checkpoint outlives every one that holds differences to it.
  */
+#include "server/jobfsm/retention.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/state.h"
 
 /* ---- what the store is asked of one checkpoint ---- */
 

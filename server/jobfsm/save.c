@@ -16,10 +16,17 @@
  * is OPENING when the coordinator dies is begun again by its ranks. One that is COMMITTED or
  * DROPPED keeps its place as long as nobody needs it, so that late ranks hear what became of it.
  */
+#include "server/jobfsm/save.h"
+
 #include <stdio.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_abort.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* ---- a save begins ---- */
 

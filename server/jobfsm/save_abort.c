@@ -5,10 +5,16 @@
  * A dropped save goes in order: ranks are told, each unlinks its file and says so, then the folder
  * is removed. Until then its step isn't saved again, as a late file would lie in the new folder.
  */
+#include "server/jobfsm/save_abort.h"
+
 #include <stdio.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/state.h"
 
 /* ---- what save.c needs, too ---- */
 

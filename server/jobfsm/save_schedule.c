@@ -2,12 +2,16 @@
  * Saves to come: how one is announced for a step, and when one is due by time (checkpoint.every in
  * seconds, or auto). It also handles a worker that is told to leave, or leaves with its node.
  */
+#include "server/jobfsm/save_schedule.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
 #include "server/jobfsm/save_interval.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* ---- announced saves ---- */
 

@@ -2,8 +2,10 @@
  * Spares: workers that have no part in the generation, and are there to take one. This file has how
  * many there are, their numbers, and how they go; handlers/spare_orders.c has what becomes of one.
  */
+#include "server/jobfsm/spares.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/state.h"
 
 /* ---- how many ---- */
 

@@ -3,12 +3,13 @@
  * what a state means. It also accounts for where the seconds went, and ends a generation or the
  * job.
  */
+#include "server/jobfsm/state.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
 
 static const char *const state_names[] = {
     [FSM_NONE] = "JOB_STATE_UNSPECIFIED",

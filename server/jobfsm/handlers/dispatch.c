@@ -6,7 +6,25 @@
 #include <stdlib.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/corruption.h"
+#include "server/jobfsm/ctx.h"
+#include "server/jobfsm/elastic.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/generation_start.h"
+#include "server/jobfsm/handlers/liveness.h"
+#include "server/jobfsm/handlers/load_balance.h"
+#include "server/jobfsm/handlers/progress.h"
+#include "server/jobfsm/handlers/requests.h"
+#include "server/jobfsm/handlers/spare_orders.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save.h"
+#include "server/jobfsm/save_abort.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* ---- a job ---- */
 

@@ -9,8 +9,13 @@
  * newest step that is beyond doubt goes, in as many turns as it takes: saves under way, then
  * checkpoints. Until they are set aside no generation forms.
  */
+#include "server/jobfsm/handlers/divergence.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_abort.h"
+#include "server/jobfsm/state.h"
 
 #define TELL_MS 600000 /* between two events that say that audits passed */
 #define STEPS   8      /* sure grows by so many parts of what audits need: each is journalled */

@@ -1,6 +1,11 @@
 /* Trainers that leave: those of a generation that ends, and those kept for the next one. */
+#include "server/jobfsm/handlers/generation_end.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* Tells of a process that SIGKILL, ordered long ago, doesn't end though its agent is there: it is
  * in the kernel, which waits for a device. It won't run a single instruction of its own any

@@ -2,11 +2,25 @@
  * From slots to a running generation: slots, the store's answer, a new generation, every rank's
  * hello, assignments, every rank ready.
  */
+#include "server/jobfsm/handlers/generation_start.h"
+
 #include <stdio.h>
 
 #include "common/check.h"
 #include "common/reason.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/corruption.h"
+#include "server/jobfsm/elastic.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/load_balance.h"
+#include "server/jobfsm/memory_copies.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_abort.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define STAGES_BYTES 160
 

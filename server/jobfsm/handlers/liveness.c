@@ -2,7 +2,7 @@
  * The rules of silence, and deadlines.
  *
  * Silence decides what is assumed: whose it is, and how long it lasts (times in
- * server/jobfsm/internal.h):
+ * server/jobfsm/ctx.h):
  *
  *   agent silent, trainer heard           nothing: the job runs on, "unsupervised"
  *   agent and trainer silent              the node is lost
@@ -23,11 +23,21 @@
  * While all nodes are silent at once (server/fleet/isolation.h), the core keeps these clocks still.
  * After a start of the coordinator nobody is judged for FSM_GRACE_MS.
  */
+#include "server/jobfsm/handlers/liveness.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/elastic.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/handlers/generation_end.h"
+#include "server/jobfsm/handlers/progress.h"
+#include "server/jobfsm/save_abort.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 /* ---- silence ---- */
 

@@ -26,11 +26,17 @@
  * The speeds of a generation that ended are kept (journalled, with its lanes): the next one begins
  * with them.
  */
+#include "server/jobfsm/handlers/load_balance.h"
+
 #include <stdio.h>
 
 #include "common/check.h"
 #include "server/jobfsm/balance/balance.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/elastic.h"
+#include "server/jobfsm/park.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define WINDOW_STEPS  10   /* at least: beats come in the middle of steps */
 #define WINDOW_MS     1000 /* at least: shorter ones see what else the machine does */

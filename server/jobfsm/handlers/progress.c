@@ -2,11 +2,17 @@
  * The pace of workers: what they say of their progress, how long steps take, and how long the same
  * phase may take without any sign. Who is silent: server/jobfsm/handlers/liveness.c.
  */
+#include "server/jobfsm/handlers/progress.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/handlers/divergence.h"
+#include "server/jobfsm/handlers/load_balance.h"
+#include "server/jobfsm/save.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define PACE_MS   500 /* a beat */
 #define GAPS_FEW  3

@@ -1,7 +1,13 @@
 /* The requests of people: to a job to pause, resume, stop, be killed, save; to all jobs to drain;
  * to a checkpoint to be removed or read. */
+#include "server/jobfsm/handlers/requests.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/catalog.h"
+#include "server/jobfsm/retention.h"
+#include "server/jobfsm/save_schedule.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 const char *fsm_asker(const char *by)
 {

@@ -17,8 +17,13 @@
  * A spare's session is of no generation, and has a token that is the spares' alone. The session
  * outlives generations until the spare takes a seat, by an order to regroup, as kept workers do.
  */
+#include "server/jobfsm/handlers/spare_orders.h"
+
 #include "common/check.h"
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/failure_policy.h"
+#include "server/jobfsm/handlers/liveness.h"
+#include "server/jobfsm/spares.h"
+#include "server/jobfsm/state.h"
 
 #define BACKOFF_IDLE_MAX_MS 600000 /* two events each time: 300 a day */
 /* A spare that was ready for so long failed by no fault in starting. */

@@ -1,5 +1,5 @@
 /* How many workers a generation has: spares, fewer than there are to be, other numbers. */
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/elastic.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/jobfsm/internal.h"
+#include "server/jobfsm/ctx.h"
+#include "server/jobfsm/save_schedule.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"
 
