@@ -3,12 +3,22 @@
  * that came together are journalled together. The one place where state is written, and the one
  * place where actions leave: in this order.
  */
+#include "server/coord/apply.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/metrics.h"
+#include "server/coord/node_health.h"
+#include "server/coord/orders.h"
+#include "server/coord/outbox.h"
+#include "server/coord/record.h"
+#include "server/coord/tasks.h"
 
 struct fsm_event coord_event(const struct coord *coord, enum fsm_event_kind kind)
 {

@@ -1,8 +1,9 @@
 /* The lowest layer of the core: its options, random names, and giving up. */
+#include "server/coord/base.h"
+
 #include <stdio.h>
 
 #include "common/check.h"
-#include "server/coord/internal.h"
 
 enum status coord_failed(const struct coord *coord)
 {

@@ -1,10 +1,12 @@
 /* The core's tables of nodes: how one is found, its times, and which of its slots are taken;
  * certificates that were withdrawn. */
+#include "server/coord/fleet_tables.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
 
 struct coord_node *coord_node_at(struct coord *coord, const char *name)
 {

@@ -1,10 +1,13 @@
 /* The core's tables of jobs: how one is found, what is kept of it, which worker has which rank. */
+#include "server/coord/index.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
 #include "server/jobfsm/persist.h"
 
 static enum fsm_metric metric_of(enum jobspec_metric metric)

@@ -6,11 +6,17 @@
  * This is known in memory only, as nodes are: an agent that leaves says it in each hello. A node
  * that people keep free (`drains`) is emptied in the same way, and that is journalled.
  */
+#include "server/coord/leaving.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/orders.h"
+#include "server/coord/outbox.h"
 
 void coord_node_stays(struct coord_node *node)
 {

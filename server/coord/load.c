@@ -1,10 +1,19 @@
 /* The journal read at the start, and what it says resumed. */
+#include "server/coord/load.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/leaving.h"
+#include "server/coord/metrics.h"
+#include "server/coord/orders.h"
+#include "server/coord/record.h"
 #include "server/jobfsm/persist.h"
 
 /* The number of newest rows that tell the pace (server/pace/pace.h). Of a job that goes on, all

@@ -1,12 +1,16 @@
 /* Rows of metrics: rank 0 sends them, they are kept until they are journalled, then
  * acknowledged. */
+#include "server/coord/metrics.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
+#include "server/coord/index.h"
+#include "server/coord/orders.h"
 
 /* Books what a step of rank 0 waited for a copy in memory. (What it waited for a checkpoint
  * stands in the reports of the save, of all ranks.) */

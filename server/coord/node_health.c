@@ -1,12 +1,15 @@
 /* Verdicts on nodes: what they say of their GPUs and clocks, and failures of jobs by their fault
  * (server/fleet/record.h). It also decides which nodes are not judged, and which paths between them
  * are suspected (server/fleet/netpaths.h). */
+#include "server/coord/node_health.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
 
 #define ALL_PAIRS_MAX 8 /* nodes of a generation; of more not every pair is tried */
 

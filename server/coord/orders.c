@@ -2,11 +2,16 @@
  * Orders to agents and trainers. Nothing in here changes what is journalled: an order that is lost
  * with its connection is made again when the other side says hello.
  */
+#include "server/coord/orders.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/node_health.h"
+#include "server/coord/outbox.h"
 
 /* ---- to agents: trainers ---- */
 

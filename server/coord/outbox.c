@@ -3,12 +3,14 @@
  * were made. The core has decided them, and they have not left the process yet: coord_commit lets
  * them go.
  */
+#include "server/coord/outbox.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
 
 struct coord_out {
     enum { OUT_MESSAGE, OUT_END, OUT_TASK, OUT_POINT } kind;

@@ -1,9 +1,10 @@
 /* The records of a job for the journal: the rows of a turn's actions, its state, its ranks. */
+#include "server/coord/record.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
-#include "server/coord/internal.h"
 #include "server/jobfsm/persist.h"
 
 static enum status record_generation(struct coord *coord, struct coord_job *job, int64_t wall)

@@ -5,12 +5,14 @@
  * Nothing of it is journalled. A rank says its part again with every new session, for as long as
  * the generation lives: so a coordinator that was restarted has them all again.
  */
+#include "server/coord/rendezvous.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/orders.h"
 
 static struct coord_meeting *find_meeting(const struct coord_job *job, const char *name,
                                           size_t *out_count)

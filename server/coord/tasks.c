@@ -1,9 +1,12 @@
 /* Tasks for the checkpoint store, made from actions, with what the journal holds for them. */
+#include "server/coord/tasks.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/base.h"
+#include "server/coord/outbox.h"
 
 /* ---- the decision, read back ---- */
 

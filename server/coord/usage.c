@@ -1,9 +1,9 @@
 /* The resources that workers and machines use, as agents see it, and how much of what they could do
  * they do. */
+#include "server/coord/usage.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "server/coord/internal.h"
 
 #define FLOPS_MAX 1e24 /* from outside: beyond it is no number of operations */
 

@@ -6,12 +6,20 @@
  * What that leads to for a job with workers there is its machine's to decide
  * (server/jobfsm/handlers/liveness.c): it knows what the workers say.
  */
+#include "server/coord/inputs/liveness.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/inputs/probe_results.h"
+#include "server/coord/leaving.h"
+#include "server/coord/node_health.h"
+#include "server/coord/orders.h"
 
 /* ---- nodes ---- */
 

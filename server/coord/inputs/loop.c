@@ -3,7 +3,17 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/inputs/liveness.h"
+#include "server/coord/inputs/probe_results.h"
+#include "server/coord/leaving.h"
+#include "server/coord/load.h"
+#include "server/coord/node_health.h"
+#include "server/coord/outbox.h"
+#include "server/coord/queue/queue.h"
+#include "server/coord/state.h"
 
 enum status coord_reader_new(const struct coord_options *options, struct coord **out)
 {

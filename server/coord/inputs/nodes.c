@@ -6,7 +6,19 @@
 
 #include "common/cleanup.h"
 #include "identity/identity.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/inputs/liveness.h"
+#include "server/coord/inputs/probe_results.h"
+#include "server/coord/inputs/trainers.h"
+#include "server/coord/leaving.h"
+#include "server/coord/metrics.h"
+#include "server/coord/node_health.h"
+#include "server/coord/orders.h"
+#include "server/coord/outbox.h"
+#include "server/coord/state.h"
+#include "server/coord/usage.h"
 
 /* ---- reconciliation ---- */
 

@@ -1,10 +1,13 @@
 /* Pins, which are what bits depend on: those of the job, and those of a worker that is ready. */
+#include "server/coord/inputs/pins.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
 
 /* Returns where the pins' last member begins, which is what the data are known by; without one,
  * where the pins end. No other member has this text: in strings its quotes are escaped. */

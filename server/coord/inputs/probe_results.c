@@ -1,11 +1,18 @@
 /* Answers: of the checkpoint store, about tasks that are done; of agents, about paths between
  * nodes. */
+#include "server/coord/inputs/probe_results.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/index.h"
+#include "server/coord/node_health.h"
+#include "server/coord/orders.h"
+#include "server/coord/queue/place.h"
 
 static bool take_metrics(void *arg, uint64_t step, const void *data, size_t size)
 {

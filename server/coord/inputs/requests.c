@@ -5,7 +5,15 @@
 
 #include "common/cleanup.h"
 #include "common/job_id.h"
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/index.h"
+#include "server/coord/leaving.h"
+#include "server/coord/load.h"
+#include "server/coord/outbox.h"
+#include "server/coord/queue/queue.h"
+#include "server/coord/state.h"
 #include "server/jobfsm/persist.h"
 
 #define ID_EPOCH_MS 1704067200000 /* 2024-01-01 */

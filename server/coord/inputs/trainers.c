@@ -1,9 +1,18 @@
 /* Trainers: their connections, the fence of generations, reports, and what else they say. */
+#include "server/coord/inputs/trainers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/index.h"
+#include "server/coord/inputs/pins.h"
+#include "server/coord/metrics.h"
+#include "server/coord/orders.h"
+#include "server/coord/outbox.h"
+#include "server/coord/rendezvous.h"
+#include "server/coord/usage.h"
 
 #define COPIES_MAX 4096 /* of one hello */
 

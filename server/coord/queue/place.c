@@ -2,13 +2,19 @@
  * Slots for one job: which are free, from which nodes it keeps away, and what becomes of it if
  * there are none. queue.c says which job comes first.
  */
+#include "server/coord/queue/place.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "common/cleanup.h"
-#include "server/coord/queue/board.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/fleet_tables.h"
+#include "server/coord/node_health.h"
+#include "server/coord/queue/waiting.h"
 
 /* Returns how many failures weigh, as a whole number: old ones make no difference between nodes. */
 static uint32_t level_of(const struct coord *coord, const struct coord_node *node)

@@ -12,10 +12,16 @@
  * don't starve. Slots that can't come free, on nodes that are lost or in broken GPUs, it keeps from
  * nobody.
  */
+#include "server/coord/queue/queue.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/queue/board.h"
+#include "server/coord/apply.h"
+#include "server/coord/base.h"
+#include "server/coord/index.h"
+#include "server/coord/node_health.h"
+#include "server/coord/queue/place.h"
 
 enum standing {
     STANDING_HOLDS, /* the job has workers, or needs none */

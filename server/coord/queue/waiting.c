@@ -1,7 +1,9 @@
 /* The things that a job waits for, beside the slots that place_workers counted. */
+#include "server/coord/queue/waiting.h"
+
 #include <string.h>
 
-#include "server/coord/queue/board.h"
+#include "server/coord/node_health.h"
 
 /* Adds the nodes that could take the job, had it not failed on them. */
 static void add_failed(const struct coord_job *job, struct reason *reason)

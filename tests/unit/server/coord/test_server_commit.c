@@ -2,7 +2,8 @@
  * is on the medium. */
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/apply.h"
+#include "server/coord/state.h"
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
 #include "tests/unit/server/journal/journal_vfs.h"

@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/index.h"
+#include "server/coord/state.h"
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
 

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/index.h"
+#include "server/coord/state.h"
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
 

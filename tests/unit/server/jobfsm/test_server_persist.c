@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "server/coord/internal.h"
+#include "server/coord/state.h"
 #include "server/jobfsm/persist.h"
 #include "tests/test.h"
 #include "tests/unit/server/server_fixture.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/coord/internal.h"
+#include "server/coord/state.h"
 #include "tests/test.h"
 #include "tests/unit/server/coord/coord_fixture.h"
 

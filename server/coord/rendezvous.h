@@ -1,0 +1,8 @@
+/* The rendezvous of a generation, in which its ranks find each other. */
+#pragma once
+
+#include "server/coord/state.h"
+
+/* Takes a rank's part of a meeting; with the last one all are answered. */
+void coord_meet(struct coord *coord, struct coord_job *job, uint32_t rank,
+                const Cairn__V1__Meet *meet);
