@@ -55,7 +55,7 @@ class Report:
         lost, seconds = Counter(), 0.0
         for job in self.jobs:
             lost.update({part: float(value) for part, value in job.shown["lost_seconds"].items()})
-            seconds += seconds_between(job.shown["started_at"], job.shown["ended_at"]) - job.paused_s
+            seconds += seconds_between(job.shown["submitted_at"], job.shown["ended_at"]) - job.paused_s
         recoveries = Counter(kind for job in all_jobs for kind in job.recoveries.values())
         return {
             **what,

@@ -133,7 +133,7 @@ def test_processes_that_stay_are_found(world):
 
 SHOWN = {"state": "SUCCEEDED", "step": 9, "generation": 3, "reason": "", "final_digest": "aa", "checkpoints": [],
          "lost_seconds": {"detect": 1.0},
-         "started_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:10.000Z",
+         "submitted_at": "2026-01-01T00:00:00.000Z", "ended_at": "2026-01-01T00:00:10.000Z",
          "events": [{"generation": 1, "kind": "forming", "message": "with 2 workers, from the beginning", "time": "0"},
                     {"generation": 1, "kind": "recovering", "message": "a new generation follows", "time": "1"},
                     {"generation": 2, "kind": "forming", "message": "from the checkpoint of step 4", "time": "1"},
