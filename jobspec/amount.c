@@ -214,9 +214,10 @@ static enum status check_range(const struct field *field, size_t unit, double co
 static struct jobspec_duration amount_of_word(const struct field *field, const char *word)
 {
     bool built = false;
-    if (field->kind == FIELD_AMOUNT)
+    if (field->kind == FIELD_AMOUNT) {
         return (struct jobspec_duration){ JOBSPEC_STEPS,
                                           1 - (double)schema_word(field, word, &built) };
+    }
     return (struct jobspec_duration){ strcmp(word, "auto") == 0 ? JOBSPEC_AUTO : JOBSPEC_STEPS, 0 };
 }
 

@@ -28,9 +28,10 @@ bool exclusion_resize(struct exclusion_list *exclusions, uint32_t count)
         exclusions->list = more;
         exclusions->capacity = capacity;
     }
-    if (count > exclusions->count)
+    if (count > exclusions->count) {
         memset(&exclusions->list[exclusions->count], 0,
                (count - exclusions->count) * sizeof(*exclusions->list));
+    }
     exclusions->count = count;
     return true;
 }

@@ -276,9 +276,9 @@ static void trainer_hello(struct coord *coord, struct coord_conn *conn,
         return;
     }
     struct coord_rank *rank = &job->ranks[conn->rank];
+    /* The worker is back: its first hello since the start. */
     if (hello->attached && rank->version_of != hello->generation)
-        coord->hello_at =
-            coord_now(coord); /* the worker is back: its first hello since the start */
+        coord->hello_at = coord_now(coord);
     rank->version_of = hello->generation;
     (void)snprintf(rank->version, sizeof(rank->version), "%.31s",
                    coord_version_said(hello->version));
