@@ -7,15 +7,16 @@
 
 /* Most runs of an owner in one moment. A share also has runs of the parameters, its own and those
  * of ties, and of the statistics. */
-#define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (STAGE_CHUNKS_MAX - 1) * LANE_LEADING)
-_Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX + TAPE_TIES_MAX + 2 * STAGE_CHUNKS_MAX <=
+#define OWNED_RUNS_MAX (LANE_OWNED_BUCKETS_MAX + (size_t)(STAGE_CHUNKS_MAX - 1) * LANE_LEADING)
+_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX + TAPE_TIES_MAX +
+                       (size_t)2 * STAGE_CHUNKS_MAX <=
                    CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
 /* Most hashes of a report: those of each run's loose pieces, and those of all whole branches with
  * the ends of what a part has in a row. */
-_Static_assert(OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX *LANE_OWNED_LOOSE_PIECES +
+_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *OWNED_RUNS_MAX *LANE_OWNED_LOOSE_PIECES +
                        LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
-                       (TAPE_TIES_MAX + OPTIMIZER_BUFFERS_MAX * STAGE_CHUNKS_MAX) * 2 *
+                       (TAPE_TIES_MAX + (size_t)OPTIMIZER_BUFFERS_MAX * STAGE_CHUNKS_MAX) * 2 *
                            CKPT_BRANCH_PIECES <=
                    CKPT_REPORT_HASHES_MAX,
                "the report of a share of an owner fits a message");

@@ -28,7 +28,7 @@ static enum status look(const struct dataset *data, int32_t *room, int32_t *firs
 
 static enum status print_tokens(const struct dataset *data, struct buf *out, struct reason *reason)
 {
-    int32_t first[SHOWN], largest = 0;
+    int32_t first[SHOWN] = { 0 }, largest = 0;
     uint64_t count = 0;
     auto_free int32_t *room = calloc((size_t)data->context + 1, sizeof(*room));
     if (room == NULL)

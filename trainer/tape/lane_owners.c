@@ -64,6 +64,7 @@ static size_t units_within(size_t begin, size_t end, size_t unit)
 
 void lane_deal(size_t begin, size_t end, size_t unit, size_t size, size_t *turn, size_t *borders)
 {
+    CHECK(size > 0);
     const size_t units = units_within(begin, end, unit), more = units % size;
     size_t at = begin / unit;
     for (size_t r = 0; r < size; r++) {
@@ -72,7 +73,8 @@ void lane_deal(size_t begin, size_t end, size_t unit, size_t size, size_t *turn,
     }
     CHECK(at == units_of(end, unit));
     borders[size] = end;
-    *turn = (*turn + more) % size;
+    *turn += more;
+    *turn -= *turn >= size ? size : 0;
 }
 
 /* The parameter's element whose gradient the tie at `at` has there. */

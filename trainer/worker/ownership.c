@@ -167,14 +167,14 @@ static enum status open_exchanges(struct ownership *o, const struct optimizer *o
 /* ---- what this rank has ---- */
 
 /* A share has runs of the parameters and the statistics besides those of the moments. */
-_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
+_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX + 2 <= CKPT_RUNS_MAX,
                "a share has room for all runs of an owner");
-_Static_assert(LANE_OWNED_BRANCH == (size_t)CKPT_BRANCH_PIECES * PIECE_ELEMENTS, "a branch is one");
+_Static_assert(LANE_OWNED_BRANCH / PIECE_ELEMENTS == CKPT_BRANCH_PIECES, "a branch is one");
 /* Most hashes of a report: those of each run's loose pieces, and those of all whole branches with
  * the ends of what a buffer has in a row. */
-_Static_assert(OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED_LOOSE_PIECES +
+_Static_assert((size_t)OPTIMIZER_MOMENTS_MAX *LANE_OWNED_BUCKETS_MAX *LANE_OWNED_LOOSE_PIECES +
                        LIMIT_SHARE_BYTES / (LANE_OWNED_BRANCH * sizeof(float)) +
-                       OPTIMIZER_BUFFERS_MAX * 2 * CKPT_BRANCH_PIECES <=
+                       (size_t)OPTIMIZER_BUFFERS_MAX * 2 * CKPT_BRANCH_PIECES <=
                    CKPT_REPORT_HASHES_MAX,
                "the report of a share of an owner fits a message");
 
