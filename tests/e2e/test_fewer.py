@@ -144,7 +144,7 @@ def test_plan_says_how_many_they_are_and_what_the_largest_share_takes():
 def test_plan_says_what_the_bound_for_copies_does_not_hold_with_fewer():
     with held_home() as home:
         (home.dir / "job.yaml").write_text(TINY, encoding="utf-8")
-        sets = ("model.hidden=2048", "checkpoint.memory_every=1 step", "checkpoint.memory=50 MiB")
+        sets = ("model.hidden=2048", "checkpoint.memory_every=1 step", "checkpoint.memory=52 MiB")
 
         def notes(*more):
             told = home.cairn("plan", "job.yaml", *(part for text in (*sets, *more) for part in ("--set", text)))
@@ -154,10 +154,10 @@ def test_plan_says_what_the_bound_for_copies_does_not_hold_with_fewer():
         told, = notes("workers={count: 4, min: 3}", at_peers)
         assert told.startswith("with 3 workers one needs "), told
         assert told.endswith(" for copies at other nodes: there are none"), told
-        told, = notes("workers={count: 4, min: 1}", "checkpoint.memory=30 MiB")
+        told, = notes("workers={count: 4, min: 1}", "checkpoint.memory=32 MiB")
         assert told.startswith("with 1 worker one needs "), told
         assert told.endswith(" for copies between checkpoints: there are none"), told
-        assert not notes("workers={count: 4, min: 2}", "checkpoint.memory=30 MiB")
+        assert not notes("workers={count: 4, min: 2}", "checkpoint.memory=32 MiB")
 
 
 def test_with_fewer_slots_than_min_it_waits():
