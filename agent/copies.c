@@ -169,10 +169,12 @@ static bool is_copy(const char *name)
     return rest != NULL && strcmp(rest, ".copy") == 0;
 }
 
-/* Removes a name; says nothing if it isn't there. */
+/* Removes a name, or an empty folder in its place; says nothing if it isn't there. */
 static void remove_name(const struct copies *copies, int at, const char *name, int flags)
 {
     if (unlinkat(at, name, flags) == 0 || errno == ENOENT)
+        return;
+    if (errno == EISDIR && unlinkat(at, name, AT_REMOVEDIR) == 0)
         return;
     LOG_WARN(copies->log, "%s/%s: %s: not removed, ignoring: %s", copies->base, copies->node, name,
              strerrordesc_np(errno));
