@@ -1,4 +1,4 @@
-/* Who is silent, and what that means; deadlines. */
+/* The rules of silence: which rank is silent, what that means, and when it is looked at next. */
 #pragma once
 
 #include "server/jobfsm/ctx.h"

@@ -282,7 +282,7 @@ static void the_parts_of_a_step_fit_their_lines(void **state)
     assert_int_equal(none.size, 0);
 }
 
-/* Of short steps the median by the coordinator's clock may be nothing. */
+/* The median of short steps may be nothing by the coordinator's clock. */
 static void a_step_is_never_shorter_than_its_parts(void **state)
 {
     (void)state;
