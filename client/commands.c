@@ -320,6 +320,12 @@ static const struct command rows[] = {
       metrics_options, cmd_metrics, GROUP_JOBS },
     { NULL, "why", OPERAND_JOB, 1, 1, false, "JOB", "explain why a job waits, failed or lost time",
       NULL, "why resnet18-fashion", NULL, cmd_why, GROUP_JOBS },
+    { "debug", "job", OPERAND_JOB, 1, 1, false, "JOB",
+      "print all that the coordinator has of a job, as JSON",
+      "For who looks for a bug: states, flags, counters and times that no other command shows.\n"
+      "Times of the coordinator's clock are in milliseconds from now; what is to come is\n"
+      "positive. Its keys change from version to version. Secrets are left out.",
+      "debug job resnet18-fashion", NULL, cmd_debug_job, GROUP_JOBS },
     { NULL, "pause", OPERAND_JOB, 1, 1, false, "JOB",
       "save a job and free its slots until it is resumed", NULL,
       "pause resnet18-fashion\npause resnet18-fashion --wait", steer_options, cmd_pause,

@@ -4,8 +4,8 @@
 
 /* Methods of Control that change nothing. */
 static const char *const looks[] = {
-    "ListJobs",  "GetJob",        "WatchJob",    "ListCheckpoints", "StreamLogs",
-    "ListNodes", "StreamMetrics", "ReadMetrics", "ExplainJob",      "GetVersion",
+    "ListJobs",      "GetJob",      "WatchJob",   "ListCheckpoints", "StreamLogs", "ListNodes",
+    "StreamMetrics", "ReadMetrics", "ExplainJob", "GetVersion",      "DebugJob",
 };
 
 bool identity_method_looks(const char *method)

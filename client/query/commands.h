@@ -13,3 +13,4 @@ enum exit_code cmd_watch(struct client *client);
 enum exit_code cmd_logs(struct client *client);
 enum exit_code cmd_metrics(struct client *client);
 enum exit_code cmd_why(struct client *client);
+enum exit_code cmd_debug_job(struct client *client);

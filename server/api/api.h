@@ -181,6 +181,9 @@ void api_remove_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobReq
 
 /* Returns a page of jobs, to be freed by free_unpacked; NULL: no memory, or the journal failed. */
 Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *token);
+/* DebugJob: all that the coordinator has of a job in memory. */
+void api_debug_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                   Cairn__V1__DebugJobReply_Closure reply, void *call);
 
 /* Returns the job of a stream; NULL, and the call ended: it was forgotten meanwhile, or can't be
  * read. */

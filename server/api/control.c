@@ -574,6 +574,7 @@ enum status api_open(struct api *api, struct rpc_server *server)
                      .forget_node = api_forget_node,
                      .invite_nodes = api_invite_nodes,
                      .explain_job = explain,
+                     .debug_job = api_debug_job,
                      .get_version = get_version,
                      .drain = drain_all,
                      .check_paths = api_check_paths },

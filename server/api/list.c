@@ -116,3 +116,21 @@ Cairn__V1__ListJobsReply *api_list(struct api *api, size_t size, const char *tok
     cairn__v1__list_jobs_reply__free_unpacked(page, NULL);
     return NULL;
 }
+
+void api_debug_job(Cairn__V1__Control_Service *service, const Cairn__V1__JobRequest *in,
+                   Cairn__V1__DebugJobReply_Closure reply, void *call)
+{
+    struct api *api = ((struct api_service_control *)service)->api;
+    struct coord_job *job = api_job(api, call, in->job);
+    if (!job)
+        return;
+    Cairn__V1__DebugJobReply out = CAIRN__V1__DEBUG_JOB_REPLY__INIT;
+    out.id = job->id;
+    out.json = render_debug(api->coord, job);
+    if (out.json) {
+        reply(&out, call);
+    } else {
+        api_refuse(call, RPC_INTERNAL, "no memory");
+    }
+    free(out.json);
+}

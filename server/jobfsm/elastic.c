@@ -375,8 +375,8 @@ static bool leaves(const struct fsm *m)
 
 static bool may_resize(const struct fsm *m)
 {
-    return m->state == FSM_RUNNING && !fsm_ends(m) && (m->ran & 1) &&
-           m->intent == FSM_INTENT_NONE && m->window_until == 0 && !leaves(m);
+    return m->state == FSM_RUNNING && (m->ran & 1) && m->intent == FSM_INTENT_NONE &&
+           m->window_until == 0 && !leaves(m);
 }
 
 /* True of a spare that was never ready: nobody waits for it to take a seat. */

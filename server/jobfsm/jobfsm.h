@@ -21,28 +21,35 @@
  * (it waits in the kernel). In the latter two cases the slot stays held until the trainer was seen
  * to be gone.
  *
- * States, and the function that makes each transition:
+ * Moves, made from FSM_STATE_MOVES by tests/tidy/moves.py:
  *
- *   QUEUED, RECOVERING       -> PLACING        [fsm_on_placed]
- *   QUEUED, RECOVERING       -> FAILED         [fsm_on_nowhere]     a user error, here too
- *   PLACING                  -> FORMING(g + 1) [form_generation]
- *   PLACING                  -> where it was   [fsm_unplace]         the store takes no file,
- *                                                                        or a node of it leaves
- *   FORMING                  -> RUNNING        [fsm_enter_running]
- *   RUNNING                  -> SAVING         [fsm_on_save_begin]   the job's last step
- *   RUNNING                  -> SAVING         [ask_to_leave]            pause, stop, drain
- *   RUNNING                  -> SAVING         [fsm_enter_running]   a stop that failed to save
- *   RUNNING                  -> SAVING         [fsm_watch]           its time is over
- *   RUNNING                  -> SAVING         [fsm_end_generation]  all finished, kill, drain
- *   FORMING, RUNNING, SAVING -> RECOVERING     [fsm_end_generation]  another one is to follow
- *   any with ending.to set   -> ending.to      [close_generation]        once the trainers are gone
- *   any without trainers     -> where asked    [fsm_rest]            final, PAUSED or QUEUED
- *   PLACING                  -> where it was   [fsm_resume]          the coordinator is back
- *   PAUSED, STOPPED          -> QUEUED         [ask_resume]            from its newest checkpoint
+ *   QUEUED, RECOVERING -> PLACING [fsm_on_placed]: slots were found
+ *   PLACING -> QUEUED [fsm_unplace]: the store takes no file, or a node leaves; it never ran
+ *   PLACING -> RECOVERING [fsm_unplace]: the same, after a generation
+ *   PLACING -> QUEUED [fsm_resume]: the coordinator is back; it never ran
+ *   PLACING -> RECOVERING [fsm_resume]: the coordinator is back
+ *   PLACING -> FORMING [form_generation]: the store took a file
+ *   FORMING -> RUNNING [fsm_enter_running]: all ranks are ready
+ *   RUNNING -> SAVING [fsm_enter_running]: it was to stop or pause, and hasn't saved yet
+ *   RUNNING -> SAVING [find_or_open]: the last step is saved
+ *   RUNNING -> SAVING [ask_to_leave]: pause, stop, drain
+ *   RUNNING -> SAVING [fsm_watch]: its time is over
+ *   RUNNING -> SAVING [fsm_end_ranks]: all finished, kill, drain
+ *   PLACING, FORMING, RUNNING, SAVING
+ *       -> RECOVERING [fsm_end_ranks]: a failure: all workers are ended
+ *   PLACING, FORMING, RUNNING, SAVING -> RECOVERING [park]: a failure, or a change: workers go on
+ *   FORMING, SAVING -> RECOVERING [close_generation]: it left without the last step
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> QUEUED [fsm_rest]: drain
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> PAUSED [fsm_rest]: pause
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED
+ *       -> SUCCEEDED [fsm_rest]: the last step is saved
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED
+ *       -> FAILED [fsm_rest]: by its own fault
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> STOPPED [fsm_rest]: stop
+ *   PLACING, FORMING, RUNNING, SAVING, QUEUED, RECOVERING, PAUSED -> KILLED [fsm_rest]: kill
+ *   PAUSED, STOPPED -> QUEUED [ask_resume]: from its newest checkpoint
  *
- * A generation that ends has `ending.to` set (fsm_ends): its trainers are leaving or being
- * ended. RECOVERING is the state of a job that goes on after a failure: while its old generation
- * ends, then (fsm_recovers) until the next one has slots.
+ * Where a job is RECOVERING, and how far its generation is with ending, is what enum fsm_gen says.
  */
 #pragma once
 
@@ -70,6 +77,46 @@ struct fsm_ending {
     int64_t ended_at; /* FSM_ACT_END went out first */
     int64_t again_at;
     int64_t kept_until; /* the generation has ended: workers kept from it go then */
+};
+
+/*
+ * The state of a job's newest generation. It refines the job's state: RECOVERING and PLACING are
+ * GONE, SPARES or KEPT; a generation that ends (`ending.to` is set) is one of the last four.
+ *
+ * Moves, made from FSM_GEN_MOVES by tests/tidy/moves.py:
+ *
+ *   NONE -> GONE [fsm_on_placed]: its first one is to form
+ *   GONE -> NONE [fsm_unplace]: its first one doesn't form yet
+ *   GONE, SPARES, KEPT -> FORMING [form_generation]: the next one; its number rises
+ *   FORMING -> TRAINING [fsm_enter_running]: all ranks are ready
+ *   FORMING, TRAINING -> PARKING [park]: workers that aren't to blame go on
+ *   PARKING -> PARKING_LATE [fsm_watch_ending]: some haven't parked in time: these are ended
+ *   TRAINING -> LEAVING [fsm_end_ranks]: it has saved: workers leave by themselves
+ *   LEAVING -> ENDING [fsm_watch_ending]: some haven't left in time: these are ended
+ *   LEAVING, PARKING, PARKING_LATE, ENDING, SPARES, KEPT, FORMING, TRAINING
+ *       -> ENDING [fsm_end_ranks]: all workers are ended
+ *   LEAVING, PARKING, PARKING_LATE, ENDING
+ *       -> KEPT [close_generation]: all have left; parked workers wait
+ *   LEAVING, PARKING, PARKING_LATE, ENDING -> SPARES [close_generation]: all have left; spares wait
+ *   LEAVING, PARKING, PARKING_LATE, ENDING
+ *       -> GONE [close_generation]: all have left; another one is to form
+ *   KEPT -> SPARES [fsm_rank_gone]: the last worker that waited went
+ *   KEPT, SPARES -> GONE [fsm_rank_gone]: the last that waited went
+ *   GONE -> SPARES [end_turn]: a spare was started
+ *   LEAVING, PARKING, PARKING_LATE, ENDING, SPARES, KEPT, FORMING, TRAINING, GONE
+ *       -> NONE [fsm_rest]: no other one is to form
+ */
+enum fsm_gen {
+    FSM_GEN_NONE,         /* QUEUED, PAUSED, or over: none is to form by itself, none is there */
+    FSM_GEN_GONE,         /* it ended, or there was none; nobody waits for the next one */
+    FSM_GEN_SPARES,       /* it ended; only spares wait for the next one */
+    FSM_GEN_KEPT,         /* it ended; workers of it are parked, and wait for the next one */
+    FSM_GEN_FORMING,      /* its workers start, join, and fill their state */
+    FSM_GEN_TRAINING,     /* RUNNING, SAVING */
+    FSM_GEN_LEAVING,      /* its workers leave by themselves, until ending.hard_at */
+    FSM_GEN_PARKING,      /* workers that are not to blame park, until ending.hard_at */
+    FSM_GEN_PARKING_LATE, /* some have not parked by then: these are ended, those stay */
+    FSM_GEN_ENDING,       /* its workers are ended */
 };
 
 /* How often the job failed, and how often it may fail. */
@@ -245,6 +292,7 @@ struct fsm {
     size_t catalog_count, catalog_capacity;
 
     /* of this process's life */
+    enum fsm_gen gen;          /* as the last move left it (moves.h) */
     struct recovery recovered; /* what FSM_ACT_RECOVERY journals */
     int64_t unbooked_ms;       /* nobody knows yet whether steps were repeated in that time */
     struct fsm_read_back read_back;
@@ -334,25 +382,20 @@ void fsm_abandon(struct fsm *m, int64_t wall, const char *by, struct fsm_actions
 
 /* ---- questions ---- */
 
-/* True while the job's generation ends: the trainers leave, or are ended. */
+/* Returns the state of the job's newest generation: the one place that decides it. */
+enum fsm_gen fsm_gen(const struct fsm *m);
+const char *fsm_gen_name(enum fsm_gen gen);
+/* True while the job's generation ends: LEAVING, PARKING, PARKING_LATE, ENDING. */
 static inline bool fsm_ends(const struct fsm *m)
 {
     return m->ending.to != FSM_NONE;
 }
-/* True if the generation ends and its trainers are ended, not left to leave by themselves. */
-static inline bool fsm_ends_hard(const struct fsm *m)
-{
-    return fsm_ends(m) && m->ending.hard_at == 0;
-}
-/* True if the job goes on after a failure, its old generation has ended, and the next one waits. */
-static inline bool fsm_recovers(const struct fsm *m)
-{
-    return m->state == FSM_RECOVERING && !fsm_ends(m);
-}
-/* True if the generation has ended, and workers of it wait for the next one. */
-bool fsm_keeps(const struct fsm *m);
-/* True if workers of the ended generation, or only spares, wait for the next one. */
+/* True if the worker is ended with its generation: it neither left nor parked in time. */
+bool fsm_is_cut_short(const struct fsm *m, uint32_t rank);
+/* True if the generation has ended, and workers or spares wait for the next one: KEPT, SPARES. */
 bool fsm_holds(const struct fsm *m);
+/* Returns the state of a worker: the one place that decides it. */
+enum fsm_worker fsm_worker(const struct fsm_rank *rank);
 /* Returns how many slots the job wants for the next generation: one for each worker that it lacks.
  * 0: the workers that are there go on, even if they are fewer than the job is to have. */
 uint32_t fsm_vacant(const struct fsm *m);

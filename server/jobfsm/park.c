@@ -62,7 +62,7 @@ static bool is_to_go(const struct fsm *m, const struct fsm_fault *fault, uint32_
 
 static bool may_park(const struct fsm *m, const struct fsm_fault *fault)
 {
-    const bool forms = m->state == FSM_FORMING && fsm_goes_on(m);
+    const bool forms = m->state == FSM_FORMING && fsm_has_survivors(m);
     const bool ran = fsm_trains(m) && (m->ran & 1);
     const bool outlived = fsm_fault_outlived(fault) || (forms && is_of_newcomer(m, fault));
     if (m->config.restarts || !outlived || !(ran || forms) || m->budget.barren >= FSM_LIVE_TRIES)
@@ -103,7 +103,8 @@ static void park(struct fsm_ctx *t, const struct fsm_fault *fault)
                                      .ended_at = t->now,
                                      .again_at = t->now + FSM_END_AGAIN_MS };
     m->due.moves = is_moving(m);
-    m->state = FSM_RECOVERING;
+    fsm_move(m, FSM_RECOVERING);
+    fsm_gen_moved(m);
     m->window_until = 0;
     m->dirty = true;
     for (uint32_t i = 0; i < m->size; i++) {
@@ -196,7 +197,7 @@ void fsm_note_parked(struct fsm_ctx *t, uint32_t index, const struct fsm_kept *k
     struct fsm *m = t->m;
     struct fsm_rank *rank = &m->ranks[index];
     rank->kept = *kept;
-    if (!m->ending.parks || fsm_ends_hard(m) || rank->gone || rank->ended || rank->parked)
+    if (fsm_gen(m) != FSM_GEN_PARKING || rank->gone || rank->ended || rank->parked)
         return;
     rank->parked = true;
     m->dirty = true;
@@ -222,7 +223,7 @@ void fsm_keep(struct fsm_ctx *t)
 /* Counts the workers that go on, and spares that can take a seat. */
 static uint32_t count_there(const struct fsm *m)
 {
-    return (fsm_keeps(m) ? m->size - m->gone_count : 0) + fsm_spares_ready(m);
+    return (fsm_gen(m) == FSM_GEN_KEPT ? m->size - m->gone_count : 0) + fsm_spares_ready(m);
 }
 
 /* Counts places for newcomers. Spares that start, and workers that were ended and are not gone,
@@ -259,8 +260,8 @@ bool fsm_awaits_word(const struct fsm *m)
 
 bool fsm_wants_slots(const struct fsm *m, int64_t now)
 {
-    const bool waits = fsm_recovers(m) && fsm_has_room(m) && !fsm_awaits_word(m) &&
-                       !fsm_distrusts(m) &&
+    const bool waits = m->state == FSM_RECOVERING && !fsm_ends(m) && fsm_has_room(m) &&
+                       !fsm_awaits_word(m) && !fsm_distrusts(m) &&
                        !fsm_damage_pending((struct fsm *)m); /* which only looks */
     return (m->state == FSM_QUEUED || waits) && now >= m->retry_at;
 }

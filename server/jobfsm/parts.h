@@ -197,6 +197,39 @@ struct fsm_timed {
     uint64_t steps, us; /* us: of its own, without waiting for others */
 };
 
+/*
+ * The state of a worker, as the members of struct fsm_rank have it together (fsm_worker).
+ *
+ * Moves, made from FSM_WORKER_MOVES by tests/tidy/moves.py:
+ *
+ *   GONE -> ORDERED: its agent is told to start it
+ *   GONE, ORDERED -> STARTED: it has a process, or is known to have one
+ *   GONE, ORDERED, STARTED -> JOINED: its hello
+ *   GONE, ORDERED, STARTED, JOINED -> ASSIGNED: all have joined: it is told its part
+ *   GONE, ORDERED, STARTED, JOINED, ASSIGNED -> READY: it has the state; or the coordinator is new
+ *   GONE, ORDERED, STARTED, JOINED, ASSIGNED, READY -> FINISHED: it ends by itself
+ *   ORDERED, STARTED, JOINED, ASSIGNED, READY, FINISHED, PARKED, GONE
+ *       -> PARKED: it left its generation; a spare: it is ready
+ *   ORDERED, STARTED, JOINED, ASSIGNED, READY, FINISHED, PARKED, GONE
+ *       -> LEAVING: it alone is being ended
+ *   PARKED -> JOINED: a spare has lost its session
+ *   PARKED -> READY: no generation followed in time: it ends with the others
+ *   ORDERED, STARTED, JOINED, ASSIGNED, READY, FINISHED, PARKED, LEAVING
+ *       -> GONE: its process ended, or counts as gone
+ */
+enum fsm_worker {
+    FSM_WORKER_GONE,     /* there is no process; a vacant place */
+    FSM_WORKER_ORDERED,  /* its agent was told to start it, and has said nothing yet */
+    FSM_WORKER_STARTED,  /* it has a process */
+    FSM_WORKER_JOINED,   /* it said hello */
+    FSM_WORKER_ASSIGNED, /* it was told its part, and prepares */
+    FSM_WORKER_READY,    /* it can train, or trains */
+    FSM_WORKER_FINISHED, /* it ends by itself */
+    FSM_WORKER_PARKED,   /* it waits for the next generation; a spare: for a seat */
+    FSM_WORKER_LEAVING,  /* it is being ended, while others of its generation stay */
+};
+const char *fsm_worker_name(enum fsm_worker state);
+
 struct fsm_rank {
     /* journalled */
     char node[LIMIT_NAME];
@@ -245,6 +278,7 @@ struct fsm_rank {
     uint64_t read_bytes;               /* of m->read_back: read and checked */
     bool read_done;                    /* the rank said what it found */
     uint8_t save_flags[FSM_SAVES_MAX]; /* of m->saves[i] */
+    enum fsm_worker worker;            /* at the end of the last event about it (moves.h) */
 };
 
 /* The pace of a phase: times between two rises of a counter in it. */
@@ -290,6 +324,28 @@ enum fsm_task {
 
 /* ---- saves ---- */
 
+/*
+ * The state of a save. A save is one attempt at a checkpoint of one step.
+ *
+ * Moves, made from FSM_SAVE_MOVES by tests/tidy/moves.py:
+ *
+ *   FREE -> OPENING [find_or_open]: a rank begins; the folder is being made
+ *   DROPPED -> OPENING [open_save]: ranks, or people, still want it
+ *   OPENING -> COLLECTING [fsm_on_folder_done]: ranks are told where, write and report
+ *   COLLECTING -> CHECKING [check_save]: the last report is journalled
+ *   CHECKING -> COMMITTING [fsm_on_check_done]: journalled with the manifest: it decides
+ *   COMMITTING -> COMMITTED [fsm_on_publish_done]: repeated until it succeeds
+ *   OPENING, COLLECTING, CHECKING -> DROPPING [fsm_save_drop]: it can't be completed
+ *   COMMITTING -> DROPPING [fsm_save_drop]: the folder was removed, and stays gone
+ *   DROPPING -> DROPPED [fsm_on_drop_done]: the folder is gone, or in nobody's way
+ *   DROPPING -> DROPPED [give_up_on]: a rank doesn't say that its file is gone
+ *   FREE -> DROPPED [drop_before_begin]: a rank will not save it
+ *   FREE -> DROPPED [drop_passed]: a rank has trained past it
+ *
+ * The journal has COLLECTING (with the reports that are in), COMMITTING and DROPPING. A save that
+ * is OPENING when the coordinator dies is begun again by its ranks. One that is COMMITTED or
+ * DROPPED keeps its place as long as nobody needs it, so that late ranks hear what became of it.
+ */
 enum fsm_save_state {
     FSM_SAVE_FREE,
     FSM_SAVE_OPENING,    /* the folder is being made */
@@ -300,6 +356,7 @@ enum fsm_save_state {
     FSM_SAVE_DROPPING, /* ranks unlink their files, then the folder goes */
     FSM_SAVE_DROPPED,
 };
+const char *fsm_save_state_name(enum fsm_save_state state);
 
 /* The times that a checkpoint took: the highest of the ranks, but the sum of their processor time.
  * Units: us */

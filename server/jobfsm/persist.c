@@ -5,24 +5,11 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "server/containers/fields.h"
 
-enum saved_kind { FIELD_U32, FIELD_U64, FIELD_I64, FIELD_BOOLEAN, FIELD_ENUM, FIELD_TEXT };
+#define MEMBER(member, name, kind) FIELD_NAMED(fsm, member, name, kind)
 
-struct saved_field {
-    const char *name;
-    size_t offset, size;
-    enum saved_kind kind;
-};
-
-/* Under the name that the journal knows it by. */
-#define NAMED(type, member, name, kind)                                                            \
-    {                                                                                              \
-        name, offsetof(struct type, member), sizeof(((struct type *)0)->member), FIELD_##kind      \
-    }
-#define FIELD(type, member, kind)  NAMED(type, member, #member, kind)
-#define MEMBER(member, name, kind) NAMED(fsm, member, name, kind)
-
-static const struct saved_field fsm_fields[] = {
+static const struct json_field fsm_fields[] = {
     FIELD(fsm, state, ENUM),
     MEMBER(ending.to, "end_to", ENUM),
     MEMBER(ending.parks, "parks", BOOLEAN),
@@ -96,7 +83,7 @@ static const struct saved_field fsm_fields[] = {
     MEMBER(audit.sure, "audit_sure", U64),
 };
 
-static const struct saved_field fault_fields[] = {
+static const struct json_field fault_fields[] = {
     FIELD(fsm_fault, kind, ENUM),       FIELD(fsm_fault, rank, U32),
     FIELD(fsm_fault, step, U64),        FIELD(fsm_fault, outside, BOOLEAN),
     FIELD(fsm_fault, phase, TEXT),      FIELD(fsm_fault, message, TEXT),
@@ -109,7 +96,7 @@ static const struct saved_field fault_fields[] = {
         name, offsetof(struct recovery, ms[RECOVERY_##part]), sizeof(int64_t), FIELD_I64           \
     }
 
-static const struct saved_field recovery_fields[] = {
+static const struct json_field recovery_fields[] = {
     FIELD(recovery, state, ENUM),
     FIELD(recovery, kind, ENUM),
     FIELD(recovery, ended, U32),
@@ -131,138 +118,36 @@ static const struct saved_field recovery_fields[] = {
     PART(REPLAY, "replay_ms"),
 };
 
-static const struct saved_field exclusion_fields[] = {
+static const struct json_field exclusion_fields[] = {
     FIELD(exclusion, node, TEXT), FIELD(exclusion, why, ENUM),  FIELD(exclusion, kind, U32),
     FIELD(exclusion, since, I64), FIELD(exclusion, agent, U64),
 };
 
-static const struct saved_field rank_fields[] = {
+static const struct json_field rank_fields[] = {
     FIELD(fsm_rank, node, TEXT),
     FIELD(fsm_rank, slot, U32),
     FIELD(fsm_rank, gone, BOOLEAN),
     FIELD(fsm_rank, holder, U32),
 };
 
-static const struct saved_field announced_fields[] = {
+static const struct json_field announced_fields[] = {
     FIELD(fsm_announced, step, U64),
     FIELD(fsm_announced, exit, BOOLEAN),
 };
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
-/* ---- one field ---- */
-
 /* Enums are journalled as numbers. */
 _Static_assert(sizeof(enum fsm_state) == sizeof(uint32_t), "an enum is read as 32 bits");
-
-/* Fault messages come from outside: what isn't UTF-8 is replaced, never refused. */
-static json_t *text_value(const char *text)
-{
-    json_t *value = json_string(text);
-    if (value)
-        return value;
-    char clean[LIMIT_REASON];
-    size_t size = strnlen(text, sizeof(clean) - 1);
-    for (size_t i = 0; i < size; i++)
-        clean[i] = (char)((text[i] & 0x80) ? '?' : text[i]);
-    clean[size] = '\0';
-    return json_string(clean);
-}
-
-static json_t *field_get(const void *object, const struct saved_field *field)
-{
-    const char *at = (const char *)object + field->offset;
-    switch (field->kind) {
-    case FIELD_U32:
-    case FIELD_ENUM: {
-        uint32_t value;
-        memcpy(&value, at, sizeof(value));
-        return json_integer(value);
-    }
-    case FIELD_U64:
-    case FIELD_I64: {
-        int64_t value;
-        memcpy(&value, at, sizeof(value));
-        return json_integer(value);
-    }
-    case FIELD_BOOLEAN:
-        return json_boolean(*(const bool *)at);
-    case FIELD_TEXT:
-        return text_value(at);
-    }
-    return NULL;
-}
-
-static bool field_set(void *object, const struct saved_field *field, const json_t *value)
-{
-    char *at = (char *)object + field->offset;
-    switch (field->kind) {
-    case FIELD_U32:
-    case FIELD_ENUM: {
-        if (!json_is_integer(value))
-            return false;
-        uint32_t number = (uint32_t)json_integer_value(value);
-        memcpy(at, &number, sizeof(number));
-        return true;
-    }
-    case FIELD_U64:
-    case FIELD_I64: {
-        if (!json_is_integer(value))
-            return false;
-        int64_t number = json_integer_value(value);
-        memcpy(at, &number, sizeof(number));
-        return true;
-    }
-    case FIELD_BOOLEAN:
-        if (!json_is_boolean(value))
-            return false;
-        *(bool *)at = json_is_true(value);
-        return true;
-    case FIELD_TEXT: {
-        const char *text = json_string_value(value);
-        if (!text || strlen(text) >= field->size)
-            return false;
-        memcpy(at, text, strlen(text) + 1);
-        return true;
-    }
-    }
-    return false;
-}
-
-/* Owned by the caller; NULL: no memory. */
-static json_t *encode_fields(const void *object, const struct saved_field *fields, size_t count)
-{
-    json_t *out = json_object();
-    for (size_t i = 0; out && i < count; i++) {
-        if (json_object_set_new(out, fields[i].name, field_get(object, &fields[i])) != 0) {
-            json_decref(out);
-            out = NULL;
-        }
-    }
-    return out;
-}
-
-static bool decode_fields(const json_t *in, void *object, const struct saved_field *fields,
-                          size_t count)
-{
-    if (!json_is_object(in))
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *value = json_object_get(in, fields[i].name);
-        if (value && !field_set(object, &fields[i], value))
-            return false;
-    }
-    return true;
-}
 
 /* ---- lists ---- */
 
 static json_t *encode_all(const void *objects, size_t size, size_t n,
-                          const struct saved_field *fields, size_t count)
+                          const struct json_field *fields, size_t count)
 {
     json_t *out = json_array();
     for (size_t i = 0; out && i < n; i++) {
-        json_t *one = encode_fields((const char *)objects + i * size, fields, count);
+        json_t *one = fields_encode((const char *)objects + i * size, fields, count);
         if (json_array_append_new(out, one) != 0) {
             json_decref(out);
             out = NULL;
@@ -272,26 +157,26 @@ static json_t *encode_all(const void *objects, size_t size, size_t n,
 }
 
 static bool decode_all(const json_t *in, void *objects, size_t size, size_t n_max,
-                       const struct saved_field *fields, size_t count)
+                       const struct json_field *fields, size_t count)
 {
     if (!json_is_array(in) || json_array_size(in) > n_max)
         return false;
     for (size_t i = 0; i < json_array_size(in); i++) {
-        if (!decode_fields(json_array_get(in, i), (char *)objects + i * size, fields, count))
+        if (!fields_decode(json_array_get(in, i), (char *)objects + i * size, fields, count))
             return false;
     }
     return true;
 }
 
-static const struct saved_field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
-static const struct saved_field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
-static const struct saved_field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
+static const struct json_field number_fields[] = { { "n", 0, sizeof(int64_t), FIELD_I64 } };
+static const struct json_field holder_fields[] = { { "rank", 0, sizeof(uint32_t), FIELD_U32 } };
+static const struct json_field name_fields[] = { { "name", 0, LIMIT_NAME, FIELD_TEXT } };
 
 struct list {
     const char *name;
     size_t offset;                    /* in the machine; of ranks: of the pointer */
     size_t size, n_max, count_offset; /* count_offset 0: always n_max */
-    const struct saved_field *fields;
+    const struct json_field *fields;
     size_t count;
 };
 
@@ -319,7 +204,7 @@ static bool add_key(json_t *root, const char *name, json_t *value)
 
 static json_t *encode_machine(const struct fsm *m)
 {
-    json_t *root = encode_fields(m, fsm_fields, COUNT(fsm_fields));
+    json_t *root = fields_encode(m, fsm_fields, COUNT(fsm_fields));
     bool ok = root != NULL;
     for (size_t i = 0; ok && i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
@@ -401,7 +286,7 @@ static bool is_recovery(const struct recovery *r)
 
 static bool decode_machine(const json_t *root, struct fsm *m)
 {
-    if (!json_object_get(root, "state") || !decode_fields(root, m, fsm_fields, COUNT(fsm_fields)))
+    if (!json_object_get(root, "state") || !fields_decode(root, m, fsm_fields, COUNT(fsm_fields)))
         return false;
     for (size_t i = 0; i < COUNT(lists); i++) {
         const struct list *list = &lists[i];
@@ -458,14 +343,14 @@ enum status fsm_decode(struct fsm *m, const char *text)
 
 enum status fsm_encode_recovery(const struct recovery *r, struct buf *out)
 {
-    return print(encode_fields(r, recovery_fields, COUNT(recovery_fields)), out);
+    return print(fields_encode(r, recovery_fields, COUNT(recovery_fields)), out);
 }
 
 enum status fsm_decode_recovery(struct recovery *r, const char *text)
 {
     *r = (struct recovery){ .rank = RECOVERY_ALL_RANKS };
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    const bool ok = decode_fields(root, r, recovery_fields, COUNT(recovery_fields));
+    const bool ok = fields_decode(root, r, recovery_fields, COUNT(recovery_fields));
     json_decref(root);
     return ok && is_recovery(r) ? ST_OK : ST_CORRUPT;
 }

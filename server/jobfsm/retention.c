@@ -158,7 +158,7 @@ void fsm_read_back_tick(struct fsm_ctx *t)
     } else if (it->generation != 0 && t->now - it->moved_at >= FSM_READ_MS) {
         fsm_read_back_end(t, "none of them got on with it for 300 s");
     }
-    if (it->due && (rests(m) || (m->state == FSM_RUNNING && !fsm_ends(m)))) {
+    if (it->due && (rests(m) || (m->state == FSM_RUNNING))) {
         it->due = false;
         fsm_retain(t);
     }

@@ -1,21 +1,4 @@
-/*
- * Saves on their way to checkpoints. A save is one attempt at a checkpoint of one step:
- *
- *   FREE, DROPPED -> OPENING    [open_save]               a rank begins; the folder is being made
- *   OPENING       -> COLLECTING [fsm_on_folder_done]  ranks are told where, write and report
- *   COLLECTING    -> CHECKING   [check_save]              the last report is journalled
- *   CHECKING      -> COMMITTING [fsm_on_check_done]   journalled with the manifest: it decides
- *   COMMITTING    -> COMMITTED  [fsm_on_publish_done] repeated until it succeeds
- *
- *   OPENING, COLLECTING, CHECKING -> DROPPING [fsm_save_drop]
- *   COMMITTING -> DROPPING  [fsm_on_publish_done]  the folder was removed, and stays gone
- *   DROPPING   -> DROPPED   [fsm_on_drop_done, give_up_on]
- *   FREE       -> DROPPED   [drop_before_begin, fsm_on_save_passed]  a rank will not save it
- *
- * The journal has COLLECTING (with the reports that are in), COMMITTING and DROPPING. A save that
- * is OPENING when the coordinator dies is begun again by its ranks. One that is COMMITTED or
- * DROPPED keeps its place as long as nobody needs it, so that late ranks hear what became of it.
- */
+/* Saves on their way to checkpoints: the moves of enum fsm_save_state (parts.h). */
 #include "server/jobfsm/save.h"
 
 #include <stdio.h>
@@ -54,7 +37,7 @@ static void open_save(struct fsm_ctx *t, struct fsm_save *save)
 {
     const struct fsm_ckpt *base = fsm_choose_base(t->m, save->step);
     CHECK(save->state == FSM_SAVE_OPENING || save->state == FSM_SAVE_DROPPED);
-    save->state = FSM_SAVE_OPENING;
+    fsm_save_move(save, FSM_SAVE_OPENING);
     save->since = t->now;
     save->retry = take_try(t->m, save->step);
     save->base_step = base ? base->step : 0;
@@ -134,7 +117,7 @@ static int find_or_open(struct fsm_ctx *t, uint32_t rank, uint64_t step)
         return -1;
     }
     if (m->total_steps > 0 && step >= m->total_steps && m->state == FSM_RUNNING) {
-        m->state = FSM_SAVING;
+        fsm_move(m, FSM_SAVING);
         m->dirty = true;
     }
     open_save(t, &m->saves[index]);

@@ -26,32 +26,11 @@ int64_t fsm_retry_ms(uint32_t tries)
     return ms < 30000 ? ms : 30000;
 }
 
-static bool may_follow(enum fsm_save_state from, enum fsm_save_state to)
+void fsm_save_set_state_by(struct fsm_ctx *t, struct fsm_save *save, enum fsm_save_state state,
+                           const char *function)
 {
-    switch (to) {
-    case FSM_SAVE_COLLECTING:
-        return from == FSM_SAVE_OPENING;
-    case FSM_SAVE_CHECKING:
-        return from == FSM_SAVE_COLLECTING;
-    case FSM_SAVE_COMMITTING:
-        return from == FSM_SAVE_CHECKING;
-    case FSM_SAVE_COMMITTED:
-        return from == FSM_SAVE_COMMITTING;
-    case FSM_SAVE_DROPPING:
-        return from >= FSM_SAVE_OPENING && from <= FSM_SAVE_COMMITTING;
-    case FSM_SAVE_DROPPED:
-        return from == FSM_SAVE_DROPPING;
-    case FSM_SAVE_FREE: /* a save begins by open_save, and ends where its place is needed */
-    case FSM_SAVE_OPENING:
-        break;
-    }
-    return false;
-}
-
-void fsm_save_set_state(struct fsm_ctx *t, struct fsm_save *save, enum fsm_save_state state)
-{
-    CHECK(may_follow(save->state, state));
-    save->state = state;
+    CHECK(save->state != state);
+    fsm_save_move_by(save, state, function);
     save->since = t->now;
     save->retry_at = 0;
     if (state == FSM_SAVE_CHECKING)
@@ -69,8 +48,8 @@ void fsm_send_done(struct fsm_ctx *t, uint64_t step, uint32_t rank, bool committ
     act->committed = committed;
 }
 
-/* Puts a save in a free place, or in that of the one that was over first; -1: all are busy. */
-int fsm_save_new(struct fsm_ctx *t, uint64_t step, enum fsm_save_state state)
+int fsm_save_new_by(struct fsm_ctx *t, uint64_t step, enum fsm_save_state state,
+                    const char *function)
 {
     struct fsm *m = t->m;
     int index = -1;
@@ -87,9 +66,9 @@ int fsm_save_new(struct fsm_ctx *t, uint64_t step, enum fsm_save_state state)
     }
     if (index < 0)
         return -1;
-    m->saves[index] = (struct fsm_save){
-        .state = state, .step = step, .generation = m->generation, .since = t->now
-    };
+    m->saves[index] =
+        (struct fsm_save){ .step = step, .generation = m->generation, .since = t->now };
+    fsm_save_move_by(&m->saves[index], state, function);
     for (uint32_t i = 0; i < m->size; i++)
         m->ranks[i].save_flags[index] = 0;
     return index;

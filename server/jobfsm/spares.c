@@ -43,7 +43,7 @@ bool fsm_is_short(const struct fsm *m)
 
 bool fsm_hungers(const struct fsm *m)
 {
-    return m->state == FSM_RUNNING && !fsm_ends(m) && !m->config.restarts && (m->ran & 1) &&
+    return m->state == FSM_RUNNING && !m->config.restarts && (m->ran & 1) &&
            m->step_max > m->replay_until && /* its start would slow down the others' */
            m->intent == FSM_INTENT_NONE && fsm_spares_staying(m) < fsm_spares_wanted(m) &&
            m->size + fsm_spares_live(m) < fsm_capacity(m);

@@ -11,31 +11,6 @@
 
 #include "common/check.h"
 
-static const char *const state_names[] = {
-    [FSM_NONE] = "JOB_STATE_UNSPECIFIED",
-    [FSM_QUEUED] = "QUEUED",
-    [FSM_PLACING] = "PLACING",
-    [FSM_FORMING] = "FORMING",
-    [FSM_RUNNING] = "RUNNING",
-    [FSM_SAVING] = "SAVING",
-    [FSM_RECOVERING] = "RECOVERING",
-    [FSM_PAUSED] = "PAUSED",
-    [FSM_SUCCEEDED] = "SUCCEEDED",
-    [FSM_FAILED] = "FAILED",
-    [FSM_STOPPED] = "STOPPED",
-    [FSM_KILLED] = "KILLED",
-};
-
-const char *fsm_state_name(enum fsm_state state)
-{
-    return state_names[state];
-}
-
-bool fsm_state_final(enum fsm_state state)
-{
-    return state >= FSM_SUCCEEDED;
-}
-
 const char *fsm_lost_name(enum fsm_lost lost)
 {
     static const char *const names[FSM_LOST_COUNT] = {
@@ -118,101 +93,7 @@ void fsm_set_reason(struct fsm *m, const char *format, ...)
     m->dirty = true;
 }
 
-/* ---- what a state means ---- */
-
-static bool is_ready_spare(const struct fsm_rank *spare)
-{
-    return !spare->gone && spare->parked && !spare->ended;
-}
-
-uint32_t fsm_spares_live(const struct fsm *m)
-{
-    uint32_t live = 0;
-    for (uint32_t i = m->size; i < m->count; i++)
-        live += !m->ranks[i].gone;
-    return live;
-}
-
-uint32_t fsm_spares_ready(const struct fsm *m)
-{
-    uint32_t ready = 0;
-    for (uint32_t i = m->size; i < m->count; i++)
-        ready += is_ready_spare(&m->ranks[i]);
-    return ready;
-}
-
-bool fsm_alive(const struct fsm *m)
-{
-    return m->state == FSM_FORMING || m->state == FSM_RUNNING || m->state == FSM_SAVING ||
-           (m->state == FSM_RECOVERING && fsm_ends(m)) || fsm_holds(m);
-}
-
-bool fsm_spans(const struct fsm *m)
-{
-    bool spans = false;
-    for (uint32_t i = 1; i < m->size && !spans; i++)
-        spans = strcmp(m->ranks[i].node, m->ranks[0].node) != 0;
-    return spans;
-}
-
-bool fsm_trains(const struct fsm *m)
-{
-    return m->state == FSM_RUNNING || m->state == FSM_SAVING;
-}
-
-bool fsm_all_gone(const struct fsm *m)
-{
-    return m->gone_count == m->size;
-}
-
-bool fsm_all_left(const struct fsm *m)
-{
-    uint32_t left = m->gone_count;
-    for (uint32_t i = 0; m->ending.parks && i < m->size; i++)
-        left += m->ranks[i].parked && !m->ranks[i].gone;
-    return left == m->size;
-}
-
-bool fsm_keeps(const struct fsm *m)
-{
-    return (m->state == FSM_RECOVERING || m->state == FSM_PLACING) && !fsm_ends(m) &&
-           !fsm_all_gone(m);
-}
-
-bool fsm_holds(const struct fsm *m)
-{
-    const bool rests = m->state == FSM_RECOVERING || m->state == FSM_PLACING;
-    return rests && !fsm_ends(m) && (!fsm_all_gone(m) || fsm_spares_live(m) > 0);
-}
-
-bool fsm_goes_on(const struct fsm *m)
-{
-    bool survivors = false;
-    for (uint32_t i = 0; m->state == FSM_FORMING && !fsm_ends(m) && i < m->size; i++)
-        survivors = survivors || (!m->ranks[i].gone && m->ranks[i].birth < m->generation);
-    return survivors || m->ending.parks || fsm_keeps(m);
-}
-
-void fsm_rank_gone(struct fsm *m, uint32_t rank)
-{
-    m->gone_count += rank < m->size && !m->ranks[rank].gone;
-    m->ranks[rank].gone = true;
-}
-
-bool fsm_alive_rank(const struct fsm *m, uint32_t rank)
-{
-    if (rank == FSM_ALL_RANKS)
-        return fsm_alive(m) && (!fsm_all_gone(m) || fsm_spares_live(m) > 0);
-    CHECK(rank < m->count);
-    return fsm_alive(m) && !m->ranks[rank].gone;
-}
-
-bool fsm_holds_slot(const struct fsm *m, uint32_t rank)
-{
-    const struct fsm_rank *of = &m->ranks[rank];
-    const bool born = m->state == FSM_PLACING && of->birth > m->generation;
-    return rank < m->count && (born || (fsm_alive(m) && !of->gone));
-}
+/* ---- what people see ---- */
 
 uint64_t fsm_step_now(const struct fsm *m)
 {
@@ -509,7 +390,8 @@ void fsm_unplace(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
     CHECK(m->state == FSM_PLACING);
-    m->state = m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING;
+    fsm_move(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
+    fsm_gen_moved(m);
     fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
@@ -526,17 +408,19 @@ void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently)
     m->dirty = true;
     m->window_until = 0;
     if (to == FSM_RECOVERING || to == FSM_FAILED || m->state == FSM_PLACING) {
-        m->state = FSM_RECOVERING;
+        fsm_move(m, FSM_RECOVERING);
     } else if (m->state == FSM_RUNNING) {
-        m->state = FSM_SAVING;
+        fsm_move(m, FSM_SAVING);
     }
     if (gently && !parked) {
         m->ending.hard_at = t->now + FSM_LEAVE_MS;
+        fsm_gen_moved(m);
         return;
     }
     if (again && !parked && m->ending.hard_at == 0)
         return;
     m->ending.hard_at = 0;
+    fsm_gen_moved(m);
     m->ending.ended_at = t->now;
     m->ending.again_at = t->now + FSM_END_AGAIN_MS;
     fsm_text(fsm_act(t, FSM_ACT_CLOSE)->message, LIMIT_REASON, "this generation has ended");
@@ -554,8 +438,9 @@ void fsm_rest(struct fsm_ctx *t, enum fsm_state to)
     CHECK(events[to]);
     CHECK(fsm_all_gone(m) && fsm_spares_live(m) == 0); /* invariant 5 */
     m->count = m->size;
-    m->state = to;
+    fsm_move(m, to);
     m->ending = (struct fsm_ending){ 0 };
+    fsm_gen_moved(m);
     m->intent = FSM_INTENT_NONE;
     m->dirty = true;
     m->retry_at = 0;

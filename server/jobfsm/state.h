@@ -1,7 +1,7 @@
 /* Actions, the reason that people see, what a state means, accounts of time, and endings. */
 #pragma once
 
-#include "server/jobfsm/ctx.h"
+#include "server/jobfsm/moves.h"
 
 struct fsm_action *fsm_act(struct fsm_ctx *t, enum fsm_action_kind kind);
 struct fsm_action *fsm_act_on(struct fsm_ctx *t, enum fsm_action_kind kind, uint64_t step,
@@ -15,16 +15,6 @@ void fsm_tell_of(struct fsm_ctx *t, uint64_t step, const char *what, const char 
     __attribute__((format(printf, 4, 5)));
 void fsm_text(char *out, size_t capacity, const char *text); /* copies, cuts; NULL: "" */
 void fsm_set_reason(struct fsm *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool fsm_alive(const struct fsm *m);  /* the job has, or may have, trainers */
-bool fsm_spans(const struct fsm *m);  /* the ranks are on two nodes or more */
-bool fsm_trains(const struct fsm *m); /* the workers train: RUNNING, SAVING */
-bool fsm_all_gone(const struct fsm *m);
-/* True if every worker of the generation is gone or, in a generation that parks, has parked. */
-bool fsm_all_left(const struct fsm *m);
-/* True if workers of the generation before are on their way into the next one, with what they
- * trained. */
-bool fsm_goes_on(const struct fsm *m);
-void fsm_rank_gone(struct fsm *m, uint32_t rank); /* the rank has no process any more */
 /* Returns where a job goes whose generation saved and left as it was intended. */
 enum fsm_state fsm_intended(enum fsm_intent intent);
 /* How long a session may be open without a message: longer than its agent may be silent. */
@@ -51,9 +41,6 @@ void fsm_recovery_tick(struct fsm_ctx *t);
 void fsm_recovery_resume(struct fsm_ctx *t);
 /* Leaves PLACING: the slots are given back, and the scheduler places the job again. */
 void fsm_unplace(struct fsm_ctx *t);
-/* Counts the spares that live, and those of them that are ready to take a seat. */
-uint32_t fsm_spares_live(const struct fsm *m);
-uint32_t fsm_spares_ready(const struct fsm *m);
 /* Ends the trainers; then the job goes to `to`. gently: they have FSM_LEAVE_MS to leave by
  * themselves. */
 void fsm_end_ranks(struct fsm_ctx *t, enum fsm_state to, bool gently);

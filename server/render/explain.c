@@ -64,6 +64,7 @@ static void head(struct explain *page, const struct coord *coord, const struct c
 {
     const struct fsm *m = &job->m;
     struct reason reason;
+    struct fsm_blocked blocked;
     char total[32] = ""; /* isn't known before the first generation */
     render_reason(coord, job, &reason);
     if (m->total_steps > 0)
@@ -76,8 +77,11 @@ static void head(struct explain *page, const struct coord *coord, const struct c
         render_time(m->since_wall, since);
         line(page, "%s since %s.", fsm_state_name(m->state), since);
     }
-    if (reason.text[0])
-        line(page, "Now: %s", reason.text);
+    coord_blocked(coord, job, &blocked);
+    if (blocked.text[0])
+        line(page, "Now: %s", blocked.text);
+    if (reason.text[0] && strcmp(reason.text, blocked.text) != 0)
+        line(page, "%s: %s", blocked.text[0] ? "Reason" : "Now", reason.text);
     if (m->first_cause.kind != FSM_FAULT_NONE) {
         char who[32] = "";
         if (m->first_cause.rank != FSM_ALL_RANKS)
@@ -179,6 +183,24 @@ static bool render_cause(const struct fsm_fault *cause, Cairn__V1__ExplainJobRep
     return one->kind && one->phase && one->message;
 }
 
+static bool render_blocked(const struct coord *coord, const struct coord_job *job,
+                           Cairn__V1__ExplainJobReply *out)
+{
+    struct fsm_blocked blocked;
+    coord_blocked(coord, job, &blocked);
+    if (blocked.by == FSM_BLOCK_NONE)
+        return true;
+    Cairn__V1__Blocked *one = malloc(sizeof(*one));
+    if (!one)
+        return false;
+    cairn__v1__blocked__init(one);
+    out->blocked = one;
+    one->by = render_text(fsm_block_name(blocked.by));
+    one->text = render_text(blocked.text);
+    one->seconds = (double)blocked.for_ms / 1e3;
+    return one->by && one->text;
+}
+
 /* Fills in the part of the message that the core knows. */
 static bool render_known(struct explain *page, const struct coord *coord, struct coord_job *job)
 {
@@ -193,7 +215,8 @@ static bool render_known(struct explain *page, const struct coord *coord, struct
         out->ending__case = CAIRN__V1__EXPLAIN_JOB_REPLY__ENDING__ENDING;
     }
     out->job = render_job(coord, job, RENDER_CKPTS);
-    return out->since && out->job && render_cause(&m->first_cause, out);
+    return out->since && out->job && render_cause(&m->first_cause, out) &&
+           render_blocked(coord, job, out);
 }
 
 static void write_known(struct explain *page, const struct coord *coord,

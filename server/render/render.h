@@ -72,6 +72,10 @@ MUST_CHECK enum status explain_end(struct explain *explain, struct journal *jour
                                    Cairn__V1__ExplainJobReply **out);
 void explain_free(struct explain *explain); /* one that isn't ended; NULL is fine */
 
+/* Returns all that the coordinator has of a job in memory as a JSON object, on the heap; NULL: no
+ * memory. Secrets (tokens) are left out. */
+char *render_debug(const struct coord *coord, const struct coord_job *job);
+
 /* Says why a job is as it is and, if its store is full, what people can do about that. core: as of
  * render_job. */
 void render_reason(const struct coord *coord, const struct coord_job *job, struct reason *out);

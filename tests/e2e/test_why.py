@@ -103,6 +103,47 @@ def test_a_pause_is_planned_and_a_failure_without_a_way_on_ends_the_story():
         assert {"numeric", "user error"} <= {a["about"] for a in why["advice"]}
 
 
+def blocked(home, job):
+    why, text = explained(home, job)
+    now = [line for line in text.split("\n") if line.startswith("Now: ")]
+    assert not why.get("blocked") or now == ["Now: " + why["blocked"]["text"]], (why.get("blocked"), now)
+    return why.get("blocked")
+
+
+def test_what_blocks_a_job_now_is_told():
+    """Computed when it is asked, not what somebody said last: slots, the queue, a store that fails; and nothing."""
+    with Home(slots=2) as home:
+        first = home.submit(train__duration="100000 steps", workers__count=2)
+        until(lambda: home.show(first)["state"] == "RUNNING" and home.show(first)["step"] > 2, 30, "it trains")
+        assert blocked(home, first) is None
+        second, third = (home.submit(train__duration="100000 steps", workers__count=2) for _ in range(2))
+        one = until(lambda: blocked(home, second), 10, "it waits")
+        assert one["by"] == "slots" and "2" in one["text"], one
+        assert until(lambda: (b := blocked(home, third))["by"] == "queue" and b, 10, "it waits behind")["seconds"] == 0
+        debug = json.loads(home.cairn("debug", "job", third).stdout)
+        assert debug["job"]["blocked_by"] == "queue" and debug["machine"]["now"]["gen"] == "NONE", debug
+        assert len(debug["machine"]["ranks"]) == 2 and "token" not in debug["machine"]["journalled"], debug
+        home.cairn("pause", first, "--wait")
+        assert blocked(home, first) is None
+        until(lambda: home.show(second)["state"] == "RUNNING", 30, "the second trains")
+        assert blocked(home, second) is None
+        debug = json.loads(home.cairn("debug", "job", second).stdout)["machine"]
+        assert debug["now"]["gen"] == "TRAINING" and {r["worker"] for r in debug["ranks"]} == {"READY"}, debug["now"]
+
+
+def test_a_save_that_may_still_commit_blocks_the_next_generation_and_is_told():
+    with Home(faults="commit.manifest_tmp:wait") as home:
+        job = home.submit(train__duration="100000 steps", checkpoint__every="20 steps")
+        home.wait_hit("commit.manifest_tmp")
+        for worker in home.show(job)["workers"]:
+            os.kill(worker["pid"], signal.SIGKILL)
+        one = until(lambda: (b := blocked(home, job)) and b["by"] == "save" and b, 20, "the save blocks it")
+        assert re.match(r"the checkpoint of step \d+ is not done: its manifest is being published", one["text"]), one
+        home.go("commit.manifest_tmp")
+        until(lambda: home.show(job)["generation"] > 1 and home.show(job)["state"] == "RUNNING", 60, "it goes on")
+        assert blocked(home, job) is None
+
+
 def test_many_ask_at_once():
     """More than may wait for the thread that reads the journal: the same answers for all, of a job that has ended and of
     one that has not."""

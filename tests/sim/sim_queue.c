@@ -43,7 +43,7 @@ void sim_queue_begin(struct sim *sim)
 bool sim_queue_is_hopeless(const struct sim *sim, const struct coord_job *of)
 {
     const struct fsm *m = &of->m;
-    const bool waits = m->state == FSM_QUEUED || fsm_recovers(m);
+    const bool waits = m->state == FSM_QUEUED || (m->state == FSM_RECOVERING && !fsm_ends(m));
     const uint32_t least = m->config.min > 0 ? m->config.min : m->config.ranks;
     uint32_t slots = 0;
     for (uint32_t i = 0; i < sim->node_count; i++)

@@ -59,8 +59,8 @@ static void take_running(struct coord *coord, struct coord_node *node, Cairn__V1
     event.started.pid = pid;
     (void)coord_apply(coord, job, &event);
     const struct fsm_rank *rank = &job->m.ranks[at];
-    const bool ends = fsm_ends_hard(&job->m) && !fsm_is_spare(&job->m, at);
-    if ((ends || rank->ended) && !rank->parked && node->conn)
+    const bool ends = fsm_is_cut_short(&job->m, at) && !fsm_is_spare(&job->m, at);
+    if ((ends || (rank->ended && !rank->parked)) && node->conn)
         coord_send_end_of(coord, node->conn, ref);
 }
 

@@ -434,39 +434,6 @@ uint32_t coord_drain_saved(const struct coord *coord)
 
 /* ---- lists ---- */
 
-/* Adds from which nodes the job keeps away, until when, and how that ends before. */
-static void add_shunned(const struct coord *coord, const struct coord_job *job, struct reason *out)
-{
-    struct reason told = { "" }, before = *out;
-    exclusion_tell(&job->m.exclusions, clock_wall_ms(coord->options.clock), &told);
-    if (told.text[0]) {
-        reason_set(out,
-                   "%.220s; keeps away from %s; at once with an agent that is started anew there, "
-                   "or by cairn pause and cairn resume",
-                   before.text, told.text);
-    }
-}
-
-void coord_reason(const struct coord *coord, const struct coord_job *job, struct reason *out)
-{
-    const bool wants = coord_job_queues(job) && fsm_wants_slots(&job->m, coord_now(coord));
-    const struct coord_job *other = wants ? ordered_get(&coord->queue, job->behind) : NULL;
-    if (coord_is_kept(job)) {
-        reason_set(out, "%s", job->unreadable);
-    } else if (wants && coord->draining_until != 0) {
-        reason_set(out, "the coordinator is going down; the job goes on when it is up again");
-    } else if (other) {
-        reason_set(out, "waits behind %s (%s), which %s", other->name, other->id,
-                   other->m.state == FSM_QUEUED ? "was submitted before" : "is under way");
-    } else if (!job->m.reason[0] && !fsm_state_final(job->m.state) && coord->full) {
-        reason_set(out, "%s", COORD_JOURNAL_FULL);
-    } else {
-        reason_set(out, "%s", job->m.reason);
-        if (wants)
-            add_shunned(coord, job, out);
-    }
-}
-
 enum status coord_seek(struct coord *coord, const char *name, char id[16], struct coord_job **out)
 {
     *out = coord_job_at(coord, name);

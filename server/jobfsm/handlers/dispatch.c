@@ -112,8 +112,9 @@ static void close_generation(struct fsm_ctx *t)
     fsm_recovery_end(t, to);
     fsm_act(t, FSM_ACT_GEN_END);
     if (to == FSM_RECOVERING) {
-        m->state = FSM_RECOVERING;
         fsm_keep(t);
+        fsm_move(m, FSM_RECOVERING);
+        fsm_gen_moved(m);
         m->dirty = true;
         fsm_act(t, FSM_ACT_SCHEDULE);
         return;
@@ -124,8 +125,9 @@ static void close_generation(struct fsm_ctx *t)
 /* Called after every event. */
 static void end_turn(struct fsm_ctx *t)
 {
-    const struct fsm *m = t->m;
+    struct fsm *m = t->m;
     close_generation(t);
+    fsm_gen_moved(m);
     /* A killed or failed job doesn't wait for its saves: they go whenever their folders show up. */
     if (fsm_state_final(m->state))
         fsm_saves_end(t);
@@ -422,6 +424,8 @@ enum status fsm_apply(struct fsm *m, const struct fsm_event *event, struct fsm_a
     if (looks)
         fsm_lanes_tick(&t);
     end_turn(&t);
+    if (event->kind < FSM_EV_FIRST_ASK && events[event->kind].sender != CORE)
+        fsm_worker_moved(m, event->rank);
     return ST_OK;
 }
 
@@ -438,7 +442,8 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
     m->progress_at = now;
     m->replay_until = m->step_max;
     if (m->state == FSM_PLACING)
-        m->state = m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING;
+        fsm_move(m, m->generation == 0 ? FSM_QUEUED : FSM_RECOVERING);
+    m->gen = fsm_gen(m);
     for (uint32_t i = 0; i < m->count; i++) {
         struct fsm_rank *rank = &m->ranks[i];
         if (!fsm_alive(m))
@@ -465,6 +470,7 @@ void fsm_resume(struct fsm *m, int64_t now, int64_t wall, struct fsm_actions *ou
         m->ending.again_at = now + FSM_END_AGAIN_MS;
         fsm_act(&t, FSM_ACT_END);
     }
+    m->gen = fsm_gen(m); /* who parks has time anew */
     fsm_saves_resume(&t);
     fsm_due_resume(&t);
     fsm_catalog_resume(&t);
@@ -493,6 +499,7 @@ void fsm_abandon(struct fsm *m, int64_t wall, const char *by, struct fsm_actions
 {
     out->count = 0;
     struct fsm_ctx t = { .m = m, .out = out, .wall = wall };
+    m->gen = fsm_gen(m);
     fsm_tell(&t, "kill", "asked by %s", fsm_asker(by));
     if (fsm_alive(m))
         fsm_act(&t, FSM_ACT_GEN_END);

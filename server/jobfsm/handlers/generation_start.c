@@ -68,7 +68,6 @@ static void form_generation(struct fsm_ctx *t)
     fsm_seat(t);
     m->generation++;
     m->ran <<= 1;
-    m->state = FSM_FORMING;
     m->dirty = true;
     m->reason[0] = '\0';
     m->restore.step = ckpt ? ckpt->step : 0;
@@ -85,6 +84,8 @@ static void form_generation(struct fsm_ctx *t)
     m->candidate = (struct fsm_fault){ 0 };
     m->window_until = 0;
     m->ending = (struct fsm_ending){ 0 };
+    fsm_move(m, FSM_FORMING);
+    fsm_gen_moved(m);
     m->started_at = t->now;
     m->awaits_saves_at = 0;
     m->progress_at = t->now;
@@ -158,7 +159,8 @@ void fsm_on_placed(struct fsm_ctx *t)
         return;
     give_slots(t);
     fsm_text(m->token_next, sizeof(m->token_next), t->ev->placed.token);
-    m->state = FSM_PLACING;
+    fsm_move(m, FSM_PLACING);
+    fsm_gen_moved(m);
     if (m->probed) {
         form_generation(t);
         return;
@@ -275,7 +277,7 @@ static void meet_parked(struct fsm_ctx *t)
 {
     if (t->ev->hello.attached && t->ev->hello.parked) {
         fsm_note_parked(t, t->ev->rank, &t->ev->hello.kept);
-        if (fsm_keeps(t->m))
+        if (fsm_gen(t->m) == FSM_GEN_KEPT)
             fsm_act(t, FSM_ACT_SCHEDULE);
     } else if (t->m->ending.parks && !t->m->ranks[t->ev->rank].ended) {
         fsm_act(t, FSM_ACT_PARK)->rank = t->ev->rank;
@@ -293,7 +295,7 @@ void fsm_on_hello(struct fsm_ctx *t)
     rank->pid = t->ev->hello.pid;
     bool again = rank->joined;
     rank->joined = true;
-    if (fsm_ends_hard(m) && !rank->parked)
+    if (fsm_is_cut_short(m, t->ev->rank))
         return; /* the generation is being ended; the core answers Over before it comes to this */
     if (m->ending.parks || fsm_holds(m)) {
         meet_parked(t);
@@ -328,7 +330,8 @@ void fsm_enter_running(struct fsm_ctx *t)
     struct fsm *m = t->m;
     CHECK(m->state == FSM_FORMING);
     CHECK(!fsm_ends(m));
-    m->state = FSM_RUNNING;
+    fsm_move(m, FSM_RUNNING);
+    fsm_gen_moved(m);
     m->ran |= 1;
     m->dirty = true;
     m->progress_at = t->now;
@@ -345,7 +348,7 @@ void fsm_enter_running(struct fsm_ctx *t)
     fsm_tell(t, "running", "generation %u runs after %.1f s", m->generation,
              (double)(t->now - m->started_at) / 1000.0);
     if (m->intent != FSM_INTENT_NONE) { /* the generation before failed before it had saved */
-        m->state = FSM_SAVING;
+        fsm_move(m, FSM_SAVING);
         fsm_announce_from(t, m->replay_until, true);
         return;
     }

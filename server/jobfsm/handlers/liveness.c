@@ -445,10 +445,10 @@ void fsm_watch(struct fsm_ctx *t, bool looks)
     }
     if (!fsm_ends(m) && !held)
         watch_stuck(t);
-    if (!fsm_ends(m) && m->state == FSM_RUNNING && m->config.time_limit_ms > 0 &&
+    if (m->state == FSM_RUNNING && m->config.time_limit_ms > 0 &&
         m->accounts.train_ms >= m->config.time_limit_ms && m->intent == FSM_INTENT_NONE) {
         m->intent = FSM_INTENT_FINISH;
-        m->state = FSM_SAVING;
+        fsm_move(m, FSM_SAVING);
         fsm_announce(t, true);
     }
 }

@@ -48,7 +48,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         end_or_rest(t, to);
         return ST_OK;
     case FSM_FORMING:
-        if (fsm_goes_on(m)) { /* the workers save first what they trained */
+        if (fsm_has_survivors(m)) { /* the workers save first what they trained */
             m->intent = intent;
             m->dirty = true;
         } else {
@@ -79,7 +79,7 @@ static enum status ask_to_leave(struct fsm_ctx *t, enum fsm_intent intent, enum 
         if (m->intent == FSM_INTENT_NONE && m->state == FSM_RUNNING)
             fsm_announce(t, true);
         m->intent = intent;
-        m->state = FSM_SAVING;
+        fsm_move(m, FSM_SAVING);
         m->dirty = true;
         return ST_OK;
     case FSM_PAUSED:
@@ -127,7 +127,7 @@ static enum status ask_resume(struct fsm_ctx *t)
     struct fsm *m = t->m;
     if (m->state != FSM_PAUSED && m->state != FSM_STOPPED)
         return ST_REFUSED;
-    m->state = FSM_QUEUED;
+    fsm_move(m, FSM_QUEUED);
     m->ended_wall = 0;
     m->budget.streak = 0;
     m->budget.barren = 0;
@@ -185,7 +185,7 @@ static enum status ask_drain(struct fsm_ctx *t)
 static enum status ask_drain_now(struct fsm_ctx *t)
 {
     struct fsm *m = t->m;
-    if (!fsm_alive(m) || fsm_ends_hard(m))
+    if (!fsm_alive(m) || fsm_gen(m) == FSM_GEN_ENDING)
         return ST_OK;
     bool unsaved = !fsm_ends(m) && m->intent == FSM_INTENT_STOP;
     if (unsaved) {

@@ -157,7 +157,7 @@ static void on_parked(struct fsm_ctx *t, struct fsm_rank *spare)
     t->m->dirty = true;
     fsm_tell(t, "spare", "worker %u on node %s is ready to take a seat", spare->number,
              spare->node);
-    if (fsm_recovers(t->m)) /* the job may have waited for this one */
+    if (t->m->state == FSM_RECOVERING && !fsm_ends(t->m)) /* the job may have waited for this one */
         fsm_act(t, FSM_ACT_SCHEDULE);
 }
 
@@ -288,7 +288,7 @@ static void trim(struct fsm_ctx *t)
     struct fsm *m = t->m;
     const uint32_t wanted = fsm_spares_wanted(m);
     uint32_t staying = fsm_spares_staying(m);
-    if (m->state != FSM_RUNNING || fsm_ends(m) || t->now < m->grace_until)
+    if (m->state != FSM_RUNNING || t->now < m->grace_until)
         return;
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = m->count; i > m->size && staying > wanted; i--) {

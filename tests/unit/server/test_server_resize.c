@@ -329,7 +329,7 @@ static void who_of_too_many_goes_is_decided_once_all_are_heard(void **state)
 {
     struct bench *b = open_too_many(state);
     bench_tick(b, 11000); /* its grace is over */
-    assert_true(fsm_keeps(&b->m));
+    assert_true(fsm_gen(&b->m) == FSM_GEN_KEPT);
     assert_false(fsm_wants_slots(&b->m, b->now));
     come_back_parked(b, 0, 57);
     assert_false(fsm_wants_slots(&b->m, b->now));
@@ -348,7 +348,7 @@ static void but_who_is_given_up_is_not_waited_for(void **state)
         bench_tick(b, 500);
         bench_counter(b, 0, 57, "parked", i);
     }
-    assert_true(fsm_keeps(&b->m));
+    assert_true(fsm_gen(&b->m) == FSM_GEN_KEPT);
     assert_true(fsm_wants_slots(&b->m, b->now));
     assert_true(b->m.ranks[2].gone);
     form(b);

@@ -25,11 +25,13 @@ static void attach(struct coord_world *w, struct scene *s)
         far_attach(w, &s->trainers[r], s->job, r);
     }
     s->job->m.state = FSM_RUNNING;
+    s->job->m.gen = FSM_GEN_TRAINING;
 }
 
 static void end(struct coord_world *w, struct scene *s)
 {
     s->job->m.state = FSM_FORMING;
+    s->job->m.gen = FSM_GEN_FORMING;
     for (uint32_t r = 0; r < 2; r++)
         far_close_trainer(w, &s->trainers[r]);
     far_close_agent(w, &s->agent);
@@ -115,8 +117,10 @@ static void mfu_needs_the_peak_of_each_worker(void **state)
     assert_true(fabs(job->mfu - 0.4) < 1e-9); /* 4e9 in 0.1 s, of 100e9 a second */
     free_job(job);
     s.job->m.state = FSM_RECOVERING;
+    s.job->m.gen = FSM_GEN_KEPT;
     assert_true(isnan(coord_mfu(s.job)));
     s.job->m.state = FSM_RUNNING;
+    s.job->m.gen = FSM_GEN_TRAINING;
     assert_true(isfinite(coord_mfu(s.job)));
     s.job->m.generation++; /* others may be there now */
     assert_true(isnan(coord_mfu(s.job)));

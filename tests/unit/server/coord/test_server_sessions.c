@@ -518,6 +518,7 @@ static void a_repeated_save_is_answered_with_the_first(void **state)
     }
     const uint32_t *saves = &trainers[1].sent[ORDER_SAVE_AT];
     job->m.state = FSM_RUNNING;
+    job->m.gen = FSM_GEN_TRAINING;
     job->m.total_steps = 1000;
     all_come_to(job, 30);
     assert_int_equal(coord_save(w->coord, job, "key", NULL, &first), ST_OK);
