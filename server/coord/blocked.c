@@ -59,7 +59,10 @@ static void set_path(const struct coord *coord, const struct coord_job *job,
 void coord_blocked(const struct coord *coord, const struct coord_job *job, struct fsm_blocked *out)
 {
     struct reason why;
-    *out = (struct fsm_blocked){ .by = FSM_BLOCK_UNREADABLE };
+    *out = (struct fsm_blocked){ .by = FSM_BLOCK_NONE };
+    if (!coord)
+        return; /* the job ended, and was read from the journal */
+    out->by = FSM_BLOCK_UNREADABLE;
     if (!coord_is_kept(job))
         fsm_blocked(&job->m, coord_now(coord), out);
     if (out->by != FSM_BLOCK_SLOTS && out->by != FSM_BLOCK_UNREADABLE)

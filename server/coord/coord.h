@@ -502,7 +502,8 @@ void coord_drain_end(struct coord *coord);
 /* Says for people why the job waits, or what became of it; also that it waits behind others. core:
  * may be NULL for a job that ended. */
 void coord_reason(const struct coord *coord, const struct coord_job *job, struct reason *out);
-/* Computes what the job waits for now: in the queue, or by its own state. */
+/* Computes what the job waits for now: in the queue, or by its own state. core: as of
+ * coord_reason. */
 void coord_blocked(const struct coord *coord, const struct coord_job *job, struct fsm_blocked *out);
 /* Counts jobs that still have trainers. */
 size_t coord_draining(struct coord *coord);

@@ -208,11 +208,28 @@ static void a_row_that_ends_before_it_begins_lasted_no_time(void **state)
     cairn__v1__explain_job_reply__free_unpacked(out, NULL);
 }
 
+/* Of such a job a thread tells that has no coordinator. */
+static void a_job_that_ended_long_ago_waits_for_nothing(void **state)
+{
+    struct coord_world *w = *state;
+    struct coord_job *job = NULL;
+    struct reason reason;
+    Cairn__V1__ExplainJobReply *out = NULL;
+    assert_int_equal(coord_submit_text(w, wide_job, &job, &reason), ST_OK);
+    assert_int_equal(coord_ask(w->coord, job, FSM_EV_KILL, NULL), ST_OK);
+    struct explain *begun = explain_begin(NULL, job, true);
+    assert_non_null(begun);
+    assert_int_equal(explain_end(begun, w->journal, &out), ST_OK);
+    assert_null(out->blocked);
+    cairn__v1__explain_job_reply__free_unpacked(out, NULL);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, coord_setup, coord_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_wide_job_of_many_generations_is_told_in_one_message),
+        CASE(a_job_that_ended_long_ago_waits_for_nothing),
         CASE(what_is_lost_is_of_all_generations),
         CASE(a_list_of_nodes_that_is_short_is_told_whole),
         CASE(a_clock_that_is_set_forward_makes_no_generation_longer),
