@@ -2,97 +2,47 @@
 
 #include <stddef.h>
 
-/* Counts a call that came back; returns what it came to. */
-static enum status watch_count(struct store_watch *watch, enum status st)
-{
-    atomic_fetch_add(&watch->calls, 1);
-    return st;
-}
+/*
+ * Defines watch_CALL: CALL of the real table as long as the task isn't given up, counted when it
+ * came back. PARAMETERS are those of the call in struct io; the rest are their names, without self.
+ */
+#define WATCH_CALL(CALL, PARAMETERS, ...)                                                          \
+    static enum status watch_##CALL PARAMETERS                                                     \
+    {                                                                                              \
+        struct store_watch *watch = self;                                                          \
+        const struct io *real = watch->real;                                                       \
+        if (atomic_load(&watch->given_up))                                                         \
+            return ST_CLOSED;                                                                      \
+        const enum status st = real->CALL(real->self, __VA_ARGS__);                                \
+        atomic_fetch_add(&watch->calls, 1);                                                        \
+        return st;                                                                                 \
+    }
 
 /* ---- what is refused once the task was given up ---- */
 
-static enum status watch_open(void *self, const char *path, int flags, int *out_fd)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->open(real->self, path, flags, out_fd));
-}
-
-static enum status watch_pread(void *self, int fd, void *data, size_t size, uint64_t at,
-                               size_t *out_size)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->pread(real->self, fd, data, size, at, out_size));
-}
-
-static enum status watch_pwrite(void *self, int fd, const void *data, size_t size, uint64_t at,
-                                size_t *out_size)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->pwrite(real->self, fd, data, size, at, out_size));
-}
-
-static enum status watch_fsync(void *self, int fd)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->fsync(real->self, fd));
-}
-
-static enum status watch_fsync_dir(void *self, const char *path)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->fsync_dir(real->self, path));
-}
-
-static enum status watch_mkdir(void *self, const char *path)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->mkdir(real->self, path));
-}
-
-static enum status watch_link(void *self, const char *from, const char *to)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->link(real->self, from, to));
-}
-
-static enum status watch_rename(void *self, const char *from, const char *to)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->rename(real->self, from, to));
-}
-
-static enum status watch_unlink(void *self, const char *path)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->unlink(real->self, path));
-}
+WATCH_CALL(open, (void *self, const char *path, int flags, int *out_fd), path, flags, out_fd)
+WATCH_CALL(pread, (void *self, int fd, void *data, size_t size, uint64_t at, size_t *out_size), fd,
+           data, size, at, out_size)
+WATCH_CALL(pwrite,
+           (void *self, int fd, const void *data, size_t size, uint64_t at, size_t *out_size), fd,
+           data, size, at, out_size)
+WATCH_CALL(fsync, (void *self, int fd), fd)
+WATCH_CALL(fsync_dir, (void *self, const char *path), path)
+WATCH_CALL(mkdir, (void *self, const char *path), path)
+WATCH_CALL(link, (void *self, const char *from, const char *to), from, to)
+WATCH_CALL(rename, (void *self, const char *from, const char *to), from, to)
+WATCH_CALL(unlink, (void *self, const char *path), path)
+WATCH_CALL(rmdir, (void *self, const char *path), path)
+WATCH_CALL(stat, (void *self, const char *path, struct io_stat *out), path, out)
+WATCH_CALL(list, (void *self, const char *path, io_name_fn fn, void *arg), path, fn, arg)
+WATCH_CALL(map, (void *self, int fd, void **out_data, size_t *out_size), fd, out_data, out_size)
+WATCH_CALL(put_new, (void *self, const char *path, const void *data, size_t size), path, data, size)
+WATCH_CALL(probe, (void *self, const char *path), path)
+WATCH_CALL(list_sizes, (void *self, const char *path, io_size_fn fn, void *arg), path, fn, arg)
+WATCH_CALL(unlink_many,
+           (void *self, const char *dir, const char *const *names, uint32_t count, bool *out_gone),
+           dir, names, count, out_gone)
+WATCH_CALL(space, (void *self, const char *path, uint64_t *out_bytes), path, out_bytes)
 
 /* Unlinks for a task that yields. */
 static enum status watch_unlink_in_turn(void *self, const char *path)
@@ -102,88 +52,6 @@ static enum status watch_unlink_in_turn(void *self, const char *path)
     if (over && atomic_load(&watch->others_wait))
         atomic_store(&watch->yielded, true);
     return atomic_load(&watch->yielded) ? ST_AGAIN : watch_unlink(self, path);
-}
-
-static enum status watch_rmdir(void *self, const char *path)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->rmdir(real->self, path));
-}
-
-static enum status watch_stat(void *self, const char *path, struct io_stat *out)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->stat(real->self, path, out));
-}
-
-static enum status watch_list(void *self, const char *path, io_name_fn fn, void *arg)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->list(real->self, path, fn, arg));
-}
-
-static enum status watch_map(void *self, int fd, void **out_data, size_t *out_size)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->map(real->self, fd, out_data, out_size));
-}
-
-static enum status watch_put_new(void *self, const char *path, const void *data, size_t size)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->put_new(real->self, path, data, size));
-}
-
-static enum status watch_probe(void *self, const char *path)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->probe(real->self, path));
-}
-
-static enum status watch_list_sizes(void *self, const char *path, io_size_fn fn, void *arg)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->list_sizes(real->self, path, fn, arg));
-}
-
-static enum status watch_unlink_many(void *self, const char *dir, const char *const *names,
-                                     uint32_t count, bool *out_gone)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->unlink_many(real->self, dir, names, count, out_gone));
-}
-
-static enum status watch_space(void *self, const char *path, uint64_t *out_bytes)
-{
-    struct store_watch *watch = self;
-    const struct io *real = watch->real;
-    if (atomic_load(&watch->given_up))
-        return ST_CLOSED;
-    return watch_count(watch, real->space(real->self, path, out_bytes));
 }
 
 /* ---- what is not: what is open is closed, and asking changes nothing ---- */
