@@ -395,15 +395,6 @@ MUST_CHECK enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *
                                         uint64_t first, uint64_t count, void *out,
                                         const struct ckpt_read_options *options);
 /*
- * Elements start[i] … start[i] + extent[i] - 1 along each dimension i of a tensor, however many
- * ranks have written it. Only chunks that hold a part of them are read.
- * Shapes: out  extent, row-major
- * Errors: as ckpt_read_buffer
- */
-MUST_CHECK enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *tensor,
-                                        const uint64_t *start, const uint64_t *extent, void *out,
-                                        const struct ckpt_read_options *options);
-/*
  * All buffers, whole: buffer i to out[i]; out NULL: they are checked and thrown away. With
  * options->held only its runs, each to its place in out[i], of which nothing else is touched; every
  * chunk is checked by its hashes then, but no digest is compared.

@@ -18,14 +18,13 @@
 
 #include "checkpoint/format/hash.h"
 #include "checkpoint/read/open.h"
-#include "checkpoint/read/slice.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 
-/* A part of a buffer, and where it goes. */
+/* Elements [first, first + count) of a buffer, and where they go. */
 struct wanted {
     uint32_t buffer;
-    struct ckpt_slice slice;
+    uint64_t first, count;
     void *out;                /* NULL: it is only hashed */
     struct ckpt_hash *pieces; /* of the whole buffer; NULL: it isn't hashed */
 };
@@ -88,10 +87,14 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
     const uint64_t chunk = ckpt_chunk_elements(buffer->dtype);
     const uint64_t first = task->place->reference.index * chunk;
     const uint64_t count = buffer->count - first < chunk ? buffer->count - first : chunk;
-    const struct ckpt_slice *slice = &wanted->slice;
-    bool all_wanted = wanted->out != NULL && slice->runs == 1 && first >= slice->first &&
-                      first + count <= slice->first + slice->run;
-    uint8_t *to = all_wanted ? (uint8_t *)wanted->out + (first - slice->first) * width : raw;
+    const uint64_t end = wanted->first + wanted->count;
+    const uint64_t from = first > wanted->first ? first : wanted->first;
+    const uint64_t stop = first + count < end ? first + count : end;
+    uint8_t *out = wanted->out;
+    if (out != NULL)
+        out += (from - wanted->first) * width;
+    const bool all_wanted = out != NULL && stop - from == count;
+    uint8_t *to = all_wanted ? out : raw;
     if (all_wanted)
         populate(to, count * width);
     enum status st = ckpt_cursor_read(cursor, task->place, to);
@@ -101,8 +104,8 @@ static enum status read_chunk(const struct reading *reading, struct ckpt_cursor 
         ckpt_piece_hashes(buffer->dtype, to, (size_t)(count * width),
                           wanted->pieces + first / PIECE_ELEMENTS);
     }
-    if (!all_wanted && wanted->out != NULL)
-        ckpt_slice_copy(slice, first, count, width, raw, wanted->out);
+    if (!all_wanted && out != NULL)
+        memcpy(out, raw + (from - first) * width, (size_t)((stop - from) * width));
     return ST_OK;
 }
 
@@ -173,24 +176,21 @@ static enum status list_tasks(struct reading *reading, uint32_t wanted_count)
 {
     uint64_t room = 1;
     for (uint32_t i = 0; i < wanted_count; i++) {
-        const struct ckpt_slice *slice = &reading->wanted[i].slice;
-        uint64_t chunk = chunk_of(reading, &reading->wanted[i]);
-        if (slice->runs > 0)
-            room += (ckpt_slice_end(slice) - 1) / chunk - slice->first / chunk + 1;
+        const struct wanted *wanted = &reading->wanted[i];
+        uint64_t chunk = chunk_of(reading, wanted);
+        if (wanted->count > 0)
+            room += (wanted->first + wanted->count - 1) / chunk - wanted->first / chunk + 1;
     }
     reading->tasks = malloc((size_t)room * sizeof(*reading->tasks));
     if (reading->tasks == NULL)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < wanted_count; i++) {
-        const struct ckpt_slice *slice = &reading->wanted[i].slice;
-        uint64_t chunk = chunk_of(reading, &reading->wanted[i]);
-        uint64_t end = slice->runs > 0 ? ckpt_slice_end(slice) : 0;
-        for (uint64_t at = slice->first / chunk; at * chunk < end; at++) {
-            if (!ckpt_slice_touches(slice, at * chunk, chunk))
-                continue;
-            reading->tasks[reading->task_count++] = (struct chunk_task){
-                ckpt_reader_place(reading->reader, reading->wanted[i].buffer, at), i
-            };
+        const struct wanted *wanted = &reading->wanted[i];
+        uint64_t chunk = chunk_of(reading, wanted);
+        uint64_t end = wanted->count > 0 ? wanted->first + wanted->count : 0;
+        for (uint64_t at = wanted->first / chunk; at * chunk < end; at++) {
+            reading->tasks[reading->task_count++] =
+                (struct chunk_task){ ckpt_reader_place(reading->reader, wanted->buffer, at), i };
         }
     }
     CHECK(reading->task_count < room);
@@ -251,7 +251,7 @@ static enum status read_wanted(struct ckpt_reader *reader, const struct wanted *
 enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *name, uint64_t first,
                              uint64_t count, void *out, const struct ckpt_read_options *options)
 {
-    struct wanted wanted = { .slice = ckpt_slice_range(first, count), .out = out };
+    struct wanted wanted = { .first = first, .count = count, .out = out };
     while (wanted.buffer < reader->buffer_count &&
            strcmp(reader->buffers[wanted.buffer].name, name) != 0)
         wanted.buffer++;
@@ -260,28 +260,6 @@ enum status ckpt_read_buffer(struct ckpt_reader *reader, const char *name, uint6
     uint64_t room = reader->buffers[wanted.buffer].count;
     if (count > room || first > room - count)
         return ST_INVALID;
-    return read_wanted(reader, &wanted, 1, options);
-}
-
-enum status ckpt_read_tensor(struct ckpt_reader *reader, const char *name, const uint64_t *start,
-                             const uint64_t *extent, void *out,
-                             const struct ckpt_read_options *options)
-{
-    uint32_t i = 0;
-    while (i < reader->tensor_count && strcmp(reader->tensors[i].name, name) != 0)
-        i++;
-    if (i == reader->tensor_count)
-        return ST_NOT_FOUND;
-    const struct ckpt_tensor *tensor = &reader->tensors[i];
-    for (int32_t d = 0; d < tensor->ndim; d++) {
-        if (extent[d] > tensor->dims[d] || start[d] > tensor->dims[d] - extent[d])
-            return ST_INVALID;
-    }
-    struct wanted wanted = {
-        .buffer = tensor->buffer,
-        .slice = ckpt_slice_of(tensor->offset, (uint32_t)tensor->ndim, tensor->dims, start, extent),
-        .out = out,
-    };
     return read_wanted(reader, &wanted, 1, options);
 }
 
@@ -304,7 +282,7 @@ static enum status read_whole(struct ckpt_reader *reader, void *const *out,
     for (uint32_t i = 0; i < reader->buffer_count; i++) {
         wanted[i] = (struct wanted){
             .buffer = i,
-            .slice = ckpt_slice_range(0, reader->buffers[i].count),
+            .count = reader->buffers[i].count,
             .out = out == NULL ? NULL : out[i],
             .pieces = hashes + all,
         };
@@ -337,7 +315,8 @@ static enum status read_held(struct ckpt_reader *reader, void *const *out,
         const uint64_t skipped = run->first * ckpt_dtype_size(reader->buffers[run->buffer].dtype);
         wanted[i] = (struct wanted){
             .buffer = run->buffer,
-            .slice = ckpt_slice_range(run->first, run->count),
+            .first = run->first,
+            .count = run->count,
             .out = out == NULL || out[run->buffer] == NULL ? NULL
                                                            : (uint8_t *)out[run->buffer] + skipped,
         };

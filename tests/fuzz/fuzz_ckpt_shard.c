@@ -104,21 +104,6 @@ static void put_manifest(struct memory_io *memory, const uint8_t *bytes, size_t 
     memory_io_put(memory, DIR "/manifest.json", text, (size_t)used);
 }
 
-/* A slice of every tensor, as far as there are any. */
-static void read_tensors(struct ckpt_reader *reader)
-{
-    const struct ckpt_tensor *tensors = NULL;
-    uint32_t count = ckpt_reader_tensors(reader, &tensors);
-    for (uint32_t i = 0; i < count && i < 64; i++) {
-        static const uint64_t one[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
-        uint64_t start[8] = { 0 };
-        char out[8];
-        for (int32_t d = 0; d < tensors[i].ndim && d < 8; d++)
-            start[d] = tensors[i].dims[d] - 1;
-        (void)!ckpt_read_tensor(reader, tensors[i].name, start, one, out, NULL);
-    }
-}
-
 static void restore(const struct io *io)
 {
     struct ckpt_reader *reader = NULL;
@@ -133,7 +118,6 @@ static void restore(const struct io *io)
         (void)!ckpt_read_buffer(reader, buffers[i].name, buffers[i].count - part, part, out, NULL);
         free(out);
     }
-    read_tensors(reader);
     CHECK(ckpt_read_state(reader, NULL, NULL) != ST_OK); /* the digest is of nothing */
     char *blob = NULL;
     size_t blob_size = 0;

@@ -5,133 +5,44 @@
 
 #include "checkpoint/read/cursor.h"
 #include "common/cleanup.h"
-#include "common/rng.h"
 #include "tests/test.h"
 #include "tests/unit/checkpoint/store_fixture.h"
 
 #define MANY 600000  /* elements: three chunks a float buffer */
 #define LONG 3000000 /* twelve: two threads take eight at once */
 
-/* ---- slices of tensors ---- */
-
-/* A state of one tensor of four dimensions, some way into its buffer. */
-#define BLOCK_FIRST 1001
-static const uint64_t shape[4] = { 7, 9, 31, 211 };
-#define BLOCK_COUNT ((uint64_t)7 * 9 * 31 * 211)
-
-struct block {
-    struct ckpt_state state;
-    struct ckpt_buffer buffer;
-    struct ckpt_tensor tensor;
-    float *data;
-};
-
-static void block_init(struct block *block)
-{
-    uint64_t count = BLOCK_FIRST + BLOCK_COUNT + 77;
-    block->data = malloc((size_t)count * sizeof(float));
-    assert_non_null(block->data);
-    for (uint64_t i = 0; i < count; i++)
-        block->data[i] = (float)i;
-    block->buffer = (struct ckpt_buffer){
-        .name = "parameters", .dtype = CKPT_F32, .count = count, .data = block->data
-    };
-    block->tensor = (struct ckpt_tensor){
-        .name = "block", .offset = BLOCK_FIRST, .ndim = 4, .dims = { 7, 9, 31, 211 }
-    };
-    block->state = (struct ckpt_state){
-        .job = SAMPLE_JOB,
-        .generation = 1,
-        .buffers = &block->buffer,
-        .buffer_count = 1,
-        .tensors = &block->tensor,
-        .tensor_count = 1,
-        .scalars = { .step = 40, .loss_scale = 1 },
-    };
-}
-
-/* Element by element, as its definition says. */
-static void assert_slice(const float *part, const uint64_t *start, const uint64_t *extent)
-{
-    size_t at = 0;
-    for (uint64_t a = start[0]; a < start[0] + extent[0]; a++) {
-        for (uint64_t b = start[1]; b < start[1] + extent[1]; b++) {
-            for (uint64_t c = start[2]; c < start[2] + extent[2]; c++) {
-                for (uint64_t d = start[3]; d < start[3] + extent[3]; d++, at++) {
-                    uint64_t i = ((a * shape[1] + b) * shape[2] + c) * shape[3] + d;
-                    if (part[at] != (float)(BLOCK_FIRST + i))
-                        fail_msg("element %zu is %f", at, (double)part[at]);
-                }
-            }
-        }
-    }
-}
-
-/* The block, saved by so many ranks, and opened. */
-static struct store_fixture *save_block(const struct block *block, uint32_t ranks,
-                                        struct ckpt_reader **out)
-{
-    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, 4);
-    f->sample.state = block->state;
-    store_fixture_save(f, ranks, NULL);
-    assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, out), ST_OK);
-    return f;
-}
-
-static void slices_of_a_tensor_are_those_of_the_whole(void **unused)
-{
-    (void)unused;
-    struct block block;
-    block_init(&block);
-    auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
-    assert_non_null(part);
-    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        struct ckpt_reader *reader = NULL;
-        struct store_fixture *f = save_block(&block, ranks, &reader);
-        for (uint32_t i = 0; i < 120; i++) {
-            uint64_t start[4], extent[4];
-            struct rng_counter words = rng_words(ranks, i, 0, 0, 0);
-            for (int d = 0; d < 4; d++) {
-                bool whole = (words.word[0] >> d & 1) != 0;
-                start[d] = whole ? 0 : words.word[d] / 16 % shape[d];
-                extent[d] = whole ? shape[d] : 1 + words.word[d] / 4096 % (shape[d] - start[d]);
-            }
-            assert_int_equal(ckpt_read_tensor(reader, "block", start, extent, part, NULL), ST_OK);
-            assert_slice(part, start, extent);
-        }
-        ckpt_close(reader);
-        store_fixture_free(f);
-    }
-    free(block.data);
-}
+/* ---- a part of a buffer ---- */
 
 /* Chunks elsewhere may be damaged. */
-static void slice_reads_only_the_chunks_that_hold_a_part_of_it(void **unused)
+static void a_part_reads_only_the_chunks_that_hold_some_of_it(void **unused)
 {
     (void)unused;
-    struct block block;
-    block_init(&block);
+    struct store_fixture *f = store_fixture_new(STORE_IN_MEMORY, MANY);
     struct ckpt_reader *reader = NULL;
-    struct store_fixture *f = save_block(&block, 1, &reader);
-    const struct ckpt_place *place = ckpt_reader_place(reader, 0, 1);
+    store_fixture_save(f, 1, NULL);
+    assert_int_equal(ckpt_open(f->io, f->dir, NULL, NULL, &reader), ST_OK);
+    const struct ckpt_place *place = ckpt_reader_place(reader, 1, 1); /* momentum, chunk 1 of 3 */
+    const uint64_t chunk = ckpt_chunk_elements(f->sample.buffers[1].dtype);
     char path[LIMIT_PATH];
     store_fixture_shard(f->dir, 0, 1, path);
     store_fixture_flip(f, path, place->reference.offset + 2000, 1);
-    auto_free float *part = malloc((size_t)BLOCK_COUNT * sizeof(*part));
+    auto_free float *part = malloc((size_t)MANY * sizeof(*part));
     assert_non_null(part);
-    uint64_t per_row = shape[1] * shape[2] * shape[3]; /* of the first dimension: 58869 */
-    uint64_t bad = (262144 - BLOCK_FIRST) / per_row;   /* its chunk 1 begins within this row */
-    for (uint64_t row = 0; row < shape[0]; row++) {
-        const uint64_t start[4] = { row }, extent[4] = { 1, shape[1], shape[2], shape[3] };
-        assert_int_equal(ckpt_read_tensor(reader, "block", start, extent, part, NULL),
-                         row < bad ? ST_OK : ST_CORRUPT);
+    const struct {
+        uint64_t first, count;
+        enum status want;
+    } parts[] = {
+        { 0, chunk, ST_OK },      { chunk - 7, 7, ST_OK },          { chunk - 7, 8, ST_CORRUPT },
+        { chunk, 1, ST_CORRUPT }, { 2 * chunk - 1, 2, ST_CORRUPT }, { 2 * chunk, 9, ST_OK },
+        { chunk, 0, ST_OK },
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        assert_int_equal(
+            ckpt_read_buffer(reader, "momentum", parts[i].first, parts[i].count, part, NULL),
+            parts[i].want);
     }
-    const uint64_t past[4] = { 6, 8, 30, 211 }, one[4] = { 1, 1, 1, 1 };
-    assert_int_equal(ckpt_read_tensor(reader, "block", past, one, part, NULL), ST_INVALID);
-    assert_int_equal(ckpt_read_tensor(reader, "clock", past, one, part, NULL), ST_NOT_FOUND);
     ckpt_close(reader);
     store_fixture_free(f);
-    free(block.data);
 }
 
 /* ---- several threads ---- */
@@ -573,8 +484,7 @@ static void reports_of_other_parents_make_no_manifest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_of_a_tensor_are_those_of_the_whole),
-        cmocka_unit_test(slice_reads_only_the_chunks_that_hold_a_part_of_it),
+        cmocka_unit_test(a_part_reads_only_the_chunks_that_hold_some_of_it),
         cmocka_unit_test_setup_teardown(any_number_of_threads_reads_the_same, set_up_folder,
                                         store_fixture_tear_down),
         cmocka_unit_test(the_first_damage_is_told_whatever_was_met_first),
