@@ -105,14 +105,13 @@ void rpc_server_start(struct rpc_server *server);
 
 /*
  * Ends the server: no new calls, those in flight may end within grace_ms, then they are cancelled.
- * stop waits for it (inline executor only). With a mailbox: stop_begin, drain the mailbox until
- * stopped, then free. A stream that nobody finishes uses up the whole grace.
+ * With a mailbox: stop_begin, drain the mailbox until stopped, then free. A stream that nobody
+ * finishes uses up the whole grace.
  */
-void rpc_server_stop(struct rpc_server *server, int32_t grace_ms);
 void rpc_server_stop_begin(struct rpc_server *server, int32_t grace_ms);
 bool rpc_server_stopped(const struct rpc_server *server);
 
-/* Stopped or never started; NULL is fine. */
+/* Waits for a stop that was begun. Stopped or never started; NULL is fine. */
 void rpc_server_free(struct rpc_server *server);
 
 /* Names of the services; returns how many there are, writes at most capacity. */
@@ -146,7 +145,6 @@ void rpc_call_set_data(struct rpc_call *call, void *data,
                        void (*on_done)(struct rpc_call *call, void *data, bool cancelled));
 void *rpc_call_data(struct rpc_call *call);
 
-int64_t rpc_call_ms_left(struct rpc_call *call);        /* INT64_MAX: no deadline */
 const char *rpc_call_path(const struct rpc_call *call); /* "/cairn.v1.Control/GetJob" */
 
 /* First value of a metadata key (lower case); borrowed for the call's life. */

@@ -43,11 +43,3 @@ enum status private_home_claim(const struct paths *paths, struct reason *done, s
     }
     return st;
 }
-
-enum status private_home_look(const struct paths *paths, struct reason *why)
-{
-    auto_close int fd = -1;
-    const enum status st =
-        private_folder(AT_FDCWD, paths->home, PRIVATE_READABLE | PRIVATE_LINKS, &fd, NULL, why);
-    return st == ST_REFUSED ? st : ST_OK;
-}

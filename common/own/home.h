@@ -19,8 +19,3 @@
  */
 MUST_CHECK enum status private_home_claim(const struct paths *paths, struct reason *done,
                                           struct reason *why);
-
-/* Checks whether a process that only reads may use what lies in the home. ST_OK, too, if there is
- * no home.
- * Errors: ST_REFUSED */
-MUST_CHECK enum status private_home_look(const struct paths *paths, struct reason *why);

@@ -12,11 +12,6 @@ static const char *const phase_names[HISTORY_PHASES] = {
     [HISTORY_OPTIMIZER] = "optimizer", [HISTORY_SNAPSHOT] = "snapshot",
 };
 
-const char *history_phase_name(enum history_phase phase)
-{
-    return phase_names[phase];
-}
-
 void history_release(struct history *history)
 {
     free(history->rows);

@@ -33,8 +33,6 @@ enum history_phase {
     HISTORY_SNAPSHOT,
     HISTORY_PHASES
 };
-/* "forward". */
-const char *history_phase_name(enum history_phase phase);
 
 /* One row of a job. Values that aren't known are NaN. */
 struct history_row {

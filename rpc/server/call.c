@@ -39,7 +39,6 @@ struct rpc_call {
     struct rpc_method *method;
     grpc_call *core;
     grpc_metadata_array metadata;
-    gpr_timespec deadline;
     struct ucred cred;
     bool has_cred;
     struct rpc_pending pending; /* until its first message */
@@ -373,8 +372,7 @@ static void close_call(struct rpc_tag *tag, bool ok)
 }
 
 static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *method,
-                                 grpc_call *core, grpc_metadata_array metadata,
-                                 gpr_timespec deadline)
+                                 grpc_call *core, grpc_metadata_array metadata)
 {
     struct rpc_call *call = rpc_alloc(sizeof(*call));
     call->pending.expire = expire_call;
@@ -391,7 +389,6 @@ static struct rpc_call *new_call(struct rpc_server *server, struct rpc_method *m
     call->method = method;
     call->core = core;
     call->metadata = metadata;
-    call->deadline = deadline;
     pthread_mutex_init(&call->mutex, NULL);
     return call;
 }
@@ -471,7 +468,6 @@ static void take_call(struct rpc_tag *tag, bool ok)
     /* Everything out, the request armed again at once, then work on the call. */
     grpc_call *core = request->call;
     grpc_metadata_array metadata = request->metadata;
-    gpr_timespec deadline = request->details.deadline;
     struct rpc_method *method = rpc_server_method(server, request->details.method);
     grpc_call_details_destroy(&request->details);
     if (!arm_request(request))
@@ -481,7 +477,7 @@ static void take_call(struct rpc_tag *tag, bool ok)
         rpc_refuse(core, RPC_UNIMPLEMENTED, "unknown method");
         return;
     }
-    accept_call(new_call(server, method, core, metadata, deadline));
+    accept_call(new_call(server, method, core, metadata));
 }
 
 bool rpc_call_request(struct rpc_server *server)
@@ -505,15 +501,6 @@ void rpc_call_set_data(struct rpc_call *call, void *data,
 void *rpc_call_data(struct rpc_call *call)
 {
     return call->data;
-}
-
-int64_t rpc_call_ms_left(struct rpc_call *call)
-{
-    gpr_timespec deadline = call->deadline;
-    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
-        return INT64_MAX;
-    gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
-    return left.tv_sec * 1000 + left.tv_nsec / 1000000;
 }
 
 const char *rpc_call_path(const struct rpc_call *call)

@@ -216,19 +216,6 @@ bool rpc_server_stopped(const struct rpc_server *server)
     return atomic_load(&server->stopped);
 }
 
-static void join_stop(struct rpc_server *server)
-{
-    if (server->stop_joinable)
-        pthread_join(server->stop_thread, NULL);
-    server->stop_joinable = false;
-}
-
-void rpc_server_stop(struct rpc_server *server, int32_t grace_ms)
-{
-    rpc_server_stop_begin(server, grace_ms);
-    join_stop(server);
-}
-
 /* A server that never started has core objects, but no threads. */
 static void drop_unstarted(struct rpc_server *server)
 {
@@ -245,7 +232,8 @@ void rpc_server_free(struct rpc_server *server)
 {
     if (server == NULL)
         return;
-    join_stop(server);
+    if (server->stop_joinable)
+        pthread_join(server->stop_thread, NULL);
     if (!server->started) {
         drop_unstarted(server);
     } else {

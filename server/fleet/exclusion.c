@@ -58,12 +58,6 @@ bool exclusion_add(struct exclusion_list *exclusions, const char *node, enum exc
     return true;
 }
 
-const struct exclusion *exclusion_find(const struct exclusion_list *exclusions, const char *node,
-                                       enum exclusion_why why)
-{
-    return find(exclusions, node, why);
-}
-
 bool exclusion_knows(const struct exclusion_list *exclusions, const char *node)
 {
     bool known = false;

@@ -58,9 +58,6 @@ bool exclusion_elsewhere(const struct exclusion_list *exclusions, const char *no
 void exclusion_drop(struct exclusion_list *exclusions, enum exclusion_why why);
 /* Drops entries of EXCLUSION_FAILED of that kind. true: there were some. */
 bool exclusion_drop_kind(struct exclusion_list *exclusions, uint32_t kind);
-/* Returns the entry of the node for that reason, however old it is; NULL: there is none. */
-const struct exclusion *exclusion_find(const struct exclusion_list *exclusions, const char *node,
-                                       enum exclusion_why why);
 /* True if the node is in the list, for whatever reason, and however long ago. */
 bool exclusion_knows(const struct exclusion_list *exclusions, const char *node);
 /* Notes that this agent is at that node: entries about another one, or about one that isn't known,

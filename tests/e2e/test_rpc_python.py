@@ -119,9 +119,7 @@ def code_of(call):
 def test_unary(client):
     reply = client.echo(payload=b"x" * 1000)
     assert reply.payload == b"x" * 1000
-    assert 0 < reply.ms_left < 20000  # the wire rounds up
     assert reply.peer_pid == (os.getpid() if client.kind == "unix" else 0)
-    assert client.echo(timeout=None).ms_left == -1
     assert client.echo(payload=os.urandom(3_000_000)).payload  # several slices
 
 

@@ -245,7 +245,7 @@ static void end_world(void)
 {
     stop_http();
     coordinator_close(world.coordinator);
-    rpc_server_stop(world.server, 0);
+    rpc_server_stop_begin(world.server, 0);
     rpc_server_free(world.server);
     rpc_descdb_free(world.db);
     rpc_shutdown();

@@ -520,7 +520,7 @@ void world_coordinator_stop(struct world *world)
 {
     if (world->server == NULL)
         return;
-    rpc_server_stop(world->server, 0);
+    rpc_server_stop_begin(world->server, 0);
     rpc_server_free(world->server);
     world->server = NULL;
 }

@@ -120,7 +120,7 @@ static int tear_down(void **state)
     char command[64];
     cache_free(world->cache);
     coordinator_close(world->coordinator);
-    rpc_server_stop(world->server, 1000);
+    rpc_server_stop_begin(world->server, 1000);
     rpc_server_free(world->server);
     rpc_descdb_free(world->db);
     rpc_shutdown();

@@ -61,8 +61,6 @@ static void echo(Cairn__Test__Chat_Service *service, const Cairn__Test__EchoRequ
     struct ucred cred;
     out.payload = in->payload;
     out.peer_pid = rpc_call_peer_cred(call, &cred) ? (uint32_t)cred.pid : 0;
-    int64_t left = rpc_call_ms_left(call);
-    out.ms_left = left == INT64_MAX ? -1 : left;
     out.open = atomic_load(&chat->open);
     out.cancelled = atomic_load(&chat->cancelled);
     reply(&out, call);

@@ -79,7 +79,7 @@ static int tear_down(void **state)
     char lock[96];
     rpc_channel_free(f->channel);
     rpc_channel_free(f->local);
-    rpc_server_stop(f->server, 200);
+    rpc_server_stop_begin(f->server, 200);
     rpc_server_free(f->server);
     rpc_descdb_free(f->db);
     (void)snprintf(lock, sizeof(lock), "%s.lock", f->socket);

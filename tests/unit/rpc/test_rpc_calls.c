@@ -64,7 +64,7 @@ static void stop_server(struct fixture *f)
 {
     if (f->server == NULL)
         return;
-    rpc_server_stop(f->server, 200);
+    rpc_server_stop_begin(f->server, 200);
     rpc_server_free(f->server);
     f->server = NULL;
 }

@@ -87,7 +87,7 @@ static void stop(struct world *w)
     rpc_channel_free(w->channel);
     w->channel = NULL;
     if (w->server != NULL) {
-        rpc_server_stop(w->server, 200);
+        rpc_server_stop_begin(w->server, 200);
         rpc_server_free(w->server);
     }
     w->server = NULL;

@@ -145,7 +145,9 @@ static void start(struct fixture *f)
 
 static void stop(struct fixture *f)
 {
-    rpc_server_stop(f->rpc, 200);
+    rpc_server_stop_begin(f->rpc, 200);
+    rpc_server_free(f->rpc);
+    f->rpc = NULL;
 }
 
 static struct rpc_channel *open_channel(struct fixture *f, const struct identity_files *files,

@@ -71,6 +71,11 @@ void bench_is_state(const struct bench *b, const char *name)
     assert_string_equal(fsm_state_name(b->m.state), name);
 }
 
+bool bench_avoids(const struct bench *b, const char *node)
+{
+    return exclusion_holds(&b->m.exclusions, node, EXCLUSION_FAILED, WALL + b->now);
+}
+
 enum status bench_apply(struct bench *b, struct fsm_event event)
 {
     event.now = b->now;

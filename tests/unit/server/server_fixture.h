@@ -29,6 +29,8 @@ int bench_setup_saved(void **state);
 int bench_teardown(void **state);
 
 void bench_is_state(const struct bench *b, const char *name);
+/* True if the job goes to other nodes than this one, as it failed there. */
+bool bench_avoids(const struct bench *b, const char *node);
 
 /* ---- one event; those of ranks are of the current generation ---- */
 

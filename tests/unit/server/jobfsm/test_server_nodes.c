@@ -130,7 +130,7 @@ static void data_that_one_node_does_not_have_costs_the_job_nothing(void **state)
     bench_fault_of_node(b, 0, FSM_FAULT_USER);
     bench_is_state(b, "RECOVERING");
     assert_int_equal(bench_act(b, FSM_ACT_BLAME, 0)->rank, 0);
-    assert_non_null(exclusion_find(&b->m.exclusions, "a", EXCLUSION_FAILED));
+    assert_true(bench_avoids(b, "a"));
     assert_int_equal(b->m.budget.barren, 0);
     bench_all_exit(b);
     assert_true(fsm_wants_slots(&b->m, b->now)); /* at once */
@@ -186,8 +186,8 @@ static void all_nodes_of_a_generation_that_lack_data_are_kept_away_from(void **s
     bench_hello(b, 1);
     bench_fault_of_node(b, 0, FSM_FAULT_USER);
     bench_fault_of_node(b, 1, FSM_FAULT_USER); /* the generation ends already */
-    assert_non_null(exclusion_find(&b->m.exclusions, "a", EXCLUSION_FAILED));
-    assert_non_null(exclusion_find(&b->m.exclusions, "b", EXCLUSION_FAILED));
+    assert_true(bench_avoids(b, "a"));
+    assert_true(bench_avoids(b, "b"));
     bench_all_exit(b);
     bench_is_state(b, "RECOVERING");
     find_nowhere(b);
@@ -219,8 +219,8 @@ static void where_the_store_failed_it_is_tried_again_before_that(void **state)
     bench_all_exit(b);
     find_nowhere(b);
     bench_is_state(b, "RECOVERING");
-    assert_null(exclusion_find(&b->m.exclusions, "a", EXCLUSION_FAILED));
-    assert_non_null(exclusion_find(&b->m.exclusions, "b", EXCLUSION_FAILED));
+    assert_false(bench_avoids(b, "a"));
+    assert_true(bench_avoids(b, "b"));
     place_all_on(b, "a");
     bench_fault_of_node(b, 0, FSM_FAULT_USER);
     bench_all_exit(b);
@@ -244,11 +244,11 @@ static void a_node_that_starts_nothing_uses_no_budget(void **state)
     bench_is_state(b, "RECOVERING");
     assert_int_equal(b->m.budget.used, 0);
     assert_int_equal(b->m.budget.barren, 0);
-    assert_non_null(exclusion_find(&b->m.exclusions, "a", EXCLUSION_FAILED));
+    assert_true(bench_avoids(b, "a"));
     bench_run(b, 100);
     bench_progress(b, 0, 5, "forward");
     bench_exit(b, 0, FSM_EXIT_SIGNAL, 9);
-    assert_null(exclusion_find(&b->m.exclusions, "a", EXCLUSION_FAILED)); /* it got on meanwhile */
+    assert_false(bench_avoids(b, "a")); /* it got on meanwhile */
 }
 
 static void a_job_that_starts_nowhere_fails_with_the_cause(void **state)

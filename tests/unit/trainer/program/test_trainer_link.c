@@ -78,7 +78,7 @@ static void serve(struct coordinator *c)
 
 static void unserve(struct coordinator *c)
 {
-    rpc_server_stop(c->server, 0);
+    rpc_server_stop_begin(c->server, 0);
     rpc_server_free(c->server);
     rpc_descdb_free(c->descdb);
 }
