@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "agent/join/renew.h"
+#include "common/backoff.h"
 #include "common/clock.h"
 #include "identity/make.h"
 #include "rpc/client.h"
@@ -16,9 +16,6 @@ enum {
     SEND_QUEUE_MAX = 1024,
     OPEN_MS = 500,
     OPEN_TLS_MS = 5000, /* it takes several ways to another machine and back */
-    BACKOFF_MIN_MS = 100,
-    BACKOFF_MAX_MS = 1000,
-    SPREAD_MAX_MS = 60000,
     KEEPALIVE_MS = 2000,
     KEEPALIVE_TIMEOUT_MS = 3000,
 };
@@ -45,21 +42,16 @@ void link_set_spread(struct link *link, uint32_t ms)
 {
     pthread_mutex_lock(&link->mutex);
     if (ms > 0)
-        link->spread_ms = ms < SPREAD_MAX_MS ? ms : SPREAD_MAX_MS;
+        link->spread_ms = ms;
     pthread_mutex_unlock(&link->mutex);
 }
 
-/* Returns how long to wait, at random within the spread: when the coordinator ended, thousands come
- * back. */
 static int64_t spread(struct link *link)
 {
-    uint32_t number = 0;
-    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
-        number = 0; /* as good as any */
     pthread_mutex_lock(&link->mutex);
     const uint32_t ms = link->spread_ms;
     pthread_mutex_unlock(&link->mutex);
-    return BACKOFF_MIN_MS + (int64_t)(number % ms);
+    return backoff_connect_ms(ms);
 }
 
 /* Waits for room; false: stopping. */
@@ -202,8 +194,8 @@ static enum status make_channel(const struct link_options *options, struct rpc_c
         .tls_name = IDENTITY_SERVER,
         .keepalive_ms = KEEPALIVE_MS,
         .keepalive_timeout_ms = KEEPALIVE_TIMEOUT_MS,
-        .backoff_min_ms = BACKOFF_MIN_MS,
-        .backoff_max_ms = BACKOFF_MAX_MS,
+        .backoff_min_ms = BACKOFF_CONNECT_MIN_MS,
+        .backoff_max_ms = BACKOFF_CONNECT_MS,
     };
     return rpc_channel_new(&channel, out);
 }
@@ -248,7 +240,7 @@ static void *link_main(void *arg)
                                                                        : OPEN_MS,
                                                 .wait_for_ready = true,
                                                 .send_queue_max = SEND_QUEUE_MAX };
-    int64_t backoff = BACKOFF_MIN_MS;
+    int64_t backoff = 0;
     enum rpc_code said = RPC_OK; /* each cause is logged once */
     do {
         struct rpc_stream *stream = NULL;
@@ -261,8 +253,8 @@ static void *link_main(void *arg)
         if (st == ST_OK) {
             enum rpc_code end = run_stream(link, stream, said);
             said = is_refusal(end) ? end : RPC_OK;
-            backoff = said != RPC_OK  ? BACKOFF_MAX_MS
-                      : link->renewed ? BACKOFF_MIN_MS
+            backoff = said != RPC_OK  ? BACKOFF_CONNECT_MS
+                      : link->renewed ? BACKOFF_CONNECT_MIN_MS
                                       : spread(link);
             continue;
         }
@@ -280,7 +272,6 @@ enum status link_start(const struct link_options *options, struct link **out)
     if (link == NULL)
         return ST_NO_MEMORY;
     link->options = *options;
-    link->spread_ms = BACKOFF_MAX_MS;
     link->renewal = (struct renewal){ .files = &link->options.tls, .log = options->log };
     renew_look(&link->renewal);
     enum status st = make_channel(options, &link->channel);

@@ -11,18 +11,14 @@
  *
  * An order Park changes nothing here: `park` is called, and the session goes on saying and hearing.
  */
-#include <sys/random.h>
-
+#include "common/backoff.h"
 #include "common/fault.h"
 #include "session/internal.h"
 
 /* Units: milliseconds. */
-#define OPEN_MS     2000
-#define CLOSE_MS    1000
-#define TICK_MS     250 /* looks at least so often for something to say */
-#define BACKOFF_MIN 100
-#define BACKOFF_MAX 1000
-#define SPREAD_MAX  60000
+#define OPEN_MS  2000
+#define CLOSE_MS 1000
+#define TICK_MS  250 /* looks at least so often for something to say */
 
 static void link_end(struct session *session, const char *reason)
 {
@@ -131,20 +127,14 @@ static void link_talk(struct session *session)
     }
 }
 
-/* Returns a random pause before the link is opened again: all workers lose their sessions at once
- * when the coordinator ends. */
 static int64_t some_pause(struct session *session)
 {
-    uint32_t number = 0, spread = 0;
-    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
-        number = 0; /* as good as any */
+    uint32_t spread_ms = 0;
     (void)pthread_mutex_lock(&session->mutex);
     if (session->fsm.assigned != NULL)
-        spread = session->fsm.assigned->plan->spread_ms;
+        spread_ms = session->fsm.assigned->plan->spread_ms;
     (void)pthread_mutex_unlock(&session->mutex);
-    if (spread == 0 || spread > SPREAD_MAX)
-        spread = spread == 0 ? BACKOFF_MAX : SPREAD_MAX;
-    return BACKOFF_MIN + (int64_t)(number % spread);
+    return backoff_connect_ms(spread_ms);
 }
 
 static void check_orphaned(struct session *session)
@@ -164,7 +154,7 @@ static bool wait_to_open(struct session *session, int64_t backoff_ms)
 {
     (void)pthread_mutex_lock(&session->mutex);
     while (!session->closing && !session->fsm.over && session->fsm.pins == NULL)
-        (void)session_wait(session, session_deadline(BACKOFF_MAX));
+        (void)session_wait(session, session_deadline(BACKOFF_CONNECT_MS));
     const int64_t deadline_ms = session_deadline(backoff_ms);
     bool waiting = backoff_ms > 0;
     while (waiting && !session->closing && !session->fsm.over)

@@ -20,6 +20,7 @@
 #include "checkpoint/s3/stranger.h"
 #include "checkpoint/s3/url.h"
 #include "checkpoint/s3/xml.h"
+#include "common/backoff.h"
 #include "common/check.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -414,11 +415,8 @@ static enum status current_credentials(struct s3_client *client,
 static bool pause_before(struct s3_client *client, uint32_t attempt, bool slower, int64_t end_ms)
 {
     const struct s3_tries *tries = &client->options.tries;
-    int64_t most = tries->backoff_ms * (slower ? SLOW_DOWN : 1);
-    for (uint32_t i = 1; i < attempt && most < tries->backoff_ms_max; i++)
-        most *= 2;
-    if (most > tries->backoff_ms_max)
-        most = tries->backoff_ms_max;
+    const int64_t first = tries->backoff_ms * (slower ? SLOW_DOWN : 1);
+    const int64_t most = backoff_ms(first, 2, attempt, tries->backoff_ms_max);
     uint32_t chance = 0;
     if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) != (ssize_t)sizeof(chance))
         chance = UINT32_MAX;

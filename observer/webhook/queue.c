@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/backoff.h"
 #include "common/check.h"
 
 void webhook_queue_init(struct webhook_queue *queue, const char *name, int64_t retry_ms)
@@ -124,13 +125,11 @@ void webhook_queue_cut(struct webhook_queue *queue)
     queue->busy = false;
 }
 
-/* 1, 3, 9, ... times the first wait. */
-static int64_t wait_ms(const struct webhook_queue *queue)
+static int64_t wait_ms(const struct webhook_queue *queue, const struct webhook_answer *answer)
 {
-    int64_t ms = queue->retry_ms;
-    for (uint32_t i = 1; i < queue->failures && ms < WEBHOOK_RETRY_MAX; i++)
-        ms *= 3;
-    return ms < WEBHOOK_RETRY_MAX ? ms : WEBHOOK_RETRY_MAX;
+    return answer->after_ms > 0
+               ? answer->after_ms
+               : backoff_ms(queue->retry_ms, 3, queue->failures, WEBHOOK_RETRY_MAX);
 }
 
 static void note_try(struct webhook_queue *queue, const struct webhook_answer *answer, int64_t wall)
@@ -172,7 +171,7 @@ size_t webhook_queue_answered(struct webhook_queue *queue, const struct webhook_
         return 0;
     case WEBHOOK_AGAIN:
         queue->failures++;
-        queue->next_ms = mono + (answer->after_ms > 0 ? answer->after_ms : wait_ms(queue));
+        queue->next_ms = mono + wait_ms(queue, answer);
         give_up_old(queue, wall);
         break;
     case WEBHOOK_REFUSED:

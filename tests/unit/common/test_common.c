@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/backoff.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/io.h"
@@ -191,6 +192,22 @@ static void the_socket_lies_in_the_home(void **state)
     assert_int_equal(paths_socket(&paths, socket, 100), ST_FULL);
 }
 
+static void waits_grow_to_their_bound_and_connections_come_back_apart(void **state)
+{
+    (void)state;
+    static const int64_t waits[] = { 500, 500, 1000, 2000, 4000, 5000, 5000 };
+    for (uint32_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
+        assert_int_equal(backoff_ms(500, 2, i, 5000), waits[i]);
+    assert_int_equal(backoff_ms(500, 2, UINT32_MAX, INT64_MAX / 4), INT64_MAX / 4);
+    assert_int_equal(backoff_ms(500, 2, 1, 100), 100);
+    for (uint32_t spread = 0; spread < 200000; spread += 1111) {
+        const uint32_t told = spread == 0 ? BACKOFF_CONNECT_MS : spread;
+        const uint32_t most = told < BACKOFF_CONNECT_MAX_MS ? told : BACKOFF_CONNECT_MAX_MS;
+        const int64_t ms = backoff_connect_ms(spread) - BACKOFF_CONNECT_MIN_MS;
+        assert_in_range(ms, 0, most - 1);
+    }
+}
+
 static void a_log_line_is_one_bounded_json_object(void **state)
 {
     (void)state;
@@ -284,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_at_its_time_and_not_before),
         cmocka_unit_test(descriptors_are_raised_to_what_the_user_may_have),
         cmocka_unit_test(the_socket_lies_in_the_home),
+        cmocka_unit_test(waits_grow_to_their_bound_and_connections_come_back_apart),
         cmocka_unit_test(a_log_line_is_one_bounded_json_object),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
