@@ -13,6 +13,7 @@
 
 #include "common/check.h"
 #include "common/cleanup.h"
+#include "common/host/cgroups.h"
 
 enum { STAT_BYTES = 4096, COMMAND_BYTES = 32 * 1024, LAST_FIELD = 24 };
 
@@ -203,35 +204,10 @@ uint32_t proc_cores(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
-/* The path stands in the line "0::/path". */
-bool proc_cgroup(const char *text, char *out, size_t capacity)
-{
-    const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
-    if (line == NULL)
-        return false;
-    line = strchr(line, '/');
-    const int size = snprintf(out, capacity, "%.*s", (int)strcspn(line, "\n"), line);
-    return size > 0 && (size_t)size < capacity;
-}
-
-static bool cgroup_oom_kills(uint64_t *out)
-{
-    char cgroups[STAT_BYTES] = "";
-    char group[STAT_BYTES];
-    char path[STAT_BYTES + 64];
-    char events[STAT_BYTES] = "";
-    if (proc_read_text("/proc/self/cgroup", cgroups, sizeof(cgroups), NULL) != ST_OK ||
-        !proc_cgroup(cgroups, group, sizeof(group)))
-        return false;
-    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", group);
-    return proc_read_text(path, events, sizeof(events), NULL) == ST_OK &&
-           proc_field(events, "oom_kill", out);
-}
-
 uint64_t proc_oom_kills(void)
 {
     uint64_t kills = 0;
-    if (cgroup_oom_kills(&kills))
+    if (cgroup_oom_kills("", &kills))
         return kills;
     char text[32 * 1024] = "";
     if (proc_read_text("/proc/vmstat", text, sizeof(text), NULL) == ST_OK)

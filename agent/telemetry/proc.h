@@ -52,9 +52,6 @@ uint32_t proc_cores(void); /* processors that this process may run on */
 /* Processes that the kernel killed for memory: in this cgroup (memory.events), or on this machine
  * where the cgroup doesn't tell. */
 uint64_t proc_oom_kills(void);
-/* Writes a process's path in the unified hierarchy, by the text of /proc/PID/cgroup: "/…", cut at
- * capacity. Returns false if it has none, or was cut. */
-bool proc_cgroup(const char *text, char *out, size_t capacity);
 /* Reads the number after "NAME " at the beginning of a line. */
 bool proc_field(const char *text, const char *name, uint64_t *out);
 

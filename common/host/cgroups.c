@@ -204,6 +204,17 @@ static void take_groups(const struct version *version, const char *root, pid_t p
     }
 }
 
+bool cgroup_oom_kills(const char *root, uint64_t *out)
+{
+    struct group group;
+    if (!find_group(&versions[0], root, 0, &group))
+        return false;
+    const uint64_t kills = number_in(&group, "memory.events", "oom_kill ");
+    if (kills != UINT64_MAX)
+        *out = kills;
+    return kills != UINT64_MAX;
+}
+
 struct cgroup_memory cgroup_memory_of(const char *root, pid_t pid)
 {
     struct cgroup_memory memory = { .limit = UINT64_MAX, .left = UINT64_MAX };

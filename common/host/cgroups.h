@@ -1,5 +1,6 @@
 /*
- * The memory that control groups leave a process: of version 2, of version 1, or both at a time.
+ * The memory that control groups leave a process: of version 2, of version 1, or both at a time;
+ * and whom they killed for it.
  *
  * A process may take what its own group and all above it allow, so the least counts. What is above
  * the root that a container shows can't be seen but by version 1's hierarchical_memory_limit, which
@@ -9,6 +10,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,3 +22,6 @@ struct cgroup_memory {
 
 /* pid: 0 for this process. root: "", or the folder that a test's /proc and /sys lie in. */
 struct cgroup_memory cgroup_memory_of(const char *root, pid_t pid);
+/* Counts the processes of this one's group, and of those below, that the kernel killed for memory.
+ * false: the group doesn't tell; version 1 never does. */
+bool cgroup_oom_kills(const char *root, uint64_t *out);

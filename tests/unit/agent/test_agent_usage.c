@@ -55,20 +55,6 @@ static void counters_are_found_by_their_whole_name(void **state)
     assert_false(proc_field("", "oom", &value));
 }
 
-static void a_control_group_is_that_of_the_unified_hierarchy(void **state)
-{
-    (void)state;
-    char group[64] = "";
-    assert_true(proc_cgroup("12:memory:/old\n0::/a/b c\n", group, sizeof(group)));
-    assert_string_equal(group, "/a/b c");
-    assert_true(proc_cgroup("0::/\n", group, sizeof(group)));
-    assert_string_equal(group, "/");
-    assert_false(proc_cgroup("12:memory:/old\n", group, sizeof(group)));
-    assert_false(proc_cgroup("10::/ten\n", group, sizeof(group)));
-    assert_false(proc_cgroup("", group, sizeof(group)));
-    assert_false(proc_cgroup("0::/a/path/that/has/no/room\n", group, 8));
-}
-
 static void processors_are_busy_where_they_neither_idle_nor_wait(void **state)
 {
     (void)state;
@@ -180,7 +166,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_read_behind_any_process_name),
         cmocka_unit_test(counters_are_found_by_their_whole_name),
-        cmocka_unit_test(a_control_group_is_that_of_the_unified_hierarchy),
         cmocka_unit_test(processors_are_busy_where_they_neither_idle_nor_wait),
         cmocka_unit_test(networks_are_added_up_where_they_count),
         cmocka_unit_test(a_process_is_sampled_until_it_is_gone),

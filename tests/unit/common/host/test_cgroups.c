@@ -127,6 +127,21 @@ static void where_both_are_mounted_both_count(void **state)
     expect(80 * MIB, 80 * MIB);
 }
 
+static void whom_the_kernel_killed_for_memory_is_told_by_version_2(void **state)
+{
+    (void)state;
+    uint64_t kills = 7;
+    assert_false(cgroup_oom_kills(root, &kills));
+    process("12:memory:/old\n0::/a/b c\n", NEW);
+    assert_false(cgroup_oom_kills(root, &kills));
+    put("/sys/fs/cgroup/a/b c/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 1\n");
+    assert_true(cgroup_oom_kills(root, &kills));
+    assert_int_equal(kills, 3);
+    process("12:memory:/a/b c\n", OLD);
+    assert_false(cgroup_oom_kills(root, &kills));
+    assert_int_equal(kills, 3);
+}
+
 static void what_no_one_says_is_where_it_usually_is(void **state)
 {
     (void)state;
@@ -147,6 +162,7 @@ int main(void)
         TREE_TEST(of_version_1_likewise),
         TREE_TEST(of_version_1_a_bound_above_what_a_container_shows_counts),
         TREE_TEST(where_both_are_mounted_both_count),
+        TREE_TEST(whom_the_kernel_killed_for_memory_is_told_by_version_2),
         TREE_TEST(what_no_one_says_is_where_it_usually_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
