@@ -10,6 +10,7 @@
 #include "common/fault.h"
 #include "trainer/loop/audit.h"
 #include "trainer/loop/evaluation.h"
+#include "trainer/loop/flips.h"
 #include "trainer/loop/step.h"
 #include "trainer/state/copy_pace.h"
 #include "trainer/update/schedule.h"
@@ -72,7 +73,7 @@ static enum status begin_snapshot(struct loop *l, bool saves, bool last)
         snapshot.arg = l->worker->staging;
     }
     progress_phase(l->progress, PHASE_SAVE);
-    step_flip(l->worker, "trainer.snapshot");
+    flip_snapshot(l->worker);
     state_describe(l->worker, l->step, l->options.beside, &view);
     enum status st = session_snapshot_begin(l->options.session, &snapshot);
     if (st == ST_EXISTS || st == ST_REFUSED)

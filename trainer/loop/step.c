@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
+#include "trainer/loop/flips.h"
 #include "trainer/state/state.h"
 
 #define COMPUTED_POLL_NS 50000 /* no device's step is so short that this is much of it */
@@ -19,23 +20,14 @@ struct bucket_handover {
     enum status st; /* of that */
 };
 
-/* Flips a bit of the last bucket's gradients, but not of the loss and the counts behind them. For
- * tests, where the host may. */
-static void flip_gradient(const struct worker *w, float *lane, size_t bucket)
-{
-    const size_t begin = w->bucket_begin[bucket];
-    const size_t end = w->layout.loss_at;
-    if (bucket + 1 == w->bucket_count && begin < end && w->device.table->host_memory)
-        fault_flip("trainer.gradient", lane + begin, end - begin);
-}
-
-/* Notes whether the loss of this lane isn't finite. The loss lies in the last bucket. */
+/* Notes whether the loss of this lane isn't finite. The loss lies in the last bucket, which is
+ * complete. */
 static void note_loss(struct worker *w, float *lane)
 {
-    if (!w->device.table->host_memory)
-        return;
-    fault_flip("trainer.loss", &lane[w->layout.loss_at], 1);
-    w->lost = w->lost || !isfinite(lane[w->layout.loss_at]);
+    flip_gradient(w, lane);
+    flip_loss(w, lane);
+    if (w->device.table->host_memory)
+        w->lost = w->lost || !isfinite(lane[w->layout.loss_at]);
 }
 
 /* A plan_final_fn: all elements from `first` on are final now. */
@@ -46,7 +38,6 @@ static void hand_over(void *arg, size_t first, size_t count)
     while (h->left > 0 && h->worker->bucket_begin[h->left - 1] >= first) {
         h->left--;
         float *lane = exact_lane(h->worker->exact, 0);
-        flip_gradient(h->worker, lane, h->left);
         if (h->left + 1 == h->worker->bucket_count)
             note_loss(h->worker, lane);
         if (h->audits && h->st == ST_OK)
@@ -193,7 +184,7 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
     if (st != ST_OK)
         return st;
     float *foreign = exact_lane(w->exact, 0);
-    flip_gradient(w, foreign, w->bucket_count - 1);
+    flip_gradient(w, foreign);
     return lane_sums_all(w->sums, LANE_SUM_FOREIGN, foreign);
 }
 
@@ -201,7 +192,6 @@ static enum status compute_foreign(struct worker *w, uint64_t step, uint32_t lan
 static void lane_complete(void *arg, float *lane)
 {
     struct worker *w = arg;
-    flip_gradient(w, lane, w->bucket_count - 1);
     note_loss(w, lane);
 }
 
@@ -343,25 +333,6 @@ static enum status leave_out(struct worker *w, uint64_t step)
 {
     enum status st = worker_scale(w, true);
     return st == ST_OK ? worker_skip_add(w, &step, 1) : st;
-}
-
-static bool may_flip(const struct worker *w)
-{
-    return w->device.table->host_memory && w->held == NULL;
-}
-
-void step_flip(struct worker *w, const char *point)
-{
-    if (may_flip(w))
-        fault_flip(point, optimizer_params(w->optimizer), w->layout.param_count);
-}
-
-static void flip_state(struct worker *w)
-{
-    step_flip(w, "trainer.weight");
-    float *moment = may_flip(w) ? optimizer_buffer(w->optimizer, "momentum") : NULL;
-    if (moment != NULL)
-        fault_flip("trainer.moment", moment, w->layout.param_count);
 }
 
 /* Labels of a step; of training none is ignored. */

@@ -58,8 +58,6 @@ MUST_CHECK enum status step_compute(struct worker *worker, uint64_t step, struct
  */
 MUST_CHECK enum status step_recompute(struct worker *worker, uint64_t step, uint32_t lane,
                                       uint64_t *out_sum);
-/* Flips a bit of the weights at a fault point, for tests, where the host may (common/fault.h). */
-void step_flip(struct worker *worker, const char *point);
 /*
  * A gradient that overflowed under dynamic loss scaling (out->overflow) changes nothing but the
  * scale, and the step goes to the skip list.
