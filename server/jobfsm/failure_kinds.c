@@ -1,6 +1,8 @@
 /* The kinds of failures and their meaning, and how long is waited after them. */
 #include "server/jobfsm/failure_kinds.h"
 
+#include "common/backoff.h"
+
 const char *fsm_fault_name(enum fsm_fault_kind kind)
 {
     static const char *const names[] = {
@@ -171,11 +173,7 @@ int64_t fsm_backoff_ms(const struct fsm *m)
     if (m->budget.streak <= 1)
         return 0;
     const int64_t most = fsm_is_barren(m) ? FSM_BACKOFF_BARREN_MS : FSM_BACKOFF_MAX_MS;
-    int64_t ms = 1000;
-    for (uint32_t i = 2; i < m->budget.streak && ms < most; i++)
-        ms *= 2;
-    if (ms > most)
-        ms = most;
+    const int64_t ms = backoff_ms(1000, 2, m->budget.streak - 1, most);
     uint64_t hash = 1469598103934665603u; /* FNV-1a */
     for (const char *p = m->id; *p; p++)
         hash = (hash ^ (uint8_t)*p) * 1099511628211u;

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 
+#include "common/backoff.h"
 #include "common/check.h"
 #include "server/jobfsm/catalog.h"
 #include "server/jobfsm/failure_policy.h"
@@ -20,10 +21,7 @@
 
 int64_t fsm_retry_ms(uint32_t tries)
 {
-    int64_t ms = 500;
-    for (uint32_t i = 1; i < tries && ms < 30000; i++)
-        ms *= 2;
-    return ms < 30000 ? ms : 30000;
+    return backoff_ms(500, 2, tries, 30000);
 }
 
 void fsm_save_set_state_by(struct fsm_ctx *t, struct fsm_save *save, enum fsm_save_state state,

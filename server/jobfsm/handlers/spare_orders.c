@@ -19,6 +19,7 @@
  */
 #include "server/jobfsm/handlers/spare_orders.h"
 
+#include "common/backoff.h"
 #include "common/check.h"
 #include "server/jobfsm/failure_policy.h"
 #include "server/jobfsm/handlers/liveness.h"
@@ -73,13 +74,10 @@ static void back_off(struct fsm_ctx *t)
     struct fsm_spares *spares = &t->m->spares;
     const bool needed = t->m->size < t->m->config.ranks;
     const int64_t most = needed ? FSM_BACKOFF_MAX_MS : BACKOFF_IDLE_MAX_MS;
-    int64_t ms = spares->failures == 0 ? 0 : 500;
-    for (uint32_t i = 0; i < spares->failures && ms > 0 && ms < most; i++)
-        ms *= 2;
-    if (ms > most)
-        ms = most;
+    spares->retry_at = t->now;
+    if (spares->failures > 0)
+        spares->retry_at += backoff_ms(1000, 2, spares->failures, most);
     spares->failures++;
-    spares->retry_at = t->now + ms;
 }
 
 static void fail_spare(struct fsm_ctx *t, uint32_t index, const char *why)
